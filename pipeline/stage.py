@@ -1,0 +1,139 @@
+"""The one contract: what a stage is, so that the engine, the profiler and the tests need to know no stage by name.
+
+A stage of the first pass (ROW, CLIP) adds declared columns to rows; one of the second pass (MEDIA, DATASET) reads such columns and
+writes declared tables. Arrow goes in and comes out; numpy, torch and OpenCV are a stage's private business.
+"""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from enum import Enum
+from pathlib import Path
+from typing import Any, ClassVar, TypeVar
+
+import pyarrow as pa
+
+T = TypeVar("T")
+Weights = Mapping[str, Path]
+"""Verified local files by their name in the weights lockfile."""
+
+
+class Scope(Enum):
+    """Which rows must share one call."""
+
+    ROW = "row"  # any frames
+    CLIP = "clip"  # one clip's consecutive frames, followed by `halo` frames of the next clip where there is one
+    MEDIA = "media"  # every row of one file
+    DATASET = "dataset"  # every row of the run
+
+    @property
+    def first_pass(self) -> bool:
+        """Whether stages of this scope see decoded media."""
+        return self in (Scope.ROW, Scope.CLIP)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Placement:
+    """Where and how a stage runs; a profile may replace any of these."""
+
+    device: str = "cpu"  # "cpu" or "cuda"
+    cpus: float = 1.0  # of each worker; also its number of threads
+    gpus: float = 0.0  # share of one GPU in the books of the cluster, not a limit on memory
+    workers: int = 1  # processes with a model; for a stage without one, at most so many calls at a time
+    batch_rows: int = 16  # rows of one call; a CLIP stage always gets one clip
+    vram_gb: float = 0.0  # what a worker may allocate on the GPU
+
+
+@dataclass(frozen=True, kw_only=True)
+class Table:
+    """A table that a second-pass stage writes."""
+
+    schema: pa.Schema
+    keys: tuple[str, ...]  # columns that together are unique
+    description: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Drawing:
+    """What a stage would draw over a thumbnail; all coordinates are shares of width and height, 0 to 1."""
+
+    lines: list[tuple[float, float, float, float]] = field(default_factory=list)  # x0, y0, x1, y1
+    points: list[tuple[float, float]] = field(default_factory=list)
+    caption: str = ""
+
+
+class Stage(ABC):
+    """One noun: a class that declares what it reads and adds, and does it.
+
+    Construction is cheap and touches no file: the driver builds every stage to read its declarations. Heavy libraries are imported
+    in `setup`, which runs once in the worker.
+    """
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config:
+        """Settings that change results; unknown keys are refused when the manifest is read."""
+
+    version: ClassVar[int] = 1  # raise it when the same input gives another output: results are then computed again
+    scope: ClassVar[Scope] = Scope.ROW
+    halo: ClassVar[int] = 0  # a CLIP stage's look-ahead in frames; a stage with one reads source columns only
+    placement: ClassVar[Placement] = Placement()
+    cut_matters: ClassVar[str] = ""  # why the result depends on where clips are cut; empty: it does not, and a test shows it
+
+    def __init__(self, config: Config | None = None) -> None:
+        self.config: Any = config if config is not None else self.Config()
+        self.seconds: dict[str, float] = {}  # by phase, since the worker last took them
+        self.chunk_rows: dict[str, int] = {}  # by kind of item; set by the worker
+
+    @property
+    @abstractmethod
+    def inputs(self) -> tuple[str, ...]:
+        """Columns it reads, and the only ones it is given."""
+
+    @property
+    def outputs(self) -> pa.Schema:
+        """First pass: the columns it adds, one value a row."""
+        return pa.schema([])
+
+    @property
+    def tables(self) -> dict[str, Table]:
+        """Second pass: the tables it writes, by name."""
+        return {}
+
+    @property
+    def weights(self) -> tuple[str, ...]:
+        """Names in the weights lockfile. A stage with weights gets processes of its own that keep the model."""
+        return ()
+
+    def setup(self, weights: Weights, device: str) -> None:  # noqa: B027 - most stages without a model need none
+        """Load what the calls need: once, in the worker."""
+
+    @abstractmethod
+    def __call__(self, batch: pa.Table) -> Any:
+        """First pass: a `pa.Table` of exactly `outputs`, with the rows of `batch` in their order.
+
+        A CLIP stage is given one clip and after it up to `halo` frames of the next; it answers for all rows, and what it says of the halo is dropped.
+        Second pass: a dict of tables as declared in `tables`.
+        """
+
+    def preview(self, row: Mapping[str, Any]) -> Drawing | None:  # noqa: ARG002
+        """What to draw over a frame's thumbnail in the report, given its row of outputs; None for nothing."""
+        return None
+
+    @contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        """Count the time of this block under a phase: preprocess, transfer, infer or postprocess."""
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - start
+
+    def chunks(self, items: Sequence[T], kind: str, default: int = 64) -> Iterator[Sequence[T]]:
+        """Parts of a long list of prompts or faces; the worker owns the part's size."""
+        size = self.chunk_rows.get(kind, default)
+        for start in range(0, len(items), size):
+            yield items[start : start + size]
