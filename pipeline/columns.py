@@ -109,6 +109,7 @@ def _chunk_views(chunk: pa.StructArray) -> list[Image]:
     rgb, heights, widths = (chunk.field(i) for i in range(3))
     offsets = np.frombuffer(rgb.buffers()[1], dtype=np.int64)[rgb.offset : rgb.offset + len(rgb) + 1] if len(rgb) else np.zeros(1, np.int64)
     data = np.frombuffer(rgb.buffers()[2] or b"", dtype=np.uint8)
+    data.flags.writeable = False
     sides = zip(heights.to_pylist(), widths.to_pylist(), strict=True)
     return [data[offsets[i] : offsets[i + 1]].reshape(h, w, 3) for i, (h, w) in enumerate(sides)]
 
