@@ -66,6 +66,9 @@ class MediaError(FramemillError):
         super().__init__(message)
         self.reason = reason
 
+    def __reduce__(self) -> tuple[type[MediaError], tuple[Reason, str]]:
+        return MediaError, (self.reason, str(self))
+
 
 class ContractError(FramemillError):
     """A stage returned other rows or columns than it declared."""

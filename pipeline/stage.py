@@ -81,6 +81,7 @@ class Stage(ABC):
     scope: ClassVar[Scope] = Scope.ROW
     halo: ClassVar[int] = 0  # a CLIP stage's look-ahead in frames; a stage with one reads source columns only
     placement: ClassVar[Placement] = Placement()
+    devices: ClassVar[tuple[str, ...]] = ("cpu",)  # where it can run
     cut_matters: ClassVar[str] = ""  # why the result depends on where clips are cut; empty: it does not, and a test shows it
 
     def __init__(self, config: Config | None = None) -> None:

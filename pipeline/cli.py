@@ -1,0 +1,202 @@
+"""The command line: options become an order, mistakes become one sentence and exit code 2."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+
+from pipeline.errors import ConfigError, FramemillError, UserError
+from pipeline.failure import DECODE
+from pipeline.job import Job, Order, Work
+from pipeline.machines import ROOMY, this_machine
+from pipeline.manifest import PipelineFile, ProfileFile, read_pipeline, read_profile
+from pipeline.plan import Choices, make_plan
+from pipeline.telemetry.printing import print_columns, print_plan, print_result, print_work
+from pipeline.telemetry.progress import View, view
+from pipeline.telemetry.run_file import write_run_file
+
+INTERRUPTED = 130  # what a shell reports for Ctrl-C
+
+app = typer.Typer(
+    name="framemill",
+    help="Process large photo and video collections on Ray: folders in, tables and a report out.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+)
+
+RUN_EXAMPLES = """
+[bold]Examples[/bold]
+
+    python pipeline/run.py --input photos/ --output out/
+
+    python pipeline/run.py -i 's3://bucket/clips' -o /mnt/out --profile high-throughput --address auto
+
+    python pipeline/run.py -i list.txt -o out/ --stages lighting,flow --set flow.preset=medium --limit 100
+
+    ray submit cluster.yaml pipeline/run.py --profile high-throughput --input s3://bucket/in --output s3://bucket/out
+"""
+
+Input = Annotated[str | None, typer.Option("--input", "-i", help="Folder, glob, file list (text or Parquet), or s3:// gs:// URL.")]
+Output = Annotated[str | None, typer.Option("--output", "-o", help="Folder or URL for tables, report and resume.")]
+Profile = Annotated[str, typer.Option("--profile", "-p", help="Where and how fast: a shipped name or a YAML file.")]
+PipelinePath = Annotated[str | None, typer.Option("--pipeline", help="What is computed: a YAML file instead of the shipped one.")]
+Stages = Annotated[str, typer.Option("--stages", help="Only these steps, a,b,c, and what they read. [dim]Default: all.[/dim]")]
+Settings = Annotated[list[str] | None, typer.Option("--set", metavar="STEP.KEY=VALUE", help="A setting of a step; may be repeated.")]
+Device = Annotated[str | None, typer.Option("--device", help="cpu or cuda for all steps that can, instead of the profile's.")]
+WeightsDir = Annotated[Path | None, typer.Option("--weights-dir", help="Folder with weights, recognised by name and hash.")]
+Limit = Annotated[int | None, typer.Option("--limit", min=1, help="Only the first N files.")]
+EveryNth = Annotated[int | None, typer.Option("--every-nth", min=1, help="Keep each N-th frame of a video.")]
+MaxFrames = Annotated[int | None, typer.Option("--max-frames", min=1, help="At most N frames of a video.")]
+MaxPixels = Annotated[int | None, typer.Option("--max-pixels", min=1, help="Refuse larger pictures. [dim]Default: 100 MP.[/dim]")]
+Shard = Annotated[str | None, typer.Option("--shard", metavar="I/N", help="Only the I-th of N shares of the files, from 1.")]
+Fast = Annotated[bool, typer.Option("--fast-mode", help="Previews: every frame reduced to a short side of 360 px or a little more.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the plan and stop.")]
+Address = Annotated[str | None, typer.Option("--address", help="Ray cluster to join: auto, or host:port. [dim]Default: start Ray here.[/dim]")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing but mistakes.")]
+
+
+@app.command(epilog=RUN_EXAMPLES)
+def run(
+    input_: Input = None,
+    output: Output = None,
+    profile: Profile = "cpu-only",
+    pipeline: PipelinePath = None,
+    stages: Stages = "",
+    settings: Settings = None,
+    device: Device = None,
+    weights_dir: WeightsDir = None,
+    limit: Limit = None,
+    every_nth: EveryNth = None,
+    max_frames: MaxFrames = None,
+    max_pixels: MaxPixels = None,
+    shard: Shard = None,
+    fast_mode: Fast = False,
+    dry_run: DryRun = False,
+    address: Address = None,
+    quiet: Quiet = False,
+) -> None:
+    """Process a collection. What an earlier run into the same output has done is not done again."""
+    decode = {"every_nth": every_nth, "max_frames": max_frames, "max_pixels": max_pixels, "fast_mode": fast_mode or None}
+    choices = Choices(
+        stages=_names(stages),
+        settings=tuple(settings or ()),
+        device=device,
+        weights_dir=weights_dir,
+        decode={key: value for key, value in decode.items() if value is not None},
+    )
+    console = Console(quiet=quiet)
+    if dry_run:
+        _print_plan(console, pipeline, profile, choices, address)
+        return
+    pipeline_file, profile_file = read_pipeline(pipeline), read_profile(profile)
+    order = Order(
+        input=_given("input", input_, profile_file, pipeline_file),
+        output=_given("output", output, profile_file, pipeline_file),
+        pipeline=pipeline_file,
+        profile=profile_file,
+        profile_name=profile,
+        choices=choices,
+        address=address or os.environ.get("RAY_ADDRESS"),
+        limit=limit,
+        shard=_shard(shard),
+    )
+    _run(order, console, quiet)
+
+
+@app.command()
+def plan(
+    profile: Profile = "cpu-only",
+    pipeline: PipelinePath = None,
+    stages: Stages = "",
+    settings: Settings = None,
+    device: Device = None,
+    weights_dir: WeightsDir = None,
+    address: Address = None,
+) -> None:
+    """Check a pipeline and a profile against the machines, and print what would run where."""
+    choices = Choices(stages=_names(stages), settings=tuple(settings or ()), device=device, weights_dir=weights_dir)
+    _print_plan(Console(), pipeline, profile, choices, address)
+
+
+@app.command()
+def columns(pipeline: PipelinePath = None) -> None:
+    """List the columns and tables that a run writes, with their units and meanings."""
+    plan_ = make_plan(read_pipeline(pipeline), ProfileFile(), Choices(), [ROOMY], check_weights=False)
+    print_columns(Console(), plan_)
+
+
+def _run(order: Order, console: Console, quiet: bool) -> None:
+    started: list[View] = []
+
+    def on_plan(work: Work) -> None:
+        print_work(console, work, order)
+        if work.left:
+            steps = [DECODE, *(step.name for step in work.plan.first)]
+            started.append(view(console, steps, quiet=quiet))
+            started[0].__enter__()
+
+    job = Job(order, watch=lambda figures: started[0].show(figures), on_plan=on_plan)
+    try:
+        result = job.run()
+    finally:
+        for shown in started:
+            shown.__exit__(*sys.exc_info())
+    write_run_file(job.store, order, result)
+    print_result(console, job.store, result)
+
+
+def _print_plan(console: Console, pipeline: str | None, profile: str, choices: Choices, address: str | None) -> None:
+    pipeline_file, profile_file = read_pipeline(pipeline), read_profile(profile)
+    if address is None:
+        print_plan(console, make_plan(pipeline_file, profile_file, choices, [this_machine()], check_weights=False))
+        return
+    from pipeline.engine import session
+
+    with session(address) as nodes:
+        print_plan(console, make_plan(pipeline_file, profile_file, choices, nodes, check_weights=False))
+
+
+def _given(name: str, option: str | None, *manifests: ProfileFile | PipelineFile) -> str:
+    """A path from the command line, else from the profile, else from the pipeline file."""
+    found = option or next((value for manifest in manifests if (value := getattr(manifest, name))), None)
+    if found is None:
+        raise ConfigError(f"No {name} was given: use --{name} PATH, or write `{name}: PATH` in the profile or the pipeline file.")
+    return str(found)
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(name.strip() for name in text.split(",") if name.strip())
+
+
+def _shard(text: str | None) -> tuple[int, int] | None:
+    if text is None:
+        return None
+    number, _, count = text.partition("/")
+    if not (number.isdecimal() and count.isdecimal() and 1 <= int(number) <= int(count)):
+        raise ConfigError(f"--shard {text!r} is not of the form I/N with I from 1 to N, as in --shard 2/8.")
+    return int(number) - 1, int(count)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command line and exit: 0 well, 2 the user's mistake, 1 ours, 130 interrupted."""
+    errors = Console(stderr=True, highlight=False, soft_wrap=True)
+    try:
+        app(args=list(arguments) if arguments is not None else None, prog_name="framemill")
+    except UserError as error:
+        errors.print(f"[red]Error:[/red] {escape(str(error))}")
+        sys.exit(error.exit_code)
+    except FramemillError as error:
+        errors.print(f"[red]Stopped:[/red] {escape(str(error))}")
+        sys.exit(1)
+    except KeyboardInterrupt:
+        errors.print("Interrupted. What is finished is kept; the same command goes on from there.")
+        sys.exit(INTERRUPTED)

@@ -1,0 +1,273 @@
+"""Steps on Ray Data, which brings back-pressure, spilling, pools of processes, restarts and placement on many nodes.
+
+    units -> [decode + steps without a model] -> [a pool of processes for each model] ... -> receipts
+
+What travels is sealed packets (pipeline/packet.py); what is computed is written by the process that made it (pipeline/worker.py), so all
+that comes back to the driver is a receipt. The second pass maps over units too: a unit holds whole files.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import time
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import ray
+import ray.data
+from ray.data import ActorPoolStrategy, DataContext, TaskPoolStrategy
+
+from pipeline.errors import FramemillError, ResourceError
+from pipeline.machines import Node, this_machine
+from pipeline.media import Unit
+from pipeline.sample import Report, Sample
+from pipeline.packet import Packet
+from pipeline.plan import Plan
+from pipeline.second import SecondPass
+from pipeline.step import DecodeStep, Step
+from pipeline.storage import Store
+from pipeline.worker import Worker
+
+_IN_FLIGHT = 2  # packets of an actor: one being worked on, one fetched
+_STORE_SHARE = 0.3  # of memory: Ray's own default, made explicit because packets live there
+
+
+@ray.remote(num_cpus=0)
+class Board:
+    """Where workers leave their samples for the driver to take."""
+
+    def __init__(self) -> None:
+        self._samples: list[Sample] = []
+
+    def add(self, sample: Sample) -> None:
+        """Leave one."""
+        self._samples.append(sample)
+
+    def take(self) -> list[Sample]:
+        """All since the last time."""
+        taken, self._samples = self._samples, []
+        return taken
+
+
+@dataclass(frozen=True)
+class _Reporter:
+    """Sends samples to the board without waiting for it."""
+
+    board: Any
+
+    def __call__(self, sample: Sample) -> None:
+        self.board.add.remote(sample)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Group:
+    """Steps that share a process, and what they need there."""
+
+    key: str  # of this run and this group: workers are set up once for each
+    steps: tuple[Step, ...]
+    store: Store
+    report: Report
+    decode: DecodeStep | None = None
+    later: tuple[Step, ...] = ()  # for the decoding group: all first-pass steps
+    last: bool = False
+
+    @property
+    def name(self) -> str:
+        """What Ray's dashboard shows."""
+        return "+".join([*(["decode"] if self.decode else []), *(step.name for step in self.steps)])
+
+
+class _Hosted:
+    """Workers of task groups by their key: Ray reuses task processes, so a stage is set up once in each."""
+
+    workers: dict[str, Worker] = {}  # noqa: RUF012
+
+    @classmethod
+    def get(cls, group: Group) -> Worker:
+        if group.key not in cls.workers:
+            cls.workers[group.key] = Worker(group.steps, group.store, group.report)
+        return cls.workers[group.key]
+
+
+def _forward(worker: Worker, group: Group, sealed: pa.Table) -> pa.Table:
+    return _hand_on(worker.apply(Packet.open(sealed)), group)
+
+
+def _hand_on(packet: Packet, group: Group) -> pa.Table:
+    if group.last:
+        return pa.table({"unit": [packet.unit], "start": [packet.start], "stop": [packet.stop]})
+    return packet.seal()
+
+
+def _decoding(group: Group) -> Callable[[pa.Table], Iterator[pa.Table]]:
+    def run(batch: pa.Table) -> Iterator[pa.Table]:
+        assert group.decode is not None
+        unit = _unpack(batch)
+        for packet in _Hosted.get(group).decode(group.decode, unit, group.later):
+            yield _hand_on(packet, group)
+
+    run.__name__ = run.__qualname__ = group.name
+    return run
+
+
+def _task(group: Group) -> Callable[[pa.Table], pa.Table]:
+    def run(sealed: pa.Table) -> pa.Table:
+        return _forward(_Hosted.get(group), group, sealed)
+
+    run.__name__ = run.__qualname__ = group.name
+    return run
+
+
+class _Actor:
+    """A process that keeps a model."""
+
+    def __init__(self, group: Group) -> None:
+        self._group = group
+        self._worker = Worker(group.steps, group.store, group.report)
+
+    def __call__(self, sealed: pa.Table) -> pa.Table:
+        return _forward(self._worker, self._group, sealed)
+
+
+def _unpack(batch: pa.Table) -> Unit:
+    row = batch.to_pylist()[0]
+    return Unit.from_row(row)
+
+
+@contextmanager
+def session(address: str | None) -> Iterator[list[Node]]:
+    """A connection to Ray: a local one of our own, or a running cluster. Yields the machines.
+
+    Raises:
+        ResourceError: there is no cluster at the address.
+    """
+    for name in ("ray", "ray.data"):
+        logging.getLogger(name).setLevel(logging.ERROR)
+    try:
+        ray.init(**_init_arguments(address))
+    except (ConnectionError, RuntimeError, ValueError) as error:
+        raise ResourceError(f"No Ray cluster answers at {address!r} ({_first_line(error)}); start one, or leave out --address.") from error
+    try:
+        yield [
+            Node(name=str(n["NodeManagerAddress"]), cpus=n["Resources"].get("CPU", 0.0), gpus=n["Resources"].get("GPU", 0.0))
+            for n in ray.nodes()
+            if n["Alive"]
+        ]
+    finally:
+        ray.shutdown()
+
+
+def _init_arguments(address: str | None) -> dict[str, Any]:
+    quiet = {"log_to_driver": False, "logging_level": "error"}
+    if address is not None:
+        return {"address": address, **quiet}
+    roots = [str(Path(__file__).resolve().parents[1]), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
+    os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(root for root in roots if root))  # this checkout, also in its workers
+    here = this_machine()
+    return {"address": "local", "num_cpus": int(here.cpus), "num_gpus": int(here.gpus), "include_dashboard": False, **quiet}
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
+
+
+class Engine:
+    """Runs a plan on the connected Ray."""
+
+    def __init__(self, plan: Plan, store: Store, on_samples: Callable[[list[Sample]], None]) -> None:
+        self._plan, self._store, self._on_samples = plan, store, on_samples
+        self._run = uuid.uuid4().hex[:8]
+        self._board = Board.remote()
+
+    def first_pass(self, units: Sequence[Unit]) -> None:
+        """Decode units and add every first-pass step's columns."""
+        if not units:
+            return
+        groups = self._groups()
+        with DataContext.current(_context()):
+            rows = [unit.to_row() for unit in units]
+            dataset = ray.data.from_items(rows, override_num_blocks=len(rows))
+            for group in groups:
+                dataset = self._add(dataset, group)
+            self._consume(dataset)
+
+    def second_pass(self, step: SecondPass, pieces: Sequence[Any]) -> None:
+        """Run one second-pass step, or the final assembly, over pieces of work."""
+        if not pieces:
+            return
+        reporter = _Reporter(self._board)
+
+        def run(batch: pa.Table) -> pa.Table:
+            step(pickled_piece(batch), reporter)
+            return pa.table({"done": [1]})
+
+        run.__name__ = run.__qualname__ = step.name
+        with DataContext.current(_context()):
+            dataset = ray.data.from_items([{"piece": ray.cloudpickle.dumps(piece)} for piece in pieces], override_num_blocks=len(pieces))
+            self._consume(dataset.map_batches(run, **_arguments(step.cpus)))
+
+    def _groups(self) -> list[Group]:
+        made = self._plan.groups()
+        reporter = _Reporter(self._board)
+        return [
+            Group(
+                key=f"{self._run}-{i}",
+                steps=steps,
+                store=self._store,
+                report=reporter,
+                decode=self._plan.decode if i == 0 else None,
+                later=self._plan.first if i == 0 else (),
+                last=i == len(made) - 1,
+            )
+            for i, steps in enumerate(made)
+        ]
+
+    def _add(self, dataset: Any, group: Group) -> Any:
+        if group.decode is not None:
+            pool = TaskPoolStrategy(size=group.decode.workers)
+            return dataset.map_batches(_decoding(group), compute=pool, **_arguments(group.decode.cpus))
+        placement = group.steps[0].placement
+        if not group.steps[0].keeps_model:
+            pool = TaskPoolStrategy(size=placement.workers)
+            return dataset.map_batches(_task(group), compute=pool, **_arguments(placement.cpus))
+        return dataset.map_batches(
+            type(group.name, (_Actor,), {}),
+            fn_constructor_args=(group,),
+            compute=ActorPoolStrategy(size=placement.workers, max_tasks_in_flight_per_actor=_IN_FLIGHT),
+            label_selector={},  # keeps the tasks before it from being fused into the model's process
+            num_gpus=placement.gpus or None,
+            **_arguments(placement.cpus),
+        )
+
+    def _consume(self, dataset: Any) -> None:
+        try:
+            for _ in dataset.iter_batches(batch_size=None, batch_format="pyarrow", prefetch_batches=0):
+                self._on_samples(ray.get(self._board.take.remote()))
+        except FramemillError:
+            raise
+        self._on_samples(ray.get(self._board.take.remote()))
+
+
+def pickled_piece(batch: pa.Table) -> Any:
+    """The piece of work in a row."""
+    return ray.cloudpickle.loads(batch["piece"][0].as_py())
+
+
+def _arguments(cpus: float) -> dict[str, Any]:
+    return {"batch_size": 1, "batch_format": "pyarrow", "zero_copy_batch": True, "num_cpus": cpus}
+
+
+def _context() -> DataContext:
+    context = DataContext.get_current().copy()
+    context.target_max_block_size = 1  # every packet is a block of its own, and leaves at once
+    context.max_errored_blocks = 0  # more would drop packets with a line in a log
+    context.max_tasks_in_flight_per_actor = _IN_FLIGHT
+    context.enable_progress_bars = False
+    return context

@@ -1,0 +1,125 @@
+"""What is already done: resume is a listing, so a killed run costs what was in flight and nothing else.
+
+A *unit* is a few files that are decoded together. Its rows have one order for ever, so a *part*, what one step added to rows `start` to
+`stop` of a unit, is named by those numbers alone. A step is done with a unit when its parts tile all rows, however they were cut.
+The decoder's own parts end with an empty one, whose number is the count of rows.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from pipeline.media import Media, Unit, form_units
+from pipeline.storage import Store
+
+COLUMNS, UNITS = "columns", "units"
+_PART = re.compile(r"(?P<unit>[0-9a-f]+)\.(?P<start>\d+)-(?P<stop>\d+)\.parquet")
+_UNITS = pa.schema(
+    [("unit", pa.string()), ("media_id", pa.string()), ("path", pa.string()), ("size", pa.int64()), ("mtime_ns", pa.int64())]
+)
+Span = tuple[int, int]
+
+
+@dataclass(frozen=True, order=True)
+class Part:
+    """What one step added to consecutive rows of a unit."""
+
+    unit: str
+    start: int
+    stop: int
+
+    @property
+    def name(self) -> str:
+        """Its file name."""
+        return f"{self.unit}.{self.start:08d}-{self.stop:08d}.parquet"
+
+    @property
+    def errors_name(self) -> str:
+        """The file name of what failed in it."""
+        return f"{self.name.removesuffix('.parquet')}.errors.parquet"
+
+
+def tiling(spans: Iterable[Span], total: int) -> list[Span] | None:
+    """Spans that cover 0 to `total` end to end, or None; runs with other packet sizes may have left overlapping ones."""
+    by_start: dict[int, list[int]] = defaultdict(list)
+    for start, stop in spans:
+        if start < stop:
+            by_start[start].append(stop)
+    reached: dict[int, Span | None] = {0: None}
+    for start in sorted(by_start):
+        if start in reached:
+            for stop in by_start[start]:
+                reached.setdefault(stop, (start, stop))
+    if total not in reached:
+        return None
+    path: list[Span] = []
+    while (span := reached[total]) is not None:
+        path.append(span)
+        total = span[0]
+    return path[::-1]
+
+
+class Ledger:
+    """The parts in an output's `columns/`, listed once."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._spans: dict[str, dict[str, list[Span]]] = {}
+
+    def spans(self, folder: str) -> dict[str, list[Span]]:
+        """By unit, the spans of a step's parts."""
+        if folder not in self._spans:
+            found: dict[str, list[Span]] = defaultdict(list)
+            for name in self._store.names(f"{COLUMNS}/{folder}"):
+                if match := _PART.fullmatch(name):
+                    found[match["unit"]].append((int(match["start"]), int(match["stop"])))
+            self._spans[folder] = dict(found)
+        return self._spans[folder]
+
+    def total(self, decode: str, unit: str) -> int | None:
+        """How many rows a unit has; None while it has never been decoded to its end."""
+        ends = [start for start, stop in self.spans(decode).get(unit, ()) if start == stop]
+        return ends[0] if ends else None
+
+    def parts(self, folder: str, decode: str, unit: str) -> list[Part] | None:
+        """The parts that hold all of a step's rows for a unit, in order; None when some are missing."""
+        total = self.total(decode, unit)
+        path = None if total is None else tiling(self.spans(folder).get(unit, ()), total)
+        return None if path is None else [Part(unit, *span) for span in path]
+
+
+def read_units(store: Store) -> list[Unit]:
+    """All units that were ever formed for an output."""
+    members: dict[str, list[Media]] = defaultdict(list)
+    for name in store.names(UNITS):
+        for row in store.read_table(f"{UNITS}/{name}").to_pylist():
+            members[row.pop("unit")].append(Media(**row))
+    return [Unit(name=name, media=tuple(media)) for name, media in members.items()]
+
+
+def cover(store: Store, listing: list[Media], selected: list[Media], slots: int) -> list[Unit]:
+    """Units for the selected media: known ones where every member is unchanged, new ones for the rest.
+
+    One added file shifts nothing. A unit with a file that was changed or removed is retired; its other files get a new one.
+    New units are written down before anything is computed for them.
+    """
+    current = {(media.media_id, media.size, media.mtime_ns) for media in listing}
+    wanted = {media.media_id for media in selected}
+    alive = [unit for unit in read_units(store) if all((m.media_id, m.size, m.mtime_ns) in current for m in unit.media)]
+    covered: set[str] = set()
+    units = []
+    for unit in alive:
+        names = {media.media_id for media in unit.media}
+        if names & wanted and not names & covered:
+            units.append(unit)
+            covered |= names
+    fresh = form_units([media for media in selected if media.media_id not in covered], slots=slots)
+    if fresh:
+        rows = [{"unit": u.name, "media_id": m.media_id, "path": m.path, "size": m.size, "mtime_ns": m.mtime_ns} for u in fresh for m in u.media]
+        store.write_table(f"{UNITS}/{fresh[0].name}-{len(fresh)}.parquet", pa.Table.from_pylist(rows, schema=_UNITS))
+    return units + fresh

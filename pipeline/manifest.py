@@ -1,0 +1,154 @@
+"""The two files a person writes: the pipeline says what is computed, the profile says where and how fast.
+
+Both are parsed strictly. A misspelt key that is silently ignored costs a night on borrowed machines, so it is refused with a guess at what was meant.
+"""
+
+from __future__ import annotations
+
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from pipeline.errors import ConfigError, did_you_mean
+
+M = TypeVar("M", bound="Strict")
+Workers = int | Literal["auto"]
+
+
+class Strict(BaseModel):
+    """A frozen model that refuses unknown keys."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+
+
+class StepEntry(Strict):
+    """A step of the pipeline: a stage class and its settings."""
+
+    use: str = Field(pattern=r"^[\w.]+:\w+$")  # module:Class
+    with_: dict[str, Any] = Field(default_factory=dict, alias="with")
+
+
+class Decode(Strict):
+    """Which frames of the media are looked at; part of what is computed, so it lives in the pipeline."""
+
+    every_nth: int = Field(1, ge=1)  # keep each n-th frame of a video
+    max_frames: int | None = Field(None, ge=1)  # of one video
+    max_pixels: int = Field(100_000_000, ge=1)  # refuse larger pictures by their header: 100 MP takes 300 MB decoded
+    fast_mode: bool = False  # previews: every frame is first reduced to a short side of at least 360 px
+
+
+class PipelineFile(Strict):
+    """What is computed."""
+
+    input: str | None = None
+    output: str | None = None
+    decode: Decode = Decode()
+    steps: dict[str, StepEntry]
+    planned: tuple[str, ...] = ()  # steps that profiles may already place though no pipeline has them yet
+
+
+class PlacementEntry(Strict):
+    """Where and how one step runs; what is left out comes from the profile's `defaults`, then from the stage."""
+
+    device: Literal["cpu", "cuda"] | None = None
+    cpus: float | None = Field(None, gt=0)
+    gpus: float | None = Field(None, ge=0)
+    workers: Workers | None = None
+    batch: int | None = Field(None, ge=1)
+    vram_gb: float | None = Field(None, ge=0)
+    chunks: dict[str, int] = Field(default_factory=dict)  # by kind of item: how many prompts, faces at a time
+
+
+class DecodePlacement(Strict):
+    """The loaders: tasks that read and decode media, and run stages without a model."""
+
+    workers: Workers = "auto"
+    cpus: float = Field(1.0, gt=0)
+
+
+class ProfileFile(Strict):
+    """Where and how fast: never what."""
+
+    description: str = ""
+    input: str | None = None
+    output: str | None = None
+    precision: Literal["full", "mixed"] = "full"  # mixed: 16-bit arithmetic on the GPU where a stage allows it
+    pin_memory: bool = False  # page-locked staging buffers: faster copies to the GPU, memory the system cannot page out
+    vram_gb: float | None = Field(None, gt=0)  # what all workers on one card may take together
+    decode: DecodePlacement = DecodePlacement()
+    defaults: PlacementEntry = PlacementEntry()
+    steps: dict[str, PlacementEntry] = Field(default_factory=dict)
+
+
+def shipped(*parts: str) -> Traversable:
+    """A file under `manifests/`, from the checkout or the installed package alike."""
+    return files("manifests").joinpath(*parts)
+
+
+def read_pipeline(path: str | None) -> PipelineFile:
+    """The pipeline file at a path, or the one that ships."""
+    source = shipped("pipeline.yaml") if path is None else _existing(path, "pipeline file", "--pipeline")
+    return _parse(PipelineFile, source.read_text(encoding="utf-8"), path or "manifests/pipeline.yaml")
+
+
+def read_profile(name: str) -> ProfileFile:
+    """A shipped profile by its name, or any profile by its path."""
+    if name.endswith((".yaml", ".yml")):
+        return _parse(ProfileFile, _existing(name, "profile", "--profile").read_text(encoding="utf-8"), name)
+    source = shipped("profiles", f"{name}.yaml")
+    if not source.is_file():
+        raise ConfigError(f"There is no profile {name!r}.{did_you_mean(name, profile_names())} A path to a .yaml file works too.")
+    return _parse(ProfileFile, source.read_text(encoding="utf-8"), f"manifests/profiles/{name}.yaml")
+
+
+def profile_names() -> list[str]:
+    """The profiles that ship."""
+    return sorted(item.name.removesuffix(".yaml") for item in shipped("profiles").iterdir() if item.name.endswith(".yaml"))
+
+
+def _existing(path: str, what: str, option: str) -> Path:
+    found = Path(path).expanduser()
+    if not found.is_file():
+        raise ConfigError(f"There is no {what} at {path!r}; check the path given to {option}.")
+    return found
+
+
+def _parse(model: type[M], text: str, where: str) -> M:
+    try:
+        data = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{where} is not valid YAML: {' '.join(str(error).split())}.") from error
+    if not isinstance(data, dict):
+        raise ConfigError(f"{where} must be a YAML mapping with keys such as {', '.join(list(model.model_fields)[:4])}.")
+    try:
+        return model.model_validate(data)
+    except ValidationError as error:
+        raise ConfigError(explain(error, model, where)) from error
+
+
+def explain(error: ValidationError, model: type[BaseModel], where: str) -> str:
+    """The first thing wrong with a parsed file, in one sentence."""
+    first = error.errors(include_url=False)[0]
+    path = [str(part) for part in first["loc"]]
+    if first["type"] == "extra_forbidden":
+        known = _keys_at(model, path[:-1])
+        place = f" in {'.'.join(path[:-1])}" if path[:-1] else ""
+        return f"{where}: unknown key {path[-1]!r}{place}.{did_you_mean(path[-1], known)}"
+    return f"{where}: {'.'.join(path)}: {first['msg'][0].lower()}{first['msg'][1:]} (got {first.get('input')!r})."
+
+
+def _keys_at(model: type[BaseModel], path: list[str]) -> list[str]:
+    """The keys that a model allows at a path of keys, looking through dicts of models."""
+    for name in path:
+        field = next((f for key, f in model.model_fields.items() if name in (key, f.alias)), None)
+        if field is None:  # the key of a dict of models: stay
+            continue
+        nested = [a for a in (field.annotation, *getattr(field.annotation, "__args__", ())) if isinstance(a, type) and issubclass(a, BaseModel)]
+        if not nested:
+            return []
+        model = nested[0]
+    return [f.alias or key for key, f in model.model_fields.items()]

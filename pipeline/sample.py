@@ -1,0 +1,26 @@
+"""One packet's way through one step, as the worker reports it: the raw material of progress, the report and every comparison."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+SET_UP = " set-up"
+"""Ending of a step's name in the sample of its set-up."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sample:
+    """What one step did with one packet. Decoding also reports the empty packet (no rows) that ends a unit."""
+
+    step: str
+    worker: str  # host:pid
+    unit: str = ""
+    rows: int = 0
+    failures: int = 0
+    started: float  # seconds since the epoch
+    seconds: float
+    phases: Mapping[str, float] = field(default_factory=dict)  # seconds
+
+
+Report = Callable[[Sample], None]

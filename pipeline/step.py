@@ -1,0 +1,90 @@
+"""A step: a configured stage in its place in the plan, with all that a worker needs to run it and storage needs to name its results."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from pipeline.failure import DECODE
+from pipeline.media import DECODE_VERSION, DecodeConfig
+from pipeline.stage import Placement, Stage
+
+
+@dataclass(frozen=True, kw_only=True)
+class Step:
+    """One stage with its settings and its place."""
+
+    name: str
+    use: str  # module:Class
+    stage: Stage
+    placement: Placement
+    fingerprint: str
+    depends: frozenset[str] = frozenset()  # steps whose columns it reads, and theirs
+    drops: tuple[str, ...] = ()  # columns of a packet that no later step reads
+    weights: Mapping[str, Path] = field(default_factory=dict)
+    chunks: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def folder(self) -> str:
+        """Under `columns/` or `tables/`, where its parts lie."""
+        return f"{self.name}-{self.fingerprint}"
+
+    @property
+    def first_pass(self) -> bool:
+        """Whether it adds columns to decoded frames."""
+        return self.stage.scope.first_pass
+
+    @property
+    def keeps_model(self) -> bool:
+        """Whether it runs in processes of its own, that load a model once."""
+        return self.first_pass and (bool(self.stage.weights) or self.placement.device != "cpu")
+
+    @property
+    def table_schema(self) -> pa.Schema:
+        """What its parts hold: its columns, where encoded files are replaced by their paths."""
+        return pa.schema([_as_path(item) for item in self.stage.outputs])
+
+
+@dataclass(frozen=True, kw_only=True)
+class DecodeStep:
+    """The step before all others: files to packets."""
+
+    config: DecodeConfig
+    columns: tuple[str, ...]  # pixels and sound that any step asks for
+    halo: int  # the longest look-ahead of any step
+    cpus: float
+    workers: int
+    name: str = DECODE
+
+    @property
+    def fingerprint(self) -> str:
+        """Of what decides which rows there are; how they are packed does not."""
+        rule = {name: getattr(self.config, name) for name in ("every_nth", "max_frames", "max_pixels", "fast_mode", "clip_frames")}
+        return fingerprint({"version": DECODE_VERSION, **rule})
+
+    @property
+    def folder(self) -> str:
+        """Under `columns/`, where its parts lie."""
+        return f"{self.name}-{self.fingerprint}"
+
+
+def fingerprint(facts: Mapping[str, Any]) -> str:
+    """Twelve hex digits of the facts that decide a result."""
+    return hashlib.sha256(json.dumps(facts, sort_keys=True, default=str).encode()).hexdigest()[:12]
+
+
+def is_file_column(item: pa.Field) -> bool:
+    """Whether a column's values are whole encoded files, kept beside the tables."""
+    return bool(pa.types.is_large_binary(item.type))
+
+
+def _as_path(item: pa.Field) -> pa.Field:
+    return pa.field(item.name, pa.string(), metadata=item.metadata) if is_file_column(item) else item
+
+

@@ -1,0 +1,95 @@
+"""Samples added up: how many rows each step has seen, how fast, and what failed."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from pipeline.failure import DECODE
+from pipeline.media import Unit
+from pipeline.sample import SET_UP, Sample
+
+
+@dataclass
+class StepFigures:
+    """One step's totals."""
+
+    rows: int = 0
+    failures: int = 0
+    busy: float = 0.0  # seconds inside calls, over all workers
+    first: float = 0.0  # epoch seconds of the first call's start
+    last: float = 0.0  # epoch seconds of the last call's end
+    set_up: float = 0.0  # seconds of the slowest worker's set-up
+    workers: set[str] = field(default_factory=set)
+    phases: dict[str, float] = field(default_factory=dict)  # seconds
+
+    def add(self, sample: Sample) -> None:
+        """Count one packet."""
+        self.rows += sample.rows
+        self.failures += sample.failures
+        self.busy += sample.seconds
+        self.first = min(self.first or sample.started, sample.started)
+        self.last = max(self.last, sample.started + sample.seconds)
+        self.workers.add(sample.worker)
+        for name, seconds in sample.phases.items():
+            self.phases[name] = self.phases.get(name, 0.0) + seconds
+
+    @property
+    def rate(self) -> float:
+        """Rows a second from the first call to the end of the last, over all workers; 0 before there are any."""
+        return self.rows / (self.last - self.first) if self.last > self.first else 0.0
+
+    def to_dict(self) -> dict[str, Any]:
+        """For run.json: seconds and rows as numbers."""
+        return {
+            "rows": self.rows,
+            "errors": self.failures,
+            "workers": len(self.workers),
+            "rows_per_s": round(self.rate, 2),
+            "busy_s": round(self.busy, 3),
+            "set_up_s": round(self.set_up, 3),
+            "ms_per_row": round(1000 * self.busy / self.rows, 3) if self.rows else None,
+            "phases_s": {name: round(seconds, 3) for name, seconds in self.phases.items()},
+        }
+
+
+class Figures:
+    """All steps' totals, and how far the whole is."""
+
+    def __init__(self, units: Iterable[Unit] = ()) -> None:
+        self.steps: dict[str, StepFigures] = defaultdict(StepFigures)
+        self._bytes = {unit.name: sum(media.size for media in unit.media) or 1 for unit in units}
+        self._all_bytes = sum(self._bytes.values())
+        self._done_bytes = 0
+        self._done_rows: dict[str, int] = defaultdict(int)
+        self._finished_rows = 0
+
+    def add(self, samples: Iterable[Sample]) -> None:
+        """Count samples as they come."""
+        for sample in samples:
+            if sample.step.endswith(SET_UP):
+                figures = self.steps[sample.step.removesuffix(SET_UP)]
+                figures.set_up = max(figures.set_up, sample.seconds)
+                continue
+            self.steps[sample.step].add(sample)
+            if sample.step == DECODE:
+                self._advance(sample)
+
+    def _advance(self, sample: Sample) -> None:
+        self._done_rows[sample.unit] += sample.rows
+        if not sample.rows:
+            self._done_bytes += self._bytes.get(sample.unit, 0)
+            self._finished_rows += self._done_rows[sample.unit]
+
+    @property
+    def expected_rows(self) -> int | None:
+        """How many rows there will be, from the share of bytes decoded to the end; None before any unit is."""
+        if not self._done_bytes:
+            return None
+        return max(self.steps[DECODE].rows, round(self._finished_rows * self._all_bytes / self._done_bytes))
+
+    def to_dict(self) -> Mapping[str, Any]:
+        """For run.json."""
+        return {name: figures.to_dict() for name, figures in self.steps.items()}

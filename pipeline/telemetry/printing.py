@@ -1,0 +1,86 @@
+"""What the command line prints: the plan, what is left to do, the summary at the end."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from pipeline.columns import describe
+from pipeline.failure import DECODE
+from pipeline.job import Order, Result, Work
+from pipeline.plan import Plan
+from pipeline.second import ERRORS, FRAMES, frames_schema
+from pipeline.step import Step
+from pipeline.storage import Store
+
+
+def _table(*columns: str, title: str | None = None, right: Sequence[str] = ()) -> Table:
+    table = Table(title=title, box=box.SIMPLE_HEAD, title_justify="left", pad_edge=False)
+    for name in columns:
+        table.add_column(name, justify="right" if name in right else "left", overflow="fold")
+    return table
+
+
+def print_plan(console: Console, plan: Plan) -> None:
+    """Stage by stage: where it runs, what it reads, adds and drops, and whether its weights are at hand."""
+    heads = ("step", "scope", "device", "cpus", "gpus", "workers", "batch", "reads", "adds", "drops here", "weights")
+    table = _table(*heads, right=("cpus", "gpus", "workers", "batch"))
+    decode = plan.decode
+    table.add_row(DECODE, "-", "cpu", f"{decode.cpus:g}", "0", str(decode.workers), "-", "files", ", ".join(decode.columns), "", "")
+    for step in plan.steps:
+        table.add_row(*_plan_row(step))
+    console.print(table)
+    shared = [" + ".join(([DECODE] if i == 0 else []) + [step.name for step in group]) for i, group in enumerate(plan.groups())]
+    console.print(f"Processes: {' | '.join(shared)}", highlight=False)
+
+
+def _plan_row(step: Step) -> list[str]:
+    where, stage = step.placement, step.stage
+    adds = stage.outputs.names if step.first_pass else [f"{name}/" for name in stage.tables]
+    batch = str(where.batch_rows) if stage.scope.value == "row" else f"a {stage.scope.value}"
+    weights = [f"{name} {'at hand' if name in step.weights else 'MISSING'}" for name in stage.weights]
+    numbers = [f"{where.cpus:g}", f"{where.gpus:g}", str(where.workers), batch]
+    return [step.name, stage.scope.value, where.device, *numbers, ", ".join(stage.inputs), ", ".join(adds), ", ".join(step.drops), ", ".join(weights)]
+
+
+def print_work(console: Console, work: Work, order: Order) -> None:
+    """What was found, and what of it is left to do."""
+    files = sum(media.size for media in work.media)
+    console.print(f"{len(work.media):,} files ({files / 1e6:,.1f} MB) in {order.input}; profile {order.profile_name}", highlight=False, soft_wrap=True)
+    if not work.left:
+        console.print("Nothing is left to do: every step has finished with every file.", highlight=False)
+    elif len(work.pending) < len(work.units):
+        share = f"{len(work.units) - len(work.pending)} of {len(work.units)} units of files"
+        console.print(f"An earlier run has finished {share}; going on with the rest.", highlight=False)
+
+
+def print_result(console: Console, store: Store, result: Result) -> None:
+    """The summary at the end."""
+    figures = result.figures.steps
+    if figures:
+        heads = ("step", "rows", "rows/s", "ms/row", "workers", "set-up s", "errors")
+        table = _table(*heads, right=heads[1:])
+        for name, step in figures.items():
+            cost = f"{1000 * step.busy / step.rows:.1f}" if step.rows else "-"
+            table.add_row(name, f"{step.rows:,}", f"{step.rate:,.1f}", cost, str(len(step.workers)), f"{step.set_up:.1f}", str(step.failures))
+        console.print(table)
+    errors = sum(result.errors.values())
+    reasons = ", ".join(f"{count} {kind}" for kind, count in result.errors.most_common())
+    console.print(f"{result.frames:,} frames in {store.url(FRAMES)}, {result.seconds:.1f} s", highlight=False, soft_wrap=True)
+    if errors:
+        console.print(f"{errors:,} errors in {store.url(ERRORS)}: {reasons}", highlight=False, soft_wrap=True)
+
+
+def print_columns(console: Console, plan: Plan) -> None:
+    """Every column of every table, with its unit and meaning."""
+    schemas = {FRAMES: frames_schema(plan)}
+    for step in plan.second:
+        schemas |= {name: table.schema for name, table in step.stage.tables.items()}
+    for name, schema in schemas.items():
+        table = _table("column", "type", "unit", "meaning", title=f"{name}/")
+        for row in describe(schema):
+            table.add_row(row["name"], row["type"], row["unit"], row["description"])
+        console.print(table)

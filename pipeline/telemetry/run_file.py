@@ -1,0 +1,83 @@
+"""`run.json`: all that is needed to run it again and to know later what machine and versions a figure came from."""
+
+from __future__ import annotations
+
+import json
+import platform
+import sys
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+from pipeline.job import Order, Result
+from pipeline.step import Step
+from pipeline.storage import Store
+
+NAME = "run.json"
+_PACKAGES = ("framemill", "ray", "pyarrow", "numpy", "torch", "opencv-contrib-python", "av", "pillow", "mediapipe")
+
+
+def write_run_file(store: Store, order: Order, result: Result) -> None:
+    """Write or replace the output's run.json; a run with nothing to do leaves the record of the one that did the work."""
+    if not result.work.left and store.exists(NAME):
+        return
+    store.write(NAME, json.dumps(record(order, result), indent=2, default=str).encode())
+
+
+def read_run_file(store: Store) -> dict[str, Any]:
+    """The record of the last run that did something; FileNotFoundError when there is none."""
+    found: dict[str, Any] = json.loads(store.read(NAME))
+    return found
+
+
+def record(order: Order, result: Result) -> dict[str, Any]:
+    """The contents of run.json."""
+    plan = result.work.plan
+    return {
+        "started": datetime.fromtimestamp(result.started, UTC).isoformat(timespec="seconds"),
+        "seconds": round(result.seconds, 2),
+        "input": order.input,
+        "output": order.output,
+        "arguments": sys.argv[1:],
+        "profile_name": order.profile_name,
+        "profile": order.profile.model_dump(exclude_none=True),
+        "pipeline": order.pipeline.model_dump(by_alias=True),
+        "decode": vars(plan.decode.config) | {"fingerprint": plan.decode.fingerprint, "columns": plan.decode.columns},
+        "steps": {step.name: _step(step) for step in plan.steps},
+        "files": len(result.work.media),
+        "frames": result.frames,
+        "errors": dict(result.errors),
+        "figures": result.figures.to_dict(),
+        "machines": [vars(node) for node in result.work.nodes],
+        "python": platform.python_version(),
+        "system": platform.platform(),
+        "processor": _processor(),
+        "versions": {name: _version(name) for name in _PACKAGES},
+    }
+
+
+def _step(step: Step) -> dict[str, Any]:
+    return {
+        "use": step.use,
+        "version": step.stage.version,
+        "settings": vars(step.stage.config),
+        "placement": vars(step.placement),
+        "fingerprint": step.fingerprint,
+        "weights": list(step.stage.weights),
+    }
+
+
+def _version(name: str) -> str | None:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
+
+
+def _processor() -> str:
+    """The processor's name where the system tells."""
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8") as lines:  # noqa: PTH123
+            return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), platform.processor())
+    except OSError:
+        return platform.processor()

@@ -1,0 +1,162 @@
+"""One process's work: an ordered list of steps on one packet after another.
+
+Each step's part is written as soon as it is made, by the process that made it. So results never travel, what a killed run has finished
+stays finished, and a step whose part is already there is read instead of computed.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from pipeline.calls import Caller, Outcome
+from pipeline.columns import KEYS, SOURCE
+from pipeline.failure import Failure, to_table
+from pipeline.ledger import COLUMNS, Part
+from pipeline.media import Unit, decode
+from pipeline.packet import HALO, Packet
+from pipeline.sample import SET_UP, Report, Sample
+from pipeline.step import DecodeStep, Step, is_file_column
+from pipeline.storage import Store
+
+FAILED = "failed"
+"""Private column of a packet: for each row, the steps that failed on it."""
+
+
+class Worker:
+    """Steps set up once in this process, and applied to packets."""
+
+    def __init__(self, steps: Sequence[Step], store: Store, report: Report) -> None:
+        self._store, self._report = store, report
+        self._name = f"{socket.gethostname()}:{os.getpid()}"
+        self._callers = [(step, Caller(step)) for step in steps]
+        for step in steps:
+            step.stage.chunk_rows.update(step.chunks)
+            started = time.time()
+            step.stage.setup(step.weights, step.placement.device)
+            step.stage.seconds.clear()
+            if step.weights:
+                report(Sample(step=f"{step.name}{SET_UP}", worker=self._name, started=started, seconds=time.time() - started))
+
+    def apply(self, packet: Packet) -> Packet:
+        """The packet after all steps, without the columns that nobody reads any more."""
+        for step, caller in self._callers:
+            packet = self._step(step, caller, packet)
+        return packet
+
+    def decode(self, step: DecodeStep, unit: Unit, later: Sequence[Step]) -> Iterator[Packet]:
+        """Packets of a unit, after this process's steps; those that every later step has finished are left out.
+
+        The decoder's own part of each packet is written here, the empty one that ends the unit last.
+        """
+        packets = decode(unit, step.columns, step.halo, step.config)
+        started = time.time()
+        for packet in packets:
+            part = Part(packet.unit, packet.start, packet.stop)
+            own = packet.rows.select(SOURCE.names).filter(pc.invert(packet.rows[HALO]))
+            self._write(step.folder, part, own, packet.failures)
+            self._sample(step.name, packet.unit, own.num_rows, len(packet.failures), started)
+            if own.num_rows and not all(self._store.exists(f"{COLUMNS}/{s.folder}/{part.name}") for s in later):
+                empty = pa.array([[]] * packet.rows.num_rows, pa.list_(pa.string()))
+                yield self.apply(replace(packet, rows=packet.rows.append_column(FAILED, empty), failures=()))
+            started = time.time()
+
+    def _step(self, step: Step, caller: Caller, packet: Packet) -> Packet:
+        part = Part(packet.unit, packet.start, packet.stop)
+        carried = [name for name in step.stage.outputs.names if name not in step.drops]
+        if self._store.exists(f"{COLUMNS}/{step.folder}/{part.name}"):
+            outcome = self._stored(step, part, carried)
+        else:
+            started = time.time()
+            outcome = caller.run(packet.rows, failed_rows(packet.rows, step.depends))
+            filed = outcome.columns if not self._has_files(step) else self._file(step, packet, outcome.columns)
+            self._write(step.folder, part, filed, outcome.failures)
+            self._sample(step.name, packet.unit, outcome.columns.num_rows, len(outcome.failures), started, step)
+        return replace(packet, rows=_advance(packet.rows, step, outcome, carried))
+
+    def _stored(self, step: Step, part: Part, carried: Sequence[str]) -> Outcome:
+        """A part that an earlier run made, with its files where a later step reads them."""
+        columns = self._store.read_table(f"{COLUMNS}/{step.folder}/{part.name}", carried)
+        for position, name in enumerate(carried):
+            if is_file_column(item := step.stage.outputs.field(name)):
+                data = [None if path is None else self._store.read(path) for path in columns[name].to_pylist()]
+                columns = columns.set_column(position, item, pa.array(data, item.type))
+        path = f"{COLUMNS}/{step.folder}/{part.errors_name}"
+        failures = self._store.read_table(path).to_pylist() if self._store.exists(path) else []
+        return Outcome(columns, [Failure(**row) for row in failures])
+
+    def _write(self, folder: str, part: Part, columns: pa.Table, failures: Sequence[Failure]) -> None:
+        if failures:
+            self._store.write_table(f"{COLUMNS}/{folder}/{part.errors_name}", to_table(failures))
+        self._store.write_table(f"{COLUMNS}/{folder}/{part.name}", columns)
+
+    @staticmethod
+    def _has_files(step: Step) -> bool:
+        return any(is_file_column(item) for item in step.stage.outputs)
+
+    def _file(self, step: Step, packet: Packet, columns: pa.Table) -> pa.Table:
+        """Encoded files go beside the tables; their paths take their place."""
+        own = packet.rows.select(KEYS).filter(pc.invert(packet.rows[HALO])).to_pylist()
+        arrays = []
+        for item in step.stage.outputs:
+            if not is_file_column(item):
+                arrays.append(columns[item.name])
+                continue
+            paths: list[str | None] = []
+            for key, data in zip(own, columns[item.name].to_pylist(), strict=True):
+                path = f"images/{item.name}-{step.fingerprint}/{key['media_id']}/{key['frame_index']:08d}{_suffix(data)}"
+                if data is not None:
+                    self._store.write(path, data)
+                paths.append(None if data is None else path)
+            arrays.append(pa.array(paths, pa.string()))
+        return pa.table(arrays, schema=step.table_schema)
+
+    def _sample(self, name: str, unit: str, rows: int, failures: int, started: float, step: Step | None = None) -> None:
+        phases = dict(step.stage.seconds) if step else {}
+        if step:
+            step.stage.seconds.clear()
+        seconds = time.time() - started
+        figures = {"rows": rows, "failures": failures, "started": started, "seconds": seconds}
+        self._report(Sample(step=name, worker=self._name, unit=unit, phases=phases, **figures))
+
+
+def failed_rows(rows: pa.Table, depends: frozenset[str]) -> NDArray[np.bool_]:
+    """For each row, whether one of the given steps failed on it."""
+    result = np.zeros(rows.num_rows, dtype=bool)
+    lists = rows[FAILED].combine_chunks()
+    if depends and len(lists.flatten()):
+        result[:] = [bool(depends & set(names)) for names in lists.to_pylist()]
+    return result
+
+
+def _advance(rows: pa.Table, step: Step, outcome: Outcome, carried: Sequence[str]) -> pa.Table:
+    """The packet's rows after a step: what is read later is added, what is not is dropped."""
+    halo = rows[HALO].to_numpy()
+    place = np.where(halo, -1, np.cumsum(~halo) - 1)
+    for name in carried:
+        rows = rows.append_column(name, outcome.columns[name].take(pa.array(place, mask=halo)).combine_chunks())
+    if outcome.failures:
+        rows = rows.set_column(rows.column_names.index(FAILED), FAILED, _mark(rows, step.name, outcome.failures))
+    return rows.drop_columns([name for name in step.drops if name in rows.column_names])
+
+
+def _mark(rows: pa.Table, name: str, failures: Sequence[Failure]) -> pa.Array:
+    keys = {(failure.media_id, failure.frame_index) for failure in failures}
+    hit = [(row["media_id"], row["frame_index"]) in keys and not row[HALO] for row in rows.select([*KEYS, HALO]).to_pylist()]
+    before: list[list[str]] = rows[FAILED].to_pylist()
+    return pa.array([[*names, name] if bad else names for names, bad in zip(before, hit, strict=True)], pa.list_(pa.string()))
+
+
+def _suffix(data: Any) -> str:
+    """A file name's ending by the first bytes of an image."""
+    signatures = {b"\x89PNG": ".png", b"\xff\xd8\xff": ".jpg", b"RIFF": ".webp"}
+    return next((end for start, end in signatures.items() if data and bytes(data[:4]).startswith(start)), ".bin")
