@@ -1,0 +1,50 @@
+# make demo    a first run on sample media         make lint    ruff and mypy --strict
+# make test    the whole test suite                make bench   the benchmarks, with their ratios
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+SAMPLES := samples/media
+OUT := out/demo
+
+.PHONY: install demo test test-fast lint format bench cluster-test clean
+
+install: $(STAMP)
+
+# lama-cleaner pins old versions of half our dependencies, so it comes without them.
+$(STAMP): pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,inpaint]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps lama-cleaner==1.2.5
+	touch $@
+
+$(SAMPLES)/.made: samples/make.py $(STAMP)
+	$(BIN)/python samples/make.py $(SAMPLES)
+	touch $@
+
+demo: $(SAMPLES)/.made
+	$(BIN)/python pipeline/run.py --profile cpu-only --input $(SAMPLES) --output $(OUT)
+
+test: install
+	$(BIN)/python -m pytest
+
+test-fast: install
+	$(BIN)/python -m pytest -m "not slow"
+
+cluster-test: install
+	$(BIN)/python -m pytest -m cluster tests/test_cluster.py
+
+lint: install
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: install
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: install $(SAMPLES)/.made
+	for script in benchmarks/*.py; do $(BIN)/python $$script || exit 1; done
+
+clean:
+	rm -rf out samples/media .cache build *.egg-info
