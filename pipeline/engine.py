@@ -10,10 +10,8 @@ from __future__ import annotations
 
 import logging
 import os
-import sys
-import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,9 +22,9 @@ import ray
 import ray.data
 from ray.data import ActorPoolStrategy, DataContext, TaskPoolStrategy
 
-from pipeline.errors import FramemillError, ResourceError
+from pipeline.errors import ResourceError
 from pipeline.machines import Node, this_machine
-from pipeline.media import Unit
+from pipeline.media.units import Unit
 from pipeline.sample import Report, Sample
 from pipeline.packet import Packet
 from pipeline.plan import Plan
@@ -109,8 +107,7 @@ def _hand_on(packet: Packet, group: Group) -> pa.Table:
 def _decoding(group: Group) -> Callable[[pa.Table], Iterator[pa.Table]]:
     def run(batch: pa.Table) -> Iterator[pa.Table]:
         assert group.decode is not None
-        unit = _unpack(batch)
-        for packet in _Hosted.get(group).decode(group.decode, unit, group.later):
+        for packet in _Hosted.get(group).decode(group.decode, unpack(batch), group.later):
             yield _hand_on(packet, group)
 
     run.__name__ = run.__qualname__ = group.name
@@ -134,11 +131,6 @@ class _Actor:
 
     def __call__(self, sealed: pa.Table) -> pa.Table:
         return _forward(self._worker, self._group, sealed)
-
-
-def _unpack(batch: pa.Table) -> Unit:
-    row = batch.to_pylist()[0]
-    return Unit.from_row(row)
 
 
 @contextmanager
@@ -192,8 +184,7 @@ class Engine:
             return
         groups = self._groups()
         with DataContext.current(_context()):
-            rows = [unit.to_row() for unit in units]
-            dataset = ray.data.from_items(rows, override_num_blocks=len(rows))
+            dataset = _spread(units)
             for group in groups:
                 dataset = self._add(dataset, group)
             self._consume(dataset)
@@ -205,13 +196,12 @@ class Engine:
         reporter = _Reporter(self._board)
 
         def run(batch: pa.Table) -> pa.Table:
-            step(pickled_piece(batch), reporter)
+            step(unpack(batch), reporter)
             return pa.table({"done": [1]})
 
         run.__name__ = run.__qualname__ = step.name
         with DataContext.current(_context()):
-            dataset = ray.data.from_items([{"piece": ray.cloudpickle.dumps(piece)} for piece in pieces], override_num_blocks=len(pieces))
-            self._consume(dataset.map_batches(run, **_arguments(step.cpus)))
+            self._consume(_spread(pieces).map_batches(run, **_arguments(step.cpus)))
 
     def _groups(self) -> list[Group]:
         made = self._plan.groups()
@@ -247,15 +237,17 @@ class Engine:
         )
 
     def _consume(self, dataset: Any) -> None:
-        try:
-            for _ in dataset.iter_batches(batch_size=None, batch_format="pyarrow", prefetch_batches=0):
-                self._on_samples(ray.get(self._board.take.remote()))
-        except FramemillError:
-            raise
+        for _ in dataset.iter_batches(batch_size=None, batch_format="pyarrow", prefetch_batches=0):
+            self._on_samples(ray.get(self._board.take.remote()))
         self._on_samples(ray.get(self._board.take.remote()))
 
 
-def pickled_piece(batch: pa.Table) -> Any:
+def _spread(pieces: Sequence[Any]) -> Any:
+    """A dataset of one block for each piece of work. Pickled: paths may hold bytes that Arrow's strings cannot."""
+    return ray.data.from_items([{"piece": ray.cloudpickle.dumps(piece)} for piece in pieces], override_num_blocks=len(pieces))
+
+
+def unpack(batch: pa.Table) -> Any:
     """The piece of work in a row."""
     return ray.cloudpickle.loads(batch["piece"][0].as_py())
 

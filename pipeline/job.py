@@ -14,7 +14,9 @@ from pipeline.errors import FramemillError
 from pipeline.ledger import Ledger, cover
 from pipeline.machines import Node, this_machine
 from pipeline.manifest import PipelineFile, ProfileFile
-from pipeline.media import Media, Unit, list_media, shard
+from pipeline.media.listing import list_media, shard
+from pipeline.media.store import Media
+from pipeline.media.units import Unit
 from pipeline.plan import Choices, Plan, make_plan
 from pipeline.sample import Sample
 from pipeline.second import ERRORS, FRAMES, Assembly, Tables, UnitRows, sweep, unit_rows

@@ -7,20 +7,22 @@ The decoder's own parts end with an empty one, whose number is the count of rows
 
 from __future__ import annotations
 
+import os
 import re
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 import pyarrow as pa
 
-from pipeline.media import Media, Unit, form_units
+from pipeline.media.store import Media
+from pipeline.media.units import Unit, form_units
 from pipeline.storage import Store
 
 COLUMNS, UNITS = "columns", "units"
 _PART = re.compile(r"(?P<unit>[0-9a-f]+)\.(?P<start>\d+)-(?P<stop>\d+)\.parquet")
 _UNITS = pa.schema(
-    [("unit", pa.string()), ("media_id", pa.string()), ("path", pa.string()), ("size", pa.int64()), ("mtime_ns", pa.int64())]
+    [("unit", pa.string()), ("media_id", pa.string()), ("path", pa.binary()), ("size", pa.int64()), ("mtime_ns", pa.int64())]
 )
 Span = tuple[int, int]
 
@@ -98,7 +100,7 @@ def read_units(store: Store) -> list[Unit]:
     members: dict[str, list[Media]] = defaultdict(list)
     for name in store.names(UNITS):
         for row in store.read_table(f"{UNITS}/{name}").to_pylist():
-            members[row.pop("unit")].append(Media(**row))
+            members[row.pop("unit")].append(Media(**row | {"path": os.fsdecode(row["path"])}))
     return [Unit(name=name, media=tuple(media)) for name, media in members.items()]
 
 
@@ -120,6 +122,6 @@ def cover(store: Store, listing: list[Media], selected: list[Media], slots: int)
             covered |= names
     fresh = form_units([media for media in selected if media.media_id not in covered], slots=slots)
     if fresh:
-        rows = [{"unit": u.name, "media_id": m.media_id, "path": m.path, "size": m.size, "mtime_ns": m.mtime_ns} for u in fresh for m in u.media]
+        rows = [{"unit": unit.name, **asdict(media), "path": os.fsencode(media.path)} for unit in fresh for media in unit.media]
         store.write_table(f"{UNITS}/{fresh[0].name}-{len(fresh)}.parquet", pa.Table.from_pylist(rows, schema=_UNITS))
     return units + fresh

@@ -21,7 +21,7 @@ from pipeline.errors import ConfigError, did_you_mean
 from pipeline.failure import DECODE
 from pipeline.machines import Demand, Node, place
 from pipeline.manifest import Decode, PipelineFile, PlacementEntry, ProfileFile
-from pipeline.media import DecodeConfig
+from pipeline.media.config import DecodeConfig
 from pipeline.stage import Placement, Stage
 from pipeline.step import DecodeStep, Step, fingerprint
 

@@ -23,7 +23,7 @@ from pipeline.errors import ContractError
 from pipeline.failure import SCHEMA as FAILURES
 from pipeline.failure import Failure, to_table
 from pipeline.ledger import COLUMNS, Ledger, Part
-from pipeline.media import Unit
+from pipeline.media.units import Unit
 from pipeline.sample import Report, Sample
 from pipeline.plan import Plan
 from pipeline.stage import Scope, Table

@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from pipeline.failure import DECODE
-from pipeline.media import DECODE_VERSION, DecodeConfig
+from pipeline.media.config import DECODE_VERSION, DecodeConfig
 from pipeline.stage import Placement, Stage
 
 

@@ -22,7 +22,8 @@ from pipeline.calls import Caller, Outcome
 from pipeline.columns import KEYS, SOURCE
 from pipeline.failure import Failure, to_table
 from pipeline.ledger import COLUMNS, Part
-from pipeline.media import Unit, decode
+from pipeline.media.decode import decode
+from pipeline.media.units import Unit
 from pipeline.packet import HALO, Packet
 from pipeline.sample import SET_UP, Report, Sample
 from pipeline.step import DecodeStep, Step, is_file_column

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pipeline.failure import DECODE
-from pipeline.media import Unit
+from pipeline.media.units import Unit
 from pipeline.sample import SET_UP, Sample
 
 
