@@ -1,0 +1,48 @@
+"""Frames become clips by a rule that looks at the file only, so that a run with other columns cuts alike."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from pipeline.media.frames import Frame
+
+
+@dataclass(kw_only=True)
+class Clip:
+    """Consecutive frames of one file, and copies of the frames that follow them."""
+
+    index: int
+    frames: list[Frame] = field(default_factory=list)
+    halo: list[Frame] = field(default_factory=list)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the pixels that were asked for, halo included."""
+        return sum(frame.nbytes for frame in (*self.frames, *self.halo))
+
+
+def cut(frames: Iterable[Frame], *, longest: int, most_bytes: int, halo: int) -> Iterator[Clip]:
+    """Clips of a file's frames, in order, each with up to `halo` of the next frames.
+
+    A clip ends before a key frame once it has `longest` / 2 frames, at `longest` in any case, and where frames were
+    lost. `longest` is lowered for large frames so that a clip's full-size pixels stay within `most_bytes`, whether or
+    not full size was asked for.
+    """
+    waiting: deque[Clip] = deque()
+    for frame in frames:
+        if not waiting or _ends(waiting[-1].frames, frame, longest, most_bytes):
+            waiting.append(Clip(index=waiting[-1].index + 1 if waiting else 0))
+        for clip in waiting:
+            if clip is not waiting[-1] and len(clip.halo) < halo:
+                clip.halo.append(frame)
+        waiting[-1].frames.append(frame)
+        while len(waiting) > 1 and len(waiting[0].halo) >= halo:
+            yield waiting.popleft()
+    yield from waiting
+
+
+def _ends(clip: list[Frame], frame: Frame, longest: int, most_bytes: int) -> bool:
+    fitting = max(1, min(longest, most_bytes // (3 * clip[0].height * clip[0].width)))
+    return frame.breaks or len(clip) >= fitting or (frame.opens and 2 * len(clip) >= fitting)
