@@ -22,10 +22,10 @@ import ray
 import ray.data
 from ray.data import ActorPoolStrategy, DataContext, TaskPoolStrategy
 
-from pipeline.errors import ResourceError
+from pipeline.errors import FramemillError, ResourceError
 from pipeline.machines import Node, this_machine
 from pipeline.media.units import Unit
-from pipeline.sample import Report, Sample
+from pipeline.sample import Sample
 from pipeline.packet import Packet
 from pipeline.plan import Plan
 from pipeline.second import SecondPass
@@ -43,6 +43,15 @@ class Board:
 
     def __init__(self) -> None:
         self._samples: list[Sample] = []
+        self._error: FramemillError | None = None
+
+    def fail(self, error: FramemillError) -> None:
+        """Leave what must stop the run: Ray wraps exceptions until nobody can tell what they were."""
+        self._error = self._error or error
+
+    def error(self) -> FramemillError | None:
+        """What must stop the run."""
+        return self._error
 
     def add(self, sample: Sample) -> None:
         """Leave one."""
@@ -55,13 +64,22 @@ class Board:
 
 
 @dataclass(frozen=True)
-class _Reporter:
+class Reporter:
     """Sends samples to the board without waiting for it."""
 
     board: Any
 
     def __call__(self, sample: Sample) -> None:
         self.board.add.remote(sample)
+
+    @contextmanager
+    def fatal(self) -> Iterator[None]:
+        """Hand our own errors to the driver before Ray wraps them."""
+        try:
+            yield
+        except FramemillError as error:
+            ray.get(self.board.fail.remote(error))
+            raise
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,7 +89,7 @@ class Group:
     key: str  # of this run and this group: workers are set up once for each
     steps: tuple[Step, ...]
     store: Store
-    report: Report
+    report: Reporter
     decode: DecodeStep | None = None
     later: tuple[Step, ...] = ()  # for the decoding group: all first-pass steps
     last: bool = False
@@ -90,12 +108,14 @@ class _Hosted:
     @classmethod
     def get(cls, group: Group) -> Worker:
         if group.key not in cls.workers:
-            cls.workers[group.key] = Worker(group.steps, group.store, group.report)
+            with group.report.fatal():
+                cls.workers[group.key] = Worker(group.steps, group.store, group.report)
         return cls.workers[group.key]
 
 
 def _forward(worker: Worker, group: Group, sealed: pa.Table) -> pa.Table:
-    return _hand_on(worker.apply(Packet.open(sealed)), group)
+    with group.report.fatal():
+        return _hand_on(worker.apply(Packet.open(sealed)), group)
 
 
 def _hand_on(packet: Packet, group: Group) -> pa.Table:
@@ -107,8 +127,9 @@ def _hand_on(packet: Packet, group: Group) -> pa.Table:
 def _decoding(group: Group) -> Callable[[pa.Table], Iterator[pa.Table]]:
     def run(batch: pa.Table) -> Iterator[pa.Table]:
         assert group.decode is not None
-        for packet in _Hosted.get(group).decode(group.decode, unpack(batch), group.later):
-            yield _hand_on(packet, group)
+        with group.report.fatal():
+            for packet in _Hosted.get(group).decode(group.decode, unpack(batch), group.later):
+                yield _hand_on(packet, group)
 
     run.__name__ = run.__qualname__ = group.name
     return run
@@ -127,7 +148,8 @@ class _Actor:
 
     def __init__(self, group: Group) -> None:
         self._group = group
-        self._worker = Worker(group.steps, group.store, group.report)
+        with group.report.fatal():
+            self._worker = Worker(group.steps, group.store, group.report)
 
     def __call__(self, sealed: pa.Table) -> pa.Table:
         return _forward(self._worker, self._group, sealed)
@@ -140,20 +162,25 @@ def session(address: str | None) -> Iterator[list[Node]]:
     Raises:
         ResourceError: there is no cluster at the address.
     """
-    for name in ("ray", "ray.data"):
-        logging.getLogger(name).setLevel(logging.ERROR)
+    for name in ("ray", "ray.data"):  # what stops a run is told once, by us
+        logging.getLogger(name).setLevel(logging.CRITICAL)
+    if ray.is_initialized():  # inside another session: share it
+        yield _nodes()
+        return
     try:
         ray.init(**_init_arguments(address))
     except (ConnectionError, RuntimeError, ValueError) as error:
         raise ResourceError(f"No Ray cluster answers at {address!r} ({_first_line(error)}); start one, or leave out --address.") from error
     try:
-        yield [
-            Node(name=str(n["NodeManagerAddress"]), cpus=n["Resources"].get("CPU", 0.0), gpus=n["Resources"].get("GPU", 0.0))
-            for n in ray.nodes()
-            if n["Alive"]
-        ]
+        yield _nodes()
     finally:
         ray.shutdown()
+
+
+def _nodes() -> list[Node]:
+    alive = [node for node in ray.nodes() if node["Alive"]]
+    sizes = [(str(node["NodeManagerAddress"]), node["Resources"]) for node in alive]
+    return [Node(name=name, cpus=size.get("CPU", 0.0), gpus=size.get("GPU", 0.0)) for name, size in sizes]
 
 
 def _init_arguments(address: str | None) -> dict[str, Any]:
@@ -168,6 +195,10 @@ def _init_arguments(address: str | None) -> dict[str, Any]:
 
 def _first_line(error: BaseException) -> str:
     return (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
+
+
+def _last_line(error: BaseException) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[-1]
 
 
 class Engine:
@@ -193,10 +224,11 @@ class Engine:
         """Run one second-pass step, or the final assembly, over pieces of work."""
         if not pieces:
             return
-        reporter = _Reporter(self._board)
+        reporter = Reporter(self._board)
 
         def run(batch: pa.Table) -> pa.Table:
-            step(unpack(batch), reporter)
+            with reporter.fatal():
+                step(unpack(batch), reporter)
             return pa.table({"done": [1]})
 
         run.__name__ = run.__qualname__ = step.name
@@ -205,7 +237,7 @@ class Engine:
 
     def _groups(self) -> list[Group]:
         made = self._plan.groups()
-        reporter = _Reporter(self._board)
+        reporter = Reporter(self._board)
         return [
             Group(
                 key=f"{self._run}-{i}",
@@ -237,8 +269,11 @@ class Engine:
         )
 
     def _consume(self, dataset: Any) -> None:
-        for _ in dataset.iter_batches(batch_size=None, batch_format="pyarrow", prefetch_batches=0):
-            self._on_samples(ray.get(self._board.take.remote()))
+        try:
+            for _ in dataset.iter_batches(batch_size=None, batch_format="pyarrow", prefetch_batches=0):
+                self._on_samples(ray.get(self._board.take.remote()))
+        except ray.exceptions.RayError as error:
+            raise ray.get(self._board.error.remote()) or FramemillError(f"Ray stopped the run: {_last_line(error)}") from error
         self._on_samples(ray.get(self._board.take.remote()))
 
 

@@ -8,6 +8,7 @@
     │   ├── ResourceError     a worker does not fit the machines
     │   └── WeightsError      weights are missing or are not what the lockfile says
     ├── MediaError            one file cannot be read: a line in the errors table, never the end of a run
+    ├── SetupError            a stage could not load what it needs: the run stops and names it
     └── ContractError         a stage broke its promise: the run stops and names it
 """
 
@@ -68,6 +69,10 @@ class MediaError(FramemillError):
 
     def __reduce__(self) -> tuple[type[MediaError], tuple[Reason, str]]:
         return MediaError, (self.reason, str(self))
+
+
+class SetupError(FramemillError):
+    """A stage could not load what it needs."""
 
 
 class ContractError(FramemillError):

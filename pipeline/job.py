@@ -104,7 +104,10 @@ class Job:
         rows = self._rows(plan, units, media)
         done = {unit.unit for unit in rows}
         pending = [unit for unit in units if unit.name not in done]
-        left = bool(pending) or any(owner.pieces(rows) for owner in self._owners(plan))
+        owners = self._owners(plan)
+        left = bool(pending) or any(owner.pieces(rows) for owner in owners)
+        if not left:
+            sweep(self.store, owners, rows)
         work = Work(plan=plan, nodes=nodes, media=media, units=units, pending=pending, left=left)
         self._figures = Figures(pending)
         self._on_plan(work)

@@ -132,7 +132,8 @@ def _parse(model: type[M], text: str, where: str) -> M:
 
 def explain(error: ValidationError, model: type[BaseModel], where: str) -> str:
     """The first thing wrong with a parsed file, in one sentence."""
-    first = error.errors(include_url=False)[0]
+    found = error.errors(include_url=False)
+    first = next((item for item in found if item["type"] == "extra_forbidden"), found[0])  # a misspelt key explains a missing one
     path = [str(part) for part in first["loc"]]
     if first["type"] == "extra_forbidden":
         known = _keys_at(model, path[:-1])

@@ -237,7 +237,8 @@ def _decode_step(decode: Decode, profile: ProfileFile, stages: Sequence[Stage], 
 def _weights(stage: Stage, choices: Choices, check: bool) -> Mapping[str, Path]:
     """Verified files; without the check, those that are at hand."""
     if not check:
-        found = {name: weights_lock.at_hand(name, weights_dir=choices.weights_dir) for name in stage.weights}
+        lock = weights_lock.default_lock()
+        found = {name: weights_lock.locate(lock[name], weights_dir=choices.weights_dir) for name in stage.weights}
         return {name: path for name, path in found.items() if path is not None}
     return weights_lock.resolve(stage.weights, weights_dir=choices.weights_dir)
 

@@ -29,6 +29,7 @@ from pipeline.plan import Plan
 from pipeline.stage import Scope, Table
 from pipeline.step import Step, fingerprint
 from pipeline.storage import Store
+from pipeline.worker import set_up
 
 FRAMES, ERRORS = "frames", "errors"
 
@@ -121,7 +122,7 @@ class Tables:
     def __call__(self, piece: tuple[UnitRows, ...], report: Report) -> None:
         """Write the tables of one piece of work."""
         stage, started = self._step.stage, time.time()
-        stage.setup(self._step.weights, self._step.placement.device)
+        set_up(self._step)
         rows = pa.concat_tables([unit.read(self._store, self._columns) for unit in piece]) if piece else pa.table({})
         made: dict[str, list[pa.Table]] = {name: [] for name in stage.tables}
         failures: list[Failure] = []

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from pipeline.calls import Caller, Outcome
 from pipeline.columns import KEYS, SOURCE
+from pipeline.errors import SetupError
 from pipeline.failure import Failure, to_table
 from pipeline.ledger import COLUMNS, Part
 from pipeline.media.decode import decode
@@ -41,10 +42,8 @@ class Worker:
         self._name = f"{socket.gethostname()}:{os.getpid()}"
         self._callers = [(step, Caller(step)) for step in steps]
         for step in steps:
-            step.stage.chunk_rows.update(step.chunks)
             started = time.time()
-            step.stage.setup(step.weights, step.placement.device)
-            step.stage.seconds.clear()
+            set_up(step)
             if step.weights:
                 report(Sample(step=f"{step.name}{SET_UP}", worker=self._name, started=started, seconds=time.time() - started))
 
@@ -128,6 +127,20 @@ class Worker:
         seconds = time.time() - started
         figures = {"rows": rows, "failures": failures, "started": started, "seconds": seconds}
         self._report(Sample(step=name, worker=self._name, unit=unit, phases=phases, **figures))
+
+
+def set_up(step: Step) -> None:
+    """Make a step's stage ready in this process.
+
+    Raises:
+        SetupError: it could not load what it needs.
+    """
+    step.stage.chunk_rows.update(step.chunks)
+    try:
+        step.stage.setup(step.weights, step.placement.device)
+    except Exception as error:
+        raise SetupError(f"Step {step.name!r} could not be set up: {type(error).__name__}: {error}") from error
+    step.stage.seconds.clear()
 
 
 def failed_rows(rows: pa.Table, depends: frozenset[str]) -> NDArray[np.bool_]:

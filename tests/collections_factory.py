@@ -1,0 +1,29 @@
+"""Tiny collections whose truth is known: every frame of every file has its own colour."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+SIDE = 8
+
+
+def frame(seed: int, index: int) -> np.ndarray:
+    """A frame's pixels (SIDE SIDE 3): reproducible, and different for each file and frame."""
+    rng = np.random.default_rng([seed, index])
+    return rng.integers(0, 256, (SIDE, SIDE, 3), dtype=np.uint8)
+
+
+def photo(path: Path, seed: int) -> None:
+    """A PNG of one frame."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.fromarray(frame(seed, 0)).save(path)
+
+
+def clip(path: Path, seed: int, frames: int) -> None:
+    """An animated PNG: lossless, so its pixels are known."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    first, *rest = [Image.fromarray(frame(seed, i)) for i in range(frames)]
+    first.save(path, save_all=True, append_images=rest, duration=40, default_image=False)

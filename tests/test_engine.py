@@ -1,0 +1,200 @@
+"""Through the real engine: every clip arrives whole, every frame exactly once, and what is done is not done again."""
+
+from __future__ import annotations
+
+import zlib
+from collections import defaultdict
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from pipeline.engine import Engine, session
+from pipeline.errors import ContractError
+from pipeline.job import Job, Order
+from pipeline.ledger import COLUMNS, Ledger, cover
+from pipeline.manifest import PipelineFile, ProfileFile
+from pipeline.media.listing import list_media
+from pipeline.plan import Choices, make_plan
+from pipeline.second import ERRORS, FRAMES
+from pipeline.storage import Store
+from tests.collections_factory import clip, frame, photo
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def nodes():
+    with session(None) as machines:
+        yield machines
+
+
+def order(folder, out, steps, **choices):
+    entries = {name: {"use": f"tests.toys:{kind}", "with": settings} for name, (kind, settings) in steps.items()}
+    return Order(
+        input=str(folder),
+        output=str(out),
+        pipeline=PipelineFile.model_validate({"steps": entries}),
+        profile=ProfileFile(),
+        profile_name="none",
+        choices=Choices(**choices),
+    )
+
+
+def table(out, folder):
+    store = Store(str(out))
+    names = store.names(folder)
+    return pa.concat_tables([store.read_table(f"{folder}/{name}") for name in names]).sort_by([(k, "ascending") for k in ("media_id", "frame_index")])
+
+
+@pytest.fixture
+def small(tmp_path):
+    for i in range(6):
+        photo(tmp_path / "in" / f"photo{i}.png", i)
+    clip(tmp_path / "in" / "clip.png", 100, 30)
+    return tmp_path / "in"
+
+
+ALL = {"crc": ("Checksum", {}), "near": ("Neighbours", {}), "twice": ("Double", {}), "count": ("Count", {}), "all": ("Everything", {})}
+
+
+def test_two_hundred_random_collections_arrive_whole(tmp_path, nodes):
+    rng = np.random.default_rng(7)
+    truth: dict[str, int] = {}
+    seeds: dict[str, int] = {}
+    for number in range(200):
+        folder = tmp_path / "in" / f"{number % 4}" / f"{number:03}"
+        for i in range(rng.integers(0, 5)):
+            photo(folder / f"p{i}.png", seed := len(seeds))
+            truth[f"{number:03}/p{i}.png"], seeds[f"{number:03}/p{i}.png"] = 1, seed
+        for i in range(rng.integers(0 if (folder).exists() else 1, 3)):
+            frames = int(rng.choice([2, 3, rng.integers(4, 40)]))
+            clip(folder / f"c{i}.png", seed := len(seeds), frames)
+            truth[f"{number:03}/c{i}.png"], seeds[f"{number:03}/c{i}.png"] = frames, seed
+    assert len(truth) > 400
+    cuts = [(1, 1), (3, 2), (8, 20), (64, 512)]  # frames of a clip, rows of a packet
+    for share, (clip_frames, packet_rows) in enumerate(cuts):
+        made = make_plan(order("", "", {"crc": ("Checksum", {}), "near": ("Neighbours", {})}).pipeline, ProfileFile(), Choices(), nodes)
+        config = replace(made.decode.config, clip_frames=clip_frames, packet_rows=packet_rows)
+        made = replace(made, decode=replace(made.decode, config=config))
+        store = Store(str(tmp_path / f"out{share}"))
+        media = list_media(str(tmp_path / "in" / str(share)))
+        units = cover(store, media, media, slots=4)
+        Engine(made, store, lambda _: None).first_pass(units)
+        check_collections(Ledger(store), store, made, units, truth, seeds, clip_frames)
+
+
+def check_collections(ledger, store, made, units, truth, seeds, clip_frames):
+    seen = defaultdict(list)
+    for unit in units:
+        columns = [
+            pa.concat_tables([store.read_table(f"{COLUMNS}/{s.folder}/{part.name}") for part in ledger.parts(s.folder, made.decode.folder, unit.name)])
+            for s in (made.decode, *made.first)
+        ]
+        for rows in zip(*(c.to_pylist() for c in columns), strict=True):
+            row = rows[0] | rows[1] | rows[2]
+            seen[row["media_id"]].append(row)
+    assert {name: len(rows) for name, rows in seen.items()} == {name: truth[name] for name in seen}
+    assert set(seen) == {m.media_id for unit in units for m in unit.media}
+    for name, rows in seen.items():
+        crcs = [zlib.crc32(frame(seeds[name], i)) for i in range(len(rows))]
+        assert [row["frame_index"] for row in rows] == list(range(len(rows)))
+        assert [row["crc"] for row in rows] == crcs
+        assert [row["next_crc"] for row in rows] == [*crcs[1:], None]
+        lengths = np.bincount([row["clip_index"] for row in rows])
+        assert max(lengths) <= clip_frames
+        for row in rows:
+            more = row["clip_index"] < len(lengths) - 1  # the call saw one frame of the next clip
+            assert row["call_rows"] == lengths[row["clip_index"]] + more
+
+
+def test_tables_of_both_passes(small, tmp_path, nodes):
+    result = Job(order(small, tmp_path / "out", ALL)).run()
+    frames = table(tmp_path / "out", FRAMES)
+    assert result.frames == frames.num_rows == 36
+    assert frames["twice"].to_pylist() == [2 * value for value in frames["crc"].to_pylist()]
+    store = Store(str(tmp_path / "out"))
+    counts = pa.concat_tables([store.read_table(f"counts/{name}") for name in store.names("counts")])
+    assert sorted(counts["frames"].to_pylist()) == [1] * 6 + [30]
+    assert [store.read_table(f"everything/{name}").to_pylist() for name in store.names("everything")] == [[{"frames": 36}]]
+
+
+def test_a_second_run_has_nothing_to_do_and_changes_nothing(small, tmp_path, nodes):
+    Job(order(small, tmp_path / "out", ALL)).run()
+    before = {p: p.stat().st_mtime_ns for p in (tmp_path / "out").rglob("*.parquet")}
+    result = Job(order(small, tmp_path / "out", ALL)).run()
+    assert not result.work.left
+    assert {p: p.stat().st_mtime_ns for p in (tmp_path / "out").rglob("*.parquet")} == before
+
+
+def test_an_added_step_and_an_added_file_cost_only_themselves(small, tmp_path, nodes):
+    out = tmp_path / "out"
+    Job(order(small, out, {"crc": ("Checksum", {})})).run()
+    before = {p: p.stat().st_mtime_ns for p in (out / COLUMNS).glob("crc-*/*.parquet")}
+    photo(small / "zz.png", 55)
+    Job(order(small, out, {"crc": ("Checksum", {}), "twice": ("Double", {})})).run()
+    after = {p: p.stat().st_mtime_ns for p in (out / COLUMNS).glob("crc-*/*.parquet")}
+    assert before.items() <= after.items() and len(after) == len(before) + 1
+    frames = table(out, FRAMES)
+    assert frames.num_rows == 37 and frames["twice"].to_pylist() == [2 * value for value in frames["crc"].to_pylist()]
+
+
+def test_a_changed_setting_computes_again_what_depends_on_it(small, tmp_path, nodes):
+    out = tmp_path / "out"
+    steps = {"crc": ("Checksum", {}), "near": ("Neighbours", {}), "twice": ("Double", {})}
+    Job(order(small, out, steps)).run()
+    near = {p: p.stat().st_mtime_ns for p in (out / COLUMNS).glob("near-*/*.parquet")}
+    Job(order(small, out, steps, settings=("crc.column=frame_4",))).run()
+    assert {p: p.stat().st_mtime_ns for p in (out / COLUMNS).glob("near-*/*.parquet")} == near
+    assert len(list((out / COLUMNS).glob("crc-*"))) == len(list((out / COLUMNS).glob("twice-*"))) == 2
+    frames = table(out, FRAMES)
+    assert frames.num_rows == 36 and frames["twice"].to_pylist() == [2 * value for value in frames["crc"].to_pylist()]
+
+
+def test_a_limited_run_then_the_whole(small, tmp_path, nodes):
+    out = tmp_path / "out"
+    few = replace(order(small, out, {"crc": ("Checksum", {})}), limit=2)
+    assert Job(few).run().frames == 31
+    assert Job(order(small, out, {"crc": ("Checksum", {})})).run().frames == 36
+    assert Job(few).run().frames == 31
+
+
+def test_shards_together_are_the_whole(small, tmp_path, nodes):
+    whole = order(small, tmp_path / "out", {"crc": ("Checksum", {})})
+    shares = [Job(replace(whole, output=str(tmp_path / str(i)), shard=(i, 3))).run().frames for i in range(3)]
+    assert sum(shares) == 36 and max(shares) < 36
+
+
+def test_a_row_that_makes_a_stage_raise_is_alone_to_blame(small, tmp_path, nodes):
+    out = tmp_path / "out"
+    result = Job(order(small, out, {"crc": ("Picky", {"refuse": (3, 17)}), "twice": ("Double", {})})).run()
+    frames = table(out, FRAMES)
+    expected = [None if i in (3, 17) else i for i in range(30)]
+    assert frames["crc"].to_pylist()[:30] == expected
+    assert frames["twice"].to_pylist()[:30] == [None if i is None else 2 * i for i in expected]
+    errors = table(out, ERRORS).to_pylist()
+    assert [(e["media_id"], e["frame_index"], e["step"], e["kind"]) for e in errors] == [("clip.png", i, "crc", "ValueError") for i in (3, 17)]
+    assert "not to my taste" in errors[0]["message"] and "toys.py" in errors[0]["traceback"]
+    assert result.errors == {"ValueError": 2}
+
+
+def test_a_stage_that_lies_stops_the_run(small, tmp_path, nodes):
+    with pytest.raises(ContractError, match=r"Step 'liar' broke its promise.\ndeclared: promised int64\nreturned: delivered int32"):
+        Job(order(small, tmp_path / "out", {"liar": ("Liar", {})})).run()
+
+
+def test_bad_files_are_lines_in_errors(small, tmp_path, nodes):
+    (small / "broken.png").write_bytes(b"\x89PNG\r\n\x1a\n" + b"x" * 40)
+    (small / "empty.jpg").write_bytes(b"")
+    result = Job(order(small, tmp_path / "out", {"crc": ("Checksum", {})})).run()
+    errors = table(tmp_path / "out", ERRORS).to_pylist()
+    assert {e["media_id"] for e in errors} == {"broken.png", "empty.jpg"} and all(e["step"] == "decode" for e in errors)
+    assert result.frames == 36
+
+
+def test_hostile_names_travel(tmp_path, nodes):
+    for i, name in enumerate(["a b.png", "new\nline.png", "right\u202eto left.png", "100%.png", "<b>&.png", "ünï.png"]):
+        photo(tmp_path / "in" / name, i)
+    Job(order(tmp_path / "in", tmp_path / "out", {"crc": ("Checksum", {})})).run()
+    assert table(tmp_path / "out", FRAMES).num_rows == 6

@@ -1,0 +1,88 @@
+"""Resume is a listing: what the ledger says is done must be exactly what is there."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipeline.ledger import COLUMNS, Ledger, Part, cover, read_units, tiling
+from pipeline.media.store import Media
+from pipeline.storage import Store
+
+
+def media(name: str, size: int = 10, mtime: int = 1) -> Media:
+    return Media(media_id=name, path=f"/in/{name}", size=size, mtime_ns=mtime)
+
+
+@given(st.lists(st.integers(1, 9), max_size=8), st.lists(st.tuples(st.integers(0, 40), st.integers(0, 40)), max_size=8))
+def test_a_tiling_is_found_among_any_other_spans(lengths, others):
+    edges = [0]
+    for length in lengths:
+        edges.append(edges[-1] + length)
+    true = list(zip(edges, edges[1:], strict=False))
+    found = tiling([*[(min(o), max(o)) for o in others], *true], edges[-1])
+    assert found is not None
+    assert [start for start, _ in found] == [0, *[stop for _, stop in found][:-1]] if found else edges[-1] == 0
+    assert (found[-1][1] if found else 0) == edges[-1]
+
+
+@given(st.integers(1, 30), st.integers(0, 28))
+def test_a_hole_is_never_tiled_over(total, hole):
+    hole = min(hole, total - 1)
+    spans = [(i, i + 1) for i in range(total) if i != hole]
+    assert tiling(spans, total) is None
+
+
+def test_a_step_is_done_when_its_parts_cover_all_rows(tmp_path):
+    store = Store(str(tmp_path))
+    for folder, spans in {"decode-1": [(0, 3), (3, 5), (5, 5)], "a-1": [(0, 5)], "b-1": [(0, 3)]}.items():
+        for span in spans:
+            store.write_table(f"{COLUMNS}/{folder}/{Part('abc0', *span).name}", pa.table({}))
+    ledger = Ledger(store)
+    assert ledger.total("decode-1", "abc0") == 5
+    assert ledger.parts("a-1", "decode-1", "abc0") == [Part("abc0", 0, 5)]
+    assert ledger.parts("b-1", "decode-1", "abc0") is None
+    assert ledger.parts("a-1", "decode-1", "other") is None
+
+
+def test_a_unit_without_its_end_is_not_done(tmp_path):
+    store = Store(str(tmp_path))
+    store.write_table(f"{COLUMNS}/decode-1/{Part('abc0', 0, 3).name}", pa.table({}))
+    assert Ledger(store).parts("decode-1", "decode-1", "abc0") is None
+
+
+def test_an_added_file_shifts_nothing(tmp_path):
+    store = Store(str(tmp_path))
+    files = [media(f"{i:03}.jpg") for i in range(40)]
+    before = cover(store, files, files, slots=2)
+    after = cover(store, [media("000a.jpg"), *files], [media("000a.jpg"), *files], slots=2)
+    assert after[: len(before)] == before
+    assert [m.media_id for unit in after[len(before) :] for m in unit.media] == ["000a.jpg"]
+
+
+def test_a_changed_or_removed_file_retires_its_unit_only(tmp_path):
+    store = Store(str(tmp_path))
+    files = [media(f"{i:03}.jpg") for i in range(40)]
+    before = cover(store, files, files, slots=1)
+    changed = [media("000.jpg", size=11), *files[1:-1]]
+    after = cover(store, changed, changed, slots=1)
+    assert len(set(before) & set(after)) == len(before) - 2
+    covered = sorted(m.media_id for unit in after for m in unit.media)
+    assert covered == [m.media_id for m in changed]
+
+
+def test_units_survive_names_that_are_no_unicode(tmp_path):
+    store = Store(str(tmp_path))
+    odd = Media(media_id="caf%E9.jpg", path="/in/caf\udce9.jpg", size=1, mtime_ns=1)
+    units = cover(store, [odd], [odd], slots=1)
+    assert read_units(store) == units
+
+
+def test_a_selection_uses_the_units_there_are(tmp_path):
+    store = Store(str(tmp_path))
+    files = [media(f"{i:03}.jpg") for i in range(40)]
+    first = cover(store, files, files[:5], slots=1)
+    everything = cover(store, files, files, slots=1)
+    assert set(first) <= set(everything)
+    assert sorted(m.media_id for unit in everything for m in unit.media) == [m.media_id for m in files]

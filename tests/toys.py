@@ -1,0 +1,164 @@
+"""Small honest stages for tests of the engine: each says what it was given, so that a test can see whether that was right."""
+
+from __future__ import annotations
+
+import os
+import signal
+import zlib
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from pipeline.columns import field, views
+from pipeline.stage import Scope, Stage, Table
+
+
+class Checksum(Stage):
+    """CRC-32 of each frame."""
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config(Stage.Config):
+        column: str = "frame"
+
+    @property
+    def inputs(self):
+        return (self.config.column,)
+
+    @property
+    def outputs(self):
+        return pa.schema([field("crc", pa.int64(), "CRC-32 of the pixels")])
+
+    def __call__(self, batch):
+        return pa.table({"crc": pa.array([zlib.crc32(image) for image in views(batch[self.config.column])], pa.int64())}, schema=self.outputs)
+
+
+class Neighbours(Stage):
+    """For each frame of a clip: how long the clip is, and the CRC of the next frame, looking ahead over the clip's end."""
+
+    scope = Scope.CLIP
+    halo = 1
+
+    @property
+    def inputs(self):
+        return ("frame", "frame_index", "clip_index", "media_id")
+
+    @property
+    def outputs(self):
+        return pa.schema([field("call_rows", pa.int32(), "rows of the call"), field("next_crc", pa.int64(), "CRC of the next frame")])
+
+    def __call__(self, batch):
+        assert len(set(batch["media_id"].to_pylist())) == 1
+        assert len(set(batch["clip_index"].to_pylist())) == 1
+        indices = batch["frame_index"].to_numpy()
+        assert (np.diff(indices) == 1).all(), f"a hole in a clip: {indices}"
+        crcs = [zlib.crc32(image) for image in views(batch["frame"])]
+        return pa.table({"call_rows": [len(crcs)] * len(crcs), "next_crc": [*crcs[1:], None]}, schema=self.outputs)
+
+
+class Double(Stage):
+    """Twice the CRC: a reader of another step's column."""
+
+    @property
+    def inputs(self):
+        return ("crc",)
+
+    @property
+    def outputs(self):
+        return pa.schema([field("twice", pa.int64(), "twice the CRC")])
+
+    def __call__(self, batch):
+        return pa.table({"twice": [2 * value for value in batch["crc"].to_pylist()]}, schema=self.outputs)
+
+
+class Picky(Stage):
+    """Raises on frames whose index is in a list."""
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config(Stage.Config):
+        refuse: tuple[int, ...] = ()
+
+    @property
+    def inputs(self):
+        return ("frame_index",)
+
+    @property
+    def outputs(self):
+        return pa.schema([field("crc", pa.int64(), "the index")])
+
+    def __call__(self, batch):
+        bad = set(batch["frame_index"].to_pylist()) & set(self.config.refuse)
+        if bad:
+            raise ValueError(f"frame {min(bad)} is not to my taste")
+        return pa.table({"crc": batch["frame_index"].cast(pa.int64())})
+
+
+class Liar(Stage):
+    """Promises one column and returns another."""
+
+    @property
+    def inputs(self):
+        return ("frame_index",)
+
+    @property
+    def outputs(self):
+        return pa.schema([field("promised", pa.int64(), "never made")])
+
+    def __call__(self, batch):
+        return pa.table({"delivered": batch["frame_index"]})
+
+
+class Count(Stage):
+    """Frames of each file, in the second pass."""
+
+    scope = Scope.MEDIA
+
+    @property
+    def inputs(self):
+        return ("media_id", "crc")
+
+    @property
+    def tables(self):
+        schema = pa.schema([field("media_id", pa.string(), "the file"), field("frames", pa.int64(), "its frames")])
+        return {"counts": Table(schema=schema, keys=("media_id",), description="frames of each file")}
+
+    def __call__(self, batch):
+        return {"counts": pa.table({"media_id": batch["media_id"][:1], "frames": [batch.num_rows]}, schema=self.tables["counts"].schema)}
+
+
+class Everything(Stage):
+    """One row for the whole run, in the second pass."""
+
+    scope = Scope.DATASET
+
+    @property
+    def inputs(self):
+        return ("crc",)
+
+    @property
+    def tables(self):
+        return {"everything": Table(schema=pa.schema([field("frames", pa.int64(), "all frames")]), keys=(), description="all frames")}
+
+    def __call__(self, batch):
+        return {"everything": pa.table({"frames": [batch.num_rows]}, schema=self.tables["everything"].schema)}
+
+
+class Suicide(Stage):
+    """Kills the driver at a given frame, as a power cut would; needs FRAMEMILL_TEST_VICTIM in the environment."""
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config(Stage.Config):
+        at: int = 0
+
+    @property
+    def inputs(self):
+        return ("frame_index",)
+
+    @property
+    def outputs(self):
+        return pa.schema([field("survived", pa.bool_(), "always true")])
+
+    def __call__(self, batch):
+        if self.config.at in batch["frame_index"].to_pylist():
+            os.kill(int(os.environ["FRAMEMILL_TEST_VICTIM"]), signal.SIGKILL)
+        return pa.table({"survived": [True] * batch.num_rows}, schema=self.outputs)
