@@ -4,7 +4,18 @@
 verified local paths without touching the network.
 """
 
-from pipeline.weights.locate import default_lock, fingerprint, locate, resolve
+from pipeline.weights.locate import cache_folder, default_lock, fingerprint, locate, resolve
 from pipeline.weights.lock import Bundle, Entry, Local, Url, load_lock
 
-__all__ = ["Bundle", "Entry", "Local", "Url", "default_lock", "fingerprint", "load_lock", "locate", "resolve"]
+__all__ = [
+    "Bundle",
+    "Entry",
+    "Local",
+    "Url",
+    "cache_folder",
+    "default_lock",
+    "fingerprint",
+    "load_lock",
+    "locate",
+    "resolve",
+]

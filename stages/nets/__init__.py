@@ -1,0 +1,1 @@
+"""Networks behind plain functions, for stages to build on."""
