@@ -7,27 +7,34 @@ import hashlib
 import json
 import os
 import tempfile
+import time
 from pathlib import Path
 
 _MEMORY = "hashes.json"
+SETTLED_SECONDS = (
+    2.0  # a younger file may change again without a change of its times: FAT counts in steps of two seconds
+)
 
 
 def sha256(path: Path, memory: Path) -> str:
-    """The sha256 of a file in hex; read once for each (device, inode, size, modification time).
+    """The sha256 of a file in hex; a settled file is read once for each (device, inode, size, times of change).
 
-    A change that keeps all four is not seen: this guards against broken downloads and mixed-up files, not intruders.
+    This guards against broken downloads and mixed-up files, not against intruders.
 
     Args:
         path: the file.
         memory: folder in which hashes are remembered; where it cannot be written, the file is read each time.
     """
     status = path.stat()
-    key = f"{status.st_dev}:{status.st_ino}:{status.st_size}:{status.st_mtime_ns}"
+    changed = max(status.st_mtime, status.st_ctime)
+    key = f"{status.st_dev}:{status.st_ino}:{status.st_size}:{status.st_mtime_ns}:{status.st_ctime_ns}"
     known = _read(memory / _MEMORY)
     if key in known:
         return known[key]
     with path.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
+    if time.time() - changed < SETTLED_SECONDS:
+        return digest
     with contextlib.suppress(OSError):
         write_whole(memory / _MEMORY, json.dumps(_read(memory / _MEMORY) | {key: digest}).encode())
     return digest
