@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import os
+import threading
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -34,7 +35,7 @@ from pipeline.storage import Store
 from pipeline.worker import Worker
 
 _IN_FLIGHT = 2  # packets of an actor: one being worked on, one fetched
-_STORE_SHARE = 0.3  # of memory: Ray's own default, made explicit because packets live there
+_WATCH_SECONDS = 0.5  # fast enough for a progress bar
 
 
 @ray.remote(num_cpus=0)
@@ -270,10 +271,28 @@ class Engine:
 
     def _consume(self, dataset: Any) -> None:
         try:
-            for _ in dataset.iter_batches(batch_size=None, batch_format="pyarrow", prefetch_batches=0):
-                self._on_samples(ray.get(self._board.take.remote()))
+            with self._watching():
+                for _ in dataset.iter_batches(batch_size=None, batch_format="pyarrow", prefetch_batches=0):
+                    pass
         except ray.exceptions.RayError as error:
             raise ray.get(self._board.error.remote()) or FramemillError(f"Ray stopped the run: {_last_line(error)}") from error
+
+    @contextmanager
+    def _watching(self) -> Iterator[None]:
+        """Take samples from the board meanwhile: packets may take minutes to reach the end, and people watch."""
+        done = threading.Event()
+
+        def watch() -> None:
+            while not done.wait(_WATCH_SECONDS):
+                self._on_samples(ray.get(self._board.take.remote()))
+
+        thread = threading.Thread(target=watch, daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            done.set()
+            thread.join(timeout=10 * _WATCH_SECONDS)
         self._on_samples(ray.get(self._board.take.remote()))
 
 

@@ -20,7 +20,7 @@ from pipeline.columns import ON_REQUEST, SOURCE, is_pixels
 from pipeline.errors import ConfigError, did_you_mean
 from pipeline.failure import DECODE
 from pipeline.machines import Demand, Node, place
-from pipeline.manifest import Decode, PipelineFile, PlacementEntry, ProfileFile
+from pipeline.manifest import Decode, PipelineFile, PlacementEntry, ProfileFile, read_pipeline
 from pipeline.media.config import DecodeConfig
 from pipeline.stage import Placement, Stage
 from pipeline.step import DecodeStep, Step, fingerprint
@@ -107,8 +107,9 @@ def _check_names(pipeline: PipelineFile, profile: ProfileFile, choices: Choices)
     for name in choices.stages:
         if name not in pipeline.steps:
             raise ConfigError(f"--stages: the pipeline has no step {name!r}.{did_you_mean(name, pipeline.steps)}")
+    shipped = read_pipeline(None)  # a shipped profile serves any pipeline, also one with fewer steps
     for name in profile.steps:
-        if name not in pipeline.steps and name not in pipeline.planned:
+        if name not in {*pipeline.steps, *pipeline.planned, *shipped.steps, *shipped.planned}:
             raise ConfigError(f"The profile places a step {name!r} that the pipeline does not have.{did_you_mean(name, pipeline.steps)}")
 
 

@@ -8,11 +8,12 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from pipeline.columns import describe
+from pipeline.columns import SOURCE, describe
 from pipeline.failure import DECODE
 from pipeline.job import Order, Result, Work
 from pipeline.plan import Plan
 from pipeline.second import ERRORS, FRAMES, frames_schema
+from pipeline.stage import Scope
 from pipeline.step import Step
 from pipeline.storage import Store
 
@@ -25,25 +26,33 @@ def _table(*columns: str, title: str | None = None, right: Sequence[str] = ()) -
 
 
 def print_plan(console: Console, plan: Plan) -> None:
-    """Stage by stage: where it runs, what it reads, adds and drops, and whether its weights are at hand."""
-    heads = ("step", "scope", "device", "cpus", "gpus", "workers", "batch", "reads", "adds", "drops here", "weights")
-    table = _table(*heads, right=("cpus", "gpus", "workers", "batch"))
+    """Step by step: where it runs and whether its weights are at hand; then what it reads, adds and drops."""
+    heads = ("step", "scope", "device", "cpus", "gpus", "workers", "batch", "weights")
+    where = _table(*heads, right=("cpus", "gpus", "workers", "batch"))
+    what = _table("step", "columns read", "columns added", "columns dropped here")
     decode = plan.decode
-    table.add_row(DECODE, "-", "cpu", f"{decode.cpus:g}", "0", str(decode.workers), "-", "files", ", ".join(decode.columns), "", "")
+    where.add_row(DECODE, "", "cpu", f"{decode.cpus:g}", "0", str(decode.workers), "", "")
+    what.add_row(DECODE, "files", ", ".join([*SOURCE.names, *decode.columns]), "")
     for step in plan.steps:
-        table.add_row(*_plan_row(step))
-    console.print(table)
+        where.add_row(*_where(step))
+        what.add_row(step.name, *_what(step))
+    console.print(where)
+    console.print(what)
     shared = [" + ".join(([DECODE] if i == 0 else []) + [step.name for step in group]) for i, group in enumerate(plan.groups())]
-    console.print(f"Processes: {' | '.join(shared)}", highlight=False)
+    console.print(f"First pass, processes by | : {' | '.join(shared)}", highlight=False)
 
 
-def _plan_row(step: Step) -> list[str]:
-    where, stage = step.placement, step.stage
-    adds = stage.outputs.names if step.first_pass else [f"{name}/" for name in stage.tables]
-    batch = str(where.batch_rows) if stage.scope.value == "row" else f"a {stage.scope.value}"
-    weights = [f"{name} {'at hand' if name in step.weights else 'MISSING'}" for name in stage.weights]
-    numbers = [f"{where.cpus:g}", f"{where.gpus:g}", str(where.workers), batch]
-    return [step.name, stage.scope.value, where.device, *numbers, ", ".join(stage.inputs), ", ".join(adds), ", ".join(step.drops), ", ".join(weights)]
+def _where(step: Step) -> list[str]:
+    placement, scope = step.placement, step.stage.scope
+    batch = str(placement.batch_rows) if scope is Scope.ROW else f"1 {scope.value}"
+    weights = [f"{name} ({'at hand' if name in step.weights else 'missing'})" for name in step.stage.weights]
+    numbers = [f"{placement.cpus:g}", f"{placement.gpus:g}", str(placement.workers), batch]
+    return [step.name, scope.value, placement.device, *numbers, ", ".join(weights)]
+
+
+def _what(step: Step) -> list[str]:
+    adds = step.stage.outputs.names if step.first_pass else [f"{name}/" for name in step.stage.tables]
+    return [", ".join(step.stage.inputs), ", ".join(adds), ", ".join(step.drops)]
 
 
 def print_work(console: Console, work: Work, order: Order) -> None:
