@@ -7,10 +7,12 @@ their number.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from itertools import accumulate
 
 from PIL import ImageFile
 
+from pipeline.columns import Image
 from pipeline.errors import MediaError, Reason
 from pipeline.media import pillow
 from pipeline.media.frames import Frame, Opened
@@ -45,7 +47,8 @@ def _frames(data: bytes, kind: Kind, wanted: Wanted, durations: list[float]) -> 
         with pillow.guarded(data, kind, wanted.max_pixels):
             turn = pillow.orientation(image) if index == 0 else turn
             whole = pillow.to_rgb(image)
-        yield wanted.frame(index, whole, turn, time_s=starts[index] / 1000.0, opens=index == 0)
+        time_s = starts[index] / 1000.0
+        yield wanted.frame(index, whole.shape[:2], turn, partial(_itself, whole), time_s=time_s, opens=index == 0)
 
 
 def _pages(data: bytes, kind: Kind, wanted: Wanted) -> Iterator[ImageFile.ImageFile]:
@@ -62,3 +65,7 @@ def _pages(data: bytes, kind: Kind, wanted: Wanted) -> Iterator[ImageFile.ImageF
         yield image
     if count <= first:
         raise MediaError(Reason.EMPTY, "the animation has no frame")
+
+
+def _itself(image: Image) -> Image:
+    return image

@@ -15,12 +15,14 @@ from pipeline.failure import Failure
 from pipeline.media.clips import Clip, cut
 from pipeline.media.config import DecodeConfig
 from pipeline.media.filling import Filling
-from pipeline.media.frames import Frame, Opened
+from pipeline.media.frames import Frame, Lost, Opened
+from pipeline.media.names import escape
 from pipeline.media.photo import open_photo
 from pipeline.media.pixels import Wanted
 from pipeline.media.sniff import HEAD, sniff
 from pipeline.media.store import Media, open_media, read_bytes, unreadable
 from pipeline.media.units import Unit
+from pipeline.media.video import open_video
 from pipeline.packet import Packet
 
 
@@ -54,6 +56,9 @@ def _clips(
     except MediaError as exc:
         failures.append(_failure(media, exc))
         return
+    except Exception as exc:
+        failures.append(_failure(media, _unforeseen(exc)))
+        return
     frames = islice(_frames(media, source, failures), config.max_frames)
     for clip in cut(frames, longest=config.clip_frames, most_bytes=config.packet_bytes // 2, halo=halo):
         yield source, clip
@@ -61,22 +66,24 @@ def _clips(
 
 def _frames(media: Media, source: Opened, failures: list[Failure]) -> Iterator[Frame]:
     """The frames alone; what was lost becomes failures, a single one where there is no frame at all."""
-    given, last, first_error = 0, -1, None
+    last = -1  # number of the last frame there was
+    lost: list[Lost] = []
     try:
         for item in source.frames:
             if isinstance(item, Frame):
-                given, last = given + 1, item.index
+                last = item.index
                 yield item
-            elif given:
-                failures.append(_failure(media, item.error, item.index))
             else:
-                first_error = first_error or item.error
+                lost.append(item)
     except MediaError as exc:
-        if given:
-            failures.append(_failure(media, exc, last + 1))
-        first_error = first_error or exc
-    if not given:
-        failures.append(_failure(media, first_error or MediaError(Reason.EMPTY, "the file has no frame")))
+        lost.append(Lost(index=last + 1, error=exc))
+    except Exception as exc:  # a fault of a decoder that was not foreseen is a fault of this file, not of the run
+        lost.append(Lost(index=last + 1, error=_unforeseen(exc)))
+    if last < 0:
+        error = lost[0].error if lost else MediaError(Reason.EMPTY, "the file has no frame")
+        failures.append(_failure(media, error))
+    else:
+        failures.extend(_failure(media, item.error, item.index) for item in lost)
 
 
 def _open(media: Media, columns: Sequence[str], config: DecodeConfig) -> Opened:
@@ -89,7 +96,15 @@ def _open(media: Media, columns: Sequence[str], config: DecodeConfig) -> Opened:
     )
     with open_media(media) as stream, unreadable():
         kind = sniff(stream.read(HEAD))
+    if kind.decoder == "video":
+        return open_video(media, kind, wanted)
     return open_photo(read_bytes(media, 10 * config.max_pixels), kind, wanted)
+
+
+def _unforeseen(exc: Exception) -> MediaError:
+    if isinstance(exc, MemoryError):
+        return MediaError(Reason.TOO_LARGE, "it does not fit into memory")
+    return MediaError(Reason.CORRUPT, f"{type(exc).__name__}: {escape(str(exc))}")
 
 
 def _failure(media: Media, error: MediaError, frame_index: int | None = None) -> Failure:

@@ -18,7 +18,7 @@ import numpy as np
 import simplejpeg
 from PIL.ImageFile import ImageFile
 
-from pipeline.columns import Image
+from pipeline.columns import LARGEST_REDUCTION, Image
 from pipeline.errors import MediaError, Reason
 from pipeline.media import pillow
 from pipeline.media.animation import play
@@ -61,12 +61,15 @@ def open_photo(data: bytes, kind: Kind, wanted: Wanted) -> Opened:
         if kind.name == "JPEG" and image.mode in ("L", "RGB"):
             frame = _jpeg_frame(data, kind, image, wanted)
         else:
-            frame = wanted.frame(0, pillow.to_rgb(image), pillow.orientation(image), opens=True)
+            whole = pillow.to_rgb(image)
+            frame = wanted.frame(0, whole.shape[:2], pillow.orientation(image), lambda: whole, opens=True)
     return Opened(media_type="photo", frames=iter([frame]))
 
 
 def _jpeg_frame(data: bytes, kind: Kind, image: ImageFile, wanted: Wanted) -> Frame:
     turn, height, width = pillow.orientation(image), image.height, image.width
+    if not wanted.pixels:  # it must still turn out whether the file is whole
+        _jpeg(data, kind, height, width, LARGEST_REDUCTION)
     images = wanted.make(height, width, lambda factor: upright(_jpeg(data, kind, height, width, factor), turn))
     height, width = wanted.shown(height, width, turn)
     return Frame(index=0, height=height, width=width, images=images, opens=True)
