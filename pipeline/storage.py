@@ -70,6 +70,10 @@ class Store:
         with self._files.open_input_stream(self._at(path)) as stream:
             return bytes(stream.read())
 
+    def open(self, path: str) -> pa.NativeFile:
+        """Open an object for reading parts of it; FileNotFoundError when there is none."""
+        return self._files.open_input_file(self._at(path))
+
     def read_table(self, path: str, columns: Sequence[str] | None = None) -> pa.Table:
         """Get a Parquet table, or some of its columns."""
         with self._files.open_input_file(self._at(path)) as source:
