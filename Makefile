@@ -11,11 +11,14 @@ OUT := out/demo
 
 install: $(STAMP)
 
+# MediaPipe's own wheel of 0.10.21 carries its pose networks, which later ones do not: it is kept as a source of weights, never installed.
 # lama-cleaner pins old versions of half our dependencies, so it comes without them.
 $(STAMP): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,inpaint]'
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps lama-cleaner==1.2.5
+	$(BIN)/python -m pip download --quiet --disable-pip-version-check --no-deps --only-binary :all: \
+	  --dest "$$($(BIN)/python -c 'from pipeline.weights import cache_folder; print(cache_folder())')" mediapipe==0.10.21
 	touch $@
 
 $(SAMPLES)/.made: samples/make.py $(STAMP)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import os
+import socket
 import threading
 import uuid
 from collections.abc import Callable, Iterator, Sequence
@@ -169,13 +170,22 @@ def session(address: str | None) -> Iterator[list[Node]]:
         yield _nodes()
         return
     try:
+        if address is not None:
+            _check_answers(address)
         ray.init(**_init_arguments(address))
-    except (ConnectionError, RuntimeError, ValueError) as error:
+    except (OSError, RuntimeError, ValueError) as error:
         raise ResourceError(f"No Ray cluster answers at {address!r} ({_first_line(error)}); start one, or leave out --address.") from error
     try:
         yield _nodes()
     finally:
         ray.shutdown()
+
+
+def _check_answers(address: str) -> None:
+    """Ray tries for minutes to reach a port that nobody listens on; ask first."""
+    host, colon, port = address.rpartition(":")
+    if colon and port.isdecimal():
+        socket.create_connection((host.rpartition("/")[2] or "127.0.0.1", int(port)), timeout=10).close()
 
 
 def _nodes() -> list[Node]:

@@ -51,7 +51,21 @@ def require() -> None:
     if os.geteuid() != 0:
         pytest.skip("needs root, to make machines out of namespaces")
     probe = subprocess.run(
-        ["unshare", "--net", "--pid", "--mount", "--uts", "--fork", "--mount-proc", "ip", "link", "add", "probe", "type", "bridge"],
+        [
+            "unshare",
+            "--net",
+            "--pid",
+            "--mount",
+            "--uts",
+            "--fork",
+            "--mount-proc",
+            "ip",
+            "link",
+            "add",
+            "probe",
+            "type",
+            "bridge",
+        ],
         capture_output=True,
         text=True,
         check=False,
@@ -80,11 +94,32 @@ class Machine:
 
     def command(self, *words: str, cwd: Path | None = None, **environment: str) -> list[str]:
         """The words that run a command on this machine, in its user's home unless told otherwise."""
-        settings = {"HOME": str(self.home), "USER": USER, "PATH": f"{sys.prefix}/bin:{PATH}", "LANG": "C.UTF-8", "TERM": "dumb"} | environment
-        entered = ["nsenter", "-t", str(self.pid), "--net", "--pid", "--mount", "--uts", "--", "env", "-i", "-C", str(cwd or self.home)]
+        settings = {
+            "HOME": str(self.home),
+            "USER": USER,
+            "PATH": f"{sys.prefix}/bin:{PATH}",
+            "LANG": "C.UTF-8",
+            "TERM": "dumb",
+        } | environment
+        entered = [
+            "nsenter",
+            "-t",
+            str(self.pid),
+            "--net",
+            "--pid",
+            "--mount",
+            "--uts",
+            "--",
+            "env",
+            "-i",
+            "-C",
+            str(cwd or self.home),
+        ]
         return [*entered, *(f"{name}={value}" for name, value in settings.items()), *words]
 
-    def run(self, *words: str, cwd: Path | None = None, timeout: float = 150, **environment: str) -> subprocess.CompletedProcess[str]:
+    def run(
+        self, *words: str, cwd: Path | None = None, timeout: float = 150, **environment: str
+    ) -> subprocess.CompletedProcess[str]:
         """Run a command to its end, stdout and stderr together."""
         return subprocess.run(
             self.command(*words, cwd=cwd, **environment),
@@ -104,9 +139,13 @@ class Machine:
         key = self.root / "host_key"
         subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(key)], check=True)
         config = self.root / "sshd_config"
-        config.write_text(f"HostKey {key}\nPidFile none\nUsePAM no\nPasswordAuthentication no\nPermitRootLogin prohibit-password\n")
+        config.write_text(
+            f"HostKey {key}\nPidFile none\nUsePAM no\nPasswordAuthentication no\nPermitRootLogin prohibit-password\n"
+        )
         with (self.root / "sshd.log").open("wb") as log:
-            subprocess.Popen(self.command(SSHD, "-D", "-e", "-f", str(config)), stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+            subprocess.Popen(
+                self.command(SSHD, "-D", "-e", "-f", str(config)), stdin=subprocess.DEVNULL, stdout=log, stderr=log
+            )
 
     def processes(self, word: str) -> list[str]:
         """Command lines of this machine's processes that contain a word."""

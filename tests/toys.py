@@ -143,8 +143,8 @@ class Everything(Stage):
         return {"everything": pa.table({"frames": [batch.num_rows]}, schema=self.tables["everything"].schema)}
 
 
-class Suicide(Stage):
-    """Kills the driver at a given frame, as a power cut would; needs FRAMEMILL_TEST_VICTIM in the environment."""
+class Assassin(Stage):
+    """Kills the process FRAMEMILL_TEST_VICTIM names, if it names one, at a given frame: a power cut for the driver."""
 
     @dataclass(frozen=True, kw_only=True)
     class Config(Stage.Config):
@@ -159,6 +159,7 @@ class Suicide(Stage):
         return pa.schema([field("survived", pa.bool_(), "always true")])
 
     def __call__(self, batch):
-        if self.config.at in batch["frame_index"].to_pylist():
-            os.kill(int(os.environ["FRAMEMILL_TEST_VICTIM"]), signal.SIGKILL)
+        victim = os.environ.get("FRAMEMILL_TEST_VICTIM")
+        if victim and self.config.at in batch["frame_index"].to_pylist():
+            os.kill(int(victim), signal.SIGKILL)
         return pa.table({"survived": [True] * batch.num_rows}, schema=self.outputs)

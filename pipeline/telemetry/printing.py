@@ -52,7 +52,8 @@ def _where(step: Step) -> list[str]:
 
 def _what(step: Step) -> list[str]:
     adds = step.stage.outputs.names if step.first_pass else [f"{name}/" for name in step.stage.tables]
-    return [", ".join(step.stage.inputs), ", ".join(adds), ", ".join(step.drops)]
+    dropped = [name for name in step.drops if name not in step.stage.outputs.names]  # its own never enter a packet
+    return [", ".join(step.stage.inputs), ", ".join(adds), ", ".join(dropped)]
 
 
 def print_work(console: Console, work: Work, order: Order) -> None:

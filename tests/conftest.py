@@ -1,0 +1,21 @@
+"""A small real collection for all tests that need one, and stages set up once."""
+
+from __future__ import annotations
+
+import shutil
+
+import cv2
+import pytest
+
+from samples.make import pan, photos, tone, write_clip
+
+
+@pytest.fixture(scope="session")
+def collection(tmp_path_factory):
+    """Two photos of different size and a clip of 12 frames with sound."""
+    folder = tmp_path_factory.mktemp("collection")
+    for name in ("flower.jpg", "grace_hopper.jpg"):
+        shutil.copyfile(photos()[name], folder / name)
+    image = cv2.cvtColor(cv2.imread(str(photos()["grace_hopper.jpg"])), cv2.COLOR_BGR2RGB)
+    write_clip(folder / "pan.mp4", pan(image, 12), tone(12 / 25, 440))
+    return folder

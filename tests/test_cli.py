@@ -1,0 +1,142 @@
+"""The command line as people use it: in a process of its own, from anywhere, with mistakes."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from pipeline.ledger import COLUMNS
+from pipeline.second import FRAMES
+from pipeline.storage import Store
+from tests.collections_factory import clip, photo
+
+ROOT = Path(__file__).resolve().parents[1]
+RUN = ROOT / "pipeline" / "run.py"
+ORDER = [("media_id", "ascending"), ("frame_index", "ascending")]
+
+
+def command(*words, cwd=ROOT, door=RUN, **env):
+    return subprocess.run(
+        [sys.executable, str(door), *map(str, words)], cwd=cwd, capture_output=True, text=True, env={**os.environ, "COLUMNS": "200", **env}
+    )
+
+
+def frames(out) -> pa.Table:
+    store = Store(str(out))
+    return pa.concat_tables([store.read_table(f"{FRAMES}/{name}") for name in store.names(FRAMES)]).sort_by(ORDER)
+
+
+@pytest.fixture
+def small(tmp_path):
+    for i in range(6):
+        photo(tmp_path / "in" / f"photo{i}.png", i)
+    clip(tmp_path / "in" / "zz.png", 100, 30)
+    return tmp_path / "in"
+
+
+@pytest.fixture
+def pipeline(tmp_path):
+    path = tmp_path / "pipeline.yaml"
+    path.write_text("steps:\n  crc: {use: 'tests.toys:Checksum'}\n  count: {use: 'tests.toys:Count'}\n")
+    return path
+
+
+MISTAKES = {
+    "missing folder": (["--input", "photoz", "--output", "{out}"], "There is no 'photoz'"),
+    "near name": (["--input", "{in}/../inn", "--output", "{out}"], "Did you mean 'in'"),
+    "empty folder": (["--input", "{empty}", "--output", "{out}"], "holds no files"),
+    "no input": ([], "No input was given: use --input PATH"),
+    "no output": (["--input", "{in}"], "No output was given: use --output PATH"),
+    "unwritable output": (["--input", "{in}", "--output", "{pipeline}/out"], "cannot be written"),
+    "unknown profile": (["--input", "{in}", "--output", "{out}", "--profile", "cpu-olny"], "Did you mean 'cpu-only'"),
+    "unknown step": (["--input", "{in}", "--output", "{out}", "--stages", "crk"], "Did you mean 'crc'"),
+    "unknown setting": (["--input", "{in}", "--output", "{out}", "--set", "crc.colum=frame"], "Did you mean 'column'"),
+    "bad shard": (["--input", "{in}", "--output", "{out}", "--shard", "3/2"], "not of the form I/N"),
+    "no cluster": (["--input", "{in}", "--output", "{out}", "--address", "127.0.0.1:1"], "No Ray cluster answers at '127.0.0.1:1'"),
+}
+
+
+@pytest.mark.parametrize("case", MISTAKES)
+def test_a_mistake_is_one_sentence_and_exit_code_2(case, small, pipeline, tmp_path):
+    words, message = MISTAKES[case]
+    (tmp_path / "empty").mkdir()
+    places = {"in": small, "out": tmp_path / "out", "empty": tmp_path / "empty", "pipeline": pipeline}
+    done = command("--pipeline", pipeline, *[word.format(**places) for word in words])
+    assert done.returncode == 2, done
+    assert message in done.stderr and done.stderr.startswith("Error: ") and len(done.stderr.strip().splitlines()) == 1
+    assert "Traceback" not in done.stderr + done.stdout
+
+
+def test_an_unknown_option_suggests_the_right_one():
+    done = command("--profil", "cpu-only")
+    assert done.returncode == 2 and "--profile" in done.stderr
+
+
+@pytest.mark.parametrize("words", [["--help"], ["run", "--help"], ["plan", "--help"], ["columns", "--help"]])
+def test_help_reads(words):
+    done = command(*words)
+    assert done.returncode == 0 and "Usage: framemill" in done.stdout
+    if "run" in words or words == ["--help"]:
+        assert "Examples" in done.stdout and "ray submit" in done.stdout
+
+
+def test_plan_and_dry_run_start_nothing(pipeline):
+    plan, dry = command("plan", "--pipeline", pipeline), command("--pipeline", pipeline, "--dry-run")
+    assert plan.returncode == dry.returncode == 0
+    assert plan.stdout == dry.stdout and "crc" in plan.stdout and "frame" in plan.stdout
+
+
+def test_columns_of_the_shipped_pipeline():
+    done = command("columns")
+    assert done.returncode == 0
+    for word in ("media_id", "exposure", "motion_mean", "poses", "lighting_steadiness"):
+        assert word in done.stdout
+
+
+@pytest.mark.slow
+def test_run_again_and_from_a_lone_copy(small, pipeline, tmp_path):
+    shutil.copy(RUN, tmp_path / "run.py")
+    first = command("--pipeline", pipeline, "--input", small, "--output", "out", cwd=tmp_path, door=tmp_path / "run.py", PYTHONPATH=str(ROOT))
+    assert first.returncode == 0, first.stderr
+    assert "36 frames" in first.stdout
+    second = command("--pipeline", pipeline, "--input", small, "--output", tmp_path / "out")
+    assert second.returncode == 0 and "Nothing is left to do" in second.stdout
+    record = json.loads((tmp_path / "out" / "run.json").read_text())
+    assert (record["files"], record["frames"], record["figures"]["crc"]["rows"]) == (7, 36, 36)
+    quiet = command("--pipeline", pipeline, "--input", small, "--output", tmp_path / "out", "--quiet")
+    assert (quiet.returncode, quiet.stdout) == (0, "")
+
+
+@pytest.mark.slow
+def test_input_and_output_may_stand_in_the_profile(small, pipeline, tmp_path):
+    (tmp_path / "mine.yaml").write_text(f"input: {small}\noutput: {tmp_path / 'out'}\n")
+    done = command("--pipeline", pipeline, "--profile", tmp_path / "mine.yaml", "--limit", "1")
+    assert done.returncode == 0 and frames(tmp_path / "out").num_rows == 1
+
+
+@pytest.mark.slow
+def test_a_killed_driver_loses_only_what_was_in_flight(small, tmp_path):
+    path = tmp_path / "pipeline.yaml"
+    path.write_text("steps:\n  crc: {use: 'tests.toys:Checksum'}\n  end: {use: 'tests.toys:Assassin', with: {at: 20}}\n")
+    words = ["run", "--pipeline", str(path), "--input", str(small), "--output", str(tmp_path / "out")]
+    code = f"import os; os.environ['FRAMEMILL_TEST_VICTIM'] = str(os.getpid()); from pipeline.cli import main; main({words!r})"
+    killed = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True)
+    assert killed.returncode == -9
+    before = {p: p.stat().st_mtime_ns for p in (tmp_path / "out" / COLUMNS).rglob("*.parquet") if not p.name.startswith(".")}
+    assert before and not (tmp_path / "out" / FRAMES).exists()
+    again = command(*words)
+    assert again.returncode == 0, again.stderr
+    after = {p: p.stat().st_mtime_ns for p in (tmp_path / "out" / COLUMNS).rglob("*.parquet")}
+    kept = [p for p in before if "/decode-" not in str(p)]
+    assert kept and all(after[p] == before[p] for p in kept)
+    assert not list((tmp_path / "out").rglob(".tmp-*"))
+    whole = command("run", "--pipeline", path, "--input", small, "--output", tmp_path / "whole")
+    assert whole.returncode == 0
+    assert frames(tmp_path / "out").equals(frames(tmp_path / "whole"))

@@ -1,0 +1,193 @@
+"""The contract, once, run over every step of the shipped pipeline: a new stage is taken up by itself."""
+
+from __future__ import annotations
+
+import builtins
+import pickle
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from pipeline.calls import Caller, clip_bounds, take_slices
+from pipeline.ledger import cover
+from pipeline.machines import ROOMY
+from pipeline.manifest import ProfileFile, read_pipeline
+from pipeline.media.decode import decode
+from pipeline.media.listing import list_media
+from pipeline.packet import HALO, packet_schema
+from pipeline.plan import Choices, make_plan
+from pipeline.stage import Scope
+from pipeline.storage import Store
+from pipeline.worker import set_up
+
+PLAN = make_plan(read_pipeline(None), ProfileFile(), Choices(), [ROOMY])
+STEPS = {step.name: step for step in PLAN.steps}
+FIRST = {step.name: step for step in PLAN.first}
+SECOND = {step.name: step for step in PLAN.second}
+ASKED = (*PLAN.decode.columns,)
+KEYS = ["media_id", "frame_index"]
+
+
+@pytest.fixture(scope="module")
+def ready():
+    """Every stage, set up once."""
+    for step in PLAN.steps:
+        set_up(step)
+    return STEPS
+
+
+def decoded(folder, store, **config) -> list[pa.Table]:
+    """Rows of every packet of the collection, halo included."""
+    media = list_media(str(folder))
+    units = cover(store, media, media, slots=1)
+    rule = replace(PLAN.decode.config, **config)
+    return [p.rows for unit in units for p in decode(unit, ASKED, PLAN.decode.halo, rule) if p.rows.num_rows]
+
+
+def outputs(step, tables) -> dict[tuple[str, int], dict]:
+    """What a step says of each frame."""
+    found = {}
+    for rows in tables:
+        columns = Caller(step).run(rows, np.zeros(rows.num_rows, bool))
+        assert columns.failures == []
+        own = rows.select(KEYS).filter(pa.compute.invert(rows[HALO])).to_pylist()
+        for key, value in zip(own, columns.columns.to_pylist(), strict=True):
+            found[key["media_id"], key["frame_index"]] = value
+    return found
+
+
+def derived(tables, ready, until) -> list[pa.Table]:
+    """Rows with the columns of all steps before one, as a packet would carry them."""
+    result = []
+    for rows in tables:
+        for step in PLAN.first:
+            if step.name == until:
+                break
+            own = Caller(step).run(rows, np.zeros(rows.num_rows, bool)).columns
+            halo = rows[HALO].to_numpy()
+            place = pa.array(np.where(halo, 0, np.cumsum(~halo) - 1), mask=halo)
+            for name in step.stage.outputs.names:
+                rows = rows.append_column(name, own[name].take(place))
+        result.append(rows)
+    return result
+
+
+@pytest.fixture(scope="module")
+def tables(collection, tmp_path_factory):
+    found = decoded(collection, Store(str(tmp_path_factory.mktemp("units"))))
+    assert sum(rows.num_rows for rows in found) == 14, "two photos and twelve frames"
+    return found
+
+
+def calls(step, tables):
+    """Real batches for a step: one clip each, or all rows."""
+    for rows in tables:
+        if step.stage.scope is Scope.CLIP:
+            yield from (rows.slice(a, b - a).select(step.stage.inputs) for a, b in clip_bounds(rows))
+        else:
+            yield rows.filter(pa.compute.invert(rows[HALO])).select(step.stage.inputs)
+
+
+def alike(a, b) -> bool:
+    """Equal, numbers to float32's last digits: a batch of another size may be summed in another order."""
+    if isinstance(a, dict):
+        return a.keys() == b.keys() and all(alike(a[key], b[key]) for key in a)
+    if isinstance(a, list | tuple):
+        return len(a) == len(b) and all(map(alike, a, b))
+    if isinstance(a, float) and isinstance(b, float):
+        return bool(np.isclose(a, b, rtol=1e-4, atol=1e-5))
+    return bool(a == b)
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_construction_is_cheap_and_touches_no_file(name, monkeypatch):
+    opened = []
+    real = builtins.open
+    monkeypatch.setattr(builtins, "open", lambda *a, **k: (opened.append(a), real(*a, **k))[1])
+    stage = type(STEPS[name].stage)()
+    _ = stage.inputs, stage.outputs, stage.tables, stage.weights
+    assert opened == []
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_declarations_are_whole(name):
+    stage = STEPS[name].stage
+    assert stage.inputs, "it reads nothing"
+    schemas = [stage.outputs] if stage.scope.first_pass else [table.schema for table in stage.tables.values()]
+    assert schemas and all(len(schema) for schema in schemas)
+    for item in (item for schema in schemas for item in schema):
+        assert item.metadata and item.metadata.get(b"description"), f"{item.name} has no description"
+    for table in stage.tables.values():
+        assert table.description and set(table.keys) <= set(table.schema.names)
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_a_stage_travels_to_its_worker(name):
+    stage = type(STEPS[name].stage)(STEPS[name].stage.config)
+    again = pickle.loads(pickle.dumps(stage))
+    assert (again.config, again.inputs, again.outputs) == (stage.config, stage.inputs, stage.outputs)
+
+
+@pytest.mark.parametrize("name", FIRST)
+def test_real_rows_keep_the_schema_and_repeat_exactly(name, ready, tables):
+    step = ready[name]
+    for batch in calls(step, derived(tables, ready, name)):
+        first = step.stage(batch)
+        assert first.num_rows == batch.num_rows
+        assert (first.schema.names, first.schema.types) == (step.stage.outputs.names, step.stage.outputs.types)
+        assert step.stage(batch).equals(first)
+
+
+@pytest.mark.parametrize("name", FIRST)
+def test_an_empty_batch_is_answered(name, ready):
+    stage = ready[name].stage
+    made = {item.name: item.type for step in PLAN.first for item in step.stage.outputs}
+    known = {item.name: item.type for item in packet_schema(ASKED)} | made
+    empty = pa.table({column: pa.array([], known[column]) for column in stage.inputs})
+    result = stage(empty)
+    assert result.num_rows == 0 and (result.schema.names, result.schema.types) == (stage.outputs.names, stage.outputs.types)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [name for name, step in FIRST.items() if not step.stage.cut_matters])
+@settings(max_examples=4, deadline=None, suppress_health_check=list(HealthCheck))
+@given(clip_frames=st.integers(1, 14), packet_rows=st.integers(1, 20), batch=st.integers(1, 7))
+def test_results_do_not_depend_on_cutting_or_packing(name, ready, tables, collection, tmp_path_factory, clip_frames, packet_rows, batch):
+    step = ready[name]
+    other = decoded(collection, Store(str(tmp_path_factory.mktemp("units"))), clip_frames=clip_frames, packet_rows=packet_rows)
+    smaller = replace(step, placement=replace(step.placement, batch_rows=batch))
+    expected = outputs(step, derived(tables, ready, name))
+    found = outputs(smaller, derived(other, ready, name))
+    assert found.keys() == expected.keys()
+    assert {key for key in expected if not alike(expected[key], found[key])} == set()
+
+
+@pytest.mark.parametrize("name", SECOND)
+def test_tables_of_the_second_pass(name, ready, tables):
+    step = ready[name]
+    rows = pa.concat_tables(derived(tables, ready, None), promote_options="none").filter(pa.compute.invert(pa.concat_tables(tables)[HALO]))
+    names = rows["media_id"].unique().to_pylist()
+    batches = [rows] if step.stage.scope is Scope.DATASET else [rows.filter(pa.compute.equal(rows["media_id"], n)) for n in names]
+    for batch in (b.select(step.stage.inputs) for b in batches):
+        made = step.stage(batch)
+        assert made.keys() == step.stage.tables.keys()
+        for table_name, declared in step.stage.tables.items():
+            table = made[table_name]
+            assert (table.schema.names, table.schema.types) == (declared.schema.names, declared.schema.types)
+            keys = table.select(list(declared.keys)).to_pylist()
+            assert len({tuple(key.values()) for key in keys}) == len(keys)
+        shuffled = take_slices(batch, np.arange(batch.num_rows)).take(pa.array(np.random.default_rng(0).permutation(batch.num_rows)))
+        assert all(step.stage(shuffled)[key].equals(made[key]) for key in made), "the order of rows matters"
+
+
+@pytest.mark.parametrize("name", FIRST)
+def test_previews_can_be_drawn(name, ready, tables):
+    step = ready[name]
+    for row in outputs(step, derived(tables, ready, name)).values():
+        drawing = step.stage.preview(row)
+        if drawing is not None:
+            assert np.isfinite([value for group in (*drawing.lines, *drawing.points) for value in group]).all()
