@@ -6,7 +6,8 @@ Formats that state their own length are believed; for the others the mark is sou
 from __future__ import annotations
 
 import os
-from typing import BinaryIO
+from collections.abc import Callable
+from typing import BinaryIO, Literal
 
 from pipeline.media.sniff import Kind
 
@@ -17,27 +18,24 @@ _MOST_BOXES = 10_000  # a fragmented film has two boxes a second
 def is_cut(stream: BinaryIO, kind: Kind) -> bool:
     """Whether the file states, or its missing end mark shows, that bytes are missing at its end.
 
-    False where its format does not tell (TIFF, MPEG, FLV, Ogg). The stream is left anywhere.
+    False where its format does not tell (TIFF, MPEG program streams, FLV, Ogg). The stream is left anywhere.
     """
     size = stream.seek(0, os.SEEK_END)
-    if kind.name in ("WEBP", "avi"):
-        return _number(stream, 4, 4, "little") + 8 > size
-    if kind.name == "BMP":
-        return _number(stream, 2, 4, "little") > size
-    if kind.name in ("AVIF", "mov"):
-        return _boxes_end(stream, size) > size
-    if kind.name == "matroska":
-        return _segment_end(stream) > size
-    mark = {"JPEG": b"\xff\xd9", "PNG": b"IEND", "GIF": b"\x3b"}.get(kind.name)
-    if mark is None:
-        return False
+    said = _SAYS_LENGTH.get(kind.name)
+    if said:
+        return said(stream, size) > size
+    if kind.name == "mpegts":
+        return bool(size % 188 and size % 192)
     stream.seek(max(0, size - _TAIL))
-    return mark not in (stream.read() if kind.name != "GIF" else stream.read().rstrip(b"\x00")[-1:])
+    tail = stream.read()
+    if kind.name == "GIF":
+        return tail.rstrip(b"\x00")[-1:] != b"\x3b"
+    return kind.name in _END_MARKS and _END_MARKS[kind.name] not in tail
 
 
-def _number(stream: BinaryIO, at: int, size: int, order: str) -> int:
+def _number(stream: BinaryIO, at: int, order: Literal["little", "big"]) -> int:
     stream.seek(at)
-    return int.from_bytes(stream.read(size), "big" if order == "big" else "little")
+    return int.from_bytes(stream.read(4), order)
 
 
 def _boxes_end(stream: BinaryIO, size: int) -> int:
@@ -76,3 +74,14 @@ def _vint(data: bytes, at: int) -> tuple[int | None, int]:
     octets = 9 - first.bit_length() if first else 9
     value = int.from_bytes(data[at : at + octets], "big") & ((1 << 7 * octets) - 1)
     return (None if value == (1 << 7 * octets) - 1 else value), at + octets
+
+
+_SAYS_LENGTH: dict[str, Callable[[BinaryIO, int], int]] = {
+    "WEBP": lambda stream, _: _number(stream, 4, "little") + 8,
+    "avi": lambda stream, _: _number(stream, 4, "little") + 8,
+    "BMP": lambda stream, _: _number(stream, 2, "little"),
+    "AVIF": _boxes_end,
+    "mov": _boxes_end,
+    "matroska": lambda stream, _: _segment_end(stream),
+}
+_END_MARKS = {"JPEG": b"\xff\xd9", "PNG": b"IEND"}

@@ -14,8 +14,10 @@ On one core, 1280 x 720 h264: 780 frames a second with one thread (600 a core wi
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Iterator
 from functools import partial
+from itertools import chain, pairwise
 from typing import Any
 
 import av
@@ -61,6 +63,8 @@ class _Film:
         self._stream = open_media(media)
         try:
             with translated(self._stream, kind):
+                self._cut, self._half = is_cut(self._stream, kind), False
+                self._stream.seek(0)
                 self._container = open_container(self._stream, kind, wanted.max_pixels)
                 self._track = _picture_track(self._container)
                 self._prepare()
@@ -83,7 +87,7 @@ class _Film:
     def frames(self) -> Iterator[Frame | Lost]:
         """Frames that are wanted, in display order, and what was lost between them. Closes the file at the end."""
         opens = breaks = False
-        convert = VideoReformatter()
+        convert, turns = VideoReformatter(), _Turns()
         with self._stream, self._container:
             for item in self._pictures():
                 if isinstance(item, Lost):
@@ -98,51 +102,56 @@ class _Film:
                 self._wanted.check(picture.height, picture.width)
                 size, full = (picture.height, picture.width), partial(_rgb, picture, convert)
                 more = {"time_s": time_s, "opens": opens, "breaks": breaks}
-                yield self._wanted.frame(index, size, _orientation(picture), full, **more)
+                yield self._wanted.frame(index, size, turns.orientation(picture), full, **more)
                 opens = breaks = False
 
     def _pictures(self) -> Iterator[tuple[int, Any] | Lost]:
-        """Numbered pictures; after an error those from the next key frame on, counting the packets between."""
-        index, missing = 0, 0
-        error: MediaError | None = None
+        """Numbered pictures; after an error those from the next key frame on."""
+        numbers, skipping, ended = _Numbers(), False, False
         for packet in self._packets():
             if isinstance(packet, MediaError):
-                error = error or packet
+                numbers.lose(packet)
                 break
-            if packet.size and error:
-                if not packet.is_keyframe:
-                    missing += 1
-                    continue
-                yield Lost(index=index, error=error)
-                index, missing, error = index + missing, 0, None
-            pictures, failed = ([], None) if error else self._decode(packet)
-            for picture in pictures:
-                yield index, picture
-                index += 1
+            numbers.expect(packet)
+            if skipping and not packet.is_keyframe:
+                numbers.skip(packet)
+                continue
+            pictures, failed = self._decode(packet)
             if failed:
-                error, missing = failed, 1
-        if is_cut(self._stream, self._kind):
-            error = MediaError(Reason.TRUNCATED, f"the end of the file is missing; {index} frames were decoded")
-        if error:
-            yield Lost(index=index, error=error)
+                numbers.lose(failed)
+                ended = ended or failed.reason is Reason.TRUNCATED
+            for item in (item for picture in pictures for item in numbers.given(picture)):
+                yield item
+                if ended and isinstance(item, Lost):  # nobody knows how many are missing before the pictures left
+                    return
+            skipping = failed is not None
+            if skipping:
+                numbers.skip(packet)
+        yield from numbers.end()
 
     def _packets(self) -> Iterator[Any]:
         """The track's packets, a last one of size 0, or at the end what went wrong."""
         try:
-            yield from self._container.demux(self._track)
+            for packet, following in pairwise(chain(self._container.demux(self._track), [None])):
+                self._half = self._cut and bool(packet.size) and (following is None or not following.size)
+                yield packet
         except (av.FFmpegError, OSError) as exc:
             yield self._corrupt(exc)
+        if self._cut:
+            yield MediaError(Reason.TRUNCATED, "the end of the file is missing")
 
     def _decode(self, packet: Any) -> tuple[list[Any], MediaError | None]:
         """What a packet gives; at an error, what the decoder still holds of the time before it."""
         failed = None
         try:
+            if self._half:
+                raise MediaError(Reason.TRUNCATED, "the end of the file is missing")
             if packet.size and packet.is_corrupt:
                 raise MediaError(Reason.CORRUPT, "a packet is incomplete")
             pictures = packet.decode()
         except (av.FFmpegError, MediaError) as exc:
             failed = exc if isinstance(exc, MediaError) else self._corrupt(exc)
-            pictures = self._drained()
+            pictures = [picture for picture in self._drained() if picture.pts != packet.pts]
         whole = [picture for picture in pictures if not picture.is_corrupt]
         if len(whole) < len(pictures):
             failed = failed or MediaError(Reason.CORRUPT, "a frame refers to data that are missing")
@@ -159,6 +168,48 @@ class _Film:
 
     def _corrupt(self, exc: Exception) -> MediaError:
         return MediaError(Reason.CORRUPT, f"{self._kind.name}: {said(exc)}")
+
+
+class _Numbers:
+    """Numbers of frames in display order; those that were lost are counted by the times of their packets."""
+
+    def __init__(self) -> None:
+        self._next = 0
+        self._error: MediaError | None = None  # the last one
+        self._untold = False  # whether something was lost that no `Lost` has told yet
+        self._times: list[int] = []  # of packets whose frames have not been shown, a heap
+        self._unknown = 0  # lost packets without a time
+
+    def expect(self, packet: Any) -> None:
+        """A packet that ought to give a frame, sooner or later."""
+        if packet.size and packet.pts is not None:
+            heapq.heappush(self._times, packet.pts)
+
+    def lose(self, error: MediaError) -> None:
+        """Something could not be decoded."""
+        self._error, self._untold = error, True
+
+    def skip(self, packet: Any) -> None:
+        """A packet gives no frame."""
+        self._unknown += bool(packet.size and packet.pts is None)
+        self._untold = True
+
+    def given(self, picture: Any) -> Iterator[tuple[int, Any] | Lost]:
+        """The picture with its number, after what was lost before it."""
+        lost, self._unknown = self._unknown, 0
+        while self._times and picture.pts is not None and self._times[0] <= picture.pts:
+            # without an error, one that was passed over was not meant to be shown (VP8's alternate reference frames)
+            lost += heapq.heappop(self._times) < picture.pts and self._error is not None
+        if lost and self._error:
+            yield Lost(index=self._next, error=self._error)
+            self._untold = False
+        yield self._next + lost, picture
+        self._next += lost + 1
+
+    def end(self) -> Iterator[Lost]:
+        """What was lost after the last frame."""
+        if self._error and self._untold:
+            yield Lost(index=self._next, error=self._error)
 
 
 class _Clock:
@@ -198,9 +249,24 @@ def _rgb(picture: Any, convert: Any) -> Image:
     ).to_ndarray()
 
 
-def _orientation(picture: Any) -> int:
-    """The display matrix (ISO/IEC 14496-12, 8.3.2) as an EXIF orientation; 1 for turns by other than quarters."""
-    data = picture.side_data.get("DISPLAYMATRIX")
+class _Turns:
+    """The display matrix (ISO/IEC 14496-12, 8.3.2) as an EXIF orientation; 1 for turns by other than quarters.
+
+    It is looked at again only when its angle changes: libav's side data, once touched, keep a frame alive in a cycle.
+    """
+
+    def __init__(self) -> None:
+        self._angle: int | None = None
+        self._orientation = 1
+
+    def orientation(self, picture: Any) -> int:
+        if picture.rotation != self._angle:
+            self._angle = picture.rotation
+            self._orientation = _by_matrix(picture.side_data.get("DISPLAYMATRIX"))
+        return self._orientation
+
+
+def _by_matrix(data: Any) -> int:
     if data is None:
         return 1
     a, b, _, c, d = np.sign(np.frombuffer(data, dtype=np.int32)[:5]).tolist()
