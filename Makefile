@@ -15,9 +15,9 @@ install: $(STAMP)
 # lama-cleaner pins old versions of half our dependencies, so it comes without them.
 $(STAMP): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,inpaint]'
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps lama-cleaner==1.2.5
-	$(BIN)/python -m pip download --quiet --disable-pip-version-check --no-deps --only-binary :all: \
+	$(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt -e '.[dev,inpaint]'
+	$(BIN)/python -m pip install -qq --disable-pip-version-check --no-deps lama-cleaner==1.2.5
+	$(BIN)/python -m pip download -qq --disable-pip-version-check --no-deps --only-binary :all: \
 	  --dest "$$($(BIN)/python -c 'from pipeline.weights import cache_folder; print(cache_folder())')" mediapipe==0.10.21
 	touch $@
 

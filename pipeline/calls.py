@@ -14,7 +14,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from pipeline.columns import KEYS
-from pipeline.errors import ContractError
+from pipeline.errors import ContractError, SetupError
 from pipeline.failure import Failure
 from pipeline.packet import HALO
 from pipeline.stage import Scope
@@ -30,6 +30,20 @@ class Outcome:
 
     columns: pa.Table  # its outputs, one row for each row of the packet that is not halo
     failures: list[Failure] = field(default_factory=list)
+
+
+def set_up(step: Step) -> None:
+    """Make a step's stage ready in this process.
+
+    Raises:
+        SetupError: it could not load what it needs.
+    """
+    step.stage.chunk_rows.update(step.chunks)
+    try:
+        step.stage.setup(step.weights, step.placement.device)
+    except Exception as error:
+        raise SetupError(f"Step {step.name!r} could not be set up: {type(error).__name__}: {error}") from error
+    step.stage.seconds.clear()
 
 
 class Caller:
@@ -58,7 +72,9 @@ class Caller:
             answered.append(indices[:keep])
         return Outcome(self._spread(pieces, answered, halo), self._failures)
 
-    def _cuts(self, rows: pa.Table, halo: NDArray[np.bool_], failed: NDArray[np.bool_]) -> Iterator[tuple[Indices, int]]:
+    def _cuts(
+        self, rows: pa.Table, halo: NDArray[np.bool_], failed: NDArray[np.bool_]
+    ) -> Iterator[tuple[Indices, int]]:
         """Row numbers of each call, and how many of them it answers for; the rest is halo."""
         if self._stage.scope is Scope.ROW:
             usable = np.flatnonzero(~halo & ~failed)
@@ -88,7 +104,9 @@ class Caller:
         """Halve a failing batch until the culprit is alone; a clip is one piece, so each of its frames gets a line."""
         if self._stage.scope is Scope.ROW and len(indices) > 1:
             middle = len(indices) // 2
-            return pa.concat_tables([self._call(rows, part, len(part)) for part in (indices[:middle], indices[middle:])])
+            return pa.concat_tables(
+                [self._call(rows, part, len(part)) for part in (indices[:middle], indices[middle:])]
+            )
         trace = "".join(traceback.format_exception(error)[-_LINES:])
         about = {"step": self._step.name, "kind": type(error).__name__, "message": str(error), "traceback": trace}
         keys = rows.select(KEYS).take(pa.array(indices[:keep])).to_pylist()
@@ -98,9 +116,13 @@ class Caller:
     def _check(self, result: object, count: int) -> None:
         declared = self._stage.outputs
         if not isinstance(result, pa.Table):
-            raise ContractError(f"Step {self._step.name!r} returned a {type(result).__name__} where the contract asks for a pyarrow Table.")
+            raise ContractError(
+                f"Step {self._step.name!r} returned a {type(result).__name__} where the contract asks for a pyarrow Table."
+            )
         if result.schema.names != declared.names or result.schema.types != declared.types:
-            raise ContractError(f"Step {self._step.name!r} broke its promise.\ndeclared: {_flat(declared)}\nreturned: {_flat(result.schema)}")
+            raise ContractError(
+                f"Step {self._step.name!r} broke its promise.\ndeclared: {_flat(declared)}\nreturned: {_flat(result.schema)}"
+            )
         if result.num_rows != count:
             raise ContractError(f"Step {self._step.name!r} was given {count} rows and returned {result.num_rows}.")
 
@@ -123,7 +145,9 @@ def clip_bounds(rows: pa.Table) -> Iterator[tuple[int, int]]:
     if not rows.num_rows:
         return
     media = rows[KEYS[0]].combine_chunks().dictionary_encode()
-    codes = np.concatenate([chunk.indices.to_numpy() for chunk in (media.chunks if isinstance(media, pa.ChunkedArray) else [media])])
+    codes = np.concatenate(
+        [chunk.indices.to_numpy() for chunk in (media.chunks if isinstance(media, pa.ChunkedArray) else [media])]
+    )
     clips = rows["clip_index"].to_numpy()
     edges = np.flatnonzero((np.diff(codes) != 0) | (np.diff(clips) != 0)) + 1
     yield from zip([0, *edges.tolist()], [*edges.tolist(), rows.num_rows], strict=True)

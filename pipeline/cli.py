@@ -45,22 +45,43 @@ RUN_EXAMPLES = """
     ray submit cluster.yaml pipeline/run.py --profile high-throughput --input s3://bucket/in --output s3://bucket/out
 """
 
-Input = Annotated[str | None, typer.Option("--input", "-i", help="Folder, glob, file list (text or Parquet), or s3:// gs:// URL.")]
+Input = Annotated[
+    str | None, typer.Option("--input", "-i", help="Folder, glob, file list (text or Parquet), or s3:// gs:// URL.")
+]
 Output = Annotated[str | None, typer.Option("--output", "-o", help="Folder or URL for tables, report and resume.")]
 Profile = Annotated[str, typer.Option("--profile", "-p", help="Where and how fast: a shipped name or a YAML file.")]
-PipelinePath = Annotated[str | None, typer.Option("--pipeline", help="What is computed: a YAML file instead of the shipped one.")]
-Stages = Annotated[str, typer.Option("--stages", help="Only these steps, a,b,c, and what they read. [dim]Default: all.[/dim]")]
-Settings = Annotated[list[str] | None, typer.Option("--set", metavar="STEP.KEY=VALUE", help="A setting of a step; may be repeated.")]
-Device = Annotated[str | None, typer.Option("--device", help="cpu or cuda for all steps that can, instead of the profile's.")]
-WeightsDir = Annotated[Path | None, typer.Option("--weights-dir", help="Folder with weights, recognised by name and hash.")]
+PipelinePath = Annotated[
+    str | None, typer.Option("--pipeline", help="What is computed: a YAML file instead of the shipped one.")
+]
+Stages = Annotated[
+    str, typer.Option("--stages", help="Only these steps, a,b,c, and what they read. [dim]Default: all.[/dim]")
+]
+Settings = Annotated[
+    list[str] | None, typer.Option("--set", metavar="STEP.KEY=VALUE", help="A setting of a step; may be repeated.")
+]
+Device = Annotated[
+    str | None, typer.Option("--device", help="cpu or cuda for all steps that can, instead of the profile's.")
+]
+WeightsDir = Annotated[
+    Path | None, typer.Option("--weights-dir", help="Folder with weights, recognised by name and hash.")
+]
 Limit = Annotated[int | None, typer.Option("--limit", min=1, help="Only the first N files.")]
 EveryNth = Annotated[int | None, typer.Option("--every-nth", min=1, help="Keep each N-th frame of a video.")]
 MaxFrames = Annotated[int | None, typer.Option("--max-frames", min=1, help="At most N frames of a video.")]
-MaxPixels = Annotated[int | None, typer.Option("--max-pixels", min=1, help="Refuse larger pictures. [dim]Default: 100 MP.[/dim]")]
-Shard = Annotated[str | None, typer.Option("--shard", metavar="I/N", help="Only the I-th of N shares of the files, from 1.")]
-Fast = Annotated[bool, typer.Option("--fast-mode", help="Previews: every frame reduced to a short side of 360 px or a little more.")]
+MaxPixels = Annotated[
+    int | None, typer.Option("--max-pixels", min=1, help="Refuse larger pictures. [dim]Default: 100 MP.[/dim]")
+]
+Shard = Annotated[
+    str | None, typer.Option("--shard", metavar="I/N", help="Only the I-th of N shares of the files, from 1.")
+]
+Fast = Annotated[
+    bool, typer.Option("--fast-mode", help="Previews: every frame reduced to a short side of 360 px or a little more.")
+]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the plan and stop.")]
-Address = Annotated[str | None, typer.Option("--address", help="Ray cluster to join: auto, or host:port. [dim]Default: start Ray here.[/dim]")]
+Address = Annotated[
+    str | None,
+    typer.Option("--address", help="Ray cluster to join: auto, or host:port. [dim]Default: start Ray here.[/dim]"),
+]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing but mistakes.")]
 
 
@@ -85,7 +106,12 @@ def run(
     quiet: Quiet = False,
 ) -> None:
     """Process a collection. What an earlier run into the same output has done is not done again."""
-    decode = {"every_nth": every_nth, "max_frames": max_frames, "max_pixels": max_pixels, "fast_mode": fast_mode or None}
+    decode = {
+        "every_nth": every_nth,
+        "max_frames": max_frames,
+        "max_pixels": max_pixels,
+        "fast_mode": fast_mode or None,
+    }
     choices = Choices(
         stages=_names(stages),
         settings=tuple(settings or ()),
@@ -169,7 +195,9 @@ def _given(name: str, option: str | None, *manifests: ProfileFile | PipelineFile
     """A path from the command line, else from the profile, else from the pipeline file."""
     found = option or next((value for manifest in manifests if (value := getattr(manifest, name))), None)
     if found is None:
-        raise ConfigError(f"No {name} was given: use --{name} PATH, or write `{name}: PATH` in the profile or the pipeline file.")
+        raise ConfigError(
+            f"No {name} was given: use --{name} PATH, or write `{name}: PATH` in the profile or the pipeline file."
+        )
     return str(found)
 
 

@@ -33,7 +33,9 @@ def field(name: str, dtype: pa.DataType, description: str, unit: str = "", *, nu
 
 
 MEDIA_ID = field("media_id", pa.string(), "path of the file relative to the input root", nullable=False)
-FRAME_INDEX = field("frame_index", pa.int32(), "number of the frame in its file, in display order, from 0", nullable=False)
+FRAME_INDEX = field(
+    "frame_index", pa.int32(), "number of the frame in its file, in display order, from 0", nullable=False
+)
 
 SOURCE = pa.schema(
     [
@@ -94,7 +96,9 @@ def pack(images: Sequence[Image]) -> pa.StructArray:
     data = np.empty(int(offsets[-1]), dtype=np.uint8)
     for image, start, stop in zip(images, offsets[:-1], offsets[1:], strict=True):
         data[start:stop] = image.reshape(-1)
-    rgb = pa.LargeBinaryArray.from_buffers(pa.large_binary(), len(images), [None, pa.py_buffer(offsets), pa.py_buffer(data)])
+    rgb = pa.LargeBinaryArray.from_buffers(
+        pa.large_binary(), len(images), [None, pa.py_buffer(offsets), pa.py_buffer(data)]
+    )
     sides = [pa.array([image.shape[axis] for image in images], pa.int32()) for axis in (0, 1)]
     return pa.StructArray.from_arrays([rgb, *sides], fields=list(PIXELS))
 
@@ -107,7 +111,11 @@ def views(column: pa.ChunkedArray | pa.StructArray) -> list[Image]:
 
 def _chunk_views(chunk: pa.StructArray) -> list[Image]:
     rgb, heights, widths = (chunk.field(i) for i in range(3))
-    offsets = np.frombuffer(rgb.buffers()[1], dtype=np.int64)[rgb.offset : rgb.offset + len(rgb) + 1] if len(rgb) else np.zeros(1, np.int64)
+    offsets = (
+        np.frombuffer(rgb.buffers()[1], dtype=np.int64)[rgb.offset : rgb.offset + len(rgb) + 1]
+        if len(rgb)
+        else np.zeros(1, np.int64)
+    )
     data = np.frombuffer(rgb.buffers()[2] or b"", dtype=np.uint8)
     data.flags.writeable = False
     sides = zip(heights.to_pylist(), widths.to_pylist(), strict=True)
@@ -119,5 +127,12 @@ def describe(schema: pa.Schema) -> list[dict[str, Any]]:
     rows = []
     for item in schema:
         meta = {key.decode(): value.decode() for key, value in (item.metadata or {}).items()}
-        rows.append({"name": item.name, "type": str(item.type), "unit": meta.get("unit", ""), "description": meta.get("description", "")})
+        rows.append(
+            {
+                "name": item.name,
+                "type": str(item.type),
+                "unit": meta.get("unit", ""),
+                "description": meta.get("description", ""),
+            }
+        )
     return rows

@@ -164,6 +164,9 @@ def session(address: str | None) -> Iterator[list[Node]]:
     Raises:
         ResourceError: there is no cluster at the address.
     """
+    os.environ.setdefault(
+        "RAY_BACKEND_LOG_LEVEL", "fatal"
+    )  # Ray's C++ core writes notes on its own doings to the terminal
     for name in ("ray", "ray.data"):  # what stops a run is told once, by us
         logging.getLogger(name).setLevel(logging.CRITICAL)
     if ray.is_initialized():  # inside another session: share it
@@ -174,7 +177,9 @@ def session(address: str | None) -> Iterator[list[Node]]:
             _check_answers(address)
         ray.init(**_init_arguments(address))
     except (OSError, RuntimeError, ValueError) as error:
-        raise ResourceError(f"No Ray cluster answers at {address!r} ({_first_line(error)}); start one, or leave out --address.") from error
+        raise ResourceError(
+            f"No Ray cluster answers at {address!r} ({_first_line(error)}); start one, or leave out --address."
+        ) from error
     try:
         yield _nodes()
     finally:
@@ -199,9 +204,17 @@ def _init_arguments(address: str | None) -> dict[str, Any]:
     if address is not None:
         return {"address": address, **quiet}
     roots = [str(Path(__file__).resolve().parents[1]), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
-    os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(root for root in roots if root))  # this checkout, also in its workers
+    os.environ["PYTHONPATH"] = os.pathsep.join(
+        dict.fromkeys(root for root in roots if root)
+    )  # this checkout, also in its workers
     here = this_machine()
-    return {"address": "local", "num_cpus": int(here.cpus), "num_gpus": int(here.gpus), "include_dashboard": False, **quiet}
+    return {
+        "address": "local",
+        "num_cpus": int(here.cpus),
+        "num_gpus": int(here.gpus),
+        "include_dashboard": False,
+        **quiet,
+    }
 
 
 def _first_line(error: BaseException) -> str:
@@ -285,7 +298,9 @@ class Engine:
                 for _ in dataset.iter_batches(batch_size=None, batch_format="pyarrow", prefetch_batches=0):
                     pass
         except ray.exceptions.RayError as error:
-            raise ray.get(self._board.error.remote()) or FramemillError(f"Ray stopped the run: {_last_line(error)}") from error
+            raise ray.get(self._board.error.remote()) or FramemillError(
+                f"Ray stopped the run: {_last_line(error)}"
+            ) from error
 
     @contextmanager
     def _watching(self) -> Iterator[None]:
@@ -308,7 +323,9 @@ class Engine:
 
 def _spread(pieces: Sequence[Any]) -> Any:
     """A dataset of one block for each piece of work. Pickled: paths may hold bytes that Arrow's strings cannot."""
-    return ray.data.from_items([{"piece": ray.cloudpickle.dumps(piece)} for piece in pieces], override_num_blocks=len(pieces))
+    return ray.data.from_items(
+        [{"piece": ray.cloudpickle.dumps(piece)} for piece in pieces], override_num_blocks=len(pieces)
+    )
 
 
 def unpack(batch: pa.Table) -> Any:

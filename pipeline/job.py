@@ -66,7 +66,12 @@ class Result:
 class Job:
     """One run into one output."""
 
-    def __init__(self, order: Order, watch: Callable[[Figures], None] = lambda _: None, on_plan: Callable[[Work], None] = lambda _: None) -> None:
+    def __init__(
+        self,
+        order: Order,
+        watch: Callable[[Figures], None] = lambda _: None,
+        on_plan: Callable[[Work], None] = lambda _: None,
+    ) -> None:
         self._order, self._watch, self._on_plan = order, watch, on_plan
         self.store = Store(order.output)
         self._figures = Figures()
@@ -124,7 +129,9 @@ class Job:
         engine.first_pass(work.pending)
         rows = self._rows(work.plan, work.units, work.media)
         if missing := len(work.units) - len(rows):
-            raise FramemillError(f"{missing} of {len(work.units)} units are not finished; run the same command again to go on.")
+            raise FramemillError(
+                f"{missing} of {len(work.units)} units are not finished; run the same command again to go on."
+            )
         owners = self._owners(work.plan)
         for owner in owners:
             engine.second_pass(owner, owner.pieces(rows))
@@ -145,4 +152,11 @@ class Job:
         for name in self.store.names(ERRORS):
             kinds.update(self.store.read_table(f"{ERRORS}/{name}", ["kind"])["kind"].to_pylist())
         frames = sum(self.store.count_rows(f"{FRAMES}/{name}") for name in self.store.names(FRAMES))
-        return Result(work=work, frames=frames, errors=kinds, started=started, seconds=time.time() - started, figures=self._figures)
+        return Result(
+            work=work,
+            frames=frames,
+            errors=kinds,
+            started=started,
+            seconds=time.time() - started,
+            figures=self._figures,
+        )

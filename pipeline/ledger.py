@@ -22,7 +22,13 @@ from pipeline.storage import Store
 COLUMNS, UNITS = "columns", "units"
 _PART = re.compile(r"(?P<unit>[0-9a-f]+)\.(?P<start>\d+)-(?P<stop>\d+)\.parquet")
 _UNITS = pa.schema(
-    [("unit", pa.string()), ("media_id", pa.string()), ("path", pa.binary()), ("size", pa.int64()), ("mtime_ns", pa.int64())]
+    [
+        ("unit", pa.string()),
+        ("media_id", pa.string()),
+        ("path", pa.binary()),
+        ("size", pa.int64()),
+        ("mtime_ns", pa.int64()),
+    ]
 )
 Span = tuple[int, int]
 
@@ -122,6 +128,10 @@ def cover(store: Store, listing: list[Media], selected: list[Media], slots: int)
             covered |= names
     fresh = form_units([media for media in selected if media.media_id not in covered], slots=slots)
     if fresh:
-        rows = [{"unit": unit.name, **asdict(media), "path": os.fsencode(media.path)} for unit in fresh for media in unit.media]
+        rows = [
+            {"unit": unit.name, **asdict(media), "path": os.fsencode(media.path)}
+            for unit in fresh
+            for media in unit.media
+        ]
         store.write_table(f"{UNITS}/{fresh[0].name}-{len(fresh)}.parquet", pa.Table.from_pylist(rows, schema=_UNITS))
     return units + fresh

@@ -101,13 +101,17 @@ def read_profile(name: str) -> ProfileFile:
         return _parse(ProfileFile, _existing(name, "profile", "--profile").read_text(encoding="utf-8"), name)
     source = shipped("profiles", f"{name}.yaml")
     if not source.is_file():
-        raise ConfigError(f"There is no profile {name!r}.{did_you_mean(name, profile_names())} A path to a .yaml file works too.")
+        raise ConfigError(
+            f"There is no profile {name!r}.{did_you_mean(name, profile_names())} A path to a .yaml file works too."
+        )
     return _parse(ProfileFile, source.read_text(encoding="utf-8"), f"manifests/profiles/{name}.yaml")
 
 
 def profile_names() -> list[str]:
     """The profiles that ship."""
-    return sorted(item.name.removesuffix(".yaml") for item in shipped("profiles").iterdir() if item.name.endswith(".yaml"))
+    return sorted(
+        item.name.removesuffix(".yaml") for item in shipped("profiles").iterdir() if item.name.endswith(".yaml")
+    )
 
 
 def _existing(path: str, what: str, option: str) -> Path:
@@ -123,7 +127,9 @@ def _parse(model: type[M], text: str, where: str) -> M:
     except yaml.YAMLError as error:
         raise ConfigError(f"{where} is not valid YAML: {' '.join(str(error).split())}.") from error
     if not isinstance(data, dict):
-        raise ConfigError(f"{where} must be a YAML mapping with keys such as {', '.join(list(model.model_fields)[:4])}.")
+        raise ConfigError(
+            f"{where} must be a YAML mapping with keys such as {', '.join(list(model.model_fields)[:4])}."
+        )
     try:
         return model.model_validate(data)
     except ValidationError as error:
@@ -133,7 +139,9 @@ def _parse(model: type[M], text: str, where: str) -> M:
 def explain(error: ValidationError, model: type[BaseModel], where: str) -> str:
     """The first thing wrong with a parsed file, in one sentence."""
     found = error.errors(include_url=False)
-    first = next((item for item in found if item["type"] == "extra_forbidden"), found[0])  # a misspelt key explains a missing one
+    first = next(
+        (item for item in found if item["type"] == "extra_forbidden"), found[0]
+    )  # a misspelt key explains a missing one
     path = [str(part) for part in first["loc"]]
     if first["type"] == "extra_forbidden":
         known = _keys_at(model, path[:-1])
@@ -148,7 +156,11 @@ def _keys_at(model: type[BaseModel], path: list[str]) -> list[str]:
         field = next((f for key, f in model.model_fields.items() if name in (key, f.alias)), None)
         if field is None:  # the key of a dict of models: stay
             continue
-        nested = [a for a in (field.annotation, *getattr(field.annotation, "__args__", ())) if isinstance(a, type) and issubclass(a, BaseModel)]
+        nested = [
+            a
+            for a in (field.annotation, *getattr(field.annotation, "__args__", ()))
+            if isinstance(a, type) and issubclass(a, BaseModel)
+        ]
         if not nested:
             return []
         model = nested[0]

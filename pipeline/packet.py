@@ -36,7 +36,9 @@ class Packet:
         """One row that Ray Data cannot cut; failures stay behind."""
         own = {"unit": pa.array([self.unit]), "start": pa.array([self.start]), "stop": pa.array([self.stop])}
         offsets = pa.array([0, self.rows.num_rows], pa.int64())
-        lists = {name: pa.LargeListArray.from_arrays(offsets, _whole(self.rows[name])) for name in self.rows.column_names}
+        lists = {
+            name: pa.LargeListArray.from_arrays(offsets, _whole(self.rows[name])) for name in self.rows.column_names
+        }
         return pa.table(own | lists)
 
     @classmethod

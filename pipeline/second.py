@@ -17,7 +17,7 @@ from typing import Protocol
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipeline.calls import nulls
+from pipeline.calls import nulls, set_up
 from pipeline.columns import SOURCE
 from pipeline.errors import ContractError
 from pipeline.failure import SCHEMA as FAILURES
@@ -29,7 +29,6 @@ from pipeline.plan import Plan
 from pipeline.stage import Scope, Table
 from pipeline.step import Step, fingerprint
 from pipeline.storage import Store
-from pipeline.worker import set_up
 
 FRAMES, ERRORS = "frames", "errors"
 
@@ -137,7 +136,9 @@ class Tables:
         if failures:
             self._store.write_table(f"{ERRORS}/{self.name}-{self._file(piece)}", to_table(failures))
         for name, table in stage.tables.items():
-            self._store.write_table(f"{name}/{self._file(piece)}", pa.concat_tables([*made[name], table.schema.empty_table()]))
+            self._store.write_table(
+                f"{name}/{self._file(piece)}", pa.concat_tables([*made[name], table.schema.empty_table()])
+            )
         report(
             Sample(
                 step=self.name,
@@ -160,7 +161,9 @@ class Tables:
 
     def _failure(self, media_id: str, error: Exception) -> Failure:
         trace = "".join(traceback.format_exception(error)[-12:])
-        return Failure(media_id=media_id, step=self.name, kind=type(error).__name__, message=str(error), traceback=trace)
+        return Failure(
+            media_id=media_id, step=self.name, kind=type(error).__name__, message=str(error), traceback=trace
+        )
 
     def _file(self, piece: tuple[UnitRows, ...]) -> str:
         if self._step.stage.scope is Scope.DATASET:
@@ -179,7 +182,9 @@ class Assembly:
 
     def __init__(self, plan: Plan, store: Store) -> None:
         self._plan, self._store = plan, store
-        self._columns = _columns_of(plan, [*SOURCE.names, *(c for step in plan.first for c in step.stage.outputs.names)])
+        self._columns = _columns_of(
+            plan, [*SOURCE.names, *(c for step in plan.first for c in step.stage.outputs.names)]
+        )
         self._facts = [step.folder for step in (plan.decode, *plan.first)]
 
     def pieces(self, units: Sequence[UnitRows]) -> list[tuple[UnitRows, ...]]:
@@ -232,9 +237,15 @@ def _columns_of(plan: Plan, names: Sequence[str]) -> dict[str, list[str]]:
 
 def _checked(step: str, name: str, declared: Table, result: object) -> pa.Table:
     table = result.get(name) if isinstance(result, Mapping) else None
-    if not isinstance(table, pa.Table) or table.schema.names != declared.schema.names or table.schema.types != declared.schema.types:
-        returned = table.schema.to_string(show_field_metadata=False) if isinstance(table, pa.Table) else type(table).__name__
-        raise ContractError(f"Step {step!r} broke its promise for table {name!r}: declared {declared.schema.names}, returned {returned}.")
+    if (
+        not isinstance(table, pa.Table)
+        or table.schema.names != declared.schema.names
+        or table.schema.types != declared.schema.types
+    ):
+        returned = (
+            table.schema.to_string(show_field_metadata=False) if isinstance(table, pa.Table) else type(table).__name__
+        )
+        raise ContractError(
+            f"Step {step!r} broke its promise for table {name!r}: declared {declared.schema.names}, returned {returned}."
+        )
     return table.cast(declared.schema)
-
-

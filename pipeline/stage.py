@@ -1,7 +1,8 @@
 """The one contract: what a stage is, so that the engine, the profiler and the tests need to know no stage by name.
 
 A stage of the first pass (ROW, CLIP) adds declared columns to rows; one of the second pass (MEDIA, DATASET) reads such columns and
-writes declared tables. Arrow goes in and comes out; numpy, torch and OpenCV are a stage's private business.
+writes declared tables. Arrow goes in and comes out;
+numpy, torch and OpenCV are a stage's private business.
 """
 
 from __future__ import annotations
@@ -82,7 +83,9 @@ class Stage(ABC):
     halo: ClassVar[int] = 0  # a CLIP stage's look-ahead in frames; a stage with one reads source columns only
     placement: ClassVar[Placement] = Placement()
     devices: ClassVar[tuple[str, ...]] = ("cpu",)  # where it can run
-    cut_matters: ClassVar[str] = ""  # why the result depends on where clips are cut; empty: it does not, and a test shows it
+    cut_matters: ClassVar[str] = (
+        ""  # why the result depends on where clips are cut; empty: it does not, and a test shows it
+    )
 
     def __init__(self, config: Config | None = None) -> None:
         self.config: Any = config if config is not None else self.Config()

@@ -65,7 +65,10 @@ class DecodeStep:
     @property
     def fingerprint(self) -> str:
         """Of what decides which rows there are; how they are packed does not."""
-        rule = {name: getattr(self.config, name) for name in ("every_nth", "max_frames", "max_pixels", "fast_mode", "clip_frames")}
+        rule = {
+            name: getattr(self.config, name)
+            for name in ("every_nth", "max_frames", "max_pixels", "fast_mode", "clip_frames")
+        }
         return fingerprint({"version": DECODE_VERSION, **rule})
 
     @property
@@ -86,5 +89,3 @@ def is_file_column(item: pa.Field) -> bool:
 
 def _as_path(item: pa.Field) -> pa.Field:
     return pa.field(item.name, pa.string(), metadata=item.metadata) if is_file_column(item) else item
-
-

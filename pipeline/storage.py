@@ -32,7 +32,9 @@ class Store:
         try:
             self._files, self._base = pafs.FileSystem.from_uri(self.root)
         except (pa.ArrowInvalid, OSError) as error:
-            raise OutputError(f"The output {root!r} cannot be opened ({error}); give a folder or an s3:// or gs:// URL.") from error
+            raise OutputError(
+                f"The output {root!r} cannot be opened ({error}); give a folder or an s3:// or gs:// URL."
+            ) from error
         self._renames = isinstance(self._files, pafs.LocalFileSystem)
 
     def __reduce__(self) -> tuple[type[Store], tuple[str]]:
@@ -50,7 +52,9 @@ class Store:
             self.remove("run.probe")
         except OSError as error:
             reason = error.strerror or str(error)
-            raise OutputError(f"The output {self.root!r} cannot be written ({reason}); choose another with --output.") from error
+            raise OutputError(
+                f"The output {self.root!r} cannot be written ({reason}); choose another with --output."
+            ) from error
         if self._renames:
             for path in Path(self._base).rglob(f"{_TEMPORARY}*"):
                 path.unlink(missing_ok=True)
@@ -118,7 +122,9 @@ class _Target:
         self._store, self._final = store, store._at(path)
         folder, _, name = self._final.rpartition("/")
         self._folder = folder
-        self._name = f"{folder}/{_TEMPORARY}{os.getpid()}-{uuid.uuid4().hex[:8]}-{name[-80:]}" if store._renames else self._final
+        self._name = (
+            f"{folder}/{_TEMPORARY}{os.getpid()}-{uuid.uuid4().hex[:8]}-{name[-80:]}" if store._renames else self._final
+        )
 
     def __enter__(self) -> str:
         if self._store._renames:

@@ -18,9 +18,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from pipeline.calls import Caller, Outcome
+from pipeline.calls import Caller, Outcome, set_up
 from pipeline.columns import KEYS, SOURCE
-from pipeline.errors import SetupError
 from pipeline.failure import Failure, to_table
 from pipeline.ledger import COLUMNS, Part
 from pipeline.media.decode import decode
@@ -45,7 +44,11 @@ class Worker:
             started = time.time()
             set_up(step)
             if step.weights:
-                report(Sample(step=f"{step.name}{SET_UP}", worker=self._name, started=started, seconds=time.time() - started))
+                report(
+                    Sample(
+                        step=f"{step.name}{SET_UP}", worker=self._name, started=started, seconds=time.time() - started
+                    )
+                )
 
     def apply(self, packet: Packet) -> Packet:
         """The packet after all steps, without the columns that nobody reads any more."""
@@ -113,7 +116,9 @@ class Worker:
                 continue
             paths: list[str | None] = []
             for key, data in zip(own, columns[item.name].to_pylist(), strict=True):
-                path = f"images/{item.name}-{step.fingerprint}/{key['media_id']}/{key['frame_index']:08d}{_suffix(data)}"
+                path = (
+                    f"images/{item.name}-{step.fingerprint}/{key['media_id']}/{key['frame_index']:08d}{_suffix(data)}"
+                )
                 if data is not None:
                     self._store.write(path, data)
                 paths.append(None if data is None else path)
@@ -125,22 +130,8 @@ class Worker:
         if step:
             step.stage.seconds.clear()
         seconds = time.time() - started
-        figures = {"rows": rows, "failures": failures, "started": started, "seconds": seconds}
-        self._report(Sample(step=name, worker=self._name, unit=unit, phases=phases, **figures))
-
-
-def set_up(step: Step) -> None:
-    """Make a step's stage ready in this process.
-
-    Raises:
-        SetupError: it could not load what it needs.
-    """
-    step.stage.chunk_rows.update(step.chunks)
-    try:
-        step.stage.setup(step.weights, step.placement.device)
-    except Exception as error:
-        raise SetupError(f"Step {step.name!r} could not be set up: {type(error).__name__}: {error}") from error
-    step.stage.seconds.clear()
+        about = {"step": name, "worker": self._name, "unit": unit}
+        self._report(Sample(**about, rows=rows, failures=failures, started=started, seconds=seconds, phases=phases))
 
 
 def failed_rows(rows: pa.Table, depends: frozenset[str]) -> NDArray[np.bool_]:
@@ -165,9 +156,14 @@ def _advance(rows: pa.Table, step: Step, outcome: Outcome, carried: Sequence[str
 
 def _mark(rows: pa.Table, name: str, failures: Sequence[Failure]) -> pa.Array:
     keys = {(failure.media_id, failure.frame_index) for failure in failures}
-    hit = [(row["media_id"], row["frame_index"]) in keys and not row[HALO] for row in rows.select([*KEYS, HALO]).to_pylist()]
+    hit = [
+        (row["media_id"], row["frame_index"]) in keys and not row[HALO]
+        for row in rows.select([*KEYS, HALO]).to_pylist()
+    ]
     before: list[list[str]] = rows[FAILED].to_pylist()
-    return pa.array([[*names, name] if bad else names for names, bad in zip(before, hit, strict=True)], pa.list_(pa.string()))
+    return pa.array(
+        [[*names, name] if bad else names for names, bad in zip(before, hit, strict=True)], pa.list_(pa.string())
+    )
 
 
 def _suffix(data: Any) -> str:

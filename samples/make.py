@@ -1,6 +1,6 @@
 """A small collection to try things on: three photos that ship inside dependencies, and clips with sound made from them.
 
-    python samples/make.py FOLDER
+python samples/make.py FOLDER
 """
 
 from __future__ import annotations
@@ -69,7 +69,9 @@ def write_clip(path: Path, frames: list[Image], sound: NDArray[np.int16]) -> Non
             container.mux(video.encode(av.VideoFrame.from_ndarray(image, format="rgb24")))
         container.mux(video.encode(None))
         for start in range(0, sound.shape[1], 1024):
-            block = av.AudioFrame.from_ndarray(np.ascontiguousarray(sound[:, start : start + 1024]), format="s16", layout="mono")
+            block = av.AudioFrame.from_ndarray(
+                np.ascontiguousarray(sound[:, start : start + 1024]), format="s16", layout="mono"
+            )
             block.sample_rate, block.pts, block.time_base = RATE, start, Fraction(1, RATE)
             container.mux(audio.encode(block))
         container.mux(audio.encode(None))

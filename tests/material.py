@@ -23,5 +23,7 @@ def weights(name: str) -> Path:
 def _find(kind: str, name: str) -> Path:
     path = ROOT / kind / name
     if not path.exists():
-        pytest.skip(f"test material {kind}/{name} is not beside this checkout (FRAMEMILL_TEST_MATERIAL names its folder)")
+        pytest.skip(
+            f"test material {kind}/{name} is not beside this checkout (FRAMEMILL_TEST_MATERIAL names its folder)"
+        )
     return path

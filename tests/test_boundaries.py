@@ -44,7 +44,11 @@ def imports(path: Path) -> set[str]:
 def test_a_stage_knows_the_contract_and_nothing_else_of_ours(path):
     names = imports(path)
     ours = {name for name in names if name.split(".")[0] in ("pipeline", "stages")}
-    assert {n for n in ours if not any(n == ok or n.startswith(f"{ok}.") for ok in STAGE_MAY) and n not in ("pipeline", "stages")} == set()
+    assert {
+        n
+        for n in ours
+        if not any(n == ok or n.startswith(f"{ok}.") for ok in STAGE_MAY) and n not in ("pipeline", "stages")
+    } == set()
     assert {name.split(".")[0] for name in names} & STAGE_MAY_NOT == set()
 
 
@@ -56,7 +60,11 @@ def test_the_pipeline_knows_no_stage_by_name(path):
 @pytest.mark.parametrize("library", OWNERS)
 def test_each_outside_library_has_one_owner(library):
     owners = OWNERS[library] if isinstance(OWNERS[library], tuple) else (OWNERS[library],)
-    users = [str(path.relative_to(ROOT / "pipeline")) for path in PIPELINE if library in {name.split(".")[0] for name in imports(path)}]
+    users = [
+        str(path.relative_to(ROOT / "pipeline"))
+        for path in PIPELINE
+        if library in {name.split(".")[0] for name in imports(path)}
+    ]
     assert [user for user in users if not user.startswith(owners)] == []
 
 

@@ -24,7 +24,11 @@ ORDER = [("media_id", "ascending"), ("frame_index", "ascending")]
 
 def command(*words, cwd=ROOT, door=RUN, **env):
     return subprocess.run(
-        [sys.executable, str(door), *map(str, words)], cwd=cwd, capture_output=True, text=True, env={**os.environ, "COLUMNS": "200", **env}
+        [sys.executable, str(door), *map(str, words)],
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "COLUMNS": "200", **env},
     )
 
 
@@ -59,7 +63,10 @@ MISTAKES = {
     "unknown step": (["--input", "{in}", "--output", "{out}", "--stages", "crk"], "Did you mean 'crc'"),
     "unknown setting": (["--input", "{in}", "--output", "{out}", "--set", "crc.colum=frame"], "Did you mean 'column'"),
     "bad shard": (["--input", "{in}", "--output", "{out}", "--shard", "3/2"], "not of the form I/N"),
-    "no cluster": (["--input", "{in}", "--output", "{out}", "--address", "127.0.0.1:1"], "No Ray cluster answers at '127.0.0.1:1'"),
+    "no cluster": (
+        ["--input", "{in}", "--output", "{out}", "--address", "127.0.0.1:1"],
+        "No Ray cluster answers at '127.0.0.1:1'",
+    ),
 }
 
 
@@ -103,7 +110,17 @@ def test_columns_of_the_shipped_pipeline():
 @pytest.mark.slow
 def test_run_again_and_from_a_lone_copy(small, pipeline, tmp_path):
     shutil.copy(RUN, tmp_path / "run.py")
-    first = command("--pipeline", pipeline, "--input", small, "--output", "out", cwd=tmp_path, door=tmp_path / "run.py", PYTHONPATH=str(ROOT))
+    first = command(
+        "--pipeline",
+        pipeline,
+        "--input",
+        small,
+        "--output",
+        "out",
+        cwd=tmp_path,
+        door=tmp_path / "run.py",
+        PYTHONPATH=str(ROOT),
+    )
     assert first.returncode == 0, first.stderr
     assert "36 frames" in first.stdout
     second = command("--pipeline", pipeline, "--input", small, "--output", tmp_path / "out")
@@ -124,12 +141,16 @@ def test_input_and_output_may_stand_in_the_profile(small, pipeline, tmp_path):
 @pytest.mark.slow
 def test_a_killed_driver_loses_only_what_was_in_flight(small, tmp_path):
     path = tmp_path / "pipeline.yaml"
-    path.write_text("steps:\n  crc: {use: 'tests.toys:Checksum'}\n  end: {use: 'tests.toys:Assassin', with: {at: 20}}\n")
+    path.write_text(
+        "steps:\n  crc: {use: 'tests.toys:Checksum'}\n  end: {use: 'tests.toys:Assassin', with: {at: 20}}\n"
+    )
     words = ["run", "--pipeline", str(path), "--input", str(small), "--output", str(tmp_path / "out")]
     code = f"import os; os.environ['FRAMEMILL_TEST_VICTIM'] = str(os.getpid()); from pipeline.cli import main; main({words!r})"
     killed = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True)
     assert killed.returncode == -9
-    before = {p: p.stat().st_mtime_ns for p in (tmp_path / "out" / COLUMNS).rglob("*.parquet") if not p.name.startswith(".")}
+    before = {
+        p: p.stat().st_mtime_ns for p in (tmp_path / "out" / COLUMNS).rglob("*.parquet") if not p.name.startswith(".")
+    }
     assert before and not (tmp_path / "out" / FRAMES).exists()
     again = command(*words)
     assert again.returncode == 0, again.stderr

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pipeline.calls import Caller, clip_bounds, take_slices
+from pipeline.calls import Caller, clip_bounds, set_up, take_slices
 from pipeline.ledger import cover
 from pipeline.machines import ROOMY
 from pipeline.manifest import ProfileFile, read_pipeline
@@ -22,7 +22,6 @@ from pipeline.packet import HALO, packet_schema
 from pipeline.plan import Choices, make_plan
 from pipeline.stage import Scope
 from pipeline.storage import Store
-from pipeline.worker import set_up
 
 PLAN = make_plan(read_pipeline(None), ProfileFile(), Choices(), [ROOMY])
 STEPS = {step.name: step for step in PLAN.steps}
@@ -149,16 +148,23 @@ def test_an_empty_batch_is_answered(name, ready):
     known = {item.name: item.type for item in packet_schema(ASKED)} | made
     empty = pa.table({column: pa.array([], known[column]) for column in stage.inputs})
     result = stage(empty)
-    assert result.num_rows == 0 and (result.schema.names, result.schema.types) == (stage.outputs.names, stage.outputs.types)
+    assert result.num_rows == 0 and (result.schema.names, result.schema.types) == (
+        stage.outputs.names,
+        stage.outputs.types,
+    )
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name, step in FIRST.items() if not step.stage.cut_matters])
 @settings(max_examples=4, deadline=None, suppress_health_check=list(HealthCheck))
 @given(clip_frames=st.integers(1, 14), packet_rows=st.integers(1, 20), batch=st.integers(1, 7))
-def test_results_do_not_depend_on_cutting_or_packing(name, ready, tables, collection, tmp_path_factory, clip_frames, packet_rows, batch):
+def test_results_do_not_depend_on_cutting_or_packing(
+    name, ready, tables, collection, tmp_path_factory, clip_frames, packet_rows, batch
+):
     step = ready[name]
-    other = decoded(collection, Store(str(tmp_path_factory.mktemp("units"))), clip_frames=clip_frames, packet_rows=packet_rows)
+    other = decoded(
+        collection, Store(str(tmp_path_factory.mktemp("units"))), clip_frames=clip_frames, packet_rows=packet_rows
+    )
     smaller = replace(step, placement=replace(step.placement, batch_rows=batch))
     expected = outputs(step, derived(tables, ready, name))
     found = outputs(smaller, derived(other, ready, name))
@@ -169,9 +175,15 @@ def test_results_do_not_depend_on_cutting_or_packing(name, ready, tables, collec
 @pytest.mark.parametrize("name", SECOND)
 def test_tables_of_the_second_pass(name, ready, tables):
     step = ready[name]
-    rows = pa.concat_tables(derived(tables, ready, None), promote_options="none").filter(pa.compute.invert(pa.concat_tables(tables)[HALO]))
+    rows = pa.concat_tables(derived(tables, ready, None), promote_options="none").filter(
+        pa.compute.invert(pa.concat_tables(tables)[HALO])
+    )
     names = rows["media_id"].unique().to_pylist()
-    batches = [rows] if step.stage.scope is Scope.DATASET else [rows.filter(pa.compute.equal(rows["media_id"], n)) for n in names]
+    batches = (
+        [rows]
+        if step.stage.scope is Scope.DATASET
+        else [rows.filter(pa.compute.equal(rows["media_id"], n)) for n in names]
+    )
     for batch in (b.select(step.stage.inputs) for b in batches):
         made = step.stage(batch)
         assert made.keys() == step.stage.tables.keys()
@@ -180,7 +192,9 @@ def test_tables_of_the_second_pass(name, ready, tables):
             assert (table.schema.names, table.schema.types) == (declared.schema.names, declared.schema.types)
             keys = table.select(list(declared.keys)).to_pylist()
             assert len({tuple(key.values()) for key in keys}) == len(keys)
-        shuffled = take_slices(batch, np.arange(batch.num_rows)).take(pa.array(np.random.default_rng(0).permutation(batch.num_rows)))
+        shuffled = take_slices(batch, np.arange(batch.num_rows)).take(
+            pa.array(np.random.default_rng(0).permutation(batch.num_rows))
+        )
         assert all(step.stage(shuffled)[key].equals(made[key]) for key in made), "the order of rows matters"
 
 

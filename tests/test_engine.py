@@ -45,7 +45,9 @@ def order(folder, out, steps, **choices):
 def table(out, folder):
     store = Store(str(out))
     names = store.names(folder)
-    return pa.concat_tables([store.read_table(f"{folder}/{name}") for name in names]).sort_by([(k, "ascending") for k in ("media_id", "frame_index")])
+    return pa.concat_tables([store.read_table(f"{folder}/{name}") for name in names]).sort_by(
+        [(k, "ascending") for k in ("media_id", "frame_index")]
+    )
 
 
 @pytest.fixture
@@ -56,7 +58,13 @@ def small(tmp_path):
     return tmp_path / "in"
 
 
-ALL = {"crc": ("Checksum", {}), "near": ("Neighbours", {}), "twice": ("Double", {}), "count": ("Count", {}), "all": ("Everything", {})}
+ALL = {
+    "crc": ("Checksum", {}),
+    "near": ("Neighbours", {}),
+    "twice": ("Double", {}),
+    "count": ("Count", {}),
+    "all": ("Everything", {}),
+}
 
 
 def test_two_hundred_random_collections_arrive_whole(tmp_path, nodes):
@@ -75,7 +83,12 @@ def test_two_hundred_random_collections_arrive_whole(tmp_path, nodes):
     assert len(truth) > 400
     cuts = [(1, 1), (3, 2), (8, 20), (64, 512)]  # frames of a clip, rows of a packet
     for share, (clip_frames, packet_rows) in enumerate(cuts):
-        made = make_plan(order("", "", {"crc": ("Checksum", {}), "near": ("Neighbours", {})}).pipeline, ProfileFile(), Choices(), nodes)
+        made = make_plan(
+            order("", "", {"crc": ("Checksum", {}), "near": ("Neighbours", {})}).pipeline,
+            ProfileFile(),
+            Choices(),
+            nodes,
+        )
         config = replace(made.decode.config, clip_frames=clip_frames, packet_rows=packet_rows)
         made = replace(made, decode=replace(made.decode, config=config))
         store = Store(str(tmp_path / f"out{share}"))
@@ -89,7 +102,12 @@ def check_collections(ledger, store, made, units, truth, seeds, clip_frames):
     seen = defaultdict(list)
     for unit in units:
         columns = [
-            pa.concat_tables([store.read_table(f"{COLUMNS}/{s.folder}/{part.name}") for part in ledger.parts(s.folder, made.decode.folder, unit.name)])
+            pa.concat_tables(
+                [
+                    store.read_table(f"{COLUMNS}/{s.folder}/{part.name}")
+                    for part in ledger.parts(s.folder, made.decode.folder, unit.name)
+                ]
+            )
             for s in (made.decode, *made.first)
         ]
         for rows in zip(*(c.to_pylist() for c in columns), strict=True):
@@ -117,7 +135,9 @@ def test_tables_of_both_passes(small, tmp_path, nodes):
     store = Store(str(tmp_path / "out"))
     counts = pa.concat_tables([store.read_table(f"counts/{name}") for name in store.names("counts")])
     assert sorted(counts["frames"].to_pylist()) == [1] * 6 + [30]
-    assert [store.read_table(f"everything/{name}").to_pylist() for name in store.names("everything")] == [[{"frames": 36}]]
+    assert [store.read_table(f"everything/{name}").to_pylist() for name in store.names("everything")] == [
+        [{"frames": 36}]
+    ]
 
 
 def test_a_second_run_has_nothing_to_do_and_changes_nothing(small, tmp_path, nodes):
@@ -174,13 +194,17 @@ def test_a_row_that_makes_a_stage_raise_is_alone_to_blame(small, tmp_path, nodes
     assert frames["crc"].to_pylist()[:30] == expected
     assert frames["twice"].to_pylist()[:30] == [None if i is None else 2 * i for i in expected]
     errors = table(out, ERRORS).to_pylist()
-    assert [(e["media_id"], e["frame_index"], e["step"], e["kind"]) for e in errors] == [("clip.png", i, "crc", "ValueError") for i in (3, 17)]
+    assert [(e["media_id"], e["frame_index"], e["step"], e["kind"]) for e in errors] == [
+        ("clip.png", i, "crc", "ValueError") for i in (3, 17)
+    ]
     assert "not to my taste" in errors[0]["message"] and "toys.py" in errors[0]["traceback"]
     assert result.errors == {"ValueError": 2}
 
 
 def test_a_stage_that_lies_stops_the_run(small, tmp_path, nodes):
-    with pytest.raises(ContractError, match=r"Step 'liar' broke its promise.\ndeclared: promised int64\nreturned: delivered int32"):
+    with pytest.raises(
+        ContractError, match=r"Step 'liar' broke its promise.\ndeclared: promised int64\nreturned: delivered int32"
+    ):
         Job(order(small, tmp_path / "out", {"liar": ("Liar", {})})).run()
 
 

@@ -19,7 +19,9 @@ def test_what_fits_is_placed():
 
 
 def test_missing_cores_are_named():
-    with pytest.raises(ResourceError, match=r"'pose' does not fit: worker 3 of 4 wants 1 CPU, but at most 0 CPU .*laptop has 2 CPU"):
+    with pytest.raises(
+        ResourceError, match=r"'pose' does not fit: worker 3 of 4 wants 1 CPU, but at most 0 CPU .*laptop has 2 CPU"
+    ):
         place([Demand(step="pose", cpus=1, copies=4)], [LAPTOP])
 
 

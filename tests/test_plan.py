@@ -82,7 +82,12 @@ MISTAKES = {
     "no module": ({"a": {"use": "stages.lightning:Lighting"}}, {}, {}, "there is no module 'stages.lightning'"),
     "no class": ({"a": {"use": "tests.toys:Cheksum"}}, {}, {}, "Did you mean 'Checksum'"),
     "no stage": ({"a": {"use": "pathlib:Path"}}, {}, {}, "which is not a Stage class"),
-    "unknown setting": ({"a": toy("Checksum", colum="frame")}, {}, {}, "'a' has no setting 'colum'. Did you mean 'column'"),
+    "unknown setting": (
+        {"a": toy("Checksum", colum="frame")},
+        {},
+        {},
+        "'a' has no setting 'colum'. Did you mean 'column'",
+    ),
     "wrong type": ({"a": toy("Picky", refuse="x")}, {}, {}, "step 'a': setting 'refuse' is wrong"),
     "unknown chosen": ({"a": toy("Checksum")}, {}, {"stages": ("b",)}, "no step 'b'"),
     "unknown in profile": ({"crc": toy("Checksum")}, {"steps": {"crk": {}}}, {}, "'crk' .* Did you mean 'crc'"),
@@ -114,5 +119,7 @@ def test_every_shipped_profile_fits_the_shipped_pipeline(name):
 
 
 def test_cpu_only_fits_a_laptop_with_two_cores():
-    made = make_plan(read_pipeline(None), read_profile("cpu-only"), Choices(), [Node(name="laptop", cpus=2)], check_weights=False)
+    made = make_plan(
+        read_pipeline(None), read_profile("cpu-only"), Choices(), [Node(name="laptop", cpus=2)], check_weights=False
+    )
     assert [[s.name for s in group] for group in made.groups()] == [["lighting", "flow"], ["pose"]]

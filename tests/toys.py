@@ -30,7 +30,10 @@ class Checksum(Stage):
         return pa.schema([field("crc", pa.int64(), "CRC-32 of the pixels")])
 
     def __call__(self, batch):
-        return pa.table({"crc": pa.array([zlib.crc32(image) for image in views(batch[self.config.column])], pa.int64())}, schema=self.outputs)
+        return pa.table(
+            {"crc": pa.array([zlib.crc32(image) for image in views(batch[self.config.column])], pa.int64())},
+            schema=self.outputs,
+        )
 
 
 class Neighbours(Stage):
@@ -45,7 +48,9 @@ class Neighbours(Stage):
 
     @property
     def outputs(self):
-        return pa.schema([field("call_rows", pa.int32(), "rows of the call"), field("next_crc", pa.int64(), "CRC of the next frame")])
+        return pa.schema(
+            [field("call_rows", pa.int32(), "rows of the call"), field("next_crc", pa.int64(), "CRC of the next frame")]
+        )
 
     def __call__(self, batch):
         assert len(set(batch["media_id"].to_pylist())) == 1
@@ -123,7 +128,11 @@ class Count(Stage):
         return {"counts": Table(schema=schema, keys=("media_id",), description="frames of each file")}
 
     def __call__(self, batch):
-        return {"counts": pa.table({"media_id": batch["media_id"][:1], "frames": [batch.num_rows]}, schema=self.tables["counts"].schema)}
+        return {
+            "counts": pa.table(
+                {"media_id": batch["media_id"][:1], "frames": [batch.num_rows]}, schema=self.tables["counts"].schema
+            )
+        }
 
 
 class Everything(Stage):
@@ -137,7 +146,11 @@ class Everything(Stage):
 
     @property
     def tables(self):
-        return {"everything": Table(schema=pa.schema([field("frames", pa.int64(), "all frames")]), keys=(), description="all frames")}
+        return {
+            "everything": Table(
+                schema=pa.schema([field("frames", pa.int64(), "all frames")]), keys=(), description="all frames"
+            )
+        }
 
     def __call__(self, batch):
         return {"everything": pa.table({"frames": [batch.num_rows]}, schema=self.tables["everything"].schema)}

@@ -38,7 +38,10 @@ def print_plan(console: Console, plan: Plan) -> None:
         what.add_row(step.name, *_what(step))
     console.print(where)
     console.print(what)
-    shared = [" + ".join(([DECODE] if i == 0 else []) + [step.name for step in group]) for i, group in enumerate(plan.groups())]
+    shared = [
+        " + ".join(([DECODE] if i == 0 else []) + [step.name for step in group])
+        for i, group in enumerate(plan.groups())
+    ]
     console.print(f"First pass, processes by | : {' | '.join(shared)}", highlight=False)
 
 
@@ -59,7 +62,11 @@ def _what(step: Step) -> list[str]:
 def print_work(console: Console, work: Work, order: Order) -> None:
     """What was found, and what of it is left to do."""
     files = sum(media.size for media in work.media)
-    console.print(f"{len(work.media):,} files ({files / 1e6:,.1f} MB) in {order.input}; profile {order.profile_name}", highlight=False, soft_wrap=True)
+    console.print(
+        f"{len(work.media):,} files ({files / 1e6:,.1f} MB) in {order.input}; profile {order.profile_name}",
+        highlight=False,
+        soft_wrap=True,
+    )
     if not work.left:
         console.print("Nothing is left to do: every step has finished with every file.", highlight=False)
     elif len(work.pending) < len(work.units):
@@ -75,11 +82,21 @@ def print_result(console: Console, store: Store, result: Result) -> None:
         table = _table(*heads, right=heads[1:])
         for name, step in figures.items():
             cost = f"{1000 * step.busy / step.rows:.1f}" if step.rows else "-"
-            table.add_row(name, f"{step.rows:,}", f"{step.rate:,.1f}", cost, str(len(step.workers)), f"{step.set_up:.1f}", str(step.failures))
+            table.add_row(
+                name,
+                f"{step.rows:,}",
+                f"{step.rate:,.1f}",
+                cost,
+                str(len(step.workers)),
+                f"{step.set_up:.1f}",
+                str(step.failures),
+            )
         console.print(table)
     errors = sum(result.errors.values())
     reasons = ", ".join(f"{count} {kind}" for kind, count in result.errors.most_common())
-    console.print(f"{result.frames:,} frames in {store.url(FRAMES)}, {result.seconds:.1f} s", highlight=False, soft_wrap=True)
+    console.print(
+        f"{result.frames:,} frames in {store.url(FRAMES)}, {result.seconds:.1f} s", highlight=False, soft_wrap=True
+    )
     if errors:
         console.print(f"{errors:,} errors in {store.url(ERRORS)}: {reasons}", highlight=False, soft_wrap=True)
 

@@ -23,7 +23,9 @@ class View(Protocol):
 
     def __enter__(self) -> View: ...
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None: ...
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
 
 
 class Bars:
@@ -39,7 +41,9 @@ class Bars:
             TimeRemainingColumn(),
             console=console,
         )
-        self._tasks: dict[str, TaskID] = {name: self._progress.add_task(name, total=None, rate=0.0, errors="") for name in steps}
+        self._tasks: dict[str, TaskID] = {
+            name: self._progress.add_task(name, total=None, rate=0.0, errors="") for name in steps
+        }
 
     def show(self, figures: Figures) -> None:
         """Move the bars."""

@@ -78,6 +78,8 @@ def _processor() -> str:
     """The processor's name where the system tells."""
     try:
         with open("/proc/cpuinfo", encoding="utf-8") as lines:  # noqa: PTH123
-            return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), platform.processor())
+            return next(
+                (line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), platform.processor()
+            )
     except OSError:
         return platform.processor()

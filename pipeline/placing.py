@@ -1,0 +1,79 @@
+"""From a profile's words to numbers for the machines at hand: how many workers, on which device, how many rows a call."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from pipeline.errors import ConfigError
+from pipeline.failure import DECODE
+from pipeline.machines import Demand
+from pipeline.manifest import PlacementEntry, ProfileFile, Workers
+from pipeline.settings import validated
+from pipeline.stage import Placement, Stage
+from pipeline.step import DecodeStep, Step
+
+_STAGE_NAMES = {"batch": "batch_rows"}  # a profile's word for a field of Placement
+
+
+def placement_entry(
+    name: str, stage: Stage, profile: ProfileFile, overrides: Mapping[str, Any], device: str | None
+) -> PlacementEntry:
+    """The profile's defaults, its entry for the step, --device and --set, the later the stronger.
+
+    Raises:
+        ConfigError: the stage cannot run on the device.
+    """
+    entry = profile.steps.get(name, PlacementEntry())
+    merged = profile.defaults.model_dump(exclude_unset=True) | entry.model_dump(exclude_unset=True)
+    if device in stage.devices:
+        merged["device"] = device
+    merged |= {key: value for key, value in overrides.items() if key in PlacementEntry.model_fields}
+    result: PlacementEntry = validated(PlacementEntry, merged, f"step {name!r}")
+    if result.device and result.device not in stage.devices:
+        can = ", ".join(stage.devices)
+        raise ConfigError(
+            f"Step {name!r} cannot run on {result.device!r}, only on {can}; change `device` in the profile."
+        )
+    return result.model_copy(update={"gpus": 0.0}) if result.device == "cpu" else result
+
+
+def settle(wanted: Sequence[tuple[Step, PlacementEntry]], cores: float) -> list[Step]:
+    """Steps with every number known.
+
+    Models whose number of workers is 'auto' share half the cores: the other half is for decoding and steps without a model.
+    """
+    placed = [(_placed(step, entry), entry.workers) for step, entry in wanted]
+    open_models = sum(workers == "auto" and step.keeps_model for step, workers in placed)
+    result = []
+    for step, workers in placed:
+        most = max(1, int(cores / (2 * open_models if step.keeps_model and open_models else 1) / step.placement.cpus))
+        number = resolve_workers(workers, step.placement.workers, most, clamp=not step.keeps_model)
+        result.append(replace(step, placement=replace(step.placement, workers=number)))
+    return result
+
+
+def resolve_workers(wanted: Workers | None, own: int, most: int, *, clamp: bool) -> int:
+    """A number of workers; those that take turns on the cores are never more than `most`."""
+    number = most if wanted == "auto" else wanted or own
+    return min(number, most) if clamp else number
+
+
+def _placed(step: Step, entry: PlacementEntry) -> Step:
+    given = entry.model_dump(exclude_none=True, exclude={"workers", "chunks"})
+    placement: Placement = replace(
+        step.placement, **{_STAGE_NAMES.get(key, key): value for key, value in given.items()}
+    )
+    return replace(step, placement=placement, chunks=entry.chunks)
+
+
+def demands(decode: DecodeStep, steps: Sequence[Step]) -> list[Demand]:
+    """Every model's processes, and the largest task: tasks take turns, processes stay."""
+    models = [
+        Demand(step=s.name, cpus=s.placement.cpus, gpus=s.placement.gpus, copies=s.placement.workers)
+        for s in steps
+        if s.keeps_model
+    ]
+    tasks = [Demand(step=s.name, cpus=s.placement.cpus) for s in steps if not s.keeps_model]
+    return [*models, max([Demand(step=DECODE, cpus=decode.cpus), *tasks], key=lambda task: task.cpus)]
