@@ -1,0 +1,145 @@
+"""The head and the foot of the report: what was run, how it went, how to read its tables, how to run it again."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from pipeline.errors import UserError
+from pipeline.failure import DECODE
+from pipeline.second import FRAMES
+from pipeline.storage import Store
+from pipeline.telemetry.report.faults import Fault, unread_files
+from pipeline.telemetry.report.words import count, duration, number
+from pipeline.weights import default_lock
+
+_OPTIONS = ("-i", "--input", "-o", "--output", "-p", "--profile")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """How it went."""
+
+    text: str
+    tone: str  # good, mixed or bad
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepFacts:
+    """What a step was: enough to have it again."""
+
+    name: str
+    use: str
+    version: int
+    settings: str  # JSON
+    where: str
+    weights: tuple[str, ...]  # name and licence
+
+
+def verdict(record: Mapping[str, Any], frames: int, found: Sequence[Fault]) -> Verdict:
+    """One line: how many frames came out, and what did not."""
+    files, unread = record["files"], unread_files(found)
+    lost = sum(fault.rows - fault.whole_files for fault in found if fault.step == DECODE)
+    failed = sum(fault.rows for fault in found if fault.step != DECODE)
+    if not frames:
+        return Verdict(text=f"No frame came out of {count(files, 'file')}; the errors say why.", tone="bad")
+    if not found:
+        return Verdict(
+            text=f"All went well: {count(frames, 'frame')} from {count(files, 'file')}, no error.", tone="good"
+        )
+    parts = [f"{count(unread, 'file')} could not be read"] if unread else []
+    parts += [f"{count(lost, 'stretch', 'stretches')} of video could not be decoded"] if lost else []
+    parts += [f"steps failed {number(failed)} {'time' if failed == 1 else 'times'}"] if failed else []
+    good = f"{count(frames, 'frame')} from {files - unread:,} of {count(files, 'file')}"
+    return Verdict(text=f"{good}; {'; '.join(parts)}.", tone="mixed")
+
+
+def facts(record: Mapping[str, Any], store: Store, frames: int, found: Sequence[Fault]) -> dict[str, str]:
+    """What was run, by label."""
+    errors = sum(fault.rows for fault in found)
+    return {
+        "Input": record["input"],
+        "Output": store.root,
+        "Profile": record["profile_name"],
+        "Steps": ", ".join(record["steps"]),
+        "Started": _date(record["started"]),
+        "Took": duration(record["seconds"]),
+        "Files": number(record["files"]),
+        "Frames": number(frames),
+        "Errors": number(errors) if errors else "none",
+        "Machine": _machine(record),
+    }
+
+
+def _date(text: str) -> str:
+    return datetime.fromisoformat(text).astimezone(UTC).strftime("%-d %B %Y, %H:%M UTC")
+
+
+def _machine(record: Mapping[str, Any]) -> str:
+    nodes = record["machines"]
+    cpus, gpus = (sum(node.get(key, 0) for node in nodes) for key in ("cpus", "gpus"))
+    size = count(round(cpus), "core") + (f", {count(round(gpus), 'GPU')}" if gpus else ", no GPU")
+    many = f"{len(nodes):,} machines, " if len(nodes) > 1 else ""
+    return f"{many}{size}; {record['processor']}"
+
+
+def command(record: Mapping[str, Any]) -> str:
+    """The shell command that runs it again. A run that was started from Python gets the nearest one."""
+    words = [str(word) for word in record["arguments"]]
+    if not any(word.split("=")[0] in _OPTIONS for word in words):
+        words = ["run", "--profile", record["profile_name"], "--input", record["input"], "--output", record["output"]]
+    elif words[0].startswith("-"):
+        words = ["run", *words]
+    return shlex.join(["framemill", *words])
+
+
+def one_liners(store: Store) -> dict[str, str]:
+    """Python to read the frames, by library; paths are quoted so that they can be pasted."""
+    every = store.url(f"{FRAMES}/*.parquet")
+    sql = f"SELECT media_type, count(*) AS frames FROM {_sql(every)} GROUP BY ALL"  # noqa: S608 - shown, not run
+    return {
+        "DuckDB": f"import duckdb; print(duckdb.sql({sql!r}))",
+        "Polars": f"import polars as pl; print(pl.scan_parquet({every!r}).group_by('media_type').len().collect())",
+        "pandas": f"import pandas as pd; print(pd.read_parquet({store.url(FRAMES)!r}).describe())",
+    }
+
+
+def _sql(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
+
+
+def steps(record: Mapping[str, Any]) -> list[StepFacts]:
+    """Each step's class, settings, place and weights."""
+    licences = _licences()
+    return [_facts(name, step, licences) for name, step in record["steps"].items()]
+
+
+def _facts(name: str, step: Mapping[str, Any], licences: Mapping[str, str]) -> StepFacts:
+    place = step["placement"]
+    where = f"{place['device']}, {count(place['workers'], 'worker')} of {_cores(place['cpus'])}"
+    return StepFacts(
+        name=name,
+        use=step["use"],
+        version=step["version"],
+        settings=json.dumps(step["settings"], ensure_ascii=False),
+        where=where + (f" and {number(place['gpus'])} GPU" if place["gpus"] else ""),
+        weights=tuple(
+            f"{item} ({licences.get(item, 'licence unknown')})" for item in map(str, step.get("weights") or ())
+        ),
+    )
+
+
+def _cores(cpus: float) -> str:
+    """A number of cores, which may be broken."""
+    return f"{number(cpus)} {'core' if cpus == 1 else 'cores'}"
+
+
+def _licences() -> dict[str, str]:
+    try:
+        return {name: entry.licence for name, entry in default_lock().items()}
+    except (UserError, OSError):
+        return {}
