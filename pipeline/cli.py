@@ -18,6 +18,7 @@ from pipeline.job import Job, Order, Work
 from pipeline.machines import ROOMY, this_machine
 from pipeline.manifest import PipelineFile, ProfileFile, read_pipeline, read_profile
 from pipeline.plan import Choices, make_plan
+from pipeline.storage import Store
 from pipeline.telemetry.printing import print_columns, print_plan, print_result, print_work
 from pipeline.telemetry.progress import View, view
 from pipeline.telemetry.run_file import write_run_file
@@ -160,6 +161,12 @@ def columns(pipeline: PipelinePath = None) -> None:
     print_columns(Console(), plan_)
 
 
+@app.command()
+def report(output: Annotated[str, typer.Argument(help="Folder or URL of an earlier run's output.")]) -> None:
+    """Write report.html again, from the run.json and the tables that lie in an output."""
+    _say_report(Console(), Store(output), computed=True)
+
+
 def _run(order: Order, console: Console, quiet: bool) -> None:
     started: list[View] = []
 
@@ -178,6 +185,15 @@ def _run(order: Order, console: Console, quiet: bool) -> None:
             shown.__exit__(*sys.exc_info())
     write_run_file(job.store, order, result)
     print_result(console, job.store, result)
+    _say_report(console, job.store, computed=result.work.left)
+
+
+def _say_report(console: Console, store: Store, *, computed: bool) -> None:
+    """Write the report where something is new or it is missing, and say where it is."""
+    from pipeline.telemetry.report import NAME, write_report
+
+    url = write_report(store) if computed or not store.exists(NAME) else store.url(NAME)
+    console.print(f"Report: {url}", highlight=False, soft_wrap=True, markup=False)
 
 
 def _print_plan(console: Console, pipeline: str | None, profile: str, choices: Choices, address: str | None) -> None:

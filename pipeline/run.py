@@ -6,7 +6,7 @@ It must work as a lone copied file, on a machine where Framemill is installed, a
 import sys
 from pathlib import Path
 
-COMMANDS = ("run", "plan", "columns")
+COMMANDS = ("run", "plan", "columns", "report")
 
 
 def _use_checkout() -> None:
