@@ -116,13 +116,11 @@ class Caller:
     def _check(self, result: object, count: int) -> None:
         declared = self._stage.outputs
         if not isinstance(result, pa.Table):
-            raise ContractError(
-                f"Step {self._step.name!r} returned a {type(result).__name__} where the contract asks for a pyarrow Table."
-            )
+            kind = type(result).__name__
+            raise ContractError(f"Step {self._step.name!r} returned a {kind} where the contract asks for a Table.")
         if result.schema.names != declared.names or result.schema.types != declared.types:
-            raise ContractError(
-                f"Step {self._step.name!r} broke its promise.\ndeclared: {_flat(declared)}\nreturned: {_flat(result.schema)}"
-            )
+            both = f"declared: {_flat(declared)}\nreturned: {_flat(result.schema)}"
+            raise ContractError(f"Step {self._step.name!r} broke its promise.\n{both}")
         if result.num_rows != count:
             raise ContractError(f"Step {self._step.name!r} was given {count} rows and returned {result.num_rows}.")
 

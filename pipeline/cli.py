@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated
 
@@ -20,7 +21,7 @@ from pipeline.manifest import PipelineFile, ProfileFile, read_pipeline, read_pro
 from pipeline.plan import Choices, make_plan
 from pipeline.storage import Store
 from pipeline.telemetry.printing import print_columns, print_plan, print_result, print_work
-from pipeline.telemetry.progress import View, view
+from pipeline.telemetry.progress import Silent, View, view
 from pipeline.telemetry.run_file import write_run_file
 
 INTERRUPTED = 130  # what a shell reports for Ctrl-C
@@ -168,21 +169,18 @@ def report(output: Annotated[str, typer.Argument(help="Folder or URL of an earli
 
 
 def _run(order: Order, console: Console, quiet: bool) -> None:
-    started: list[View] = []
+    shown: View = Silent()
+    with ExitStack() as stack:
 
-    def on_plan(work: Work) -> None:
-        print_work(console, work, order)
-        if work.left:
-            steps = [DECODE, *(step.name for step in work.plan.first)]
-            started.append(view(console, steps, quiet=quiet))
-            started[0].__enter__()
+        def on_plan(work: Work) -> None:
+            nonlocal shown
+            print_work(console, work, order)
+            if work.left:
+                steps = [DECODE, *(step.name for step in work.plan.first)]
+                shown = stack.enter_context(view(console, steps, quiet=quiet))
 
-    job = Job(order, watch=lambda figures: started[0].show(figures), on_plan=on_plan)
-    try:
+        job = Job(order, watch=lambda figures: shown.show(figures), on_plan=on_plan)  # noqa: PLW0108 - `shown` changes
         result = job.run()
-    finally:
-        for shown in started:
-            shown.__exit__(*sys.exc_info())
     write_run_file(job.store, order, result)
     print_result(console, job.store, result)
     _say_report(console, job.store, computed=result.work.left)

@@ -1,7 +1,8 @@
 """The columns every frame starts with, and how pixels and sound lie in Arrow.
 
-Pixels are a struct of RGB bytes with their own height and width, so that a column explains itself: `frame` at full size, and
-`frame_224`: the smallest power-of-two reduction whose short side is still at least 224. Reading them is a view, never a copy.
+Pixels are a struct of RGB bytes with their own height and width, so that a column explains itself: `frame` at full
+size, and `frame_224`: the smallest power-of-two reduction whose short side is still at least 224. Reading them is a
+view, never a copy.
 
 Shapes in this module: n rows, h height, w width, 3 channels in the order R, G, B; all pixels are uint8.
 """

@@ -1,6 +1,7 @@
 """A run from end to end: list, plan, compute what is missing, put the tables together, say what happened.
 
-Nothing here computes; it asks the ledger what is left and hands that to the engine. Where nothing is left, Ray is not even started.
+Nothing here computes; it asks the ledger what is left and hands that to the engine. Where nothing is left, Ray is not
+even started.
 """
 
 from __future__ import annotations

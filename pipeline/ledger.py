@@ -1,8 +1,8 @@
 """What is already done: resume is a listing, so a killed run costs what was in flight and nothing else.
 
-A *unit* is a few files that are decoded together. Its rows have one order for ever, so a *part*, what one step added to rows `start` to
-`stop` of a unit, is named by those numbers alone. A step is done with a unit when its parts tile all rows, however they were cut.
-The decoder's own parts end with an empty one, whose number is the count of rows.
+A *unit* is a few files that are decoded together. Its rows have one order for ever, so a *part*, what one step added
+to rows `start` to `stop` of a unit, is named by those numbers alone. A step is done with a unit when its parts tile
+all rows, however they were cut. The decoder's own parts end with an empty one, whose number is the count of rows.
 """
 
 from __future__ import annotations
@@ -53,7 +53,10 @@ class Part:
 
 
 def tiling(spans: Iterable[Span], total: int) -> list[Span] | None:
-    """Spans that cover 0 to `total` end to end, or None; runs with other packet sizes may have left overlapping ones."""
+    """Spans that cover 0 to `total` end to end, or None.
+
+    Runs with other packet sizes may have left overlapping ones.
+    """
     by_start: dict[int, list[int]] = defaultdict(list)
     for start, stop in spans:
         if start < stop:
@@ -113,8 +116,8 @@ def read_units(store: Store) -> list[Unit]:
 def cover(store: Store, listing: list[Media], selected: list[Media], slots: int) -> list[Unit]:
     """Units for the selected media: known ones where every member is unchanged, new ones for the rest.
 
-    One added file shifts nothing. A unit with a file that was changed or removed is retired; its other files get a new one.
-    New units are written down before anything is computed for them.
+    One added file shifts nothing. A unit with a file that was changed or removed is retired; its other files get a
+    new one. New units are written down before anything is computed for them.
     """
     current = {(media.media_id, media.size, media.mtime_ns) for media in listing}
     wanted = {media.media_id for media in selected}

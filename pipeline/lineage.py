@@ -1,4 +1,7 @@
-"""Which step makes a column, which read it, and where it is read last: so that pixels never travel further than they must."""
+"""Which step makes a column, which steps read it, and where it is read last.
+
+The plan drops a column there, so that pixels never travel further than they must.
+"""
 
 from __future__ import annotations
 

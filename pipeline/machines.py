@@ -1,4 +1,7 @@
-"""The machines a run has, and whether its workers fit them: Ray waits for ever for a place that does not exist, so this is asked first."""
+"""The machines a run has, and whether its workers fit them.
+
+Ray waits for ever for a place that does not exist, so this is asked first.
+"""
 
 from __future__ import annotations
 
@@ -78,12 +81,12 @@ def _fits(demand: Demand, node: Node) -> bool:
 
 def _complaint(demand: Demand, copy: int, free: Sequence[Node], nodes: Sequence[Node], placed: Sequence[str]) -> str:
     want = f"{demand.cpus:g} CPU" + (f" and {demand.gpus:g} GPU" if demand.gpus else "")
-    have = "; ".join(f"{n.name} has {n.cpus:g} CPU, {n.gpus:g} GPU" for n in nodes[:4])
+    have = "; ".join(f"{node.name} has {node.cpus:g} CPU, {node.gpus:g} GPU" for node in nodes[:4])
     if demand.gpus and not any(node.gpus for node in nodes):
-        return f"Step {demand.step!r} wants {want} for each worker, and there is no GPU ({have}); use --profile cpu-only or --device cpu."
+        missing = f"Step {demand.step!r} wants {want} for each worker, and there is no GPU ({have})"
+        return f"{missing}; use --profile cpu-only or --device cpu."
     left = max(node.cpus for node in free)
     after = f" after placing {', '.join(placed)}" if placed else ""
-    return (
-        f"Step {demand.step!r} does not fit: worker {copy + 1} of {demand.copies} wants {want}, but at most {left:g} CPU on one node "
-        f"is free{after} ({have}); lower `workers` or `cpus` in the profile, or --set {demand.step}.workers=1."
-    )
+    missing = f"worker {copy + 1} of {demand.copies} wants {want}, but at most {left:g} CPU on one node is free{after}"
+    fix = f"lower `workers` or `cpus` in the profile, or --set {demand.step}.workers=1"
+    return f"Step {demand.step!r} does not fit: {missing} ({have}); {fix}."

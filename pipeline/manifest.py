@@ -1,6 +1,7 @@
 """The two files a person writes: the pipeline says what is computed, the profile says where and how fast.
 
-Both are parsed strictly. A misspelt key that is silently ignored costs a night on borrowed machines, so it is refused with a guess at what was meant.
+Both are parsed strictly. A misspelt key that is silently ignored costs a night on borrowed machines, so it is refused
+with a guess at what was meant.
 """
 
 from __future__ import annotations

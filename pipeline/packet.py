@@ -1,7 +1,8 @@
 """A packet: whole clips that travel between processes as one row of Ray Data.
 
-Ray Data cuts and merges blocks as it sees fit, which would hand half a clip to a stage in silence. A sealed packet is one row whose
-every column is a list of length one over the same buffers, so nothing can be cut, and nothing is copied.
+Ray Data cuts and merges blocks as it sees fit, which would hand half a clip to a stage in silence. A sealed packet is
+one row whose every column is a list of length one over the same buffers, so nothing can be cut, and nothing is
+copied.
 """
 
 from __future__ import annotations
@@ -22,8 +23,9 @@ _OWN = ("unit", "start", "stop")
 class Packet:
     """Consecutive rows `start` to `stop` of a unit of media, cut between clips.
 
-    The rows may be interleaved with halo rows (`halo` true): copies of the next clip's first frames that follow a clip for those
-    stages that look ahead. They are not counted in `start` and `stop`. An empty packet (`start == stop`) marks the end of its unit.
+    The rows may be interleaved with halo rows (`halo` true): copies of the next clip's first frames that follow a
+    clip for those stages that look ahead. They are not counted in `start` and `stop`. An empty packet (`start ==
+    stop`) marks the end of its unit.
     """
 
     unit: str

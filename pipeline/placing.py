@@ -1,4 +1,4 @@
-"""From a profile's words to numbers for the machines at hand: how many workers, on which device, how many rows a call."""
+"""A profile's words become numbers for the machines at hand: which device, how many workers, how many rows a call."""
 
 from __future__ import annotations
 
@@ -42,7 +42,8 @@ def placement_entry(
 def settle(wanted: Sequence[tuple[Step, PlacementEntry]], cores: float) -> list[Step]:
     """Steps with every number known.
 
-    Models whose number of workers is 'auto' share half the cores: the other half is for decoding and steps without a model.
+    Models whose number of workers is 'auto' share half the cores: the other half is for decoding and steps without a
+    model.
     """
     placed = [(_placed(step, entry), entry.workers) for step, entry in wanted]
     open_models = sum(workers == "auto" and step.keeps_model for step, workers in placed)

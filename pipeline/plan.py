@@ -48,6 +48,11 @@ class Plan:
         """All steps but decoding."""
         return self.first + self.second
 
+    @property
+    def first_folders(self) -> tuple[str, ...]:
+        """Where the parts of the first pass lie, the decoder's first."""
+        return (self.decode.folder, *(step.folder for step in self.first))
+
     def groups(self) -> list[tuple[Step, ...]]:
         """First-pass steps by the process they share; the first group decodes, and may do nothing else.
 

@@ -1,6 +1,7 @@
 """The door that `ray submit` copies and runs: `python run.py ARGS` is `framemill run ARGS`.
 
-It must work as a lone copied file, on a machine where Framemill is installed, and from a checkout, where it makes the checkout importable.
+It must work as a lone copied file, on a machine where Framemill is installed, and from a checkout, where it makes the
+checkout importable.
 """
 
 import sys

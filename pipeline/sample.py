@@ -1,4 +1,7 @@
-"""One packet's way through one step, as the worker reports it: the raw material of progress, the report and every comparison."""
+"""One packet's way through one step, as its worker reports it.
+
+Samples are the raw material of progress, of the report and of every comparison.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """The second pass: from the parts of the first to tables of whole videos and whole runs, and to what people query.
 
-Everything here reads derived columns only, so it takes seconds where the first pass takes hours. Each table lies in the output as one file
-for each unit, named by unit and fingerprint: what is there is done, and what no longer belongs is swept at the end.
+Everything here reads derived columns only, so it takes seconds where the first pass takes hours. Each table lies in
+the output as one file for each unit, named by unit and fingerprint: what is there is done, and what no longer belongs
+is swept at the end.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ from pipeline.failure import SCHEMA as FAILURES
 from pipeline.failure import Failure, to_table
 from pipeline.ledger import COLUMNS, Ledger, Part
 from pipeline.media.units import Unit
-from pipeline.sample import Report, Sample
 from pipeline.plan import Plan
+from pipeline.sample import Report, Sample
 from pipeline.stage import Scope, Table
 from pipeline.step import Step, fingerprint
 from pipeline.storage import Store
@@ -42,7 +43,10 @@ class UnitRows:
     media: frozenset[str] | None = None  # the files that were asked for; None: all of the unit
 
     def read(self, store: Store, columns: Mapping[str, Sequence[str]]) -> pa.Table:
-        """Columns by step folder, side by side, in the unit's order; `columns` includes the decoder's folder with media_id."""
+        """Columns by step folder, side by side, in the unit's order.
+
+        `columns` includes the decoder's folder with media_id.
+        """
         pieces = []
         for folder, names in columns.items():
             parts = [store.read_table(f"{COLUMNS}/{folder}/{part.name}", names) for part in self.parts[folder]]
@@ -79,7 +83,7 @@ def unit_rows(plan: Plan, ledger: Ledger, units: Sequence[Unit], wanted: frozens
     """Units that every first-pass step is done with, in their order."""
     result = []
     for unit in units:
-        found = {s.folder: ledger.parts(s.folder, plan.decode.folder, unit.name) for s in (plan.decode, *plan.first)}
+        found = {folder: ledger.parts(folder, plan.decode.folder, unit.name) for folder in plan.first_folders}
         if all(parts is not None for parts in found.values()):
             names = frozenset(media.media_id for media in unit.media)
             parts = {folder: tuple(parts or ()) for folder, parts in found.items()}
@@ -185,7 +189,7 @@ class Assembly:
         self._columns = _columns_of(
             plan, [*SOURCE.names, *(c for step in plan.first for c in step.stage.outputs.names)]
         )
-        self._facts = [step.folder for step in (plan.decode, *plan.first)]
+        self._facts = plan.first_folders
 
     def pieces(self, units: Sequence[UnitRows]) -> list[tuple[UnitRows, ...]]:
         """Units whose rows are not yet in `frames/`."""
@@ -245,7 +249,6 @@ def _checked(step: str, name: str, declared: Table, result: object) -> pa.Table:
         returned = (
             table.schema.to_string(show_field_metadata=False) if isinstance(table, pa.Table) else type(table).__name__
         )
-        raise ContractError(
-            f"Step {step!r} broke its promise for table {name!r}: declared {declared.schema.names}, returned {returned}."
-        )
+        both = f"declared {declared.schema.names}, returned {returned}"
+        raise ContractError(f"Step {step!r} broke its promise for table {name!r}: {both}.")
     return table.cast(declared.schema)

@@ -1,8 +1,8 @@
 """The one contract: what a stage is, so that the engine, the profiler and the tests need to know no stage by name.
 
-A stage of the first pass (ROW, CLIP) adds declared columns to rows; one of the second pass (MEDIA, DATASET) reads such columns and
-writes declared tables. Arrow goes in and comes out;
-numpy, torch and OpenCV are a stage's private business.
+A stage of the first pass (ROW, CLIP) adds declared columns to rows; one of the second pass (MEDIA, DATASET) reads
+such columns and writes declared tables. Arrow goes in and comes out; numpy, torch and OpenCV are a stage's private
+business.
 """
 
 from __future__ import annotations
@@ -70,8 +70,8 @@ class Drawing:
 class Stage(ABC):
     """One noun: a class that declares what it reads and adds, and does it.
 
-    Construction is cheap and touches no file: the driver builds every stage to read its declarations. Heavy libraries are imported
-    in `setup`, which runs once in the worker.
+    Construction is cheap and touches no file: the driver builds every stage to read its declarations. Heavy libraries
+    are imported in `setup`, which runs once in the worker.
     """
 
     @dataclass(frozen=True, kw_only=True)
@@ -119,8 +119,8 @@ class Stage(ABC):
     def __call__(self, batch: pa.Table) -> Any:
         """First pass: a `pa.Table` of exactly `outputs`, with the rows of `batch` in their order.
 
-        A CLIP stage is given one clip and after it up to `halo` frames of the next; it answers for all rows, and what it says of the halo is dropped.
-        Second pass: a dict of tables as declared in `tables`.
+        A CLIP stage is given one clip and after it up to `halo` frames of the next; it answers for all rows, and what
+        it says of the halo is dropped. Second pass: a dict of tables as declared in `tables`.
         """
 
     def preview(self, row: Mapping[str, Any]) -> Drawing | None:  # noqa: ARG002

@@ -1,4 +1,7 @@
-"""A step: a configured stage in its place in the plan, with all that a worker needs to run it and storage needs to name its results."""
+"""A step is a configured stage in its place in the plan.
+
+It holds all that a worker needs to run the stage, and all that storage needs to name the results.
+"""
 
 from __future__ import annotations
 

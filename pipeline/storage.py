@@ -1,6 +1,7 @@
 """Whole objects under one root, on a disk or in a bucket: an object is there completely or not at all.
 
-Resume rests on this alone. On a disk an object is written under a temporary name and renamed; in a bucket a PUT is atomic by itself.
+Resume rests on this alone. On a disk an object is written under a temporary name and renamed; in a bucket a PUT is
+atomic by itself.
 """
 
 from __future__ import annotations

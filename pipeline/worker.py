@@ -1,7 +1,7 @@
 """One process's work: an ordered list of steps on one packet after another.
 
-Each step's part is written as soon as it is made, by the process that made it. So results never travel, what a killed run has finished
-stays finished, and a step whose part is already there is read instead of computed.
+Each step's part is written as soon as it is made, by the process that made it. So results never travel, what a killed
+run has finished stays finished, and a step whose part is already there is read instead of computed.
 """
 
 from __future__ import annotations

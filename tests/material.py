@@ -1,4 +1,7 @@
-"""Real media with ground truth, read in place where it lies beside the checkout; tests that need it skip, and say so, where it does not."""
+"""Real media with ground truth, read in place where it lies beside the checkout.
+
+Tests that need it skip, and say so, where it does not.
+"""
 
 from __future__ import annotations
 

@@ -145,7 +145,8 @@ def test_a_killed_driver_loses_only_what_was_in_flight(small, tmp_path):
         "steps:\n  crc: {use: 'tests.toys:Checksum'}\n  end: {use: 'tests.toys:Assassin', with: {at: 20}}\n"
     )
     words = ["run", "--pipeline", str(path), "--input", str(small), "--output", str(tmp_path / "out")]
-    code = f"import os; os.environ['FRAMEMILL_TEST_VICTIM'] = str(os.getpid()); from pipeline.cli import main; main({words!r})"
+    code = "import os; os.environ['FRAMEMILL_TEST_VICTIM'] = str(os.getpid())\n"
+    code += f"from pipeline.cli import main; main({words!r})"
     killed = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True)
     assert killed.returncode == -9
     before = {

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
@@ -20,7 +22,7 @@ def test_a_tiling_is_found_among_any_other_spans(lengths, others):
     edges = [0]
     for length in lengths:
         edges.append(edges[-1] + length)
-    true = list(zip(edges, edges[1:], strict=False))
+    true = list(pairwise(edges))
     found = tiling([*[(min(o), max(o)) for o in others], *true], edges[-1])
     assert found is not None
     assert [start for start, _ in found] == [0, *[stop for _, stop in found][:-1]] if found else edges[-1] == 0

@@ -1,4 +1,7 @@
-"""Small honest stages for tests of the engine: each says what it was given, so that a test can see whether that was right."""
+"""Small honest stages for tests of the engine.
+
+Each says what it was given, so that a test can see whether that was right.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +40,10 @@ class Checksum(Stage):
 
 
 class Neighbours(Stage):
-    """For each frame of a clip: how long the clip is, and the CRC of the next frame, looking ahead over the clip's end."""
+    """For each frame of a clip.
+
+    How long the clip is, and the CRC of the next frame, looking ahead over the clip's end.
+    """
 
     scope = Scope.CLIP
     halo = 1

@@ -18,7 +18,10 @@ _PACKAGES = ("framemill", "ray", "pyarrow", "numpy", "torch", "opencv-contrib-py
 
 
 def write_run_file(store: Store, order: Order, result: Result) -> None:
-    """Write or replace the output's run.json; a run with nothing to do leaves the record of the one that did the work."""
+    """Write or replace the output's run.json.
+
+    A run with nothing to do leaves the record of the one that did the work.
+    """
     if not result.work.left and store.exists(NAME):
         return
     store.write(NAME, json.dumps(record(order, result), indent=2, default=str).encode())

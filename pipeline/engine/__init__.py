@@ -1,0 +1,10 @@
+"""Steps on Ray Data; this package alone knows Ray.
+
+session   a connection to Ray, and its machines board     where workers leave their samples for the driver hosting
+the functions and actors that Ray calls running   datasets of sealed packets through all of them
+"""
+
+from pipeline.engine.running import Engine
+from pipeline.engine.session import session
+
+__all__ = ["Engine", "session"]

@@ -1,0 +1,151 @@
+"""Steps on Ray Data, which brings back-pressure, spilling, pools of processes, restarts and placement on many nodes.
+
+    units -> [decode + steps without a model] -> [a pool of processes for each model] ... -> receipts
+
+What travels is sealed packets (pipeline/packet.py); what is computed is written by the process that made it
+(pipeline/worker.py), so all that comes back to the driver is a receipt. The second pass maps over units too: a unit
+holds whole files.
+"""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import pyarrow as pa
+import ray
+import ray.data
+from ray.data import ActorPoolStrategy, DataContext, TaskPoolStrategy
+
+from pipeline.engine.board import Reporter, start_board
+from pipeline.engine.hosting import Group, actor_class, decoding_function, pack, task_function, unpack
+from pipeline.errors import FramemillError
+from pipeline.media.units import Unit
+from pipeline.plan import Plan
+from pipeline.sample import Sample
+from pipeline.second import SecondPass
+from pipeline.storage import Store
+
+_IN_FLIGHT = 2  # packets of an actor: one being worked on, one fetched
+_WATCH_SECONDS = 0.5  # fast enough for a progress bar
+
+
+def _last_line(error: BaseException) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[-1]
+
+
+class Engine:
+    """Runs a plan on the connected Ray."""
+
+    def __init__(self, plan: Plan, store: Store, on_samples: Callable[[list[Sample]], None]) -> None:
+        self._plan, self._store, self._on_samples = plan, store, on_samples
+        self._run = uuid.uuid4().hex[:8]
+        self._board = start_board()
+
+    def first_pass(self, units: Sequence[Unit]) -> None:
+        """Decode units and add every first-pass step's columns."""
+        if not units:
+            return
+        groups = self._groups()
+        with DataContext.current(_context()):
+            dataset = _spread(units)
+            for group in groups:
+                dataset = self._add(dataset, group)
+            self._consume(dataset)
+
+    def second_pass(self, step: SecondPass, pieces: Sequence[Any]) -> None:
+        """Run one second-pass step, or the final assembly, over pieces of work."""
+        if not pieces:
+            return
+        reporter = Reporter(self._board)
+
+        def run(batch: pa.Table) -> pa.Table:
+            with reporter.fatal():
+                step(unpack(batch), reporter)
+            return pa.table({"done": [1]})
+
+        run.__name__ = run.__qualname__ = step.name
+        with DataContext.current(_context()):
+            self._consume(_spread(pieces).map_batches(run, **_arguments(step.cpus)))
+
+    def _groups(self) -> list[Group]:
+        made = self._plan.groups()
+        reporter = Reporter(self._board)
+        return [
+            Group(
+                key=f"{self._run}-{i}",
+                steps=steps,
+                store=self._store,
+                report=reporter,
+                decode=self._plan.decode if i == 0 else None,
+                later=self._plan.first if i == 0 else (),
+                last=i == len(made) - 1,
+            )
+            for i, steps in enumerate(made)
+        ]
+
+    def _add(self, dataset: Any, group: Group) -> Any:
+        if group.decode is not None:
+            pool = TaskPoolStrategy(size=group.decode.workers)
+            return dataset.map_batches(decoding_function(group), compute=pool, **_arguments(group.decode.cpus))
+        placement = group.steps[0].placement
+        if not group.steps[0].keeps_model:
+            pool = TaskPoolStrategy(size=placement.workers)
+            return dataset.map_batches(task_function(group), compute=pool, **_arguments(placement.cpus))
+        return dataset.map_batches(
+            actor_class(group),
+            fn_constructor_args=(group,),
+            compute=ActorPoolStrategy(size=placement.workers, max_tasks_in_flight_per_actor=_IN_FLIGHT),
+            label_selector={},  # keeps the tasks before it from being fused into the model's process
+            num_gpus=placement.gpus or None,
+            **_arguments(placement.cpus),
+        )
+
+    def _consume(self, dataset: Any) -> None:
+        try:
+            with self._watching():
+                for _ in dataset.iter_batches(batch_size=None, batch_format="pyarrow", prefetch_batches=0):
+                    pass
+        except ray.exceptions.RayError as error:
+            raise ray.get(self._board.error.remote()) or FramemillError(
+                f"Ray stopped the run: {_last_line(error)}"
+            ) from error
+
+    @contextmanager
+    def _watching(self) -> Iterator[None]:
+        """Take samples from the board meanwhile: packets may take minutes to reach the end, and people watch."""
+        done = threading.Event()
+
+        def watch() -> None:
+            while not done.wait(_WATCH_SECONDS):
+                self._on_samples(ray.get(self._board.take.remote()))
+
+        thread = threading.Thread(target=watch, daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            done.set()
+            thread.join(timeout=10 * _WATCH_SECONDS)
+        self._on_samples(ray.get(self._board.take.remote()))
+
+
+def _spread(pieces: Sequence[Any]) -> Any:
+    """A dataset of one block for each piece of work."""
+    return ray.data.from_items([pack(piece) for piece in pieces], override_num_blocks=len(pieces))
+
+
+def _arguments(cpus: float) -> dict[str, Any]:
+    return {"batch_size": 1, "batch_format": "pyarrow", "zero_copy_batch": True, "num_cpus": cpus}
+
+
+def _context() -> DataContext:
+    context = DataContext.get_current().copy()
+    context.target_max_block_size = 1  # every packet is a block of its own, and leaves at once
+    context.max_errored_blocks = 0  # more would drop packets with a line in a log
+    context.max_tasks_in_flight_per_actor = _IN_FLIGHT
+    context.enable_progress_bars = False
+    return context

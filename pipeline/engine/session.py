@@ -1,0 +1,80 @@
+"""A connection to Ray: a local one of our own, or a running cluster."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import ray
+
+from pipeline.errors import ResourceError
+from pipeline.machines import Node, this_machine
+
+
+@contextmanager
+def session(address: str | None) -> Iterator[list[Node]]:
+    """A connection to Ray: a local one of our own, or a running cluster. Yields the machines.
+
+    Raises:
+        ResourceError: there is no cluster at the address.
+    """
+    os.environ.setdefault(
+        "RAY_BACKEND_LOG_LEVEL", "fatal"
+    )  # Ray's C++ core writes notes on its own doings to the terminal
+    for name in ("ray", "ray.data"):  # what stops a run is told once, by us
+        logging.getLogger(name).setLevel(logging.CRITICAL)
+    if ray.is_initialized():  # inside another session: share it
+        yield _nodes()
+        return
+    try:
+        if address is not None:
+            _check_answers(address)
+        ray.init(**_init_arguments(address))
+    except (OSError, RuntimeError, ValueError) as error:
+        raise ResourceError(
+            f"No Ray cluster answers at {address!r} ({_first_line(error)}); start one, or leave out --address."
+        ) from error
+    try:
+        yield _nodes()
+    finally:
+        ray.shutdown()
+
+
+def _check_answers(address: str) -> None:
+    """Ray tries for minutes to reach a port that nobody listens on; ask first."""
+    host, colon, port = address.rpartition(":")
+    if colon and port.isdecimal():
+        socket.create_connection((host.rpartition("/")[2] or "127.0.0.1", int(port)), timeout=10).close()
+
+
+def _nodes() -> list[Node]:
+    alive = [node for node in ray.nodes() if node["Alive"]]
+    sizes = [(str(node["NodeManagerAddress"]), node["Resources"]) for node in alive]
+    return [Node(name=name, cpus=size.get("CPU", 0.0), gpus=size.get("GPU", 0.0)) for name, size in sizes]
+
+
+def _init_arguments(address: str | None) -> dict[str, Any]:
+    quiet = {"log_to_driver": False, "logging_level": "error"}
+    if address is not None:
+        return {"address": address, **quiet}
+    roots = [str(Path(__file__).resolve().parents[2]), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
+    os.environ["PYTHONPATH"] = os.pathsep.join(
+        dict.fromkeys(root for root in roots if root)
+    )  # this checkout, also in its workers
+    here = this_machine()
+    return {
+        "address": "local",
+        "num_cpus": int(here.cpus),
+        "num_gpus": int(here.gpus),
+        "include_dashboard": False,
+        **quiet,
+    }
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
