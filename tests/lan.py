@@ -1,8 +1,8 @@
-"""A few machines on a private network, out of kernel namespaces: a cluster launcher can only be shown to work on machines.
+"""A few machines on a private network, out of kernel namespaces: a cluster launcher is only shown to work on machines.
 
-Each machine has its own network, processes, host name, /tmp and home; its disk is this one's. So port 22 is free on each, a `ray stop` reaches the
-machine's own processes alone, nothing is open to the outside, and killing a machine's first process ends all others on it.
-Needs Linux, root, and the commands unshare, nsenter, setpriv, ip and sshd.
+Each machine has its own network, processes, host name, /tmp and home; its disk is this one's. So port 22 is free on
+each, a `ray stop` reaches the machine's own processes alone, nothing is open to the outside, and killing a machine's
+first process ends all others on it. Needs Linux, root, and the commands named in TOOLS and SSHD.
 """
 
 from __future__ import annotations
@@ -131,6 +131,11 @@ class Machine:
             check=False,
         )
 
+    def start(self, *words: str, log: str, cwd: Path | None = None) -> subprocess.Popen[bytes]:
+        """Start a command that goes on in the background; what it says is in a file of the machine's folder."""
+        with (self.root / log).open("wb") as out:
+            return subprocess.Popen(self.command(*words, cwd=cwd), stdin=subprocess.DEVNULL, stdout=out, stderr=out)
+
     def serve_ssh(self, public_key: str) -> None:
         """Start an ssh server with keys of its own, which lets one key in."""
         folder = self.home / ".ssh"
@@ -142,10 +147,7 @@ class Machine:
         config.write_text(
             f"HostKey {key}\nPidFile none\nUsePAM no\nPasswordAuthentication no\nPermitRootLogin prohibit-password\n"
         )
-        with (self.root / "sshd.log").open("wb") as log:
-            subprocess.Popen(
-                self.command(SSHD, "-D", "-e", "-f", str(config)), stdin=subprocess.DEVNULL, stdout=log, stderr=log
-            )
+        self.start(SSHD, "-D", "-e", "-f", str(config), log="sshd.log")
 
     def processes(self, word: str) -> list[str]:
         """Command lines of this machine's processes that contain a word."""
