@@ -61,7 +61,8 @@ def _split(path: str) -> tuple[str, str]:
     if not is_url(path):
         return "file", path
     parts = urlsplit(path)
-    return parts.scheme, "/" + parts.netloc + unquote(parts.path, errors="surrogateescape")
+    bucket = f"/{parts.netloc}" if parts.netloc else ""
+    return parts.scheme, bucket + unquote(parts.path, errors="surrogateescape")
 
 
 def _safe_part(part: str) -> str:

@@ -4,7 +4,7 @@ How each mode becomes 8-bit RGB:
 
     1, L, P, RGB, YCbCr, HSV     as Pillow converts them; no colour management, an ICC profile is not applied
     any with transparency        laid over white, the page on which such pictures are mostly shown
-    16 bits a channel            the upper 8 bits (of 12 bits, where a TIFF says so)
+    16 bits a channel            the upper 8 bits
     I, F (32-bit grey)           no white is defined: its least and greatest finite values become 0 and 255
     CMYK, YCCK                   Pillow's formula without a profile: R = 255 - min(255, C + K)
     LAB and all others           refused as UNSUPPORTED
@@ -30,7 +30,7 @@ from pipeline.media.sniff import Kind
 
 AvifImagePlugin.DEFAULT_MAX_THREADS = 1  # decode tasks run beside each other
 _ORIENTATION = 0x0112
-_BITS_PER_SAMPLE, _SUBFILE_TYPE, _SUB_IFDS, _DNG_VERSION = 258, 254, 330, 50706
+_SUBFILE_TYPE, _SUB_IFDS, _DNG_VERSION = 254, 330, 50706
 _ALREADY = ("L", "RGB", "1", "P", "YCbCr", "HSV", "CMYK", "RGBX")
 
 
@@ -108,8 +108,7 @@ def to_rgb(image: Pil.Image) -> Image:
 def _grey(image: Pil.Image) -> np.ndarray[Any, np.dtype[np.uint8]]:
     values = np.asarray(image)
     if values.dtype.kind == "u" and values.dtype.itemsize == 2:
-        bits = getattr(image, "tag_v2", {}).get(_BITS_PER_SAMPLE, (16,))[0]
-        return (values >> (max(int(bits), 8) - 8)).clip(0, 255).astype(np.uint8)
+        return (values >> 8).astype(np.uint8)
     numbers = values.astype(np.float64)
     finite = np.isfinite(numbers)
     low, high = (numbers[finite].min(), numbers[finite].max()) if finite.any() else (0.0, 0.0)

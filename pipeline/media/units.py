@@ -28,7 +28,7 @@ def form_units(media: Sequence[Media], *, slots: int) -> list[Unit]:
         media: files in a fixed order.
         slots: decode tasks that may run at the same time.
     """
-    most_files = max(1, min(MOST_FILES, -(-len(media) // (UNITS_PER_SLOT * max(1, slots)))))
+    most_files = max(1, min(MOST_FILES, len(media) // (UNITS_PER_SLOT * max(1, slots))))
     units: list[Unit] = []
     members: list[Media] = []
     size = 0

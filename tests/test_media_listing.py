@@ -1,0 +1,239 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import unicodedata
+from pathlib import Path
+from urllib.parse import quote, unquote_to_bytes
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipeline.errors import ConfigError, InputError, MediaError, Reason
+from pipeline.media.listing import list_media, shard
+from pipeline.media.names import media_id
+from pipeline.media.store import Media, read_bytes
+from pipeline.media.units import MOST_BYTES, MOST_FILES, form_units
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    for name in ("b.jpg", "a.jpg", "sub/c.mp4", "sub/deep/d", ".hidden.jpg", ".git/e.jpg", "sub/.f.jpg"):
+        (tmp_path / "in" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "in" / name).write_bytes(b"\xff\xd8\xff" + name.encode())
+    return tmp_path / "in"
+
+
+def ids(source: str | Path) -> list[str]:
+    return [item.media_id for item in list_media(str(source))]
+
+
+def test_folder_is_listed_in_order_without_hidden_files(folder: Path) -> None:
+    assert ids(folder) == ["a.jpg", "b.jpg", "sub/c.mp4", "sub/deep/d"]
+    first = list_media(str(folder))[0]
+    assert (first.path, first.size) == (str(folder / "a.jpg"), 8)
+    assert first.mtime_ns == (folder / "a.jpg").stat().st_mtime_ns
+
+
+def test_paths_are_absolute_whatever_the_working_folder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder)
+    assert all(Path(item.path).is_absolute() for item in list_media("sub"))
+
+
+def test_glob_keeps_the_part_of_the_path_that_varies(folder: Path) -> None:
+    assert ids(folder / "*.jpg") == ["a.jpg", "b.jpg"]
+    assert ids(folder / "s*") == ["sub/c.mp4", "sub/deep/d"]
+    assert ids(folder / "**" / "*") == ["a.jpg", "b.jpg", "sub/c.mp4", "sub/deep/d"]
+
+
+def test_a_name_with_glob_signs_is_itself(tmp_path: Path) -> None:
+    (tmp_path / "[2024] a").mkdir()
+    (tmp_path / "[2024] a" / "x?.jpg").write_bytes(b"1")
+    assert ids(tmp_path / "[2024] a") == ["x?.jpg"]
+
+
+def test_single_file(folder: Path) -> None:
+    assert ids(folder / "sub" / "deep" / "d") == ["d"]
+
+
+def test_text_list(folder: Path, tmp_path: Path) -> None:
+    lines = ["in/a.jpg", str(folder / "sub/c.mp4"), "", "in/./a.jpg", "in/gone.jpg\r"]
+    (tmp_path / "list").write_text("\ufeff" + "\n".join(lines))
+    found = list_media(str(tmp_path / "list"))
+    assert [(item.media_id, item.size) for item in found] == [("a.jpg", 8), ("gone.jpg", 0), ("sub/c.mp4", 12)]
+    with pytest.raises(MediaError) as error:
+        read_bytes(found[1])
+    assert error.value.reason is Reason.UNREADABLE
+
+
+def test_parquet_list(folder: Path, tmp_path: Path) -> None:
+    pq.write_table(pa.table({"path": ["in/b.jpg", "in/sub/c.mp4", "in/b.jpg", None]}), tmp_path / "list.data")
+    assert ids(tmp_path / "list.data") == ["b.jpg", "sub/c.mp4"]
+    pq.write_table(pa.table({"paths": ["in/b.jpg"]}), tmp_path / "wrong")
+    with pytest.raises(InputError, match=r"no column 'path'.*'paths'"):
+        list_media(str(tmp_path / "wrong"))
+
+
+def test_list_of_files_outside_its_folder_keeps_ids_inside(folder: Path) -> None:
+    (folder / "sub" / "list").write_text("../a.jpg\nc.mp4\n")
+    assert ids(folder / "sub" / "list") == ["a.jpg", "sub/c.mp4"]
+
+
+def test_list_of_several_kinds_is_taken_as_written(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "list").write_text(f"{folder}/a.jpg\nfile://{folder}/b.jpg\n")
+    assert ids(tmp_path / "list") == ["a.jpg", "b.jpg"]
+    from pipeline.media.names import relative_to_common
+
+    assert relative_to_common(["/data/a.jpg", "s3://bucket/b%20c.jpg"]) == ["file/data/a.jpg", "s3/bucket/b c.jpg"]
+
+
+def test_url_of_folder_file_and_list(folder: Path, tmp_path: Path) -> None:
+    (folder / "sub" / "a b%41.jpg").write_bytes(b"content")
+    found = list_media(f"file://{folder}")
+    assert [item.media_id for item in found] == ["a.jpg", "b.jpg", "sub/a b%2541.jpg", "sub/c.mp4", "sub/deep/d"]
+    assert read_bytes(found[2]) == b"content"
+    assert found[2].size == 7 and found[2].mtime_ns > 0
+    assert ids(f"file://{folder}/a.jpg") == ["a.jpg"]
+    (tmp_path / "list").write_text("in/a.jpg\nin/sub/c.mp4\n")
+    from_list = list_media(f"file://{tmp_path}/list")
+    assert [item.media_id for item in from_list] == ["a.jpg", "sub/c.mp4"]
+    assert read_bytes(from_list[0]) == (folder / "a.jpg").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("make", "source", "said"),
+    [
+        ("", "in/pohtos", "Did you mean 'photos'"),
+        ("", "in/none/deeper", "does not exist either"),
+        ("", "in/*.png", "No file matches"),
+        ("in/empty/", "in/empty", "holds no files"),
+        ("in/zero", "in/zero", "empty"),
+        ("in/blank", "in/blank", "no entries"),
+        ("in/page", "in/page", "no line of it names an existing file"),
+        ("", "file:///in/none", "There is no"),
+        ("", "nonsense://a/b", "Cannot read"),
+    ],
+)
+def test_mistakes_are_one_sentence_with_the_fix(tmp_path: Path, make: str, source: str, said: str) -> None:
+    (tmp_path / "in" / "photos").mkdir(parents=True)
+    if make.endswith("/"):
+        (tmp_path / make).mkdir()
+    elif make:
+        (tmp_path / make).write_text({"in/zero": "", "in/blank": "\n \n"}.get(make, "<html>\nhello\n"))
+    with pytest.raises(InputError, match=said) as error:
+        list_media(source if "://" in source else str(tmp_path / source))
+    assert "\n" not in str(error.value)
+
+
+def test_hostile_names_are_printable_and_lossless(tmp_path: Path) -> None:
+    names = [
+        b"a b.jpg",
+        b"new\nline.jpg",
+        b"100%.jpg",
+        "rtl\u202ename.jpg".encode(),
+        b"latin\xe9.jpg",
+        "ünï.jpg".encode(),
+        b"tab\t",
+    ]
+    for name in names:
+        Path(os.fsdecode(os.fsencode(tmp_path) + b"/" + name)).write_bytes(name)
+    found = list_media(str(tmp_path))
+    assert sorted(unquote_to_bytes(item.media_id) for item in found) == sorted(names)
+    assert all(read_bytes(item) == unquote_to_bytes(item.media_id) for item in found)
+    assert all(item.media_id.isprintable() for item in found)
+    assert pa.array([item.media_id for item in found]).type == pa.string()
+    assert "a b.jpg" in {item.media_id for item in found} and "ünï.jpg" in {item.media_id for item in found}
+
+
+@given(st.text(st.characters(exclude_categories=["Cs"]), min_size=1).map(lambda text: text.lstrip("/")))
+def test_media_id_never_leaves_its_folder(relative: str) -> None:
+    name = media_id(relative)
+    assert not {unicodedata.category(sign) for sign in name} & {"Cc", "Zl", "Zp"}
+    assert not {unicodedata.bidirectional(sign) for sign in name} & {
+        "RLO",
+        "LRO",
+        "RLE",
+        "LRE",
+        "PDF",
+        "RLI",
+        "LRI",
+        "FSI",
+    }
+    assert not name.startswith("/") and not {"", ".", ".."} & set(name.split("/"))
+    assert os.path.normpath(f"/out/{name}").startswith("/out/")
+    if not {"", ".", ".."} & set(relative.split("/")):
+        assert unquote_to_bytes(name) == relative.encode()
+
+
+def test_links_are_followed_but_not_in_circles(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "else").mkdir()
+    (tmp_path / "else" / "x.jpg").write_bytes(b"1")
+    (folder / "link").symlink_to(tmp_path / "else")
+    (folder / "sub" / "up").symlink_to(folder)
+    (folder / "dead").symlink_to(folder / "nowhere")
+    assert ids(folder) == ["a.jpg", "b.jpg", "dead", "link/x.jpg", "sub/c.mp4", "sub/deep/d"]
+
+
+def test_a_named_pipe_does_not_hang(folder: Path) -> None:
+    os.mkfifo(folder / "pipe")
+    assert "pipe" not in ids(folder)
+    with pytest.raises(MediaError, match="not a regular file"):
+        read_bytes(Media(media_id="pipe", path=str(folder / "pipe"), size=0, mtime_ns=0))
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can become somebody who may not read")
+def test_no_permission(folder: Path) -> None:
+    (folder / "sub").chmod(0o700)
+    code = (
+        "import os, sys\nfrom pipeline.media.listing import list_media\nfrom pipeline.errors import InputError\n"
+        "os.setuid(65534)\n"
+        "print([(m.media_id, m.size) for m in list_media(sys.argv[1])])\n"
+        "try: list_media(sys.argv[1] + '/sub')\nexcept InputError as exc: print(exc)\n"
+    )
+    for part in (folder, *folder.parents[:-1]):
+        part.chmod(part.stat().st_mode | 0o055)
+    (folder / "sub").chmod(0o700)
+    done = subprocess.run([sys.executable, "-c", code, str(folder)], capture_output=True, text=True, check=False)
+    assert "('sub', 0)" in done.stdout, done.stderr
+    assert "No permission to read" in done.stdout
+
+
+def test_shards_share_out_every_file_and_stay_put(folder: Path) -> None:
+    media = [Media(media_id=f"{i}.jpg", path=f"/{i}.jpg", size=1, mtime_ns=0) for i in range(300)]
+    shards = [shard(media, index, 3) for index in range(3)]
+    assert sorted(item.media_id for part in shards for item in part) == sorted(item.media_id for item in media)
+    assert min(len(part) for part in shards) > 60
+    assert shard(media[1:], 0, 3) == [item for item in shards[0] if item.media_id != "0.jpg"]
+    with pytest.raises(ConfigError, match="0 to 2"):
+        shard(media, 3, 3)
+
+
+def made(sizes: list[int]) -> list[Media]:
+    return [Media(media_id=quote(f"{i}.jpg"), path=f"/{i}", size=size, mtime_ns=i) for i, size in enumerate(sizes)]
+
+
+@given(st.lists(st.integers(0, 2 * MOST_BYTES), max_size=600), st.integers(1, 9))
+def test_units_keep_order_and_limits(sizes: list[int], slots: int) -> None:
+    media = made(sizes)
+    units = form_units(media, slots=slots)
+    assert [item for unit in units for item in unit.media] == media
+    for unit in units:
+        assert len(unit.media) <= MOST_FILES
+        assert sum(item.size for item in unit.media) <= MOST_BYTES or len(unit.media) == 1
+    if len(media) >= 4 * slots:
+        assert len(units) >= 4 * slots
+    assert len({unit.name for unit in units}) == len(units)
+
+
+def test_unit_names_follow_their_members_only() -> None:
+    media = made([10] * 20)
+    before, after = form_units(media, slots=2), form_units(media, slots=2)
+    assert [unit.name for unit in before] == [unit.name for unit in after]
+    touched = [*media[:-1], Media(media_id=media[-1].media_id, path="/x", size=10, mtime_ns=99)]
+    changed = form_units(touched, slots=2)
+    assert [unit.name for unit in changed][:-1] == [unit.name for unit in before][:-1]
+    assert changed[-1].name != before[-1].name

@@ -1,0 +1,117 @@
+"""Every broken file of the collection, in one process of its own, with bounds on memory and time."""
+
+from __future__ import annotations
+
+import json
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.material import media
+
+PEAK_MB = 500  # the libraries alone take 180
+SECONDS = 60
+
+REASONS = {
+    "OBSERVED.csv": "unsupported",
+    "compreface/corrupted.png": "corrupt",
+    "compreface/truncated.jpg": "truncated",
+    "derived/badcrc.png": "corrupt",
+    "derived/bomb_header_60000.png": "too_large",
+    "derived/bomb_real_20000.png": "too_large",
+    "derived/html.mp4": "unsupported",
+    "derived/mp4_cut_head.mp4": "truncated",
+    "derived/one.png": "unsupported",
+    "derived/text.jpg": "unsupported",
+    "derived/trunc_2.jpg": "truncated",
+    "derived/trunc_50.jpg": "truncated",
+    "derived/trunc_50.png": "truncated",
+    "derived/zero.jpg": "empty",
+    "derived/zero.mp4": "empty",
+    "file-type/fixture-corrupt.mkv": "corrupt",
+    "file-type/fixture-json.webp": "unsupported",
+    "fuzz/d79ee7159c75a937.tif": "corrupt",
+    "image-rs/bad_bmp_Bad_reallybig.bmp": "too_large",
+    "pillow/bmp_b_badwidth.bmp": "too_large",
+    "pillow/broken_data_stream.png": "truncated",
+    "pillow/crash-0c7e0e8e11ce787078f00b5b0ca409a167f070e0.tif": "corrupt",
+    "pillow/decompression_bomb.gif": "too_large",
+    "pillow/truncated_image.png": "truncated",
+    "sharp/65536-uint32-limit.png": "too_large",
+    "skimage_truncated.jpg": "truncated",
+}
+GOOD = {
+    "derived/png_named.jpg": 1,
+    "exif/Portrait_6.jpg": 1,
+    "image-rs/any-disposal.gif": 5,
+    "pillow/apng_delay.png": 4,
+    "pillow/exif_typeerror.jpg": 1,
+    "pillow/hopper_bad_exif.jpg": 1,
+    "pillow/pil_sample_cmyk.jpg": 1,
+    "pillow/sugarshack_bad_mpo_header.jpg": 1,
+}
+
+
+@pytest.fixture(scope="module")
+def outcome() -> tuple[dict[str, int], dict[str, list[dict]], float]:
+    """Rows by file, failures by file, and the process's peak memory in MB."""
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.test_media_malformed", str(media("malformed"))],
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+        check=False,
+        cwd=Path(__file__).parents[1],
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    found = json.loads(done.stdout)
+    return found["rows"], found["failures"], found["peak_mb"]
+
+
+def test_memory_is_bounded(outcome: tuple) -> None:
+    assert outcome[2] < PEAK_MB
+
+
+def test_every_file_gives_rows_or_exactly_one_failure(outcome: tuple) -> None:
+    rows, failures, _ = outcome
+    files = [path for path in media("malformed").rglob("*") if path.is_file()]
+    assert len(rows.keys() | failures.keys()) == len(files)
+    for name, lines in failures.items():
+        if name not in rows:
+            assert [line["frame_index"] for line in lines] == [None], name
+            assert lines[0]["message"]
+        else:
+            assert all(line["frame_index"] is not None for line in lines), name
+
+
+def test_reasons(outcome: tuple) -> None:
+    rows, failures, _ = outcome
+    assert {name: failures[name][0]["kind"] for name in REASONS} == REASONS
+    assert {name: rows.get(name) for name in GOOD} == GOOD
+
+
+def _decode_all(folder: str) -> None:
+    from dataclasses import asdict
+
+    from pipeline.media.config import DecodeConfig
+    from pipeline.media.decode import decode
+    from pipeline.media.listing import list_media
+    from pipeline.media.units import form_units
+
+    rows: dict[str, int] = {}
+    failures: dict[str, list[dict]] = {}
+    for unit in form_units(list_media(folder), slots=1):
+        for packet in decode(unit, ["frame", "frame_224", "sound"], 1, DecodeConfig()):
+            for name, halo in zip(*(packet.rows[column].to_pylist() for column in ("media_id", "halo")), strict=True):
+                rows[name] = rows.get(name, 0) + (not halo)
+            for failure in packet.failures:
+                failures.setdefault(failure.media_id, []).append(asdict(failure))
+    peak_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1000
+    sys.stdout.write(json.dumps({"rows": rows, "failures": failures, "peak_mb": peak_mb}))
+
+
+if __name__ == "__main__":
+    _decode_all(sys.argv[1])
