@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import socket
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -34,7 +35,8 @@ def session(address: str | None) -> Iterator[list[Node]]:
     try:
         if address is not None:
             _check_answers(address)
-        ray.init(**_init_arguments(address))
+        with _without_stderr():
+            ray.init(**_init_arguments(address))
     except (OSError, RuntimeError, ValueError) as error:
         raise ResourceError(
             f"No Ray cluster answers at {address!r} ({_first_line(error)}); start one, or leave out --address."
@@ -43,6 +45,20 @@ def session(address: str | None) -> Iterator[list[Node]]:
         yield _nodes()
     finally:
         ray.shutdown()
+
+
+@contextmanager
+def _without_stderr() -> Iterator[None]:
+    """Ray's C++ core says on the terminal that its level of logging was set, before that level holds."""
+    sys.stderr.flush()
+    kept = os.dup(2)
+    with Path(os.devnull).open("wb") as nowhere:
+        os.dup2(nowhere.fileno(), 2)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
 
 
 def _check_answers(address: str) -> None:

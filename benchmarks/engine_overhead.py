@@ -1,0 +1,195 @@
+"""What the engine costs: the same CPU stages through it, in a bare loop, and in the shortest Ray Data script.
+
+    python benchmarks/engine_overhead.py [--photos 1200] [--clips 8] [--repeats 3]
+
+The bare loop decodes the same units and calls the same stages in one process for each core, and writes nothing: it is
+the ceiling. The shortest script is `read_images` and a `map_batches` that calls the same stage. All run in turns in this
+one call. Rates are of the steady state, from the start of the first packet to the end of the last; start-up stands apart.
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import shutil
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import cv2
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from pipeline.calls import Caller, set_up
+from pipeline.job import Job, Order
+from pipeline.ledger import cover
+from pipeline.machines import this_machine
+from pipeline.manifest import read_pipeline, read_profile
+from pipeline.media.decode import decode
+from pipeline.media.listing import list_media
+from pipeline.media.units import Unit
+from pipeline.plan import Choices, Plan, make_plan
+from pipeline.storage import Store
+from samples.make import pan, photos, tone, write_clip
+
+Rate = tuple[float, float]  # rows a second in the steady state, seconds of start-up
+
+PHOTO_SIDE = (1280, 800)  # 1 MP
+CLIP_FRAMES = 250
+
+
+def make_photos(folder: Path, count: int) -> None:
+    """JPEG photos of 1 MP: windows of a sample photo, enlarged."""
+    folder.mkdir(parents=True)
+    source = cv2.resize(cv2.imread(str(photos()["china.jpg"])), None, fx=3, fy=3, interpolation=cv2.INTER_CUBIC)
+    width, height = PHOTO_SIDE
+    places = np.random.default_rng(0)
+    for i in range(count):
+        top, left = places.integers(0, source.shape[0] - height), places.integers(0, source.shape[1] - width)
+        cv2.imwrite(str(folder / f"{i:05}.jpg"), source[top : top + height, left : left + width])
+
+
+def make_clips(folder: Path, count: int) -> None:
+    """H.264 clips of 480x360."""
+    folder.mkdir(parents=True)
+    image = cv2.cvtColor(cv2.imread(str(photos()["china.jpg"])), cv2.COLOR_BGR2RGB)
+    write_clip(folder / "0.mp4", pan(image, CLIP_FRAMES), tone(CLIP_FRAMES / 25, 440))
+    for i in range(1, count):
+        shutil.copyfile(folder / "0.mp4", folder / f"{i}.mp4")
+
+
+def order(folder: Path, out: Path, stages: Sequence[str]) -> Order:
+    """The order that `run --profile cpu-only --stages ...` would place."""
+    return Order(
+        input=str(folder),
+        output=str(out),
+        pipeline=read_pipeline(None),
+        profile=read_profile("cpu-only"),
+        profile_name="cpu-only",
+        choices=Choices(stages=tuple(stages)),
+    )
+
+
+def engine(folder: Path, stages: Sequence[str]) -> Rate:
+    """Through the engine, tables written."""
+    with tempfile.TemporaryDirectory() as out:
+        begin = time.time()
+        result = Job(order(folder, Path(out), stages)).run()
+        whole = time.time() - begin
+    steps = [result.figures.steps[name] for name in ("decode", *stages)]
+    steady = max(step.last for step in steps) - min(step.first for step in steps)
+    return steps[0].rows / steady, whole - steady
+
+
+def bare(folder: Path, stages: Sequence[str]) -> Rate:
+    """In a loop, one process for each core, nothing written."""
+    plan = make_plan(read_pipeline(None), read_profile("cpu-only"), Choices(stages=tuple(stages)), [this_machine()])
+    media = list_media(str(folder))
+    begin = time.time()
+    with tempfile.TemporaryDirectory() as out, multiprocessing.get_context("spawn").Pool(plan.decode.workers) as pool:
+        units = cover(Store(out), media, media, slots=plan.decode.workers)
+        pool.map(_warm, [plan] * plan.decode.workers, chunksize=1)
+        start = time.time()
+        rows = sum(pool.imap_unordered(_unit, [(plan, unit) for unit in units]))
+        steady = time.time() - start
+    return rows / steady, start - begin
+
+
+_ready: dict[str, list[Caller]] = {}
+
+
+def _warm(plan: Plan) -> None:
+    if not _ready:
+        cv2.setNumThreads(1)
+        for step in plan.first:
+            set_up(step)
+        _ready["callers"] = [Caller(step) for step in plan.first]
+        time.sleep(0.5)  # long enough for the other process to take the other one
+
+
+def _unit(work: tuple[Plan, Unit]) -> int:
+    plan, unit = work
+    _warm(plan)
+    rows = 0
+    for packet in decode(unit, plan.decode.columns, plan.decode.halo, plan.decode.config):
+        rows += packet.stop - packet.start
+        if packet.rows.num_rows:
+            for caller in _ready["callers"]:
+                caller.run(packet.rows, np.zeros(packet.rows.num_rows, bool))
+    return rows
+
+
+def shortest_script(folder: Path) -> Rate:
+    """`read_images`, then the lighting stage on what it read."""
+    import pyarrow as pa
+    import ray
+
+    from pipeline.columns import pack
+    from stages.lighting import Lighting
+
+    stage = Lighting()
+
+    def light(batch: dict[str, np.ndarray]) -> pa.Table:
+        return stage(pa.table({"frame_224": pack(list(batch["image"]))}))
+
+    from pipeline.engine import session
+
+    begin = time.time()
+    with session(None), tempfile.TemporaryDirectory() as out:
+        ray.data.DataContext.get_current().enable_progress_bars = False
+        dataset = ray.data.read_images(str(folder), mode="RGB").map_batches(light, batch_size=16)
+        moments = [
+            (time.time(), block.num_rows) for block in dataset.iter_batches(batch_size=None, batch_format="pyarrow")
+        ]
+        del out
+    rows = sum(count for _, count in moments[1:])
+    return rows / (moments[-1][0] - moments[0][0]), moments[0][0] - begin
+
+
+def compare(title: str, runs: dict[str, Callable[[], Rate]], repeats: int) -> None:
+    """Run all in turns and print medians, and ratios to the first."""
+    found: dict[str, list[Rate]] = {name: [] for name in runs}
+    for _ in range(repeats):
+        for name, run in runs.items():
+            found[name].append(run())
+    print(f"\n{title}")
+    first = next(iter(found))
+    for name, rates in found.items():
+        ratios = [rate / base for (rate, _), (base, _) in zip(rates, found[first], strict=True)]
+        spread = f"{min(ratios):.2f} to {max(ratios):.2f}"
+        rate, start_up = statistics.median(r for r, _ in rates), statistics.median(s for _, s in rates)
+        print(
+            f"  {name:<28}{rate:8.1f} rows/s   {statistics.median(ratios):.2f} of {first} ({spread})   "
+            f"start-up {start_up:.1f} s"
+        )
+
+
+def main() -> None:
+    """Make media, run everything, print the ratios."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
+    parser.add_argument("--photos", type=int, default=1200)
+    parser.add_argument("--clips", type=int, default=8)
+    parser.add_argument("--repeats", type=int, default=3)
+    words = parser.parse_args()
+    with tempfile.TemporaryDirectory() as work:
+        pictures, films = Path(work) / "photos", Path(work) / "clips"
+        make_photos(pictures, words.photos)
+        make_clips(films, words.clips)
+        title = f"{words.photos} photos of 1 MP, lighting (full-size pixels in the script, which has no reduced decode)"
+        runs = {
+            "bare loop": lambda: bare(pictures, ["lighting"]),
+            "engine": lambda: engine(pictures, ["lighting"]),
+            "shortest Ray Data script": lambda: shortest_script(pictures),
+        }
+        compare(title, runs, words.repeats)
+        title = f"{words.clips} clips of {CLIP_FRAMES} frames, 480x360, lighting and flow"
+        both = ["lighting", "flow"]
+        compare(title, {"bare loop": lambda: bare(films, both), "engine": lambda: engine(films, both)}, words.repeats)
+
+
+if __name__ == "__main__":
+    main()
