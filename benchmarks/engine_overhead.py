@@ -3,8 +3,9 @@
     python benchmarks/engine_overhead.py [--photos 1200] [--clips 8] [--repeats 3]
 
 The bare loop decodes the same units and calls the same stages in one process for each core, and writes nothing: it is
-the ceiling. The shortest script is `read_images` and a `map_batches` that calls the same stage. All run in turns in this
-one call. Rates are of the steady state, from the start of the first packet to the end of the last; start-up stands apart.
+the ceiling. The shortest script is `read_images` and a `map_batches` that calls the same stage. All run in turns in
+this one call. Rates are of the steady state, from the start of the first packet to the end of the last one; start-up
+stands apart.
 """
 
 from __future__ import annotations

@@ -26,6 +26,8 @@ from pipeline.telemetry.run_file import write_run_file
 
 INTERRUPTED = 130  # what a shell reports for Ctrl-C
 
+ERRORS = Console(stderr=True, highlight=False, soft_wrap=True)
+
 app = typer.Typer(
     name="framemill",
     help="Process large photo and video collections on Ray: folders in, tables and a report out.",
@@ -180,7 +182,12 @@ def _run(order: Order, console: Console, quiet: bool) -> None:
                 shown = stack.enter_context(view(console, steps, quiet=quiet))
 
         job = Job(order, watch=lambda figures: shown.show(figures), on_plan=on_plan)  # noqa: PLW0108 - `shown` changes
-        result = job.run()
+        try:
+            result = job.run()
+        except KeyboardInterrupt:  # Typer would end in silence
+            stack.close()
+            ERRORS.print("Interrupted. What is finished is kept; the same command goes on from there.")
+            raise typer.Exit(INTERRUPTED) from None
     write_run_file(job.store, order, result)
     print_result(console, job.store, result)
     _say_report(console, job.store, computed=result.work.left)
@@ -230,15 +237,11 @@ def _shard(text: str | None) -> tuple[int, int] | None:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and exit: 0 well, 2 the user's mistake, 1 ours, 130 interrupted."""
-    errors = Console(stderr=True, highlight=False, soft_wrap=True)
     try:
         app(args=list(arguments) if arguments is not None else None, prog_name="framemill")
     except UserError as error:
-        errors.print(f"[red]Error:[/red] {escape(str(error))}")
+        ERRORS.print(f"[red]Error:[/red] {escape(str(error))}")
         sys.exit(error.exit_code)
     except FramemillError as error:
-        errors.print(f"[red]Stopped:[/red] {escape(str(error))}")
+        ERRORS.print(f"[red]Stopped:[/red] {escape(str(error))}")
         sys.exit(1)
-    except KeyboardInterrupt:
-        errors.print("Interrupted. What is finished is kept; the same command goes on from there.")
-        sys.exit(INTERRUPTED)

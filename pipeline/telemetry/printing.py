@@ -72,6 +72,8 @@ def print_work(console: Console, work: Work, order: Order) -> None:
     elif len(work.pending) < len(work.units):
         share = f"{len(work.units) - len(work.pending)} of {len(work.units)} units of files"
         console.print(f"An earlier run has finished {share}; going on with the rest.", highlight=False)
+    if work.left and order.address is None:
+        console.print("Starting Ray on this machine, which takes some seconds.", highlight=False)
 
 
 def print_result(console: Console, store: Store, result: Result) -> None:
