@@ -109,7 +109,10 @@ def _numbers(column: pa.ChunkedArray) -> tuple[Histogram | None, Mapping[str, st
     if not len(finite):
         return None, {}, notes
     facts = {"min": finite[0], "median": np.median(finite), "max": finite[-1]}
-    return _histogram(finite, whole), {name: number(float(value)) for name, value in facts.items()}, notes
+    histogram = _histogram(finite, whole)
+    if histogram and histogram.below + histogram.above:
+        notes = (*notes, f"grey: {count(histogram.below + histogram.above, 'row')} beyond the axis")
+    return histogram, {name: number(float(value)) for name, value in facts.items()}, notes
 
 
 def _histogram(ordered: NDArray[np.float64], whole: bool) -> Histogram | None:

@@ -62,7 +62,7 @@ class Gallery:
 def gallery(store: Store, record: Mapping[str, Any], frames: Folder, stages: Mapping[str, Stage]) -> Gallery:
     """Frames spread over the collection, in the order of their names."""
     picks = choose(store, frames)
-    pictures, note = thumbnails(record["input"], picks, record["decode"])
+    pictures, note = thumbnails(store, picks, record["decode"])
     shown = [pick for pick in picks if pick.key in pictures]
     rows = rows_of(store, shown)
     drawing = {name: stage for name, stage in stages.items() if stage.scope.first_pass}

@@ -52,7 +52,7 @@ def verdict(record: Mapping[str, Any], frames: int, found: Sequence[Fault]) -> V
             text=f"All went well: {count(frames, 'frame')} from {count(files, 'file')}, no error.", tone="good"
         )
     parts = [f"{count(unread, 'file')} could not be read"] if unread else []
-    parts += [f"{count(lost, 'stretch', 'stretches')} of video could not be decoded"] if lost else []
+    parts += [f"{count(lost, 'stretch', 'stretches')} of frames could not be decoded"] if lost else []
     parts += [f"steps failed {number(failed)} {'time' if failed == 1 else 'times'}"] if failed else []
     good = f"{count(frames, 'frame')} from {files - unread:,} of {count(files, 'file')}"
     return Verdict(text=f"{good}; {'; '.join(parts)}.", tone="mixed")

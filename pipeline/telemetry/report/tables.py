@@ -96,5 +96,5 @@ def _table_view(store: Store, name: str, description: str) -> TableView:
 
 def _read(part: Extract, folder: Folder) -> str:
     if part.whole:
-        return f"All {count(folder.rows, 'row')}." if folder.rows else "It has no rows."
-    return f"Values are those of {part.taken:,} of {folder.rows:,} rows, evenly spaced."
+        return f"{count(folder.rows, 'row').capitalize()}."
+    return f"{folder.rows:,} rows; the values are those of {part.taken:,} of them, evenly spaced."

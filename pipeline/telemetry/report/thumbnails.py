@@ -7,9 +7,11 @@ seconds however large the collection is.
 from __future__ import annotations
 
 import base64
+import os
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import cv2
@@ -17,10 +19,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipeline.columns import KEYS, Image, views
-from pipeline.errors import UserError
+from pipeline.ledger import UNITS
 from pipeline.media.config import DecodeConfig
 from pipeline.media.decode import decode
-from pipeline.media.listing import list_media
+from pipeline.media.names import is_url
 from pipeline.media.store import Media
 from pipeline.media.units import Unit
 from pipeline.storage import Store
@@ -115,32 +117,45 @@ def _found(store: Store, file: str, keys: set[Key]) -> Iterator[tuple[Key, Mappi
             return
 
 
-def thumbnails(source: str, picks: Sequence[Pick], settings: Mapping[str, Any]) -> tuple[dict[Key, Thumbnail], str]:
+def thumbnails(store: Store, picks: Sequence[Pick], settings: Mapping[str, Any]) -> tuple[dict[Key, Thumbnail], str]:
     """Pictures decoded again from the media, and a sentence about those that could not be.
 
     Args:
-        source: the input of the run.
+        store: the output, which knows where its media lay.
         picks: the frames.
         settings: of decoding in that run, as in run.json.
     """
-    try:
-        media = {item.media_id: item for item in list_media(source)} if picks else {}
-    except UserError as error:
-        return {}, f"There are no thumbnails, since the media are not where they were: {error}"
     wanted: dict[str, set[int]] = defaultdict(set)
     for pick in picks:
         wanted[pick.media_id].add(pick.frame_index)
     made: dict[Key, Thumbnail] = {}
-    for name, indices in wanted.items():
-        if name in media:
-            made |= {(name, index): picture for index, picture in _pictures(media[name], indices, settings).items()}
+    for media in _unchanged(store, wanted):
+        pictures = _pictures(media, wanted[media.media_id], settings)
+        made |= {(media.media_id, index): picture for index, picture in pictures.items()}
     missing = len(picks) - len(made)
-    return (
-        made,
-        f"{missing} of {len(picks)} frames could not be decoded again: their files are gone or have changed."
-        if missing
-        else "",
-    )
+    note = f"{missing} of {len(picks)} chosen frames are not shown: their files were moved or changed after the run."
+    return made, note if missing else ""
+
+
+def _unchanged(store: Store, names: Collection[str]) -> Iterator[Media]:
+    """Of the named files those that are still what they were when listed; of one in a bucket, the last listed."""
+    found: dict[str, Media] = {}
+    for name in store.names(UNITS):
+        for batch in batches(store, f"{UNITS}/{name}"):
+            for row in batch.filter(pc.is_in(batch["media_id"], pa.array(list(names), pa.string()))).to_pylist():
+                path = os.fsdecode(row["path"])
+                if is_url(path) or _stat(path) == (row["size"], row["mtime_ns"]):
+                    fields = {key: row[key] for key in ("media_id", "size", "mtime_ns")}
+                    found[row["media_id"]] = Media(path=path, **fields)
+    yield from found.values()
+
+
+def _stat(path: str) -> tuple[int, int] | None:
+    try:
+        found = Path(path).stat()
+    except (OSError, ValueError):
+        return None
+    return found.st_size, found.st_mtime_ns
 
 
 def _pictures(media: Media, indices: set[int], settings: Mapping[str, Any]) -> dict[int, Thumbnail]:

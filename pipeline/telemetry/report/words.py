@@ -31,7 +31,7 @@ def duration(seconds: float) -> str:
     """Seconds with the unit that fits: 3.2 ms; 14.2 s; 2 min 13 s; 3 h 5 min."""
     if seconds < 0.9995:
         return f"{number(seconds * 1e3)} ms" if seconds >= 1e-3 else f"{number(seconds * 1e6)} µs"
-    if seconds < _MINUTE:
+    if seconds < _MINUTE - 0.05:
         return f"{number(seconds)} s"
     whole = round(seconds)
     if whole < _HOUR:
