@@ -59,12 +59,14 @@ def test_cutting(
     for row in (row for part in rows for row in part):
         base = {"a.mkv": 0, "b.png": 200, "c.mkv": 100}[row["media_id"]]
         assert np.array_equal(row["frame"], numbered(base + row["frame_index"]))
-    check_packets(packets, rows, len(expected), packet_rows)
+    check_packets(packets, rows, len(expected), packet_rows, packet_frames)
     check_clips(rows, halo, clip_frames, packet_frames)
     assert [failure.kind for packet in packets for failure in packet.failures] == ["empty"]
 
 
-def check_packets(packets: list[Packet], rows: list[list[dict]], total: int, packet_rows: int) -> None:
+def check_packets(
+    packets: list[Packet], rows: list[list[dict]], total: int, packet_rows: int, packet_frames: int
+) -> None:
     assert [packet.start for packet in packets] == [0, *(packet.stop for packet in packets[:-1])]
     assert (packets[-1].start, packets[-1].stop, packets[-1].rows.num_rows) == (total, total, 0)
     for packet, part in zip(packets, rows, strict=True):
@@ -72,6 +74,7 @@ def check_packets(packets: list[Packet], rows: list[list[dict]], total: int, pac
         assert sum(not row["halo"] for row in part) == packet.stop - packet.start
         clips = {(row["media_id"], row["clip_index"]) for row in part}
         assert packet.stop - packet.start <= packet_rows or len(clips) == 1
+        assert len(part) <= packet_frames or len(clips) == 1
     assert all(packet.start < packet.stop for packet in packets[:-1])
 
 

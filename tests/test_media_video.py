@@ -223,6 +223,22 @@ def test_a_damaged_film_goes_on_at_the_next_key_frame(tmp_path: Path) -> None:
     assert clip[19] != clip[24]  # no clip runs across the gap
 
 
+@pytest.mark.parametrize("number", [0, 186, 210, 240, 276, 312])
+def test_a_damaged_h264_film_has_no_made_up_frame(tmp_path: Path, number: int) -> None:
+    """Half a packet is noise; with B-frames and a decoder that would rather conceal the damage."""
+    data = remuxed(media("av/nasa_13013.mp4"), tmp_path / "film.mp4")
+    whole, _ = decoded(tmp_path / "film.mp4", ("frame_90",))
+    with av.open(str(tmp_path / "film.mp4")) as container:
+        at, size = [(packet.pos, packet.size) for packet in container.demux(video=0) if packet.size][number]
+    noise = np.random.default_rng(number).bytes(size // 2)
+    (tmp_path / "film.mp4").write_bytes(data[: at + size // 4] + noise + data[at + size // 4 + len(noise) :])
+    rows, failures = decoded(tmp_path / "film.mp4", ("frame_90",))
+    assert failures and {failure.kind for failure in failures} == {"corrupt"}
+    given = {row["frame_index"] for row in rows}
+    assert len(rows) > 100 and all(failure.frame_index not in given for failure in failures)
+    assert all(np.array_equal(row["frame_90"], whole[row["frame_index"]]["frame_90"]) for row in rows)
+
+
 def resampled(path: Path) -> np.ndarray:
     """The whole sound in one go."""
     with av.open(str(path)) as container:

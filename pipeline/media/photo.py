@@ -12,8 +12,6 @@ JPEG decoders on one core, 1152 x 896 pixels at quality 90, images a second at f
 
 from __future__ import annotations
 
-import struct
-
 import numpy as np
 import simplejpeg
 from PIL.ImageFile import ImageFile
@@ -50,8 +48,6 @@ def open_photo(data: bytes, kind: Kind, wanted: Wanted) -> Opened:
     Raises:
         MediaError: TOO_LARGE (by the header), TRUNCATED, CORRUPT or UNSUPPORTED.
     """
-    if kind.name == "WEBP":  # Pillow allocates its canvas when it opens the file
-        wanted.check(*_webp_size(data))
     with pillow.guarded(data, kind, wanted.max_pixels):
         image = pillow.open_image(data, kind)
         wanted.check(image.height, image.width)
@@ -88,17 +84,3 @@ def _jpeg(data: bytes, kind: Kind, height: int, width: int, factor: int) -> Imag
     image = pillow.open_image(data, kind)  # rarer kinds of JPEG, and harmless warnings; the same library underneath
     image.draft("RGB", (max(1, width // factor), max(1, height // factor)))
     return np.asarray(image.convert("RGB"))
-
-
-def _webp_size(data: bytes) -> tuple[int, int]:
-    """Height and width of the canvas by the file's header (RFC 9649)."""
-    chunk, body = data[12:16], data[20:30]
-    if len(body) < 10:
-        raise MediaError(Reason.TRUNCATED, "WEBP: the header is incomplete")
-    if chunk == b"VP8X":
-        return 1 + int.from_bytes(body[7:10], "little"), 1 + int.from_bytes(body[4:7], "little")
-    if chunk == b"VP8L":
-        bits = int.from_bytes(body[1:5], "little")
-        return 1 + (bits >> 14 & 0x3FFF), 1 + (bits & 0x3FFF)
-    width, height = struct.unpack("<HH", body[6:10])
-    return height & 0x3FFF, width & 0x3FFF

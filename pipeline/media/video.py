@@ -1,8 +1,8 @@
-"""A video's frames, one after the other, in memory that does not grow with its length, and none that a decoder made up.
+"""A video's frames, one after the other, in memory that does not grow with its length, and none that is made up.
 
 Where data are missing, decoders conceal it with grey or with the last picture. Here a damaged packet is an error, and
 what follows it counts again from the next key frame on, since all between is predicted from the damage. Frames before
-it are kept.
+it are kept. Damage that a decoder does not notice, as bits that changed on a disk, passes.
 
 Rows are frames in display order, with their presentation time from the first one. Pixels are the stored ones, turned as
 the file's display matrix says, without correction for pixels that are not square or for HDR. Colours follow the matrix
