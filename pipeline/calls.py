@@ -8,11 +8,13 @@ from __future__ import annotations
 import traceback
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from pipeline import weights as weights_lock
 from pipeline.columns import KEYS
 from pipeline.errors import ContractError, SetupError
 from pipeline.failure import Failure
@@ -37,13 +39,20 @@ def set_up(step: Step) -> None:
 
     Raises:
         SetupError: it could not load what it needs.
+        WeightsError: its weights are not on this node.
     """
     step.stage.chunk_rows.update(step.chunks)
+    weights = {name: _here(name, path) for name, path in step.weights.items()}
     try:
-        step.stage.setup(step.weights, step.placement.device)
+        step.stage.setup(weights, step.placement.device)
     except Exception as error:
         raise SetupError(f"Step {step.name!r} could not be set up: {type(error).__name__}: {error}") from error
     step.stage.seconds.clear()
+
+
+def _here(name: str, path: Path) -> Path:
+    """The driver's path where this node has it too, else what this node has by the same name and hash."""
+    return path if path.exists() else weights_lock.resolve([name])[name]
 
 
 class Caller:

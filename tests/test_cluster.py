@@ -20,13 +20,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from pipeline.weights import cache_folder
 from tests import lan, material
 
 ROOT = Path(__file__).resolve().parents[1]
 LOCAL = "manifests/cluster/local.yaml"
 HEAD, WORKER = "192.0.2.10", "192.0.2.11"  # those of local.yaml, from the range for documentation (RFC 5737)
 JOBS = "http://127.0.0.1:8265"
-ARGUMENTS = ("--profile", "cpu-only", "--stages", "lighting,flow,lighting_steadiness")
+ARGUMENTS = ("--profile", "cpu-only")
 NAMED_PORTS = {22, 6379, 8076, 8077, 8078, 8079, 8080, 10001, 44217, 44227, 52365}
 WORKER_PORTS = range(10100, 20000)
 TOKEN: dict[str, Any] = {"RAY_AUTH_MODE": "token"}
@@ -75,6 +76,7 @@ def _launch(root: Path, network: lan.Network, bystander: subprocess.Popen[bytes]
     _allow(laptop, [head, worker])
     _install_python(head, worker)
     laptop.run("ray", "get-auth-token", "--generate")
+    _carry_weights(laptop)
     checkout, media, out = _checkout(root / "checkout"), _media(root / "media"), root / "out"
     here = ("--input", str(media), "--output", str(out / "here"))
     made = Cluster(
@@ -91,6 +93,15 @@ def _launch(root: Path, network: lan.Network, bystander: subprocess.Popen[bytes]
     laptop.start("ray", "dashboard", LOCAL, cwd=checkout, log="tunnel.log")
     _wait_for_nodes(made, 2)
     return made
+
+
+def _carry_weights(laptop: lan.Machine) -> None:
+    """What `make install` leaves in the cache folder of the person who calls `ray up`."""
+    cache = laptop.home / ".cache" / "framemill" / "weights"
+    cache.mkdir(parents=True)
+    wheels = list(cache_folder().glob("mediapipe-*.whl"))
+    assert wheels, "`make install` puts the wheel with the pose networks there"
+    shutil.copy(wheels[0], cache)
 
 
 def _bystander(root: Path) -> subprocess.Popen[bytes]:
