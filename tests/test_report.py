@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import base64
-import json
 import os
 import re
 import shlex
 import subprocess
 import sys
-from dataclasses import dataclass
 from functools import partial
 from html.parser import HTMLParser
 from pathlib import Path
@@ -18,142 +16,26 @@ import cv2
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from pipeline.columns import field, views
 from pipeline.errors import OutputError
-from pipeline.failure import Failure, to_table
-from pipeline.ledger import cover
+from pipeline.failure import Failure
 from pipeline.media.config import DecodeConfig
 from pipeline.media.decode import decode
 from pipeline.media.listing import list_media
 from pipeline.media.names import media_id
 from pipeline.media.units import Unit
-from pipeline.stage import Drawing, Stage
 from pipeline.storage import Store
 from pipeline.telemetry.report import NAME, write_report
-from pipeline.telemetry.report.distributions import distributions
-from pipeline.telemetry.report.rows import Extract, extract, look
-from pipeline.telemetry.report.words import duration, number, on_axis, share, shorten
+from pipeline.telemetry.report.rows import extract
 from samples.make import photos
 from tests.collections_factory import clip, photo
+from tests.report_factory import Marked, figures, output, step
 
 VOID = {"meta", "link", "br", "img", "hr", "input"}
 SELF_CLOSED = {"rect", "line", "path", "image"}
 LOADS = {"src", "href", "xlink:href", "srcset", "data", "action", "poster", "background"}
 ROOT = Path(__file__).resolve().parents[1]
-
-
-class Marked(Stage):
-    """A first-pass stage that draws: what the report must show of any stage."""
-
-    @dataclass(frozen=True, kw_only=True)
-    class Config(Stage.Config):
-        word: str = "seen"
-        pair: tuple[int, ...] = ()
-
-    @property
-    def inputs(self):
-        return ("frame_index",)
-
-    @property
-    def outputs(self):
-        return pa.schema(
-            [
-                field("level", pa.float32(), "how <much> of it", "dB"),
-                field("kind", pa.string(), "what it is"),
-                field("sharp", pa.bool_(), "whether it is"),
-                field("things", pa.list_(pa.struct([("a", pa.int32()), ("b", pa.list_(pa.float32()))])), "a list"),
-            ]
-        )
-
-    def __call__(self, batch):
-        raise NotImplementedError
-
-    def preview(self, row):
-        if row["kind"] == "broken":
-            raise ValueError("cannot be drawn")
-        return Drawing(
-            lines=[(0.0, 0.5, 1.0, float("nan")), (0.25, 0.5, 0.75, 0.5)],
-            points=[(0.5, 0.5)],
-            caption=f"<i>{self.config.word}</i>",
-        )
-
-
-def step(use="tests.test_report:Marked", **settings):
-    placement = {"device": "cpu", "cpus": 1.0, "gpus": 0.0, "workers": 2, "batch_rows": 16, "vram_gb": 0.0}
-    return {"use": use, "version": 1, "settings": settings, "placement": placement, "fingerprint": "f", "weights": []}
-
-
-def figures(rows, busy, workers=1, **phases):
-    return {
-        "rows": rows,
-        "errors": 0,
-        "workers": workers,
-        "rows_per_s": 20.0,
-        "busy_s": busy,
-        "set_up_s": 0.0,
-        "ms_per_row": 1000 * busy / rows if rows else None,
-        "phases_s": phases,
-    }
-
-
-def record(folder, out, **changes):
-    found = {
-        "started": "2026-03-04T05:06:07+00:00",
-        "seconds": 133.2,
-        "input": str(folder),
-        "output": str(out),
-        "arguments": ["--input", str(folder), "--output", str(out), "--set", "marked.word=a b"],
-        "profile_name": "cpu-only",
-        "profile": {},
-        "decode": {"every_nth": 1, "max_pixels": 10**8},
-        "steps": {"marked": step(word="here", pair=[1, 2])},
-        "files": 3,
-        "frames": 0,
-        "errors": {},
-        "figures": {"decode": figures(12, 1.0), "marked": figures(12, 6.0, 4, infer=4.5)},
-        "machines": [{"name": "this machine", "cpus": 2.0, "gpus": 0.0}],
-        "python": "3.11.7",
-        "system": "Linux",
-        "processor": "A <Processor>",
-        "versions": {"framemill": "0.1.0", "pillow": None},
-    }
-    return found | changes
-
-
-def values(start, stop):
-    """Columns of `Marked` with known figures: level 0, 1, 2, ...; every third kind null; lists of 0, 1, 2 things."""
-    thing = {"a": 1, "b": [0.5] * 9}
-    return pa.Table.from_pylist(
-        [
-            {"level": i, "kind": None if i % 3 == 2 else "odd<b>", "sharp": i % 4 == 0, "things": [thing] * (i % 3)}
-            for i in range(start, stop)
-        ],
-        schema=Marked().outputs,
-    )
-
-
-def output(folder, out, failures=(), **changes):
-    """An output as a run over the folder would leave it, but for the stage's values."""
-    store = Store(str(out))
-    listing, start = list_media(str(folder)), 0
-    for unit in cover(store, listing, listing, slots=1):
-        packets = list(decode(unit, [], 0, DecodeConfig()))
-        rows = pa.concat_tables([packet.rows for packet in packets]).drop_columns("halo")
-        lost = [failure for packet in packets for failure in packet.failures]
-        if lost:
-            store.write_table(f"errors/{unit.name}-x.parquet", to_table(lost))
-        made = values(start, start := start + rows.num_rows)
-        columns = [*rows.columns, *made.columns]
-        store.write_table(
-            f"frames/{unit.name}-x.parquet", pa.table(columns, schema=pa.schema([*rows.schema, *made.schema]))
-        )
-    if failures:
-        store.write_table("errors/marked-x.parquet", to_table(failures))
-    store.write("run.json", json.dumps(record(folder, out, files=len(listing), **changes)).encode())
-    return store
 
 
 def page(store):
@@ -459,97 +341,9 @@ def test_an_output_without_a_run_is_a_mistake(tmp_path):
         write_report(Store(str(tmp_path)))
 
 
-def test_large_tables_are_sampled_evenly(tmp_path):
-    store = Store(str(tmp_path))
-    for part in range(10):
-        rows = pa.table({"x": pa.array(range(part * 1000, part * 1000 + 1000), pa.int32()), "name": ["y" * 500] * 1000})
-        store.write_table(f"frames/{part}.parquet", rows)
-    folder = look(store, "frames")
-    assert folder.rows == 10_000
-    part = extract(store, folder, most_rows=100)
-    assert part.taken == 100
-    assert not part.whole
-    assert part.columns["x"].to_pylist() == list(range(0, 10_000, 100))
-    few = extract(store, folder, most_rows=10**6, most_files=5)
-    assert few.taken == 5000
-    assert few.columns["x"][0].as_py() // 1000 == 1
-    assert extract(store, folder).whole
-    assert max(len(name) for name in part.columns["name"].to_pylist()) == 120
-
-
 def test_a_sampled_table_says_so(store, monkeypatch):
     monkeypatch.setattr("pipeline.telemetry.report.tables.extract", partial(extract, most_rows=5))
     assert "12 rows; the values are those of 4 of them, evenly spaced." in text(page(store))
-
-
-def described(values, kind):
-    """The distribution of one column."""
-    table = pa.table({"x": pa.array(values, kind)})
-    part = Extract(schema=table.schema, columns={"x": table["x"]}, taken=table.num_rows, whole=True)
-    return distributions(part)[0]
-
-
-@given(st.lists(st.one_of(st.none(), st.floats(width=64)), max_size=400), st.sampled_from([pa.float32(), pa.float64()]))
-def test_every_number_is_in_one_bar(values, kind):
-    with np.errstate(over="ignore"):
-        array = pa.array(
-            [None if v is None else float(np.float32(v)) if kind == pa.float32() else v for v in values], kind
-        )
-    about = described(array.to_pylist(), kind)
-    finite = [v for v in array.to_pylist() if v is not None and np.isfinite(v)]
-    assert about.nulls == array.null_count
-    if about.histogram:
-        bars = about.histogram
-        assert sum(bar.rows for bar in bars.bars) + bars.below + bars.above == len(finite)
-        assert bars.low <= bars.high
-    else:
-        assert not finite or max(finite) - min(finite) >= 1e300
-
-
-@given(st.lists(st.integers(-(2**53), 2**53), min_size=1, max_size=300))
-def test_every_whole_number_is_in_one_bar(values):
-    bars = described(values, pa.int64()).histogram
-    assert sum(bar.rows for bar in bars.bars) + bars.below + bars.above == len(values)
-    if max(values) - min(values) < 24:
-        assert {bar.label: bar.rows for bar in bars.bars if bar.rows} == {
-            number(float(v)): values.count(v) for v in set(values)
-        }
-
-
-def test_a_long_tail_does_not_squeeze_the_rest():
-    about = described([*(i / 1000 for i in range(1000)), 1e6], pa.float64())
-    assert about.histogram.high < 2
-    assert about.histogram.above >= 1
-    assert about.facts["max"] == "1,000,000"
-    assert any("beyond the axis" in note for note in about.notes)
-
-
-@pytest.mark.parametrize(
-    ("said", "wanted"),
-    [
-        (number(12345), "12,345"),
-        (number(0.0032), "0.0032"),
-        (number(3.14159), "3.14"),
-        (number(1234.5), "1,234"),
-        (number(2e-7), "2e-07"),
-        (number(float("nan")), "not a number"),
-        (duration(0.0032), "3.2 ms"),
-        (duration(0.0000041), "4.1 µs"),
-        (duration(14.23), "14.2 s"),
-        (duration(133), "2 min 13 s"),
-        (duration(59.99), "1 min 0 s"),
-        (duration(11100), "3 h 5 min"),
-        (share(1, 1000), "<1%"),
-        (share(999, 1000), ">99%"),
-        (share(1, 4), "25%"),
-        (on_axis(4e-17, 0.007), "0"),
-        (on_axis(-0.001, 100), "0"),
-        (on_axis(0.0034567, 0.007), "0.00346"),
-        (shorten("abcdefghij", 5), "ab…ij"),
-    ],
-)
-def test_numbers_are_written_for_people(said, wanted):
-    assert said == wanted
 
 
 @pytest.mark.slow
