@@ -1,4 +1,4 @@
-"""Outputs as a run would leave them, made without one: real rows of real files, a stage's columns with known figures."""
+"""Outputs as a run would leave them, made without one: rows of real files, and columns with known figures."""
 
 from __future__ import annotations
 
