@@ -50,6 +50,8 @@ def faults(store: Store) -> list[Fault]:
                 if len(files[key]) < EXAMPLES and row["media_id"] not in files[key]:
                     files[key].add(row["media_id"])
                     fault.examples.append(_example(row))
+    for fault in found.values():
+        fault.examples.sort(key=lambda example: example.media_id)
     return sorted(found.values(), key=lambda fault: (-fault.rows, fault.step, fault.kind))
 
 
