@@ -10,7 +10,7 @@ from urllib.parse import quote, unquote_to_bytes
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pipeline.errors import ConfigError, InputError, MediaError, Reason
@@ -150,6 +150,10 @@ def test_hostile_names_are_printable_and_lossless(tmp_path: Path) -> None:
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"]), min_size=1).map(lambda text: text.lstrip("/")))
+@example("../x")
+@example("a/../../../b")
+@example("./a//b/")
+@example("..")
 def test_media_id_never_leaves_its_folder(relative: str) -> None:
     name = media_id(relative)
     assert not {unicodedata.category(sign) for sign in name} & {"Cc", "Zl", "Zp"}

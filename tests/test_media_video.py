@@ -200,6 +200,18 @@ def test_a_cut_film_keeps_its_whole_frames(tmp_path: Path, name: str, options: d
     assert len(rows) > 250 or name == "end.mp4"
 
 
+def test_a_cut_program_stream_keeps_its_whole_frames(tmp_path: Path) -> None:
+    """MPEG program streams do not say how long they are; the decoder has to notice."""
+    data = media("av/grid/bbaf2n.mpg").read_bytes()
+    whole, _ = decoded(media("av/grid/bbaf2n.mpg"))
+    for tenth in range(1, 10):
+        (tmp_path / "film.mpg").write_bytes(data[: len(data) * tenth // 10])
+        rows, failures = decoded(tmp_path / "film.mpg")
+        assert [(failure.kind, failure.frame_index) for failure in failures] == [("corrupt", len(rows))]
+        assert all(np.array_equal(row["frame"], whole[row["frame_index"]]["frame"]) for row in rows)
+        assert abs(len(rows) - 75 * tenth / 10) < 4
+
+
 def test_a_damaged_film_goes_on_at_the_next_key_frame(tmp_path: Path) -> None:
     """The 20th of 60 packets loses its end: what is predicted from it is left out, the rest keeps numbers and times."""
     rng = np.random.default_rng(0)
