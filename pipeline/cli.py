@@ -190,7 +190,7 @@ def _run(order: Order, console: Console, quiet: bool) -> None:
             raise typer.Exit(INTERRUPTED) from None
     write_run_file(job.store, order, result)
     print_result(console, job.store, result)
-    _say_report(console, job.store, computed=result.work.left)
+    _say_report(console, job.store, computed=result.work.changed)
 
 
 def _say_report(console: Console, store: Store, *, computed: bool) -> None:

@@ -50,6 +50,7 @@ class Work:
     units: Sequence[Unit]
     pending: Sequence[Unit]  # units that some first-pass step has not finished
     left: bool  # anything at all
+    changed: bool  # whether the tables are others after the run than before
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,9 +113,10 @@ class Job:
         pending = [unit for unit in units if unit.name not in done]
         owners = self._owners(plan)
         left = bool(pending) or any(owner.pieces(rows) for owner in owners)
-        if not left:
-            sweep(self.store, owners, rows)
-        work = Work(plan=plan, nodes=nodes, media=media, units=units, pending=pending, left=left)
+        swept = 0 if left else sweep(self.store, owners, rows)
+        work = Work(
+            plan=plan, nodes=nodes, media=media, units=units, pending=pending, left=left, changed=left or swept > 0
+        )
         self._figures = Figures(pending)
         self._on_plan(work)
         return work
@@ -124,6 +126,10 @@ class Job:
         return chosen[: self._order.limit]
 
     def _compute(self, work: Work) -> None:
+        with self.store.writing():
+            self._passes(work)
+
+    def _passes(self, work: Work) -> None:
         from pipeline.engine import Engine
 
         engine = Engine(work.plan, self.store, self._on_samples)

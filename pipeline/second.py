@@ -218,15 +218,16 @@ def frames_schema(plan: Plan) -> pa.Schema:
     return pa.schema([*SOURCE, *(item for step in plan.first for item in step.table_schema)])
 
 
-def sweep(store: Store, owners: Sequence[Assembly | Tables], units: Sequence[UnitRows]) -> None:
-    """Delete files of tables that no longer belong."""
+def sweep(store: Store, owners: Sequence[Assembly | Tables], units: Sequence[UnitRows]) -> int:
+    """Delete files of tables that no longer belong; returns how many."""
     live: dict[str, set[str]] = {}
     for owner in owners:
         for folder, names in owner.live(units).items():
             live.setdefault(folder, set()).update(names)
-    for folder, names in live.items():
-        for name in set(store.names(folder)) - names:
-            store.remove(f"{folder}/{name}")
+    stale = [f"{folder}/{name}" for folder, names in live.items() for name in set(store.names(folder)) - names]
+    for path in stale:
+        store.remove(path)
+    return len(stale)
 
 
 def _columns_of(plan: Plan, names: Sequence[str]) -> dict[str, list[str]]:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import pyarrow as pa
@@ -18,6 +19,7 @@ import pyarrow.parquet as pq
 from pipeline.errors import OutputError
 
 _TEMPORARY = ".tmp-"
+_UNFINISHED = "run.unfinished"
 
 
 class Store:
@@ -42,7 +44,7 @@ class Store:
         return Store, (self.root,)
 
     def prepare(self) -> None:
-        """Make the root, prove that it can be written, and sweep what a killed run left half-written.
+        """Make the root, and prove that it can be written.
 
         Raises:
             OutputError: it cannot be written.
@@ -56,9 +58,19 @@ class Store:
             raise OutputError(
                 f"The output {self.root!r} cannot be written ({reason}); choose another with --output."
             ) from error
-        if self._renames:
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        """A time of writing, here and in workers; what an earlier, killed one left half-written is swept first.
+
+        Only then is the tree searched for it: an output may hold millions of files.
+        """
+        if self._renames and self.exists(_UNFINISHED):
             for path in Path(self._base).rglob(f"{_TEMPORARY}*"):
                 path.unlink(missing_ok=True)
+        self.write(_UNFINISHED, b"")
+        yield
+        self.remove(_UNFINISHED)
 
     def write(self, path: str, data: bytes) -> None:
         """Put bytes."""

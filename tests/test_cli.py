@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pyarrow as pa
@@ -162,3 +165,29 @@ def test_a_killed_driver_loses_only_what_was_in_flight(small, tmp_path):
     whole = command("run", "--pipeline", path, "--input", small, "--output", tmp_path / "whole")
     assert whole.returncode == 0
     assert frames(tmp_path / "out").equals(frames(tmp_path / "whole"))
+
+
+@pytest.mark.slow
+def test_ctrl_c_stops_cleanly_and_the_next_run_goes_on(small, pipeline, tmp_path):
+    words = ["--pipeline", str(pipeline), "--input", str(small), "--output", str(tmp_path / "out")]
+    run = subprocess.Popen([sys.executable, str(RUN), *words], cwd=ROOT, stderr=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 60
+    while not list((tmp_path / "out" / COLUMNS).rglob("*.parquet")) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    run.send_signal(signal.SIGINT)
+    said = run.communicate(timeout=60)[1]
+    assert run.returncode == 130 and said.startswith("Interrupted.") and "Traceback" not in said
+    assert command(*words).returncode == 0
+    assert frames(tmp_path / "out").num_rows == 36
+
+
+@pytest.mark.slow
+def test_the_one_liners_of_the_readme_work(collection, tmp_path):
+    done = command("--input", collection, "--output", "out", "--limit", "2", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    lines = [line for line in (ROOT / "README.md").read_text().splitlines() if line.startswith("python -c ")]
+    assert len(lines) == 3
+    for line in lines:
+        words = [sys.executable, *shlex.split(line)[1:]]
+        shown = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True)
+        assert shown.returncode == 0 and "flower.jpg" in shown.stdout, shown.stderr

@@ -11,10 +11,10 @@ import pyarrow as pa
 import pytest
 
 from pipeline.engine import Engine, session
-from pipeline.errors import ContractError
+from pipeline.errors import ContractError, SetupError
 from pipeline.job import Job, Order
 from pipeline.ledger import COLUMNS, Ledger, cover
-from pipeline.manifest import PipelineFile, ProfileFile
+from pipeline.manifest import PipelineFile, ProfileFile, read_pipeline
 from pipeline.media.listing import list_media
 from pipeline.plan import Choices, make_plan
 from pipeline.second import ERRORS, FRAMES
@@ -208,6 +208,13 @@ def test_a_stage_that_lies_stops_the_run(small, tmp_path, nodes):
         Job(order(small, tmp_path / "out", {"liar": ("Liar", {})})).run()
 
 
+@pytest.mark.parametrize("device", ["cpu", "cuda"])  # a task, and a process of its own
+def test_a_stage_that_cannot_be_set_up_stops_the_run(small, tmp_path, nodes, device):
+    wanted = order(small, tmp_path / "out", {"odd": ("Unready", {})}, device=device)
+    with pytest.raises(SetupError, match="Step 'odd' could not be set up: RuntimeError: the model is upside down"):
+        Job(wanted).run()
+
+
 def test_bad_files_are_lines_in_errors(small, tmp_path, nodes):
     (small / "broken.png").write_bytes(b"\x89PNG\r\n\x1a\n" + b"x" * 40)
     (small / "empty.jpg").write_bytes(b"")
@@ -215,6 +222,31 @@ def test_bad_files_are_lines_in_errors(small, tmp_path, nodes):
     errors = table(tmp_path / "out", ERRORS).to_pylist()
     assert {e["media_id"] for e in errors} == {"broken.png", "empty.jpg"} and all(e["step"] == "decode" for e in errors)
     assert result.frames == 36
+
+
+def test_encoded_files_lie_beside_the_tables_and_are_not_made_again(collection, tmp_path, nodes):
+    flow = order(collection, tmp_path / "out", {}, settings=("flow.cache=true",))
+    flow = replace(flow, pipeline=PipelineFile.model_validate({"steps": {"flow": {"use": "stages.flow:Flow"}}}))
+    Job(flow).run()
+    paths = [path for path in table(tmp_path / "out", FRAMES)["flow_field"].to_pylist() if path]
+    assert len(paths) == 11 and all((tmp_path / "out" / path).read_bytes()[:4] == b"\x89PNG" for path in paths)
+    before = {path: (tmp_path / "out" / path).stat().st_mtime_ns for path in paths}
+    photo(collection / "new.png", 1)
+    try:
+        Job(flow).run()
+    finally:
+        (collection / "new.png").unlink()
+    assert {path: (tmp_path / "out" / path).stat().st_mtime_ns for path in paths} == before
+
+
+def test_a_model_has_processes_of_its_own(collection, tmp_path, nodes):
+    whole = replace(order(collection, tmp_path / "out", {}), pipeline=read_pipeline(None))
+    steps = Job(whole).run().figures.steps
+    assert steps["decode"].workers & steps["lighting"].workers == steps["decode"].workers
+    assert not steps["decode"].workers & steps["pose"].workers
+    schema = table(tmp_path / "out", FRAMES).schema
+    assert schema.field("exposure").metadata[b"unit"] == b"stop"
+    assert all(schema.field(name).metadata[b"description"] for name in schema.names)
 
 
 def test_hostile_names_travel(tmp_path, nodes):

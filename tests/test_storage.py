@@ -40,8 +40,11 @@ def test_a_killed_run_is_swept(store, tmp_path):
     (tmp_path / "out" / "t").mkdir()
     (tmp_path / "out" / "t" / ".tmp-1-x.parquet").write_bytes(b"half")
     assert store.names("t") == []
-    store.prepare()
-    assert list((tmp_path / "out" / "t").iterdir()) == []
+    with pytest.raises(KeyboardInterrupt), store.writing():
+        raise KeyboardInterrupt
+    with store.writing():
+        assert list((tmp_path / "out" / "t").iterdir()) == []
+    assert store.names("") == []
 
 
 def test_workers_get_the_same_store(store):

@@ -182,3 +182,23 @@ class Assassin(Stage):
         if victim and self.config.at in batch["frame_index"].to_pylist():
             os.kill(int(victim), signal.SIGKILL)
         return pa.table({"survived": [True] * batch.num_rows}, schema=self.outputs)
+
+
+class Unready(Stage):
+    """Cannot be set up."""
+
+    devices = ("cpu", "cuda")
+
+    @property
+    def inputs(self):
+        return ("frame_index",)
+
+    @property
+    def outputs(self):
+        return pa.schema([field("never", pa.int64(), "never made")])
+
+    def setup(self, weights, device):
+        raise RuntimeError("the model is upside down")
+
+    def __call__(self, batch):
+        raise AssertionError("called without a set-up")

@@ -53,7 +53,7 @@ class Engine:
         with DataContext.current(_context()):
             dataset = _spread(units)
             for group in groups:
-                dataset = self._add(dataset, group)
+                dataset = self._add(dataset, group, len(units))
             self._consume(dataset)
 
     def second_pass(self, step: SecondPass, pieces: Sequence[Any]) -> None:
@@ -87,9 +87,9 @@ class Engine:
             for i, steps in enumerate(made)
         ]
 
-    def _add(self, dataset: Any, group: Group) -> Any:
+    def _add(self, dataset: Any, group: Group, units: int) -> Any:
         if group.decode is not None:
-            pool = TaskPoolStrategy(size=group.decode.workers)
+            pool = TaskPoolStrategy(size=min(group.decode.workers, units))
             return dataset.map_batches(decoding_function(group), compute=pool, **_arguments(group.decode.cpus))
         placement = group.steps[0].placement
         if not group.steps[0].keeps_model:

@@ -7,7 +7,10 @@ import platform
 import sys
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from typing import Any
+
+import psutil
 
 from pipeline.job import Order, Result
 from pipeline.step import Step
@@ -22,7 +25,7 @@ def write_run_file(store: Store, order: Order, result: Result) -> None:
 
     A run with nothing to do leaves the record of the one that did the work.
     """
-    if not result.work.left and store.exists(NAME):
+    if not result.work.changed and store.exists(NAME):
         return
     store.write(NAME, json.dumps(record(order, result), indent=2, default=str).encode())
 
@@ -42,6 +45,7 @@ def record(order: Order, result: Result) -> dict[str, Any]:
         "input": order.input,
         "output": order.output,
         "arguments": sys.argv[1:],
+        "folder": str(Path.cwd()),
         "profile_name": order.profile_name,
         "profile": order.profile.model_dump(exclude_none=True),
         "pipeline": order.pipeline.model_dump(by_alias=True),
@@ -55,6 +59,7 @@ def record(order: Order, result: Result) -> dict[str, Any]:
         "python": platform.python_version(),
         "system": platform.platform(),
         "processor": _processor(),
+        "memory_gb": round(psutil.virtual_memory().total / 1e9, 1),
         "versions": {name: _version(name) for name in _PACKAGES},
     }
 
