@@ -62,13 +62,15 @@ def _hand_on(packet: Packet, group: Group) -> pa.Table:
 
 
 def decoding_function(group: Group) -> Callable[[pa.Table], Iterator[pa.Table]]:
-    """A task that turns a unit into packets and applies the group's steps to each."""
+    """A task that turns units into packets and applies the group's steps to each."""
 
     def run(batch: pa.Table) -> Iterator[pa.Table]:
         assert group.decode is not None
         with group.report.fatal():
-            for packet in _Hosted.get(group).decode(group.decode, unpack(batch), group.later):
-                yield _hand_on(packet, group)
+            worker = _Hosted.get(group)
+            for unit in unpack(batch):
+                for packet in worker.decode(group.decode, unit, group.later):
+                    yield _hand_on(packet, group)
 
     run.__name__ = run.__qualname__ = group.name
     return run

@@ -30,6 +30,8 @@ from pipeline.second import SecondPass
 from pipeline.storage import Store
 
 _IN_FLIGHT = 2  # packets of an actor: one being worked on, one fetched
+_TASK_UNITS = 8  # ten seconds of small photos: what a dying task wastes, at most
+_TASKS_PER_SLOT = 4  # lets fast slots take over what slow ones leave
 _WATCH_SECONDS = 0.5  # fast enough for a progress bar
 
 
@@ -51,7 +53,7 @@ class Engine:
             return
         groups = self._groups()
         with DataContext.current(_context()):
-            dataset = _spread(units)
+            dataset = _spread(_by_task(units, groups[0].decode.workers if groups[0].decode else 1))
             for group in groups:
                 dataset = self._add(dataset, group, len(units))
             self._consume(dataset)
@@ -131,6 +133,12 @@ class Engine:
             done.set()
             thread.join(timeout=10 * _WATCH_SECONDS)
         self._on_samples(ray.get(self._board.take.remote()))
+
+
+def _by_task(units: Sequence[Unit], slots: int) -> list[tuple[Unit, ...]]:
+    """Units for each decoding task: several where there are many, since Ray takes a fifth of a second between tasks."""
+    each = min(_TASK_UNITS, max(1, len(units) // (_TASKS_PER_SLOT * slots)))
+    return [tuple(units[start : start + each]) for start in range(0, len(units), each)]
 
 
 def _spread(pieces: Sequence[Any]) -> Any:
