@@ -45,7 +45,7 @@ class UnitRows:
     def read(self, store: Store, columns: Mapping[str, Sequence[str]]) -> pa.Table:
         """Columns by step folder, side by side, in the unit's order.
 
-        `columns` includes the decoder's folder with media_id.
+        `columns` includes the decoder's folder with media_id. Without columns where no file of the unit gave a frame.
         """
         pieces = []
         for folder, names in columns.items():
@@ -126,7 +126,8 @@ class Tables:
         """Write the tables of one piece of work."""
         stage, started = self._step.stage, time.time()
         set_up(self._step)
-        rows = pa.concat_tables([unit.read(self._store, self._columns) for unit in piece]) if piece else pa.table({})
+        tables = [unit.read(self._store, self._columns) for unit in piece]
+        rows = pa.concat_tables([table for table in tables if table.num_columns] or [pa.table({})])
         made: dict[str, list[pa.Table]] = {name: [] for name in stage.tables}
         failures: list[Failure] = []
         for media_id, batch in self._batches(rows):

@@ -217,8 +217,9 @@ def test_a_stage_that_cannot_be_set_up_stops_the_run(small, tmp_path, nodes, dev
 
 def test_bad_files_are_lines_in_errors(small, tmp_path, nodes):
     (small / "broken.png").write_bytes(b"\x89PNG\r\n\x1a\n" + b"x" * 40)
-    (small / "empty.jpg").write_bytes(b"")
-    result = Job(order(small, tmp_path / "out", {"crc": ("Checksum", {})})).run()
+    (small / "empty.jpg").write_bytes(b"")  # the only one of its unit
+    result = Job(order(small, tmp_path / "out", ALL)).run()
+    assert not Job(order(small, tmp_path / "out", ALL)).run().work.left
     errors = table(tmp_path / "out", ERRORS).to_pylist()
     assert {e["media_id"] for e in errors} == {"broken.png", "empty.jpg"} and all(e["step"] == "decode" for e in errors)
     assert result.frames == 36

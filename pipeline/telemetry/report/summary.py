@@ -84,7 +84,8 @@ def _machine(record: Mapping[str, Any]) -> str:
     cpus, gpus = (sum(node.get(key, 0) for node in nodes) for key in ("cpus", "gpus"))
     size = count(round(cpus), "core") + (f", {count(round(gpus), 'GPU')}" if gpus else ", no GPU")
     many = f"{len(nodes):,} machines, " if len(nodes) > 1 else ""
-    return f"{many}{size}; {record['processor']}"
+    memory = f", {number(record['memory_gb'])} GB" if record.get("memory_gb") else ""  # of the driver's machine
+    return f"{many}{size}{memory}; {record['processor']}"
 
 
 def command(record: Mapping[str, Any]) -> str:
@@ -94,7 +95,8 @@ def command(record: Mapping[str, Any]) -> str:
         words = ["run", "--profile", record["profile_name"], "--input", record["input"], "--output", record["output"]]
     elif words[0].startswith("-"):
         words = ["run", *words]
-    return shlex.join(["framemill", *words])
+    there = f"cd {shlex.quote(record['folder'])} && " if record.get("folder") else ""  # paths may be relative to it
+    return there + shlex.join(["framemill", *words])
 
 
 def one_liners(store: Store) -> dict[str, str]:
