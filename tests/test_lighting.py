@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from pipeline.columns import PIXELS, pack, reduction
-from stages.lighting import LINEAR, Lighting, Steadiness, duv, noise, temperature
+from stages.lighting import Lighting, Steadiness
+from stages.nets.photometry import LINEAR, duv, noise, temperature
 from tests.material import media
 
 PHOTOS = ["building.jpg", "cat.bmp", "coffee.png", "home.jpg", "motorcycle_left.png"]

@@ -1,1 +1,1 @@
-"""Networks behind plain functions, for stages to build on."""
+"""What no library gives as one function, for stages to build on: networks, and the photometry of a picture."""
