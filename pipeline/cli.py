@@ -16,8 +16,9 @@ from rich.markup import escape
 from pipeline.errors import ConfigError, FramemillError, UserError
 from pipeline.failure import DECODE
 from pipeline.job import Job, Order, Work
-from pipeline.machines import ROOMY, this_machine
+from pipeline.machines import ROOMY, Node, place, this_machine
 from pipeline.manifest import PipelineFile, ProfileFile, read_pipeline, read_profile
+from pipeline.placing import demands
 from pipeline.plan import Choices, make_plan
 from pipeline.storage import Store
 from pipeline.telemetry.printing import print_columns, print_plan, print_result, print_work
@@ -202,14 +203,23 @@ def _say_report(console: Console, store: Store, *, computed: bool) -> None:
 
 
 def _print_plan(console: Console, pipeline: str | None, profile: str, choices: Choices, address: str | None) -> None:
-    pipeline_file, profile_file = read_pipeline(pipeline), read_profile(profile)
+    """The plan as far as it goes, then what it lacks, as an error."""
     if address is None:
-        print_plan(console, make_plan(pipeline_file, profile_file, choices, [this_machine()], check_weights=False))
+        _print_plan_for(console, pipeline, profile, choices, [this_machine()])
         return
     from pipeline.engine import session
 
     with session(address) as nodes:
-        print_plan(console, make_plan(pipeline_file, profile_file, choices, nodes, check_weights=False))
+        _print_plan_for(console, pipeline, profile, choices, nodes)
+
+
+def _print_plan_for(
+    console: Console, pipeline: str | None, profile: str, choices: Choices, nodes: Sequence[Node]
+) -> None:
+    files = read_pipeline(pipeline), read_profile(profile)
+    made = make_plan(*files, choices, nodes, check_weights=False, check_fit=False)
+    print_plan(console, made)
+    place(demands(made.decode, made.steps), nodes)
 
 
 def _given(name: str, option: str | None, *manifests: ProfileFile | PipelineFile) -> str:

@@ -78,6 +78,7 @@ def make_plan(
     nodes: Sequence[Node],
     *,
     check_weights: bool = True,
+    check_fit: bool = True,
 ) -> Plan:
     """Check everything and settle every number for the given machines.
 
@@ -87,6 +88,7 @@ def make_plan(
         choices: the command line's word on both.
         nodes: the machines.
         check_weights: false to plan also where weights are missing, to look at the plan.
+        check_fit: false to plan also what has no place on the machines.
 
     Raises:
         ConfigError: a name, setting or column is wrong.
@@ -108,7 +110,8 @@ def make_plan(
         steps[name] = _step(name, pipeline.steps[name].use, stages[name], producers, decode, weights)
     entries = [placement_entry(name, stages[name], profile, overrides.get(name, {}), choices.device) for name in order]
     placed = settle(list(zip(steps.values(), entries, strict=True)), cores)
-    place(demands(decode, placed), nodes)
+    if check_fit:
+        place(demands(decode, placed), nodes)
     first = with_drops([step for step in placed if step.first_pass], decode.columns)
     return Plan(decode=decode, first=first, second=tuple(step for step in placed if not step.first_pass))
 

@@ -103,6 +103,12 @@ def test_plan_and_dry_run_start_nothing(pipeline):
     assert plan.stdout == dry.stdout and "crc" in plan.stdout and "frame" in plan.stdout
 
 
+def test_a_plan_that_does_not_fit_is_shown_and_then_refused():
+    done = command("plan", "--profile", "high-throughput", "--set", "pose.workers=1000")
+    assert done.returncode == 2 and "1000" in done.stdout and "motion_mean" in done.stdout
+    assert done.stderr.startswith("Error: Step 'pose' does not fit")
+
+
 def test_columns_of_the_shipped_pipeline():
     done = command("columns")
     assert done.returncode == 0
