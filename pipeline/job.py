@@ -133,7 +133,7 @@ class Job:
         from pipeline.engine import Engine
 
         engine = Engine(work.plan, self.store, self._on_samples)
-        engine.first_pass(work.pending)
+        engine.first_pass(work.pending, Ledger(self.store))
         rows = self._rows(work.plan, work.units, work.media)
         if missing := len(work.units) - len(rows):
             raise FramemillError(

@@ -103,6 +103,10 @@ class Ledger:
         path = None if total is None else tiling(self.spans(folder).get(unit, ()), total)
         return None if path is None else [Part(unit, *span) for span in path]
 
+    def common(self, folders: Iterable[str], unit: str) -> frozenset[Span]:
+        """The spans for which every one of some steps has a part."""
+        return frozenset[Span].intersection(*(frozenset(self.spans(folder).get(unit, ())) for folder in folders))
+
 
 def read_units(store: Store) -> list[Unit]:
     """All units that were ever formed for an output."""

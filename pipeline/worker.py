@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import socket
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from pipeline.calls import Caller, Outcome, set_up
 from pipeline.columns import KEYS, SOURCE
 from pipeline.failure import Failure, to_table
-from pipeline.ledger import COLUMNS, Part
+from pipeline.ledger import COLUMNS, Part, Span
 from pipeline.media.decode import decode
 from pipeline.media.units import Unit
 from pipeline.packet import HALO, Packet
@@ -56,10 +56,12 @@ class Worker:
             packet = self._step(step, caller, packet)
         return packet
 
-    def decode(self, step: DecodeStep, unit: Unit, later: Sequence[Step]) -> Iterator[Packet]:
-        """Packets of a unit, after this process's steps; those that every later step has finished are left out.
+    def decode(self, step: DecodeStep, unit: Unit, finished: Collection[Span]) -> Iterator[Packet]:
+        """Packets of a unit, after this process's steps, but for those that were finished before the run.
 
-        The decoder's own part of each packet is written here, the empty one that ends the unit last.
+        The decoder's own part of each packet is written here, the empty one that ends the unit last. What is left out
+        must not depend on what this run has done: when a task dies, Ray runs it again and goes on at the same number
+        of its results.
         """
         packets = decode(unit, step.columns, step.halo, step.config)
         started = time.time()
@@ -68,7 +70,7 @@ class Worker:
             own = packet.rows.select(SOURCE.names).filter(pc.invert(packet.rows[HALO]))
             self._write(step.folder, part, own, packet.failures)
             self._sample(step.name, packet.unit, own.num_rows, len(packet.failures), started)
-            if own.num_rows and not all(self._store.exists(f"{COLUMNS}/{s.folder}/{part.name}") for s in later):
+            if own.num_rows and (packet.start, packet.stop) not in finished:
                 empty = pa.array([[]] * packet.rows.num_rows, pa.list_(pa.string()))
                 yield self.apply(replace(packet, rows=packet.rows.append_column(FAILED, empty), failures=()))
             started = time.time()

@@ -94,8 +94,26 @@ def test_two_hundred_random_collections_arrive_whole(tmp_path, nodes):
         store = Store(str(tmp_path / f"out{share}"))
         media = list_media(str(tmp_path / "in" / str(share)))
         units = cover(store, media, media, slots=4)
-        Engine(made, store, lambda _: None).first_pass(units)
+        Engine(made, store, lambda _: None).first_pass(units, Ledger(store))
         check_collections(Ledger(store), store, made, units, truth, seeds, clip_frames)
+
+
+def test_a_task_that_dies_costs_no_packet(tmp_path, nodes):
+    clip(tmp_path / "in" / "clip.png", 5, 30)
+    steps = {
+        "crc": ("Checksum", {}),
+        "near": ("Neighbours", {}),
+        "dies": ("DiesOnce", {"at": 13, "mark": str(tmp_path / "died")}),
+    }
+    made = make_plan(order("", "", steps).pipeline, ProfileFile(), Choices(), nodes)
+    made = replace(made, decode=replace(made.decode, config=replace(made.decode.config, clip_frames=4, packet_rows=4)))
+    store = Store(str(tmp_path / "out"))
+    media = list_media(str(tmp_path / "in"))
+    units = cover(store, media, media, slots=1)
+    Engine(made, store, lambda _: None).first_pass(units, Ledger(store))
+    assert (tmp_path / "died").exists()
+    check_collections(Ledger(store), store, made, units, {"clip.png": 30}, {"clip.png": 5}, 4)
+    assert all(Ledger(store).parts(folder, made.decode.folder, units[0].name) for folder in made.first_folders)
 
 
 def check_collections(ledger, store, made, units, truth, seeds, clip_frames):

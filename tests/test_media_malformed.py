@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import resource
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.material import media
+from tests.memory import peak_mb
 
 PEAK_MB = 500  # the libraries alone take 180
 SECONDS = 60
@@ -109,8 +109,7 @@ def _decode_all(folder: str) -> None:
                 rows[name] = rows.get(name, 0) + (not halo)
             for failure in packet.failures:
                 failures.setdefault(failure.media_id, []).append(asdict(failure))
-    peak_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1000
-    sys.stdout.write(json.dumps({"rows": rows, "failures": failures, "peak_mb": peak_mb}))
+    sys.stdout.write(json.dumps({"rows": rows, "failures": failures, "peak_mb": peak_mb()}))
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ import os
 import signal
 import zlib
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -202,3 +203,27 @@ class Unready(Stage):
 
     def __call__(self, batch):
         raise AssertionError("called without a set-up")
+
+
+class DiesOnce(Stage):
+    """Kills its own process at a given frame, the first time."""
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config(Stage.Config):
+        at: int = 0
+        mark: str = ""
+
+    @property
+    def inputs(self):
+        return ("frame_index",)
+
+    @property
+    def outputs(self):
+        return pa.schema([field("lived", pa.bool_(), "always true")])
+
+    def __call__(self, batch):
+        mark = Path(self.config.mark)
+        if self.config.at in batch["frame_index"].to_pylist() and not mark.exists():
+            mark.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return pa.table({"lived": [True] * batch.num_rows}, schema=self.outputs)

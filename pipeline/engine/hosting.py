@@ -28,7 +28,6 @@ class Group:
     store: Store
     report: Reporter
     decode: DecodeStep | None = None
-    later: tuple[Step, ...] = ()  # for the decoding group: all first-pass steps
     last: bool = False
 
     @property
@@ -68,8 +67,8 @@ def decoding_function(group: Group) -> Callable[[pa.Table], Iterator[pa.Table]]:
         assert group.decode is not None
         with group.report.fatal():
             worker = _Hosted.get(group)
-            for unit in unpack(batch):
-                for packet in worker.decode(group.decode, unit, group.later):
+            for unit, finished in unpack(batch):
+                for packet in worker.decode(group.decode, unit, finished):
                     yield _hand_on(packet, group)
 
     run.__name__ = run.__qualname__ = group.name

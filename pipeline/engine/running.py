@@ -13,7 +13,7 @@ import threading
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 import ray
@@ -23,11 +23,14 @@ from ray.data import ActorPoolStrategy, DataContext, TaskPoolStrategy
 from pipeline.engine.board import Reporter, start_board
 from pipeline.engine.hosting import Group, actor_class, decoding_function, pack, task_function, unpack
 from pipeline.errors import FramemillError
+from pipeline.ledger import Ledger
 from pipeline.media.units import Unit
 from pipeline.plan import Plan
 from pipeline.sample import Sample
 from pipeline.second import SecondPass
 from pipeline.storage import Store
+
+T = TypeVar("T")
 
 _IN_FLIGHT = 2  # packets of an actor: one being worked on, one fetched
 _TASK_UNITS = 8  # ten seconds of small photos: what a dying task wastes, at most
@@ -47,13 +50,14 @@ class Engine:
         self._run = uuid.uuid4().hex[:8]
         self._board = start_board()
 
-    def first_pass(self, units: Sequence[Unit]) -> None:
-        """Decode units and add every first-pass step's columns."""
+    def first_pass(self, units: Sequence[Unit], ledger: Ledger) -> None:
+        """Decode units and add every first-pass step's columns, where the ledger does not have them all."""
         if not units:
             return
         groups = self._groups()
         with DataContext.current(_context()):
-            dataset = _spread(_by_task(units, groups[0].decode.workers if groups[0].decode else 1))
+            work = [(unit, ledger.common(self._plan.first_folders, unit.name)) for unit in units]
+            dataset = _spread(_by_task(work, self._plan.decode.workers))
             for group in groups:
                 dataset = self._add(dataset, group, len(units))
             self._consume(dataset)
@@ -83,7 +87,6 @@ class Engine:
                 store=self._store,
                 report=reporter,
                 decode=self._plan.decode if i == 0 else None,
-                later=self._plan.first if i == 0 else (),
                 last=i == len(made) - 1,
             )
             for i, steps in enumerate(made)
@@ -135,7 +138,7 @@ class Engine:
         self._on_samples(ray.get(self._board.take.remote()))
 
 
-def _by_task(units: Sequence[Unit], slots: int) -> list[tuple[Unit, ...]]:
+def _by_task(units: Sequence[T], slots: int) -> list[tuple[T, ...]]:
     """Units for each decoding task: several where there are many, since Ray takes a fifth of a second between tasks."""
     each = min(_TASK_UNITS, max(1, len(units) // (_TASKS_PER_SLOT * slots)))
     return [tuple(units[start : start + each]) for start in range(0, len(units), each)]
