@@ -324,7 +324,8 @@ def test_memory_does_not_grow_with_length(tmp_path: Path) -> None:
     import sys
 
     code = (
-        "import sys\nfrom tests.memory import peak_mb\nfrom tests.media_factory import Unit, DecodeConfig, decode, list_media\n"
+        "import sys\nfrom tests.memory import peak_mb\n"
+        "from tests.media_factory import Unit, DecodeConfig, decode, list_media\n"
         "unit = Unit(name='u', media=tuple(list_media(sys.argv[1])))\n"
         "for p in decode(unit, ['frame', 'sound'], 1, DecodeConfig(packet_bytes=16 << 20)): del p\n"
         "print(peak_mb())\n"
