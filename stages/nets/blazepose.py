@@ -27,6 +27,7 @@ World = NDArray[np.float32]  # p 33 3: x, y, z
 
 LANDMARKS = 33
 SETUP_SECONDS = 60.0  # the graph is built in about 0.2 s
+CLOSE_SECONDS = 5.0  # it is closed in some milliseconds
 
 
 class BlazePose:
@@ -86,10 +87,14 @@ def _landmarker(path: Path, max_people: int, min_detection: float, min_presence:
 
 
 def _close(landmarker: Any) -> None:
-    """Close the graph; where the interpreter is ending and has taken MediaPipe's thread away, the system does it."""
+    """Close the graph, or leave that to the system.
+
+    Closing waits for a thread of MediaPipe's. It may have gone where the interpreter is ending, and it may be the one
+    in which the collector of garbage calls this: then it would wait for itself, for ever.
+    """
     try:
-        landmarker.close()
-    except RuntimeError:
+        within(CLOSE_SECONDS, landmarker.close, "Closing MediaPipe's graph")
+    except (RuntimeError, TimeoutError):
         landmarker.close = lambda: None  # MediaPipe's __del__ would try, and complain, again
 
 
