@@ -23,6 +23,7 @@ from pipeline.columns import KEYS, SOURCE
 from pipeline.failure import Failure, to_table
 from pipeline.ledger import COLUMNS, Part, Span
 from pipeline.media.decode import decode
+from pipeline.media.pixels import keep_to_one_thread
 from pipeline.media.units import Unit
 from pipeline.packet import HALO, Packet
 from pipeline.sample import SET_UP, Report, Sample
@@ -63,6 +64,7 @@ class Worker:
         must not depend on what this run has done: when a task dies, Ray runs it again and goes on at the same number
         of its results.
         """
+        keep_to_one_thread()
         packets = decode(unit, step.columns, step.halo, step.config)
         started = time.time()
         for packet in packets:

@@ -22,6 +22,11 @@ FAST_SHORT_SIDE = 360  # px: a face an eighth as high as the picture still has t
 _TURNED = (5, 6, 7, 8)  # orientations that swap height and width
 
 
+def keep_to_one_thread() -> None:
+    """Have OpenCV reduce pictures in the calling thread only: decode tasks run beside each other, one for each core."""
+    cv2.setNumThreads(1)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Wanted:
     """What is to be made of each frame."""
