@@ -2,9 +2,9 @@
 
 The one owner of torch in `pipeline/`, which it imports where it is used: the driver plans without it.
 
-Published models were trained on pictures that Pillow made smaller: first across, then down, rounded to whole levels after
-each pass. Doing the same with torch's antialiased filters ends within one level (1/255) of Pillow, seldom two; a single
-pass in floating point strays by up to three. It is the same arithmetic on the CPU and on a GPU.
+Published models were trained on pictures that Pillow made smaller: first across, then down, each time rounded to whole
+levels. Doing the same with torch's antialiased filters ends within one level (1/255) of Pillow, seldom two; a single
+pass in floating point strays by up to three. The arithmetic is the same on the CPU and on a GPU.
 
 Shapes: n pictures, h height, w width, s the model's side; pixels RGB uint8 n h w 3, a model's input n 3 s s.
 """

@@ -38,7 +38,7 @@ from pipeline.storage import Store
 from pipeline.weights import default_lock
 from stages.categorize import CATEGORIES, Categorize
 from stages.nets import clip
-from stages.nets.clip import MODELS, OPENAI, SIGLIP, TwoTowers, build, configured, read_state
+from stages.nets.clip import MODELS, OPENAI, SIGLIP, TwoTowers, build, configured, read_state, siglip_encoder
 from tests.material import media, weights
 from tests.test_device import of_pillow
 
@@ -219,6 +219,8 @@ def test_siglip_equals_the_reference(tmp_path, album, monkeypatch):
     found = [[row["CAT"], row["rocket"]] for row in distribution(call(stage, *album))]
     assert np.abs(np.array(found) - expected).max() < 1e-4
     assert np.ptp(expected) > 1e-2
+    with pytest.raises(ValueError, match="66 tokens where the model reads 64"):
+        siglip_encoder(tmp_path / "tokenizer.json")(["cat " * 65])
 
 
 # Results depend on the picture and the words alone

@@ -114,7 +114,7 @@ def test_texts_are_filled_up_with_ends(ours):
 
 def test_a_text_longer_than_clip_reads_is_refused(ours):
     assert len(encode(ours, ["cat " * (LONGEST - 2)])[0]) == LONGEST
-    with pytest.raises(ValueError, match="78 tokens where CLIP reads 77"):
+    with pytest.raises(ValueError, match="78 tokens where the model reads 77"):
         encode(ours, ["cat " * (LONGEST - 1)])
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipeline.device import Preparation
-from stages.nets.clip_text import clip_tokenizer, encode
+from stages.nets.clip_text import clip_tokenizer, encode, tokens
 
 if TYPE_CHECKING:
     import torch
@@ -165,13 +165,13 @@ def clip_encoder(path: Path) -> Encode:
 
 
 def siglip_encoder(path: Path) -> Encode:
-    """Texts to tokens for SigLIP2: in lower case, cut and filled up to the length it was trained on."""
+    """Texts to tokens for SigLIP2: in lower case, filled up to the length it was trained on."""
     from tokenizers import Tokenizer
 
     tokenizer = Tokenizer.from_file(str(path))
-    tokenizer.enable_truncation(SIGLIP_TOKENS)
+    tokenizer.no_truncation()
     tokenizer.enable_padding(direction="right", length=SIGLIP_TOKENS, pad_id=0)
-    return lambda texts: [item.ids for item in tokenizer.encode_batch([text.lower() for text in texts])]
+    return lambda texts: tokens(tokenizer, [text.lower() for text in texts], most=SIGLIP_TOKENS)
 
 
 def _tower(sizes: tuple[int, int, int, int]) -> dict[str, int]:

@@ -79,9 +79,19 @@ def encode(tokenizer: Tokenizer, texts: Sequence[str]) -> list[list[int]]:
     Raises:
         ValueError: a text is longer than CLIP can read.
     """
-    encoded = [item.ids for item in tokenizer.encode_batch(list(texts))]
-    for text, ids in zip(texts, encoded, strict=True):
-        if len(ids) > LONGEST:
-            raise ValueError(f"{text!r} has {len(ids)} tokens where CLIP reads {LONGEST}: shorten it")
+    encoded = tokens(tokenizer, texts, most=LONGEST)
     longest = max(map(len, encoded), default=0)
     return [ids + ids[-1:] * (longest - len(ids)) for ids in encoded]
+
+
+def tokens(tokenizer: Tokenizer, texts: Sequence[str], *, most: int) -> list[list[int]]:
+    """Token numbers of each text.
+
+    Raises:
+        ValueError: one has more of them than a model can read.
+    """
+    encoded = [item.ids for item in tokenizer.encode_batch(list(texts))]
+    for text, ids in zip(texts, encoded, strict=True):
+        if len(ids) > most:
+            raise ValueError(f"{text!r} has {len(ids)} tokens where the model reads {most}: shorten it")
+    return encoded
