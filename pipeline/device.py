@@ -43,7 +43,7 @@ def dtype_for(precision: str, device: str) -> torch.dtype:
     """The torch dtype of a model's weights.
 
     Args:
-        precision: fp32, bf16, or auto: bf16 on a GPU, where it is ten times as fast, fp32 on the CPU, where few
+        precision: fp32, bf16, or auto: bf16 on a GPU, where it is several times as fast, fp32 on the CPU, where few
             processors have arithmetic for it.
         device: cpu or cuda.
     """
