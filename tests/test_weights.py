@@ -78,6 +78,32 @@ def bundled(tmp_path):
     return lock_of(body("toy", content, sources=[bundle_source()])), wheel
 
 
+def member_entry(content=MEMBERS["toy/marks.bin"], member="toy/marks.bin"):
+    source = {"kind": "member", "package": "toymodels", "version": "1.2", "member": member}
+    return lock_of(body("marks", content, sources=[source]))
+
+
+def test_a_file_is_taken_out_of_a_wheel_as_it_lies_there(tmp_path):
+    lock = member_entry()
+    make_wheel(tmp_path / "wheels")
+    path = resolve(["marks"], weights_dir=tmp_path / "wheels", lock=lock)["marks"]
+    assert path.read_bytes() == MEMBERS["toy/marks.bin"]
+    assert resolve(["marks"], lock=lock)["marks"] == path, "afterwards it is in the cache"
+
+
+def test_another_file_in_the_wheel_than_the_lockfile_says_is_not_used(tmp_path):
+    make_wheel(tmp_path / "wheels")
+    with pytest.raises(WeightsError, match="has sha256"):
+        locate(member_entry(b"another")["marks"], weights_dir=tmp_path / "wheels")
+    with pytest.raises(WeightsError, match="cannot be used"):
+        locate(member_entry(member="toy/gone.bin")["marks"], weights_dir=tmp_path / "wheels")
+
+
+def test_a_missing_file_of_a_wheel_comes_with_its_command():
+    with pytest.raises(WeightsError, match=r"pip download .*toymodels==1\.2"):
+        resolve(["marks"], lock=member_entry())
+
+
 # The lockfile
 
 

@@ -5,12 +5,13 @@ verified local paths without touching the network.
 """
 
 from pipeline.weights.locate import cache_folder, default_lock, fingerprint, locate, resolve
-from pipeline.weights.lock import Bundle, Entry, Local, Url, load_lock
+from pipeline.weights.lock import Bundle, Entry, Local, Member, Url, load_lock
 
 __all__ = [
     "Bundle",
     "Entry",
     "Local",
+    "Member",
     "Url",
     "cache_folder",
     "default_lock",

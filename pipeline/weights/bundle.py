@@ -14,31 +14,38 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from pipeline.errors import WeightsError
-from pipeline.weights.lock import Bundle, Part
+from pipeline.weights.lock import Bundle, Member, Part, Wheel
 
 _ALIGNMENT = 16  # of the data of a TFLite tensor: "force_align: 16" in tensorflow/compiler/mlir/lite/schema/schema.fbs
 _PADDING_ID = 0xD935  # zip extra field that Android's zipalign uses for the same end
 _LOCAL_HEADER = 30  # bytes of a zip member's header before its name; APPNOTE.TXT 4.3.7
 
 
-def find_wheel(bundle: Bundle, folders: Sequence[Path]) -> Path | None:
-    """The first wheel in the folders that the bundle can be put together from."""
-    return next((path for folder in folders for path in sorted(folder.glob(bundle.wheels))), None)
+def find_wheel(source: Wheel, folders: Sequence[Path]) -> Path | None:
+    """The first wheel in the folders that the source means."""
+    return next((path for folder in folders for path in sorted(folder.glob(source.wheels))), None)
 
 
-def assemble(bundle: Bundle, wheel: Path) -> bytes:
-    """The bundle's bytes: an uncompressed zip whose members start at multiples of 16, to be used where they lie.
+def assemble(source: Bundle | Member, wheel: Path) -> bytes:
+    """What the source makes of its wheel.
+
+    A bundle is an uncompressed zip whose members start at multiples of 16, to be used where they lie.
 
     Raises:
         WeightsError: the wheel cannot be read, lacks a member, or holds another one than the lockfile says.
     """
-    out = io.BytesIO()
     try:
-        with zipfile.ZipFile(wheel) as source, zipfile.ZipFile(out, "w", zipfile.ZIP_STORED) as target:
-            for part in bundle.parts:
-                _store(target, part.name, _changed(part, source.read(part.member), wheel), out.tell())
+        with zipfile.ZipFile(wheel) as archive:
+            return archive.read(source.member) if isinstance(source, Member) else _bundled(source, archive, wheel)
     except (OSError, KeyError, zipfile.BadZipFile) as error:
         raise WeightsError(f"{wheel} cannot be used: {error}. Remove it and download it again.") from error
+
+
+def _bundled(bundle: Bundle, archive: zipfile.ZipFile, wheel: Path) -> bytes:
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w", zipfile.ZIP_STORED) as target:
+        for part in bundle.parts:
+            _store(target, part.name, _changed(part, archive.read(part.member), wheel), out.tell())
     return out.getvalue()
 
 

