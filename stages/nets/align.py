@@ -84,7 +84,7 @@ def turned(points: Points) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
     A scaled orthographic camera is fitted to a head of mean proportions (the first step of POSIT, DeMenthon and Davis
     1995). Yaw is positive where the nose points to the right of the picture, pitch where it points up.
 
-    Both are rough: over five portraits at 100 to 500 px, yaw stayed within 5 degrees of its middle but for one (12),
+    Both are rough: over five portraits at 100 to 500 px, yaw stayed within 5 degrees of its middle but for one (8),
     pitch within 10, and pitch leans down: -12 on average for people who look into the camera.
     """
     transforms = similarity(points)
