@@ -79,7 +79,7 @@ def _warp(image: Image, transform: NDArray[np.float64]) -> Image:
 
 
 def turned(points: Points) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Yaw and pitch of each head in degrees (n each), after its roll is taken away.
+    """Yaw and pitch of each head in degrees (n each), whatever its roll.
 
     A scaled orthographic camera is fitted to a head of mean proportions (the first step of POSIT, DeMenthon and Davis
     1995). Yaw is positive where the nose points to the right of the picture, pitch where it points up.
@@ -87,14 +87,11 @@ def turned(points: Points) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
     Both are rough: over five portraits at 100 to 500 px, yaw stayed within 5 degrees of its middle but for one (8),
     pitch within 10, and pitch leans down: -12 on average for people who look into the camera.
     """
-    transforms = similarity(points)
-    upright = points @ transforms[:, :, :2].transpose(0, 2, 1) + transforms[:, None, :, 2]
-    camera = (_FIT @ (upright - upright.mean(axis=1, keepdims=True))).transpose(0, 2, 1)  # n 2 3
+    camera = (_FIT @ (points - points.mean(axis=1, keepdims=True))).transpose(0, 2, 1)  # n 2 3
     u, _, vt = np.linalg.svd(camera, full_matrices=False)
     right, down = np.moveaxis(u @ vt, 1, 0)
-    away = np.cross(right, down)
-    yaw = np.degrees(np.arctan2(-right[:, 2], away[:, 2]))
-    pitch = np.degrees(np.arcsin(np.clip(down[:, 2], -1, 1)))
+    x, y, z = np.cross(right, down).T  # away from the viewer, as the head sees it: what a roll leaves as it is
+    yaw, pitch = np.degrees(np.arctan2(x, np.hypot(y, z))), np.degrees(np.arctan2(-y, z))
     return yaw.astype(np.float32), pitch.astype(np.float32)
 
 
