@@ -155,6 +155,13 @@ def test_a_face_of_any_size_is_found_once_and_is_the_same_person(faces, factor):
     assert embedding(face) @ embedding(other) > (0.9 if factor > 0.2 else 0.7)
 
 
+def test_of_two_sights_of_one_face_the_one_with_more_pixels_counts(faces):
+    image = read("faces/single/grace_hopper.bmp")  # a face 230 px high, which the small showing finds with .940
+    both, close = faces._detect(image), faces._detect._shown(image, max(image.shape))
+    assert faces._detect._shown(image, 320).scores[0] > close.scores[0]
+    assert (both.points == close.points).all()
+
+
 def test_a_mirrored_face_looks_the_other_way(faces, portraits):
     image = portraits["biden/biden.jpg"]
     (face,), (mirrored,) = found(faces, image, np.ascontiguousarray(image[:, ::-1]))

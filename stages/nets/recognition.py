@@ -77,7 +77,7 @@ class Recogniser:
 def _by_onnx(
     path: Path, mean: NDArray[np.float32], spread: NDArray[np.float32]
 ) -> Callable[[Crops], NDArray[np.floating[Any]]]:
-    """By onnxruntime on one thread, one by one: the files are exported so, and on a CPU a batch gains little."""
+    """By onnxruntime on one thread, one by one: the files are exported so, and on one core a batch gains nothing."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
