@@ -1,0 +1,131 @@
+"""ONNX graphs as torch modules: the same numbers as onnxruntime, for any batch, and nothing guessed."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+import torch
+
+from stages.nets.onnx_graph import OPERATORS, OnnxGraph
+from tests.material import weights
+from tests.onnx_factory import Builder, iresnet, mixed
+
+SMALL = {"blocks": (1, 2, 1, 1), "widths": (8, 8, 16, 16), "length": 12, "side": 32}
+
+
+def reference(path, pictures):
+    """What onnxruntime gives, one picture at a time: some files are exported for that."""
+    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    name = session.get_inputs()[0].name
+    return np.concatenate([session.run(None, {name: picture[None]})[0] for picture in pictures])
+
+
+def ours(path, pictures, dtype=torch.float32):
+    net = OnnxGraph(path).eval().to(dtype)
+    with torch.inference_mode():
+        return net(torch.from_numpy(pictures).to(dtype)).float().numpy()
+
+
+def directions(values):
+    return values / np.linalg.norm(values, axis=1, keepdims=True)
+
+
+def random(count, side, scale=1.0):
+    return (np.random.default_rng(count).standard_normal((count, 3, side, side)) * scale).astype(np.float32)
+
+
+@pytest.mark.parametrize("count", [1, 7])
+def test_the_real_mobilefacenet_equals_onnxruntime(count):
+    path, pictures = weights("MobileFaceNet.onnx"), random(count, 112)
+    expected, found = reference(path, pictures), ours(path, pictures)
+    assert found.shape == expected.shape == (count, 128)
+    assert np.abs(directions(found) - directions(expected)).max() < 2e-5
+    assert np.abs(found - expected).max() < 2e-5 * np.abs(expected).max()
+
+
+@pytest.mark.parametrize("count", [1, 7])
+def test_every_operator_equals_onnxruntime(tmp_path, count):
+    paths = {
+        iresnet(tmp_path / "small.onnx", **SMALL): random(count, 32),
+        mixed(tmp_path / "mixed.onnx"): random(count, 16, 60),
+        mixed(tmp_path / "newer.onnx", opset=18): random(count, 16, 60),
+    }
+    for path, pictures in paths.items():
+        expected, found = reference(path, pictures), ours(path, pictures)
+        assert found.shape == expected.shape
+        assert np.abs(found - expected).max() < 2e-5 * np.abs(expected).max(), path.name
+    used = {node.op_type for path in paths for node in onnx.load(str(path)).graph.node}
+    assert used == set(OPERATORS), "an operator that nothing here tests"
+
+
+@pytest.mark.slow
+def test_iresnet50_at_its_published_size(tmp_path):
+    path, pictures = iresnet(tmp_path / "r50.onnx"), random(2, 112)
+    assert abs(path.stat().st_size / 174_383_860 - 1) < 5e-4  # w600k_r50.onnx
+    expected = directions(reference(path, pictures))
+    assert np.abs(directions(ours(path, pictures)) - expected).max() < 2e-5
+    assert (directions(ours(path, pictures, torch.bfloat16)) * expected).sum(1).min() > 0.999
+
+
+def test_a_picture_gives_the_same_in_any_batch(tmp_path):
+    path, pictures = iresnet(tmp_path / "net.onnx", **SMALL), random(9, 32)
+    together = ours(path, pictures)
+    alone = np.concatenate([ours(path, picture[None]) for picture in pictures])
+    assert np.abs(together - alone).max() < 1e-5 * np.abs(alone).max()
+
+
+def test_weights_move_and_change_type_with_the_module(tmp_path):
+    net = OnnxGraph(iresnet(tmp_path / "net.onnx", **SMALL))
+    assert {buffer.dtype for buffer in net.bfloat16().buffers()} == {torch.bfloat16}
+    assert {buffer.device.type for buffer in net.to("meta").buffers()} == {"meta"}
+    last = net.to_empty(device="cpu").float().to(memory_format=torch.channels_last)
+    assert any(buffer.is_contiguous(memory_format=torch.channels_last) for buffer in last.buffers() if buffer.ndim == 4)
+
+
+def test_the_order_of_pixels_in_memory_changes_nothing(tmp_path):
+    path, pictures = iresnet(tmp_path / "net.onnx", **SMALL), random(3, 32)
+    net = OnnxGraph(path).eval().to(memory_format=torch.channels_last)
+    with torch.inference_mode():
+        found = net(torch.from_numpy(pictures).contiguous(memory_format=torch.channels_last)).numpy()
+    assert np.abs(found - ours(path, pictures)).max() < 1e-5 * np.abs(found).max()
+
+
+# Refused
+
+
+def build(path, node, shape=(3, 16, 16), **attributes):
+    b = Builder()
+    return b.save(path, b.add(node, "input", **attributes), shape, 16)
+
+
+def test_an_operator_that_is_not_covered_is_named(tmp_path):
+    with pytest.raises(ValueError, match=r"odd\.onnx uses operators that are not covered: Sigmoid"):
+        OnnxGraph(build(tmp_path / "odd.onnx", "Sigmoid"))
+
+
+def test_a_detector_with_many_outputs_is_refused():
+    with pytest.raises(ValueError, match="1 inputs and 12 outputs"):
+        OnnxGraph(weights("yunet_n_dynamic.onnx"))
+
+
+def test_a_file_that_is_no_graph_is_named(tmp_path):
+    (tmp_path / "junk.onnx").write_bytes(b"no graph at all")
+    with pytest.raises(ValueError, match=r"junk\.onnx cannot be read"):
+        OnnxGraph(tmp_path / "junk.onnx")
+
+
+def test_what_would_mix_pictures_or_be_guessed_is_refused(tmp_path):
+    b = Builder(batch=2)
+    flat = b.save(tmp_path / "flat.onnx", b.add("Reshape", "input", b.weight(np.array([4, -1], np.int64))), [384], 16)
+    with pytest.raises(ValueError, match="keep pictures apart"):
+        ours(flat, random(2, 16))
+    b = Builder()
+    padded = b.add("Conv", "input", b.normal(4, 3, 3, 3), auto_pad="SAME_UPPER")
+    with pytest.raises(ValueError, match="explicit padding"):
+        ours(b.save(tmp_path / "auto.onnx", padded, [4, 16, 16], 16), random(1, 16))
+    b = Builder()
+    sloped = b.add("PRelu", "input", b.normal(3, 16, 16))
+    with pytest.raises(ValueError, match="one slope a channel"):
+        ours(b.save(tmp_path / "slope.onnx", sloped, [3, 16, 16], 16), random(1, 16))
