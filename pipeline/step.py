@@ -55,7 +55,11 @@ class Step:
     @property
     def table_schema(self) -> pa.Schema:
         """What its parts hold: its columns, where encoded files are replaced by their paths."""
-        return marked(pa.schema([_as_path(item) for item in self.stage.outputs]), self.dummies)
+        return pa.schema([_as_path(item) for item in self.stage.outputs])
+
+    def mark(self, table: pa.Table) -> pa.Table:
+        """What it writes, marked where it came from random weights."""
+        return table.replace_schema_metadata(marked(table.schema, self.dummies).metadata)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -21,12 +21,12 @@ from pipeline.weights.lock import Entry
 Watch = Callable[[str, int, int], None]
 """Told the name of an entry, how many bytes of it are there, and how many there will be."""
 
-_CHUNK = 1 << 20
+_CHUNK = 1 << 16  # bytes; what is lost of an answer that is cut
 _TIMEOUT = (10.0, 60.0)  # seconds to connect, and between two bytes: slower than that is a dead connection
 _RETRY = Retry(  # waits of 0, 1 and 2 s: one answer that went wrong is common, a host that is away stays away
     total=3, backoff_factor=0.5, status_forcelist=(429, 500, 502, 503, 504), raise_on_status=False
 )
-_CUT = (requests.ConnectionError, requests.Timeout, requests.exceptions.ChunkedEncodingError)
+_BARREN = 3  # answers in a row that are cut before they bring anything
 
 
 class UnreachableError(WeightsError):
@@ -36,7 +36,7 @@ class UnreachableError(WeightsError):
 def download(entry: Entry, url: str, part: Path, watch: Watch) -> None:
     """Bring a file to `part`, which may hold its beginning, and check its hash.
 
-    A cut connection is taken up again for as long as each attempt brings something. A file with the wrong hash is
+    A cut connection is taken up again for as long as attempts bring something. A file with the wrong hash is
     removed; where it was put together from pieces, it is first fetched once more as a whole.
 
     Raises:
@@ -58,22 +58,36 @@ def download(entry: Entry, url: str, part: Path, watch: Watch) -> None:
 
 
 def _complete(entry: Entry, url: str, part: Path, watch: Watch) -> None:
+    barren = 0
     with requests.Session() as session:
         for scheme in ("https://", "http://"):
             session.mount(scheme, HTTPAdapter(max_retries=_RETRY))
         while (before := _size(part)) < entry.bytes:
-            try:
-                _receive(session, entry, url, part, watch)
-            except _CUT as error:
-                if _size(part) <= before:
-                    raise UnreachableError(f"{_host(url)} cannot be reached") from error
-            except requests.RequestException as error:
-                raise WeightsError(f"{url} cannot be fetched ({type(error).__name__})") from error
-            except OSError as error:
-                raise WeightsError(f"{part.parent} cannot be written ({error.strerror})") from error
+            cut = _attempt(session, entry, url, part, watch)
+            barren = 0 if _size(part) > before else barren + 1
+            if cut is not None and barren >= _BARREN:
+                raise UnreachableError(f"{_host(url)} cuts its answers off") from cut
     if before > entry.bytes:
         part.unlink()
         raise WeightsError(f"{_host(url)} sent more than the {entry.bytes} bytes that the lockfile says")
+
+
+def _attempt(session: requests.Session, entry: Entry, url: str, part: Path, watch: Watch) -> Exception | None:
+    """One request; what cut its answer off, or None."""
+    before = _size(part)
+    try:
+        _receive(session, entry, url, part, watch)
+    except requests.exceptions.ChunkedEncodingError as error:
+        return error
+    except (requests.ConnectionError, requests.Timeout) as error:
+        if _size(part) > before:
+            return error
+        raise UnreachableError(f"{_host(url)} cannot be reached") from error
+    except requests.RequestException as error:
+        raise WeightsError(f"{url} cannot be fetched ({type(error).__name__})") from error
+    except OSError as error:
+        raise WeightsError(f"{part.parent} cannot be written ({error.strerror})") from error
+    return None
 
 
 def _receive(session: requests.Session, entry: Entry, url: str, part: Path, watch: Watch) -> None:
@@ -93,7 +107,7 @@ def _receive(session: requests.Session, entry: Entry, url: str, part: Path, watc
                 if start > entry.bytes:
                     return
     if start < entry.bytes:
-        raise requests.ConnectionError("the answer ended early")
+        raise requests.exceptions.ChunkedEncodingError("the answer ended early")
 
 
 def _continues(answer: requests.Response, start: int) -> bool:

@@ -116,7 +116,8 @@ def _from_sources(entry: Entry, place: Path, watch: Watch) -> Path:
     said: list[str] = []
     offline = False
     for source in entry.sources:
-        watch(entry.name, 0, entry.bytes)
+        if not isinstance(source, Local):
+            watch(entry.name, 0, entry.bytes)
         try:
             match source:
                 case Url(url=url):
