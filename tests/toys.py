@@ -241,6 +241,14 @@ class Bound(Seeded):
     dummy_weights = False
 
 
+class Greedy(Bound):
+    """The same, and reads another step's column."""
+
+    @property
+    def inputs(self):
+        return ("crc",)
+
+
 class Bytes(Stage):
     """How many rows of each file have a byte: a second-pass reader of Seeded."""
 
@@ -248,7 +256,7 @@ class Bytes(Stage):
 
     @property
     def inputs(self):
-        return ("byte",)
+        return ("media_id", "byte")
 
     @property
     def tables(self):
