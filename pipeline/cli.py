@@ -14,6 +14,7 @@ from rich.markup import escape
 
 from pipeline.commands.fetch import fetch
 from pipeline.commands.options import (
+    INTERRUPTED,
     AcceptLicense,
     Address,
     Device,
@@ -45,8 +46,6 @@ from pipeline.storage import Store
 from pipeline.telemetry.printing import print_columns, print_plan, print_result, print_work
 from pipeline.telemetry.progress import Silent, View, view
 from pipeline.telemetry.run_file import write_run_file
-
-INTERRUPTED = 130  # what a shell reports for Ctrl-C
 
 ERRORS = Console(stderr=True, highlight=False, soft_wrap=True)
 

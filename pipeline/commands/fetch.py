@@ -13,7 +13,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from pipeline.commands.options import PipelinePath, Profile, Stages, WeightsDir, names
+from pipeline.commands.options import INTERRUPTED, PipelinePath, Profile, Stages, WeightsDir, names
 from pipeline.errors import ConfigError, WeightsError, did_you_mean
 from pipeline.machines import ROOMY
 from pipeline.manifest import read_pipeline, read_profile
@@ -83,13 +83,17 @@ def _bring(
     refuse_unaccepted(entries, accepted=accepted)
     found: dict[Entry, Path] = {}
     failed: list[str] = []
-    with downloads(console) as watch:
-        for entry in entries:
-            try:
-                path = fetch(entry, weights_dir=weights_dir, watch=watch)
-                found[entry] = carry(entry, path, to) if to else path
-            except WeightsError as error:
-                failed.append(str(error))
+    try:
+        with downloads(console) as watch:
+            for entry in entries:
+                try:
+                    path = fetch(entry, weights_dir=weights_dir, watch=watch)
+                    found[entry] = carry(entry, path, to) if to else path
+                except WeightsError as error:
+                    failed.append(str(error))
+    except KeyboardInterrupt:  # Typer would end in a word
+        _say(Console(stderr=True), "Interrupted. What is there is kept; the same command goes on from there.")
+        raise typer.Exit(INTERRUPTED) from None
     for entry, path in found.items():
         _say(console, f"{entry.name}: {path} ({_size(entry)}, {entry.licence})")
     if not entries:

@@ -9,6 +9,8 @@ import typer
 
 from pipeline.supply import Policy
 
+INTERRUPTED = 130  # what a shell reports for Ctrl-C
+
 Input = Annotated[
     str | None, typer.Option("--input", "-i", help="Folder, glob, file list (text or Parquet), or s3:// gs:// URL.")
 ]

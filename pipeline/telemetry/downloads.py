@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from rich.console import Console
-from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
-from rich.progress import TransferSpeedColumn as SpeedColumn
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeRemainingColumn,
+    TransferSpeedColumn,
+)
 
-Watch = Callable[[str, int, int], None]
-"""Told the name of a file, how many bytes of it are there, and how many there will be."""
+if TYPE_CHECKING:  # it brings requests, which no other command needs
+    from pipeline.weights.download import Watch
 
 
 @contextmanager
@@ -38,5 +46,5 @@ def downloads(console: Console) -> Iterator[Watch]:
 
 
 def _bars(console: Console) -> Progress:
-    columns = (BarColumn(), DownloadColumn(), SpeedColumn(), TimeRemainingColumn())
+    columns = (BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
     return Progress(TextColumn("{task.description:<30}"), *columns, console=console)
