@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 from urllib.parse import urlsplit
 
 import typer
@@ -20,6 +20,9 @@ from pipeline.manifest import read_pipeline, read_profile
 from pipeline.plan import Choices, make_plan
 from pipeline.telemetry.downloads import downloads
 from pipeline.weights import Bundle, Entry, Url, cache_folder, default_lock, refuse_unaccepted, search
+
+if TYPE_CHECKING:
+    from pipeline.weights.download import Watch
 
 Names = Annotated[list[str] | None, typer.Argument(help="Weights by name. [dim]Default: what the steps need.[/dim]")]
 All = Annotated[bool, typer.Option("--all", help="Everything in the lockfile.")]
@@ -77,29 +80,33 @@ def _chosen(wanted: Sequence[str], otherwise: Sequence[str]) -> list[Entry]:
 def _bring(
     console: Console, entries: Sequence[Entry], weights_dir: Path | None, to: Path | None, *, accepted: bool
 ) -> None:
-    """Each entry from the first source that has it; all are tried before the first that failed is told."""
-    from pipeline.weights.fetch import carry, fetch
-
+    """Each entry from the first source that has it; all are tried before those that failed are told."""
     refuse_unaccepted(entries, accepted=accepted)
-    found: dict[Entry, Path] = {}
     failed: list[str] = []
     try:
         with downloads(console) as watch:
-            for entry in entries:
-                try:
-                    path = fetch(entry, weights_dir=weights_dir, watch=watch)
-                    found[entry] = carry(entry, path, to) if to else path
-                except WeightsError as error:
-                    failed.append(str(error))
+            found = [(entry, _one(entry, weights_dir, to, watch, failed)) for entry in entries]
     except KeyboardInterrupt:  # Typer would end in a word
         _say(Console(stderr=True), "Interrupted. What is there is kept; the same command goes on from there.")
         raise typer.Exit(INTERRUPTED) from None
-    for entry, path in found.items():
-        _say(console, f"{entry.name}: {path} ({_size(entry)}, {entry.licence})")
+    for entry, path in found:
+        if path is not None:
+            _say(console, f"{entry.name}: {path} ({_size(entry)}, {entry.licence})")
     if not entries:
         _say(console, "These steps need no weights.")
     if failed:
         raise WeightsError("\n".join(failed))
+
+
+def _one(entry: Entry, weights_dir: Path | None, to: Path | None, watch: Watch, failed: list[str]) -> Path | None:
+    from pipeline.weights.fetch import carry, fetch
+
+    try:
+        path = fetch(entry, weights_dir=weights_dir, watch=watch)
+        return carry(entry, path, to) if to else path
+    except WeightsError as error:
+        failed.append(str(error))
+        return None
 
 
 def _print_list(console: Console, entries: Sequence[Entry], users: Users, weights_dir: Path | None) -> None:
