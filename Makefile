@@ -11,14 +11,13 @@ OUT := out/demo
 
 install: $(STAMP)
 
-# MediaPipe's own wheel of 0.10.21 carries its pose networks, which later ones do not: it is kept as a source of weights, never installed.
+# `fetch` gets MediaPipe's own wheel of 0.10.21, which carries its pose networks: a source of weights, never installed.
 # lama-cleaner pins old versions of half our dependencies, so it comes without them.
 $(STAMP): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt -e '.[dev,inpaint]'
 	$(BIN)/python -m pip install -qq --disable-pip-version-check --no-deps lama-cleaner==1.2.5
-	$(BIN)/python -m pip download -qq --disable-pip-version-check --no-deps --only-binary :all: \
-	  --dest "$$($(BIN)/python -c 'from pipeline.weights import cache_folder; print(cache_folder())')" mediapipe==0.10.21
+	$(BIN)/framemill fetch pose_landmarker_full_bundled
 	touch $@
 
 $(SAMPLES)/.made: samples/make.py $(STAMP)
@@ -26,7 +25,7 @@ $(SAMPLES)/.made: samples/make.py $(STAMP)
 	touch $@
 
 demo: $(SAMPLES)/.made
-	$(BIN)/python pipeline/run.py --profile cpu-only --input $(SAMPLES) --output $(OUT)
+	$(BIN)/python pipeline/run.py --profile cpu-only --input $(SAMPLES) --output $(OUT) --missing-weights skip
 
 test: install
 	$(BIN)/python -m pytest

@@ -6,13 +6,36 @@ import os
 import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
-from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
 from rich.markup import escape
 
+from pipeline.commands.fetch import fetch
+from pipeline.commands.options import (
+    INTERRUPTED,
+    AcceptLicense,
+    Address,
+    Device,
+    DryRun,
+    EveryNth,
+    Fast,
+    Input,
+    Limit,
+    MaxFrames,
+    MaxPixels,
+    MissingWeights,
+    Output,
+    PipelinePath,
+    Profile,
+    Quiet,
+    Settings,
+    Shard,
+    Stages,
+    WeightsDir,
+    names,
+)
 from pipeline.errors import ConfigError, FramemillError, UserError
 from pipeline.failure import DECODE
 from pipeline.job import Job, Order, Work
@@ -24,8 +47,6 @@ from pipeline.storage import Store
 from pipeline.telemetry.printing import print_columns, print_plan, print_result, print_work
 from pipeline.telemetry.progress import Silent, View, view
 from pipeline.telemetry.run_file import write_run_file
-
-INTERRUPTED = 130  # what a shell reports for Ctrl-C
 
 ERRORS = Console(stderr=True, highlight=False, soft_wrap=True)
 
@@ -50,45 +71,6 @@ RUN_EXAMPLES = """
     ray submit cluster.yaml pipeline/run.py --profile high-throughput --input s3://bucket/in --output s3://bucket/out
 """
 
-Input = Annotated[
-    str | None, typer.Option("--input", "-i", help="Folder, glob, file list (text or Parquet), or s3:// gs:// URL.")
-]
-Output = Annotated[str | None, typer.Option("--output", "-o", help="Folder or URL for tables, report and resume.")]
-Profile = Annotated[str, typer.Option("--profile", "-p", help="Where and how fast: a shipped name or a YAML file.")]
-PipelinePath = Annotated[
-    str | None, typer.Option("--pipeline", help="What is computed: a YAML file instead of the shipped one.")
-]
-Stages = Annotated[
-    str, typer.Option("--stages", help="Only these steps, a,b,c, and what they read. [dim]Default: all.[/dim]")
-]
-Settings = Annotated[
-    list[str] | None, typer.Option("--set", metavar="STEP.KEY=VALUE", help="A setting of a step; may be repeated.")
-]
-Device = Annotated[
-    str | None, typer.Option("--device", help="cpu or cuda for all steps that can, instead of the profile's.")
-]
-WeightsDir = Annotated[
-    Path | None, typer.Option("--weights-dir", help="Folder with weights, recognised by name and hash.")
-]
-Limit = Annotated[int | None, typer.Option("--limit", min=1, help="Only the first N files.")]
-EveryNth = Annotated[int | None, typer.Option("--every-nth", min=1, help="Keep each N-th frame of a video.")]
-MaxFrames = Annotated[int | None, typer.Option("--max-frames", min=1, help="At most N frames of a video.")]
-MaxPixels = Annotated[
-    int | None, typer.Option("--max-pixels", min=1, help="Refuse larger pictures. [dim]Default: 100 MP.[/dim]")
-]
-Shard = Annotated[
-    str | None, typer.Option("--shard", metavar="I/N", help="Only the I-th of N shares of the files, from 1.")
-]
-Fast = Annotated[
-    bool, typer.Option("--fast-mode", help="Previews: every frame reduced to a short side of 360 px or a little more.")
-]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the plan and stop.")]
-Address = Annotated[
-    str | None,
-    typer.Option("--address", help="Ray cluster to join: auto, or host:port. [dim]Default: start Ray here.[/dim]"),
-]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing but mistakes.")]
-
 
 @app.command(epilog=RUN_EXAMPLES)
 def run(
@@ -100,6 +82,8 @@ def run(
     settings: Settings = None,
     device: Device = None,
     weights_dir: WeightsDir = None,
+    missing_weights: MissingWeights = "fail",
+    accept_license: AcceptLicense = False,
     limit: Limit = None,
     every_nth: EveryNth = None,
     max_frames: MaxFrames = None,
@@ -118,10 +102,12 @@ def run(
         "fast_mode": fast_mode or None,
     }
     choices = Choices(
-        stages=_names(stages),
+        stages=names(stages),
         settings=tuple(settings or ()),
         device=device,
         weights_dir=weights_dir,
+        missing_weights=missing_weights,
+        accept_license=accept_license,
         decode={key: value for key, value in decode.items() if value is not None},
     )
     console = Console(quiet=quiet)
@@ -151,11 +137,21 @@ def plan(
     settings: Settings = None,
     device: Device = None,
     weights_dir: WeightsDir = None,
+    missing_weights: MissingWeights = "fail",
     address: Address = None,
 ) -> None:
     """Check a pipeline and a profile against the machines, and print what would run where."""
-    choices = Choices(stages=_names(stages), settings=tuple(settings or ()), device=device, weights_dir=weights_dir)
+    choices = Choices(
+        stages=names(stages),
+        settings=tuple(settings or ()),
+        device=device,
+        weights_dir=weights_dir,
+        missing_weights=missing_weights,
+    )
     _print_plan(Console(), pipeline, profile, choices, address)
+
+
+app.command()(fetch)
 
 
 @app.command()
@@ -230,10 +226,6 @@ def _given(name: str, option: str | None, *manifests: ProfileFile | PipelineFile
             f"No {name} was given: use --{name} PATH, or write `{name}: PATH` in the profile or the pipeline file."
         )
     return str(found)
-
-
-def _names(text: str) -> tuple[str, ...]:
-    return tuple(name.strip() for name in text.split(",") if name.strip())
 
 
 def _shard(text: str | None) -> tuple[int, int] | None:

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from pipeline import weights as weights_lock
-from pipeline.errors import ConfigError, did_you_mean
+from pipeline.errors import ConfigError, WeightsError, did_you_mean
 from pipeline.failure import DECODE
-from pipeline.lineage import find_makers, in_order, is_decoded, with_drops, with_producers
+from pipeline.lineage import Makers, Stages, find_makers, in_order, is_decoded, with_drops, with_producers
 from pipeline.machines import Node, place
 from pipeline.manifest import Decode, PipelineFile, ProfileFile, read_pipeline
 from pipeline.media.config import DecodeConfig
@@ -22,6 +22,7 @@ from pipeline.placing import demands, placement_entry, resolve_workers, settle
 from pipeline.settings import Overrides, build, read_overrides, validated
 from pipeline.stage import Stage
 from pipeline.step import DecodeStep, Step, fingerprint
+from pipeline.supply import Policy, Supply, refuse_missing, refuse_unaccepted, take_stock
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,6 +33,8 @@ class Choices:
     settings: tuple[str, ...] = ()  # step.key=value
     device: str | None = None
     weights_dir: Path | None = None
+    missing_weights: Policy = "fail"
+    accept_license: bool = False
     decode: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -42,11 +45,19 @@ class Plan:
     decode: DecodeStep
     first: tuple[Step, ...]
     second: tuple[Step, ...]
+    skipped: Mapping[str, str] = field(default_factory=dict)  # steps left out, and why
+    absent: Mapping[str, str] = field(default_factory=dict)  # steps that --missing-weights skip leaves out, and why
+    fetch: str = ""  # the command that gets the missing weights
 
     @property
     def steps(self) -> tuple[Step, ...]:
         """All steps but decoding."""
         return self.first + self.second
+
+    @property
+    def dummies(self) -> tuple[str, ...]:
+        """Steps that run on random weights."""
+        return tuple(step.name for step in self.steps if step.name in step.dummies)
 
     @property
     def first_folders(self) -> tuple[str, ...]:
@@ -100,20 +111,29 @@ def make_plan(
     overrides = read_overrides(choices.settings, pipeline)
     stages = {name: build(name, entry, overrides.get(name, {})) for name, entry in pipeline.steps.items()}
     makers = find_makers(stages)
-    order = in_order(with_producers(choices.stages or pipeline.steps, stages, makers), stages, makers)
+    order, supply = _supplied(stages, makers, choices, check=check_weights)
     rule = _decode_rule(pipeline, overrides, choices)
     decode = _decode_step(rule, profile, [stages[name] for name in order], cores)
     steps: dict[str, Step] = {}
     for name in order:
         producers = [steps[makers[column]] for column in stages[name].inputs if column in makers]
-        weights = _weights(stages[name], choices, check=check_weights)
-        steps[name] = _step(name, pipeline.steps[name].use, stages[name], producers, decode, weights)
+        weights = supply.of(stages[name].weights)
+        use, random = pipeline.steps[name].use, choices.missing_weights == "dummy" and stages[name].dummy_weights
+        steps[name] = _step(name, use, stages[name], producers, decode, weights, random=random)
     entries = [placement_entry(name, stages[name], profile, overrides.get(name, {}), choices.device) for name in order]
     placed = settle(list(zip(steps.values(), entries, strict=True)), cores)
     if check_fit:
         place(demands(decode, placed), nodes)
     first = with_drops([step for step in placed if step.first_pass], decode.columns)
-    return Plan(decode=decode, first=first, second=tuple(step for step in placed if not step.first_pass))
+    skips = choices.missing_weights == "skip"
+    return Plan(
+        decode=decode,
+        first=first,
+        second=tuple(step for step in placed if not step.first_pass),
+        skipped=supply.left_out if skips else {},
+        absent=supply.left_out,
+        fetch=supply.command,
+    )
 
 
 def _check_names(pipeline: PipelineFile, profile: ProfileFile, choices: Choices) -> None:
@@ -146,23 +166,47 @@ def _decode_step(rule: Decode, profile: ProfileFile, stages: Sequence[Stage], co
     )
 
 
-def _weights(stage: Stage, choices: Choices, *, check: bool) -> Mapping[str, Path]:
-    """Verified files; without the check, those that are at hand."""
+def _supplied(stages: Stages, makers: Makers, choices: Choices, *, check: bool) -> tuple[list[str], Supply]:
+    """The steps that run, in order, and their weights; what only skipped steps would read is not made."""
+    wanted = choices.stages or tuple(stages)
+    order = in_order(with_producers(wanted, stages, makers), stages, makers)
+    supply = take_stock(order, stages, makers, choices.weights_dir)
     if check:
-        return weights_lock.resolve(stage.weights, weights_dir=choices.weights_dir)
-    lock = weights_lock.default_lock()
-    found = {name: weights_lock.locate(lock[name], weights_dir=choices.weights_dir) for name in stage.weights}
-    return {name: path for name, path in found.items() if path is not None}
+        refuse_missing(supply, order, stages, choices.missing_weights)
+    if choices.missing_weights == "skip":
+        rest = [name for name in wanted if name not in supply.left_out]
+        order = in_order(with_producers(rest, stages, makers), stages, makers)
+        if check and not order:
+            raise WeightsError(_nothing_left(supply))
+    if check:
+        used = [name for step in order for name in stages[step].weights]
+        refuse_unaccepted(supply.of(used), accepted=choices.accept_license)
+    return order, supply
+
+
+def _nothing_left(supply: Supply) -> str:
+    reasons = "; ".join(f"{step}: {reason}" for step, reason in supply.left_out.items())
+    get = f"; get them by `{supply.command}`" if supply.command else ""
+    return f"Without the steps whose weights are missing nothing is left to run ({reasons}){get}."
 
 
 def _step(
-    name: str, use: str, stage: Stage, producers: Sequence[Step], decode: DecodeStep, weights: Mapping[str, Path]
+    name: str,
+    use: str,
+    stage: Stage,
+    producers: Sequence[Step],
+    decode: DecodeStep,
+    weights: Mapping[str, Path],
+    *,
+    random: bool,
 ) -> Step:
+    """A step; with `random`, those of its weights that are not at hand are random ones, and so are its results."""
+    lacks = {key for key in stage.weights if key not in weights} if random else set[str]()
     facts = {
         "use": use,
         "version": stage.version,
         "settings": {item.name: getattr(stage.config, item.name) for item in fields(stage.config)},
-        "weights": [weights_lock.fingerprint(key) for key in stage.weights],
+        "weights": [f"random {key}" if key in lacks else weights_lock.fingerprint(key) for key in stage.weights],
         "reads": sorted({decode.fingerprint, *(step.fingerprint for step in producers)}),
     }
     depends = frozenset(dep for step in producers for dep in (step.name, *step.depends))
@@ -174,4 +218,5 @@ def _step(
         fingerprint=fingerprint(facts),
         depends=depends,
         weights=weights,
+        dummies=tuple(sorted({*([name] if lacks else []), *(dummy for step in producers for dummy in step.dummies)})),
     )

@@ -7,7 +7,7 @@ checkout importable.
 import sys
 from pathlib import Path
 
-COMMANDS = ("run", "plan", "columns", "report")
+COMMANDS = ("run", "plan", "fetch", "columns", "report")
 
 
 def _use_checkout() -> None:

@@ -28,7 +28,7 @@ from pipeline.media.units import Unit
 from pipeline.plan import Plan
 from pipeline.sample import Report, Sample
 from pipeline.stage import Scope, Table
-from pipeline.step import Step, fingerprint
+from pipeline.step import Step, fingerprint, marked
 from pipeline.storage import Store
 
 FRAMES, ERRORS = "frames", "errors"
@@ -141,9 +141,8 @@ class Tables:
         if failures:
             self._store.write_table(f"{ERRORS}/{self.name}-{self._file(piece)}", to_table(failures))
         for name, table in stage.tables.items():
-            self._store.write_table(
-                f"{name}/{self._file(piece)}", pa.concat_tables([*made[name], table.schema.empty_table()])
-            )
+            whole = pa.concat_tables([*made[name], table.schema.empty_table()])
+            self._store.write_table(f"{name}/{self._file(piece)}", self._step.mark(whole))
         report(
             Sample(
                 step=self.name,
@@ -215,8 +214,9 @@ class Assembly:
 
 
 def frames_schema(plan: Plan) -> pa.Schema:
-    """The columns of `frames/`, with their descriptions and units."""
-    return pa.schema([*SOURCE, *(item for step in plan.first for item in step.table_schema)])
+    """The columns of `frames/`, with their descriptions and units, marked where some came from random weights."""
+    schema = pa.schema([*SOURCE, *(item for step in plan.first for item in step.table_schema)])
+    return marked(schema, {dummy for step in plan.first for dummy in step.dummies})
 
 
 def sweep(store: Store, owners: Sequence[Assembly | Tables], units: Sequence[UnitRows]) -> int:

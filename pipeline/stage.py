@@ -86,6 +86,9 @@ class Stage(ABC):
     cut_matters: ClassVar[str] = (
         ""  # why the result depends on where clips are cut; empty: it does not, and a test shows it
     )
+    dummy_weights: ClassVar[bool] = (
+        False  # whether it builds itself with seeded random weights where `setup` lacks them
+    )
 
     def __init__(self, config: Config | None = None) -> None:
         self.config: Any = config if config is not None else self.Config()
@@ -113,7 +116,10 @@ class Stage(ABC):
         return ()
 
     def setup(self, weights: Weights, device: str) -> None:  # noqa: B027 - most stages without a model need none
-        """Load what the calls need: once, in the worker."""
+        """Load what the calls need: once, in the worker.
+
+        A name is absent from `weights` only where the stage has `dummy_weights` and somebody asked for them.
+        """
 
     @abstractmethod
     def __call__(self, batch: pa.Table) -> Any:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,9 @@ import pyarrow as pa
 from pipeline.failure import DECODE
 from pipeline.media.config import DECODE_VERSION, DecodeConfig
 from pipeline.stage import Placement, Stage
+
+DUMMY = "framemill.dummy"
+"""Key in the metadata of a Parquet file whose values come from random weights: the steps that had them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,6 +34,7 @@ class Step:
     depends: frozenset[str] = frozenset()  # steps whose columns it reads, and theirs
     drops: tuple[str, ...] = ()  # columns of a packet that no later step reads
     weights: Mapping[str, Path] = field(default_factory=dict)
+    dummies: tuple[str, ...] = ()  # steps with random weights that its results come from: itself, or some it depends on
     chunks: Mapping[str, int] = field(default_factory=dict)
 
     @property
@@ -52,6 +56,10 @@ class Step:
     def table_schema(self) -> pa.Schema:
         """What its parts hold: its columns, where encoded files are replaced by their paths."""
         return pa.schema([_as_path(item) for item in self.stage.outputs])
+
+    def mark(self, table: pa.Table) -> pa.Table:
+        """What it writes, marked where it came from random weights."""
+        return table.replace_schema_metadata(marked(table.schema, self.dummies).metadata)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,6 +86,13 @@ class DecodeStep:
     def folder(self) -> str:
         """Under `columns/`, where its parts lie."""
         return f"{self.name}-{self.fingerprint}"
+
+
+def marked(schema: pa.Schema, dummies: Iterable[str]) -> pa.Schema:
+    """A table's schema that says in the file's metadata which steps had random weights; unchanged where none had."""
+    if not (names := ",".join(sorted(dummies))):
+        return schema
+    return schema.with_metadata({**(schema.metadata or {}), DUMMY: names})
 
 
 def fingerprint(facts: Mapping[str, Any]) -> str:

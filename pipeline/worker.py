@@ -86,7 +86,7 @@ class Worker:
             started = time.time()
             outcome = caller.run(packet.rows, failed_rows(packet.rows, step.depends))
             filed = outcome.columns if not self._has_files(step) else self._file(step, packet, outcome.columns)
-            self._write(step.folder, part, filed, outcome.failures)
+            self._write(step.folder, part, step.mark(filed), outcome.failures)
             self._sample(step.name, packet.unit, outcome.columns.num_rows, len(outcome.failures), started, step)
         return replace(packet, rows=_advance(packet.rows, step, outcome, carried))
 

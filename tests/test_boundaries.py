@@ -23,8 +23,10 @@ OWNERS = {  # outside library -> where in pipeline/ it may be imported
     "simplejpeg": "media/",
     "ray": "engine/",
     "torch": "device.py",
-    "rich": ("telemetry/", "cli.py"),
-    "typer": "cli.py",
+    "requests": "weights/download.py",
+    "filelock": "weights/fetch.py",
+    "rich": ("telemetry/", "cli.py", "commands/"),
+    "typer": ("cli.py", "commands/"),
 }
 
 
@@ -84,4 +86,4 @@ def test_the_driver_plans_without_heavy_libraries():
     code = f"import sys\n{plan}\nprint(*sys.modules, file=sys.stderr)"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     loaded = {name.split(".")[0] for name in done.stderr.split()}
-    assert {"torch", "ray", "mediapipe", "av", "librosa", "hdbscan", "transformers"} & loaded == set()
+    assert {"torch", "ray", "mediapipe", "av", "librosa", "hdbscan", "transformers", "requests"} & loaded == set()

@@ -13,10 +13,12 @@ import time
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from pipeline.ledger import COLUMNS
 from pipeline.second import FRAMES
+from pipeline.step import DUMMY
 from pipeline.storage import Store
 from tests.collections_factory import clip, photo
 
@@ -89,7 +91,7 @@ def test_an_unknown_option_suggests_the_right_one():
     assert done.returncode == 2 and "--profile" in done.stderr
 
 
-@pytest.mark.parametrize("words", [["--help"], ["run", "--help"], ["plan", "--help"], ["columns", "--help"]])
+@pytest.mark.parametrize("words", [["--help"], *([name, "--help"] for name in ("run", "plan", "fetch", "columns"))])
 def test_help_reads(words):
     done = command(*words)
     assert done.returncode == 0 and "Usage: framemill" in done.stdout
@@ -114,6 +116,72 @@ def test_columns_of_the_shipped_pipeline():
     assert done.returncode == 0
     for word in ("media_id", "exposure", "motion_mean", "poses", "lighting_steadiness"):
         assert word in done.stdout
+
+
+@pytest.fixture
+def lacking(tmp_path):
+    """A pipeline with a step whose weights are nowhere, and a reader of it; a machine without any weights."""
+    path = tmp_path / "lacking.yaml"
+    steps = {"crc": "Checksum", "seeded": "Seeded", "count": "Bytes"}
+    path.write_text("steps:\n" + "".join(f"  {name}: {{use: 'tests.toys:{toy}'}}\n" for name, toy in steps.items()))
+    return ["--pipeline", path], {"XDG_CACHE_HOME": str(tmp_path / "cache")}
+
+
+def test_the_plan_shows_what_is_missing_and_what_skipping_leaves_out(lacking):
+    words, env = lacking
+    plain, skipping = command("plan", *words, **env), command("plan", *words, "--missing-weights", "skip", **env)
+    assert plain.returncode == skipping.returncode == 0
+    assert (
+        "pose_landmarker_heavy (missing)" in plain.stdout and "pose_landmarker_heavy (missing)" not in skipping.stdout
+    )
+    assert "Left out by --missing-weights skip: seeded: pose_landmarker_heavy.task" in plain.stdout
+    assert "Left out: count: it reads 'byte' of 'seeded'" in skipping.stdout
+    for done in (plain, skipping):
+        assert "To get what is missing: framemill fetch pose_landmarker_heavy" in done.stdout
+    random = command("plan", *words, "--missing-weights", "dummy", **env)
+    assert "pose_landmarker_heavy (random)" in random.stdout and "Left out" not in random.stdout
+
+
+def test_without_weights_a_run_tells_the_command_that_gets_them(lacking, small, tmp_path):
+    words, env = lacking
+    done = command(*words, "--input", small, "--output", tmp_path / "out", **env)
+    assert done.returncode == 2 and "Traceback" not in done.stderr and not (tmp_path / "out").exists()
+    assert "To get them: framemill fetch pose_landmarker_heavy" in done.stderr
+
+
+@pytest.mark.slow
+def test_a_run_without_weights_skips_or_takes_random_ones_and_says_so(lacking, small, tmp_path):
+    words, env = lacking
+    order = [*words, "--input", small, "--output", tmp_path / "out", "--missing-weights"]
+    skipped = command(*order, "skip", **env)
+    assert skipped.returncode == 0, skipped.stderr
+    assert "Left out: seeded: pose_landmarker_heavy.task" in skipped.stdout and "36 frames" in skipped.stdout
+    record = json.loads((tmp_path / "out" / "run.json").read_text())
+    assert record["skipped"].keys() == {"seeded", "count"} and list(record["steps"]) == ["crc"]
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert "Left out" in page and "<pre>framemill fetch pose_landmarker_heavy</pre>" in page
+    assert "byte" not in frames(tmp_path / "out").column_names and not marks(tmp_path / "out")
+
+    random = command(*order, "dummy", **env)
+    assert random.returncode == 0, random.stderr
+    assert random.stdout.count("Random weights in seeded") == 2
+    assert marks(tmp_path / "out") == {"frames": b"seeded", "bytes": b"seeded", "seeded": b"seeded"}
+    assert frames(tmp_path / "out")["byte"].null_count == 0
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert '<p class="verdict bad random">Random weights in seeded' in page and "Left out" not in page
+    again = command(*order, "dummy", **env)
+    assert "Nothing is left to do" in again.stdout and "Random weights in seeded" in again.stdout
+
+
+def marks(out) -> dict[str, bytes]:
+    """By table or step, which steps its files say had random weights."""
+    files = [path for path in Path(out).rglob("*.parquet") if ".errors" not in path.name]
+    metadata = {path: pq.read_schema(path).metadata or {} for path in files}
+    return {
+        path.parent.name.split("-")[0]: found[DUMMY.encode()]
+        for path, found in metadata.items()
+        if DUMMY.encode() in found
+    }
 
 
 @pytest.mark.slow

@@ -233,6 +233,23 @@ def test_errors_are_counted_by_reason_with_examples(folder, tmp_path):
     assert "at &lt;line&gt; 1" in said
 
 
+def test_steps_that_were_left_out_are_shown_with_what_gets_their_weights(folder, tmp_path):
+    skipped = {"faces": "arc<b>.onnx is missing", "people": "it reads 'faces' of 'faces'"}
+    html = page(output(folder, tmp_path / "out", skipped=skipped, fetch="framemill fetch arc"))
+    parsed(html)
+    said = text(html)
+    assert "faces : arc&lt;b&gt;.onnx is missing" in said and "<pre>framemill fetch arc</pre>" in html
+    assert "Random weights" not in said
+
+
+def test_random_weights_are_told_at_the_top_in_red(store, folder, tmp_path):
+    assert "Random weights" not in page(store) and "Left out" not in page(store)
+    html = page(output(folder, tmp_path / "random", dummies=["faces", "masks"]))
+    assert 'class="verdict bad random">Random weights in faces, masks' in html
+    assert re.search(r"\.random \{ color: var\(--bad\)", html)
+    assert text(html).index("Random weights") < text(html).index("Where the time went")
+
+
 def test_when_no_file_could_be_read_there_is_still_a_page(tmp_path):
     (tmp_path / "in").mkdir()
     for name in ("a.jpg", "b.jpg"):

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from pipeline.columns import field, views
-from pipeline.stage import Scope, Stage, Table
+from pipeline.stage import Placement, Scope, Stage, Table
 
 
 class Checksum(Stage):
@@ -227,3 +227,67 @@ class DiesOnce(Stage):
             mark.touch()
             os.kill(os.getpid(), signal.SIGKILL)
         return pa.table({"lived": [True] * batch.num_rows}, schema=self.outputs)
+
+
+class Seeded(Stage):
+    """The first byte of its weights, or of random ones: what random weights must leave behind."""
+
+    dummy_weights = True
+    placement = Placement(cpus=0.25)  # several of them fit beside the loader on two cores
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config(Stage.Config):
+        model: str = "pose_landmarker_heavy"  # of the lockfile that ships
+        column: str = "byte"
+
+    @property
+    def inputs(self):
+        return ("frame_index",)
+
+    @property
+    def outputs(self):
+        return pa.schema([field(self.config.column, pa.int64(), "first byte of the weights")])
+
+    @property
+    def weights(self):
+        return (self.config.model,)
+
+    def setup(self, weights, device):
+        path = weights.get(self.config.model)
+        self._byte = path.read_bytes()[0] if path else int(np.random.default_rng(0).integers(256))
+
+    def __call__(self, batch):
+        return pa.table([pa.array([self._byte] * batch.num_rows, pa.int64())], schema=self.outputs)
+
+
+class Bound(Seeded):
+    """The same, without random weights."""
+
+    dummy_weights = False
+
+
+class Greedy(Bound):
+    """The same, and reads another step's column."""
+
+    @property
+    def inputs(self):
+        return ("crc",)
+
+
+class Bytes(Stage):
+    """How many rows of each file have a byte: a second-pass reader of Seeded."""
+
+    scope = Scope.MEDIA
+
+    @property
+    def inputs(self):
+        return ("media_id", "byte")
+
+    @property
+    def tables(self):
+        schema = pa.schema([field("bytes", pa.int64(), "rows with a byte")])
+        return {"bytes": Table(schema=schema, keys=(), description="rows with a byte")}
+
+    def __call__(self, batch):
+        count = batch.num_rows - batch["byte"].null_count
+        return {"bytes": pa.table({"bytes": [count]}, schema=self.tables["bytes"].schema)}

@@ -43,12 +43,31 @@ def print_plan(console: Console, plan: Plan) -> None:
         for i, group in enumerate(plan.groups())
     ]
     console.print(f"First pass, processes by | : {' | '.join(shared)}", highlight=False)
+    print_absent(console, plan)
+
+
+def print_absent(console: Console, plan: Plan) -> None:
+    """Steps that are left out for want of weights, or would be, a line each; then the command that gets the weights."""
+    word = "Left out" if plan.skipped else "Left out by --missing-weights skip"
+    random = {step.name for step in plan.steps if step.dummies}
+    for name, reason in plan.absent.items():
+        if name not in random:
+            console.print(f"{word}: {name}: {reason}", highlight=False, soft_wrap=True, markup=False)
+    if plan.absent and plan.fetch:
+        console.print(f"To get what is missing: {plan.fetch}", highlight=False, soft_wrap=True, markup=False)
+
+
+def _print_dummies(console: Console, plan: Plan) -> None:
+    if plan.dummies:
+        said = f"Random weights in {', '.join(plan.dummies)}: the figures are of use, the results mean nothing."
+        console.print(said, style="bold red", highlight=False, soft_wrap=True, markup=False)
 
 
 def _where(step: Step) -> list[str]:
     placement, scope = step.placement, step.stage.scope
     batch = str(placement.batch_rows) if scope is Scope.ROW else f"1 {scope.value}"
-    weights = [f"{name} ({'at hand' if name in step.weights else 'missing'})" for name in step.stage.weights]
+    other = "random" if step.name in step.dummies else "missing"
+    weights = [f"{name} ({'at hand' if name in step.weights else other})" for name in step.stage.weights]
     numbers = [f"{placement.cpus:g}", f"{placement.gpus:g}", str(placement.workers), batch]
     return [step.name, scope.value, placement.device, *numbers, ", ".join(weights)]
 
@@ -67,6 +86,9 @@ def print_work(console: Console, work: Work, order: Order) -> None:
         highlight=False,
         soft_wrap=True,
     )
+    if work.plan.skipped:
+        print_absent(console, work.plan)
+    _print_dummies(console, work.plan)
     if not work.left:
         console.print("Nothing is left to do: every step has finished with every file.", highlight=False)
     elif len(work.pending) < len(work.units):
@@ -99,6 +121,7 @@ def print_result(console: Console, store: Store, result: Result) -> None:
     console.print(
         f"{result.frames:,} frames in {store.url(FRAMES)}, {result.seconds:.1f} s", highlight=False, soft_wrap=True
     )
+    _print_dummies(console, result.work.plan)
     if errors:
         console.print(f"{errors:,} errors in {store.url(ERRORS)}: {reasons}", highlight=False, soft_wrap=True)
 

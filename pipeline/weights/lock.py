@@ -117,6 +117,7 @@ class Entry(Strict):
     sha256: Sha256
     licence: str
     licence_note: str
+    ask: bool = False  # whether the licence forbids uses that others allow: choosing it then asks for --accept-license
     format: str
     sources: tuple[Source, ...] = Field(min_length=1)
 

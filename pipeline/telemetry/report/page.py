@@ -50,6 +50,8 @@ def render(store: Store, record: Mapping[str, Any]) -> str:
         "record": record,
         "verdict": summary.verdict(record, frames.rows, found),
         "facts": summary.facts(record, store, frames.rows, found),
+        "absent": summary.absent(record),
+        "random_steps": summary.random_steps(record),
         "speed": run_speed(record),
         "gallery": gallery(store, record, frames, stages),
         "throughput": throughput(record["figures"]),

@@ -58,6 +58,24 @@ def verdict(record: Mapping[str, Any], frames: int, found: Sequence[Fault]) -> V
     return Verdict(text=f"{good}; {'; '.join(parts)}.", tone="mixed")
 
 
+@dataclass(frozen=True, kw_only=True)
+class Absent:
+    """Steps that were left out for want of weights, and why; the command that gets the weights."""
+
+    reasons: Mapping[str, str]
+    command: str
+
+
+def absent(record: Mapping[str, Any]) -> Absent:
+    """What --missing-weights skip left out; nothing in records of versions that had no such option."""
+    return Absent(reasons=record.get("skipped") or {}, command=record.get("fetch") or "")
+
+
+def random_steps(record: Mapping[str, Any]) -> str:
+    """Steps that ran on random weights, in words; empty where none did."""
+    return ", ".join(record.get("dummies") or ())
+
+
 def facts(record: Mapping[str, Any], store: Store, frames: int, found: Sequence[Fault]) -> dict[str, str]:
     """What was run, by label."""
     errors = sum(fault.rows for fault in found)

@@ -1,0 +1,67 @@
+"""Options that several commands share: one name, one meaning and one help text everywhere."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from pipeline.supply import Policy
+
+INTERRUPTED = 130  # what a shell reports for Ctrl-C
+
+Input = Annotated[
+    str | None, typer.Option("--input", "-i", help="Folder, glob, file list (text or Parquet), or s3:// gs:// URL.")
+]
+Output = Annotated[str | None, typer.Option("--output", "-o", help="Folder or URL for tables, report and resume.")]
+Profile = Annotated[str, typer.Option("--profile", "-p", help="Where and how fast: a shipped name or a YAML file.")]
+PipelinePath = Annotated[
+    str | None, typer.Option("--pipeline", help="What is computed: a YAML file instead of the shipped one.")
+]
+Stages = Annotated[
+    str, typer.Option("--stages", help="Only these steps, a,b,c, and what they read. [dim]Default: all.[/dim]")
+]
+Settings = Annotated[
+    list[str] | None, typer.Option("--set", metavar="STEP.KEY=VALUE", help="A setting of a step; may be repeated.")
+]
+Device = Annotated[
+    str | None, typer.Option("--device", help="cpu or cuda for all steps that can, instead of the profile's.")
+]
+WeightsDir = Annotated[
+    Path | None, typer.Option("--weights-dir", help="Folder with weights, recognised by name and hash.")
+]
+MissingWeights = Annotated[
+    Policy,
+    typer.Option(
+        "--missing-weights",
+        help="What to do with steps whose weights are not at hand: end the run, go on without them, or with random "
+        "weights, for benchmarks, where a step can.",
+    ),
+]
+AcceptLicense = Annotated[
+    bool, typer.Option("--accept-license", help="Use weights whose licence forbids some uses, e.g. commercial ones.")
+]
+Limit = Annotated[int | None, typer.Option("--limit", min=1, help="Only the first N files.")]
+EveryNth = Annotated[int | None, typer.Option("--every-nth", min=1, help="Keep each N-th frame of a video.")]
+MaxFrames = Annotated[int | None, typer.Option("--max-frames", min=1, help="At most N frames of a video.")]
+MaxPixels = Annotated[
+    int | None, typer.Option("--max-pixels", min=1, help="Refuse larger pictures. [dim]Default: 100 MP.[/dim]")
+]
+Shard = Annotated[
+    str | None, typer.Option("--shard", metavar="I/N", help="Only the I-th of N shares of the files, from 1.")
+]
+Fast = Annotated[
+    bool, typer.Option("--fast-mode", help="Previews: every frame reduced to a short side of 360 px or a little more.")
+]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the plan and stop.")]
+Address = Annotated[
+    str | None,
+    typer.Option("--address", help="Ray cluster to join: auto, or host:port. [dim]Default: start Ray here.[/dim]"),
+]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing but mistakes.")]
+
+
+def names(text: str) -> tuple[str, ...]:
+    """The names in `a,b,c`."""
+    return tuple(name.strip() for name in text.split(",") if name.strip())

@@ -1,0 +1,96 @@
+"""What becomes of a step whose weights are not at hand: the run ends, or goes on without it, or with random weights.
+
+Skipping takes along every step that needs the columns of one that is skipped, and says of each why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from pipeline import weights as weights_lock
+from pipeline.errors import WeightsError
+from pipeline.lineage import Makers, Stages
+
+Policy = Literal["fail", "skip", "dummy"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Supply:
+    """The weights of steps, as far as they are at hand."""
+
+    found: Mapping[str, Path]
+    problems: Mapping[str, str]  # by name of weights, why they are not at hand
+    left_out: Mapping[str, str] = field(default_factory=dict)  # what skipping leaves out, in order, and why
+
+    @property
+    def command(self) -> str:
+        """What gets the missing ones; empty where nothing does."""
+        lock = weights_lock.default_lock()
+        return weights_lock.fetch_command(lock[name] for name in self.problems)
+
+    def of(self, names: Iterable[str]) -> dict[str, Path]:
+        """Those of a step's weights that are at hand."""
+        return {name: self.found[name] for name in names if name in self.found}
+
+
+def take_stock(order: Sequence[str], stages: Stages, makers: Makers, weights_dir: Path | None) -> Supply:
+    """Look for the weights of all steps.
+
+    Args:
+        order: steps, producers before readers.
+        stages: by step.
+        makers: by column, the step that adds it.
+        weights_dir: a folder to look in before the others.
+
+    Raises:
+        ConfigError: the lockfile has no such entry.
+        WeightsError: a folder that somebody named does not exist.
+    """
+    names = [weight for step in order for weight in stages[step].weights]
+    found, problems = weights_lock.search(names, weights_dir=weights_dir)
+    left_out: dict[str, str] = {}
+    for step in order:
+        lacks = [problems[name].rstrip(".") for name in stages[step].weights if name in problems]
+        lost = [(column, makers[column]) for column in stages[step].inputs if makers.get(column) in left_out]
+        if lacks:
+            left_out[step] = "; ".join(lacks)
+        elif lost:
+            left_out[step] = "it reads " + ", ".join(f"{column!r} of {maker!r}" for column, maker in lost)
+    return Supply(found=found, problems=problems, left_out=left_out)
+
+
+def refuse_missing(supply: Supply, order: Sequence[str], stages: Stages, policy: Policy) -> None:
+    """Stop where steps lack weights that they cannot be without.
+
+    Raises:
+        WeightsError: some do; one message tells all.
+    """
+    lacking = [step for step in order if any(name in supply.problems for name in stages[step].weights)]
+    if policy == "dummy":
+        bound = [step for step in lacking if not stages[step].dummy_weights]
+        if bound:
+            raise WeightsError(_bound(bound, supply))
+    elif policy == "fail" and lacking:
+        lock = weights_lock.default_lock()
+        said = weights_lock.explain({lock[k]: v for k, v in supply.problems.items()}, weights_lock.cache_folder())
+        raise WeightsError(f"{said}\nTo go on without {', '.join(supply.left_out)}: --missing-weights skip")
+
+
+def refuse_unaccepted(names: Iterable[str], *, accepted: bool) -> None:
+    """Stop before weights are used whose licence nobody accepted.
+
+    Raises:
+        WeightsError: some ask for it.
+    """
+    lock = weights_lock.default_lock()
+    weights_lock.refuse_unaccepted([lock[name] for name in dict.fromkeys(names)], accepted=accepted)
+
+
+def _bound(steps: Sequence[str], supply: Supply) -> str:
+    names = " and ".join(map(repr, steps))
+    subject = f"Steps {names} have" if len(steps) > 1 else f"Step {names} has"
+    way = f"get its weights by `{supply.command}`, or leave it" if supply.command else "leave it"
+    return f"{subject} no random weights to run on: {way} out with --missing-weights skip."
