@@ -12,7 +12,7 @@ from __future__ import annotations
 import threading
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import Any, TypeVar
 
 import pyarrow as pa
@@ -110,14 +110,14 @@ class Engine:
         )
 
     def _consume(self, dataset: Any) -> None:
+        batches = iter(dataset.iter_batches(batch_size=None, batch_format="pyarrow", prefetch_batches=0))
         try:
-            with self._watching():
-                for _ in dataset.iter_batches(batch_size=None, batch_format="pyarrow", prefetch_batches=0):
+            with self._watching(), closing(batches):  # closed, its scheduler stops before Ray is shut down under it
+                for _ in batches:
                     pass
         except ray.exceptions.RayError as error:
-            raise ray.get(self._board.error.remote()) or FramemillError(
-                f"Ray stopped the run: {_last_line(error)}"
-            ) from error
+            told = ray.get(self._board.error.remote())
+            raise told or FramemillError(f"Ray stopped the run: {_last_line(error)}") from error
 
     @contextmanager
     def _watching(self) -> Iterator[None]:
