@@ -62,6 +62,11 @@ def is_pixels(name: str) -> bool:
     return _PIXEL_NAME.fullmatch(name) is not None
 
 
+def pixels_of(size: int) -> str:
+    """The pixel column with a short side of at least `size` pixels; 0 stands for full size."""
+    return f"frame_{size}" if size else "frame"
+
+
 def short_side(name: str) -> int | None:
     """The short side that a pixel column promises in pixels; None for full size."""
     match = _PIXEL_NAME.fullmatch(name)

@@ -18,7 +18,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from pipeline import columns
-from pipeline.columns import views
+from pipeline.columns import pixels_of, views
 from pipeline.device import dtype_for, prepare
 from pipeline.stage import Drawing, Placement, Scope, Stage, Weights
 from stages.nets.clip import MODELS, TwoTowers
@@ -104,7 +104,7 @@ class Categorize(Stage):
     @property
     def pixels(self) -> str:
         """The pixel column that the settings ask for."""
-        return f"frame_{self.config.size}" if self.config.size else "frame"
+        return pixels_of(self.config.size)
 
     @property
     def inputs(self) -> tuple[str, ...]:

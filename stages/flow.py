@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from pipeline.columns import field, views
+from pipeline.columns import field, pixels_of, views
 from pipeline.stage import Drawing, Scope, Stage, Weights
 
 Field = NDArray[np.float32]
@@ -80,7 +80,7 @@ class Flow(Stage):
     @property
     def pixels(self) -> str:
         """The pixel column that the settings ask for."""
-        return f"frame_{self.config.size}" if self.config.size else "frame"
+        return pixels_of(self.config.size)
 
     @property
     def inputs(self) -> tuple[str, ...]:

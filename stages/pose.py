@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from pipeline.columns import Image, field, views
+from pipeline.columns import Image, field, pixels_of, views
 from pipeline.stage import Drawing, Placement, Scope, Stage, Weights
 from stages.nets.blazepose import LANDMARKS, BlazePose, Body, World
 
@@ -98,7 +98,7 @@ class Pose(Stage):
     @property
     def pixels(self) -> str:
         """The pixel column that the settings ask for."""
-        return f"frame_{self.config.size}" if self.config.size else "frame"
+        return pixels_of(self.config.size)
 
     @property
     def inputs(self) -> tuple[str, ...]:
