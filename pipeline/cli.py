@@ -122,7 +122,7 @@ def run(
         profile=profile_file,
         profile_name=profile,
         choices=choices,
-        address=address or os.environ.get("RAY_ADDRESS"),
+        address=_cluster(address),
         limit=limit,
         shard=_shard(shard),
     )
@@ -200,12 +200,13 @@ def _say_report(console: Console, store: Store, *, computed: bool) -> None:
 
 def _print_plan(console: Console, pipeline: str | None, profile: str, choices: Choices, address: str | None) -> None:
     """The plan as far as it goes, then what it lacks, as an error."""
-    if address is None:
+    cluster = _cluster(address)
+    if cluster is None:
         _print_plan_for(console, pipeline, profile, choices, [this_machine()])
         return
     from pipeline.engine import session
 
-    with session(address) as nodes:
+    with session(cluster) as nodes:
         _print_plan_for(console, pipeline, profile, choices, nodes)
 
 
@@ -216,6 +217,11 @@ def _print_plan_for(
     made = make_plan(*files, choices, nodes, check_weights=False, check_fit=False)
     print_plan(console, made)
     place(demands(made.decode, made.steps), nodes)
+
+
+def _cluster(address: str | None) -> str | None:
+    """The cluster to join: the one named, else the one that this shell belongs to; None for none."""
+    return address or os.environ.get("RAY_ADDRESS")
 
 
 def _given(name: str, option: str | None, *manifests: ProfileFile | PipelineFile) -> str:

@@ -1,12 +1,15 @@
 """Every error Framemill raises, in one tree, so that a caller can tell whose mistake it was.
 
-FramemillError ├── UserError             one sentence with the fix; the command line prints it and exits with 2 │
-├── InputError        the input is missing, empty or of no known kind │   ├── OutputError       the output cannot be
-written, or belongs to another run │   ├── ConfigError       a manifest, profile, setting or name is wrong │   ├──
-ResourceError     a worker does not fit the machines │   └── WeightsError      weights are missing or are not what the
-lockfile says ├── MediaError            one file cannot be read: a line in the errors table, never the end of a run
-├── SetupError            a stage could not load what it needs: the run stops and names it └── ContractError         a
-stage broke its promise: the run stops and names it
+FramemillError
+├── UserError             one sentence with the fix; the command line prints it and exits with 2
+│   ├── InputError        the input is missing, empty or of no known kind
+│   ├── OutputError       the output cannot be written, or belongs to another run
+│   ├── ConfigError       a manifest, profile, setting or name is wrong
+│   ├── ResourceError     a worker does not fit the machines
+│   └── WeightsError      weights are missing or are not what the lockfile says
+├── MediaError            one file cannot be read: a line in the errors table, never the end of a run
+├── SetupError            a stage could not load what it needs: the run stops and names it
+└── ContractError         a stage broke its promise: the run stops and names it
 """
 
 from __future__ import annotations

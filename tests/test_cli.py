@@ -86,6 +86,18 @@ def test_a_mistake_is_one_sentence_and_exit_code_2(case, small, pipeline, tmp_pa
     assert "Traceback" not in done.stderr + done.stdout
 
 
+def test_a_missing_folder_does_not_list_its_neighbours(pipeline, tmp_path):
+    done = command("--pipeline", pipeline, "--input", tmp_path / "quite-else", "--output", tmp_path / "out")
+    assert (
+        done.returncode == 2 and done.stderr.strip().endswith("Check the path.") and "pipeline.yaml" not in done.stderr
+    )
+
+
+def test_plan_asks_the_cluster_of_the_shell_as_run_does(pipeline):
+    done = command("plan", "--pipeline", pipeline, RAY_ADDRESS="127.0.0.1:1")
+    assert done.returncode == 2 and "No Ray cluster answers at '127.0.0.1:1'" in done.stderr
+
+
 def test_an_unknown_option_suggests_the_right_one():
     done = command("--profil", "cpu-only")
     assert done.returncode == 2 and "--profile" in done.stderr

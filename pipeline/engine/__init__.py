@@ -1,7 +1,9 @@
 """Steps on Ray Data; this package alone knows Ray.
 
-session   a connection to Ray, and its machines board     where workers leave their samples for the driver hosting
-the functions and actors that Ray calls running   datasets of sealed packets through all of them
+session   a connection to Ray, and its machines
+board     where workers leave what the driver must know
+hosting   the functions and actors that Ray calls
+running   datasets of sealed packets through all of them
 """
 
 from pipeline.engine.running import Engine

@@ -13,6 +13,8 @@ line names an existing file, or is a URL, is a list of paths; anything else is t
 
 from __future__ import annotations
 
+import difflib
+
 # Names stay strings as the system gave them, and pathlib would make listing several times slower.
 # ruff: noqa: PTH100, PTH111, PTH112, PTH116, PTH119, PTH120, PTH123, PTH207, PTH208
 import glob
@@ -90,7 +92,9 @@ def _near(path: str) -> str:
         names = os.listdir(os.path.dirname(path))
     except OSError:
         return f" Its folder {escape(os.path.dirname(path))!r} does not exist either; check the path."
-    return did_you_mean(os.path.basename(path), names) if len(names) <= 10_000 else " Check the path."
+    word = os.path.basename(path)
+    close = len(names) <= 10_000 and difflib.get_close_matches(word, names, n=1)
+    return did_you_mean(word, close) if close else " Check the path."  # a folder's whole content helps nobody
 
 
 def _single(path: str) -> Iterable[Media]:
