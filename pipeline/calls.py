@@ -44,7 +44,7 @@ def set_up(step: Step) -> None:
     step.stage.chunk_rows.update(step.chunks)
     weights = {name: _here(name, path) for name, path in step.weights.items()}
     try:
-        step.stage.setup(weights, step.placement.device)
+        step.stage.setup(weights, step.placement)
     except Exception as error:
         raise SetupError(f"Step {step.name!r} could not be set up: {type(error).__name__}: {error}") from error
     step.stage.seconds.clear()

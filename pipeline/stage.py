@@ -47,6 +47,13 @@ class Placement:
     workers: int = 1  # processes with a model; for a stage without one, at most so many calls at a time
     batch_rows: int = 16  # rows of one call; a CLIP stage always gets one clip
     vram_gb: float = 0.0  # what a worker may allocate on the GPU
+    # Of a model's arithmetic: full (fp32), mixed (fp32 on the CPU, on a GPU the 16-bit type that suits the model), or
+    # fp16 or bf16 on either.
+    precision: str = "full"
+    compile: bool = False  # by torch.compile, for batches of one size: takes 7 to 47 s at the start
+    channels_last: bool = False  # how a convolutional model's values lie in memory
+    pin_memory: bool = False  # page-locked staging buffers for copies to a GPU
+    group: str = ""  # steps of one group share one process, and so one GPU context
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,8 +122,8 @@ class Stage(ABC):
         """Names in the weights lockfile. A stage with weights gets processes of its own that keep the model."""
         return ()
 
-    def setup(self, weights: Weights, device: str) -> None:  # noqa: B027 - most stages without a model need none
-        """Load what the calls need: once, in the worker.
+    def setup(self, weights: Weights, placement: Placement) -> None:  # noqa: B027 - stages without a model need none
+        """Load what the calls need, and make it run as the placement says: once, in the worker.
 
         A name is absent from `weights` only where the stage has `dummy_weights` and somebody asked for them.
         """

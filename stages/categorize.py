@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from pipeline import columns
 from pipeline.columns import pixels_of, views
-from pipeline.device import dtype_for, prepare
+from pipeline.device import dtype_of, prepare
 from pipeline.stage import Drawing, Placement, Scope, Stage, Weights
 from stages.nets.clip import MODELS, TwoTowers
 
@@ -73,7 +73,6 @@ class Categorize(Stage):
         # and 162 at most, since bicubic is left with a factor of 1 to 2; 448 by up to 2.6 and 112. 512 is full size,
         # and off by 1 at most, up to a short side of 1,023 px; in two larger photos by .3 and .5, and by 6 and 36.
         size: int = 512
-        precision: Literal["auto", "fp32", "bf16"] = "auto"  # of pictures: bf16 on a GPU, fp32 on the CPU
 
         def __post_init__(self) -> None:
             if self.model not in MODELS:
@@ -129,15 +128,15 @@ class Categorize(Stage):
         """The model and its tokenizer."""
         return (self.config.model, MODELS[self.config.model].tokenizer)
 
-    def setup(self, weights: Weights, device: str) -> None:
+    def setup(self, weights: Weights, placement: Placement) -> None:
         """Load the model, embed the categories, and let go of the half that reads text.
 
         Raises:
             ValueError: a sentence is longer than the model can read, or the weights are another model's.
         """
         model, tokenizer = self.weights
-        self._device, self._dtype = device, dtype_for(self.config.precision, device)
-        self._net = TwoTowers(MODELS[model], weights[model], weights[tokenizer], device)
+        self._placement, self._dtype = placement, dtype_of(placement)
+        self._net = TwoTowers(MODELS[model], weights[model], weights[tokenizer], placement.device)
         self._names = np.array(list(self.config.phrases), dtype=object)
         self._texts = category_embeddings(self._net, list(self.config.prompts().values()))
         self._net.keep_vision(self._dtype)
@@ -148,7 +147,7 @@ class Categorize(Stage):
         if not images:
             return self.outputs.empty_table()
         with self.phase("preprocess"):
-            pixels = prepare(images, MODELS[self.config.model].preparation, device=self._device, dtype=self._dtype)
+            pixels = prepare(images, MODELS[self.config.model].preparation, self._placement, self._dtype)
         with self.phase("infer"):
             embeddings = self._net.images(pixels)
             probabilities = self._net.probabilities(embeddings, self._texts).cpu().numpy()

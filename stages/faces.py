@@ -42,7 +42,7 @@ class Faces(Stage):
     """
 
     scope = Scope.ROW
-    placement = Placement(cpus=1.0, batch_rows=16)
+    placement = Placement(cpus=1.0, batch_rows=16, channels_last=True)
     devices = ("cpu", "cuda")
 
     @dataclass(frozen=True, kw_only=True)
@@ -68,7 +68,6 @@ class Faces(Stage):
         max_faces: int = 500  # of one picture, the surest first
         keep_crops: bool = False  # the aligned face as a JPEG, for contact sheets
         runtime: Literal["auto", "onnxruntime", "torch"] = "auto"  # onnxruntime on a CPU, torch on a GPU
-        dtype: Literal["auto", "float32", "float16", "bfloat16"] = "auto"  # torch's: float32 on a CPU, float16 on a GPU
         embedding: Literal["float16", "float32"] = "float16"  # how it is kept
 
         def __post_init__(self) -> None:
@@ -119,7 +118,7 @@ class Faces(Stage):
         """A detector and a recognition network."""
         return (DETECTORS[self.config.detector], NETWORKS[self.config.model].weights)
 
-    def setup(self, weights: Weights, device: str) -> None:
+    def setup(self, weights: Weights, placement: Placement) -> None:
         """Build both networks.
 
         Raises:
@@ -127,16 +126,14 @@ class Faces(Stage):
             ValueError: the recognition network is none that is covered, or onnxruntime was asked to use a GPU.
         """
         config, (detector, network) = self.config, self.weights
-        runtime = config.runtime if config.runtime != "auto" else {"cpu": "onnxruntime"}.get(device, "torch")
-        dtype = config.dtype if config.dtype != "auto" else {"cpu": "float32"}.get(device, "float16")
-        if runtime == "onnxruntime" and device != "cpu":
-            raise ValueError(f"onnxruntime runs on the CPU only; choose runtime 'torch' or 'auto' on {device!r}")
+        runtime = config.runtime if config.runtime != "auto" else {"cpu": "onnxruntime"}.get(placement.device, "torch")
+        if runtime == "onnxruntime" and placement.device != "cpu":
+            where = repr(placement.device)
+            raise ValueError(f"onnxruntime runs on the CPU only; choose runtime 'torch' or 'auto' on {where}")
         self._detect = YuNet(
             weights[detector], side=config.detect_side, min_score=config.min_score, most=config.max_faces
         )
-        self._recognise = Recogniser(
-            NETWORKS[config.model], weights[network], runtime=runtime, device=device, dtype=dtype
-        )
+        self._recognise = Recogniser(NETWORKS[config.model], weights[network], runtime=runtime, placement=placement)
 
     def __call__(self, batch: pa.Table) -> pa.Table:
         """The faces of each picture."""

@@ -21,7 +21,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from pipeline.columns import field, pixels_of, views
-from pipeline.stage import Drawing, Scope, Stage, Weights
+from pipeline.stage import Drawing, Placement, Scope, Stage, Weights
 
 Field = NDArray[np.float32]
 Gray = NDArray[np.uint8]
@@ -92,7 +92,7 @@ class Flow(Stage):
         """Five numbers; with `cache` also the field itself."""
         return OUTPUTS.append(FLOW_FIELD) if self.config.cache else OUTPUTS
 
-    def setup(self, weights: Weights, device: str) -> None:  # noqa: ARG002
+    def setup(self, weights: Weights, placement: Placement) -> None:  # noqa: ARG002
         """Keep OpenCV to one thread: workers side by side scale better than threads inside a pair of frames.
 
         It is a setting of the whole process, so once is enough; results do not depend on it.

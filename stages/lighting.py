@@ -19,7 +19,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from pipeline.columns import FRAME_INDEX, MEDIA_ID, Image, field, is_pixels, views
-from pipeline.stage import Drawing, Scope, Stage, Table, Weights
+from pipeline.stage import Drawing, Placement, Scope, Stage, Table, Weights
 from stages.nets.photometry import (
     LEVELS,
     LIGHTNESS,
@@ -88,7 +88,7 @@ class Lighting(Stage):
         """One value each; units and ranges are in the schema."""
         return OUTPUTS
 
-    def setup(self, weights: Weights, device: str) -> None:  # noqa: ARG002
+    def setup(self, weights: Weights, placement: Placement) -> None:  # noqa: ARG002
         """Keep OpenCV to one thread: a frame takes a millisecond or two, and other workers have the other cores."""
         cv2.setNumThreads(1)
 

@@ -115,7 +115,7 @@ class Pose(Stage):
         """One task bundle."""
         return (self.config.model,)
 
-    def setup(self, weights: Weights, device: str) -> None:  # noqa: ARG002
+    def setup(self, weights: Weights, placement: Placement) -> None:  # noqa: ARG002
         """Build MediaPipe's graph, which keeps to one thread, and run it once on a photo of a person.
 
         Raises:

@@ -10,6 +10,7 @@ import torch
 from PIL import Image
 
 from pipeline.columns import pack
+from pipeline.stage import Placement
 from stages.categorize import Categorize
 from stages.nets.clip import MODELS, configured
 from tests.material import media, weights
@@ -33,10 +34,10 @@ def reference(architecture):
     return kind(config).eval()
 
 
-def stage_of(path, device="cpu", tokenizer=None, **settings_):
+def stage_of(path, tokenizer=None, placement=None, **settings_):
     stage = Categorize(Categorize.Config(**settings_))
     model, words = stage.weights
-    stage.setup({model: path, words: tokenizer or weights(BPE)}, device)
+    stage.setup({model: path, words: tokenizer or weights(BPE)}, placement or Placement())
     return stage
 
 

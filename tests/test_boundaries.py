@@ -22,7 +22,7 @@ OWNERS = {  # outside library -> where in pipeline/ it may be imported
     "PIL": "media/",
     "simplejpeg": "media/",
     "ray": "engine/",
-    "torch": "device.py",
+    "torch": "device/",
     "requests": "weights/download.py",
     "filelock": "weights/fetch.py",
     "rich": ("telemetry/", "cli.py", "commands/"),

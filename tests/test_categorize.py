@@ -187,7 +187,6 @@ def test_categories_are_read_from_a_pipeline_file(words):
         ({"templates": ["a photo"]}, "{} once"),
         ({"top_k": 0}, "top_k"),
         ({"size": -1}, "size"),
-        ({"precision": "int8"}, "precision"),
     ],
 )
 def test_settings_that_make_no_sense_are_refused(wrong, said):

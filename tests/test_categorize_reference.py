@@ -27,6 +27,7 @@ from pipeline.media.decode import decode
 from pipeline.media.listing import list_media
 from pipeline.plan import Choices
 from pipeline.second import FRAMES
+from pipeline.stage import Placement
 from pipeline.storage import Store
 from pipeline.weights import default_lock
 from stages.categorize import CATEGORIES, Categorize
@@ -113,7 +114,7 @@ def test_vit_b32_in_fp32_equals_the_reference(full, album, truth):
 
 @pytest.mark.slow
 def test_vit_b32_in_bf16_stays_close(published, album, truth):
-    stage = stage_of(published[1], top_k=len(CATEGORIES), keep_embedding=True, precision="bf16")
+    stage = stage_of(published[1], top_k=len(CATEGORIES), keep_embedding=True, placement=Placement(precision="bf16"))
     cosine, off = agreement(call(stage, *album), truth)
     assert cosine >= 0.999
     assert 1e-6 < off <= 5e-3, "not bf16 at all, or too far off"

@@ -14,10 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from pipeline import device
 from pipeline.columns import pack, reduction, views
-from pipeline.device import LONGEST, Preparation, dtype_for, middle, prepare
+from pipeline.device import LONGEST, Preparation, dtype_of, middle, prepare
+from pipeline.device import pixels as device
 from pipeline.media.pixels import reduced
+from pipeline.stage import Placement
 from stages.nets.clip import OPENAI, SIGLIP
 from tests.material import media
 
@@ -57,7 +58,7 @@ def of_pillow(image, how):
 
 
 def prepared(images, how=OPENAI, dtype=torch.float32):
-    return prepare(images, how, device="cpu", dtype=dtype)
+    return prepare(images, how, Placement(), dtype)
 
 
 def test_the_published_tensor_of_a_photo_is_met():
@@ -159,10 +160,11 @@ def test_the_side_and_the_dtype_are_those_asked_for():
 
 
 def test_precision_is_settled_by_the_device_unless_it_is_said():
-    asked = [(p, d) for p in ("auto", "fp32", "bf16") for d in ("cpu", "cuda")]
-    found = {key: str(dtype_for(*key)).removeprefix("torch.") for key in asked}
-    full, half = "float32", "bfloat16"
-    assert list(found.values()) == [full, half, full, full, half, half]
+    asked = [(p, d) for p in ("full", "mixed", "fp16", "bf16") for d in ("cpu", "cuda")]
+    found = [str(dtype_of(Placement(precision=p, device=d))).removeprefix("torch.") for p, d in asked]
+    full, half, brain = "float32", "float16", "bfloat16"
+    assert found == [full, full, full, brain, half, half, brain, brain]
+    assert str(dtype_of(Placement(precision="mixed", device="cuda"), best="fp16")) == "torch.float16"
 
 
 def test_importing_it_loads_no_torch():

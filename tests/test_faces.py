@@ -24,6 +24,7 @@ from pipeline.media.config import DecodeConfig
 from pipeline.media.decode import decode
 from pipeline.media.listing import list_media
 from pipeline.packet import Packet
+from pipeline.stage import Placement
 from pipeline.storage import Store
 from pipeline.weights import default_lock, resolve
 from stages.faces import DETECTORS, Faces, qualities
@@ -56,9 +57,9 @@ def files():
     }
 
 
-def make(**settings_):
+def make(precision="full", **settings_):
     stage = Faces(Faces.Config(**settings_))
-    stage.setup(files(), "cpu")
+    stage.setup(files(), Placement(precision=precision, channels_last=True))
     return stage
 
 
@@ -251,7 +252,7 @@ def test_another_process_worth_of_state_changes_nothing(faces, album, alone):
 
 def test_torch_equals_onnxruntime(album, frames):
     pictures = [*album, *(image for clip in frames.values() for image in clip[:2])]
-    by_onnx = make(runtime="onnxruntime", embedding="float32")
+    by_onnx = make(runtime="onnxruntime", embedding="full")
     rows = call(by_onnx, *pictures).to_pylist()
     expected = np.stack([embedding(face) for row in rows for face in row["faces"]])
     assert len(expected) == 18
@@ -262,8 +263,8 @@ def test_torch_equals_onnxruntime(album, frames):
         assert np.abs(vectors - expected).max() < 2e-5
     clear = np.array([face["quality"] > 0.1 for row in rows for face in row["faces"]])
     assert clear.sum() == 16, "all but two of 20 px, which bfloat16 takes to .9989"
-    for dtype, least, which in (("bfloat16", 0.999, clear), ("float16", 0.9999, slice(None))):
-        stage = make(runtime="torch", dtype=dtype, embedding="float32")
+    for precision, least, which in (("bf16", 0.999, clear), ("fp16", 0.9999, slice(None))):
+        stage = make(runtime="torch", precision=precision, embedding="float32")
         vectors = np.stack([embedding(face) for row in found(stage, *pictures) for face in row])
         assert (vectors * expected).sum(1)[which].min() > least
 
@@ -276,12 +277,12 @@ def test_a_gpu_equals_onnxruntime(album, frames):
     rows = call(make(embedding="float32"), *pictures).to_pylist()
     clear = [face for row in rows for face in row["faces"] if face["quality"] > 0.1]
     expected = np.stack([embedding(face) for face in clear])
-    for dtype, least in (("auto", 0.9999), ("float32", 0.9999), ("bfloat16", 0.999)):
-        stage = Faces(Faces.Config(dtype=dtype, embedding="float32"))
-        stage.setup(files(), "cuda")
+    for precision, least in (("mixed", 0.9999), ("full", 0.9999), ("bf16", 0.999)):
+        stage = Faces(Faces.Config(embedding="float32"))
+        stage.setup(files(), Placement(device="cuda", precision=precision, channels_last=True))
         again = [face for row in found(stage, *pictures) for face in row if face["quality"] > 0.1]
         vectors = np.stack([embedding(face) for face in again])
-        assert (vectors * expected).sum(1).min() > least, dtype
+        assert (vectors * expected).sum(1).min() > least, precision
 
 
 def test_five_hundred_faces_of_one_photo_go_in_chunks(portraits):
@@ -401,18 +402,20 @@ def test_files_that_are_not_what_they_should_be_are_named(tmp_path):
         YuNet(junk, side=0, min_score=0.5, most=1)
     for runtime in ("torch", "onnxruntime"):
         with pytest.raises(ValueError, match=r"junk\.onnx"):
-            Recogniser(NETWORKS["mobilefacenet"], junk, runtime=runtime, device="cpu")
+            Recogniser(NETWORKS["mobilefacenet"], junk, runtime=runtime, placement=Placement())
         with pytest.raises(ValueError, match=r"MobileFaceNet\.onnx gives embeddings of length 128, not 512"):
-            Recogniser(NETWORKS["auraface"], weights("MobileFaceNet.onnx"), runtime=runtime, device="cpu")
+            Recogniser(NETWORKS["auraface"], weights("MobileFaceNet.onnx"), runtime=runtime, placement=Placement())
     with pytest.raises(ValueError, match="runs on the CPU only"):
-        Faces(Faces.Config(runtime="onnxruntime")).setup(files(), "cuda")
+        Faces(Faces.Config(runtime="onnxruntime")).setup(files(), Placement(device="cuda"))
 
 
 def test_a_network_of_512_numbers_runs_in_both_runtimes(tmp_path):
     path = iresnet(tmp_path / "net.onnx", blocks=(1, 1, 1, 1), widths=(8, 8, 8, 8), length=512)
     crops = np.random.default_rng(0).integers(0, 256, (3, SIDE, SIDE, 3), dtype=np.uint8)
     network = NETWORKS["arcface-r50"]
-    one, other = (Recogniser(network, path, runtime=way, device="cpu")(crops) for way in ("torch", "onnxruntime"))
+    one, other = (
+        Recogniser(network, path, runtime=way, placement=Placement())(crops) for way in ("torch", "onnxruntime")
+    )
     assert one.shape == (3, 512)
     assert np.abs(one - other).max() < 2e-5
 
@@ -421,10 +424,11 @@ SCRIPT = """
 import os, sys, cv2, pyarrow as pa
 from pathlib import Path
 from pipeline.columns import pack
+from pipeline.stage import Placement
 import stages.faces
 assert not {"torch", "onnx", "onnxruntime"} & set(sys.modules), "importing the stage must stay cheap"
 stage = stages.faces.Faces()
-stage.setup(dict(zip(stage.weights, map(Path, sys.argv[1:3]))), "cpu")
+stage.setup(dict(zip(stage.weights, map(Path, sys.argv[1:3]))), Placement())
 assert "torch" not in sys.modules
 start = os.times()
 for _ in range(40):

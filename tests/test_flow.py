@@ -17,13 +17,14 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from pipeline.columns import PIXELS, pack, reduction
+from pipeline.stage import Placement
 from stages.flow import Flow, decode, encode
 from tests.material import media
 
 
 def ready(**config) -> Flow:
     stage = Flow(Flow.Config(**config))
-    stage.setup({}, "cpu")
+    stage.setup({}, Placement())
     return stage
 
 

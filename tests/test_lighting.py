@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from pipeline.columns import PIXELS, pack, reduction
+from pipeline.stage import Placement
 from stages.lighting import Lighting, Steadiness
 from stages.nets.photometry import LINEAR, duv, noise, temperature
 from tests.material import media
@@ -32,7 +33,7 @@ def photo(name: str) -> np.ndarray:
 
 def light(*images: np.ndarray, **config) -> list[dict]:
     stage = Lighting(Lighting.Config(**config))
-    stage.setup({}, "cpu")
+    stage.setup({}, Placement())
     return stage(pa.table({"frame_224": pack(images)})).to_pylist()
 
 
@@ -181,7 +182,7 @@ def test_full_size_noise_is_read_where_asked_for():
     full = np.random.default_rng(0).integers(0, 256, (448, 448, 3), np.uint8)
     stage = Lighting(Lighting.Config(noise_pixels="frame"))
     assert stage.inputs == ("frame_224", "frame") and Lighting().inputs == ("frame_224",)
-    stage.setup({}, "cpu")
+    stage.setup({}, Placement())
     flat = np.full((224, 224, 3), 90, np.uint8)
     (row,) = stage(pa.table({"frame_224": pack([flat]), "frame": pack([full])})).to_pylist()
     assert row["noise"] > 30 and row["contrast"] == pytest.approx(0, abs=1e-4)

@@ -22,6 +22,7 @@ from hypothesis import strategies as st
 from pipeline.columns import pack
 from pipeline.errors import WeightsError
 from pipeline.packet import Packet
+from pipeline.stage import Placement
 from pipeline.weights import resolve
 from stages.nets import blazepose
 from stages.nets.blazepose import BlazePose, within
@@ -45,7 +46,7 @@ def model_file(name):
 
 def make(model, **settings_):
     stage = Pose(Pose.Config(model=model, **settings_))
-    stage.setup({model: model_file(model)}, "cpu")
+    stage.setup({model: model_file(model)}, Placement())
     return stage
 
 
@@ -307,10 +308,11 @@ SCRIPT = """
 import os, sys, cv2, pyarrow as pa
 from pathlib import Path
 from pipeline.columns import pack
+from pipeline.stage import Placement
 import stages.pose
 assert not {"mediapipe", "matplotlib", "torch"} & set(sys.modules), "importing the stage must stay cheap"
 stage = stages.pose.Pose()
-stage.setup({stage.config.model: Path(sys.argv[1])}, "cpu")
+stage.setup({stage.config.model: Path(sys.argv[1])}, Placement())
 start = os.times()
 for _ in range(30):
     people = stage(pa.table({stage.pixels: pack([cv2.imread(sys.argv[2])[:, :, ::-1]])}))["people"].to_pylist()

@@ -198,7 +198,7 @@ class Unready(Stage):
     def outputs(self):
         return pa.schema([field("never", pa.int64(), "never made")])
 
-    def setup(self, weights, device):
+    def setup(self, weights, placement):
         raise RuntimeError("the model is upside down")
 
     def __call__(self, batch):
@@ -252,7 +252,7 @@ class Seeded(Stage):
     def weights(self):
         return (self.config.model,)
 
-    def setup(self, weights, device):
+    def setup(self, weights, placement):
         path = weights.get(self.config.model)
         self._byte = path.read_bytes()[0] if path else int(np.random.default_rng(0).integers(256))
 

@@ -16,6 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pipeline.device import dtype_of, ready
+from pipeline.stage import Placement
 from stages.nets.align import SIDE
 
 Crops = NDArray[np.uint8]  # n 112 112 3
@@ -52,17 +54,16 @@ class Recogniser:
         network: which.
         path: its ONNX file.
         runtime: "onnxruntime" (CPU, one crop at a time) or "torch".
-        device: "cpu" or "cuda".
-        dtype: of torch's arithmetic: float32, float16 or bfloat16.
+        placement: torch's device and arithmetic.
 
     Raises:
         ValueError: the file is no graph that is covered, or its embeddings have another length.
     """
 
-    def __init__(self, network: Network, path: Path, *, runtime: str, device: str, dtype: str = "float32") -> None:
+    def __init__(self, network: Network, path: Path, *, runtime: str, placement: Placement) -> None:
         self._network = network
         mean, spread = (np.array(numbers, np.float32) for numbers in (network.mean, network.spread))
-        self._run = _by_torch(path, mean, spread, device, dtype) if runtime == "torch" else _by_onnx(path, mean, spread)
+        self._run = _by_torch(path, mean, spread, placement) if runtime == "torch" else _by_onnx(path, mean, spread)
         found = self(np.zeros((1, SIDE, SIDE, 3), np.uint8)).shape[1]
         if found != network.length:
             raise ValueError(f"{path.name} gives embeddings of length {found}, not {network.length}")
@@ -96,21 +97,21 @@ def _by_onnx(
 
 
 def _by_torch(
-    path: Path, mean: NDArray[np.float32], spread: NDArray[np.float32], device: str, dtype: str
+    path: Path, mean: NDArray[np.float32], spread: NDArray[np.float32], placement: Placement
 ) -> Callable[[Crops], NDArray[np.floating[Any]]]:
     """By torch in batches, channels last; pixels travel to the device as bytes and become numbers there."""
     import torch
 
     from stages.nets.onnx_graph import OnnxGraph
 
-    kind: torch.dtype = getattr(torch, dtype)
-    net = OnnxGraph(path).eval().to(device, kind).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    dtype, device = dtype_of(placement, best="fp16"), placement.device
+    net = ready(OnnxGraph(path), placement, dtype)
     shift, scale = (torch.from_numpy(numbers).to(device).view(1, 3, 1, 1) for numbers in (mean, spread))
 
     def batch(crops: Crops) -> NDArray[np.float32]:
         with torch.inference_mode():
             pixels = torch.from_numpy(crops).to(device).permute(0, 3, 1, 2)  # channels last as they lie
-            return net(((pixels - shift) / scale).to(kind)).flatten(1).float().cpu().numpy()
+            return net(((pixels - shift) / scale).to(dtype)).flatten(1).float().cpu().numpy()
 
     return batch
 

@@ -1,7 +1,5 @@
 """Pixels become a model's input on the device that runs it, so that every stage sees what its model was trained on.
 
-The one owner of torch in `pipeline/`, which it imports where it is used: the driver plans without it.
-
 Published models were trained on pictures that Pillow made smaller: first across, then down, each time rounded to whole
 levels. Doing the same with torch's antialiased filters ends within one level (1/255) of Pillow, seldom two; a single
 pass in floating point strays by up to three. The arithmetic is the same on the CPU and on a GPU.
@@ -15,9 +13,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from pipeline.columns import Image
+from pipeline.device.copying import upload
+from pipeline.stage import Placement
 
 if TYPE_CHECKING:
     import torch
@@ -39,24 +37,7 @@ class Preparation:
     crop: bool = True  # the middle of the picture, its short side as long as `side`; else squeezed into the square
 
 
-def dtype_for(precision: str, device: str) -> torch.dtype:
-    """The torch dtype of a model's weights.
-
-    Args:
-        precision: fp32, bf16, or auto: bf16 on a GPU, where it is several times as fast, fp32 on the CPU, where few
-            processors have arithmetic for it.
-        device: cpu or cuda.
-    """
-    import torch
-
-    if precision == "auto":
-        precision = "fp32" if device == "cpu" else "bf16"
-    return {"fp32": torch.float32, "bf16": torch.bfloat16}[precision]
-
-
-def prepare(
-    images: Sequence[Image], how: Preparation, *, device: str, dtype: torch.dtype, pin: bool = False
-) -> torch.Tensor:
+def prepare(images: Sequence[Image], how: Preparation, placement: Placement, dtype: torch.dtype) -> torch.Tensor:
     """Pictures of any sizes as one input of a model: n 3 s s on the device, normalised.
 
     Pictures of one size travel and are resized together; a picture's values do not depend on its neighbours.
@@ -64,29 +45,21 @@ def prepare(
     Args:
         images: h w 3 each.
         how: what the model wants.
-        device: where the result lies, and where the work is done.
+        placement: the device where the work is done and the result lies, and whether pixels are staged for it in
+            page-locked memory.
         dtype: of the result; all arithmetic before is float32.
-        pin: stage the pixels in page-locked memory, which a GPU copies faster; needs a GPU.
     """
     import torch
 
+    device = placement.device
     result = torch.empty((len(images), 3, how.side, how.side), dtype=dtype, device=device)
     mean = torch.tensor(how.mean, device=device).mul(255).view(3, 1, 1)
     std = torch.tensor(how.std, device=device).mul(255).view(3, 1, 1)
     ready = [middle(image) for image in images] if how.crop else list(images)
     for indices in _alike(ready):
-        levels = fit(upload([ready[i] for i in indices], device, pin=pin), how)
+        levels = fit(upload([ready[i] for i in indices], device, pin=placement.pin_memory), how)
         result[indices] = ((levels - mean) / std).to(dtype)
     return result
-
-
-def upload(images: Sequence[Image], device: str, *, pin: bool = False) -> torch.Tensor:
-    """Pictures of one size on the device: n h w 3 uint8, by one copy into a buffer and one from there."""
-    import torch
-
-    staging = torch.empty((len(images), *images[0].shape), dtype=torch.uint8, pin_memory=pin)
-    np.stack(images, out=staging.numpy())
-    return staging.to(device, non_blocking=pin)
 
 
 def fit(pixels: torch.Tensor, how: Preparation) -> torch.Tensor:

@@ -1,0 +1,25 @@
+"""Pixels and models on the device that runs them: the one owner of torch in `pipeline/`.
+
+    copying  ->  pixels  ->  (the stage's model, made ready by `model`)
+
+torch is imported where it is used: the driver plans without it.
+"""
+
+from pipeline.device.copying import upload
+from pipeline.device.model import Batches, dtype_of, is_out_of_memory, limit_memory, ready, seeded, wait
+from pipeline.device.pixels import LONGEST, Preparation, middle, prepare
+
+__all__ = [
+    "LONGEST",
+    "Batches",
+    "Preparation",
+    "dtype_of",
+    "is_out_of_memory",
+    "limit_memory",
+    "middle",
+    "prepare",
+    "ready",
+    "seeded",
+    "upload",
+    "wait",
+]

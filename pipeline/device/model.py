@@ -1,0 +1,122 @@
+"""A model runs as its placement says: where, in which arithmetic, compiled or not, in batches of one size.
+
+What a stage does with it stays the same: that a faster way gives the same result within a stated tolerance is each
+stage's own test.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, TypeVar
+
+from pipeline.stage import Placement
+
+if TYPE_CHECKING:
+    import torch
+
+    M = TypeVar("M", bound=torch.nn.Module)
+
+SEED = 0
+
+
+def dtype_of(placement: Placement, best: str = "bf16") -> torch.dtype:
+    """The torch dtype of a model's weights.
+
+    Args:
+        placement: its `precision`: full is float32; mixed is float32 on the CPU, where few processors have arithmetic
+            for less, and `best` on a GPU, where that is several times as fast; fp16 and bf16 are what they say.
+        best: the 16-bit type that suits the model.
+    """
+    import torch
+
+    name = placement.precision
+    if name == "mixed":
+        name = "full" if placement.device == "cpu" else best
+    return {"full": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}[name]
+
+
+def ready(module: M, placement: Placement, dtype: torch.dtype) -> M:
+    """A module on the placement's device, with weights of this dtype, for inference only."""
+    import torch
+
+    module = module.eval().requires_grad_(False).to(placement.device, dtype)
+    if placement.channels_last:
+        module = module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    return module
+
+
+class Batches:
+    """A function of tensors that share their first axis, called as the placement says.
+
+    Compiled, it is called on exactly `rows` rows, since each new size would be compiled anew: a smaller batch is
+    filled up with its last row and the answer cut, a larger one goes in parts.
+    """
+
+    def __init__(self, function: Callable[..., torch.Tensor], placement: Placement, rows: int | None = None) -> None:
+        """Wrap a function.
+
+        Args:
+            function: of tensors n ..., to a tensor n ...; rows must not depend on each other.
+            placement: its `compile`.
+            rows: of a compiled call; None for the placement's `batch_rows`.
+        """
+        self._rows = rows or placement.batch_rows
+        self._fixed = placement.compile
+        self._function = function
+        if placement.compile:
+            import torch
+
+            self._function = torch.compile(function, dynamic=False)
+
+    def __call__(self, *tensors: torch.Tensor) -> torch.Tensor:
+        """The function's answer for all rows, of which there is at least one."""
+        if not self._fixed:
+            return self._function(*tensors)
+        import torch
+
+        parts = zip(*(torch.split(tensor, self._rows) for tensor in tensors), strict=True)
+        return torch.cat([self._exactly(part) for part in parts])
+
+    def _exactly(self, part: tuple[torch.Tensor, ...]) -> torch.Tensor:
+        import torch
+
+        count = len(part[0])
+        if count < self._rows:
+            missing = self._rows - count
+            part = tuple(torch.cat([tensor, tensor[-1:].expand(missing, *tensor.shape[1:])]) for tensor in part)
+        return self._function(*part)[:count].clone()
+
+
+@contextmanager
+def seeded(device: str) -> Iterator[None]:
+    """Modules built inside get the same random weights each time, made on the device; the generators are put back."""
+    import torch
+
+    with torch.random.fork_rng(devices=range(torch.cuda.device_count())), torch.device(device):
+        torch.manual_seed(SEED)
+        yield
+
+
+def wait(device: str) -> None:
+    """Until the device has done what it was asked for, so that a phase's time is its own."""
+    if device != "cpu":
+        import torch
+
+        torch.cuda.synchronize(device)
+
+
+def limit_memory(gigabytes: float) -> None:
+    """Let this process allocate at most so much on its GPU; more raises, as on a smaller card."""
+    import torch
+
+    total = torch.cuda.get_device_properties(0).total_memory
+    torch.cuda.set_per_process_memory_fraction(min(1.0, gigabytes * 1e9 / total))
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether memory ran out, on a GPU or in the machine; false where torch was never loaded."""
+    import sys
+
+    torch = sys.modules.get("torch")
+    return isinstance(error, MemoryError) or (torch is not None and isinstance(error, torch.OutOfMemoryError))
