@@ -252,7 +252,7 @@ def test_another_process_worth_of_state_changes_nothing(faces, album, alone):
 
 def test_torch_equals_onnxruntime(album, frames):
     pictures = [*album, *(image for clip in frames.values() for image in clip[:2])]
-    by_onnx = make(runtime="onnxruntime", embedding="full")
+    by_onnx = make(runtime="onnxruntime", embedding="float32")
     rows = call(by_onnx, *pictures).to_pylist()
     expected = np.stack([embedding(face) for row in rows for face in row["faces"]])
     assert len(expected) == 18
