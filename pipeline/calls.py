@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from pipeline import weights as weights_lock
 from pipeline.columns import KEYS
+from pipeline.device import is_out_of_memory, release_memory
 from pipeline.errors import ContractError, SetupError
 from pipeline.failure import Failure
 from pipeline.packet import HALO
@@ -105,9 +106,20 @@ class Caller:
         except ContractError:
             raise
         except Exception as error:
+            if is_out_of_memory(error) and self._smaller(len(indices)):
+                return self._call(rows, indices, keep)
             return self._blame(rows, indices, keep, error)
         self._check(result, batch.num_rows)
         return result.slice(0, keep)
+
+    def _smaller(self, rows: int) -> bool:
+        """After memory ran out: make the stage's chunks half as large; false where a smaller call is tried first."""
+        release_memory()
+        chunks = self._stage.chunk_rows
+        if (self._stage.scope is Scope.ROW and rows > 1) or all(size == 1 for size in chunks.values()):
+            return False
+        chunks.update({kind: max(1, size // 2) for kind, size in chunks.items()})
+        return True
 
     def _blame(self, rows: pa.Table, indices: Indices, keep: int, error: Exception) -> pa.Table:
         """Halve a failing batch until the culprit is alone; a clip is one piece, so each of its frames gets a line."""
@@ -116,11 +128,20 @@ class Caller:
             return pa.concat_tables(
                 [self._call(rows, part, len(part)) for part in (indices[:middle], indices[middle:])]
             )
-        trace = "".join(traceback.format_exception(error)[-_LINES:])
-        about = {"step": self._step.name, "kind": type(error).__name__, "message": str(error), "traceback": trace}
+        about = {"step": self._step.name, **self._told(error)}
         keys = rows.select(KEYS).take(pa.array(indices[:keep])).to_pylist()
         self._failures += [Failure(media_id=key["media_id"], frame_index=key["frame_index"], **about) for key in keys]
         return nulls(self._stage.outputs, keep)
+
+    def _told(self, error: Exception) -> dict[str, str]:
+        """Kind, message and traceback; of memory that ran out, one sentence."""
+        if not is_out_of_memory(error):
+            trace = "".join(traceback.format_exception(error)[-_LINES:])
+            return {"kind": type(error).__name__, "message": str(error), "traceback": trace}
+        on_gpu = self._step.placement.device == "cuda"
+        where, fix = ("the GPU's", "more `vram_gb`") if on_gpu else ("the machine's", "fewer workers")
+        message = f"{where} memory does not hold this alone in step {self._step.name!r}; give it {fix} in the profile"
+        return {"kind": "OutOfMemory", "message": message, "traceback": ""}
 
     def _check(self, result: object, count: int) -> None:
         declared = self._stage.outputs

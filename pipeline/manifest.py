@@ -9,7 +9,7 @@ from __future__ import annotations
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -52,8 +52,12 @@ class PipelineFile(Strict):
     planned: tuple[str, ...] = ()  # steps that profiles may already place though no pipeline has them yet
 
 
+Precision = Literal["full", "mixed", "fp16", "bf16"]
+"""Arithmetic of models: fp32; on a GPU the 16-bit type that suits a model, fp32 on the CPU; or one type anywhere."""
+
+
 class PlacementEntry(Strict):
-    """Where and how one step runs; what is left out comes from the profile's `defaults`, then from the stage."""
+    """Where and how a step runs; what is left out comes from the profile's `defaults`, then from the stage."""
 
     device: Literal["cpu", "cuda"] | None = None
     cpus: float | None = Field(None, gt=0)
@@ -61,7 +65,18 @@ class PlacementEntry(Strict):
     workers: Workers | None = None
     batch: int | None = Field(None, ge=1)
     vram_gb: float | None = Field(None, ge=0)
-    chunks: dict[str, int] = Field(default_factory=dict)  # by kind of item: how many prompts, faces at a time
+    precision: Precision | None = None
+    compile: bool | None = None
+    channels_last: bool | None = None
+    pin_memory: bool | None = None
+    group: str | None = Field(None, pattern=r"^[\w-]*$")  # first-pass steps of one name share one process
+    chunks: dict[str, Annotated[int, Field(ge=1)]] = Field(default_factory=dict)  # prompts, faces, ... at a time
+
+
+class StepPlacement(PlacementEntry):
+    """One step's entry of a profile."""
+
+    with_: dict[str, Any] = Field(default_factory=dict, alias="with")  # settings that the pipeline file leaves open
 
 
 class DecodePlacement(Strict):
@@ -77,12 +92,12 @@ class ProfileFile(Strict):
     description: str = ""
     input: str | None = None
     output: str | None = None
-    precision: Literal["full", "mixed"] = "full"  # mixed: 16-bit arithmetic on the GPU where a stage allows it
+    precision: Precision = "full"
     pin_memory: bool = False  # page-locked staging buffers: faster copies to the GPU, memory the system cannot page out
     vram_gb: float | None = Field(None, gt=0)  # what all workers on one card may take together
     decode: DecodePlacement = DecodePlacement()
     defaults: PlacementEntry = PlacementEntry()
-    steps: dict[str, PlacementEntry] = Field(default_factory=dict)
+    steps: dict[str, StepPlacement] = Field(default_factory=dict)
 
 
 def shipped(*parts: str) -> Traversable:

@@ -8,6 +8,7 @@ from typing import Any
 
 from pipeline.errors import ConfigError
 from pipeline.failure import DECODE
+from pipeline.grouping import process_of, shared
 from pipeline.machines import Demand
 from pipeline.manifest import PlacementEntry, ProfileFile, Workers
 from pipeline.settings import validated
@@ -20,13 +21,15 @@ _STAGE_NAMES = {"batch": "batch_rows"}  # a profile's word for a field of Placem
 def placement_entry(
     name: str, stage: Stage, profile: ProfileFile, overrides: Mapping[str, Any], device: str | None
 ) -> PlacementEntry:
-    """The profile's defaults, its entry for the step, --device and --set, the later the stronger.
+    """What holds for the whole profile, its entry for the step, --device and --set, the later the stronger.
 
     Raises:
         ConfigError: the stage cannot run on the device.
     """
-    entry = profile.steps.get(name, PlacementEntry())
-    merged = profile.defaults.model_dump(exclude_unset=True) | entry.model_dump(exclude_unset=True)
+    merged: dict[str, Any] = {"precision": profile.precision, "pin_memory": profile.pin_memory}
+    merged |= profile.defaults.model_dump(exclude_unset=True)
+    if name in profile.steps:
+        merged |= profile.steps[name].model_dump(exclude_unset=True, exclude={"with_"})
     if device in stage.devices:
         merged["device"] = device
     merged |= {key: value for key, value in overrides.items() if key in PlacementEntry.model_fields}
@@ -46,10 +49,11 @@ def settle(wanted: Sequence[tuple[Step, PlacementEntry]], cores: float) -> list[
     model.
     """
     placed = [(_placed(step, entry), entry.workers) for step, entry in wanted]
-    open_models = sum(workers == "auto" and step.keeps_model for step, workers in placed)
+    sharing = {process_of(step) for step, workers in placed if workers == "auto" and step.keeps_model}
     result = []
     for step, workers in placed:
-        most = max(1, int(cores / (2 * open_models if step.keeps_model and open_models else 1) / step.placement.cpus))
+        parts = 2 * len(sharing) if step.keeps_model and sharing else 1
+        most = max(1, int(cores / parts / step.placement.cpus))
         number = resolve_workers(workers, step.placement.workers, most, clamp=not step.keeps_model)
         result.append(replace(step, placement=replace(step.placement, workers=number)))
     return result
@@ -71,10 +75,14 @@ def _placed(step: Step, entry: PlacementEntry) -> Step:
 
 def demands(decode: DecodeStep, steps: Sequence[Step]) -> list[Demand]:
     """Every model's processes, and the largest task: tasks take turns, processes stay."""
-    models = [
-        Demand(step=s.name, cpus=s.placement.cpus, gpus=s.placement.gpus, copies=s.placement.workers)
-        for s in steps
-        if s.keeps_model
-    ]
+    processes: dict[str, list[Step]] = {}
+    for step in steps:
+        if step.keeps_model:
+            processes.setdefault(process_of(step), []).append(step)
+    models = []
+    for members in processes.values():
+        asks = shared(members)
+        name = "+".join(step.name for step in members)
+        models.append(Demand(step=name, cpus=asks.cpus, gpus=asks.gpus, copies=asks.workers))
     tasks = [Demand(step=s.name, cpus=s.placement.cpus) for s in steps if not s.keeps_model]
     return [*models, max([Demand(step=DECODE, cpus=decode.cpus), *tasks], key=lambda task: task.cpus)]

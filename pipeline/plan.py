@@ -14,14 +14,15 @@ from typing import Any
 from pipeline import weights as weights_lock
 from pipeline.errors import ConfigError, WeightsError, did_you_mean
 from pipeline.failure import DECODE
+from pipeline.grouping import gathered, processes
 from pipeline.lineage import Makers, Stages, find_makers, in_order, is_decoded, with_drops, with_producers
 from pipeline.machines import Node, place
 from pipeline.manifest import Decode, PipelineFile, ProfileFile, read_pipeline
 from pipeline.media.config import DecodeConfig
 from pipeline.placing import demands, placement_entry, resolve_workers, settle
-from pipeline.settings import Overrides, build, read_overrides, validated
+from pipeline.settings import Overrides, build_all, read_overrides, validated
 from pipeline.stage import Stage
-from pipeline.step import DecodeStep, Step, fingerprint
+from pipeline.step import DecodeStep, Step, contents, fingerprint
 from pipeline.supply import Policy, Supply, refuse_missing, refuse_unaccepted, take_stock
 
 
@@ -65,21 +66,8 @@ class Plan:
         return (self.decode.folder, *(step.folder for step in self.first))
 
     def groups(self) -> list[tuple[Step, ...]]:
-        """First-pass steps by the process they share; the first group decodes, and may do nothing else.
-
-        Neighbours without a model that ask for the same numbers share a task, with the loaders too when these are
-        theirs: pixels are then never copied between them.
-        """
-        groups: list[list[Step]] = [[]]
-        last: tuple[float, int] | None = (self.decode.cpus, self.decode.workers)
-        for step in self.first:
-            numbers = None if step.keeps_model else (step.placement.cpus, step.placement.workers)
-            if numbers is not None and numbers == last:
-                groups[-1].append(step)
-            else:
-                groups.append([step])
-            last = numbers
-        return [tuple(group) for group in groups]
+        """First-pass steps by the process they share; the first one decodes, and may do nothing else."""
+        return processes(self.decode, self.first)
 
 
 def make_plan(
@@ -109,7 +97,7 @@ def make_plan(
     _check_names(pipeline, profile, choices)
     cores = sum(node.cpus for node in nodes)
     overrides = read_overrides(choices.settings, pipeline)
-    stages = {name: build(name, entry, overrides.get(name, {})) for name, entry in pipeline.steps.items()}
+    stages = build_all(pipeline, profile, overrides)
     makers = find_makers(stages)
     order, supply = _supplied(stages, makers, choices, check=check_weights)
     rule = _decode_rule(pipeline, overrides, choices)
@@ -124,7 +112,7 @@ def make_plan(
     placed = settle(list(zip(steps.values(), entries, strict=True)), cores)
     if check_fit:
         place(demands(decode, placed), nodes)
-    first = with_drops([step for step in placed if step.first_pass], decode.columns)
+    first = with_drops(gathered([step for step in placed if step.first_pass]), decode.columns)
     skips = choices.missing_weights == "skip"
     return Plan(
         decode=decode,
@@ -207,6 +195,7 @@ def _step(
         "version": stage.version,
         "settings": {item.name: getattr(stage.config, item.name) for item in fields(stage.config)},
         "weights": [f"random {key}" if key in lacks else weights_lock.fingerprint(key) for key in stage.weights],
+        "files": [contents(path) for path in stage.files],
         "reads": sorted({decode.fingerprint, *(step.fingerprint for step in producers)}),
     }
     depends = frozenset(dep for step in producers for dep in (step.name, *step.depends))

@@ -12,7 +12,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from pipeline.errors import ConfigError, did_you_mean
 from pipeline.failure import DECODE
-from pipeline.manifest import PipelineFile, PlacementEntry, StepEntry
+from pipeline.manifest import PipelineFile, PlacementEntry, ProfileFile, StepEntry
 from pipeline.stage import Stage
 
 Overrides = Mapping[str, Mapping[str, Any]]
@@ -41,7 +41,22 @@ def read_overrides(words: Sequence[str], pipeline: PipelineFile) -> Overrides:
     return found
 
 
-def build(name: str, entry: StepEntry, overrides: Mapping[str, Any]) -> Stage:
+def build_all(pipeline: PipelineFile, profile: ProfileFile, overrides: Overrides) -> dict[str, Stage]:
+    """Every step's stage, by step.
+
+    What the pipeline file says of a setting stands; a profile speaks where it is silent, so that a laptop may take a
+    smaller model. --set is above both.
+
+    Raises:
+        ConfigError: as `build`.
+    """
+    given = {name: entry.with_ for name, entry in profile.steps.items()}
+    return {
+        name: build(name, entry, given.get(name, {}), overrides.get(name, {})) for name, entry in pipeline.steps.items()
+    }
+
+
+def build(name: str, entry: StepEntry, profile: Mapping[str, Any], overrides: Mapping[str, Any]) -> Stage:
     """A step's stage with its settings checked.
 
     Raises:
@@ -50,7 +65,8 @@ def build(name: str, entry: StepEntry, overrides: Mapping[str, Any]) -> Stage:
     stage_class = _load(name, entry.use)
     known = {item.name for item in fields(stage_class.Config)}
     placing = set(PlacementEntry.model_fields)
-    settings = entry.with_ | {key: value for key, value in overrides.items() if key in known or key not in placing}
+    said = {key: value for key, value in overrides.items() if key in known or key not in placing}
+    settings = {**profile, **entry.with_, **said}
     for key in settings:
         if key not in known:
             raise ConfigError(f"Step {name!r} has no setting {key!r}.{did_you_mean(key, known | placing)}")

@@ -47,7 +47,7 @@ class Placement:
     workers: int = 1  # processes with a model; for a stage without one, at most so many calls at a time
     batch_rows: int = 16  # rows of one call; a CLIP stage always gets one clip
     vram_gb: float = 0.0  # what a worker may allocate on the GPU
-    # Of a model's arithmetic: full (fp32), mixed (fp32 on the CPU, on a GPU the 16-bit type that suits the model), or
+    # Arithmetic of a model: full (fp32), mixed (on a GPU the 16-bit type that suits the model, fp32 on the CPU), or
     # fp16 or bf16 on either.
     precision: str = "full"
     compile: bool = False  # by torch.compile, for batches of one size: takes 7 to 47 s at the start
@@ -122,6 +122,14 @@ class Stage(ABC):
         """Names in the weights lockfile. A stage with weights gets processes of its own that keep the model."""
         return ()
 
+    @property
+    def files(self) -> tuple[str, ...]:
+        """Files and folders that its settings name and its calls read, on every machine at the same path.
+
+        What they hold decides results as settings do.
+        """
+        return ()
+
     def setup(self, weights: Weights, placement: Placement) -> None:  # noqa: B027 - stages without a model need none
         """Load what the calls need, and make it run as the placement says: once, in the worker.
 
@@ -150,7 +158,7 @@ class Stage(ABC):
             self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - start
 
     def chunks(self, items: Sequence[T], kind: str, default: int = 64) -> Iterator[Sequence[T]]:
-        """Parts of a long list of prompts or faces; the worker owns the part's size."""
-        size = self.chunk_rows.get(kind, default)
+        """Parts of a long list of prompts or faces; the worker owns the part's size, and makes it smaller in need."""
+        size = self.chunk_rows.setdefault(kind, default)
         for start in range(0, len(items), size):
             yield items[start : start + size]

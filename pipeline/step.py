@@ -14,6 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from pipeline.errors import ConfigError
 from pipeline.failure import DECODE
 from pipeline.media.config import DECODE_VERSION, DecodeConfig
 from pipeline.stage import Placement, Stage
@@ -50,7 +51,8 @@ class Step:
     @property
     def keeps_model(self) -> bool:
         """Whether it runs in processes of its own, that load a model once."""
-        return self.first_pass and (bool(self.stage.weights) or self.placement.device != "cpu")
+        own = bool(self.stage.weights) or self.placement.device != "cpu" or bool(self.placement.group)
+        return self.first_pass and own
 
     @property
     def table_schema(self) -> pa.Schema:
@@ -98,6 +100,21 @@ def marked(schema: pa.Schema, dummies: Iterable[str]) -> pa.Schema:
 def fingerprint(facts: Mapping[str, Any]) -> str:
     """Twelve hex digits of the facts that decide a result."""
     return hashlib.sha256(json.dumps(facts, sort_keys=True, default=str).encode()).hexdigest()[:12]
+
+
+def contents(path: str) -> str:
+    """Twelve hex digits of what a file or folder that a setting names holds: of a folder, its files' sizes and times.
+
+    Raises:
+        ConfigError: there is nothing at the path.
+    """
+    found = Path(path).expanduser()
+    if found.is_file():
+        return hashlib.sha256(found.read_bytes()).hexdigest()[:12]
+    if not found.is_dir():
+        raise ConfigError(f"A setting names {path!r}, but there is no such file or folder; check the path.")
+    inside = ((file, file.stat()) for file in sorted(found.rglob("*")) if file.is_file())
+    return fingerprint({str(file.relative_to(found)): [stat.st_size, stat.st_mtime_ns] for file, stat in inside})
 
 
 def is_file_column(item: pa.Field) -> bool:

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from pipeline.calls import Caller, Outcome, set_up
 from pipeline.columns import KEYS, SOURCE
+from pipeline.device import limit_memory
 from pipeline.failure import Failure, to_table
 from pipeline.ledger import COLUMNS, Part, Span
 from pipeline.media.decode import decode
@@ -41,6 +42,7 @@ class Worker:
         self._store, self._report = store, report
         self._name = f"{socket.gethostname()}:{os.getpid()}"
         self._callers = [(step, Caller(step)) for step in steps]
+        _limit(steps)
         for step in steps:
             started = time.time()
             set_up(step)
@@ -136,6 +138,13 @@ class Worker:
         seconds = time.time() - started
         about = {"step": name, "worker": self._name, "unit": unit}
         self._report(Sample(**about, rows=rows, failures=failures, started=started, seconds=seconds, phases=phases))
+
+
+def _limit(steps: Sequence[Step]) -> None:
+    """Keep this process to what its steps may allocate on the GPU, where they all say so."""
+    wanted = [step.placement.vram_gb for step in steps if step.placement.device == "cuda"]
+    if wanted and all(wanted):
+        limit_memory(sum(wanted))
 
 
 def failed_rows(rows: pa.Table, depends: frozenset[str]) -> NDArray[np.bool_]:

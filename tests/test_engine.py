@@ -116,6 +116,24 @@ def test_a_task_that_dies_costs_no_packet(tmp_path, nodes):
     assert all(Ledger(store).parts(folder, made.decode.folder, units[0].name) for folder in made.first_folders)
 
 
+def test_steps_in_one_process_say_what_they_say_apart(small, tmp_path):
+    apart = order(small, tmp_path / "apart", ALL)
+    entries = {name: {"group": "card"} for name in ("crc", "near", "twice")}
+    together = replace(apart, output=str(tmp_path / "together"), profile=ProfileFile.model_validate({"steps": entries}))
+    for one in (apart, together):
+        Job(one).run()
+    for folder in (FRAMES, "counts", "everything"):
+        found = [
+            table(one.output, folder) if folder == FRAMES else rows(one.output, folder) for one in (apart, together)
+        ]
+        assert found[0].num_rows and found[0].equals(found[1]), folder
+
+
+def rows(out, folder):
+    store = Store(str(out))
+    return pa.concat_tables([store.read_table(f"{folder}/{name}") for name in store.names(folder)])
+
+
 def check_collections(ledger, store, made, units, truth, seeds, clip_frames):
     seen = defaultdict(list)
     for unit in units:

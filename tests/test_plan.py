@@ -228,3 +228,39 @@ def test_a_plan_is_shown_also_where_weights_are_missing(no_weights):
 def test_a_weights_folder_that_is_not_there_is_always_a_mistake(no_weights, tmp_path, policy):
     with pytest.raises(WeightsError, match="check --weights-dir"):
         plan(LACKING, missing_weights=policy, weights_dir=tmp_path / "nowhere")
+
+
+def test_a_profile_settles_what_the_pipeline_leaves_open():
+    profile = {"steps": {"crc": {"with": {"column": "frame_64"}}}}
+    assert plan({"crc": toy("Checksum")}, profile).first[0].stage.inputs == ("frame_64",)
+    assert plan({"crc": toy("Checksum", column="frame")}, profile).first[0].stage.inputs == ("frame",)
+    chosen = plan({"crc": toy("Checksum")}, profile, settings=("crc.column=frame_128",))
+    assert chosen.first[0].stage.inputs == ("frame_128",)
+    with pytest.raises(ConfigError, match="no setting 'colum'. Did you mean 'column'"):
+        plan({"crc": toy("Checksum")}, {"steps": {"crc": {"with": {"colum": "frame"}}}})
+
+
+def test_how_models_run_comes_from_the_profile():
+    profile = {"precision": "mixed", "pin_memory": True, "steps": {"twice": {"precision": "bf16", "compile": True}}}
+    first, second = plan(
+        {"crc": toy("Checksum"), "twice": toy("Double")}, profile, settings=("crc.pin_memory=false",)
+    ).first
+    assert (first.placement.precision, first.placement.pin_memory, first.placement.compile) == ("mixed", False, False)
+    assert (second.placement.precision, second.placement.pin_memory, second.placement.compile) == ("bf16", True, True)
+
+
+def test_how_models_run_does_not_name_their_results():
+    base = plan({"crc": toy("Checksum")}).first[0].fingerprint
+    fast = {"precision": "bf16", "pin_memory": True, "defaults": {"compile": True, "channels_last": True, "group": "a"}}
+    assert plan({"crc": toy("Checksum")}, fast).first[0].fingerprint == base
+
+
+def test_files_that_a_setting_names_count_by_what_they_hold(tmp_path):
+    def found():
+        return plan({"crc": toy("Checksum"), "has": toy("Reads", folder=str(tmp_path))}).first[1].fingerprint
+
+    empty = found()
+    (tmp_path / "mask.png").write_bytes(b"one")
+    assert found() != empty
+    with pytest.raises(ConfigError, match="no such file or folder"):
+        plan({"crc": toy("Checksum"), "has": toy("Reads", folder=str(tmp_path / "gone"))})

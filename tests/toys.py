@@ -205,6 +205,34 @@ class Unready(Stage):
         raise AssertionError("called without a set-up")
 
 
+class Hungry(Stage):
+    """Runs out of memory on more than a few rows or items at once, and says how many it was given."""
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config(Stage.Config):
+        rows: int = 2
+        items: int = 3
+        never: int = -1  # a frame that is too large by itself
+
+    @property
+    def inputs(self):
+        return ("frame_index",)
+
+    @property
+    def outputs(self):
+        return pa.schema([field("rows_at_once", pa.int64(), "rows"), field("items_at_once", pa.int64(), "items")])
+
+    def __call__(self, batch):
+        if batch.num_rows > self.config.rows or self.config.never in batch["frame_index"].to_pylist():
+            raise MemoryError
+        largest = 0
+        for part in self.chunks(range(8), "items", default=8):
+            if len(part) > self.config.items:
+                raise MemoryError
+            largest = max(largest, len(part))
+        return pa.table([[batch.num_rows] * batch.num_rows, [largest] * batch.num_rows], schema=self.outputs)
+
+
 class DiesOnce(Stage):
     """Kills its own process at a given frame, the first time."""
 
@@ -291,3 +319,29 @@ class Bytes(Stage):
     def __call__(self, batch):
         count = batch.num_rows - batch["byte"].null_count
         return {"bytes": pa.table({"bytes": [count]}, schema=self.tables["bytes"].schema)}
+
+
+class Reads(Stage):
+    """Counts the values of another step's column, wherever it is told to run."""
+
+    devices = ("cpu", "cuda")
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config(Stage.Config):
+        column: str = "crc"
+        folder: str = ""
+
+    @property
+    def inputs(self):
+        return (self.config.column,)
+
+    @property
+    def files(self):
+        return (self.config.folder,) if self.config.folder else ()
+
+    @property
+    def outputs(self):
+        return pa.schema([field(f"has_{self.config.column}", pa.bool_(), "whether there is a value")])
+
+    def __call__(self, batch):
+        return pa.table([batch[self.config.column].is_valid()], schema=self.outputs)

@@ -6,7 +6,7 @@ torch is imported where it is used: the driver plans without it.
 """
 
 from pipeline.device.copying import upload
-from pipeline.device.model import Batches, dtype_of, is_out_of_memory, limit_memory, ready, seeded, wait
+from pipeline.device.model import Batches, dtype_of, is_out_of_memory, limit_memory, ready, release_memory, seeded, wait
 from pipeline.device.pixels import LONGEST, Preparation, middle, prepare
 
 __all__ = [
@@ -19,6 +19,7 @@ __all__ = [
     "middle",
     "prepare",
     "ready",
+    "release_memory",
     "seeded",
     "upload",
     "wait",

@@ -13,7 +13,9 @@ import pyarrow as pa
 import ray
 
 from pipeline.engine.board import Reporter
+from pipeline.grouping import shared
 from pipeline.packet import Packet
+from pipeline.stage import Placement
 from pipeline.step import DecodeStep, Step
 from pipeline.storage import Store
 from pipeline.worker import Worker
@@ -29,6 +31,16 @@ class Group:
     report: Reporter
     decode: DecodeStep | None = None
     last: bool = False
+
+    @property
+    def keeps_model(self) -> bool:
+        """Whether it is a process that stays, not a task."""
+        return any(step.keeps_model for step in self.steps)
+
+    @property
+    def placement(self) -> Placement:
+        """What its process asks for."""
+        return shared(self.steps)
 
     @property
     def name(self) -> str:

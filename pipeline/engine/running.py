@@ -96,8 +96,8 @@ class Engine:
         if group.decode is not None:
             pool = TaskPoolStrategy(size=min(group.decode.workers, units))
             return dataset.map_batches(decoding_function(group), compute=pool, **_arguments(group.decode.cpus))
-        placement = group.steps[0].placement
-        if not group.steps[0].keeps_model:
+        placement = group.placement
+        if not group.keeps_model:
             pool = TaskPoolStrategy(size=placement.workers)
             return dataset.map_batches(task_function(group), compute=pool, **_arguments(placement.cpus))
         return dataset.map_batches(

@@ -1,0 +1,56 @@
+"""A profile's `group:` puts steps into one process; what cannot work is refused before anything starts."""
+
+from __future__ import annotations
+
+import pytest
+
+from pipeline.errors import ConfigError, ResourceError
+from pipeline.machines import Node
+from tests.test_plan import plan, toy
+
+STEPS = {"crc": toy("Checksum"), "near": toy("Neighbours"), "twice": toy("Double")}
+GPU = [Node(name="box", cpus=8, gpus=1)]
+
+
+def names(made):
+    return [[step.name for step in group] for group in made.groups()]
+
+
+def placed(**groups):
+    return {"steps": {name: {"group": group} for name, group in groups.items()}}
+
+
+def test_steps_of_a_group_share_a_process_of_their_own():
+    assert names(plan(STEPS, placed(crc="card", twice="card"))) == [[], ["near"], ["crc", "twice"]]
+
+
+def test_two_groups_are_two_processes():
+    assert names(plan(STEPS, placed(crc="a", near="b", twice="b"))) == [[], ["crc"], ["near", "twice"]]
+
+
+def test_pixels_are_dropped_after_their_last_reader_in_the_order_that_groups_ask_for():
+    made = plan(STEPS, placed(crc="card", twice="card"))
+    assert [step.name for step in made.first] == ["near", "crc", "twice"]
+    assert {step.name: "frame" in step.drops for step in made.first} == {"near": False, "crc": True, "twice": False}
+
+
+def test_a_step_between_the_members_is_refused():
+    steps = {"a": toy("Seeded", column="crc"), "twice": toy("Double"), "last": toy("Reads", column="twice")}
+    with pytest.raises(ConfigError, match="group card cannot share a process: 'twice' must run between its members"):
+        plan(steps, placed(a="card", last="card"), missing_weights="dummy")
+
+
+def test_members_agree_on_what_a_process_has_one_of():
+    profile = {"steps": {"crc": {"group": "card", "workers": 2}, "twice": {"group": "card", "workers": 1}}}
+    with pytest.raises(ConfigError, match=r"differ in 'workers' \(crc 2, twice 1\)"):
+        plan(STEPS, profile)
+
+
+def test_a_group_asks_for_the_sum_of_its_shares_of_the_card():
+    entry = {"group": "card", "device": "cuda", "gpus": 0.4, "cpus": 1}
+    steps = {"a": toy("Reads", column="height"), "b": toy("Reads", column="width")}
+    profile = {"steps": {"a": entry, "b": entry | {"cpus": 2}}}
+    made = plan(steps, profile, nodes=GPU)
+    assert names(made) == [[], ["a", "b"]]
+    with pytest.raises(ResourceError, match=r"'a\+b'.* wants 2 CPU and 0.8 GPU"):
+        plan(steps, profile, nodes=[Node(name="box", cpus=8, gpus=0.5)])
