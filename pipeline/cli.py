@@ -185,9 +185,9 @@ def _run(order: Order, console: Console, quiet: bool) -> None:
             stack.close()
             ERRORS.print("Interrupted. What is finished is kept; the same command goes on from there.")
             raise typer.Exit(INTERRUPTED) from None
-    write_run_file(job.store, order, result)
+    told = write_run_file(job.store, order, result)
     print_result(console, job.store, result)
-    _say_report(console, job.store, computed=result.work.changed)
+    _say_report(console, job.store, computed=told)
 
 
 def _say_report(console: Console, store: Store, *, computed: bool) -> None:

@@ -139,7 +139,7 @@ class Tables:
             for name, table in stage.tables.items():
                 made[name].append(_checked(self.name, name, table, result))
         if failures:
-            self._store.write_table(f"{ERRORS}/{self.name}-{self._file(piece)}", to_table(failures))
+            self._store.write_table(f"{ERRORS}/{self.name}-{self._file(piece)}", self._step.mark(to_table(failures)))
         for name, table in stage.tables.items():
             whole = pa.concat_tables([*made[name], table.schema.empty_table()])
             self._store.write_table(f"{name}/{self._file(piece)}", self._step.mark(whole))
@@ -207,7 +207,8 @@ class Assembly:
         first = [unit.failures(self._store, step.folder) for step in self._plan.first]
         failures = pa.concat_tables([unit.failures(self._store, self._plan.decode.folder, empty_too=True), *first])
         if failures.num_rows:
-            self._store.write_table(f"{ERRORS}/{name}", failures)
+            dummies = {dummy for step in self._plan.first for dummy in step.dummies}
+            self._store.write_table(f"{ERRORS}/{name}", failures.cast(marked(failures.schema, dummies)))
         table = unit.read(self._store, self._columns)
         schema = frames_schema(self._plan)
         self._store.write_table(f"{FRAMES}/{name}", table.cast(schema) if table.num_columns else nulls(schema, 0))

@@ -18,6 +18,7 @@ from pipeline.manifest import PipelineFile, ProfileFile, read_pipeline
 from pipeline.media.listing import list_media
 from pipeline.plan import Choices, make_plan
 from pipeline.second import ERRORS, FRAMES
+from pipeline.step import DUMMY
 from pipeline.storage import Store
 from tests.collections_factory import clip, frame, photo
 
@@ -114,6 +115,14 @@ def test_a_task_that_dies_costs_no_packet(tmp_path, nodes):
     assert (tmp_path / "died").exists()
     check_collections(Ledger(store), store, made, units, {"clip.png": 30}, {"clip.png": 5}, 4)
     assert all(Ledger(store).parts(folder, made.decode.folder, units[0].name) for folder in made.first_folders)
+
+
+def test_errors_beside_random_weights_are_marked_too(small, tmp_path):
+    steps = {"picky": ("Picky", {"refuse": (3,)}), "seeded": ("Seeded", {})}
+    Job(order(small, tmp_path / "out", steps, missing_weights="dummy")).run()
+    store = Store(str(tmp_path / "out"))
+    found = [store.read_table(f"{ERRORS}/{name}") for name in store.names(ERRORS)]
+    assert found and all(one.schema.metadata[DUMMY.encode()] == b"seeded" for one in found)
 
 
 def test_steps_in_one_process_say_what_they_say_apart(small, tmp_path):

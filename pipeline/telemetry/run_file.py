@@ -17,17 +17,24 @@ from pipeline.step import Step
 from pipeline.storage import Store
 
 NAME = "run.json"
+_TOLD_BY_THE_LAST = ("skipped", "fetch")
 _PACKAGES = ("framemill", "ray", "pyarrow", "numpy", "torch", "opencv-contrib-python", "av", "pillow", "mediapipe")
 
 
-def write_run_file(store: Store, order: Order, result: Result) -> None:
-    """Write or replace the output's run.json.
+def write_run_file(store: Store, order: Order, result: Result) -> bool:
+    """Write or replace the output's run.json; false where it stays as it is.
 
-    A run with nothing to do leaves the record of the one that did the work.
+    A run with nothing to do leaves the record of the one that did the work, but for what it left out itself.
     """
+    made = record(order, result)
     if not result.work.changed and store.exists(NAME):
-        return
-    store.write(NAME, json.dumps(record(order, result), indent=2, default=str).encode())
+        before = read_run_file(store)
+        told = {key: made[key] for key in _TOLD_BY_THE_LAST}
+        if all(before.get(key) == value for key, value in told.items()):
+            return False
+        made = before | told
+    store.write(NAME, json.dumps(made, indent=2, default=str).encode())
+    return True
 
 
 def read_run_file(store: Store) -> dict[str, Any]:
