@@ -6,7 +6,17 @@ torch is imported where it is used: the driver plans without it.
 """
 
 from pipeline.device.copying import upload
-from pipeline.device.model import Batches, dtype_of, is_out_of_memory, limit_memory, ready, release_memory, seeded, wait
+from pipeline.device.model import (
+    Batches,
+    dtype_of,
+    is_out_of_memory,
+    limit_memory,
+    peak_memory,
+    ready,
+    release_memory,
+    seeded,
+    wait,
+)
 from pipeline.device.pixels import LONGEST, Preparation, middle, prepare
 
 __all__ = [
@@ -17,6 +27,7 @@ __all__ = [
     "is_out_of_memory",
     "limit_memory",
     "middle",
+    "peak_memory",
     "prepare",
     "ready",
     "release_memory",

@@ -115,6 +115,18 @@ def limit_memory(gigabytes: float) -> None:
     torch.cuda.set_per_process_memory_fraction(min(1.0, gigabytes * 1e9 / total))
 
 
+def peak_memory(device: str, *, anew: bool = False) -> float | None:
+    """Gigabytes that were allocated at most on a GPU since it was last asked `anew`; None on the CPU."""
+    if device == "cpu":
+        return None
+    import torch
+
+    peak = torch.cuda.max_memory_allocated(device) / 1e9
+    if anew:
+        torch.cuda.reset_peak_memory_stats(device)
+    return peak
+
+
 def release_memory() -> None:
     """Give back what the allocator keeps, after memory ran out: smaller pieces may not fit into its gaps."""
     torch = sys.modules.get("torch")
