@@ -1,4 +1,4 @@
-"""Parts of a frame that a painting network is shown: around each painted region, with context, reduced if they are large.
+"""Parts of a frame that a painting network is shown: each painted region with its context, reduced if it is large.
 
 What a region costs depends on its own size, not on the frame's. Sides are rounded up to a grid by showing more of the
 frame where there is more, so that crops of many frames have the same size and go through the network together; no
@@ -100,14 +100,15 @@ def _components(mask: NDArray[np.uint8], connectivity: int = 8) -> list[Window]:
 
 def _merged(windows: Sequence[Window], shape: tuple[int, ...]) -> list[Window]:
     """Windows that hold the given ones and do not overlap: those that meet become one, until none do."""
-    while True:
+    while len(windows) > 1:
         canvas = np.zeros(shape, np.uint8)
         for window in windows:
             canvas[window] = 1
         found = _components(canvas, connectivity=4)
         if len(found) == len(windows):
-            return found
+            break
         windows = found
+    return list(windows)
 
 
 def _framed(own: Window, shape: tuple[int, ...], longest: int) -> Crop:

@@ -1,4 +1,4 @@
-"""LaMa's network written out, so that it can be compiled and keep its Fourier transforms in fp32 while the rest is fp16.
+"""LaMa's network written out: so it can be compiled, and keep its Fourier transforms in fp32 while the rest is fp16.
 
 The published file is TorchScript, which allows neither. Modules here bear the names of the original (advimman/lama,
 saicinpainting/training/modules/ffc.py; Suvorov et al., "Resolution-robust Large Mask Inpainting with Fourier
@@ -16,6 +16,7 @@ w each.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
@@ -52,7 +53,7 @@ class FourierUnit(nn.Module):
         """Of n c h w, to the same shape and dtype."""
         spectrum = torch.view_as_real(torch.fft.rfft2(x.float(), norm="ortho"))  # n c h w/2+1 2
         parts = spectrum.permute(0, 1, 4, 2, 3).flatten(1, 2)
-        parts = relu(self.bn(self.conv_layer(parts))).unflatten(1, (-1, 2))
+        parts = relu(self.bn(self.conv_layer(parts))).reshape(len(x), -1, 2, *spectrum.shape[2:4])
         changed = torch.view_as_complex(parts.permute(0, 1, 3, 4, 2).contiguous())
         return torch.fft.irfft2(changed, s=x.shape[-2:], norm="ortho").to(x.dtype)
 
@@ -146,10 +147,10 @@ class Generator(nn.Module):
         far = int(widths[-1] * sizes.global_share)
         pairs[-1] = (widths[-1] - far, far)
         layers: list[nn.Module] = [_Split(3), NormedFFC((4, 0), pairs[0], 7)]
-        layers += [NormedFFC(a, b, 3, stride=2, padding=1) for a, b in zip(pairs, pairs[1:], strict=False)]
+        layers += [NormedFFC(a, b, 3, stride=2, padding=1) for a, b in pairwise(pairs)]
         layers += [Residual(pairs[-1]) for _ in range(sizes.blocks)]
         layers.append(_Join())
-        for wide, narrow in zip(widths[::-1], widths[-2::-1], strict=False):
+        for wide, narrow in pairwise(widths[::-1]):
             up = nn.ConvTranspose2d(wide, narrow, 3, stride=2, padding=1, output_padding=1)
             layers += [up, nn.BatchNorm2d(narrow), nn.ReLU()]
         layers += [nn.ReflectionPad2d(3), nn.Conv2d(widths[0], 3, 7), nn.Sigmoid()]

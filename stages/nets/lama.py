@@ -116,10 +116,10 @@ def _lama(module: nn.Module) -> Callable[[torch.device], Any]:
 
     logger.disable("lama_cleaner")
 
-    class Verified(LaMa):
+    class Verified(LaMa):  # type: ignore[misc]
         min_size = LEAST
 
-        def init_model(self, device: torch.device, **_: Any) -> None:
+        def init_model(self, device: torch.device, **_: Any) -> None:  # noqa: ARG002
             self.model = module
 
         @torch.no_grad()

@@ -23,9 +23,7 @@ def union(masks: Iterable[Mask], height: int, width: int) -> Mask:
     """All pixels of any mask; a mask of another size is first scaled to the nearest pixel."""
     result = np.zeros((height, width), bool)
     for mask in masks:
-        if mask.shape != result.shape:
-            mask = cv2.resize(mask.view(np.uint8), (width, height), interpolation=cv2.INTER_NEAREST_EXACT) > 0
-        result |= mask
+        result |= mask if mask.shape == result.shape else _resized(mask, height, width)
     return result
 
 
@@ -110,6 +108,10 @@ def spread(window: tuple[slice, slice], px: int, shape: tuple[int, ...]) -> tupl
         slice(max(0, part.start - px), min(side, part.stop + px)) for part, side in zip(window, shape, strict=True)
     )
     return rows, columns
+
+
+def _resized(mask: Mask, height: int, width: int) -> Mask:
+    return cv2.resize(mask.view(np.uint8), (width, height), interpolation=cv2.INTER_NEAREST_EXACT) > 0
 
 
 def _widened(low: float, high: float, margin: float) -> tuple[float, float]:
