@@ -6,6 +6,7 @@ that fills in one colour, or shows its picture again, stands in for the network.
 
 from __future__ import annotations
 
+import os
 import pickle
 import subprocess
 import sys
@@ -435,8 +436,6 @@ def test_the_engine_writes_what_the_stage_says(tmp_path):
     options = ["--pipeline", "pipeline.yaml", "--missing-weights", "dummy", "--input", "in", "--output", "out"]
     command = [sys.executable, str(root / "pipeline" / "run.py"), *options]
     empty = {"FRAMEMILL_CACHE": str(tmp_path / "cache"), "FRAMEMILL_WEIGHTS": str(tmp_path)}
-    import os
-
     done = subprocess.run(
         command, cwd=tmp_path, capture_output=True, text=True, timeout=200, check=False, env={**os.environ, **empty}
     )

@@ -95,7 +95,8 @@ def test_the_published_architecture_equals_both_references(tmp_path, scene):
     mask[20:50, 10:40] = True
     reference = enliven(Reference(), tensors(image, mask)[0])
     path = save(reference, tmp_path / "big.pt")
-    assert abs(path.stat().st_size - default_lock()["big-lama"].bytes) < 30_000
+    # within .25%; a file also tells where its code was called from, which came to -10 and +175 kB
+    assert abs(path.stat().st_size - default_lock()["big-lama"].bytes) < 500_000
     cleaner, net = LamaCleaner(path, Placement()), eager(path, None)
     with torch.no_grad():
         expected = reference(*tensors(image, mask))[0].permute(1, 2, 0).numpy() * 255
