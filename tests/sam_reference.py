@@ -1,0 +1,181 @@
+"""Segment Anything's automatic mask generator once more: slow, in plain numpy and loops, one prompt at a time.
+
+Written from the published algorithm, not from the stage. It judges masks on the model's grid of 256 by 256, as the stage
+does; everything else is as published. The network is transformers', called as its documentation says.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+import cv2
+import numpy as np
+import torch
+from PIL import Image
+
+MEAN, STD = np.array([0.485, 0.456, 0.406]), np.array([0.229, 0.224, 0.225])
+
+
+@dataclass
+class Settings:
+    points_per_side: int = 32
+    pred_iou_thresh: float = 0.8
+    stability_score_thresh: float = 0.95
+    stability_score_offset: float = 1.0
+    mask_threshold: float = 0.0
+    box_nms_thresh: float = 0.7
+    crop_n_layers: int = 0
+    crop_nms_thresh: float = 0.7
+    crop_overlap_ratio: float = 512 / 1500
+    crop_n_points_downscale_factor: int = 1
+    min_mask_region_area: int = 0
+
+
+@dataclass
+class Result:
+    masks: list = field(default_factory=list)  # h w bool, best first
+    scores: list = field(default_factory=list)
+    stabilities: list = field(default_factory=list)
+    points: list = field(default_factory=list)  # shares of the frame
+    dropped: dict = field(default_factory=dict)  # by filter, how many
+
+
+def pixel_values(image):
+    """1 3 1024 1024: squashed by Pillow."""
+    small = np.asarray(Image.fromarray(image).resize((1024, 1024), Image.Resampling.BILINEAR), np.float64)
+    return torch.from_numpy(((small / 255 - MEAN) / STD).transpose(2, 0, 1)[None]).float()
+
+
+def crop_boxes(height, width, layers, overlap_ratio):
+    found = [(0, 0, 0, width, height)]
+    for layer in range(1, layers + 1):
+        n = 2**layer
+        overlap = int(overlap_ratio * min(height, width) * (2 / n))
+        w = int(math.ceil((overlap * (n - 1) + width) / n))
+        h = int(math.ceil((overlap * (n - 1) + height) / n))
+        for column in range(n):
+            for row in range(n):
+                x, y = column * (w - overlap), row * (h - overlap)
+                found.append((layer, x, y, min(x + w, width), min(y + h, height)))
+    return found
+
+
+def box_of(mask):
+    rows, columns = np.flatnonzero(mask.any(1)), np.flatnonzero(mask.any(0))
+    return columns[0], rows[0], columns[-1] + 1, rows[-1] + 1
+
+
+def overlap(a, b):
+    w, h = min(a[2], b[2]) - max(a[0], b[0]), min(a[3], b[3]) - max(a[1], b[1])
+    shared = max(w, 0) * max(h, 0)
+    return shared / ((a[2] - a[0]) * (a[3] - a[1]) + (b[2] - b[0]) * (b[3] - b[1]) - shared)
+
+
+def suppressed(boxes, scores, threshold):
+    """Numbers of those kept, best first."""
+    kept = []
+    for i in sorted(range(len(boxes)), key=lambda i: -scores[i]):
+        if all(overlap(boxes[j], boxes[i]) <= threshold for j in kept):
+            kept.append(i)
+    return kept
+
+
+def without_small_regions(mask, least):
+    """Flood fill from each pixel; whether anything changed, and the mask."""
+    before = mask.copy()
+    for holes in (True, False):
+        pixels = (~mask if holes else mask).astype(np.uint8)
+        regions, seen = [], np.zeros_like(mask)
+        for y, x in np.argwhere(pixels):
+            if seen[y, x]:
+                continue
+            region, stack = [], [(y, x)]
+            seen[y, x] = True
+            while stack:
+                b, a = stack.pop()
+                region.append((b, a))
+                for d in range(max(b - 1, 0), min(b + 2, mask.shape[0])):
+                    for c in range(max(a - 1, 0), min(a + 2, mask.shape[1])):
+                        if pixels[d, c] and not seen[d, c]:
+                            seen[d, c] = True
+                            stack.append((d, c))
+            regions.append(region)
+        small = [region for region in regions if len(region) < least]
+        if not holes and len(small) == len(regions) and regions:
+            small.remove(max(regions, key=len))
+        mask = mask.copy()
+        for region in small:
+            mask[tuple(np.array(region).T)] = holes
+    return bool((mask != before).any()), mask
+
+
+def generate(model, image, settings):
+    """All masks of a picture (h w 3 uint8)."""
+    height, width = image.shape[:2]
+    drop = {"iou": 0, "stability": 0, "empty": 0, "edge": 0, "nms": 0, "crop_nms": 0, "cleaned": 0}
+    found = []  # of all crops: mask at full size, box, score, stability, point, area of the crop
+    for layer, x0, y0, x1, y1 in crop_boxes(height, width, settings.crop_n_layers, settings.crop_overlap_ratio):
+        w, h = x1 - x0, y1 - y0
+        with torch.no_grad():
+            seen = model.get_image_embeddings(pixel_values(np.ascontiguousarray(image[y0:y1, x0:x1])))
+        n = int(settings.points_per_side / settings.crop_n_points_downscale_factor**layer)
+        inside = []
+        for row in range(n):
+            for column in range(n):
+                px, py = (column + 0.5) / n, (row + 0.5) / n
+                with torch.no_grad():
+                    answer = model(
+                        image_embeddings=list(seen), input_points=torch.tensor([[[[px * 1024, py * 1024]]]]).float()
+                    )
+                for logits, score in zip(answer.pred_masks[0, 0].numpy(), answer.iou_scores[0, 0].tolist(), strict=True):
+                    if score <= settings.pred_iou_thresh:
+                        drop["iou"] += 1
+                        continue
+                    union = (logits > settings.mask_threshold - settings.stability_score_offset).sum()
+                    shared = (logits > settings.mask_threshold + settings.stability_score_offset).sum()
+                    if union == 0 or shared / union < settings.stability_score_thresh:
+                        drop["stability"] += 1
+                        continue
+                    mask = logits > settings.mask_threshold
+                    if not mask.any():
+                        drop["empty"] += 1
+                        continue
+                    box = [a + b * c / 256 for a, b, c in zip((x0, y0, x0, y0), box_of(mask), (w, h, w, h), strict=True)]
+                    edges = zip(box, (x0, y0, x1, y1), (0, 0, width, height), strict=True)
+                    if any(abs(b - crop) <= 20 < abs(b - frame) for b, crop, frame in edges):
+                        drop["edge"] += 1
+                        continue
+                    point = ((x0 + px * w) / width, (y0 + py * h) / height)
+                    inside.append((logits, box, score, shared / union, point, (x0, y0, x1, y1)))
+        kept = suppressed([one[1] for one in inside], [one[2] for one in inside], settings.box_nms_thresh)
+        drop["nms"] += len(inside) - len(kept)
+        found += [inside[i] for i in kept]
+    if settings.crop_n_layers:
+        scores = [1 / ((x1 - x0) * (y1 - y0)) for *_, (x0, y0, x1, y1) in found]
+        kept = sorted(suppressed([one[1] for one in found], scores, settings.crop_nms_thresh))
+        drop["crop_nms"] += len(found) - len(kept)
+        found = [found[i] for i in kept]
+    found.sort(key=lambda one: -one[2])
+    result, changes = Result(dropped=drop), []
+    for logits, _, score, stability, point, (x0, y0, x1, y1) in found:
+        mask = np.zeros((height, width), bool)
+        mask[y0:y1, x0:x1] = bilinear(logits, y1 - y0, x1 - x0) > settings.mask_threshold
+        changed, mask = without_small_regions(mask, settings.min_mask_region_area) if settings.min_mask_region_area else (0, mask)
+        changes.append(changed)
+        for into, value in zip(
+            (result.masks, result.scores, result.stabilities, result.points), (mask, score, stability, point), strict=True
+        ):
+            into.append(value)
+    if any(changes):
+        boxes, scores = [box_of(mask) for mask in result.masks], [float(not one) for one in changes]
+        kept = sorted(suppressed(boxes, scores, max(settings.box_nms_thresh, settings.crop_nms_thresh)))
+        drop["cleaned"] = len(boxes) - len(kept)
+        for name in ("masks", "scores", "stabilities", "points"):
+            setattr(result, name, [getattr(result, name)[i] for i in kept])
+    return result
+
+
+def bilinear(logits, height, width):
+    """By OpenCV, whose pixel centres are those of `align_corners=False`."""
+    return cv2.resize(logits, (width, height), interpolation=cv2.INTER_LINEAR)
