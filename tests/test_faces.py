@@ -426,14 +426,15 @@ def test_a_network_of_512_numbers_runs_in_both_runtimes(tmp_path):
 def test_without_any_weights_every_picture_has_the_same_four_faces(album):
     stage = Faces(Faces.Config(size=0, min_side=0))
     assert stage.dummy_weights
-    stage.setup({}, Placement())
+    stage.setup({}, Placement(channels_last=True))
+    album = album[:4]  # one of them of a single pixel
     table = call(stage, *album)
     assert table.schema.equals(stage.outputs, check_metadata=True)
     assert table["face_count"].to_pylist() == [4] * len(album)
     one = np.array([list(face["box"].values()) for face in found(stage, album[0])[0]])
     assert np.allclose(one[:, 2:] - one[:, :2], 0.125, atol=1e-4), "512 x 512: an eighth of the short side"
     assert one.min() >= 0 and one.max() <= 1
-    lengths = np.linalg.norm([embedding(face) for row in found(stage, *album) for face in row], axis=1)
+    lengths = np.linalg.norm([embedding(face) for row in table["faces"].to_pylist() for face in row], axis=1)
     assert np.abs(lengths - 1).max() < 1e-3
     assert call(stage, *album[::-1]).to_pylist() == table.to_pylist()[::-1]
     assert {"preprocess", "transfer", "infer", "postprocess"} <= stage.seconds.keys()

@@ -98,7 +98,7 @@ def made(model, **placement):
     return Recogniser(NETWORKS[model], None, runtime="auto", placement=Placement(**placement))
 
 
-@pytest.mark.parametrize("precision", ["full", "bf16", pytest.param("fp16", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("precision", ["full", "bf16"])  # fp16 takes a CPU 10 s
 def test_random_weights_are_the_same_each_time_and_give_numbers(precision):
     one, other = (made("mobilefacenet", precision=precision, channels_last=True)(crops(2)) for _ in range(2))
     assert one.shape == (2, 128) and np.array_equal(one, other)
@@ -120,6 +120,17 @@ def test_random_weights_of_the_large_networks(model, parameters, monkeypatch):
     assert np.array_equal(made(model)(crops(2)), found)
 
 
+@pytest.mark.parametrize("model", ["mobilefacenet", "arcface-r50", "auraface"])
+def test_random_weights_on_a_gpu_give_numbers_in_16_bits(model):
+    if not torch.cuda.is_available():
+        pytest.skip("no GPU here")
+    full, half = (
+        made(model, device="cuda", precision=precision, channels_last=True, pin_memory=True)(crops(70))
+        for precision in ("full", "mixed")
+    )
+    assert (full * half).sum(1).min() > 0.999
+
+
 def test_a_network_whose_architecture_nobody_tells_has_no_random_weights():
     with pytest.raises(ValueError, match="no architecture of sface_2021dec is known"):
         made("sface")
@@ -136,13 +147,14 @@ def test_compiled_the_answers_are_the_same_for_any_number_of_faces(tmp_path):
         Recogniser(network, path, runtime="torch", placement=Placement(compile=way, channels_last=True))
         for way in (False, True)
     )
-    torch._dynamo.reset()
+    counters = torch._dynamo.utils.counters["stats"]
+    compiled_before = counters["unique_graphs"]
+    assert compiled_before > 0
     for size in sizes:
         found = compiled(crops(size, size))
         assert found.shape == (size, 512)
         assert np.abs(found - plain(crops(size, size))).max() < 2e-5
-    stats = torch._dynamo.utils.counters["stats"]
-    assert stats["unique_graphs"] <= 1, "one size of batch, one graph"
+    assert counters["unique_graphs"] == compiled_before, "compiled once, when it was set up"
 
 
 @pytest.mark.parametrize("channels_last", [False, True])
