@@ -12,7 +12,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from pipeline.errors import ConfigError, did_you_mean
 from pipeline.failure import DECODE
-from pipeline.manifest import PipelineFile, PlacementEntry, StepEntry
+from pipeline.manifest import PipelineFile, PlacementEntry, ProfileFile, StepEntry
 from pipeline.stage import Stage
 
 Overrides = Mapping[str, Mapping[str, Any]]
@@ -39,6 +39,20 @@ def read_overrides(words: Sequence[str], pipeline: PipelineFile) -> Overrides:
         except yaml.YAMLError as error:
             raise ConfigError(f"--set {word!r}: the value is not valid YAML; quote it.") from error
     return found
+
+
+def stages_of(pipeline: PipelineFile, profile: ProfileFile, overrides: Overrides) -> dict[str, Stage]:
+    """Every step's stage, its settings from the profile's `with`, the pipeline's and --set, the later the stronger.
+
+    Raises:
+        ConfigError: there is no such class, or a setting is unknown or of the wrong kind.
+    """
+    made = {}
+    for name, entry in pipeline.steps.items():
+        own = getattr(profile.steps.get(name), "with_", None) or {}  # absent where profiles have no such key
+        merged = entry.model_copy(update={"with_": {**own, **entry.with_}})
+        made[name] = build(name, merged, overrides.get(name, {}))
+    return made
 
 
 def build(name: str, entry: StepEntry, overrides: Mapping[str, Any]) -> Stage:
