@@ -1,4 +1,4 @@
-"""Whose faces are where: found by YuNet, set upright, and embedded by a network of the ArcFace family.
+"""Whose faces are where: found by YuNet or SCRFD, set upright, and embedded by a network of the ArcFace family.
 
 Everything said of a face depends on its picture alone. The faces of all pictures of a call are embedded together, some
 at a time, so that a photo with hundreds of faces takes no more memory than many photos with one.
@@ -8,8 +8,9 @@ Shapes: n faces of a call; boxes n 4, points n 5 2 as in `stages.nets.align`, em
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 import cv2
@@ -19,14 +20,22 @@ from numpy.typing import NDArray
 
 from pipeline.columns import Image, field, pixels_of, views
 from pipeline.stage import Drawing, Placement, Scope, Stage, Weights
+from stages.nets import scrfd
 from stages.nets.align import crop, scales, sharpness, similarity, turned
-from stages.nets.recognition import NETWORKS, Recogniser, stacked
+from stages.nets.placeholder import Placeholder
+from stages.nets.recognition import NETWORKS, ROWS, Recogniser, stacked
 from stages.nets.yunet import Found, YuNet
 
-DETECTORS = {"yunet": "yunet_n_dynamic", "yunet-s": "yunet_s_dynamic", "yunet-2023mar": "yunet_2023mar"}
+DETECTORS = {
+    "yunet": "yunet_n_dynamic",
+    "yunet-s": "yunet_s_dynamic",
+    "yunet-2023mar": "yunet_2023mar",
+    "scrfd": "scrfd_10g",
+}
 """Entries of the weights lockfile by the name that a pipeline file uses."""
 
 LANDMARKS = ("right eye", "left eye", "nose", "right corner of the mouth", "left corner of the mouth")
+YUNET_SIDE, YUNET_SCORE = 1280, 0.85  # see Config
 BLURRED = 100.0  # variance of the Laplacian at which a picture is customarily called blurred; it counts one half
 JPEG_QUALITY = 95  # 6 to 8 KB; embedded again, such a crop has a cosine of .998 with its face. At 85, 4 KB and .994
 
@@ -38,12 +47,15 @@ _TYPES = {"float16": pa.float16(), "float32": pa.float32()}
 class Faces(Stage):
     """Faces, how they look at the camera, and embeddings whose cosine tells whether two are one person.
 
-    The detector runs on the CPU in any case, 65 ms a picture of 2 MP; the device is the recognition network's.
+    YuNet runs on the CPU in any case, 65 ms a picture of 2 MP; the device is the recognition network's, and SCRFD's
+    where onnxruntime can use it. Without the detector's weights (`dummy_weights`) each picture has the same four faces
+    (`stages.nets.placeholder`): such a benchmark holds alignment and embedding, and no detector's time.
     """
 
     scope = Scope.ROW
     placement = Placement(cpus=1.0, batch_rows=16, channels_last=True)
     devices = ("cpu", "cuda")
+    dummy_weights = True
 
     @dataclass(frozen=True, kw_only=True)
     class Config(Stage.Config):
@@ -53,17 +65,19 @@ class Faces(Stage):
             ValueError: a size or number that makes no sense, or a score outside 0 to 1.
         """
 
-        detector: Literal["yunet", "yunet-s", "yunet-2023mar"] = "yunet"
+        detector: Literal["yunet", "yunet-s", "yunet-2023mar", "scrfd"] = "yunet"  # scrfd: for research, not for trade
         model: Literal["mobilefacenet", "arcface-r50", "auraface", "sface"] = "mobilefacenet"  # 2 ms a face, Apache-2.0
         # Short side of the pixels that faces are cut from, as in frame_1280; 0 is full size. Median cosine of a face of
         # 40, 64, 100, 160 px in 4000x3000 with its own large portrait: .84 .91 .95 .94 at full size, .53 .85 .94 .95 at
         # 1280, .10 .40 .76 .92 at 640.
         size: int = 1280
-        # Longest side that the detector is shown; 0 for all pixels. Of 120 faces of 40 px in 4000x3000 it finds, at a
-        # score of .7, all at 1280 in 60 ms, 30 at 640 in 15 ms; of 24 px, 37 at 1280 and all at full size, in over 1 s.
-        detect_side: int = 1280
-        # Photos without people reach .82 (a motorcycle). Real faces from 20 px of what is shown on: .85 to .96.
-        min_score: float = 0.85
+        # Longest side that the detector is shown; 0 for all pixels; None for 1280 (YuNet) or 640 (SCRFD, as published).
+        # Of 120 faces of 40 px in 4000x3000 YuNet finds, at a score of .7, all at 1280 in 60 ms, 30 at 640 in 15 ms; of
+        # 24 px, 37 at 1280 and all at full size, in over 1 s.
+        detect_side: int | None = None
+        # None for .85 (YuNet) or .5 (SCRFD, as published). YuNet's score of photos without people reaches .82 (a
+        # motorcycle), of real faces from 20 px of what is shown on .85 to .96.
+        min_score: float | None = None
         min_side: int = 16  # px of the box's shorter side, of the pixels read. At 12, the median cosine above is .32
         max_faces: int = 500  # of one picture, the surest first
         keep_crops: bool = False  # the aligned face as a JPEG, for contact sheets
@@ -72,10 +86,24 @@ class Faces(Stage):
 
         def __post_init__(self) -> None:
             for name, least in (("size", 0), ("detect_side", 0), ("min_side", 0), ("max_faces", 1)):
-                if getattr(self, name) < least:
-                    raise ValueError(f"{name} must be at least {least}, not {getattr(self, name)}")
-            if not 0 <= self.min_score <= 1:
+                if (value := getattr(self, name)) is not None and value < least:
+                    raise ValueError(f"{name} must be at least {least}, not {value}")
+            if self.min_score is not None and not 0 <= self.min_score <= 1:
                 raise ValueError(f"min_score must lie between 0 and 1, not {self.min_score}")
+            if self.detector == "scrfd" and self.shown % scrfd.STEP:
+                raise ValueError(f"detect_side must be a multiple of {scrfd.STEP} for scrfd, not {self.shown}")
+
+        @property
+        def shown(self) -> int:
+            """Longest side in px that the detector is shown; 0 for all pixels."""
+            own = scrfd.SIDE if self.detector == "scrfd" else YUNET_SIDE
+            return own if self.detect_side is None else self.detect_side
+
+        @property
+        def sure(self) -> float:
+            """The least score of a face."""
+            own = scrfd.MIN_SCORE if self.detector == "scrfd" else YUNET_SCORE
+            return own if self.min_score is None else self.min_score
 
     @property
     def pixels(self) -> str:
@@ -123,17 +151,31 @@ class Faces(Stage):
 
         Raises:
             RuntimeError: OpenCV refuses the detector's file.
-            ValueError: the recognition network is none that is covered, or onnxruntime was asked to use a GPU.
+            ValueError: onnxruntime refuses the detector's file; the recognition network is none that is covered, or is
+                to be random and cannot; or onnxruntime was asked to use a GPU.
         """
         config, (detector, network) = self.config, self.weights
         runtime = config.runtime if config.runtime != "auto" else {"cpu": "onnxruntime"}.get(placement.device, "torch")
         if runtime == "onnxruntime" and placement.device != "cpu":
             where = repr(placement.device)
             raise ValueError(f"onnxruntime runs on the CPU only; choose runtime 'torch' or 'auto' on {where}")
-        self._detect = YuNet(
-            weights[detector], side=config.detect_side, min_score=config.min_score, most=config.max_faces
+        self._detect = self._detector(weights.get(detector), placement)
+        self._recognise = Recogniser(
+            NETWORKS[config.model],
+            weights.get(network),
+            runtime=runtime,
+            placement=placement,
+            rows=self.chunk_rows.get("faces", ROWS),
+            phase=self.phase,
         )
-        self._recognise = Recogniser(NETWORKS[config.model], weights[network], runtime=runtime, placement=placement)
+
+    def _detector(self, path: Path | None, placement: Placement) -> Callable[[Image], Found]:
+        side, min_score, most = self.config.shown, self.config.sure, self.config.max_faces
+        if path is None:
+            return Placeholder(most=most)
+        if self.config.detector == "scrfd":
+            return scrfd.Scrfd(path, side=side, min_score=min_score, most=most, placement=placement)
+        return YuNet(path, side=side, min_score=min_score, most=most)
 
     def __call__(self, batch: pa.Table) -> pa.Table:
         """The faces of each picture."""
@@ -157,11 +199,10 @@ class Faces(Stage):
         transforms = similarity(points)
         yaw, pitch = turned(points)
         embeddings, sharp, files = [np.empty((0, NETWORKS[self.config.model].length), np.float32)], [], []
-        for part in self.chunks(range(len(owners)), "faces"):
+        for part in self.chunks(range(len(owners)), "faces", ROWS):
             with self.phase("preprocess"):
                 crops = stacked([crop(images[owners[i]], transforms[i]) for i in part])
-            with self.phase("infer"):
-                embeddings.append(self._recognise(crops))
+            embeddings.append(self._recognise(crops))  # counts its own phases
             with self.phase("postprocess"):
                 sharp += [sharpness(one) for one in crops]
                 files += [_jpeg(one) for one in crops] if self.config.keep_crops else []

@@ -42,7 +42,7 @@ class Builder:
         numbers = [self.rng.uniform(0.5, 1.5, channels).astype(np.float32) for _ in range(4)]
         numbers[1] -= 1
         numbers[2] -= 1
-        return self.add("BatchNormalization", x, *(self.weight(n) for n in numbers), epsilon=2e-5)
+        return self.add("BatchNormalization", x, *(self.weight(n) for n in numbers), epsilon=1e-5)
 
     def prelu(self, x, channels):
         return self.add("PRelu", x, self.weight(self.rng.uniform(0, 0.5, (channels, 1, 1)).astype(np.float32)))
@@ -94,3 +94,32 @@ def mixed(path: Path, opset=11) -> Path:
     x = b.add("Reshape", x, b.weight(np.array([0, 8, 8, 8], np.int64)))
     x = b.add("Flatten", x)
     return b.save(path, b.add("Gemm", x, b.normal(512, 5, scale=0.1), alpha=0.5), [5], 16)
+
+
+def scrfd(path: Path, *, seed=0, leading=False, outputs=9) -> dict[tuple[int, int], tuple[np.ndarray, np.ndarray]]:
+    """A detector with SCRFD's outputs, for pictures of any size; each answers from the mean colour of its cell.
+
+    Returns:
+        By stride and numbers of a guess (1 score, 4 box, 10 points), weights (2 guesses x numbers, 3) and biases.
+    """
+    b, heads, names = Builder(seed), {}, []
+    for numbers in (1, 4, 10):
+        for stride in (8, 16, 32):
+            weight = b.rng.normal(0, 1 if numbers == 1 else 0.2, (2 * numbers, 3)).astype(np.float32)
+            bias = b.rng.uniform(*{1: (-0.3, 0.1), 4: (1, 4), 10: (-2, 2)}[numbers], 2 * numbers).astype(np.float32)
+            heads[stride, numbers] = weight, bias
+            cells = b.add("AveragePool", "input", kernel_shape=[stride] * 2, strides=[stride] * 2)
+            x = b.add("Conv", cells, b.weight(weight[:, :, None, None]), b.weight(bias))
+            x = b.add("Transpose", x, perm=[0, 2, 3, 1])
+            shape = [*([1] if leading else []), -1, numbers]
+            names.append(b.add("Reshape", x, b.weight(np.array(shape, np.int64))))
+    info = [
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, [*([1] if leading else []), None, None])
+        for name in names[:outputs]
+    ]
+    given = [helper.make_tensor_value_info("input", TensorProto.FLOAT, [1, 3, "h", "w"])]
+    graph = helper.make_graph(b.nodes, "detector", given, info, b.weights)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", b.opset)], ir_version=8)
+    checker.check_model(model)
+    save(model, str(path))
+    return heads

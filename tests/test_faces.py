@@ -370,7 +370,7 @@ def test_every_choice_of_a_network_is_in_the_lockfile():
     for name in (*DETECTORS.values(), *(network.weights for network in NETWORKS.values())):
         assert lock[name].format.startswith("ONNX")
         restricted = "InsightFace" in lock[name].licence
-        assert restricted == (name == "arcface_w600k_r50")
+        assert restricted == (name in ("arcface_w600k_r50", "scrfd_10g"))
     known = resolve(sorted(files()), weights_dir=weights("MobileFaceNet.onnx").parent)
     assert {path.name for path in known.values()} == {path.name for path in files().values()}
 
@@ -418,6 +418,39 @@ def test_a_network_of_512_numbers_runs_in_both_runtimes(tmp_path):
     )
     assert one.shape == (3, 512)
     assert np.abs(one - other).max() < 2e-5
+
+
+# Random weights
+
+
+def test_without_any_weights_every_picture_has_the_same_four_faces(album):
+    stage = Faces(Faces.Config(size=0, min_side=0))
+    assert stage.dummy_weights
+    stage.setup({}, Placement(channels_last=True))
+    album = album[:4]  # one of them of a single pixel
+    table = call(stage, *album)
+    assert table.schema.equals(stage.outputs, check_metadata=True)
+    assert table["face_count"].to_pylist() == [4] * len(album)
+    one = np.array([list(face["box"].values()) for face in found(stage, album[0])[0]])
+    assert np.allclose(one[:, 2:] - one[:, :2], 0.125, atol=1e-4), "512 x 512: an eighth of the short side"
+    assert one.min() >= 0 and one.max() <= 1
+    lengths = np.linalg.norm([embedding(face) for row in table["faces"].to_pylist() for face in row], axis=1)
+    assert np.abs(lengths - 1).max() < 1e-3
+    assert call(stage, *album[::-1]).to_pylist() == table.to_pylist()[::-1]
+    assert {"preprocess", "transfer", "infer", "postprocess"} <= stage.seconds.keys()
+    small = Faces(Faces.Config(max_faces=2))
+    small.setup({}, Placement())
+    assert call(small, album[0])["face_count"].to_pylist() == [2]
+
+
+def test_the_detector_that_is_at_hand_is_used_beside_a_random_network(faces, album):
+    stage = Faces(Faces.Config(model="mobilefacenet"))
+    stage.setup({"yunet_n_dynamic": files()["yunet_n_dynamic"]}, Placement())
+    real, half = call(faces, *album).to_pylist(), call(stage, *album).to_pylist()
+    assert [row["face_count"] for row in half] == [1, 0, 2, 0, 2, 0, 1]
+    faces_of = ([face for row in rows for face in row["faces"]] for rows in (real, half))
+    for one, other in zip(*faces_of, strict=True):
+        assert one["box"] == other["box"] and one["embedding"] != other["embedding"]
 
 
 SCRIPT = """

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import multiprocessing
+import os
 import random
+import shutil
 import socket
 import zipfile
 from importlib import import_module
@@ -12,7 +14,9 @@ from importlib import import_module
 import pytest
 
 from pipeline.cli import main
-from pipeline.errors import WeightsError
+from pipeline.errors import ConfigError, WeightsError
+from pipeline.manifest import PipelineFile, PlacementEntry, ProfileFile
+from pipeline.settings import stages_of
 from pipeline.weights import Bundle, Entry, Local, Url, cache_folder, default_lock, digest, locate, refuse_unaccepted
 from pipeline.weights.bundle import assemble
 from pipeline.weights.fetch import carry, fetch, verify
@@ -166,6 +170,63 @@ def test_offline_the_way_out_is_told_in_one_sentence():
     )
 
 
+# A machine that does not help
+
+
+def test_a_full_disk_is_told_and_costs_no_earlier_file(site):
+    toy = entry(link(site))
+    partial(toy).parent.mkdir(parents=True)
+    partial(toy).symlink_to("/dev/full")
+    with pytest.raises(WeightsError, match="cannot be written .No space left on device"):
+        fetch(toy)
+    assert locate(toy) is None
+    partial(toy).unlink()
+    assert fetch(toy).read_bytes() == CONTENT
+
+
+@pytest.mark.parametrize("blocked", ["lock", "target", "cache"])
+def test_a_cache_that_cannot_be_written_is_told_in_one_sentence(site, blocked):
+    """Folders where files should be, and a file where a folder should: permissions do not hold for root."""
+    toy = entry(link(site))
+    if blocked == "lock":
+        (partial(toy).parent / "lock").mkdir(parents=True)
+    elif blocked == "target":
+        (cache_folder() / "toy.bin" / "x").mkdir(parents=True)
+    else:
+        cache_folder().parent.mkdir(parents=True)
+        cache_folder().write_bytes(b"")
+    with pytest.raises(WeightsError, match="cannot be written") as error:
+        fetch(toy)
+    assert "\n" not in str(error.value) and str(cache_folder()) in str(error.value)
+
+
+def test_a_file_that_cannot_be_read_is_passed_over(site, tmp_path, monkeypatch):
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    (mine / "toy.bin").write_bytes(CONTENT)
+    real = digest.sha256
+
+    def guarded(path, *rest, **options):
+        if path.parent == mine:
+            raise PermissionError(13, "Permission denied", str(path))
+        return real(path, *rest, **options)
+
+    monkeypatch.setattr(import_module("pipeline.weights.locate"), "sha256", guarded)
+    with pytest.raises(WeightsError, match="mine/toy.bin cannot be read .Permission denied"):
+        locate(entry(link(site)), weights_dir=mine)
+    assert fetch(entry(link(site)), weights_dir=mine) == cache_folder() / "toy.bin"
+
+
+def test_what_is_published_nowhere_is_told_with_where_it_is_and_where_it_goes():
+    with pytest.raises(WeightsError) as error:
+        fetch(entry(Local(kind="local", note="toy.bin in https://example.org/toys.zip")))
+    said = str(error.value)
+    assert "https://example.org/toys.zip" in said and f"put it into {cache_folder()}" in said and "\n" not in said
+    cache_folder().mkdir(parents=True, exist_ok=True)
+    (cache_folder() / "toy.bin").write_bytes(CONTENT)
+    assert fetch(entry(Local(kind="local", note="x"))) == cache_folder() / "toy.bin"
+
+
 # Several processes
 
 
@@ -240,6 +301,37 @@ def test_carried_files_are_found_elsewhere(site, tmp_path, monkeypatch):
     assert fetch(toy, weights_dir=copy.parent) == copy and len(site.asked) == 1
 
 
+def test_an_interrupted_copy_leaves_nothing_and_a_killed_one_is_swept(site, tmp_path, monkeypatch):
+    toy, usb = entry(link(site)), tmp_path / "usb"
+    path = fetch(toy)
+
+    def cut(source, target):
+        target.write_bytes(CONTENT[:1000])
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "copyfile", cut)
+        with pytest.raises(KeyboardInterrupt):
+            carry(toy, path, usb)
+    assert list(usb.iterdir()) == []
+    old, young = usb / ".toy.bin.killed", usb / ".toy.bin.under-way"
+    for left in (old, young):
+        left.write_bytes(CONTENT[:1000])
+    os.utime(old, (0, 0))
+    assert carry(toy, path, usb).read_bytes() == CONTENT
+    assert {left.name for left in usb.iterdir()} == {"toy.bin", young.name}
+
+
+def test_a_copy_that_is_there_stays_and_another_file_of_its_name_is_replaced(site, tmp_path):
+    toy, usb = entry(link(site)), tmp_path / "usb"
+    copy = carry(toy, fetch(toy), usb)
+    before = copy.stat()
+    assert carry(toy, fetch(toy), usb) == copy and copy.stat().st_ino == before.st_ino
+    assert carry(toy, copy, usb) == copy, "also from where it goes"
+    copy.write_bytes(OTHER)
+    assert carry(toy, fetch(toy), usb).read_bytes() == CONTENT
+
+
 def test_a_folder_that_cannot_be_written_is_told(site, tmp_path):
     toy = entry(link(site))
     (tmp_path / "file").write_bytes(b"")
@@ -306,6 +398,34 @@ def test_fetching_by_stage_by_name_and_to_a_folder(lock, run, site, tmp_path):
     assert code == 0 and (tmp_path / "usb" / "toy.bin").read_bytes() == CONTENT and len(site.asked) == 1
     code, _, err = run("fetch", "tou")
     assert code == 2 and "Did you mean 'toy'" in err
+
+
+def test_settings_decide_what_is_fetched(lock, run, site, tmp_path):
+    code, out, _ = run("fetch", "--stages", "bound", "--set", "bound.model=toy")
+    assert code == 0 and "toy:" in out and [path for path, _ in site.asked] == ["/toy.bin"]
+    (tmp_path / "mine.yaml").write_text("defaults: {device: cpu}\n")
+    assert run("fetch", "--stages", "seeded", "--profile", tmp_path / "mine.yaml")[0] == 0
+    code, _, err = run("fetch", "--profile", "cpu-olny")
+    assert code == 2 and "Did you mean 'cpu-only'" in err
+
+
+class Choosing(PlacementEntry):
+    """A profile's entry for a step that has settings too."""
+
+    with_: dict[str, str]
+
+
+def test_a_profile_may_choose_where_the_pipeline_is_silent():
+    def weights_of(pipeline, **overrides):
+        steps = PipelineFile.model_validate({"steps": {"one": {"use": "tests.toys:Seeded", "with": pipeline}}})
+        profile = ProfileFile.model_construct(steps={"one": Choosing(with_={"model": "theirs"})})
+        return stages_of(steps, profile, {"one": overrides})["one"].weights
+
+    assert weights_of({}) == ("theirs",)
+    assert weights_of({"model": "ours"}) == ("ours",)
+    assert weights_of({"model": "ours"}, model="mine") == ("mine",)
+    with pytest.raises(ConfigError, match="no setting 'modle'"):
+        weights_of({"modle": "ours"})
 
 
 def test_a_licence_is_to_be_accepted_by_fetch_and_by_run(lock, run, site, tmp_path):

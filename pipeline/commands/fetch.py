@@ -13,7 +13,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from pipeline.commands.options import INTERRUPTED, PipelinePath, Profile, Stages, WeightsDir, names
+from pipeline.commands.options import INTERRUPTED, PipelinePath, Profile, Settings, Stages, WeightsDir, names
 from pipeline.errors import ConfigError, WeightsError, did_you_mean
 from pipeline.machines import ROOMY
 from pipeline.manifest import read_pipeline, read_profile
@@ -37,6 +37,7 @@ Users = Mapping[str, Sequence[str]]
 def fetch(
     wanted: Names = None,
     stages: Stages = "",
+    settings: Settings = None,
     profile: Profile = "cpu-only",
     pipeline: PipelinePath = None,
     all_: All = False,
@@ -48,7 +49,7 @@ def fetch(
 ) -> None:
     """Bring the weights that a run needs. A cut download goes on where it stopped; what is at hand stays as it is."""
     console = Console()
-    users = _users(pipeline, profile, names(stages))
+    users = _users(pipeline, profile, Choices(stages=names(stages), settings=tuple(settings or ())))
     everything = all_ or ((list_ or verify) and not stages)
     entries = _chosen(wanted or (), list(default_lock()) if everything else list(users))
     if list_:
@@ -59,9 +60,10 @@ def fetch(
         _bring(console, entries, weights_dir, to, accepted=accept_license)
 
 
-def _users(pipeline: str | None, profile: str, stages: tuple[str, ...]) -> Users:
-    choices = Choices(stages=stages)
-    plan = make_plan(read_pipeline(pipeline), read_profile(profile), choices, [ROOMY], check_weights=False)
+def _users(pipeline: str | None, profile: str, choices: Choices) -> Users:
+    """What a run with the same options would need."""
+    steps, places = read_pipeline(pipeline), read_profile(profile)
+    plan = make_plan(steps, places, choices, [ROOMY], check_weights=False)
     found: dict[str, list[str]] = defaultdict(list)
     for step in plan.steps:
         for name in step.stage.weights:

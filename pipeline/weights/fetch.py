@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from pipeline.weights.download import UnreachableError, Watch, download
 from pipeline.weights.locate import assembled, cache_folder, folders, locate
 from pipeline.weights.lock import Bundle, Entry, Local, Member, Url, Wheel
 
+_DEAD_SECONDS = 600.0  # since a copy under way last wrote; the slowest stick writes each second
 _PARTIAL = ".partial"  # two levels above its files, so that no search for weights sees them
 
 
@@ -69,6 +71,7 @@ def carry(entry: Entry, path: Path, folder: Path) -> Path:
         folder.mkdir(parents=True, exist_ok=True)
         if target.exists() and sha256(target, cache_folder()) == entry.sha256:
             return target
+        _sweep(folder, entry)
         with tempfile.NamedTemporaryFile(dir=folder, prefix=f".{entry.file}.", delete=False) as file:
             temporary = Path(file.name)
         shutil.copyfile(path, temporary)
@@ -82,6 +85,13 @@ def carry(entry: Entry, path: Path, folder: Path) -> Path:
         if temporary is not None:
             temporary.unlink(missing_ok=True)
     return target
+
+
+def _sweep(folder: Path, entry: Entry) -> None:
+    """Remove what copies left that were killed: gigabytes that nobody sees, on a stick that is then full."""
+    for path in folder.glob(f".{entry.file}.*"):
+        if time.time() - path.stat().st_mtime > _DEAD_SECONDS:
+            path.unlink(missing_ok=True)
 
 
 def verify(entry: Entry, weights_dir: Path | None = None) -> Path | None:
@@ -104,12 +114,16 @@ def _alone(entry: Entry) -> Iterator[Path]:
     place = cache_folder() / _PARTIAL / entry.name
     try:
         place.mkdir(parents=True, exist_ok=True)
+        lock = FileLock(place / "lock")
+        lock.acquire()
     except OSError as error:
         raise WeightsError(
             f"{cache_folder()} cannot be written ({error.strerror}); point XDG_CACHE_HOME elsewhere."
         ) from error
-    with FileLock(place / "lock"):
+    try:
         yield place
+    finally:
+        lock.release()
 
 
 def _from_sources(entry: Entry, place: Path, watch: Watch) -> Path:
@@ -129,6 +143,8 @@ def _from_sources(entry: Entry, place: Path, watch: Watch) -> Path:
         except WeightsError as error:
             said.append(str(error).rstrip("."))
             offline |= isinstance(error, UnreachableError)
+        except OSError as error:  # a full disk, or a cache that is half writable
+            said.append(f"{cache_folder()} cannot be written ({error.strerror})")
     way = f"; offline, carry it over with `framemill fetch {entry.name} --to DIR` and --weights-dir DIR"
     raise WeightsError(f"{entry.name} could not be fetched: {'; '.join(said)}{way if offline else ''}.")
 

@@ -7,6 +7,7 @@ them. Nothing here uses the network.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import os
@@ -98,8 +99,9 @@ def locate(entry: Entry, *, weights_dir: Path | None = None, lock: Mapping[str, 
     places = folders(weights_dir)
     candidates = sorted(_candidates(places), key=lambda path: path.name != entry.file)
     for path in candidates:
-        if path.stat().st_size == entry.bytes and sha256(path, cache_folder()) == entry.sha256:
-            return path
+        with contextlib.suppress(OSError):  # somebody else's file, or one that was just removed
+            if path.stat().st_size == entry.bytes and sha256(path, cache_folder()) == entry.sha256:
+                return path
     for source in entry.sources:
         if isinstance(source, Bundle | Member) and (wheel := find_wheel(source, places)):
             return assembled(entry, source, wheel)
@@ -161,11 +163,13 @@ def assembled(entry: Entry, source: Bundle | Member, wheel: Path) -> Path:
 
 
 def _wrong(entry: Entry, path: Path, lock: Mapping[str, Entry] | None) -> str:
-    digest = sha256(path, cache_folder())
+    try:
+        digest, size = sha256(path, cache_folder()), path.stat().st_size
+    except OSError as error:
+        return f"{path} cannot be read ({error.strerror}); make it readable, or remove it."
     entries = (default_lock() if lock is None else lock).values()
     twin = next((other.name for other in entries if other.sha256 == digest), None)
     fix = f"It is {twin!r}: use that name" if twin else "Remove it, or get it again"
-    size = path.stat().st_size
     return (
         f"{path} is not {entry.name}: it has {size} bytes and sha256 {digest}, the lockfile says {entry.bytes} bytes "
         f"and {entry.sha256}. {fix}."
