@@ -14,9 +14,7 @@ from importlib import import_module
 import pytest
 
 from pipeline.cli import main
-from pipeline.errors import ConfigError, WeightsError
-from pipeline.manifest import PipelineFile, PlacementEntry, ProfileFile
-from pipeline.settings import stages_of
+from pipeline.errors import WeightsError
 from pipeline.weights import Bundle, Entry, Local, Url, cache_folder, default_lock, digest, locate, refuse_unaccepted
 from pipeline.weights.bundle import assemble
 from pipeline.weights.fetch import carry, fetch, verify
@@ -409,23 +407,11 @@ def test_settings_decide_what_is_fetched(lock, run, site, tmp_path):
     assert code == 2 and "Did you mean 'cpu-only'" in err
 
 
-class Choosing(PlacementEntry):
-    """A profile's entry for a step that has settings too."""
-
-    with_: dict[str, str]
-
-
-def test_a_profile_may_choose_where_the_pipeline_is_silent():
-    def weights_of(pipeline, **overrides):
-        steps = PipelineFile.model_validate({"steps": {"one": {"use": "tests.toys:Seeded", "with": pipeline}}})
-        profile = ProfileFile.model_construct(steps={"one": Choosing(with_={"model": "theirs"})})
-        return stages_of(steps, profile, {"one": overrides})["one"].weights
-
-    assert weights_of({}) == ("theirs",)
-    assert weights_of({"model": "ours"}) == ("ours",)
-    assert weights_of({"model": "ours"}, model="mine") == ("mine",)
-    with pytest.raises(ConfigError, match="no setting 'modle'"):
-        weights_of({"modle": "ours"})
+def test_a_profile_decides_what_is_fetched(lock, run, site, tmp_path):
+    (tmp_path / "silent.yaml").write_text("steps: {any: {use: 'tests.toys:Seeded'}}\n")
+    (tmp_path / "mine.yaml").write_text("steps: {any: {with: {model: toy}}}\n")
+    code, out, _ = run("fetch", "--pipeline", tmp_path / "silent.yaml", "--profile", tmp_path / "mine.yaml")
+    assert code == 0 and "toy:" in out and [path for path, _ in site.asked] == ["/toy.bin"]
 
 
 def test_a_licence_is_to_be_accepted_by_fetch_and_by_run(lock, run, site, tmp_path):
