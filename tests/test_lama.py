@@ -192,10 +192,12 @@ def test_random_weights_are_the_same_each_time(scene):
 
 
 @pytest.mark.slow
-def test_compiled_it_is_the_same(small, scene):
-    image, mask = scene
+def test_compiled_it_is_the_same(scene, tmp_path):
+    """With one block, since each takes the compiler seconds."""
+    image, mask = (np.ascontiguousarray(part[40:104, 60:124]) for part in scene)
+    path = save(enliven(Reference(8, 1), tensors(image, mask)[0]), tmp_path / "tiny.pt")
     pictures, masks = [image, image[::-1].copy()], [mask, mask]
-    plain, compiled = (eager(small, compile=way)(pictures, masks) for way in (False, True))
+    plain, compiled = (eager(path, Sizes(width=8, blocks=1), compile=way)(pictures, masks) for way in (False, True))
     assert np.abs(plain - compiled).max() < 0.01
 
 
@@ -264,6 +266,6 @@ assert not any(name.startswith("lama_cleaner") for name in sys.modules), "not wh
 
 def test_lama_cleaner_is_imported_only_where_it_is_asked_for(small):
     root = Path(__file__).resolve().parents[1]
-    command = [sys.executable, "-W", "error", "-c", SCRIPT, str(small)]
+    command = [sys.executable, "-c", SCRIPT, str(small)]
     done = subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stderr) == (0, "")
