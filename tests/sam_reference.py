@@ -1,7 +1,7 @@
 """Segment Anything's automatic mask generator once more: slow, in plain numpy and loops, one prompt at a time.
 
-Written from the published algorithm, not from the stage. It judges masks on the model's grid of 256 by 256, as the stage
-does; everything else is as published. The network is transformers', called as its documentation says.
+Written from the published algorithm, not from the stage. It judges masks on the model's grid of 256 by 256, as the
+stage does; everything else is as published. The network is transformers', called as its documentation says.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ def crop_boxes(height, width, layers, overlap_ratio):
     for layer in range(1, layers + 1):
         n = 2**layer
         overlap = int(overlap_ratio * min(height, width) * (2 / n))
-        w = int(math.ceil((overlap * (n - 1) + width) / n))
-        h = int(math.ceil((overlap * (n - 1) + height) / n))
+        w = math.ceil((overlap * (n - 1) + width) / n)
+        h = math.ceil((overlap * (n - 1) + height) / n)
         for column in range(n):
             for row in range(n):
                 x, y = column * (w - overlap), row * (h - overlap)
@@ -161,7 +161,12 @@ def generate(model, image, settings):
         drop["crop_nms"] += len(found) - len(kept)
         found = [found[i] for i in kept]
     found.sort(key=lambda one: -one[2])
-    result, changes = Result(dropped=drop), []
+    return finished(found, Result(dropped=drop), (height, width), settings)
+
+
+def finished(found, result, size, settings):
+    """Masks at full size, cleaned."""
+    (height, width), drop, changes = size, result.dropped, []
     for logits, _, score, stability, point, (x0, y0, x1, y1) in found:
         mask = np.zeros((height, width), bool)
         mask[y0:y1, x0:x1] = bilinear(logits, y1 - y0, x1 - x0) > settings.mask_threshold
