@@ -1,7 +1,7 @@
 """Segment Anything's automatic mask generator once more: slow, in plain numpy and loops, one prompt at a time.
 
-Written from the published algorithm, not from the stage. It judges masks on the model's grid of 256 by 256, as the stage
-does; everything else is as published. The network is transformers', called as its documentation says.
+Written from the published algorithm, not from the stage. It judges masks on the model's grid of 256 by 256, as the
+stage does; everything else is as published. The network is transformers', called as its documentation says.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ def crop_boxes(height, width, layers, overlap_ratio):
     for layer in range(1, layers + 1):
         n = 2**layer
         overlap = int(overlap_ratio * min(height, width) * (2 / n))
-        w = int(math.ceil((overlap * (n - 1) + width) / n))
-        h = int(math.ceil((overlap * (n - 1) + height) / n))
+        w = math.ceil((overlap * (n - 1) + width) / n)
+        h = math.ceil((overlap * (n - 1) + height) / n)
         for column in range(n):
             for row in range(n):
                 x, y = column * (w - overlap), row * (h - overlap)
@@ -128,7 +128,9 @@ def generate(model, image, settings):
                     answer = model(
                         image_embeddings=list(seen), input_points=torch.tensor([[[[px * 1024, py * 1024]]]]).float()
                     )
-                for logits, score in zip(answer.pred_masks[0, 0].numpy(), answer.iou_scores[0, 0].tolist(), strict=True):
+                for logits, score in zip(
+                    answer.pred_masks[0, 0].numpy(), answer.iou_scores[0, 0].tolist(), strict=True
+                ):
                     if score <= settings.pred_iou_thresh:
                         drop["iou"] += 1
                         continue
@@ -141,7 +143,9 @@ def generate(model, image, settings):
                     if not mask.any():
                         drop["empty"] += 1
                         continue
-                    box = [a + b * c / 256 for a, b, c in zip((x0, y0, x0, y0), box_of(mask), (w, h, w, h), strict=True)]
+                    box = [
+                        a + b * c / 256 for a, b, c in zip((x0, y0, x0, y0), box_of(mask), (w, h, w, h), strict=True)
+                    ]
                     edges = zip(box, (x0, y0, x1, y1), (0, 0, width, height), strict=True)
                     if any(abs(b - crop) <= 20 < abs(b - frame) for b, crop, frame in edges):
                         drop["edge"] += 1
@@ -157,14 +161,23 @@ def generate(model, image, settings):
         drop["crop_nms"] += len(found) - len(kept)
         found = [found[i] for i in kept]
     found.sort(key=lambda one: -one[2])
-    result, changes = Result(dropped=drop), []
+    return finished(found, Result(dropped=drop), (height, width), settings)
+
+
+def finished(found, result, size, settings):
+    """Masks at full size, cleaned."""
+    (height, width), drop, changes = size, result.dropped, []
     for logits, _, score, stability, point, (x0, y0, x1, y1) in found:
         mask = np.zeros((height, width), bool)
         mask[y0:y1, x0:x1] = bilinear(logits, y1 - y0, x1 - x0) > settings.mask_threshold
-        changed, mask = without_small_regions(mask, settings.min_mask_region_area) if settings.min_mask_region_area else (0, mask)
+        changed, mask = (
+            without_small_regions(mask, settings.min_mask_region_area) if settings.min_mask_region_area else (0, mask)
+        )
         changes.append(changed)
         for into, value in zip(
-            (result.masks, result.scores, result.stabilities, result.points), (mask, score, stability, point), strict=True
+            (result.masks, result.scores, result.stabilities, result.points),
+            (mask, score, stability, point),
+            strict=True,
         ):
             into.append(value)
     if any(changes):

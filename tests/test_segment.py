@@ -7,7 +7,6 @@ what the published network and algorithm make of the same weights, which are ran
 from __future__ import annotations
 
 import json
-import math
 import pickle
 import subprocess
 import sys
@@ -316,9 +315,7 @@ def test_cleaning_is_flood_filling(seed, least, share):
 
 
 @settings(max_examples=60, deadline=None)
-@given(
-    height=st.integers(1, 4000), width=st.integers(1, 4000), layers=st.integers(0, 3), overlap=st.floats(0, 0.99)
-)
+@given(height=st.integers(1, 4000), width=st.integers(1, 4000), layers=st.integers(0, 3), overlap=st.floats(0, 0.99))
 def test_crops_are_the_published_ones_and_hold_pixels(height, width, layers, overlap):
     ours = [(layer, *box) for layer, box in proposals.crops(height, width, layers, overlap)]
     theirs = reference.crop_boxes(height, width, layers, overlap)
@@ -326,10 +323,6 @@ def test_crops_are_the_published_ones_and_hold_pixels(height, width, layers, ove
 
 
 # Prompts
-
-
-def one_mask_each(masks):
-    return [(mask["segmentation"], mask["predicted_iou"]) for mask in masks]
 
 
 def test_prompts_in_files_and_columns_say_the_same(make, photo, tmp_path):
@@ -524,7 +517,9 @@ def test_the_drawing_is_outlines(make, photo):
 
     (code,) = encode([square])
     drawing = stage.preview({"masks": [{"segmentation": code, "area": 800}], "mask_count": 1})
-    ends = {(round(x * 100 - 0.5), round(y * 50 - 0.5)) for x0, y0, x1, y1 in drawing.lines for x, y in ((x0, y0), (x1, y1))}
+    ends = {
+        (round(x * 100 - 0.5), round(y * 50 - 0.5)) for x0, y0, x1, y1 in drawing.lines for x, y in ((x0, y0), (x1, y1))
+    }
     assert (ends, drawing.caption) == ({(20, 10), (59, 10), (59, 29), (20, 29)}, "1 mask")
     assert stage.preview({"masks": [], "mask_count": 0}) is None
 
@@ -552,3 +547,38 @@ before = peak_mb()
 table = stage(batch)
 print(peak_mb() - before, table["mask_count"][0], stage.seconds)
 """
+
+
+@pytest.mark.slow
+def test_a_4k_photo_with_many_prompts_stays_small(toy_file):
+    """96 prompts and 96 masks of full size, in two calls of the decoder: more only repeat that."""
+    command = [sys.executable, "-c", MEMORY, str(toy_file), "96"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=250, check=False)
+    assert done.returncode == 0, done.stderr
+    grown, count = done.stdout.split()[:2]
+    assert count == "96"
+    assert float(grown) < 8000
+
+
+@pytest.mark.slow
+def test_the_engine_writes_what_the_stage_says(tmp_path):
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "cat.bmp").write_bytes(media("categories/cat.bmp").read_bytes())
+    given = {"model": "sam2.1-hiera-tiny", "points_per_side": 1, "fast": True, "box_nms_thresh": 1.0, **ANY}
+    step = {"use": "stages.segment:Segment", "with": given}
+    (tmp_path / "pipeline.yaml").write_text(yaml.safe_dump({"steps": {"segment": step}}))
+    options = ["--pipeline", "pipeline.yaml", "--missing-weights", "dummy", "--input", "in", "--output", "out"]
+    command = [sys.executable, str(ROOT / "pipeline" / "run.py"), *options]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=200, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    (written,) = pq.read_table(tmp_path / "out" / "frames").select(["masks", "mask_count"]).to_pylist()
+    stage = Segment(Segment.Config(**given))
+    stage.setup({}, Placement())
+    listed = list_media(str(tmp_path / "in"))
+    units = cover(Store(str(tmp_path / "units")), listed, listed, slots=1)
+    (rows,) = [p.rows for u in units for p in decode_media(u, (stage.pixels,), 0, DecodeConfig())]
+    (direct,) = stage(rows.select(stage.inputs)).to_pylist()
+    assert written["mask_count"] == direct["mask_count"] == 3
+    for one, other in zip(written["masks"], direct["masks"], strict=True):
+        assert one["predicted_iou"] == pytest.approx(other["predicted_iou"], abs=1e-5)
+        assert iou(decode(one["segmentation"]), decode(other["segmentation"])) > 0.999
