@@ -15,10 +15,12 @@ from pipeline.errors import ConfigError
 from pipeline.manifest import StepEntry
 from pipeline.packet import Packet
 from pipeline.settings import build as build_stage
+from pipeline.stage import Placement
 from pipeline.weights import default_lock
-from stages.categorize import CATEGORIES, Categorize
+from stages.categorize import Categorize
 from stages.nets import clip
 from stages.nets.clip import MODELS, TwoTowers, build, read_state
+from stages.nets.zero_shot import CATEGORIES
 from tests.clip_factory import BPE, TINY, album, call, distribution, embeddings, reference, stage_of
 from tests.material import weights
 
@@ -153,7 +155,7 @@ def test_the_attention_is_fused(tiny):
 def test_the_half_that_reads_text_is_let_go(tiny):
     towers = TwoTowers(TINY["clip-vit-b32"], tiny, weights(BPE), "cpu")
     assert torch.allclose(towers.texts(["a cat"] * 70).norm(dim=1), torch.ones(70))
-    towers.keep_vision(torch.float32)
+    towers.keep_vision(Placement(), torch.float32)
     assert not any(name.startswith("text_model") for name in towers._model.state_dict())
 
 

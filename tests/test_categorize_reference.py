@@ -30,8 +30,9 @@ from pipeline.second import FRAMES
 from pipeline.stage import Placement
 from pipeline.storage import Store
 from pipeline.weights import default_lock
-from stages.categorize import CATEGORIES, Categorize
+from stages.categorize import Categorize
 from stages.nets.clip import MODELS, OPENAI, SIGLIP, configured, siglip_encoder
+from stages.nets.zero_shot import CATEGORIES
 from tests.clip_factory import BPE, PHOTOS, TINY, album, call, distribution, embeddings, reference, stage_of
 from tests.material import weights
 from tests.test_device import of_pillow
@@ -199,7 +200,7 @@ def test_a_run_gives_the_tables_of_direct_calls(published, full, collection, tmp
     folder.mkdir()
     (folder / "b32.safetensors").symlink_to(published[1])
     (folder / BPE).symlink_to(weights(BPE))
-    settings_ = {"top_k": len(CATEGORIES), "keep_embedding": True}
+    settings_ = {"model": "clip-vit-b32", "top_k": len(CATEGORIES), "keep_embedding": True}
     entry = {"use": "stages.categorize:Categorize", "with": settings_}
     order = Order(
         input=str(collection),
