@@ -18,27 +18,15 @@ from pipeline.settings import build as build_stage
 from pipeline.stage import Placement
 from pipeline.weights import default_lock
 from stages.categorize import Categorize
-from stages.nets import clip
 from stages.nets.clip import MODELS, TwoTowers, build, read_state
 from stages.nets.zero_shot import CATEGORIES
-from tests.clip_factory import BPE, TINY, album, call, distribution, embeddings, reference, stage_of
+from tests.clip_factory import BPE, TINY, album, call, distribution, embeddings, stage_of
 from tests.material import weights
 
 
 @pytest.fixture(scope="module", name="album")
 def _album():
     return album()
-
-
-@pytest.fixture
-def tiny(tmp_path, monkeypatch):
-    """A stage of two small layers, quick enough for many calls; its weights are scaled up so that pictures differ."""
-    monkeypatch.setattr(clip, "MODELS", TINY)
-    monkeypatch.setattr("stages.categorize.MODELS", TINY)
-    state = {name: value * 3 for name, value in reference(TINY["clip-vit-b32"]).state_dict().items()}
-    state["logit_scale"] = torch.tensor(4.6)  # the trained model's: log 100
-    save_file(state, tmp_path / "tiny.safetensors")
-    return tmp_path / "tiny.safetensors"
 
 
 # Results depend on the picture and the words alone

@@ -61,7 +61,9 @@ def ranked(names: NDArray[np.object_], probabilities: NDArray[np.float32], top_k
     """
     order = np.argsort(-probabilities, axis=1, kind="stable")[:, :top_k]
     best = np.take_along_axis(probabilities, order, axis=1)
-    values = pa.StructArray.from_arrays([pa.array(names[order].reshape(-1)), best.reshape(-1)], fields=list(CATEGORY))
+    values = pa.StructArray.from_arrays(
+        [pa.array(names[order].reshape(-1), pa.string()), best.reshape(-1)], fields=list(CATEGORY)
+    )
     offsets = pa.array(np.arange(len(order) + 1) * order.shape[1], pa.int32())
     first = [pa.array(names[order[:, 0]], pa.string()), pa.array(best[:, 0], pa.float32())]
     return [pa.ListArray.from_arrays(offsets, values), *first]
