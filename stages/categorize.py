@@ -193,7 +193,8 @@ class Categorize(Stage):
         import torch
 
         how, device = MODELS[self.config.model].preparation, self._placement.device
-        with self.phase("preprocess"):
+        # a tensor made outside of inference mode is of another kind, for which a compiled model is compiled again
+        with self.phase("preprocess"), torch.inference_mode():
             pixels = torch.cat([prepare(group, how, self._placement, self._dtype) for group in groups])
             wait(device)
         with self.phase("infer"):

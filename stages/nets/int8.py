@@ -40,7 +40,7 @@ class Int8Linear(nn.Module):
         result = sums.float() * scale * self.scale
         if self.bias is not None:
             result = result + self.bias
-        return result.to(values.dtype).reshape(*values.shape[:-1], -1)
+        return result.to(values.dtype).reshape(*values.shape[:-1], len(self.weight))
 
 
 def rounded(values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
