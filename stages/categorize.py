@@ -80,7 +80,7 @@ class Categorize(Stage):
         masked_margin: float = 0.1
         context_margin: float = 0.2
         # int8: linear layers of the image tower in 8 bits. B/32 with random weights: 98 MB instead of 352, 2.5 times as
-        # fast on a processor, cosines with fp32 from .9999. Trained weights have outliers that cost more: hence not asked.
+        # fast on a processor, cosines with fp32 from .9999. Trained weights, with their outliers, were not measured.
         quantize: Literal["none", "int8"] = "none"
 
         def __post_init__(self) -> None:
