@@ -247,7 +247,7 @@ def test_a_run_gives_the_tables_of_direct_calls(published, full, collection, tmp
 @pytest.mark.slow
 def test_the_engine_writes_what_the_stage_says(collection, tmp_path):
     """Frames and instances in one run, with random weights in the stead of missing ones."""
-    asked = {"model": "clip-vit-b32", "keep_embedding": True}
+    asked = {"model": "clip-vit-b32", "categories": ["cat", "dog"], "templates": ["{}"], "keep_embedding": True}
     steps = {of: {"use": "stages.categorize:Categorize", "with": asked | {"of": of}} for of in ("frames", "instances")}
     order = Order(
         input=str(collection / "*.jpg"),
