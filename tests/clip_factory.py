@@ -35,7 +35,8 @@ def reference(architecture):
 
 
 def stage_of(path, tokenizer=None, placement=None, **settings_):
-    stage = Categorize(Categorize.Config(**settings_))
+    """A stage with a model from a file; B/32 where the settings name none."""
+    stage = Categorize(Categorize.Config(**({"model": "clip-vit-b32"} | settings_)))
     model, words = stage.weights
     stage.setup({model: path, words: tokenizer or weights(BPE)}, placement or Placement())
     return stage

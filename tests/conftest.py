@@ -19,3 +19,19 @@ def collection(tmp_path_factory):
     image = cv2.cvtColor(cv2.imread(str(photos()["grace_hopper.jpg"])), cv2.COLOR_BGR2RGB)
     write_clip(folder / "pan.mp4", pan(image, 12), tone(12 / 25, 440))
     return folder
+
+
+@pytest.fixture
+def tiny(tmp_path, monkeypatch):
+    """CLIP of two small layers, quick enough for many calls; its weights are scaled up so that pictures differ."""
+    import torch
+    from safetensors.torch import save_file
+
+    from tests.clip_factory import TINY, reference
+
+    monkeypatch.setattr("stages.nets.clip.MODELS", TINY)
+    monkeypatch.setattr("stages.categorize.MODELS", TINY)
+    state = {name: value * 3 for name, value in reference(TINY["clip-vit-b32"]).state_dict().items()}
+    state["logit_scale"] = torch.tensor(4.6)  # the trained model's: log 100
+    save_file(state, tmp_path / "tiny.safetensors")
+    return tmp_path / "tiny.safetensors"

@@ -15,28 +15,18 @@ from pipeline.errors import ConfigError
 from pipeline.manifest import StepEntry
 from pipeline.packet import Packet
 from pipeline.settings import build as build_stage
+from pipeline.stage import Placement
 from pipeline.weights import default_lock
-from stages.categorize import CATEGORIES, Categorize
-from stages.nets import clip
+from stages.categorize import Categorize
 from stages.nets.clip import MODELS, TwoTowers, build, read_state
-from tests.clip_factory import BPE, TINY, album, call, distribution, embeddings, reference, stage_of
+from stages.nets.zero_shot import CATEGORIES
+from tests.clip_factory import BPE, TINY, album, call, distribution, embeddings, stage_of
 from tests.material import weights
 
 
 @pytest.fixture(scope="module", name="album")
 def _album():
     return album()
-
-
-@pytest.fixture
-def tiny(tmp_path, monkeypatch):
-    """A stage of two small layers, quick enough for many calls; its weights are scaled up so that pictures differ."""
-    monkeypatch.setattr(clip, "MODELS", TINY)
-    monkeypatch.setattr("stages.categorize.MODELS", TINY)
-    state = {name: value * 3 for name, value in reference(TINY["clip-vit-b32"]).state_dict().items()}
-    state["logit_scale"] = torch.tensor(4.6)  # the trained model's: log 100
-    save_file(state, tmp_path / "tiny.safetensors")
-    return tmp_path / "tiny.safetensors"
 
 
 # Results depend on the picture and the words alone
@@ -153,7 +143,7 @@ def test_the_attention_is_fused(tiny):
 def test_the_half_that_reads_text_is_let_go(tiny):
     towers = TwoTowers(TINY["clip-vit-b32"], tiny, weights(BPE), "cpu")
     assert torch.allclose(towers.texts(["a cat"] * 70).norm(dim=1), torch.ones(70))
-    towers.keep_vision(torch.float32)
+    towers.keep_vision(Placement(), torch.float32)
     assert not any(name.startswith("text_model") for name in towers._model.state_dict())
 
 

@@ -17,6 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import save_file
 
+from pipeline.calls import set_up
 from pipeline.columns import KEYS
 from pipeline.engine import session
 from pipeline.job import Job, Order
@@ -25,13 +26,14 @@ from pipeline.manifest import PipelineFile, ProfileFile
 from pipeline.media.config import DecodeConfig
 from pipeline.media.decode import decode
 from pipeline.media.listing import list_media
-from pipeline.plan import Choices
+from pipeline.plan import Choices, make_plan
 from pipeline.second import FRAMES
 from pipeline.stage import Placement
 from pipeline.storage import Store
 from pipeline.weights import default_lock
-from stages.categorize import CATEGORIES, Categorize
+from stages.categorize import Categorize
 from stages.nets.clip import MODELS, OPENAI, SIGLIP, configured, siglip_encoder
+from stages.nets.zero_shot import CATEGORIES
 from tests.clip_factory import BPE, PHOTOS, TINY, album, call, distribution, embeddings, reference, stage_of
 from tests.material import weights
 from tests.test_device import of_pillow
@@ -110,6 +112,19 @@ def test_vit_b32_in_fp32_equals_the_reference(full, album, truth):
     across = truth[0] @ truth[0].T
     assert across[np.triu_indices(len(album), 1)].min() < 0.98, "pictures must differ for this to say anything"
     assert np.ptp(truth[1], axis=0).max() > 1e-3, "so must their probabilities"
+
+
+@pytest.mark.slow
+def test_vit_l14_equals_the_reference(album):
+    """One picture at the published size, in memory: with the same seed, transformers draws the same weights."""
+    model = reference(MODELS["clip-vit-l14"])
+    with torch.inference_mode():
+        expected = model.get_image_features(pixel_values=pixels_of(album[:1], OPENAI)).pooler_output[0].numpy()
+    del model
+    stage = Categorize(Categorize.Config(keep_embedding=True, categories=("cat", "dog"), templates=("{}",)))
+    stage.setup({}, Placement())
+    (found,) = embeddings(call(stage, album[0]))
+    assert found @ expected / np.linalg.norm(found) / np.linalg.norm(expected) >= 0.9999
 
 
 @pytest.mark.slow
@@ -199,7 +214,7 @@ def test_a_run_gives_the_tables_of_direct_calls(published, full, collection, tmp
     folder.mkdir()
     (folder / "b32.safetensors").symlink_to(published[1])
     (folder / BPE).symlink_to(weights(BPE))
-    settings_ = {"top_k": len(CATEGORIES), "keep_embedding": True}
+    settings_ = {"model": "clip-vit-b32", "top_k": len(CATEGORIES), "keep_embedding": True}
     entry = {"use": "stages.categorize:Categorize", "with": settings_}
     order = Order(
         input=str(collection),
@@ -227,3 +242,47 @@ def test_a_run_gives_the_tables_of_direct_calls(published, full, collection, tmp
         assert row["category"] == expected["category"]
         assert np.allclose(row["clip_embedding"], expected["clip_embedding"], atol=1e-3)
         assert abs(row["category_probability"] - expected["category_probability"]) < 1e-5
+
+
+@pytest.mark.slow
+def test_the_engine_writes_what_the_stage_says(collection, tmp_path):
+    """Frames and instances in one run, with random weights in the stead of missing ones."""
+    asked = {"model": "clip-vit-b32", "categories": ["cat", "dog"], "templates": ["{}"], "keep_embedding": True}
+    steps = {of: {"use": "stages.categorize:Categorize", "with": asked | {"of": of}} for of in ("frames", "instances")}
+    order = Order(
+        input=str(collection / "*.jpg"),
+        output=str(tmp_path / "out"),
+        pipeline=PipelineFile.model_validate({"steps": {"halves": {"use": "tests.toys:Halves"}, **steps}}),
+        profile=ProfileFile.model_validate({"defaults": {"cpus": 0.25}}),
+        profile_name="none",
+        choices=Choices(weights_dir=tmp_path, missing_weights="dummy"),
+    )
+    with session(None) as machines:
+        assert Job(order).run().frames == 2
+        plan = make_plan(order.pipeline, order.profile, order.choices, machines)
+    rows = {row["media_id"]: row for row in pq.ParquetDataset(tmp_path / "out" / FRAMES).read().to_pylist()}
+    files = list_media(order.input)
+    for step in plan.first:
+        set_up(step)
+    for unit in cover(Store(str(tmp_path / "units")), files, files, slots=1):
+        for packet in decode(unit, plan.decode.columns, 0, plan.decode.config):
+            table = packet.rows
+            for stage in (step.stage for step in plan.first):
+                for name, column in zip(stage.outputs.names, stage(table.select(stage.inputs)).columns, strict=True):
+                    table = table.append_column(name, column)
+            for direct in table.drop_columns([*plan.decode.columns]).to_pylist():
+                written = rows.pop(direct["media_id"])
+                assert len(written["instances"]) == 2 and written["instances"][0] != written["instances"][1]
+                assert {key: written[key] for key in written.keys() & direct.keys()} == approximately(direct, written)
+    assert not rows
+
+
+def approximately(direct, written):
+    """A row's values that lie near enough replaced by those they are near to, at any depth."""
+    if isinstance(direct, dict):
+        return {key: approximately(value, written[key]) for key, value in direct.items() if key in written}
+    if isinstance(direct, list) and isinstance(written, list) and len(direct) == len(written):
+        return [approximately(a, b) for a, b in zip(direct, written, strict=True)]
+    if isinstance(direct, float) and isinstance(written, float) and abs(direct - written) < 1e-3:  # a step of float16
+        return written
+    return direct

@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from pipeline.columns import field, views
 from pipeline.stage import Placement, Scope, Stage, Table
+from stages.nets.masks import MASK, encode
 
 
 class Checksum(Stage):
@@ -345,3 +346,23 @@ class Reads(Stage):
 
     def __call__(self, batch):
         return pa.table([batch[self.config.column].is_valid()], schema=self.outputs)
+
+
+class Halves(Stage):
+    """Two masks of each picture: its left half and its right one, at half the picture's size."""
+
+    @property
+    def inputs(self):
+        return ("frame",)
+
+    @property
+    def outputs(self):
+        return pa.schema([field("masks", pa.list_(MASK), "left and right half")])
+
+    def __call__(self, batch):
+        return pa.table([pa.array([self._masks(image) for image in views(batch["frame"])], pa.list_(MASK))], ["masks"])
+
+    def _masks(self, image):
+        left = np.zeros([max(2, side // 2) for side in image.shape[:2]], bool)
+        left[:, : left.shape[1] // 2] = True
+        return [{"segmentation": coded, "area": int(left.sum())} for coded in encode([left, ~left])]

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pipeline.device import Preparation
-from stages.nets.clip_text import clip_tokenizer, encode, tokens
+from pipeline.device import Batches, Preparation, ready, seeded
+from pipeline.stage import Placement
+from stages.nets.clip_text import LONGEST, clip_tokenizer, encode, stand_in, tokens
 
 if TYPE_CHECKING:
     import torch
@@ -64,16 +65,30 @@ docs/openclip_results.csv)."""
 class TwoTowers:
     """A model with its weights, on a device.
 
-    Texts are read in fp32, once; `keep_vision` then lets the text tower go and settles the precision of pictures.
+    Texts are read in fp32, once; `keep_vision` then lets the text tower go and settles how pictures are computed.
     """
 
-    def __init__(self, architecture: Architecture, weights: Path, tokenizer: Path, device: str) -> None:
-        state = read_state(weights)
+    def __init__(self, architecture: Architecture, weights: Path | None, tokenizer: Path | None, device: str) -> None:
+        """Build the model.
+
+        Args:
+            architecture: which.
+            weights: its file; None for seeded random weights.
+            tokenizer: its file; None for a stand-in that knows no language.
+            device: where both towers lie.
+
+        Raises:
+            ValueError: weights are missing from the file, or the tokenizer's file is none.
+            RuntimeError: a weight has another shape.
+        """
         self._siglip, self._device = architecture.siglip, device
-        self._encode = siglip_encoder(tokenizer) if architecture.siglip else clip_encoder(tokenizer)
-        self._scale = float(state["logit_scale"].float().exp())
-        self._bias = float(state["logit_bias"]) if architecture.siglip else 0.0
-        self._model = build(architecture, state).to(device)
+        self._encode = _encoder(architecture, tokenizer)
+        if weights is None:
+            self._model = random_model(architecture, device)
+        else:
+            self._model = build(architecture, read_state(weights)).to(device)
+        self._scale = float(self._model.logit_scale.exp())
+        self._bias = float(self._model.logit_bias) if architecture.siglip else 0.0
 
     def texts(self, texts: Sequence[str]) -> torch.Tensor:
         """Embeddings of texts: m d float32.
@@ -88,17 +103,34 @@ class TwoTowers:
             parts = [self._model.get_text_features(input_ids=part).pooler_output for part in torch.split(ids, TEXTS)]
             return _unit(torch.cat(parts))
 
-    def keep_vision(self, dtype: torch.dtype) -> None:
-        """Free the text tower; pictures are computed with weights of this dtype from here on."""
+    def keep_vision(self, placement: Placement, dtype: torch.dtype, *, int8: bool = False) -> None:
+        """Free the text tower, and make the other ready for `images`.
+
+        Args:
+            placement: its device, `compile` and `batch_rows`.
+            dtype: of the weights and activations.
+            int8: multiply the linear layers' inputs and weights as 8-bit numbers.
+        """
+        from stages.nets.int8 import counterparts
+
         self._model.text_model = None
-        self._model.to(dtype)
+        vision = self._model.vision_model
+        swaps = counterparts(vision) if int8 else {}
+        self._model = ready(self._model, placement, dtype)
+        for name, layer in swaps.items():
+            vision.set_submodule(name, layer)
+        self._images = Batches(self._features, placement)
 
     def images(self, pixels: torch.Tensor) -> torch.Tensor:
-        """Embeddings of prepared pictures (n 3 s s, of the model's dtype): n d float32."""
+        """Embeddings of at least one prepared picture (n 3 s s, of the model's dtype): n d float32."""
         import torch
 
         with torch.inference_mode():
-            return _unit(self._model.get_image_features(pixel_values=pixels).pooler_output)
+            return _unit(self._images(pixels))
+
+    def _features(self, pixels: torch.Tensor) -> torch.Tensor:
+        found: torch.Tensor = self._model.get_image_features(pixel_values=pixels).pooler_output
+        return found
 
     def probabilities(self, images: torch.Tensor, texts: torch.Tensor) -> torch.Tensor:
         """Of each category for each picture: n k float32, from embeddings n d and k d.
@@ -145,6 +177,13 @@ def build(architecture: Architecture, state: dict[str, torch.Tensor]) -> Any:
     return loaded.eval().requires_grad_(False)
 
 
+def random_model(architecture: Architecture, device: str) -> Any:
+    """The whole model in fp32 with random weights, the same each time, made on the device."""
+    kind, config = configured(architecture)
+    with seeded(device):
+        return kind(config).eval().requires_grad_(False)
+
+
 def read_state(path: Path) -> dict[str, torch.Tensor]:
     """The tensors of a file of safetensors or, without running anything that it says, of a pickle."""
     import torch
@@ -156,6 +195,12 @@ def read_state(path: Path) -> dict[str, torch.Tensor]:
         return load_file(path)
     state: dict[str, torch.Tensor] = torch.load(path, map_location="cpu", weights_only=True)
     return state
+
+
+def _encoder(architecture: Architecture, path: Path | None) -> Encode:
+    if path is None:
+        return lambda texts: stand_in(texts, length=SIGLIP_TOKENS if architecture.siglip else LONGEST)
+    return siglip_encoder(path) if architecture.siglip else clip_encoder(path)
 
 
 def clip_encoder(path: Path) -> Encode:

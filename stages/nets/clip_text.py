@@ -8,6 +8,7 @@ clip/simple_tokenizer.py). Written out, merges and vocabulary are byte for byte 
 from __future__ import annotations
 
 import gzip
+import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,6 +20,8 @@ START, END = "<|startoftext|>", "<|endoftext|>"
 WORD_END = "</w>"
 LONGEST = 77  # tokens that CLIP has positions for, start and end included
 MERGES = 49152 - 256 - 2  # clip/simple_tokenizer.py: `merges[1:49152-256-2+1]`
+
+_VOCABULARY = 49408  # tokens; the last two are start and end
 
 # Words, single digits, runs of other signs: as in transformers' CLIPTokenizer.
 _PATTERN = r"<\|startoftext\|>|<\|endoftext\|>|'s|'t|'re|'ve|'m|'ll|'d|[\p{L}]+|[\p{N}]|[^\s\p{L}\p{N}]+"
@@ -82,6 +85,21 @@ def encode(tokenizer: Tokenizer, texts: Sequence[str]) -> list[list[int]]:
     encoded = tokens(tokenizer, texts, most=LONGEST)
     longest = max(map(len, encoded), default=0)
     return [ids + ids[-1:] * (longest - len(ids)) for ids in encoded]
+
+
+def stand_in(texts: Sequence[str], *, length: int) -> list[list[int]]:
+    """Numbers in place of a tokenizer's, for models with random weights: they tell texts apart and mean nothing.
+
+    One for each word, by its CRC-32 and below CLIP's `START`, then CLIP's `END` up to the length.
+
+    Raises:
+        ValueError: a text has more words than fit.
+    """
+    words = [[zlib.crc32(word.encode()) % (_VOCABULARY - 2) for word in text.lower().split()] for text in texts]
+    for text, ids in zip(texts, words, strict=True):
+        if len(ids) >= length:
+            raise ValueError(f"{text!r} has {len(ids)} words where the model reads {length} tokens: shorten it")
+    return [ids + [_VOCABULARY - 1] * (length - len(ids)) for ids in words]
 
 
 def tokens(tokenizer: Tokenizer, texts: Sequence[str], *, most: int) -> list[list[int]]:
