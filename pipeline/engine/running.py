@@ -12,7 +12,7 @@ from __future__ import annotations
 import threading
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import pyarrow as pa
@@ -21,6 +21,7 @@ import ray.data
 from ray.data import ActorPoolStrategy, DataContext, TaskPoolStrategy
 
 from pipeline.engine.board import Reporter, start_board
+from pipeline.engine.ending import ended
 from pipeline.engine.hosting import Group, actor_class, decoding_function, pack, task_function, unpack
 from pipeline.errors import FramemillError
 from pipeline.ledger import Ledger
@@ -112,7 +113,7 @@ class Engine:
     def _consume(self, dataset: Any) -> None:
         batches = iter(dataset.iter_batches(batch_size=None, batch_format="pyarrow", prefetch_batches=0))
         try:
-            with self._watching(), closing(batches):  # closed, its scheduler stops before Ray is shut down under it
+            with ended(batches), self._watching():
                 for _ in batches:
                     pass
         except ray.exceptions.RayError as error:
@@ -123,10 +124,14 @@ class Engine:
     def _watching(self) -> Iterator[None]:
         """Take samples from the board meanwhile: packets may take minutes to reach the end, and people watch."""
         done = threading.Event()
+        asked: list[Any] = []  # what the board was asked and has not answered; at most one
 
         def watch() -> None:
             while not done.wait(_WATCH_SECONDS):
-                self._on_samples(ray.get(self._board.take.remote()))
+                if not asked:
+                    asked.append(self._board.take.remote())
+                if ray.wait(asked, timeout=_WATCH_SECONDS)[0]:
+                    self._on_samples(ray.get(asked.pop()))
 
         thread = threading.Thread(target=watch, daemon=True)
         thread.start()
@@ -135,7 +140,8 @@ class Engine:
         finally:
             done.set()
             thread.join(timeout=10 * _WATCH_SECONDS)
-        self._on_samples(ray.get(self._board.take.remote()))
+        for answer in (*asked, self._board.take.remote()):
+            self._on_samples(ray.get(answer))
 
 
 def _by_task(units: Sequence[T], slots: int) -> list[tuple[T, ...]]:

@@ -13,6 +13,7 @@ from typing import Any
 
 import ray
 
+from pipeline.engine.ending import interrupts_held
 from pipeline.errors import ResourceError
 from pipeline.machines import Node, this_machine
 
@@ -44,7 +45,8 @@ def session(address: str | None) -> Iterator[list[Node]]:
     try:
         yield _nodes()
     finally:
-        ray.shutdown()
+        with interrupts_held():
+            ray.shutdown()
 
 
 @contextmanager

@@ -1,0 +1,68 @@
+"""The end of a dataset: its threads are gone before Ray is, and a second Ctrl-C does not get between."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+
+import pytest
+
+from pipeline.engine.ending import ended, interrupts_held
+
+
+class Batches:
+    """An iterator whose thread goes on for a while after it was closed, as Ray's scheduler may."""
+
+    def __init__(self, seconds: float) -> None:
+        self._closed = threading.Event()
+        self.thread = threading.Thread(target=lambda: (self._closed.wait(), time.sleep(seconds)), daemon=True)
+
+    def close(self) -> None:
+        self._closed.set()
+
+
+@pytest.mark.parametrize("error", [None, KeyboardInterrupt, ValueError])
+def test_threads_that_were_started_meanwhile_have_ended(error):
+    batches = Batches(0.4)
+    try:
+        with ended(batches):
+            batches.thread.start()
+            if error:
+                raise error
+    except (KeyboardInterrupt, ValueError) as raised:
+        assert type(raised) is error
+    assert not batches.thread.is_alive()
+
+
+def test_older_threads_are_not_waited_for():
+    older, batches = Batches(30), Batches(0)
+    older.thread.start()
+    started = time.monotonic()
+    with ended(batches):
+        batches.thread.start()
+    assert time.monotonic() - started < 5 and older.thread.is_alive()
+    older.close()
+
+
+def test_a_second_interrupt_waits_for_nothing_and_the_next_one_works():
+    with interrupts_held():
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(0.05)
+    with pytest.raises(KeyboardInterrupt):
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(5)
+
+
+def test_elsewhere_than_in_the_main_thread_it_does_nothing():
+    seen = []
+
+    def work() -> None:
+        with interrupts_held():
+            seen.append(signal.getsignal(signal.SIGINT))
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert seen == [signal.getsignal(signal.SIGINT)]
