@@ -184,10 +184,17 @@ def _run(order: Order, console: Console, quiet: bool) -> None:
         except KeyboardInterrupt:  # Typer would end in silence
             stack.close()
             ERRORS.print("Interrupted. What is finished is kept; the same command goes on from there.")
-            raise typer.Exit(INTERRUPTED) from None
+            leave(INTERRUPTED)
     told = write_run_file(job.store, order, result)
     print_result(console, job.store, result)
     _say_report(console, job.store, computed=told)
+
+
+def leave(code: int) -> None:
+    """End this process here: with Ray stopped in the middle, Python was seen to crash while it takes itself down."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
 
 
 def _say_report(console: Console, store: Store, *, computed: bool) -> None:

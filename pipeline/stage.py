@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import Enum
@@ -146,13 +146,6 @@ class Stage(ABC):
 
     def preview(self, row: Mapping[str, Any]) -> Drawing | None:  # noqa: ARG002
         """What to draw over a frame's thumbnail in the report, given its row of outputs; None for nothing."""
-        return None
-
-    def ceiling(self, rows: int) -> Callable[[], object] | None:  # noqa: ARG002
-        """A call of the model alone, once set up, on `rows` rows' worth of input that lies on the device already.
-
-        It is what benchmarks hold the stage's own rate against; None for a stage without a model.
-        """
         return None
 
     @contextmanager

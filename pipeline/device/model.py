@@ -9,7 +9,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, TypeVar
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from pipeline.stage import Placement
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     M = TypeVar("M", bound=torch.nn.Module)
 
 SEED = 0
+Call = Callable[[], Any]
 
 
 def dtype_of(placement: Placement, best: str = "bf16") -> torch.dtype:
@@ -54,6 +56,8 @@ class Batches:
     filled up with its last row and the answer cut, a larger one goes in parts.
     """
 
+    _heard: ClassVar[list[Call] | None] = None
+
     def __init__(self, function: Callable[..., torch.Tensor], placement: Placement, rows: int | None = None) -> None:
         """Wrap a function.
 
@@ -72,21 +76,37 @@ class Batches:
 
     def __call__(self, *tensors: torch.Tensor) -> torch.Tensor:
         """The function's answer for all rows, of which there is at least one."""
+        if Batches._heard is not None:
+            Batches._heard.append(partial(self, *tensors))
         if not self._fixed:
             return self._function(*tensors)
         import torch
 
-        parts = zip(*(torch.split(tensor, self._rows) for tensor in tensors), strict=True)
-        return torch.cat([self._exactly(part) for part in parts])
+        with torch.inference_mode():
+            parts = zip(*(torch.split(tensor, self._rows) for tensor in tensors), strict=True)
+            return torch.cat([self._exactly(part) for part in parts])
 
     def _exactly(self, part: tuple[torch.Tensor, ...]) -> torch.Tensor:
         import torch
 
         count = len(part[0])
+        # one kind of tensor: for one that was made outside of inference mode, the function would be compiled again
+        part = tuple(tensor if tensor.is_inference() else tensor.clone() for tensor in part)
         if count < self._rows:
             missing = self._rows - count
             part = tuple(torch.cat([tensor, tensor[-1:].expand(missing, *tensor.shape[1:])]) for tensor in part)
         return self._function(*part)[:count].clone()
+
+
+@contextmanager
+def overheard() -> Iterator[list[Call]]:
+    """Calls of models inside, to be made again: the model alone, on input that lies on the device already."""
+    calls: list[Call] = []
+    Batches._heard = calls
+    try:
+        yield calls
+    finally:
+        Batches._heard = None
 
 
 @contextmanager
