@@ -22,21 +22,49 @@ from pipeline.packet import HALO, packet_schema
 from pipeline.plan import Choices, make_plan
 from pipeline.stage import Scope
 from pipeline.storage import Store
+from stages.nets.ffc import Sizes
+from tests.clip_factory import TINY as CLIP
+from tests.material import ROOT
+from tests.sam_weights import TOY as SAM
 
-PLAN = make_plan(read_pipeline(None), ProfileFile(), Choices(), [ROOMY])
+SMALL = (
+    "categorize.model=clip-vit-b32",
+    "instances.model=clip-vit-b32",
+    "segment.model=sam2.1-hiera-tiny",
+    "segment.points_per_side=2",
+    "segment.pred_iou_thresh=0",
+    "segment.stability_score_thresh=0",
+    "inpaint.max_side=128",
+)
+"""Settings of the shipped steps by which each has something to say in little time."""
+
+CHOICES = Choices(
+    settings=SMALL, missing_weights="dummy", weights_dir=WEIGHTS if (WEIGHTS := ROOT / "weights").is_dir() else None
+)
+PLAN = make_plan(read_pipeline(None), ProfileFile(), CHOICES, [ROOMY])
 STEPS = {step.name: step for step in PLAN.steps}
 FIRST = {step.name: step for step in PLAN.first}
 SECOND = {step.name: step for step in PLAN.second}
+HEAVY = {"segment": 3}
+"""Steps that take a second a frame even so, and how many frames of the clip are enough."""
+
+LAMA = Sizes(width=8, blocks=2)
 ASKED = (*PLAN.decode.columns,)
 KEYS = ["media_id", "frame_index"]
 
 
 @pytest.fixture(scope="module")
 def ready():
-    """Every stage, set up once."""
-    for step in PLAN.steps:
-        set_up(step)
-    return STEPS
+    """Every stage, set up once; large networks with fewer layers than they were published with, and random weights."""
+    with pytest.MonkeyPatch.context() as patch:
+        for owner in ("stages.nets.clip", "stages.categorize"):
+            patch.setattr(f"{owner}.MODELS", CLIP)
+        for owner in ("stages.nets.sam2", "stages.segment"):
+            patch.setattr(f"{owner}.MODELS", {"sam2.1-hiera-tiny": SAM})
+        patch.setattr("stages.nets.ffc.Sizes", lambda: LAMA)
+        for step in PLAN.steps:
+            set_up(step)
+        yield STEPS
 
 
 def decoded(folder, store, **config) -> list[pa.Table]:
@@ -59,18 +87,29 @@ def outputs(step, tables) -> dict[tuple[str, int], dict]:
     return found
 
 
-def derived(tables, ready, until) -> list[pa.Table]:
+@pytest.fixture(scope="module")
+def said(ready, tables):
+    """What each first-pass step says of each frame, once: a step reads what those before it have said."""
+    found = {}
+    for step in PLAN.first:
+        found[step.name] = outputs(step, derived(tables, found, step.name))
+    return found
+
+
+def derived(tables, said, until) -> list[pa.Table]:
     """Rows with the columns of all steps before one, as a packet would carry them."""
     result = []
     for rows in tables:
+        keys = [tuple(key.values()) for key in rows.select(KEYS).to_pylist()]
         for step in PLAN.first:
             if step.name == until:
                 break
-            own = Caller(step).run(rows, np.zeros(rows.num_rows, bool)).columns
-            halo = rows[HALO].to_numpy()
-            place = pa.array(np.where(halo, 0, np.cumsum(~halo) - 1), mask=halo)
-            for name in step.stage.outputs.names:
-                rows = rows.append_column(name, own[name].take(place))
+            values = [
+                None if halo else said[step.name][key] for key, halo in zip(keys, rows[HALO].to_pylist(), strict=True)
+            ]
+            for item in step.stage.outputs:
+                column = pa.array([value and value[item.name] for value in values], item.type)
+                rows = rows.append_column(item.name, column)
         result.append(rows)
     return result
 
@@ -132,9 +171,10 @@ def test_a_stage_travels_to_its_worker(name):
 
 
 @pytest.mark.parametrize("name", FIRST)
-def test_real_rows_keep_the_schema_and_repeat_exactly(name, ready, tables):
+def test_real_rows_keep_the_schema_and_repeat_exactly(name, ready, tables, said):
     step = ready[name]
-    for batch in calls(step, derived(tables, ready, name)):
+    for batch in calls(step, derived(tables, said, name)):
+        batch = batch.slice(0, HEAVY.get(name))
         first = step.stage(batch)
         assert first.num_rows == batch.num_rows
         assert (first.schema.names, first.schema.types) == (step.stage.outputs.names, step.stage.outputs.types)
@@ -159,23 +199,26 @@ def test_an_empty_batch_is_answered(name, ready):
 @settings(max_examples=4, deadline=None, suppress_health_check=list(HealthCheck))
 @given(clip_frames=st.integers(1, 14), packet_rows=st.integers(1, 20), batch=st.integers(1, 7))
 def test_results_do_not_depend_on_cutting_or_packing(
-    name, ready, tables, collection, tmp_path_factory, clip_frames, packet_rows, batch
+    name, ready, said, collection, tmp_path_factory, clip_frames, packet_rows, batch
 ):
     step = ready[name]
     other = decoded(
-        collection, Store(str(tmp_path_factory.mktemp("units"))), clip_frames=clip_frames, packet_rows=packet_rows
+        collection,
+        Store(str(tmp_path_factory.mktemp("units"))),
+        clip_frames=clip_frames,
+        packet_rows=packet_rows,
+        max_frames=HEAVY.get(name),
     )
     smaller = replace(step, placement=replace(step.placement, batch_rows=batch))
-    expected = outputs(step, derived(tables, ready, name))
-    found = outputs(smaller, derived(other, ready, name))
-    assert found.keys() == expected.keys()
-    assert {key for key in expected if not alike(expected[key], found[key])} == set()
+    expected, found = said[name], outputs(smaller, derived(other, said, name))
+    assert found.keys() == expected.keys() or (name in HEAVY and found.keys() < expected.keys())
+    assert {key for key in found if not alike(expected[key], found[key])} == set()
 
 
 @pytest.mark.parametrize("name", SECOND)
-def test_tables_of_the_second_pass(name, ready, tables):
+def test_tables_of_the_second_pass(name, ready, tables, said):
     step = ready[name]
-    rows = pa.concat_tables(derived(tables, ready, None), promote_options="none").filter(
+    rows = pa.concat_tables(derived(tables, said, None), promote_options="none").filter(
         pa.compute.invert(pa.concat_tables(tables)[HALO])
     )
     names = rows["media_id"].unique().to_pylist()
@@ -199,9 +242,9 @@ def test_tables_of_the_second_pass(name, ready, tables):
 
 
 @pytest.mark.parametrize("name", FIRST)
-def test_previews_can_be_drawn(name, ready, tables):
+def test_previews_can_be_drawn(name, ready, said):
     step = ready[name]
-    for row in outputs(step, derived(tables, ready, name)).values():
+    for row in said[name].values():
         drawing = step.stage.preview(row)
         if drawing is not None:
             assert np.isfinite([value for group in (*drawing.lines, *drawing.points) for value in group]).all()

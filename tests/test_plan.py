@@ -123,7 +123,17 @@ def test_cpu_only_fits_a_laptop_with_two_cores():
     made = make_plan(
         read_pipeline(None), read_profile("cpu-only"), Choices(), [Node(name="laptop", cpus=2)], check_weights=False
     )
-    assert [[s.name for s in group] for group in made.groups()] == [["lighting", "flow"], ["pose"]]
+    assert [[s.name for s in group] for group in made.groups()] == [
+        ["lighting", "flow"],
+        ["pose", "categorize", "faces", "segment", "instances", "inpaint"],
+    ]
+
+
+def test_an_eight_gb_card_has_one_process_for_all_its_models():
+    made = make_plan(read_pipeline(None), read_profile("memory-constrained"), Choices(), SHIPPED, check_weights=False)
+    (card,) = [group for group in made.groups() if group and group[0].placement.device == "cuda"]
+    assert [step.name for step in card] == ["categorize", "faces", "segment", "instances", "inpaint"]
+    assert sum(step.placement.vram_gb for step in card) <= read_profile("memory-constrained").vram_gb
 
 
 # Weights that are not at hand
