@@ -1,4 +1,4 @@
-"""Which frames of a video are one shot, so that nobody is followed across a cut, nor lips held against another's speech.
+"""Which frames of a video are one shot, so that nobody is followed across a cut, nor lips held against others' speech.
 
 Cuts come from optical flow, which no flash or passer-by deceives as colours would; fades and dissolves from colours in
 a few pixels, which flow cannot see. `stages/nets/transitions.py` holds the rules.
@@ -20,7 +20,7 @@ from pipeline.columns import MEDIA_ID, Image, field, views
 from pipeline.stage import Placement, Scope, Stage, Table, Weights
 from stages.nets.transitions import Transition, boundaries, cuts, dissolves, fades
 
-SIDE = 4  # pixels of the grid: at 8, motion inside shots hides three of seven dissolves, at 4 one (docs/log.md)
+SIDE = 4  # pixels of the grid; at 8, motion inside shots takes dissolves 1.5 times as far off their line
 GRID = SIDE * SIDE * 3
 
 FEATURES = pa.schema(
@@ -102,10 +102,10 @@ class Shots(Stage):
         cut: float = 0.5  # score of flow's: its own middle between pairs inside shots and real cuts
         # Frames between two cuts that are one: a flash or a bad frame is 1 to 2 long, a shot hardly under 8 (1/3 s).
         shortest: int = 3
-        flash: float = (
-            12.0  # codes: neighbouring frames of 9 real clips differ by under 8, pictures over a cut by over 20
-        )
-        plain: float = 6.0  # codes of luma deviation: black with noise has under 2, the dimmest of 9 real clips 15
+        # codes: the same picture before and after a flash, which differs from both by twice that. Dark pictures on both
+        # sides of two real cuts were 2 and 10 apart, so that likeness alone says nothing.
+        flash: float = 12.0
+        plain: float = 6.0  # codes of luma deviation: a faded frame had .1, the least of 8 clips without a fade 20
         longest: int = 75  # frames, three seconds at 25 fps: longer ones are rare, and a slow pan is straight too
         dissolve: float = 32.0  # codes between the pictures, an eighth of the scale: sunlight coming out changes less
 
