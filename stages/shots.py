@@ -20,7 +20,7 @@ from pipeline.columns import MEDIA_ID, Image, field, views
 from pipeline.stage import Placement, Scope, Stage, Table, Weights
 from stages.nets.transitions import Transition, boundaries, cuts, dissolves, fades
 
-SIDE = 4  # pixels of the grid; at 8, motion inside shots takes dissolves 1.5 times as far off their line
+SIDE = 4  # pixels of the grid; at 8, motion inside shots takes dissolves 1.6 to 2 times as far off their line
 GRID = SIDE * SIDE * 3
 
 FEATURES = pa.schema(
