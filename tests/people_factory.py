@@ -36,10 +36,10 @@ def poses(frames):
 
 def _person(points):
     shares = points / (WIDTH, HEIGHT)
-    marks = [dict(x=x, y=y, z=0.0, visibility=0.9, presence=0.9) for x, y in shares]
-    (x0, y0), (x1, y1) = shares.min(0).clip(0, 1), shares.max(0).clip(0, 1)
-    world = [dict(x=0.0, y=0.0, z=0.0)] * LANDMARKS
-    return dict(score=0.9, box=dict(x0=x0, y0=y0, x1=x1, y1=y1), landmarks=marks, world=world)
+    marks = [{"x": x, "y": y, "z": 0.0, "visibility": 0.9, "presence": 0.9} for x, y in shares]
+    box = dict(zip(("x0", "y0", "x1", "y1"), [*shares.min(0).clip(0, 1), *shares.max(0).clip(0, 1)], strict=True))
+    world = [{"x": 0.0, "y": 0.0, "z": 0.0}] * LANDMARKS
+    return {"score": 0.9, "box": box, "landmarks": marks, "world": world}
 
 
 def batch(frames, times=None, media_id="a.mp4"):
@@ -61,7 +61,8 @@ def shots(*starts, frames, media_id="a.mp4"):
     """A table of shots that begin at these frames."""
     ends = [*starts[1:], frames]
     rows = [
-        dict(media_id=media_id, shot=i, first_frame=a, last_frame=b - 1, frames=b - a, start_s=a / FPS, end_s=b / FPS)
+        (media_id, i, a, b - 1, b - a, a / FPS, (b - 1) / FPS)
         for i, (a, b) in enumerate(zip(starts, ends, strict=True))
     ]
-    return {"shots": pa.Table.from_pylist(rows, schema=SHOTS)}
+    named = [dict(zip(SHOTS.names, row, strict=True)) for row in rows]
+    return {"shots": pa.Table.from_pylist(named, schema=SHOTS)}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 import cv2
 import numpy as np
@@ -13,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline.columns import pack
-from pipeline.engine import session
 from pipeline.errors import WeightsError
 from pipeline.job import Job, Order
 from pipeline.manifest import PipelineFile, ProfileFile
@@ -153,7 +151,7 @@ def test_frames_without_people_failed_frames_and_no_frames():
 
 
 def test_a_photo_has_a_track_a_person():
-    rows, summary = track([[standing(200), standing(450)]], times=[None])
+    rows, _ = track([[standing(200), standing(450)]], times=[None])
     assert [(row["track"], row["pose_index"]) for row in rows] == [(0, 0), (1, 1)]
     assert [middle(row)[0] for row in rows] == pytest.approx([standing(x).mean(0)[0] for x in (200, 450)], abs=0.01)
 
@@ -247,23 +245,31 @@ def pose():
     return stage
 
 
-def real(name, box):
-    image = cv2.cvtColor(cv2.imread(str(media(name))), cv2.COLOR_BGR2RGB)
-    x, y, width, height = box
-    return image[y : y + height, x : x + width]
+def real(name):
+    return cv2.cvtColor(cv2.imread(str(media(name))), cv2.COLOR_BGR2RGB)
+
+
+def centre(person):
+    return (person["box"]["x0"] + person["box"]["x1"]) / 2
+
+
+def sized(found, height, width):
+    """A batch of poses in frames of this size."""
+    whole = batch(found.combine_chunks())
+    for name, side in (("height", height), ("width", width)):
+        whole = whole.set_column(whole.column_names.index(name), name, pa.array([side] * len(whole), pa.int32()))
+    return whole
 
 
 @pytest.mark.slow
 def test_a_real_person_panned_then_mirrored_after_a_cut_has_one_id_a_shot(pose):
-    image = real("pose/squat.bmp", (0, 0, 10_000, 10_000))
+    image = real("pose/squat.bmp")
     height, width = image.shape[:2]
     wide = cv2.copyMakeBorder(image, 0, 0, 80, 80, cv2.BORDER_REPLICATE)
     views = [wide[:, 6 * i : 6 * i + width] for i in range(12)]
     views += [np.ascontiguousarray(view[:, ::-1]) for view in views]
     found = pose(pa.table({"frame_512": pack([np.ascontiguousarray(view) for view in views])}))["poses"]
-    whole = batch(found.combine_chunks()).set_column(3, "height", pa.array([height] * 24, pa.int32()))
-    whole = whole.set_column(4, "width", pa.array([width] * 24, pa.int32()))
-    made = Tracks()(whole, shots(0, 12, frames=24))
+    made = Tracks()(sized(found, height, width), shots(0, 12, frames=24))
     summary = made["track_summary"].to_pylist()
     assert [(s["shot"], s["frames"], s["missing"]) for s in summary] == [(0, 12, 0), (1, 12, 0)]
     # The camera moves by 6 px a frame, so that everybody else does.
@@ -274,18 +280,87 @@ def test_a_real_person_panned_then_mirrored_after_a_cut_has_one_id_a_shot(pose):
 
 @pytest.mark.slow
 def test_two_real_people_side_by_side_who_trade_places_in_the_list_keep_their_ids(pose):
-    image = real("pose/squat.bmp", (0, 0, 10_000, 10_000))
+    image = real("pose/squat.bmp")
     height, width = image.shape[:2]
-    frames, sides = [], []
+    frames = []
     for i in range(10):
         light = 0.6 + 0.08 * i  # one darkens while the other brightens, so that the more visible one changes
         pair = [image * light, image[:, ::-1] * (1.92 - light)]
         frames.append(np.hstack([np.roll(one, 4 * i, axis=1).clip(0, 255).astype(np.uint8) for one in pair]))
     found = pose(pa.table({"frame_512": pack(frames)}))["poses"]
-    for people in found.to_pylist():
-        sides.append(["left" if (p["box"]["x0"] + p["box"]["x1"]) / 2 < 0.5 else "right" for p in people])
-    whole = batch(found.combine_chunks()).set_column(3, "height", pa.array([height] * 10, pa.int32()))
-    whole = whole.set_column(4, "width", pa.array([2 * width] * 10, pa.int32()))
-    made = Tracks()(whole, shots(0, frames=10))
+    sides = [["left" if centre(p) < 0.5 else "right" for p in people] for people in found.to_pylist()]
+    made = Tracks()(sized(found, height, 2 * width), shots(0, frames=10))
     assert sorted(map(sorted, owners(made["tracks"].to_pylist(), sides).values())) == [["left"], ["right"]]
     assert sum(s["frames"] for s in made["track_summary"].to_pylist()) == sum(map(len, sides))
+
+
+def apart(number):
+    """Two real people on one grey wall, who walk through each other's places: the picture of one frame."""
+    image = cv2.resize(real("pose/squat.bmp"), None, fx=0.6, fy=0.6, interpolation=cv2.INTER_AREA)
+    height, width = image.shape[:2]
+    wall = np.full((height, 3 * width, 3), 128, np.uint8)
+    for person, x in ((image[:, ::-1], 2 * width - 2 * width * number // 29), (image, 2 * width * number // 29)):
+        wall[:, x : x + width] = person
+    return wall
+
+
+@pytest.mark.slow
+def test_two_real_people_who_cross_keep_their_ids(pose):
+    frames = [apart(i) for i in range(30)]
+    height, width = frames[0].shape[:2]
+    found = pose(pa.table({"frame_512": pack(frames)}))["poses"]
+    made = Tracks()(sized(found, height, width), shots(0, frames=30))["tracks"].to_pylist()
+    boxes = found.to_pylist()
+    ids = [
+        {("left" if centre(boxes[i][row["pose_index"]]) < 0.5 else "right"): row["track"]
+         for row in made if row["frame_index"] == i and row["pose_index"] is not None}
+        for i in range(30)
+    ]  # fmt: skip
+    early = {side: {ids[i][side] for i in range(8) if side in ids[i]} for side in ("left", "right")}
+    late = {side: {ids[i][side] for i in range(22, 30) if side in ids[i]} for side in ("left", "right")}
+    assert len(early["left"]) == len(early["right"]) == 1 and early["left"] != early["right"]
+    assert late["right"] == early["left"]  # who walked in front was seen throughout
+    assert not late["left"] & early["left"]  # and never lent the id to the other
+
+
+@pytest.mark.slow
+def test_through_the_engine_tables_are_what_the_stages_say(tmp_path):
+    image = cv2.resize(real("pose/squat.bmp"), None, fx=0.5, fy=0.5, interpolation=cv2.INTER_AREA)
+    views = [np.ascontiguousarray(np.roll(image, 3 * i, axis=1)) for i in range(8)]
+    other = cv2.resize(real("categories/coffee.png"), image.shape[1::-1], interpolation=cv2.INTER_AREA)
+    (tmp_path / "in").mkdir()
+    film(tmp_path / "in" / "a.mkv", [*views, *[other] * 6, *(view[:, ::-1].copy() for view in views)])
+    cv2.imwrite(str(tmp_path / "in" / "b.png"), image[..., ::-1])
+    uses = {
+        "tracks": "stages.tracks:Tracks",
+        "shots": "stages.shots:Shots",
+        "features": "stages.shots:Features",
+        "flow": "stages.flow:Flow",
+        "pose": "stages.pose:Pose",
+    }
+    steps = {name: {"use": use} for name, use in uses.items()}
+    Job(
+        Order(
+            input=str(tmp_path / "in"),
+            output=str(tmp_path / "out"),
+            pipeline=PipelineFile.model_validate({"steps": steps}),
+            profile=ProfileFile(),
+            profile_name="none",
+            choices=Choices(),
+        )
+    ).run()
+    store = Store(str(tmp_path / "out"))
+
+    def written(folder):
+        found = pa.concat_tables([store.read_table(f"{folder}/{name}") for name in store.names(folder)])
+        return {name: found.filter(pa.compute.equal(found["media_id"], name)) for name in ("a.mkv", "b.png")}
+
+    frames = written("frames")
+    for name in ("a.mkv", "b.png"):
+        direct = Shots()(frames[name].select(Shots().inputs))
+        direct |= Tracks()(frames[name].select(Tracks().inputs), {"shots": direct["shots"]})
+        for table in ("shots", "transitions", "tracks", "track_summary"):
+            assert written(table)[name].equals(direct[table]), (name, table)
+    assert [row["first_frame"] for row in written("shots")["a.mkv"].to_pylist()] == [0, 8, 14]
+    figures = written("track_summary")["a.mkv"].to_pylist()
+    assert [(row["shot"], row["frames"]) for row in figures] == [(0, 8), (2, 8)]
