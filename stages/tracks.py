@@ -73,8 +73,9 @@ class Tracks(Stage):
         # Mean of keypoint similarity and overlap. Who moves by a third of the own width has .25; neighbours have 0.
         least_likeness: float = 0.2
         bridge_s: float = 0.5  # a step behind somebody else takes half a second; later it may be another person
-        # One-euro, in body diagonals: at rest the cutoff is 1 Hz, the value the paper starts from; at a walk of one
-        # diagonal a second it is 11 Hz, so that a limb lags by 1/(2 pi 11) s, half a frame.
+        # One-euro, in body diagonals; 1 Hz at rest is what the paper starts from. With these, at 25 fps, noise of 1 %
+        # falls to a fifth, and who moves by a diagonal a second lags by .3 frames (beta 3: to a seventh, .7 frames; 30:
+        # to a third, .1).
         min_cutoff: float = 1.0
         beta: float = 10.0
 

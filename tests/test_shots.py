@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 
+import av
 import cv2
 import numpy as np
 import pyarrow as pa
@@ -13,6 +14,7 @@ from pipeline.columns import pack
 from pipeline.stage import Placement
 from stages.flow import Flow
 from stages.shots import Features, Shots
+from tests.media_factory import film
 from tests.test_flow import photo, table, video, window
 
 SPEAKER, PINGPONG, ROOM, NASA = "av/grid/bbaf2n.mpg", "vos/06_pingpong.mp4", "vos/bedroom.mp4", "av/nasa_13013.mp4"
@@ -118,6 +120,18 @@ def test_fades_through_a_colour_are_found_where_they_were_made(colour, length):
     truth = [(19, 19 + length), (22 + length, 22 + 2 * length)]
     assert np.abs(np.array([c[1:] for c in changes]) - truth).max() <= 2
     assert len(starts) == 1 and 19 + length <= starts[0] <= 23 + length
+
+
+def test_fades_and_cuts_survive_a_lossy_codec(tmp_path):
+    made = through(*PAIRS[1], 12, 0) + clip(ROOM, 0, 10)
+    path = film(tmp_path / "a.mp4", made, codec="libx264", pix_fmt="yuv420p", options={"crf": "28"})
+    with av.open(str(path)) as container:
+        frames = [frame.to_ndarray(format="rgb24") for frame in container.decode(video=0)]
+    changes, starts = found(frames)
+    assert len(frames) == len(made) and [kind for kind, *_ in changes] == ["fade_out", "fade_in", "cut"]
+    truth = [(19, 31), (34, 46), (len(made) - 11, len(made) - 10)]
+    assert np.abs(np.array([c[1:] for c in changes]) - truth).max() <= 2
+    assert len(starts) == 2 and changes[-1][1:] == truth[-1]
 
 
 def test_a_fade_is_said_with_its_colour_and_at_the_ends_of_a_file_makes_no_shot():

@@ -319,8 +319,8 @@ def test_two_real_people_who_cross_keep_their_ids(pose):
     early = {side: {ids[i][side] for i in range(8) if side in ids[i]} for side in ("left", "right")}
     late = {side: {ids[i][side] for i in range(22, 30) if side in ids[i]} for side in ("left", "right")}
     assert len(early["left"]) == len(early["right"]) == 1 and early["left"] != early["right"]
-    assert late["right"] == early["left"]  # who walked in front was seen throughout
-    assert not late["left"] & early["left"]  # and never lent the id to the other
+    assert (late["right"], late["left"]) == (early["left"], early["right"])
+    assert {row["track"] for row in made} == {0, 1}
 
 
 @pytest.mark.slow

@@ -27,17 +27,16 @@ SIGMAS = np.array([26, 25, 25, 35, 35, 79, 79, 72, 72, 62, 62, 107, 107, 87, 87,
 class Path:
     """One person through frames of one shot."""
 
-    frames: list[int] = field(default_factory=list)  # where seen, as positions in the file's rows
-    poses: list[int] = field(default_factory=list)  # which of the people there
-    body: Body = field(default_factory=lambda: np.empty((0, 5)))  # 33 5, as last seen
+    frames: list[int]  # where seen, as positions among the frames of the shot
+    poses: list[int]  # which of the people there
+    body: Body  # 33 5, as last seen
     speed: Values = field(default_factory=lambda: np.zeros(2))  # px a second
 
     def see(self, frame: int, pose: int, body: Body, since: float) -> None:
         """Go on with a person; `since` is the time since the path was last seen."""
-        if self.frames:
-            now = np.median(body[:, :2] - self.body[:, :2], axis=0) / since
-            # Half of the last speed: a single difference carries the noise of both frames.
-            self.speed = now if len(self.frames) == 1 else (self.speed + now) / 2
+        now = np.median(body[:, :2] - self.body[:, :2], axis=0) / since
+        # Half of the last speed: a single difference carries the noise of both frames.
+        self.speed = now if len(self.frames) == 1 else (self.speed + now) / 2
         self.frames.append(frame)
         self.poses.append(pose)
         self.body = body
@@ -58,18 +57,23 @@ def follow(bodies: Sequence[Body], times: Values, least: float, bridge: float) -
     from scipy.optimize import linear_sum_assignment
 
     paths: list[Path] = []
+    live: list[Path] = []
     for frame, body in enumerate(bodies):
-        since = {id(p): float(times[frame] - times[p.frames[-1]]) for p in paths}
-        live = [p for p in paths if since[id(p)] <= bridge or p.frames[-1] == frame - 1]
+        since = {id(p): float(times[frame] - times[p.frames[-1]]) for p in live}
+        live = [p for p in live if since[id(p)] <= bridge or p.frames[-1] == frame - 1]
         order = np.lexsort(body[:, ::-1, :2].reshape(len(body), -1).T).tolist() if len(body) else []
         values = likeness(np.array([p.ahead(since[id(p)]) for p in live]).reshape(-1, 33, 5), body[order])
         values[values < least] = 0.0
         taken = {b: a for a, b in zip(*linear_sum_assignment(values, maximize=True), strict=True) if values[a, b] > 0}
+        new: list[Path] = []
         for place, pose in enumerate(order):
-            path = live[taken[place]] if place in taken else Path()
-            if place not in taken:
-                paths.append(path)
-            path.see(frame, pose, body[pose], since.get(id(path), 0.0) or 1e-3)
+            if place in taken:
+                path = live[taken[place]]
+                path.see(frame, pose, body[pose], max(since[id(path)], 1e-3))
+            else:
+                new.append(Path([frame], [pose], body[pose]))
+        paths += new
+        live += new
     return paths
 
 
