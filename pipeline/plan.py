@@ -15,7 +15,7 @@ from pipeline import weights as weights_lock
 from pipeline.errors import ConfigError, WeightsError, did_you_mean
 from pipeline.failure import DECODE
 from pipeline.grouping import gathered, processes
-from pipeline.lineage import Makers, Stages, find_makers, in_order, is_decoded, with_drops, with_producers
+from pipeline.lineage import Makers, Stages, find_makers, in_order, is_decoded, needs, with_drops, with_producers
 from pipeline.machines import Node, place
 from pipeline.manifest import Decode, PipelineFile, ProfileFile, read_pipeline
 from pipeline.media.config import DecodeConfig
@@ -104,7 +104,7 @@ def make_plan(
     decode = _decode_step(rule, profile, [stages[name] for name in order], cores)
     steps: dict[str, Step] = {}
     for name in order:
-        producers = [steps[makers[column]] for column in stages[name].inputs if column in makers]
+        producers = [steps[makers[made]] for made in needs(stages[name]) if made in makers]
         weights = supply.of(stages[name].weights)
         use, random = pipeline.steps[name].use, choices.missing_weights == "dummy" and stages[name].dummy_weights
         steps[name] = _step(name, use, stages[name], producers, decode, weights, random=random)

@@ -1,8 +1,8 @@
 """The second pass: from the parts of the first to tables of whole videos and whole runs, and to what people query.
 
-Everything here reads derived columns only, so it takes seconds where the first pass takes hours. Each table lies in
-the output as one file for each unit, named by unit and fingerprint: what is there is done, and what no longer belongs
-is swept at the end.
+Everything here reads derived columns, and tables made of them before, so it takes seconds where the first pass takes
+hours. Each table lies in the output as one file for each unit, named by unit and fingerprint: what is there is done,
+and what no longer belongs is swept at the end.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipeline.calls import nulls, set_up
-from pipeline.columns import SOURCE
+from pipeline.columns import MEDIA_ID, SOURCE
 from pipeline.errors import ContractError
 from pipeline.failure import SCHEMA as FAILURES
 from pipeline.failure import Failure, to_table
@@ -108,6 +108,7 @@ class Tables:
         self.name, self.cpus = step.name, step.placement.cpus
         self._step, self._store = step, store
         self._columns = _columns_of(plan, ("media_id", *step.stage.inputs))
+        self._makers = {name: _writer(plan, name) for name in step.stage.reads}
 
     def pieces(self, units: Sequence[UnitRows]) -> list[tuple[UnitRows, ...]]:
         """What is still to do: a unit each, or all of them together."""
@@ -119,7 +120,7 @@ class Tables:
     def live(self, units: Sequence[UnitRows]) -> dict[str, set[str]]:
         """By table, the names of the files that belong to these units."""
         groups = [tuple(units)] if self._step.stage.scope is Scope.DATASET else [(unit,) for unit in units]
-        names = {self._file(group) for group in groups}
+        names = {_file(self._step, group) for group in groups}
         return {**dict.fromkeys(self._step.stage.tables, names), ERRORS: {f"{self.name}-{name}" for name in names}}
 
     def __call__(self, piece: tuple[UnitRows, ...], report: Report) -> None:
@@ -130,19 +131,22 @@ class Tables:
         rows = pa.concat_tables([table for table in tables if table.num_columns] or [pa.table({})])
         made: dict[str, list[pa.Table]] = {name: [] for name in stage.tables}
         failures: list[Failure] = []
+        given = {name: self._table(name, piece) for name in self._makers}
         for media_id, batch in self._batches(rows):
             try:
-                result = stage(batch)
+                result = stage(batch, *([_of_media(given, media_id)] if given else []))
             except Exception as error:
                 failures.append(self._failure(media_id, error))
                 continue
             for name, table in stage.tables.items():
                 made[name].append(_checked(self.name, name, table, result))
         if failures:
-            self._store.write_table(f"{ERRORS}/{self.name}-{self._file(piece)}", self._step.mark(to_table(failures)))
+            self._store.write_table(
+                f"{ERRORS}/{self.name}-{_file(self._step, piece)}", self._step.mark(to_table(failures))
+            )
         for name, table in stage.tables.items():
             whole = pa.concat_tables([*made[name], table.schema.empty_table()])
-            self._store.write_table(f"{name}/{self._file(piece)}", self._step.mark(whole))
+            self._store.write_table(f"{name}/{_file(self._step, piece)}", self._step.mark(whole))
         report(
             Sample(
                 step=self.name,
@@ -169,14 +173,15 @@ class Tables:
             media_id=media_id, step=self.name, kind=type(error).__name__, message=str(error), traceback=trace
         )
 
-    def _file(self, piece: tuple[UnitRows, ...]) -> str:
-        if self._step.stage.scope is Scope.DATASET:
-            everything = fingerprint({"units": [unit.tag(self._step.fingerprint) for unit in piece]})
-            return f"all-{everything}.parquet"
-        return piece[0].tag(self._step.fingerprint)
+    def _table(self, name: str, piece: tuple[UnitRows, ...]) -> pa.Table:
+        """Another step's table, as far as it was made of these units."""
+        maker = self._makers[name]
+        groups = [piece] if maker.stage.scope is Scope.DATASET else [(unit,) for unit in piece]
+        found = [self._store.read_table(f"{name}/{_file(maker, group)}") for group in groups]
+        return pa.concat_tables(found).replace_schema_metadata(None)
 
     def _done(self, piece: tuple[UnitRows, ...]) -> bool:
-        return all(self._store.exists(f"{name}/{self._file(piece)}") for name in self._step.stage.tables)
+        return all(self._store.exists(f"{name}/{_file(self._step, piece)}") for name in self._step.stage.tables)
 
 
 class Assembly:
@@ -240,6 +245,25 @@ def _columns_of(plan: Plan, names: Sequence[str]) -> dict[str, list[str]]:
         if inside := [name for name in wanted if name in step.stage.outputs.names]:
             found[step.folder] = inside
     return found
+
+
+def _writer(plan: Plan, table: str) -> Step:
+    return next(step for step in plan.second if table in step.stage.tables)
+
+
+def _file(step: Step, piece: tuple[UnitRows, ...]) -> str:
+    """The name of a step's file in each of its tables."""
+    if step.stage.scope is Scope.DATASET:
+        everything = fingerprint({"units": [unit.tag(step.fingerprint) for unit in piece]})
+        return f"all-{everything}.parquet"
+    return piece[0].tag(step.fingerprint)
+
+
+def _of_media(tables: Mapping[str, pa.Table], media_id: str) -> dict[str, pa.Table]:
+    """The rows of one file; all rows where no file is named."""
+    if not media_id:
+        return dict(tables)
+    return {name: table.filter(pc.equal(table[MEDIA_ID.name], media_id)) for name, table in tables.items()}
 
 
 def _checked(step: str, name: str, declared: Table, result: object) -> pa.Table:

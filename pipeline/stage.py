@@ -1,8 +1,8 @@
 """The one contract: what a stage is, so that the engine, the profiler and the tests need to know no stage by name.
 
 A stage of the first pass (ROW, CLIP) adds declared columns to rows; one of the second pass (MEDIA, DATASET) reads
-such columns and writes declared tables. Arrow goes in and comes out; numpy, torch and OpenCV are a stage's private
-business.
+such columns, and tables of steps before it, and writes declared tables. Arrow goes in and comes out; numpy, torch and
+OpenCV are a stage's private business.
 """
 
 from __future__ import annotations
@@ -118,6 +118,14 @@ class Stage(ABC):
         return {}
 
     @property
+    def reads(self) -> tuple[str, ...]:
+        """Second pass: tables of other steps that its calls are given, and the only ones.
+
+        A MEDIA stage reads tables of MEDIA stages that have a `media_id`, and is given the rows of its file.
+        """
+        return ()
+
+    @property
     def weights(self) -> tuple[str, ...]:
         """Names in the weights lockfile. A stage with weights gets processes of its own that keep the model."""
         return ()
@@ -141,7 +149,8 @@ class Stage(ABC):
         """First pass: a `pa.Table` of exactly `outputs`, with the rows of `batch` in their order.
 
         A CLIP stage is given one clip and after it up to `halo` frames of the next; it answers for all rows, and what
-        it says of the halo is dropped. Second pass: a dict of tables as declared in `tables`.
+        it says of the halo is dropped. Second pass: a dict of tables as declared in `tables`; a stage that declares
+        `reads` takes a second argument, those tables by name.
         """
 
     def preview(self, row: Mapping[str, Any]) -> Drawing | None:  # noqa: ARG002

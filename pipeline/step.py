@@ -32,7 +32,7 @@ class Step:
     stage: Stage
     placement: Placement
     fingerprint: str
-    depends: frozenset[str] = frozenset()  # steps whose columns it reads, and theirs
+    depends: frozenset[str] = frozenset()  # steps whose columns or tables it reads, and theirs
     drops: tuple[str, ...] = ()  # columns of a packet that no later step reads
     weights: Mapping[str, Path] = field(default_factory=dict)
     dummies: tuple[str, ...] = ()  # steps with random weights that its results come from: itself, or some it depends on

@@ -1,6 +1,6 @@
 """What becomes of a step whose weights are not at hand: the run ends, or goes on without it, or with random weights.
 
-Skipping takes along every step that needs the columns of one that is skipped, and says of each why.
+Skipping takes along every step that needs what a skipped one makes, and says of each why.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Literal
 
 from pipeline import weights as weights_lock
 from pipeline.errors import WeightsError
-from pipeline.lineage import Makers, Stages
+from pipeline.lineage import Makers, Stages, needs
 
 Policy = Literal["fail", "skip", "dummy"]
 
@@ -42,7 +42,7 @@ def take_stock(order: Sequence[str], stages: Stages, makers: Makers, weights_dir
     Args:
         order: steps, producers before readers.
         stages: by step.
-        makers: by column, the step that adds it.
+        makers: by column or table, the step that makes it.
         weights_dir: a folder to look in before the others.
 
     Raises:
@@ -54,11 +54,11 @@ def take_stock(order: Sequence[str], stages: Stages, makers: Makers, weights_dir
     left_out: dict[str, str] = {}
     for step in order:
         lacks = [problems[name].rstrip(".") for name in stages[step].weights if name in problems]
-        lost = [(column, makers[column]) for column in stages[step].inputs if makers.get(column) in left_out]
+        lost = [(made, makers[made]) for made in needs(stages[step]) if makers.get(made) in left_out]
         if lacks:
             left_out[step] = "; ".join(lacks)
         elif lost:
-            left_out[step] = "it reads " + ", ".join(f"{column!r} of {maker!r}" for column, maker in lost)
+            left_out[step] = "it reads " + ", ".join(f"{made!r} of {maker!r}" for made, maker in lost)
     return Supply(found=found, problems=problems, left_out=left_out)
 
 

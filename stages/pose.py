@@ -20,35 +20,11 @@ from numpy.typing import NDArray
 from pipeline.columns import Image, field, pixels_of, views
 from pipeline.stage import Drawing, Placement, Scope, Stage, Weights
 from stages.nets.blazepose import LANDMARKS, BlazePose, Body, World
+from stages.nets.skeleton import BONES, BOX, LANDMARK, PERSON, POINT
 
 SAME_BODY = 0.1  # of the box's diagonal. One person found twice, 11 photos: .009 to .09; two side by side: from .27
 DRAWN = 0.5  # visibility from which a landmark is drawn; the threshold of MediaPipe's own drawing_utils
 
-COCO_17 = (0, 2, 5, 7, 8, 11, 12, 13, 14, 15, 16, 23, 24, 25, 26, 27, 28)
-"""The landmark for each of COCO's 17 keypoints (nose, eyes, ears, shoulders, elbows, wrists, hips, knees, ankles; left
-before right), matched by name with the categories of COCO's person_keypoints_*.json."""
-
-BONES = (
-    *((0, 1), (1, 2), (2, 3), (3, 7), (0, 4), (4, 5), (5, 6), (6, 8), (9, 10)),  # face
-    *((11, 12), (11, 23), (12, 24), (23, 24)),  # trunk
-    *((11, 13), (13, 15), (15, 17), (15, 19), (15, 21), (17, 19)),  # left arm
-    *((12, 14), (14, 16), (16, 18), (16, 20), (16, 22), (18, 20)),  # right arm
-    *((23, 25), (25, 27), (27, 29), (29, 31), (27, 31)),  # left leg
-    *((24, 26), (26, 28), (28, 30), (30, 32), (28, 32)),  # right leg
-)
-"""Lines of the skeleton: mediapipe.tasks.python.vision.PoseLandmarksConnections.POSE_LANDMARKS."""
-
-_BOX = pa.struct([(name, pa.float32()) for name in ("x0", "y0", "x1", "y1")])
-_LANDMARK = pa.struct([(name, pa.float32()) for name in ("x", "y", "z", "visibility", "presence")])
-_POINT = pa.struct([(name, pa.float32()) for name in ("x", "y", "z")])
-PERSON = pa.struct(
-    [
-        ("score", pa.float32()),  # mean visibility: the share of the body that is to be seen
-        ("box", _BOX),  # round the landmarks, cut at the picture's edges; shares of width and height
-        ("landmarks", pa.list_(_LANDMARK, LANDMARKS)),  # x, y shares of width and height, may lie outside; z as x
-        ("world", pa.list_(_POINT, LANDMARKS)),  # metres from the middle of the hips; x right, y down, z away
-    ]
-)
 OUTPUTS = pa.schema(
     [
         field(
@@ -198,10 +174,10 @@ def distinct(body: Body, height: int, width: int) -> list[int]:
 
 def people(body: Body, world: World) -> pa.StructArray:
     """Arrow values of type `PERSON`."""
-    landmarks = pa.FixedSizeListArray.from_arrays(_structs(body, _LANDMARK), LANDMARKS)
-    points = pa.FixedSizeListArray.from_arrays(_structs(world, _POINT), LANDMARKS)
+    landmarks = pa.FixedSizeListArray.from_arrays(_structs(body, LANDMARK), LANDMARKS)
+    points = pa.FixedSizeListArray.from_arrays(_structs(world, POINT), LANDMARKS)
     return pa.StructArray.from_arrays(
-        [pa.array(scores(body)), _structs(boxes(body), _BOX), landmarks, points], fields=list(PERSON)
+        [pa.array(scores(body)), _structs(boxes(body), BOX), landmarks, points], fields=list(PERSON)
     )
 
 

@@ -185,6 +185,22 @@ def test_tables_of_both_passes(small, tmp_path, nodes):
     ]
 
 
+def test_tables_of_steps_before_are_given_file_by_file(small, tmp_path, nodes):
+    out = tmp_path / "out"
+    steps = {"total": ("Total", {}), "share": ("Shares", {}), **ALL}
+    Job(order(small, out, steps)).run()
+    given = rows(out, "shares").to_pylist()
+    assert len(given) == 7 and all(row["given"] == [row["media_id"]] and row["share"] == 1.0 for row in given)
+    assert rows(out, "totals").to_pylist() == [{"counted": 36, "frames": 36}]
+    before = {path: path.stat().st_mtime_ns for path in out.rglob("*.parquet")}
+    photo(small / "more.png", 99)
+    Job(order(small, out, steps)).run()
+    assert rows(out, "shares").num_rows == 8 and rows(out, "totals").to_pylist() == [{"counted": 37, "frames": 37}]
+    kept = {path for path in before if path.parent.name == "shares" and path.exists()}
+    assert kept and all(path.stat().st_mtime_ns == before[path] for path in kept)
+    assert not Job(order(small, out, steps)).run().work.left
+
+
 def test_a_second_run_has_nothing_to_do_and_changes_nothing(small, tmp_path, nodes):
     Job(order(small, tmp_path / "out", ALL)).run()
     before = {p: p.stat().st_mtime_ns for p in (tmp_path / "out").rglob("*.parquet")}

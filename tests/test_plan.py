@@ -37,6 +37,15 @@ def test_producers_come_before_readers_and_the_second_pass_last():
     assert [s.name for s in made.first] == ["crc", "twice"] and [s.name for s in made.second] == ["count"]
 
 
+def test_writers_of_tables_come_before_their_readers_and_decide_their_fingerprints():
+    steps = {"share": toy("Shares"), "count": toy("Count"), "crc": toy("Checksum")}
+    made = plan(steps, stages=("share",))
+    assert [step.name for step in made.steps] == ["crc", "count", "share"]
+    assert made.second[1].depends == {"crc", "count"}
+    other = plan(steps, settings=("crc.column=frame_64",))
+    assert all(a.fingerprint != b.fingerprint for a, b in zip(made.second, other.second, strict=True))
+
+
 def test_chosen_stages_bring_what_they_read():
     made = plan({"crc": toy("Checksum"), "near": toy("Neighbours"), "twice": toy("Double")}, stages=("twice",))
     assert [s.name for s in made.steps] == ["crc", "twice"]
@@ -97,6 +106,25 @@ MISTAKES = {
     "set decode": ({"crc": toy("Checksum")}, {}, {"settings": ("decode.every_nht=1",)}, "Did you mean 'every_nth'"),
     "device": ({"a": toy("Checksum")}, {"steps": {"a": {"device": "cuda"}}}, {}, "cannot run on 'cuda', only on cpu"),
     "no steps": ({}, {}, {}, "has no steps"),
+    "two writers": (
+        {"crc": toy("Checksum"), "a": toy("Count"), "b": toy("Count")},
+        {},
+        {},
+        "Steps 'a' and 'b' both write a table 'counts'",
+    ),
+    "nobody writes": (
+        {"crc": toy("Checksum"), "a": toy("Count"), "b": toy("Shares", table="count")},
+        {},
+        {},
+        "'b' reads a table 'count' that no step writes. Did you mean 'counts'",
+    ),
+    "a table of all, file by file": (
+        {"crc": toy("Checksum"), "a": toy("Everything"), "b": toy("Shares", table="everything")},
+        {},
+        {},
+        "'b' works file by file, which the table 'everything' of 'a' does not",
+    ),
+    "reads its own table": ({"a": toy("Shares", table="shares")}, {}, {}, "in a circle"),
 }
 
 
@@ -172,6 +200,12 @@ def test_skipping_takes_along_what_needs_the_columns_and_says_why(no_weights):
     assert made.skipped.keys() == {"seeded", "count"} and "is missing" in made.skipped["seeded"]
     assert made.skipped["count"] == "it reads 'byte' of 'seeded'"
     assert made.fetch == "framemill fetch pose_landmarker_heavy" and not made.dummies
+
+
+def test_skipping_takes_along_what_needs_the_tables(no_weights):
+    crc, seeded = LACKING["crc"], LACKING["seeded"]
+    made = plan({"crc": crc, "seeded": seeded, "b": toy("Bytes"), "r": toy("Reader")}, missing_weights="skip")
+    assert made.skipped["r"] == "it reads 'bytes/' of 'b'"
 
 
 def test_skipping_leaves_the_other_steps_as_they_are(no_weights):

@@ -26,7 +26,8 @@ from pipeline.stage import Placement
 from pipeline.weights import resolve
 from stages.nets import blazepose
 from stages.nets.blazepose import BlazePose, within
-from stages.pose import BONES, COCO_17, DRAWN, LANDMARKS, Pose, boxes, distinct, scores
+from stages.nets.skeleton import BONES, COCO_17
+from stages.pose import DRAWN, LANDMARKS, Pose, boxes, distinct, scores
 from tests.material import ROOT, media, weights
 
 # COCO's standard deviations of annotated keypoints, in the order of COCO_17: cocoapi, PythonAPI/pycocotools/cocoeval.py

@@ -143,6 +143,67 @@ class Count(Stage):
         }
 
 
+class Shares(Stage):
+    """Of each file the rows, and the share of them that another step counted: a reader of a table."""
+
+    scope = Scope.MEDIA
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config(Stage.Config):
+        table: str = "counts"
+
+    @property
+    def inputs(self):
+        return ("media_id",)
+
+    @property
+    def reads(self):
+        return (self.config.table,)
+
+    @property
+    def tables(self):
+        schema = pa.schema(
+            [
+                field("media_id", pa.string(), "the file"),
+                field("given", pa.list_(pa.string()), "files of the rows of the table that it was given"),
+                field("share", pa.float64(), "frames counted over rows"),
+            ]
+        )
+        return {"shares": Table(schema=schema, keys=("media_id",), description="frames counted over rows")}
+
+    def __call__(self, batch, tables):
+        (counts,) = tables.values()
+        own = {"media_id": batch["media_id"][0].as_py(), "given": counts["media_id"].to_pylist()}
+        own["share"] = sum(counts["frames"].to_pylist()) / batch.num_rows
+        return {"shares": pa.Table.from_pylist([own], schema=self.tables["shares"].schema)}
+
+
+class Total(Stage):
+    """The sum of another step's counts over the whole run."""
+
+    scope = Scope.DATASET
+
+    @property
+    def inputs(self):
+        return ("media_id",)
+
+    @property
+    def reads(self):
+        return ("counts", "everything")
+
+    @property
+    def tables(self):
+        schema = pa.schema(
+            [field("counted", pa.int64(), "sum over files"), field("frames", pa.int64(), "of the other table")]
+        )
+        return {"totals": Table(schema=schema, keys=(), description="two sums that agree")}
+
+    def __call__(self, batch, tables):
+        counted, frames = sum(tables["counts"]["frames"].to_pylist()), tables["everything"]["frames"][0].as_py()
+        made = pa.table({"counted": [counted], "frames": [frames]}, schema=self.tables["totals"].schema)
+        return {"totals": made}
+
+
 class Everything(Stage):
     """One row for the whole run, in the second pass."""
 
@@ -320,6 +381,16 @@ class Bytes(Stage):
     def __call__(self, batch):
         count = batch.num_rows - batch["byte"].null_count
         return {"bytes": pa.table({"bytes": [count]}, schema=self.tables["bytes"].schema)}
+
+
+class Reader(Shares):
+    """A reader of what Bytes writes."""
+
+    scope = Scope.DATASET
+
+    @property
+    def reads(self):
+        return ("bytes",)
 
 
 class Reads(Stage):
