@@ -181,14 +181,15 @@ class _Search:
         self.points, self.groups = points, np.arange(points.n)
         self.kept, self.slack = max(KEPT, min_samples + 1), 4 * points.error
         every, self.before = np.arange(points.n), points.n + points.n
-        found, values = (part[:, : points.n - 1] for part in points.best(every, self.kept))
+        found, values = points.best(every, self.kept)
+        found, values = found[:, : points.n - 1], values[:, : points.n - 1]
         distances = self._distances(every, found)
         nearer = 1 - values[:, -1] - points.rough_error
         # where float32 cannot tell which neighbour is the last that counts
         open_ = np.flatnonzero(np.partition(distances, min_samples - 1, axis=1)[:, min_samples - 1] > nearer.clip(0))
         if found.shape[1] < points.n - 1 and len(open_):
-            again, values = (part[:, : found.shape[1]] for part in points.best(open_, self.kept, exact=True))
-            found[open_], distances[open_] = again, self._distances(open_, again)
+            found[open_], values = points.best(open_, self.kept, exact=True)
+            distances[open_] = self._distances(open_, found[open_])
             nearer[open_] = 1 - values[:, -1] - points.error
         self.core: Floats = np.partition(distances, min_samples - 1, axis=1)[:, min_samples - 1]
         # of each point: edges that are not known are no lighter than this
@@ -258,8 +259,9 @@ class _Search:
         columns = np.flatnonzero(self.nearer + self.slack < heaviest)
         # float32 cannot order edges that are all but equal: where it settled little, float64 is asked
         exact, self.before = len(weights) > self.before / 2, len(weights)
-        limits = {"columns": columns, "most": 1 - self.core, "groups": self.groups}
-        found, values = self.points.best(rows, self.kept, **limits, exact=exact)
+        found, values = self.points.best(
+            rows, self.kept, columns=columns, most=1 - self.core, groups=self.groups, exact=exact
+        )
         error = self.points.error if exact else self.points.rough_error
         whole = (found[:, -1] < 0) | (found.shape[1] == len(columns))
         bound = np.where(whole, np.inf, 1 - values[:, -1] - error)
