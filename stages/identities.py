@@ -43,6 +43,7 @@ _EXEMPLAR = pa.struct(
 _PICTURES = {
     "description": "its range of looks: the medoid, then each time the face least like those before",
     "pictures": "crop",  # a report shows this member of each item as a picture
+    "no_pictures": "No picture of a face was kept; --set faces.keep_crops=true keeps them for this sheet.",
 }
 
 
