@@ -41,7 +41,7 @@ def clusters(tree: SpanningTree, min_size: int, *, one_within: float = 0.0) -> C
             it is one cluster, which hdbscan by itself never says; points farther out than that are noise.
     """
     edges = np.column_stack([tree.edges, np.maximum(tree.weights, NEAREST)])
-    linkage = label(edges)
+    linkage = label(edges[np.argsort(edges[:, 2])])  # the sort that hdbscan uses, for equal weights
 
     def found(alone: bool) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.void]]:
         made = _tree_to_labels(

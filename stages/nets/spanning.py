@@ -16,6 +16,7 @@ the mutual reachability of two points is the largest of their distance and both 
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -37,9 +38,9 @@ GATHERED = 2**16  # edges weighed at once: 0.5 GB in 512 dimensions
 
 @dataclass(frozen=True, kw_only=True)
 class SpanningTree:
-    """n - 1 edges, the lightest first."""
+    """n - 1 edges, in the order in which Prim's algorithm meets them from the first point on."""
 
-    edges: Ints  # n - 1, 2
+    edges: Ints  # n - 1, 2; the second is the new one
     weights: Floats  # n - 1; mutual reachability
     core: Floats  # n; distance to the min_samples-th neighbour
 
@@ -72,8 +73,10 @@ class _Edges:
 def spanning_tree(vectors: NDArray[np.floating], min_samples: int, device: str = "cpu") -> SpanningTree:
     """The minimum spanning tree of the complete graph of n points.
 
-    Memory grows with n (d + k), time with n squared. The same vectors in the same order give the same tree; of edges
-    of equal weight any may be chosen, so that only the sum of weights is unique then.
+    Memory grows with n (d + k), time with n squared. The same vectors in the same order give the same tree. A core
+    distance is the weight of several edges, and which of those a tree has decides to which side a point between two
+    clusters falls: the tree is the one of hdbscan's Prim, unless distances themselves are equal; then only the sum
+    of weights is unique.
 
     Args:
         vectors: n d, any length but 0; they are scaled to length 1.
@@ -192,6 +195,7 @@ class _Search:
             distances[open_] = self._distances(open_, found[open_])
             nearer[open_] = 1 - values[:, -1] - points.error
         self.core: Floats = np.partition(distances, min_samples - 1, axis=1)[:, min_samples - 1]
+        self.close = self._edges(every, np.where(distances <= self.core[:, None], found, -1), distances)
         # of each point: edges that are not known are no lighter than this
         self.nearer = np.maximum(nearer, self.core) if found.shape[1] < points.n - 1 else np.full(points.n, np.inf)
         self.edges = self._edges(every, found, distances)
@@ -210,8 +214,8 @@ class _Search:
                 self._join(taken[-1])
             else:
                 self._look_further(weights)
-        tree = _Edges.together(taken)
-        return SpanningTree(edges=tree.ends, weights=tree.weights, core=self.core)
+        edges, weights = _walk(_Edges.together([*taken, self.close]), self.points.n)
+        return SpanningTree(edges=edges, weights=weights, core=self.core)
 
     def _distances(self, rows: Ints, found: Ints) -> Floats:
         return self.points.distances(np.repeat(rows, found.shape[1]), found.reshape(-1)).reshape(found.shape)
@@ -268,3 +272,30 @@ class _Search:
         # edges to points that were left out are no lighter than the heaviest weight that matters now
         self.nearer[rows] = np.maximum(self.nearer[rows], np.minimum(bound, heaviest))
         self.edges = _Edges.together([self.edges, self._edges(rows, found, self._distances(rows, found))])
+
+
+def _walk(edges: _Edges, count: int) -> tuple[Ints, Floats]:
+    """Prim's algorithm over few edges (e): n - 1 edges and their weights, in the order in which it takes them.
+
+    Edges of one weight that is a core distance all lead to that core's nearest neighbours. With those among the edges,
+    the walk sees every choice that one over all n x n edges would see, and makes the same.
+    """
+    ends, weights = np.concatenate([edges.ends, edges.ends[:, ::-1]]), np.tile(edges.weights, 2)
+    order = np.argsort(ends[:, 0], kind="stable")
+    starts = np.searchsorted(ends[order, 0], np.arange(count + 1)).tolist()
+    targets, costs = ends[order, 1].tolist(), weights[order].tolist()
+    nearest, source, inside = [np.inf] * count, [0] * count, bytearray(count)
+    heap: list[tuple[float, int]] = []
+    taken, node = [], 0
+    while len(taken) < count - 1:
+        inside[node] = 1
+        for place in range(starts[node], starts[node + 1]):
+            other = targets[place]
+            if not inside[other] and costs[place] < nearest[other]:
+                nearest[other], source[other] = costs[place], node
+                heapq.heappush(heap, (costs[place], other))
+        while inside[node]:
+            weight, node = heapq.heappop(heap)
+        taken.append((source[node], node, weight))
+    walked = np.array(taken)
+    return walked[:, :2].astype(np.int64), walked[:, 2]
