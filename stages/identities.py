@@ -64,24 +64,34 @@ class Identities(Stage):
 
         min_cluster_size: int = 3  # two alike faces are often one person's, and as often a lucky pair
         min_samples: int = 2  # with 3, the third neighbour of a person with three faces would be a stranger
+        # Cosine above which an identity is not split; None to split by density alone, which takes the frames of a clip,
+        # far denser than two photos, for people of their own: on every second frame of six clips ARI .88, with this 1.
+        # One person's faces were alike from .61 up.
         one_person: float | None = 0.5
-        assign: float | None = 0.45
+        # Cosine below which nothing joins; None to leave that to density, by which one stranger may hang on an
+        # identity. Two people's faces were alike up to .31.
+        strangers: float | None = 0.4
+        assign: float | None = (
+            0.45  # cosine to a medoid from which noise is given to an identity; the cut is .40 to .45
+        )
         min_score: float = 0.0  # of the detector; `faces` has a threshold of its own
-        min_quality: float = 0.1
-        min_side: int = 24
+        min_quality: float = 0.1  # of `faces`: 0 for profiles and smears, .5 and more for the portraits measured
+        min_side: int = 24  # px at full size; of a face of 24 px little more than a smear reaches the network
         exemplars: int = 8  # kept of each identity: a row of a contact sheet
         known: str | None = None  # an earlier output, whose identities keep their numbers
-        recognise: float = 0.6
+        recognise: float = 0.6  # cosine of two centroids; they are steadier than faces, so nearer than faces need be
 
         def __post_init__(self) -> None:
             least = {"min_cluster_size": 2, "min_samples": 1, "min_side": 0, "exemplars": 1}
             for name, low in least.items():
                 if getattr(self, name) < low:
                     raise ValueError(f"{name} must be at least {low}, not {getattr(self, name)}")
-            for name in ("one_person", "assign", "recognise", "min_score", "min_quality"):
+            for name in ("one_person", "strangers", "assign", "recognise", "min_score", "min_quality"):
                 value = getattr(self, name)
                 if value is not None and not 0 <= value < 1:
                     raise ValueError(f"{name} must be at least 0 and below 1, not {value}")
+            if self.one_person is not None and self.strangers is not None and self.strangers > self.one_person:
+                raise ValueError(f"strangers must be at most one_person, {self.one_person}, not {self.strangers}")
 
     @property
     def inputs(self) -> tuple[str, ...]:
@@ -132,7 +142,7 @@ class Identities(Stage):
             return {"identities": _faces_table(faces, chosen, found, people), SUMMARY: people.summary(known)}
 
     def _clusters(self, vectors: Singles) -> Clusters:
-        from stages.nets.clusters import NOISE, Clusters, clusters
+        from stages.nets.clusters import FARTHEST, NOISE, Clusters, clusters
         from stages.nets.spanning import spanning_tree
 
         config, count = self.config, len(vectors)
@@ -140,7 +150,8 @@ class Identities(Stage):
             return Clusters(labels=np.full(count, NOISE), probabilities=np.zeros(count), outliers=np.zeros(count))
         tree = spanning_tree(vectors, config.min_samples, self._device)
         one_within = 0.0 if config.one_person is None else 1 - config.one_person
-        return clusters(tree, config.min_cluster_size, one_within=one_within)
+        apart = FARTHEST if config.strangers is None else 1 - config.strangers
+        return clusters(tree, config.min_cluster_size, one_within=one_within, apart=apart)
 
     def _known(self, length: int) -> _Known:
         if self.config.known is None:

@@ -31,9 +31,9 @@ from scipy.sparse.csgraph import connected_components
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
-KEPT = 32  # edges of each point: more settle more rounds, and choosing them costs what the product costs from 64 on
+KEPT = 16  # edges of each point: with 32, weighing and sorting them cost as much as the products
 CELLS = {"cpu": 2**24, "cuda": 2**28}  # of one block of cosines: 64 MB and 1 GB
-GATHERED = 2**16  # edges weighed at once: 0.5 GB in 512 dimensions
+GATHERED = 2**11  # edges weighed at once: 8 MB in 512 dimensions, which stay in a processor's cache
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -164,13 +164,14 @@ class _Points:
             values.append(top.values.double().cpu())
         return torch.cat(found).numpy(), torch.cat(values).numpy()
 
-    def distances(self, a: Ints, b: Ints) -> Floats:
-        """1 - cosine of pairs of points, at least 0, in float64."""
-        result = torch.empty(len(a), dtype=torch.float64)
-        for start in range(0, len(a), GATHERED):
-            part = slice(start, start + GATHERED)
-            left, right = (self._double[self._there(ends[part])] for ends in (a, b))
-            result[part] = torch.linalg.vecdot(left, right).cpu()
+    def distances(self, rows: Ints, found: Ints) -> Floats:
+        """1 - cosine of points (r) and what was found for each (r k), at least 0, in float64."""
+        result = torch.empty(found.shape, dtype=torch.float64)
+        step = max(1, GATHERED // found.shape[1])
+        for start in range(0, len(rows), step):
+            part = slice(start, start + step)
+            targets = self._double[self._there(found[part])]  # r k d
+            result[part] = (targets @ self._double[self._there(rows[part]), :, None])[..., 0].cpu()
         return (1 - result.numpy()).clip(0)
 
     def _there(self, values: NDArray[Any]) -> torch.Tensor:
@@ -186,13 +187,13 @@ class _Search:
         every, self.before = np.arange(points.n), points.n + points.n
         found, values = points.best(every, self.kept)
         found, values = found[:, : points.n - 1], values[:, : points.n - 1]
-        distances = self._distances(every, found)
+        distances = points.distances(every, found)
         nearer = 1 - values[:, -1] - points.rough_error
         # where float32 cannot tell which neighbour is the last that counts
         open_ = np.flatnonzero(np.partition(distances, min_samples - 1, axis=1)[:, min_samples - 1] > nearer.clip(0))
         if found.shape[1] < points.n - 1 and len(open_):
             found[open_], values = points.best(open_, self.kept, exact=True)
-            distances[open_] = self._distances(open_, found[open_])
+            distances[open_] = points.distances(open_, found[open_])
             nearer[open_] = 1 - values[:, -1] - points.error
         self.core: Floats = np.partition(distances, min_samples - 1, axis=1)[:, min_samples - 1]
         self.close = self._edges(every, np.where(distances <= self.core[:, None], found, -1), distances)
@@ -216,9 +217,6 @@ class _Search:
                 self._look_further(weights)
         edges, weights = _walk(_Edges.together([*taken, self.close]), self.points.n)
         return SpanningTree(edges=edges, weights=weights, core=self.core)
-
-    def _distances(self, rows: Ints, found: Ints) -> Floats:
-        return self.points.distances(np.repeat(rows, found.shape[1]), found.reshape(-1)).reshape(found.shape)
 
     def _edges(self, rows: Ints, found: Ints, distances: Floats) -> _Edges:
         """Edges of rows (r) to what was found for them (r k, -1 for none), by their mutual reachability."""
@@ -271,7 +269,7 @@ class _Search:
         bound = np.where(whole, np.inf, 1 - values[:, -1] - error)
         # edges to points that were left out are no lighter than the heaviest weight that matters now
         self.nearer[rows] = np.maximum(self.nearer[rows], np.minimum(bound, heaviest))
-        self.edges = _Edges.together([self.edges, self._edges(rows, found, self._distances(rows, found))])
+        self.edges = _Edges.together([self.edges, self._edges(rows, found, self.points.distances(rows, found))])
 
 
 def _walk(edges: _Edges, count: int) -> tuple[Ints, Floats]:
