@@ -51,7 +51,7 @@ class Identities(Stage):
     """An identity for each face, or none; and for each identity its size, its middle and the faces that show it."""
 
     scope = Scope.DATASET
-    placement = Placement(cpus=2.0)
+    placement = Placement(cpus=1.0)  # so that a small machine has room for it; a profile may give it all cores
     devices = ("cpu", "cuda")
 
     @dataclass(frozen=True, kw_only=True)
@@ -156,7 +156,8 @@ class Identities(Stage):
     def _known(self, length: int) -> _Known:
         if self.config.known is None:
             return _Known(numbers=np.empty(0, np.int64), centroids=np.empty((0, length)))
-        source = f"{self.config.known.rstrip('/')}/{SUMMARY}"
+        known = self.config.known
+        source = f"{known.rstrip('/')}/{SUMMARY}" if "://" in known else str(Path(known).expanduser() / SUMMARY)
         read = ds.dataset(source, format="parquet").to_table(columns=["identity", "centroid"])
         rows = {row["identity"]: row["centroid"] for row in read.to_pylist()}
         wrong = {len(centroid) for centroid in rows.values()} - {length}
@@ -235,7 +236,9 @@ class _People:
 
     def summary(self, known: _Known) -> pa.Table:
         """One row an identity, the largest first; known ones that nobody was recognised as come last."""
-        rows = [self._row(place) for place in range(len(self._members))]
+        order = np.argsort(self.of_face, kind="stable")
+        starts = np.searchsorted(self.of_face[order], np.arange(len(self._members) + 1))
+        rows = [self._row(place, order[starts[place] : starts[place + 1]]) for place in range(len(self._members))]
         met = set(self.numbers.tolist())
         rows += [
             _absent(number, centroid)
@@ -244,8 +247,8 @@ class _People:
         ]
         return pa.Table.from_pylist(sorted(rows, key=lambda row: (-row["size"], row["identity"])), schema=_PEOPLE)
 
-    def _row(self, place: int) -> dict[str, Any]:
-        own, one = np.flatnonzero(self.of_face == place), self._portraits[place]
+    def _row(self, place: int, own: Ints) -> dict[str, Any]:
+        one = self._portraits[place]
         return {
             "identity": int(self.numbers[place]),
             "size": len(own),

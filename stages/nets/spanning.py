@@ -284,7 +284,8 @@ def _walk(edges: _Edges, count: int) -> tuple[Ints, Floats]:
     targets, costs = ends[order, 1].tolist(), weights[order].tolist()
     nearest, source, inside = [np.inf] * count, [0] * count, bytearray(count)
     heap: list[tuple[float, int]] = []
-    taken, node = [], 0
+    taken: list[tuple[int, int, float]] = []
+    node = 0
     while len(taken) < count - 1:
         inside[node] = 1
         for place in range(starts[node], starts[node + 1]):
