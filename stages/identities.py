@@ -22,13 +22,13 @@ import pyarrow.dataset as ds
 from pipeline.columns import FRAME_INDEX, MEDIA_ID, field
 from pipeline.stage import Placement, Scope, Stage, Table, Weights
 from stages.nets.face_rows import FaceRows, Ints, Singles
-from stages.nets.members import Vectors, mutual_best, nearest, portrait
+from stages.nets.members import Vectors
+from stages.nets.people import Known, People
 
 if TYPE_CHECKING:
     from stages.nets.clusters import Clusters
 
 SUMMARY = "identity_summary"
-NONE = -1
 
 _FACE_INDEX = field("face_index", pa.int32(), "number of the face in its frame, from 0", nullable=False)
 _EXEMPLAR = pa.struct(
@@ -62,7 +62,7 @@ class Identities(Stage):
             ValueError: a number that makes no sense.
         """
 
-        min_cluster_size: int = 3  # two alike faces are often one person's, and as often a lucky pair
+        min_cluster_size: int = 3  # the least that density can tell from a pair that is alike by chance
         min_samples: int = 2  # with 3, the third neighbour of a person with three faces would be a stranger
         # Cosine above which an identity is not split; None to split by density alone, which takes the frames of a clip,
         # far denser than two photos, for people of their own: on every second frame of six clips ARI .88, with this 1.
@@ -71,12 +71,10 @@ class Identities(Stage):
         # Cosine below which nothing joins; None to leave that to density, by which one stranger may hang on an
         # identity. Two people's faces were alike up to .31.
         strangers: float | None = 0.4
-        assign: float | None = (
-            0.45  # cosine to a medoid from which noise is given to an identity; the cut is .40 to .45
-        )
+        assign: float | None = 0.45  # cosine to a medoid from which it takes noise; MobileFaceNet's cut is .40 to .45
         min_score: float = 0.0  # of the detector; `faces` has a threshold of its own
-        min_quality: float = 0.1  # of `faces`: 0 for profiles and smears, .5 and more for the portraits measured
-        min_side: int = 24  # px at full size; of a face of 24 px little more than a smear reaches the network
+        min_quality: float = 0.1  # of `faces`, where portraits and speakers have .5 and more; a profile has 0
+        min_side: int = 24  # px at full size; a face of 12 px has a cosine of .32 with its own portrait, of 40 px .84
         exemplars: int = 8  # kept of each identity: a row of a contact sheet
         known: str | None = None  # an earlier output, whose identities keep their numbers
         recognise: float = 0.6  # cosine of two centroids; they are steadier than faces, so nearer than faces need be
@@ -136,10 +134,15 @@ class Identities(Stage):
         with self.phase("infer"):
             found = self._clusters(faces.vectors[chosen])
         with self.phase("postprocess"):
-            people = _People(faces, chosen[found.labels >= 0], found.labels[found.labels >= 0], config)
-            people.give_second_chance(chosen[found.labels < 0])
-            people.give_numbers(known)
-            return {"identities": _faces_table(faces, chosen, found, people), SUMMARY: people.summary(known)}
+            inside = found.labels >= 0
+            people = People(faces, chosen[inside], found.labels[inside], config.exemplars)
+            if config.assign is not None:
+                people.give_second_chance(chosen[~inside], config.assign)
+            people.give_numbers(known, config.recognise)
+            return {
+                "identities": _faces_table(faces, chosen, found, people),
+                SUMMARY: _summary(faces, people, known),
+            }
 
     def _clusters(self, vectors: Singles) -> Clusters:
         from stages.nets.clusters import FARTHEST, NOISE, Clusters, clusters
@@ -153,9 +156,9 @@ class Identities(Stage):
         apart = FARTHEST if config.strangers is None else 1 - config.strangers
         return clusters(tree, config.min_cluster_size, one_within=one_within, apart=apart)
 
-    def _known(self, length: int) -> _Known:
+    def _known(self, length: int) -> Known:
         if self.config.known is None:
-            return _Known(numbers=np.empty(0, np.int64), centroids=np.empty((0, length)))
+            return Known(numbers=np.empty(0, np.int64), centroids=np.empty((0, length)))
         known = self.config.known
         source = f"{known.rstrip('/')}/{SUMMARY}" if "://" in known else str(Path(known).expanduser() / SUMMARY)
         read = ds.dataset(source, format="parquet").to_table(columns=["identity", "centroid"])
@@ -163,115 +166,46 @@ class Identities(Stage):
         wrong = {len(centroid) for centroid in rows.values()} - {length}
         if wrong:
             raise ValueError(f"the identities in {source!r} are of {wrong.pop()} numbers, the faces of {length}")
-        return _Known(
+        return Known(
             numbers=np.array(list(rows), np.int64), centroids=np.array(list(rows.values())).reshape(-1, length)
         )
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Known:
-    """Identities of an earlier output."""
+def _summary(faces: FaceRows, people: People, known: Known) -> pa.Table:
+    """One row an identity, the largest first; known ones that nobody was recognised as come last."""
+    rows = [_row(faces, people, place, own) for place, own in enumerate(people.faces_of())]
+    met = set(people.numbers.tolist())
+    rows += [
+        _absent(number, centroid)
+        for number, centroid in zip(known.numbers.tolist(), known.centroids, strict=True)
+        if number not in met
+    ]
+    return pa.Table.from_pylist(sorted(rows, key=lambda row: (-row["size"], row["identity"])), schema=_PEOPLE)
 
-    numbers: Ints  # g
-    centroids: Vectors  # g d
+
+def _row(faces: FaceRows, people: People, place: int, own: Ints) -> dict[str, Any]:
+    one = people.portraits[place]
+    return {
+        "identity": int(people.numbers[place]),
+        "size": len(own),
+        "assigned": int(people.assigned[own].sum()),
+        "files": len(faces.media_ids.take(pa.array(own)).unique()),
+        "cohesion": one.cohesion,
+        "recognised": bool(people.recognised[place]),
+        **_key(faces, one.medoid),
+        "exemplars": [_exemplar(faces, face, one.medoid) for face in one.exemplars],
+        "centroid": one.centroid,
+    }
 
 
-class _People:
-    """Identities in the making."""
+def _key(faces: FaceRows, face: int) -> dict[str, Any]:
+    media_id = faces.media_ids[face].as_py()
+    return {"media_id": media_id, "frame_index": int(faces.frames[face]), "face_index": int(faces.places[face])}
 
-    def __init__(self, faces: FaceRows, members: Ints, labels: Ints, config: Identities.Config) -> None:
-        """Clusters of faces.
 
-        Args:
-            faces: all faces.
-            members: c, those in clusters.
-            labels: c, their clusters from 0.
-            config: how many exemplars, and the threshold of the second chance.
-        """
-        self._faces, self._config = faces, config
-        order = np.argsort(labels, kind="stable")
-        starts = np.flatnonzero(np.diff(labels[order], prepend=-1))
-        self._members = [np.sort(part) for part in np.split(members[order], starts[1:])] if len(members) else []
-        self._portraits = [portrait(faces.vectors, own, config.exemplars) for own in self._members]
-        self.of_face = np.full(len(faces), NONE)  # n; which of them, then its number
-        for place, own in enumerate(self._members):
-            self.of_face[own] = place
-        self.assigned = np.zeros(len(faces), bool)
-        self.numbers: Ints = np.arange(len(self._members))
-        self.recognised = np.zeros(len(self._members), bool)
-
-    @property
-    def medoids(self) -> Ints:
-        """Of each identity."""
-        return np.array([one.medoid for one in self._portraits], np.int64)
-
-    def give_second_chance(self, noise: Ints) -> None:
-        """Give faces of no cluster to the identity whose medoid they are nearest to, where that is near enough."""
-        if self._config.assign is None or not self._members:
-            return
-        best, cosines = nearest(self._faces.vectors[noise], self._faces.vectors[self.medoids])
-        near = cosines >= self._config.assign
-        self.of_face[noise[near]] = best[near]
-        self.assigned[noise[near]] = True
-
-    def give_numbers(self, known: _Known) -> None:
-        """Known identities keep their numbers; the others follow, the largest first, of equal ones the first seen."""
-        if not self._members:
-            return
-        sizes = np.bincount(self.of_face[self.of_face >= 0], minlength=len(self._members))
-        first = [own[0] for own in self._members]
-        centroids = np.array([one.centroid for one in self._portraits])
-        pairs = dict(mutual_best(centroids, known.centroids, self._config.recognise))
-        following = int(known.numbers.max(initial=NONE)) + 1
-        for place in np.lexsort((first, -sizes)):
-            self.recognised[place] = place in pairs
-            self.numbers[place] = known.numbers[pairs[place]] if place in pairs else following
-            following += place not in pairs
-
-    def similarities(self) -> Singles:
-        """Cosine of each face (n) to the medoid of its identity; of those without identity anything."""
-        if not self._members:
-            return np.zeros(len(self._faces), np.float32)
-        return np.einsum("nd,nd->n", self._faces.vectors, self._faces.vectors[self.medoids[self.of_face]])
-
-    def summary(self, known: _Known) -> pa.Table:
-        """One row an identity, the largest first; known ones that nobody was recognised as come last."""
-        order = np.argsort(self.of_face, kind="stable")
-        starts = np.searchsorted(self.of_face[order], np.arange(len(self._members) + 1))
-        rows = [self._row(place, order[starts[place] : starts[place + 1]]) for place in range(len(self._members))]
-        met = set(self.numbers.tolist())
-        rows += [
-            _absent(number, centroid)
-            for number, centroid in zip(known.numbers.tolist(), known.centroids, strict=True)
-            if number not in met
-        ]
-        return pa.Table.from_pylist(sorted(rows, key=lambda row: (-row["size"], row["identity"])), schema=_PEOPLE)
-
-    def _row(self, place: int, own: Ints) -> dict[str, Any]:
-        one = self._portraits[place]
-        return {
-            "identity": int(self.numbers[place]),
-            "size": len(own),
-            "assigned": int(self.assigned[own].sum()),
-            "files": len(self._faces.media_ids.take(pa.array(own)).unique()),
-            "cohesion": one.cohesion,
-            "recognised": bool(self.recognised[place]),
-            **self._key(one.medoid),
-            "exemplars": [self._exemplar(face, one.medoid) for face in one.exemplars],
-            "centroid": one.centroid,
-        }
-
-    def _key(self, face: int) -> dict[str, Any]:
-        faces = self._faces
-        return {
-            "media_id": faces.media_ids[face].as_py(),
-            "frame_index": int(faces.frames[face]),
-            "face_index": int(faces.places[face]),
-        }
-
-    def _exemplar(self, face: int, medoid: int) -> dict[str, Any]:
-        cosine = float(self._faces.vectors[face] @ self._faces.vectors[medoid])
-        return {**self._key(face), "similarity": cosine, "crop": self._faces.crop(face)}
+def _exemplar(faces: FaceRows, face: int, medoid: int) -> dict[str, Any]:
+    cosine = float(faces.vectors[face] @ faces.vectors[medoid])
+    return {**_key(faces, face), "similarity": cosine, "crop": faces.crop(face)}
 
 
 def _absent(number: int, centroid: Vectors) -> dict[str, Any]:
@@ -288,7 +222,7 @@ def _absent(number: int, centroid: Vectors) -> dict[str, Any]:
     }
 
 
-def _faces_table(faces: FaceRows, chosen: Ints, found: Clusters, people: _People) -> pa.Table:
+def _faces_table(faces: FaceRows, chosen: Ints, found: Clusters, people: People) -> pa.Table:
     count = len(faces)
     left_out = np.ones(count, bool)
     left_out[chosen] = False
