@@ -138,7 +138,7 @@ class _Points:
             kept: columns of each row.
             columns: points; None for all.
             most: n; a bound on the value of each column.
-            groups: n; columns of a row's own group do not count. None: each is its own group.
+            groups: n; columns of a row's own group do not count. None: each is its own group, all being columns.
             exact: in float64.
 
         Returns:
@@ -149,8 +149,8 @@ class _Points:
         chosen = self._there(np.arange(self.n) if columns is None else columns)
         targets = vectors if columns is None else vectors[chosen]
         limits = None if most is None else self._there(most).to(vectors.dtype)[chosen]
-        owners = self._there(np.arange(self.n) if groups is None else groups).int()
-        own, kept = owners[chosen], min(kept, len(chosen))
+        owners = None if groups is None else self._there(groups).int()
+        kept = min(kept, len(chosen))
         step = max(1, self._cells // (1 + exact) // len(chosen))
         found, values = [], []
         for start in range(0, len(rows), step):
@@ -158,7 +158,10 @@ class _Points:
             cosines = vectors[part] @ targets.T
             if limits is not None:
                 torch.minimum(cosines, limits, out=cosines)
-            cosines.masked_fill_(owners[part, None] == own, -torch.inf)
+            if owners is None:
+                cosines[torch.arange(len(part), device=self.device), part] = -torch.inf
+            else:
+                cosines.masked_fill_(owners[part, None] == owners[chosen], -torch.inf)
             top = cosines.topk(kept, dim=1)
             found.append(torch.where(top.values.isinf(), -1, chosen[top.indices]).cpu())
             values.append(top.values.double().cpu())
