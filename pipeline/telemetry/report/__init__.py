@@ -9,6 +9,7 @@ page            the file, put together from the rest by a template
 ├── throughput  where the time went
 ├── faults      errors by reason
 ├── tables      columns under their steps
+│   ├── sheets      pictures that a table holds
 │   └── distributions
 ├── charts      SVG
 ├── rows        rows of tables, in bounded memory

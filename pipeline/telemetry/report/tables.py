@@ -14,6 +14,7 @@ from pipeline.storage import Store
 from pipeline.telemetry.report.distributions import Distribution, distributions
 from pipeline.telemetry.report.gallery import said
 from pipeline.telemetry.report.rows import Extract, Folder, extract, head, look
+from pipeline.telemetry.report.sheets import Sheet, sheets
 from pipeline.telemetry.report.words import count
 
 FIRST_ROWS = 10
@@ -40,6 +41,7 @@ class TableView:
     groups: tuple[Group, ...]
     heads: tuple[str, ...] = ()
     first: tuple[tuple[str, ...], ...] = ()
+    sheets: tuple[Sheet, ...] = ()
 
 
 def frames_view(store: Store, stages: Mapping[str, Stage]) -> TableView:
@@ -91,6 +93,7 @@ def _table_view(store: Store, name: str, description: str) -> TableView:
         first=tuple(tuple(said(value) for value in row.values()) for row in first.to_pylist())
         if first is not None
         else (),
+        sheets=sheets(store, folder),
     )
 
 
