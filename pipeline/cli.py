@@ -21,6 +21,7 @@ from pipeline.commands.options import (
     DryRun,
     EveryNth,
     Fast,
+    IdentitiesFrom,
     Input,
     Limit,
     MaxFrames,
@@ -84,6 +85,7 @@ def run(
     weights_dir: WeightsDir = None,
     missing_weights: MissingWeights = "fail",
     accept_license: AcceptLicense = False,
+    identities_from: IdentitiesFrom = None,
     limit: Limit = None,
     every_nth: EveryNth = None,
     max_frames: MaxFrames = None,
@@ -101,9 +103,10 @@ def run(
         "max_pixels": max_pixels,
         "fast_mode": fast_mode or None,
     }
+    known = [f"identities.known={identities_from}"] if identities_from else []
     choices = Choices(
         stages=names(stages),
-        settings=tuple(settings or ()),
+        settings=(*(settings or ()), *known),
         device=device,
         weights_dir=weights_dir,
         missing_weights=missing_weights,

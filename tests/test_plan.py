@@ -152,7 +152,7 @@ def test_cpu_only_fits_a_laptop_with_two_cores():
         read_pipeline(None), read_profile("cpu-only"), Choices(), [Node(name="laptop", cpus=2)], check_weights=False
     )
     assert [[s.name for s in group] for group in made.groups()] == [
-        ["lighting", "flow"],
+        ["lighting", "flow", "features"],
         ["pose", "categorize", "faces", "segment", "instances", "inpaint"],
     ]
 

@@ -42,6 +42,12 @@ MissingWeights = Annotated[
 AcceptLicense = Annotated[
     bool, typer.Option("--accept-license", help="Use weights whose licence forbids some uses, e.g. commercial ones.")
 ]
+IdentitiesFrom = Annotated[
+    str | None,
+    typer.Option(
+        "--identities-from", metavar="OUT", help="Output of an earlier run, whose identities keep their numbers."
+    ),
+]
 Limit = Annotated[int | None, typer.Option("--limit", min=1, help="Only the first N files.")]
 EveryNth = Annotated[int | None, typer.Option("--every-nth", min=1, help="Keep each N-th frame of a video.")]
 MaxFrames = Annotated[int | None, typer.Option("--max-frames", min=1, help="At most N frames of a video.")]
