@@ -30,7 +30,7 @@ SYNC = pa.schema(
             "confidence",
             pa.float32(),
             "correlation at the offset less the median over all lags, in standard deviations of what unrelated signals "
-            "of this length and band give; talking clips of 3 s had 3.2 to 4.9 with their own sound, 1.1 to 3.4 with another",
+            "of this length and band give; clips of 3 s had 3.2 to 4.9 with their own sound, 1.1 to 3.4 with another",
         ),
         field("correlation", pa.float32(), "of lips and sound at the offset, -1 to 1"),
         field("correlation_at_zero", pa.float32(), "of lips and sound as they lie in the file, -1 to 1"),
@@ -59,8 +59,8 @@ class Sync(Stage):
             ValueError: a duration that is not positive, or a band that is empty or beyond what frames can show.
         """
 
-        # Nearly three times what ITU-R BT.1359 accepts at most: 90 ms early, 185 ms late. A wider search finds more chance
-        # peaks.
+        # Nearly three times what ITU-R BT.1359 accepts at most: 90 ms early, 185 ms late. A wider search finds more
+        # peaks by chance.
         search_s: float = 0.5
         # Slower changes are those of the whole sentence, which another's sound shares: from .5 Hz the AUC of own
         # against another's sound in GRID is .991, from 1 Hz .996.
