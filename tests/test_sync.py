@@ -421,8 +421,7 @@ def test_a_stage_travels_and_its_columns_say_what_they_are(stage):
 def test_the_engine_writes_what_the_stages_say(tmp_path):
     folder = weights("face_landmarker_v2_with_blendshapes.task").parent
     (tmp_path / "in").mkdir()
-    for name in ("lbax4n.mpg", "sbwe5n.mpg"):
-        (tmp_path / "in" / name).write_bytes(media(f"av/grid/{name}").read_bytes())
+    (tmp_path / "in" / "lbax4n.mpg").write_bytes(media("av/grid/lbax4n.mpg").read_bytes())
     (tmp_path / "in" / "photo.bmp").write_bytes(media("faces/single/grace_hopper.bmp").read_bytes())
     steps = {
         "mouth": {"use": "stages.mouth:Mouth", "with": {"model": MODEL}},
@@ -436,7 +435,7 @@ def test_the_engine_writes_what_the_stages_say(tmp_path):
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=200, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     written = {row["media_id"]: row for row in pq.read_table(tmp_path / "out" / "sync").to_pylist()}
-    assert written.keys() == {"lbax4n.mpg", "sbwe5n.mpg"}
+    assert written.keys() == {"lbax4n.mpg"}  # a photo has no row
     for name, row in written.items():
         stem = Path(name).stem
         direct = judge(table_of(stem, heard(stem)))
