@@ -24,9 +24,10 @@ from pipeline.errors import WeightsError
 from pipeline.packet import Packet
 from pipeline.stage import Placement
 from pipeline.weights import resolve
-from stages.nets import blazepose
-from stages.nets.blazepose import BlazePose, within
+from stages.nets import blazepose, tasks
+from stages.nets.blazepose import BlazePose
 from stages.nets.skeleton import BONES, COCO_17
+from stages.nets.tasks import within
 from stages.pose import DRAWN, LANDMARKS, Pose, boxes, distinct, scores
 from tests.material import ROOT, media, weights
 
@@ -338,9 +339,9 @@ def test_a_graph_that_does_not_close_is_left_to_the_system(monkeypatch):
         def close(self) -> None:
             threading.Event().wait(60)
 
-    monkeypatch.setattr(blazepose, "CLOSE_SECONDS", 0.1)
+    monkeypatch.setattr(tasks, "CLOSE_SECONDS", 0.1)
     stuck, begin = Stuck(), time.monotonic()
-    blazepose._close(stuck)
+    tasks.close(stuck)
     assert time.monotonic() - begin < 30
     stuck.close()  # returns at once now
     assert time.monotonic() - begin < 30

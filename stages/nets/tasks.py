@@ -1,0 +1,103 @@
+"""What every network of MediaPipe Tasks needs: to be built and closed within a deadline, and to be quiet.
+
+MediaPipe's native code prints to the process's stderr, may wait for ever where its graph is wrong, and complains when
+the interpreter ends before it: none of this is a stage's business.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+T = TypeVar("T")
+Picture = NDArray[np.uint8]  # h w 3, RGB
+
+CLOSE_SECONDS = 5.0  # a graph is closed in some milliseconds
+
+
+def close(task: Any) -> None:
+    """Close the graph, or leave that to the system.
+
+    Closing waits for a thread of MediaPipe's. It may have gone where the interpreter is ending, and it may be the one
+    in which the collector of garbage calls this: then it would wait for itself, for ever.
+    """
+    try:
+        within(CLOSE_SECONDS, task.close, "Closing MediaPipe's graph")
+    except (RuntimeError, TimeoutError):
+        task.close = lambda: None  # MediaPipe's __del__ would try, and complain, again
+
+
+def within(seconds: float, work: Callable[[], T], what: str) -> T:
+    """What `work` returns or raises, or TimeoutError when it takes longer; it is left behind in its thread then."""
+    outcome: list[T] = []
+    failure: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            outcome.append(work())
+        except BaseException as error:  # raised again in the caller's thread
+            failure.append(error)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    thread.join(seconds)
+    if failure:
+        raise failure[0]
+    if not outcome:
+        raise TimeoutError(f"{what} was not ready within {seconds:g} s")
+    return outcome[0]
+
+
+def photo_of_a_person() -> Picture | None:
+    """The portrait that ships with matplotlib, on which mediapipe depends."""
+    import matplotlib as mpl
+
+    photo = cv2.imread(str(Path(mpl.get_data_path()) / "sample_data" / "grace_hopper.jpg"))
+    return None if photo is None else cv2.cvtColor(photo, cv2.COLOR_BGR2RGB)
+
+
+_CHATTER = (
+    "XNNPACK delegate",
+    "InitGoogle",
+    "inference_feedback_manager.cc",
+    "landmark_projection_calculator.cc",
+    "face_landmarker_graph.cc",
+    "has an unaligned buffer",  # the network is copied instead of used where it lies in the file
+)
+
+
+@contextlib.contextmanager
+def stderr_without_chatter() -> Iterator[None]:
+    """Pass on what is written to stderr meanwhile, but for lines that MediaPipe's native code prints in every process.
+
+    No variable or option turns them off, so the descriptor itself is turned aside.
+    """
+    sys.stderr.flush()
+    saved = os.dup(2)
+    with tempfile.TemporaryFile() as aside:
+        os.dup2(aside.fileno(), 2)
+        try:
+            yield
+        finally:
+            sys.stderr.flush()
+            os.dup2(saved, 2)
+            os.close(saved)
+            aside.seek(0)
+            kept = [line for line in aside if not any(word.encode() in line for word in _CHATTER)]
+            os.write(2, b"".join(kept))
+
+
+def refusal(path: Path, error: Exception) -> RuntimeError:
+    """What to raise where MediaPipe cannot use a file, with what to install where that is why."""
+    hint = "; install the system libraries libegl1 and libgles2" if "shared object" in str(error) else ""
+    return RuntimeError(f"MediaPipe cannot use {path}: {error}{hint}")
