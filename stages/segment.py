@@ -169,11 +169,7 @@ class Segment(Stage):
             canvas = (low, low) if self.config.low else frame.size
             coded, changed = self._coded(frame, found, canvas)
             areas, boxes = measures(coded)
-            chosen = np.arange(len(coded))
-            if self._grid and any(changed):  # a mask that was cleaned may now repeat one that was clean
-                most = max(self.config.box_nms_thresh, self.config.crop_nms_thresh)
-                clean = found.boxes.new_tensor([not one for one in changed])
-                chosen = np.sort(apart(found.boxes.new_tensor(boxes), clean, most).cpu().numpy())
+            chosen = self._chosen(areas, boxes, np.array(changed, bool)) if self._grid else range(len(coded))
             shares = (boxes / np.tile(canvas[::-1], 2)).tolist()
             scores = [one.tolist() for one in (found.crops, found.prompts, found.iou, found.stability)]
             return [
@@ -185,10 +181,23 @@ class Segment(Stage):
                     "stability_score": steady,
                     "point": self._asking.point(frame, crop, prompt),
                 }
-                for row, crop, prompt, iou, steady in (
-                    (row, *(column[row] for column in scores)) for row in chosen.tolist()
-                )
+                for row, crop, prompt, iou, steady in ((row, *(column[row] for column in scores)) for row in chosen)
             ]
+
+    def _chosen(self, areas: NDArray[np.int64], boxes: NDArray[np.float64], changed: NDArray[np.bool_]) -> list[int]:
+        """Numbers of the grid's masks that are still worth a row at their final size.
+
+        A lone cell of the model's grid may fall between the pixels of the frame; and a mask that was cleaned may now
+        repeat another, of which one that needed no cleaning stays.
+        """
+        import torch
+
+        some = np.flatnonzero(areas)
+        if changed.any():
+            most = max(self.config.box_nms_thresh, self.config.crop_nms_thresh)
+            clean = torch.from_numpy(~changed[some]).double()
+            some = some[apart(torch.from_numpy(boxes[some]), clean, most).sort().values.numpy()]
+        return some.tolist()
 
     def _coded(
         self, frame: Frame, found: Proposals, canvas: tuple[int, int]

@@ -1,7 +1,8 @@
 """Segment Anything's automatic mask generator once more: slow, in plain numpy and loops.
 
-Written from the published algorithm, not from the stage. It judges masks on the model's own grid, as the
-stage does; everything else is as published. Answers come from transformers' network, called as its documentation says.
+Written from the published algorithm, not from the stage. It judges masks on the model's own grid, as the stage does,
+and leaves out what has no pixel at full size; everything else is as published. Answers come from transformers' network,
+called as its documentation says.
 """
 
 from __future__ import annotations
@@ -114,7 +115,7 @@ def without_small_regions(mask, least):
     return bool((mask != before).any()), mask
 
 
-def answering(model, side):
+def answering(model, side, prepare=pixel_values):
     """A function of a picture and n that asks at n by n points: logits p m s s and scores p m."""
     known = {}
 
@@ -123,7 +124,7 @@ def answering(model, side):
         if key not in known:
             places = [[(column + 0.5) / n * side, (row + 0.5) / n * side] for row in range(n) for column in range(n)]
             with torch.no_grad():
-                said = model(pixel_values=pixel_values(image, side), input_points=torch.tensor([places])[:, :, None])
+                said = model(pixel_values=prepare(image, side), input_points=torch.tensor([places])[:, :, None])
             known[key] = said.pred_masks[0].numpy(), said.iou_scores[0].numpy()
         return known[key]
 
@@ -133,7 +134,7 @@ def answering(model, side):
 def generate(answers, image, settings):
     """All masks of a picture (h w 3 uint8)."""
     height, width = image.shape[:2]
-    drop = {"iou": 0, "stability": 0, "empty": 0, "edge": 0, "nms": 0, "crop_nms": 0, "cleaned": 0}
+    drop = {"iou": 0, "stability": 0, "empty": 0, "edge": 0, "nms": 0, "crop_nms": 0, "vanished": 0, "cleaned": 0}
     judged = {"logits": [], "iou": [], "stability": [], "edge": [], "nms": [], "crop_nms": []}
     found = []  # of all crops: mask at full size, box, score, stability, point, area of the crop
     for layer, x0, y0, x1, y1 in crop_boxes(height, width, settings.crop_n_layers, settings.crop_overlap_ratio):
@@ -191,6 +192,9 @@ def finished(found, result, size, settings):
     for logits, _, score, stability, point, (x0, y0, x1, y1) in found:
         mask = np.zeros((height, width), bool)
         mask[y0:y1, x0:x1] = bilinear(logits, y1 - y0, x1 - x0) > settings.mask_threshold
+        if not mask.any():
+            drop["vanished"] += 1
+            continue
         changed, mask = (
             without_small_regions(mask, settings.min_mask_region_area) if settings.min_mask_region_area else (0, mask)
         )

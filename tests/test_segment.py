@@ -10,6 +10,7 @@ import json
 import pickle
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import cv2
@@ -46,7 +47,9 @@ from tests.sam_weights import TOY, lively  # noqa: E402
 ROOT = Path(__file__).resolve().parents[1]
 SIZE = (120, 160)
 ANY = {"pred_iou_thresh": 0, "stability_score_thresh": 0}
-MARGINS = {"logits": 5e-3, "iou": 1e-3, "stability": 1e-3, "nms": 1e-3, "crop_nms": 1e-3}  # rounding is 1/20 of it
+FLOAT = torch.float32
+UNCLEAN = {"min_mask_region_area": 0}
+MARGINS = {"logits": 1e-3, "iou": 1e-3, "stability": 1e-3, "nms": 1e-3, "crop_nms": 1e-3}  # least gap at a threshold
 POINTS = [(0.2, 0.3), (0.7, 0.6), (0.5, 0.9), (0.21, 0.3)]
 BOXES = [(0.1, 0.2, 0.6, 0.7), (0.5, 0.1, 0.95, 0.5), (0, 0, 1, 1)]
 
@@ -95,7 +98,8 @@ def photo():
 
 @pytest.fixture(scope="module")
 def answers(plain):
-    return reference.answering(plain, TOY.side)
+    """On the very pixels that the stage prepares, so that not even a rounding differs before the filters."""
+    return reference.answering(plain, TOY.side, lambda image, _: prepare([image], TOY.preparation, Placement(), FLOAT))
 
 
 @pytest.fixture(scope="module")
@@ -111,11 +115,12 @@ def settled(answers, image, **given):
         ("pred_iou_thresh", "iou", 0.1, 0.3),
         ("stability_score_thresh", "stability", 0.1, 0.3),
         ("box_nms_thresh", "nms", 0.9, 0.99),
-        ("crop_nms_thresh", "crop_nms", 0.9, 0.99),
+        ("crop_nms_thresh", "crop_nms", 0.5, 0.95),
     ):
-        values = reference.generate(answers, image, reference.Settings(**chosen)).judged[kind]
+        values = reference.generate(answers, image, reference.Settings(**chosen | UNCLEAN)).judged[kind]
         if len(values):
             values = np.sort(np.concatenate([np.ravel(value) for value in values]))
+            values = values[values > 0] if "nms" in kind else values
             values = values[int(low * len(values)) : int(high * len(values)) + 1]
             widest = np.diff(values).argmax()
             assert np.diff(values)[widest] > MARGINS[kind]
@@ -170,8 +175,9 @@ def test_the_grid_finds_what_the_published_algorithm_finds(make, answers, photo)
         assert_whole(mask, photo)
 
 
+@pytest.mark.slow
 def test_crops_find_what_the_published_algorithm_finds(make, answers, photo):
-    given = {"crop_n_layers": 1, "points_per_side": 4, "crop_n_points_downscale_factor": 2, "min_mask_region_area": 12}
+    given = {"crop_n_layers": 1, "points_per_side": 6, "crop_n_points_downscale_factor": 2, "min_mask_region_area": 12}
     given = settled(answers, photo, **given)
     expected = reference.generate(answers, photo, reference.Settings(**given))
     assert len(expected.masks) >= 10
@@ -199,6 +205,26 @@ def test_pixels_are_prepared_as_published(name):
     by_meta = ((ours - independent(image)) * levels).abs()
     assert by_pillow.max() <= 2.01 and (by_pillow > 1.01).double().mean() < 1e-4
     assert by_meta.max() <= 2 and by_meta.mean() < 0.5, "whole levels against fractions of them"
+
+
+@pytest.mark.slow
+def test_compiled_calls_say_the_same_and_compile_once(make, photo, chosen, monkeypatch):
+    """Traced as on a GPU; code is not generated, which takes minutes here and is torch's own business."""
+    import torch._dynamo
+    from torch._dynamo.utils import counters
+
+    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="aot_eager"))
+    images = [photo, np.ascontiguousarray(photo[:, ::-1]), np.ascontiguousarray(photo[:60])]
+    plain, compiled = make(**chosen), make(Placement(compile=True), **chosen)
+    for stage in (plain, compiled):
+        stage.chunk_rows["prompts"] = 12  # of 16: the last call is filled up
+    counters.clear()
+    for image in images:
+        one, other = found(compiled, image)[0], found(plain, image)[0]
+        assert len(one) == len(other) >= 3
+        for a, b in zip(one, other, strict=True):
+            assert iou(decode(a["segmentation"]), decode(b["segmentation"])) > 0.99
+        assert counters["stats"]["unique_graphs"] == 2, "one that looks and one that answers"
 
 
 @pytest.mark.slow
@@ -310,8 +336,12 @@ def test_cleaning_is_flood_filling(seed, least, share):
     mask = np.random.default_rng(seed).random((12, 17)) < share
     changed, expected = reference.without_small_regions(mask, least)
     after = proposals.cleaned(mask, least)
-    assert (after == expected).all()
     assert changed <= (after is not mask)
+    if 0 < expected.sum() < least:  # all islands are small, and of equally large ones any may stay
+        near = cv2.dilate(after.astype(np.uint8), np.ones((3, 3), np.uint8)) > 0
+        assert after.sum() == expected.sum() and not (near & mask & ~after).any()
+    else:
+        assert (after == expected).all()
 
 
 @settings(max_examples=60, deadline=None)
