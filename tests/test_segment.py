@@ -49,7 +49,7 @@ SIZE = (120, 160)
 ANY = {"pred_iou_thresh": 0, "stability_score_thresh": 0}
 FLOAT = torch.float32
 UNCLEAN = {"min_mask_region_area": 0}
-MARGINS = {"logits": 1e-3, "iou": 1e-3, "stability": 1e-3, "nms": 1e-3, "crop_nms": 1e-3}  # least gap at a threshold
+LEAST_GAP = 1e-3  # between values on both sides of a threshold
 POINTS = [(0.2, 0.3), (0.7, 0.6), (0.5, 0.9), (0.21, 0.3)]
 BOXES = [(0.1, 0.2, 0.6, 0.7), (0.5, 0.1, 0.95, 0.5), (0, 0, 1, 1)]
 
@@ -114,16 +114,16 @@ def settled(answers, image, **given):
         ("mask_threshold", "logits", 0.988, 0.992),
         ("pred_iou_thresh", "iou", 0.1, 0.3),
         ("stability_score_thresh", "stability", 0.1, 0.3),
-        ("box_nms_thresh", "nms", 0.9, 0.99),
-        ("crop_nms_thresh", "crop_nms", 0.5, 0.95),
+        ("box_nms_thresh", "nms", 0.6, 0.9),
+        ("crop_nms_thresh", "crop_nms", 0.3, 0.8),
     ):
-        values = reference.generate(answers, image, reference.Settings(**chosen | UNCLEAN)).judged[kind]
-        if len(values):
-            values = np.sort(np.concatenate([np.ravel(value) for value in values]))
-            values = values[values > 0] if "nms" in kind else values
-            values = values[int(low * len(values)) : int(high * len(values)) + 1]
+        judged = reference.generate(answers, image, reference.Settings(**chosen | UNCLEAN)).judged[kind]
+        if len(judged):
+            values = np.unique(np.concatenate([np.ravel(value) for value in judged]))
+            least, most = (low, high) if "nms" in kind else np.quantile(values, (low, high))
+            values = np.array([least, *values[(values > least) & (values < most)], most])
             widest = np.diff(values).argmax()
-            assert np.diff(values)[widest] > MARGINS[kind]
+            assert np.diff(values)[widest] > LEAST_GAP
             chosen[name] = float(values[widest : widest + 2].mean())
     return chosen
 
@@ -558,7 +558,8 @@ def test_the_drawing_is_outlines(make, photo):
 
 
 MEMORY = """
-import sys, numpy as np, pyarrow as pa, torch
+import json, sys, numpy as np, pyarrow as pa, torch
+from dataclasses import replace
 from pathlib import Path
 from pipeline.columns import pack
 from pipeline.stage import Placement
@@ -567,12 +568,11 @@ from stages.segment import Segment
 from tests.memory import peak_mb
 from tests.sam_weights import TOY
 torch.set_num_threads(2)
-MODELS["toy"] = TOY
-prompts, rows = int(sys.argv[2]), [[{"x": x, "y": .5} for x in np.linspace(0, 1, int(sys.argv[2]))]]
-stage = Segment(Segment.Config(model="toy", size=0, prompts="points", prompt_column="p"))
+MODELS["toy"] = replace(TOY, side=128)
+stage = Segment(Segment.Config(model="toy", size=0, max_masks=96, **json.loads(sys.argv[2])))
 stage.setup({"toy": Path(sys.argv[1])}, Placement())
 noise = np.random.default_rng(0).integers(0, 256, (2160, 3840, 3), dtype=np.uint8)
-batch = pa.table({"frame": pack([noise]), "height": [2160], "width": [3840], "p": rows})
+batch = pa.table({"frame": pack([noise]), "height": [2160], "width": [3840]})
 before = peak_mb()
 table = stage(batch)
 print(peak_mb() - before, table["mask_count"][0], stage.seconds)
@@ -581,13 +581,18 @@ print(peak_mb() - before, table["mask_count"][0], stage.seconds)
 
 @pytest.mark.slow
 def test_a_4k_photo_with_many_prompts_stays_small(toy_file):
-    """96 prompts and 96 masks of full size, in two calls of the decoder: more only repeat that."""
-    command = [sys.executable, "-c", MEMORY, str(toy_file), "96"]
+    """1,024 prompts, of whose 3,072 masks 96 are written; more would only repeat that, in parts of the same size.
+
+    The model says its masks on a grid of 32. On one of 256, those of all prompts take .8 GB, twice that while they are
+    joined, and 64 prompts in float32 2.4 GB: 8 GB less these 4 are left for what is tested here.
+    """
+    given = json.dumps(ANY | {"box_nms_thresh": 1, "mask_threshold": -1000})
+    command = [sys.executable, "-c", MEMORY, str(toy_file), given]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=250, check=False)
     assert done.returncode == 0, done.stderr
     grown, count = done.stdout.split()[:2]
     assert count == "96"
-    assert float(grown) < 8000
+    assert float(grown) < 4000
 
 
 @pytest.mark.slow
