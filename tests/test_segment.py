@@ -115,7 +115,7 @@ def settled(answers, image, **given):
         ("pred_iou_thresh", "iou", 0.1, 0.3),
         ("stability_score_thresh", "stability", 0.1, 0.3),
         ("box_nms_thresh", "nms", 0.6, 0.9),
-        ("crop_nms_thresh", "crop_nms", 0.3, 0.8),
+        ("crop_nms_thresh", "crop_nms", 0.05, 0.4),
     ):
         judged = reference.generate(answers, image, reference.Settings(**chosen | UNCLEAN)).judged[kind]
         if len(judged):
@@ -176,12 +176,16 @@ def test_the_grid_finds_what_the_published_algorithm_finds(make, answers, photo)
 
 
 @pytest.mark.slow
-def test_crops_find_what_the_published_algorithm_finds(make, answers, photo):
+def test_crops_find_what_the_published_algorithm_finds(make, answers):
+    image = cv2.imread(str(media("categories/sam_truck.jpg")))[:, :, ::-1]
+    photo = np.ascontiguousarray(cv2.resize(image, (320, 240), interpolation=cv2.INTER_AREA))
     given = {"crop_n_layers": 1, "points_per_side": 6, "crop_n_points_downscale_factor": 2, "min_mask_region_area": 12}
     given = settled(answers, photo, **given)
     expected = reference.generate(answers, photo, reference.Settings(**given))
     assert len(expected.masks) >= 10
-    assert min(expected.dropped[name] for name in ("iou", "stability", "nms", "edge", "crop_nms")) >= 1
+    assert min(expected.dropped[name] for name in ("iou", "stability", "nms", "edge", "crop_nms")) >= 1, (
+        expected.dropped
+    )
     assert np.abs(np.array(expected.judged["edge"]) - 20).min() > 1e-6
     assert_same(found(make(**given), photo)[0], expected)
 
@@ -355,6 +359,7 @@ def test_crops_are_the_published_ones_and_hold_pixels(height, width, layers, ove
 # Prompts
 
 
+@pytest.mark.slow
 def test_prompts_in_files_and_columns_say_the_same(make, photo, tmp_path):
     rows = [{"media_id": "a.jpg", "frame_index": index % 2, "x": x, "y": y} for index, (x, y) in enumerate(POINTS)]
     rows.append({"media_id": "007", "frame_index": 0, "x": 0.5, "y": 0.5})
@@ -611,7 +616,8 @@ def test_the_engine_writes_what_the_stage_says(tmp_path):
     stage.setup({}, Placement())
     listed = list_media(str(tmp_path / "in"))
     units = cover(Store(str(tmp_path / "units")), listed, listed, slots=1)
-    (rows,) = [p.rows for u in units for p in decode_media(u, (stage.pixels,), 0, DecodeConfig())]
+    packets = [p.rows for u in units for p in decode_media(u, (stage.pixels,), 0, DecodeConfig())]
+    (rows,) = [rows for rows in packets if rows.num_rows]
     (direct,) = stage(rows.select(stage.inputs)).to_pylist()
     assert written["mask_count"] == direct["mask_count"] == 3
     for one, other in zip(written["masks"], direct["masks"], strict=True):
