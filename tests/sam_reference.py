@@ -1,7 +1,8 @@
-"""Segment Anything's automatic mask generator once more: slow, in plain numpy and loops, one prompt at a time.
+"""Segment Anything's automatic mask generator once more: slow, in plain numpy and loops.
 
-Written from the published algorithm, not from the stage. It judges masks on the model's grid of 256 by 256, as the
-stage does; everything else is as published. The network is transformers', called as its documentation says.
+Written from the published algorithm, not from the stage. It judges masks on the model's own grid, as the stage does,
+and leaves out what has no pixel at full size; everything else is as published. Answers come from transformers' network,
+called as its documentation says.
 """
 
 from __future__ import annotations
@@ -39,11 +40,12 @@ class Result:
     stabilities: list = field(default_factory=list)
     points: list = field(default_factory=list)  # shares of the frame
     dropped: dict = field(default_factory=dict)  # by filter, how many
+    judged: dict = field(default_factory=dict)  # by filter, the values it compared with its threshold
 
 
-def pixel_values(image):
-    """1 3 1024 1024: squashed by Pillow."""
-    small = np.asarray(Image.fromarray(image).resize((1024, 1024), Image.Resampling.BILINEAR), np.float64)
+def pixel_values(image, side=1024):
+    """1 3 side side: squashed by Pillow."""
+    small = np.asarray(Image.fromarray(image).resize((side, side), Image.Resampling.BILINEAR), np.float64)
     return torch.from_numpy(((small / 255 - MEAN) / STD).transpose(2, 0, 1)[None]).float()
 
 
@@ -72,11 +74,14 @@ def overlap(a, b):
     return shared / ((a[2] - a[0]) * (a[3] - a[1]) + (b[2] - b[0]) * (b[3] - b[1]) - shared)
 
 
-def suppressed(boxes, scores, threshold):
+def suppressed(boxes, scores, threshold, judged=None):
     """Numbers of those kept, best first."""
     kept = []
     for i in sorted(range(len(boxes)), key=lambda i: -scores[i]):
-        if all(overlap(boxes[j], boxes[i]) <= threshold for j in kept):
+        overlaps = [overlap(boxes[j], boxes[i]) for j in kept]
+        if judged is not None:
+            judged += overlaps
+        if all(one <= threshold for one in overlaps):
             kept.append(i)
     return kept
 
@@ -110,32 +115,45 @@ def without_small_regions(mask, least):
     return bool((mask != before).any()), mask
 
 
-def generate(model, image, settings):
+def answering(model, side, prepare=pixel_values):
+    """A function of a picture and n that asks at n by n points: logits p m s s and scores p m."""
+    known = {}
+
+    def answers(image, n):
+        key = image.tobytes(), image.shape, n
+        if key not in known:
+            places = [[(column + 0.5) / n * side, (row + 0.5) / n * side] for row in range(n) for column in range(n)]
+            with torch.no_grad():
+                said = model(pixel_values=prepare(image, side), input_points=torch.tensor([places])[:, :, None])
+            known[key] = said.pred_masks[0].numpy(), said.iou_scores[0].numpy()
+        return known[key]
+
+    return answers
+
+
+def generate(answers, image, settings):
     """All masks of a picture (h w 3 uint8)."""
     height, width = image.shape[:2]
-    drop = {"iou": 0, "stability": 0, "empty": 0, "edge": 0, "nms": 0, "crop_nms": 0, "cleaned": 0}
+    drop = {"iou": 0, "stability": 0, "empty": 0, "edge": 0, "nms": 0, "crop_nms": 0, "vanished": 0, "cleaned": 0}
+    judged = {"logits": [], "iou": [], "stability": [], "edge": [], "nms": [], "crop_nms": []}
     found = []  # of all crops: mask at full size, box, score, stability, point, area of the crop
     for layer, x0, y0, x1, y1 in crop_boxes(height, width, settings.crop_n_layers, settings.crop_overlap_ratio):
         w, h = x1 - x0, y1 - y0
-        with torch.no_grad():
-            seen = model.get_image_embeddings(pixel_values(np.ascontiguousarray(image[y0:y1, x0:x1])))
         n = int(settings.points_per_side / settings.crop_n_points_downscale_factor**layer)
+        said = answers(np.ascontiguousarray(image[y0:y1, x0:x1]), n)
+        judged["logits"].append(said[0])
         inside = []
         for row in range(n):
             for column in range(n):
                 px, py = (column + 0.5) / n, (row + 0.5) / n
-                with torch.no_grad():
-                    answer = model(
-                        image_embeddings=list(seen), input_points=torch.tensor([[[[px * 1024, py * 1024]]]]).float()
-                    )
-                for logits, score in zip(
-                    answer.pred_masks[0, 0].numpy(), answer.iou_scores[0, 0].tolist(), strict=True
-                ):
+                for logits, score in zip(*(part[row * n + column] for part in said), strict=True):
+                    judged["iou"].append(float(score))
                     if score <= settings.pred_iou_thresh:
                         drop["iou"] += 1
                         continue
                     union = (logits > settings.mask_threshold - settings.stability_score_offset).sum()
                     shared = (logits > settings.mask_threshold + settings.stability_score_offset).sum()
+                    judged["stability"].append(shared / max(union, 1))
                     if union == 0 or shared / union < settings.stability_score_thresh:
                         drop["stability"] += 1
                         continue
@@ -144,24 +162,28 @@ def generate(model, image, settings):
                         drop["empty"] += 1
                         continue
                     box = [
-                        a + b * c / 256 for a, b, c in zip((x0, y0, x0, y0), box_of(mask), (w, h, w, h), strict=True)
+                        a + b * c / len(mask)
+                        for a, b, c in zip((x0, y0, x0, y0), box_of(mask), (w, h, w, h), strict=True)
                     ]
-                    edges = zip(box, (x0, y0, x1, y1), (0, 0, width, height), strict=True)
+                    edges = list(zip(box, (x0, y0, x1, y1), (0, 0, width, height), strict=True))
+                    judged["edge"] += [abs(b - edge) for b, *ends in edges for edge in ends]
                     if any(abs(b - crop) <= 20 < abs(b - frame) for b, crop, frame in edges):
                         drop["edge"] += 1
                         continue
                     point = ((x0 + px * w) / width, (y0 + py * h) / height)
                     inside.append((logits, box, score, shared / union, point, (x0, y0, x1, y1)))
-        kept = suppressed([one[1] for one in inside], [one[2] for one in inside], settings.box_nms_thresh)
+        kept = suppressed(
+            [one[1] for one in inside], [one[2] for one in inside], settings.box_nms_thresh, judged["nms"]
+        )
         drop["nms"] += len(inside) - len(kept)
         found += [inside[i] for i in kept]
     if settings.crop_n_layers:
         scores = [1 / ((x1 - x0) * (y1 - y0)) for *_, (x0, y0, x1, y1) in found]
-        kept = sorted(suppressed([one[1] for one in found], scores, settings.crop_nms_thresh))
+        kept = sorted(suppressed([one[1] for one in found], scores, settings.crop_nms_thresh, judged["crop_nms"]))
         drop["crop_nms"] += len(found) - len(kept)
         found = [found[i] for i in kept]
     found.sort(key=lambda one: -one[2])
-    return finished(found, Result(dropped=drop), (height, width), settings)
+    return finished(found, Result(dropped=drop, judged=judged), (height, width), settings)
 
 
 def finished(found, result, size, settings):
@@ -170,6 +192,9 @@ def finished(found, result, size, settings):
     for logits, _, score, stability, point, (x0, y0, x1, y1) in found:
         mask = np.zeros((height, width), bool)
         mask[y0:y1, x0:x1] = bilinear(logits, y1 - y0, x1 - x0) > settings.mask_threshold
+        if not mask.any():
+            drop["vanished"] += 1
+            continue
         changed, mask = (
             without_small_regions(mask, settings.min_mask_region_area) if settings.min_mask_region_area else (0, mask)
         )

@@ -7,7 +7,8 @@ from safetensors.torch import save_file
 
 from stages.nets.sam2 import Architecture, configured
 
-TOY = Architecture(blocks=(1, 1, 2, 1), whole=(3, 3, 3), width=16)  # a cheap encoder; the decoder is the published one
+# a cheap encoder that looks at 256 px and says masks on a grid of 64; the decoder is the published one
+TOY = Architecture(blocks=(1, 1, 2, 1), whole=(3, 3, 3), width=16, side=256)
 
 
 def lively(architecture, path, gain=1.4):

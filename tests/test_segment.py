@@ -10,6 +10,7 @@ import json
 import pickle
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import cv2
@@ -46,6 +47,9 @@ from tests.sam_weights import TOY, lively  # noqa: E402
 ROOT = Path(__file__).resolve().parents[1]
 SIZE = (120, 160)
 ANY = {"pred_iou_thresh": 0, "stability_score_thresh": 0}
+FLOAT = torch.float32
+UNCLEAN = {"min_mask_region_area": 0}
+LEAST_GAP = 1e-3  # between values on both sides of a threshold
 POINTS = [(0.2, 0.3), (0.7, 0.6), (0.5, 0.9), (0.21, 0.3)]
 BOXES = [(0.1, 0.2, 0.6, 0.7), (0.5, 0.1, 0.95, 0.5), (0, 0, 1, 1)]
 
@@ -81,21 +85,7 @@ def make(toy_file):
     def build(placement=None, **given):
         stage = Segment(Segment.Config(**{"model": "toy", "size": 0, "points_per_side": 2} | given))
         stage.setup({"toy": toy_file}, placement or Placement())
-        stage._net.look = remembering(stage._net.look)
         return stage
-
-    seen = {}
-
-    def remembering(look):
-        """Looking at the same pixels again takes seconds and gives the same."""
-
-        def looked(pixels):
-            key = (str(pixels.device), pixels.shape, pixels.cpu().numpy().tobytes())
-            if key not in seen:
-                seen[key] = look(pixels)
-            return seen[key]
-
-        return looked
 
     return build
 
@@ -107,20 +97,35 @@ def photo():
 
 
 @pytest.fixture(scope="module")
-def chosen(plain, photo):
-    """Settings at which each filter has something to do, from what the model says of this picture."""
-    grid = torch.from_numpy(proposals.grid(4) * 1024)[None, :, None]
-    with torch.no_grad():
-        answer = plain(pixel_values=reference.pixel_values(photo), input_points=grid)
-    logits, iou = answer.pred_masks[0].flatten(0, 1).numpy(), answer.iou_scores.flatten().numpy()
-    cut = float(np.quantile(logits, 0.997))
-    steady = (logits > cut + 1).sum((1, 2)) / np.maximum((logits > cut - 1).sum((1, 2)), 1)
-    return {
-        "mask_threshold": cut,
-        "pred_iou_thresh": float(np.quantile(iou, 0.2)),
-        "stability_score_thresh": float(np.quantile(steady, 0.2)),
-        "box_nms_thresh": 0.9,
-    }
+def answers(plain):
+    """On the very pixels that the stage prepares, so that not even a rounding differs before the filters."""
+    return reference.answering(plain, TOY.side, lambda image, _: prepare([image], TOY.preparation, Placement(), FLOAT))
+
+
+@pytest.fixture(scope="module")
+def chosen(answers, photo):
+    return settled(answers, photo, points_per_side=4)
+
+
+def settled(answers, image, **given):
+    """Settings at which each filter has something to do, and nothing lies within rounding of a threshold."""
+    chosen = ANY | {"box_nms_thresh": 1, "crop_nms_thresh": 1} | given
+    for name, kind, low, high in (
+        ("mask_threshold", "logits", 0.988, 0.992),
+        ("pred_iou_thresh", "iou", 0.1, 0.3),
+        ("stability_score_thresh", "stability", 0.1, 0.3),
+        ("box_nms_thresh", "nms", 0.6, 0.9),
+        ("crop_nms_thresh", "crop_nms", 0.05, 0.4),
+    ):
+        judged = reference.generate(answers, image, reference.Settings(**chosen | UNCLEAN)).judged[kind]
+        if len(judged):
+            values = np.unique(np.concatenate([np.ravel(value) for value in judged]))
+            least, most = (low, high) if "nms" in kind else np.quantile(values, (low, high))
+            values = np.array([least, *values[(values > least) & (values < most)], most])
+            widest = np.diff(values).argmax()
+            assert np.diff(values)[widest] > LEAST_GAP
+            chosen[name] = float(values[widest : widest + 2].mean())
+    return chosen
 
 
 def call(stage, *images, **columns):
@@ -159,24 +164,29 @@ def assert_whole(mask, image):
 # The same as the published algorithm
 
 
-@pytest.mark.slow
-def test_the_grid_finds_what_the_published_algorithm_finds(make, plain, photo, chosen):
-    expected = reference.generate(plain, photo, reference.Settings(points_per_side=5, **chosen))
+def test_the_grid_finds_what_the_published_algorithm_finds(make, answers, photo):
+    given = settled(answers, photo, points_per_side=5)
+    expected = reference.generate(answers, photo, reference.Settings(**given))
     assert len(expected.masks) >= 10
     assert min(expected.dropped[name] for name in ("iou", "stability", "nms")) >= 1, expected.dropped
-    masks = found(make(points_per_side=5, **chosen), photo)[0]
+    masks = found(make(**given), photo)[0]
     assert_same(masks, expected)
     for mask in masks:
         assert_whole(mask, photo)
 
 
 @pytest.mark.slow
-def test_crops_find_what_the_published_algorithm_finds(make, plain, photo, chosen):
-    given = chosen | {"crop_n_layers": 1, "points_per_side": 4, "crop_n_points_downscale_factor": 2}
-    given |= {"min_mask_region_area": 12, "crop_nms_thresh": 0.5, "box_nms_thresh": 0.8}
-    expected = reference.generate(plain, photo, reference.Settings(**given))
-    assert len(expected.masks) >= 3
-    assert min(expected.dropped[name] for name in ("edge", "crop_nms")) >= 1, expected.dropped
+def test_crops_find_what_the_published_algorithm_finds(make, answers):
+    image = cv2.imread(str(media("categories/sam_truck.jpg")))[:, :, ::-1]
+    photo = np.ascontiguousarray(cv2.resize(image, (320, 240), interpolation=cv2.INTER_AREA))
+    given = {"crop_n_layers": 1, "points_per_side": 6, "crop_n_points_downscale_factor": 2, "min_mask_region_area": 12}
+    given = settled(answers, photo, **given)
+    expected = reference.generate(answers, photo, reference.Settings(**given))
+    assert len(expected.masks) >= 10
+    assert min(expected.dropped[name] for name in ("iou", "stability", "nms", "edge", "crop_nms")) >= 1, (
+        expected.dropped
+    )
+    assert np.abs(np.array(expected.judged["edge"]) - 20).min() > 1e-6
     assert_same(found(make(**given), photo)[0], expected)
 
 
@@ -199,6 +209,26 @@ def test_pixels_are_prepared_as_published(name):
     by_meta = ((ours - independent(image)) * levels).abs()
     assert by_pillow.max() <= 2.01 and (by_pillow > 1.01).double().mean() < 1e-4
     assert by_meta.max() <= 2 and by_meta.mean() < 0.5, "whole levels against fractions of them"
+
+
+@pytest.mark.slow
+def test_compiled_calls_say_the_same_and_compile_once(make, photo, chosen, monkeypatch):
+    """Traced as on a GPU; code is not generated, which takes minutes here and is torch's own business."""
+    import torch._dynamo
+    from torch._dynamo.utils import counters
+
+    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="aot_eager"))
+    images = [photo, np.ascontiguousarray(photo[:, ::-1]), np.ascontiguousarray(photo[:60])]
+    plain, compiled = make(**chosen), make(Placement(compile=True), **chosen)
+    for stage in (plain, compiled):
+        stage.chunk_rows["prompts"] = 12  # of 16: the last call is filled up
+    counters.clear()
+    for image in images:
+        one, other = found(compiled, image)[0], found(plain, image)[0]
+        assert len(one) == len(other) >= 3
+        for a, b in zip(one, other, strict=True):
+            assert iou(decode(a["segmentation"]), decode(b["segmentation"])) > 0.99
+        assert counters["stats"]["unique_graphs"] == 2, "one that looks and one that answers"
 
 
 @pytest.mark.slow
@@ -226,13 +256,13 @@ def test_the_published_architecture_says_what_transformers_says(photo):
 
 
 def test_boxes_and_single_masks_are_what_transformers_says(make, plain, photo):
-    pixels = prepare([photo], PREPARATION, Placement(), torch.float32)
+    pixels = prepare([photo], TOY.preparation, Placement(), torch.float32)
     with torch.no_grad():
         seen = plain.get_image_embeddings(pixels)
     for several in (True, False):
         with torch.no_grad():
             answer = plain(
-                image_embeddings=list(seen), input_boxes=torch.tensor(BOXES)[None] * 1024, multimask_output=several
+                image_embeddings=list(seen), input_boxes=torch.tensor(BOXES)[None] * TOY.side, multimask_output=several
             )
         best = answer.iou_scores[0].argmax(1)
         stage = make(prompts="boxes", prompt_column="faces", multimask_output=several, mask_size="low")
@@ -255,8 +285,8 @@ def test_several_points_of_one_thing_are_one_prompt(make, plain, photo):
     assert [round(mask["point"]["x"], 3) for mask in masks] == [0.2, 0.7]
     with torch.no_grad():
         answer = plain(
-            pixel_values=prepare([photo], PREPARATION, Placement(), torch.float32),
-            input_points=torch.tensor([[[POINTS[0], POINTS[2], POINTS[3]]]]) * 1024,
+            pixel_values=prepare([photo], TOY.preparation, Placement(), torch.float32),
+            input_points=torch.tensor([[[POINTS[0], POINTS[2], POINTS[3]]]]) * TOY.side,
             input_labels=torch.tensor([[[1, 0, 1]]]),
         )
     expected = answer.pred_masks[0, 0, answer.iou_scores[0, 0].argmax()].numpy() > 0
@@ -310,8 +340,12 @@ def test_cleaning_is_flood_filling(seed, least, share):
     mask = np.random.default_rng(seed).random((12, 17)) < share
     changed, expected = reference.without_small_regions(mask, least)
     after = proposals.cleaned(mask, least)
-    assert (after == expected).all()
     assert changed <= (after is not mask)
+    if 0 < expected.sum() < least:  # all islands are small, and of equally large ones any may stay
+        near = cv2.dilate(after.astype(np.uint8), np.ones((3, 3), np.uint8)) > 0
+        assert after.sum() == expected.sum() and not (near & mask & ~after).any()
+    else:
+        assert (after == expected).all()
 
 
 @settings(max_examples=60, deadline=None)
@@ -325,6 +359,7 @@ def test_crops_are_the_published_ones_and_hold_pixels(height, width, layers, ove
 # Prompts
 
 
+@pytest.mark.slow
 def test_prompts_in_files_and_columns_say_the_same(make, photo, tmp_path):
     rows = [{"media_id": "a.jpg", "frame_index": index % 2, "x": x, "y": y} for index, (x, y) in enumerate(POINTS)]
     rows.append({"media_id": "007", "frame_index": 0, "x": 0.5, "y": 0.5})
@@ -395,12 +430,12 @@ def test_frames_do_not_depend_on_their_neighbours(make, photo, chosen):
 
 def test_fast_is_fewer_points_and_the_low_grid(make, photo):
     fast, slow = Segment.Config(fast=True), Segment.Config(points_per_side=16, mask_size="low")
-    assert (fast.side, fast.low) == (slow.side, slow.low) == (16, True)
-    assert Segment.Config(fast=True, points_per_side=2).side == 2
+    assert (fast.side(0), fast.low) == (slow.side(0), slow.low) == (16, True)
+    assert Segment.Config(fast=True, points_per_side=2).side(0) == 2
     given = {"box_nms_thresh": 1, **ANY}
     masks = found(make(fast=True, **given), photo)[0]
     assert masks == found(make(mask_size="low", **given), photo)[0]
-    assert {tuple(mask["segmentation"]["size"]) for mask in masks} == {(256, 256)}
+    assert {tuple(mask["segmentation"]["size"]) for mask in masks} == {(64, 64)}
     whole = found(make(**given), photo)[0]
     assert {tuple(mask["segmentation"]["size"]) for mask in whole} == {SIZE}
     for small, large in zip(masks, whole, strict=True):
@@ -528,7 +563,8 @@ def test_the_drawing_is_outlines(make, photo):
 
 
 MEMORY = """
-import sys, numpy as np, pyarrow as pa, torch
+import json, sys, numpy as np, pyarrow as pa, torch
+from dataclasses import replace
 from pathlib import Path
 from pipeline.columns import pack
 from pipeline.stage import Placement
@@ -537,12 +573,11 @@ from stages.segment import Segment
 from tests.memory import peak_mb
 from tests.sam_weights import TOY
 torch.set_num_threads(2)
-MODELS["toy"] = TOY
-prompts, rows = int(sys.argv[2]), [[{"x": x, "y": .5} for x in np.linspace(0, 1, int(sys.argv[2]))]]
-stage = Segment(Segment.Config(model="toy", size=0, prompts="points", prompt_column="p"))
+MODELS["toy"] = replace(TOY, side=128)
+stage = Segment(Segment.Config(model="toy", size=0, max_masks=96, **json.loads(sys.argv[2])))
 stage.setup({"toy": Path(sys.argv[1])}, Placement())
 noise = np.random.default_rng(0).integers(0, 256, (2160, 3840, 3), dtype=np.uint8)
-batch = pa.table({"frame": pack([noise]), "height": [2160], "width": [3840], "p": rows})
+batch = pa.table({"frame": pack([noise]), "height": [2160], "width": [3840]})
 before = peak_mb()
 table = stage(batch)
 print(peak_mb() - before, table["mask_count"][0], stage.seconds)
@@ -551,13 +586,18 @@ print(peak_mb() - before, table["mask_count"][0], stage.seconds)
 
 @pytest.mark.slow
 def test_a_4k_photo_with_many_prompts_stays_small(toy_file):
-    """96 prompts and 96 masks of full size, in two calls of the decoder: more only repeat that."""
-    command = [sys.executable, "-c", MEMORY, str(toy_file), "96"]
+    """1,024 prompts, of whose 3,072 masks 96 are written; more would only repeat that, in parts of the same size.
+
+    The model says its masks on a grid of 32. On one of 256, those of all prompts take .8 GB, twice that while they are
+    joined, and 64 prompts in float32 2.4 GB: 8 GB less these 4 are left for what is tested here.
+    """
+    given = json.dumps(ANY | {"box_nms_thresh": 1, "mask_threshold": -1000})
+    command = [sys.executable, "-c", MEMORY, str(toy_file), given]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=250, check=False)
     assert done.returncode == 0, done.stderr
     grown, count = done.stdout.split()[:2]
     assert count == "96"
-    assert float(grown) < 8000
+    assert float(grown) < 4000
 
 
 @pytest.mark.slow
@@ -576,7 +616,8 @@ def test_the_engine_writes_what_the_stage_says(tmp_path):
     stage.setup({}, Placement())
     listed = list_media(str(tmp_path / "in"))
     units = cover(Store(str(tmp_path / "units")), listed, listed, slots=1)
-    (rows,) = [p.rows for u in units for p in decode_media(u, (stage.pixels,), 0, DecodeConfig())]
+    packets = [p.rows for u in units for p in decode_media(u, (stage.pixels,), 0, DecodeConfig())]
+    (rows,) = [rows for rows in packets if rows.num_rows]
     (direct,) = stage(rows.select(stage.inputs)).to_pylist()
     assert written["mask_count"] == direct["mask_count"] == 3
     for one, other in zip(written["masks"], direct["masks"], strict=True):

@@ -4,12 +4,13 @@ The network is transformers' own; architectures stand here, so that no configura
 weights. Its parts do not share one precision: positions of prompts stay in float32, since in bfloat16 a point would be
 off by up to 2 px of 1,024, and masks leave the decoder as float32.
 
-Shapes: n pictures, p prompts of k points each, m masks a prompt (3, or 1); logits p m 256 256.
+Shapes: n pictures, p prompts of k points each, m masks a prompt (3, or 1); logits p m s s, where s is a quarter of the
+side of the square that it looks at: 256 for all published models.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,11 +21,10 @@ if TYPE_CHECKING:
     import torch
 
     Features = list[torch.Tensor]
-    """Of n pictures, from fine to coarse: n 32 256 256, n 64 128 128, n 256 64 64."""
+    """Of n pictures, from fine to coarse: n 32 s s, n 64 s/2 s/2, n 256 s/4 s/4."""
 
-SIDE = 1024  # px, of the square that it looks at
-LOW = 256  # side of the grid on which it says its masks
-FEATURES = ((32, 256), (64, 128), (256, 64))  # channels and side, from fine to coarse
+SIDE = 1024  # px, of the square that the published models look at
+CHANNELS = (32, 64, 256)  # of features, from fine to coarse
 
 POINT, BACKGROUND = 1, 0  # labels of points
 CORNERS = (2, 3)  # a box is two points: its upper left and its lower right corner
@@ -46,6 +46,22 @@ class Architecture:
     heads: int = 1  # of the first stage; each next has twice as many
     windows: tuple[int, int, int, int] = (8, 4, 14, 7)  # sides
     background: int = 7  # side of the position embedding that is enlarged to the picture
+    side: int = SIDE
+
+    @property
+    def preparation(self) -> Preparation:
+        """What it wants done to a picture."""
+        return replace(PREPARATION, side=self.side)
+
+    @property
+    def low(self) -> int:
+        """Side of the grid on which it says its masks."""
+        return self.side // 4
+
+    @property
+    def sides(self) -> tuple[int, int, int]:
+        """Of features, from fine to coarse."""
+        return self.side // 4, self.side // 8, self.side // 16
 
 
 MODELS = {
@@ -85,7 +101,7 @@ class Sam2:
         """
         import torch
 
-        self._placement, self.dtype = placement, dtype_of(placement)
+        self._placement, self.dtype, self.architecture = placement, dtype_of(placement), architecture
         model = filled(architecture, weights) if weights else drawn(architecture, placement.device)
         model = ready(model, placement, torch.float32)
         with torch.inference_mode():
@@ -98,13 +114,14 @@ class Sam2:
         self._features: Features = []  # of the picture that is asked about
 
     def look(self, pixels: torch.Tensor) -> Features:
-        """What the model sees in prepared pictures (n 3 1024 1024, of `dtype`)."""
+        """What the model sees in pictures that were prepared as its architecture says, of `dtype`."""
         import torch
 
+        shapes = [(channels, side, side) for channels, side in zip(CHANNELS, self.architecture.sides, strict=True)]
         with torch.inference_mode():
             flat = self._encode(pixels)
-        parts = torch.split(flat, [channels * side * side for channels, side in FEATURES], dim=1)
-        return [part.view(-1, channels, side, side) for part, (channels, side) in zip(parts, FEATURES, strict=True)]
+        parts = torch.split(flat, [channels * side * side for channels, side, _ in shapes], dim=1)
+        return [part.view(-1, *shape) for part, shape in zip(parts, shapes, strict=True)]
 
     def answer(
         self, features: Features, points: torch.Tensor, labels: torch.Tensor, *, several: bool, rows: int
@@ -119,7 +136,7 @@ class Sam2:
             rows: prompts of a compiled call.
 
         Returns:
-            Logits, p m 256 256, and the IoU that the model expects of each mask, p m; both float32 on the device.
+            Logits, p m s s, and the IoU that the model expects of each mask, p m; both float32 on the device.
         """
         import torch
 
@@ -130,7 +147,8 @@ class Sam2:
         self._features = features
         with torch.inference_mode():
             flat = self._decoders[key](points, labels)
-        return flat[..., :-1].view(*flat.shape[:2], LOW, LOW), flat[..., -1]
+        low = self.architecture.low
+        return flat[..., :-1].view(*flat.shape[:2], low, low), flat[..., -1]
 
     def _flat_features(self, pixels: torch.Tensor) -> torch.Tensor:
         import torch
@@ -144,11 +162,14 @@ class Sam2:
         return self._decoded(points, labels, several=False)
 
     def _decoded(self, points: torch.Tensor, labels: torch.Tensor, *, several: bool) -> torch.Tensor:
-        """Logits and the expected IoU in one: p m 65537."""
+        """Logits and the expected IoU in one: p m s*s+1."""
         import torch
 
         sparse, dense = self._prompts(
-            input_points=points[None] * SIDE, input_labels=labels[None], input_boxes=None, input_masks=None
+            input_points=points[None] * self.architecture.side,
+            input_labels=labels[None],
+            input_boxes=None,
+            input_masks=None,
         )
         fine, middle, coarse = self._features
         logits, iou = self._model.mask_decoder(
@@ -164,9 +185,11 @@ class Sam2:
 
 def configured(architecture: Architecture) -> Any:
     """Transformers' configuration of the image half."""
-    from transformers import Sam2Config
+    from transformers import Sam2Config, Sam2PromptEncoderConfig
 
-    return Sam2Config(vision_config=vision(architecture))
+    return Sam2Config(
+        vision_config=vision(architecture), prompt_encoder_config=Sam2PromptEncoderConfig(image_size=architecture.side)
+    )
 
 
 def vision(architecture: Architecture) -> Any:
@@ -176,6 +199,7 @@ def vision(architecture: Architecture) -> Any:
     widths = [architecture.width * 2**stage for stage in range(4)]
     backbone = Sam2HieraDetConfig(
         hidden_size=architecture.width,
+        image_size=[architecture.side] * 2,
         num_attention_heads=architecture.heads,
         blocks_per_stage=list(architecture.blocks),
         embed_dim_per_stage=widths,
@@ -184,7 +208,11 @@ def vision(architecture: Architecture) -> Any:
         global_attention_blocks=list(architecture.whole),
         window_positional_embedding_background_size=[architecture.background] * 2,
     )
-    return Sam2VisionConfig(backbone_config=backbone, backbone_channel_list=widths[::-1])
+    return Sam2VisionConfig(
+        backbone_config=backbone,
+        backbone_channel_list=widths[::-1],
+        backbone_feature_sizes=[[side, side] for side in architecture.sides],
+    )
 
 
 def drawn(architecture: Architecture, device: str) -> Any:
