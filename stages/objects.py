@@ -154,13 +154,15 @@ class Objects(Stage):
 
     def _found(self, image: Any, size: tuple[int, int]) -> list[dict[str, Any]]:
         """Every object in the next frame, as values of `OBJECTS` without their keys."""
+        import torch
+
         with self.phase("infer"):
             logits, seen = self._tracker.look(image)
             wait(self._placement.device)
         with self.phase("postprocess"):
             height, width = size
             masks: list[dict[str, Any]] = []
-            for one in logits.split(1):  # a 4K frame's masks at once would be 33 MB each
+            for one in torch.split(logits, 1):  # a 4K frame's masks at once would be 33 MB each
                 masks += encode(list(enlarged(one, (0, 0, width, height), size, self.config.mask_threshold)))
             areas, boxes = measures(masks)
             shares = boxes / [width, height, width, height]

@@ -24,15 +24,26 @@ from tests import sam_video_reference as reference
 from tests.material import media
 
 SIDE = reference.SIDE
-FRAMES = 20  # more than the memory and the pointers reach: 6 and 15
+FRAMES = 18  # more than the memory and the pointers reach: 6 and 15
 POINT = Prompt(points=np.array([[0.4, 0.5]], np.float32), labels=np.array([1]))
 BOX = Prompt(points=np.array([[0.2, 0.3], [0.7, 0.8]], np.float32), labels=np.array([2, 3]))
+
+
+@pytest.fixture(autouse=True, scope="module")
+def one_thread():
+    """Threads that wait for each other make small products slow on a busy machine, and results are compared here."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
 
 
 @cache
 def film() -> tuple[np.ndarray, ...]:
     with av.open(str(media("vos/bedroom.mp4"))) as container:
-        frames = [one.to_ndarray(format="rgb24") for _, one in zip(range(FRAMES), container.decode(video=0))]
+        frames = [
+            one.to_ndarray(format="rgb24") for _, one in zip(range(FRAMES), container.decode(video=0), strict=False)
+        ]
     return tuple(frames)
 
 
@@ -59,6 +70,7 @@ def expected(kind: str) -> list[tuple[np.ndarray, np.ndarray]]:
         return [(a[:, 0].numpy(), b.flatten().numpy()) for a, b in reference.plain(reference.model(), pixels, asked)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["point", "box", "mask", "both"])
 def test_what_is_followed_equals_the_session_that_forgets_nothing(kind):
     tracker = Tracker(reference.model(), Placement())
@@ -90,6 +102,7 @@ def held(tracker: Tracker) -> int:
     return sum(found.values())
 
 
+@pytest.mark.slow
 def test_a_long_video_holds_no_more_than_a_short_one():
     tracker = Tracker(reference.model(), Placement())
     tracker.add(POINT)
@@ -103,6 +116,7 @@ def test_a_long_video_holds_no_more_than_a_short_one():
     assert held(tracker) == 0 and tracker.objects == 0
 
 
+@pytest.mark.slow
 def test_sixteen_bits_say_nearly_the_same():
     tracker = Tracker(reference.model(), Placement(precision="bf16"))
     tracker.add(POINT)
@@ -158,7 +172,7 @@ def ready(**config) -> Objects:
 def test_masks_of_the_first_frame_are_followed_the_largest_first(small):
     frames = film()[:4]
     specks = np.zeros(frames[0].shape[:2], bool)
-    specks[:20, :30] = True
+    specks[:60, :90] = True
     batch = rows(frames, masks=[coded(specks, patch(frames[0])), *[coded(specks)] * 3])
     stage = ready(max_objects=2)
     table = stage(batch, Film(frames))["objects"]
