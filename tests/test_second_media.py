@@ -72,7 +72,7 @@ def test_a_later_model_needs_a_place_of_its_own_but_not_beside_the_first_pass():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("model", ["", "pose_landmarker_heavy"])
-def test_the_engine_hands_media_over_and_keeps_a_model_in_its_processes(tmp_path, model):
+def test_the_engine_hands_media_over_and_sets_a_model_up_once_in_each_process(tmp_path, model):
     from pipeline.engine import session
     from pipeline.job import Job, Order
 
@@ -99,5 +99,5 @@ def test_the_engine_hands_media_over_and_keeps_a_model_in_its_processes(tmp_path
         f"{i}.mkv": (6, [i * 20 + j for j in range(0, 12, 2)]) for i in range(6)
     }
     processes = note.read_text().split()
-    assert len(set(processes)) == len(processes), "a process was set up twice"
-    assert not model or len(processes) == 2
+    if model:
+        assert len(set(processes)) == len(processes) == 2, "not once in each process"
