@@ -40,9 +40,9 @@ from pipeline.commands.options import (
 from pipeline.errors import ConfigError, FramemillError, UserError
 from pipeline.failure import DECODE
 from pipeline.job import Job, Order, Work
-from pipeline.machines import ROOMY, Node, place, this_machine
+from pipeline.machines import ROOMY, Node, this_machine
 from pipeline.manifest import PipelineFile, ProfileFile, read_pipeline, read_profile
-from pipeline.placing import demands
+from pipeline.placing import fit
 from pipeline.plan import Choices, make_plan
 from pipeline.storage import Store
 from pipeline.telemetry.printing import print_columns, print_plan, print_result, print_work
@@ -226,7 +226,7 @@ def _print_plan_for(
     files = read_pipeline(pipeline), read_profile(profile)
     made = make_plan(*files, choices, nodes, check_weights=False, check_fit=False)
     print_plan(console, made)
-    place(demands(made.decode, made.steps), nodes)
+    fit(made.decode, made.steps, nodes)
 
 
 def _cluster(address: str | None) -> str | None:

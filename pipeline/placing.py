@@ -9,7 +9,7 @@ from typing import Any
 from pipeline.errors import ConfigError
 from pipeline.failure import DECODE
 from pipeline.grouping import process_of, shared
-from pipeline.machines import Demand
+from pipeline.machines import Demand, Node, place
 from pipeline.manifest import PlacementEntry, ProfileFile, Workers
 from pipeline.settings import validated
 from pipeline.stage import Placement, Stage
@@ -71,6 +71,18 @@ def _placed(step: Step, entry: PlacementEntry) -> Step:
         step.placement, **{_STAGE_NAMES.get(key, key): value for key, value in given.items()}
     )
     return replace(step, placement=placement, chunks=entry.chunks)
+
+
+def fit(decode: DecodeStep, steps: Sequence[Step], nodes: Sequence[Node]) -> None:
+    """Refuse what has no place: the first pass runs all at once, the second one step after the other.
+
+    Raises:
+        ResourceError: see `place`.
+    """
+    place(demands(decode, steps), nodes)
+    for step in (step for step in steps if step.keeps_model_later):
+        asks = step.placement
+        place([Demand(step=step.name, cpus=asks.cpus, gpus=asks.gpus, copies=asks.workers)], nodes)
 
 
 def demands(decode: DecodeStep, steps: Sequence[Step]) -> list[Demand]:

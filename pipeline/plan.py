@@ -16,10 +16,10 @@ from pipeline.errors import ConfigError, WeightsError, did_you_mean
 from pipeline.failure import DECODE
 from pipeline.grouping import gathered, processes
 from pipeline.lineage import Makers, Stages, find_makers, in_order, is_decoded, needs, with_drops, with_producers
-from pipeline.machines import Node, place
+from pipeline.machines import Node
 from pipeline.manifest import Decode, PipelineFile, ProfileFile, read_pipeline
 from pipeline.media.config import DecodeConfig
-from pipeline.placing import demands, placement_entry, resolve_workers, settle
+from pipeline.placing import fit, placement_entry, resolve_workers, settle
 from pipeline.settings import Overrides, build_all, read_overrides, validated
 from pipeline.stage import Stage
 from pipeline.step import DecodeStep, Step, contents, fingerprint
@@ -111,7 +111,7 @@ def make_plan(
     entries = [placement_entry(name, stages[name], profile, overrides.get(name, {}), choices.device) for name in order]
     placed = settle(list(zip(steps.values(), entries, strict=True)), cores)
     if check_fit:
-        place(demands(decode, placed), nodes)
+        fit(decode, placed, nodes)
     first = with_drops(gathered([step for step in placed if step.first_pass]), decode.columns)
     skips = choices.missing_weights == "skip"
     return Plan(

@@ -20,14 +20,16 @@ import pyarrow.compute as pc
 
 from pipeline.calls import nulls, set_up
 from pipeline.columns import MEDIA_ID, SOURCE
+from pipeline.device import limit_memory
 from pipeline.errors import ContractError
 from pipeline.failure import SCHEMA as FAILURES
 from pipeline.failure import Failure, to_table
 from pipeline.ledger import COLUMNS, Ledger, Part
+from pipeline.media.store import Media
 from pipeline.media.units import Unit
 from pipeline.plan import Plan
 from pipeline.sample import Report, Sample
-from pipeline.stage import Scope, Table
+from pipeline.stage import Placement, Scope, Table
 from pipeline.step import Step, fingerprint, marked
 from pipeline.storage import Store
 
@@ -41,6 +43,7 @@ class UnitRows:
     unit: str
     parts: Mapping[str, tuple[Part, ...]]  # by step folder
     media: frozenset[str] | None = None  # the files that were asked for; None: all of the unit
+    files: tuple[Media, ...] = ()  # all of the unit
 
     def read(self, store: Store, columns: Mapping[str, Sequence[str]]) -> pa.Table:
         """Columns by step folder, side by side, in the unit's order.
@@ -87,7 +90,8 @@ def unit_rows(plan: Plan, ledger: Ledger, units: Sequence[Unit], wanted: frozens
         if all(parts is not None for parts in found.values()):
             names = frozenset(media.media_id for media in unit.media)
             parts = {folder: tuple(parts or ()) for folder, parts in found.items()}
-            result.append(UnitRows(unit=unit.name, parts=parts, media=None if names <= wanted else names & wanted))
+            chosen = None if names <= wanted else names & wanted
+            result.append(UnitRows(unit=unit.name, parts=parts, media=chosen, files=unit.media))
     return result
 
 
@@ -96,6 +100,10 @@ class SecondPass(Protocol):
 
     name: str
     cpus: float
+    processes: Placement | None  # what those that keep its model ask for; None: it has none, and runs in tasks
+
+    def set_up(self) -> None:
+        """Make ready what all pieces in this process share; once, however often it is called."""
 
     def __call__(self, piece: tuple[UnitRows, ...], report: Report) -> None:
         """Do one piece."""
@@ -106,7 +114,8 @@ class Tables:
 
     def __init__(self, step: Step, plan: Plan, store: Store) -> None:
         self.name, self.cpus = step.name, step.placement.cpus
-        self._step, self._store = step, store
+        self.processes = step.placement if step.keeps_model_later else None
+        self._step, self._store, self._rule, self._ready = step, store, plan.decode.config, False
         self._columns = _columns_of(plan, ("media_id", *step.stage.inputs))
         self._makers = {name: _writer(plan, name) for name in step.stage.reads}
 
@@ -123,10 +132,19 @@ class Tables:
         names = {_file(self._step, group) for group in groups}
         return {**dict.fromkeys(self._step.stage.tables, names), ERRORS: {f"{self.name}-{name}" for name in names}}
 
+    def set_up(self) -> None:
+        """Load the stage's model, in at most as much memory of a GPU as the placement says."""
+        if not self._ready:
+            place = self._step.placement
+            if place.device == "cuda" and place.vram_gb:
+                limit_memory(place.vram_gb)
+            set_up(self._step)
+            self._ready = True
+
     def __call__(self, piece: tuple[UnitRows, ...], report: Report) -> None:
         """Write the tables of one piece of work."""
         stage, started = self._step.stage, time.time()
-        set_up(self._step)
+        self.set_up()
         tables = [unit.read(self._store, self._columns) for unit in piece]
         rows = pa.concat_tables([table for table in tables if table.num_columns] or [pa.table({})])
         made: dict[str, list[pa.Table]] = {name: [] for name in stage.tables}
@@ -134,7 +152,8 @@ class Tables:
         given = {name: self._table(name, piece) for name in self._makers}
         for media_id, batch in self._batches(rows):
             try:
-                result = stage(batch, *([_of_media(given, media_id)] if given else []))
+                known = [_of_media(given, media_id)] if given else []
+                result = stage(batch, *known, *self._media(media_id, piece))
             except Exception as error:
                 failures.append(self._failure(media_id, error))
                 continue
@@ -167,6 +186,15 @@ class Tables:
         names = pc.unique(rows["media_id"]).to_pylist()
         return [(name, rows.filter(pc.equal(rows["media_id"], name)).select(inputs)) for name in names]
 
+    def _media(self, media_id: str, piece: tuple[UnitRows, ...]) -> tuple[object, ...]:
+        """What a stage that reads media is given after its rows."""
+        if not self._step.stage.reads_media:
+            return ()
+        from pipeline.media.reader import Reader  # decoders are loaded where they are used, not by the driver
+
+        (media,) = (media for unit in piece for media in unit.files if media.media_id == media_id)
+        return (Reader(media=media, config=self._rule),)
+
     def _failure(self, media_id: str, error: Exception) -> Failure:
         trace = "".join(traceback.format_exception(error)[-12:])
         return Failure(
@@ -188,6 +216,7 @@ class Assembly:
     """`frames/` and `errors/`: what people query, put together from the parts."""
 
     name, cpus = "assemble", 1.0
+    processes: Placement | None = None
 
     def __init__(self, plan: Plan, store: Store) -> None:
         self._plan, self._store = plan, store
@@ -204,6 +233,9 @@ class Assembly:
         """By folder, the names of the files that belong to these units."""
         names = {unit.tag(*self._facts) for unit in units}
         return {FRAMES: names, ERRORS: names}
+
+    def set_up(self) -> None:
+        """Nothing to make ready."""
 
     def __call__(self, piece: tuple[UnitRows, ...], report: Report) -> None:  # noqa: ARG002
         """Write one unit's rows and errors."""

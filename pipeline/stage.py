@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, Protocol, TypeVar
 
 import pyarrow as pa
 
@@ -56,6 +56,20 @@ class Placement:
     group: str = ""  # steps of one group share one process, and so one GPU context
 
 
+class Media(Protocol):
+    """A file's frames, for a MEDIA stage with `reads_media`: its rows hold no pixels, and need not fit into memory."""
+
+    def frames(self, pixels: str) -> Iterator[tuple[int, Any]]:
+        """Number and picture (RGB uint8 h w 3) of each frame of its rows, in display order.
+
+        They are decoded as they are read, once more at each call, by the rule of the first pass. `pixels` names the
+        size as a pixel column does: `frame`, `frame_1024`.
+
+        Raises:
+            MediaError: the file has gone or cannot be opened any more.
+        """
+
+
 @dataclass(frozen=True, kw_only=True)
 class Table:
     """A table that a second-pass stage writes."""
@@ -90,6 +104,7 @@ class Stage(ABC):
     halo: ClassVar[int] = 0  # a CLIP stage's look-ahead in frames; a stage with one reads source columns only
     placement: ClassVar[Placement] = Placement()
     devices: ClassVar[tuple[str, ...]] = ("cpu",)  # where it can run
+    reads_media: ClassVar[bool] = False  # of a MEDIA stage: it is called with a file's `Media` too
     cut_matters: ClassVar[str] = (
         ""  # why the result depends on where clips are cut; empty: it does not, and a test shows it
     )
@@ -150,7 +165,7 @@ class Stage(ABC):
 
         A CLIP stage is given one clip and after it up to `halo` frames of the next; it answers for all rows, and what
         it says of the halo is dropped. Second pass: a dict of tables as declared in `tables`; a stage that declares
-        `reads` takes a second argument, those tables by name.
+        `reads` takes those tables by name after its rows, and one with `reads_media` the file's `Media` last.
         """
 
     def preview(self, row: Mapping[str, Any]) -> Drawing | None:  # noqa: ARG002

@@ -51,8 +51,16 @@ class Step:
     @property
     def keeps_model(self) -> bool:
         """Whether it runs in processes of its own, that load a model once."""
-        own = bool(self.stage.weights) or self.placement.device != "cpu" or bool(self.placement.group)
-        return self.first_pass and own
+        return self.first_pass and (self._has_model or bool(self.placement.group))
+
+    @property
+    def keeps_model_later(self) -> bool:
+        """Whether it is a second-pass step that runs in processes of its own, which end before the next step's."""
+        return not self.first_pass and self._has_model
+
+    @property
+    def _has_model(self) -> bool:
+        return bool(self.stage.weights) or self.placement.device != "cpu"
 
     @property
     def table_schema(self) -> pa.Schema:

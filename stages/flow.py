@@ -11,24 +11,30 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import cv2
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from pipeline.columns import field, pixels_of, views
+from pipeline.columns import Image, field, pixels_of, views
 from pipeline.stage import Drawing, Placement, Scope, Stage, Weights
+
+if TYPE_CHECKING:
+    from stages.nets.raft import Flows
 
 Field = NDArray[np.float32]
 Gray = NDArray[np.uint8]
 Camera = NDArray[np.float64]
-Method = Literal["dis", "farneback"]
+Backend = Literal["dis", "farneback", "raft"]
 Preset = Literal["ultrafast", "fast", "medium"]
 
+RAFT_WEIGHTS = ("raft-small-c-t-v2", "raft-small-princeton")
+PAIRS = 8  # of frames in one call of RAFT: the correlations of full HD take 5.6 GB each, of 224 px 8 to 12 MB
 SMALLEST = 16  # px: DIS matches patches of 8 px on a pyramid; in less there is no motion to speak of
 KITTI_SCALE, KITTI_ZERO = 64.0, 32768.0  # KITTI 2015 development kit: u = (value - 2^15) / 64
 
@@ -52,16 +58,21 @@ class Flow(Stage):
 
     scope = Scope.CLIP
     halo = 2  # shake compares the motion i -> i+1 with i+1 -> i+2
+    dummy_weights = True
 
     @dataclass(frozen=True, kw_only=True)
     class Config(Stage.Config):
         """What to compute flow with, and at which size.
 
         Raises:
-            ValueError: an unknown method or preset.
+            ValueError: an unknown backend or preset, or weights of another network.
         """
 
-        method: Method = "dis"  # RubberWhale, one core: DIS medium .23 px in 14 ms, Farneback .36 px in 33 ms
+        # RubberWhale, one core: DIS medium .23 px in 14 ms, Farneback .36 px in 33 ms. RAFT, .32 px, runs on a GPU
+        # too, where pairs go in batches.
+        backend: Backend = "dis"
+        # Of RAFT: torchvision's training, 1.99 px on Sintel's clean pass; the authors' own is in the lockfile too.
+        model: str = RAFT_WEIGHTS[0]
         preset: Preset = "medium"  # of DIS. RubberWhale: ultrafast .54 px, fast .44, medium .23
         # Short side, as in frame_224; 0 is full size. Medium at 224 costs what fast costs at full size (8-16 ms) and is
         # nearer to medium at full size: mean motion within 1-4 % against 1-8 %, on four clips of 480p to 720p.
@@ -73,7 +84,8 @@ class Flow(Stage):
         cache: bool = False  # the dense field too
 
         def __post_init__(self) -> None:
-            for value, known in ((self.method, get_args(Method)), (self.preset, get_args(Preset))):
+            backends, presets = get_args(Backend), get_args(Preset)
+            for value, known in ((self.backend, backends), (self.preset, presets), (self.model, RAFT_WEIGHTS)):
                 if value not in known:
                     raise ValueError(f"{value!r} is none of {', '.join(known)}")
 
@@ -92,23 +104,50 @@ class Flow(Stage):
         """Five numbers; with `cache` also the field itself."""
         return OUTPUTS.append(FLOW_FIELD) if self.config.cache else OUTPUTS
 
-    def setup(self, weights: Weights, placement: Placement) -> None:  # noqa: ARG002
-        """Keep OpenCV to one thread: workers side by side scale better than threads inside a pair of frames.
+    @property
+    def devices(self) -> tuple[str, ...]:  # type: ignore[override]  # it depends on the settings here
+        """RAFT runs on a GPU too, OpenCV on processors only."""
+        return ("cpu", "cuda") if self.config.backend == "raft" else ("cpu",)
 
-        It is a setting of the whole process, so once is enough; results do not depend on it.
+    @property
+    def weights(self) -> tuple[str, ...]:
+        """RAFT's; OpenCV needs none."""
+        return (self.config.model,) if self.config.backend == "raft" else ()
+
+    def setup(self, weights: Weights, placement: Placement) -> None:
+        """Load RAFT, or draw its weights where they are absent. Keep OpenCV to one thread.
+
+        Workers side by side scale better than threads inside a pair of frames. It is a setting of the whole process, so
+        once is enough; results do not depend on it.
+
+        Raises:
+            ValueError: the file does not hold RAFT's weights.
         """
         cv2.setNumThreads(1)
+        if self.config.backend == "raft":
+            self._raft, self._placement = self._load(weights.get(self.config.model), placement), placement
+            return
         self.dis = cv2.DISOpticalFlow.create(getattr(cv2, f"DISOPTICAL_FLOW_PRESET_{self.config.preset.upper()}"))
+
+    def _load(self, path: Path | None, placement: Placement) -> Flows:
+        from stages.nets.raft import Flows
+
+        return Flows(path, placement, self.chunk_rows.get("pairs", PAIRS))
 
     def __call__(self, batch: pa.Table) -> pa.Table:
         """Values as in `outputs` for consecutive frames: one clip and its halo."""
+        images = views(batch[self.pixels])
         with self.phase("preprocess"):
-            grays = [cv2.cvtColor(frame, cv2.COLOR_RGB2GRAY) for frame in views(batch[self.pixels])]
+            grays = [cv2.cvtColor(frame, cv2.COLOR_RGB2GRAY) for frame in images]
+        flows = (
+            self._learned(images)
+            if self.config.backend == "raft"
+            else itertools.starmap(self.between, itertools.pairwise(grays))
+        )
         sides = zip(batch["height"].to_pylist(), batch["width"].to_pylist(), strict=True)
         rows: list[dict[str, Any]] = [{} for _ in grays]
         cameras: list[Camera | None] = []
-        for row, (now, then), (height, width) in zip(rows, itertools.pairwise(grays), sides, strict=False):
-            flow = self.between(now, then)
+        for row, (now, then), flow, (height, width) in zip(rows, itertools.pairwise(grays), flows, sides, strict=False):
             with self.phase("postprocess"):
                 row.update({} if flow is None else self._describe(now, then, flow, height, width))
                 cameras.append(None if flow is None else camera(flow))
@@ -117,15 +156,31 @@ class Flow(Stage):
         return pa.Table.from_pylist(rows, schema=self.outputs)
 
     def between(self, now: Gray, then: Gray) -> Field | None:
-        """The flow from one grey frame (h w) to the next; None where they differ in size or are under 16 px."""
-        if now.shape != then.shape or min(now.shape) < SMALLEST:
+        """OpenCV's flow from one grey frame (h w) to the next; None where they differ in size or are under 16 px."""
+        if not _comparable(now, then):
             return None
         with self.phase("infer"):
-            if self.config.method == "dis":
+            if self.config.backend == "dis":
                 return self.dis.calc(now, then, None)
             start = np.zeros((*now.shape, 2), np.float32)
             # OpenCV's tutorial settings with two more levels for fast motion; the best of six others gains .01 px.
             return cv2.calcOpticalFlowFarneback(now, then, start, 0.5, 5, 15, 3, 5, 1.2, 0)
+
+    def _learned(self, images: Sequence[Image]) -> list[Field | None]:
+        """RAFT's flow between RGB frames (h w 3) and the next ones; None as in `between`."""
+        found: list[Field | None] = [None] * max(0, len(images) - 1)
+        for _, alike in itertools.groupby(enumerate(itertools.pairwise(images)), lambda pair: pair[1][0].shape):
+            numbers = [number for number, (now, then) in alike if _comparable(now, then)]
+            for part in self.chunks(numbers, "pairs", PAIRS):
+                with self.phase("infer"):
+                    flows = self._raft([images[i] for i in part], [images[i + 1] for i in part])
+                for i, flow in zip(part, flows, strict=True):
+                    found[i] = flow
+        return found
+
+    def ceiling(self, rows: int) -> Callable[[], object] | None:
+        """RAFT alone on as many pairs of noise of the asked size, 16:9; None for OpenCV's."""
+        return self._raft.ceiling(rows, self.config.size or 1080) if self.config.backend == "raft" else None
 
     def _describe(self, now: Gray, then: Gray, flow: Field, height: int, width: int) -> dict[str, Any]:
         cut = score(residual(now, then, flow), self.config.cut_residual)
@@ -141,6 +196,10 @@ class Flow(Stage):
             angle = math.radians(direction)
             lines.append((0.5, 0.5, 0.5 + 0.3 * math.cos(angle), 0.5 - 0.3 * math.sin(angle)))
         return Drawing(lines=lines, caption=f"motion {row['motion_mean']:.1f} px, cut {row['cut']:.2f}")
+
+
+def _comparable(now: Image, then: Image) -> bool:
+    return now.shape == then.shape and min(now.shape[:2]) >= SMALLEST
 
 
 def motion(flow: Field, height: int, width: int, still: float) -> dict[str, float | None]:

@@ -437,3 +437,46 @@ class Halves(Stage):
         left = np.zeros([max(2, side // 2) for side in image.shape[:2]], bool)
         left[:, : left.shape[1] // 2] = True
         return [{"segmentation": coded, "area": int(left.sum())} for coded in encode([left, ~left])]
+
+
+class Watches(Stage):
+    """The greys of a file's frames, read from the file itself; writes a line for each time it is set up."""
+
+    scope = Scope.MEDIA
+    reads_media = True
+    devices = ("cpu", "cuda")
+    dummy_weights = True
+    placement = Placement(cpus=0.5)
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config(Stage.Config):
+        model: str = ""
+        note: str = ""
+
+    @property
+    def inputs(self):
+        return ("media_id", "frame_index")
+
+    @property
+    def weights(self):
+        return (self.config.model,) if self.config.model else ()
+
+    @property
+    def tables(self):
+        fields = [
+            field("media_id", pa.string(), "file"),
+            field("rows", pa.int64(), "rows of the file"),
+            field("greys", pa.list_(pa.int64()), "of the frames"),
+        ]
+        return {"watched": Table(schema=pa.schema(fields), keys=("media_id",), description="what was seen")}
+
+    def setup(self, weights, placement):
+        with Path(self.config.note).open("a") as file:
+            file.write(f"{os.getpid()}\n")
+
+    def __call__(self, batch, media):
+        seen = dict(media.frames("frame"))
+        numbers = batch["frame_index"].to_pylist()
+        values = [[batch["media_id"][0].as_py()], [len(numbers)], [[int(seen[n][-1, -1, 0]) for n in numbers]]]
+        schema = self.tables["watched"].schema
+        return {"watched": pa.table([pa.array(v, f.type) for v, f in zip(values, schema, strict=True)], schema=schema)}

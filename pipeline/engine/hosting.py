@@ -15,6 +15,7 @@ import ray
 from pipeline.engine.board import Reporter
 from pipeline.grouping import shared
 from pipeline.packet import Packet
+from pipeline.second import SecondPass
 from pipeline.stage import Placement
 from pipeline.step import DecodeStep, Step
 from pipeline.storage import Store
@@ -113,6 +114,21 @@ class KeepsModel:
 def actor_class(group: Group) -> type[KeepsModel]:
     """A class of that name."""
     return type(group.name, (KeepsModel,), {})
+
+
+class KeepsLaterModel:
+    """A process that keeps the model of a second-pass step."""
+
+    def __init__(self, step: SecondPass, report: Reporter) -> None:
+        self._step, self._report = step, report
+        with report.fatal():
+            step.set_up()
+
+    def __call__(self, batch: pa.Table) -> pa.Table:
+        """Do the piece of work in a row."""
+        with self._report.fatal():
+            self._step(unpack(batch), self._report)
+        return pa.table({"done": [1]})
 
 
 def pack(piece: object) -> dict[str, bytes]:

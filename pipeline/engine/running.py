@@ -22,7 +22,7 @@ from ray.data import ActorPoolStrategy, DataContext, TaskPoolStrategy
 
 from pipeline.engine.board import Reporter, start_board
 from pipeline.engine.ending import ended
-from pipeline.engine.hosting import Group, actor_class, decoding_function, pack, task_function, unpack
+from pipeline.engine.hosting import Group, KeepsLaterModel, actor_class, decoding_function, pack, task_function, unpack
 from pipeline.errors import FramemillError
 from pipeline.ledger import Ledger
 from pipeline.media.units import Unit
@@ -67,7 +67,7 @@ class Engine:
         """Run one second-pass step, or the final assembly, over pieces of work."""
         if not pieces:
             return
-        reporter = Reporter(self._board)
+        reporter, place = Reporter(self._board), step.processes
 
         def run(batch: pa.Table) -> pa.Table:
             with reporter.fatal():
@@ -76,7 +76,13 @@ class Engine:
 
         run.__name__ = run.__qualname__ = step.name
         with DataContext.current(_context()):
-            self._consume(_spread(pieces).map_batches(run, **_arguments(step.cpus)))
+            if place is None:
+                self._consume(_spread(pieces).map_batches(run, **_arguments(step.cpus)))
+                return
+            pool = ActorPoolStrategy(size=min(place.workers, len(pieces)), max_tasks_in_flight_per_actor=_IN_FLIGHT)
+            kept = type(step.name, (KeepsLaterModel,), {})
+            asks = {"compute": pool, "num_gpus": place.gpus or None, "fn_constructor_args": (step, reporter)}
+            self._consume(_spread(pieces).map_batches(kept, **asks, **_arguments(step.cpus)))
 
     def _groups(self) -> list[Group]:
         made = self._plan.groups()

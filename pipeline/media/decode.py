@@ -48,6 +48,15 @@ def decode(unit: Unit, columns: Sequence[str], halo: int, config: DecodeConfig) 
     yield from filling.finish()
 
 
+def frames_of(media: Media, columns: Sequence[str], config: DecodeConfig) -> Iterator[Frame]:
+    """Frames of one file, as `decode` makes rows of them, in display order and uncut.
+
+    Raises:
+        MediaError: the file could not be opened.
+    """
+    return islice(_frames(media, _open(media, columns, config), []), config.max_frames)
+
+
 def _clips(
     media: Media, columns: Sequence[str], halo: int, config: DecodeConfig, failures: list[Failure]
 ) -> Iterator[tuple[Opened, Clip]]:

@@ -114,7 +114,11 @@ class PromptFile:
 
     def of(self, media_id: str, frame_index: int) -> Sequence[Prompt]:
         """Prompts of all frames of the file, where rows name no frame; then those of this one."""
-        return [*self._prompts.get((media_id, None), ()), *self._prompts.get((media_id, frame_index), ())]
+        return [*self.at(media_id, None), *self.at(media_id, frame_index)]
+
+    def at(self, media_id: str, frame_index: int | None) -> Sequence[Prompt]:
+        """Prompts of one frame only; None: those whose rows name no frame."""
+        return self._prompts.get((media_id, frame_index), ())
 
 
 def _rows(path: Path, needed: Sequence[str]) -> list[dict[str, Any]]:

@@ -1,0 +1,60 @@
+"""SAM 2.1 for video at a size that a test can afford: everything as published but the encoder and the side, 256 px."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from stages.nets.sam2 import vision
+from tests.sam_weights import TOY
+
+SIDE = 256
+
+
+def model() -> Any:
+    """The network with random weights so large that what goes through keeps its size."""
+    from transformers import Sam2VideoConfig, Sam2VideoModel
+
+    seen = vision(TOY)
+    seen.backbone_config.image_size = [SIDE, SIDE]
+    seen.backbone_feature_sizes = [[SIDE // by] * 2 for by in (4, 8, 16)]
+    config = Sam2VideoConfig(
+        vision_config=seen,
+        prompt_encoder_config={"image_size": SIDE},
+        image_size=SIDE,
+        memory_attention_rope_feat_sizes=[SIDE // 16] * 2,
+    )
+    torch.manual_seed(0)
+    made = Sam2VideoModel(config).eval()
+    with torch.no_grad():
+        for name, tensor in made.state_dict().items():
+            if "token." in name or "tokens." in name or "point_embed." in name or "temporal" in name:
+                tensor.normal_()
+            elif name.startswith("no_") or name.startswith("occlusion"):
+                tensor.normal_(0, 0.1)
+            elif tensor.dim() > 1 and "embed" not in name:
+                tensor.normal_(0, 1.2 / (tensor.shape[0] if "upscale_conv" in name else tensor[0].numel()) ** 0.5)
+    return made
+
+
+def plain(network: Any, pixels: torch.Tensor, inputs: list[tuple[int, str, Any]]) -> list[tuple[Any, Any]]:
+    """Logits (o 1 h w) and object logits of each frame, by transformers' own session over the whole video.
+
+    Args:
+        network: in float32, on the CPU.
+        pixels: n 3 s s, prepared.
+        inputs: of each object the frame where it is shown, "points" with coordinates in px and labels, or "mask".
+    """
+    from transformers.models.sam2_video.modeling_sam2_video import Sam2VideoInferenceSession
+
+    session = Sam2VideoInferenceSession(video=pixels, dtype=torch.float32)
+    for number, (frame, kind, value) in enumerate(inputs):
+        session.obj_id_to_idx(number)
+        if kind == "points":
+            session.add_point_inputs(number, frame, {"point_coords": value[0], "point_labels": value[1]})
+        else:
+            session.add_mask_inputs(number, frame, value)
+        session.obj_with_new_inputs.append(number)
+    outs = network.propagate_in_video_iterator(session, start_frame_idx=0)
+    return [(out.pred_masks, out.object_score_logits) for out in outs]
