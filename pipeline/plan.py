@@ -47,7 +47,9 @@ class Plan:
     first: tuple[Step, ...]
     second: tuple[Step, ...]
     skipped: Mapping[str, str] = field(default_factory=dict)  # steps left out, and why
-    absent: Mapping[str, str] = field(default_factory=dict)  # steps that --missing-weights skip leaves out, and why
+    absent: Mapping[str, str] = field(
+        default_factory=dict
+    )  # steps whose weights are missing, or what they read, and why
     fetch: str = ""  # the command that gets the missing weights
 
     @property
@@ -113,12 +115,11 @@ def make_plan(
     if check_fit:
         fit(decode, placed, nodes)
     first = with_drops(gathered([step for step in placed if step.first_pass]), decode.columns)
-    skips = choices.missing_weights == "skip"
     return Plan(
         decode=decode,
         first=first,
         second=tuple(step for step in placed if not step.first_pass),
-        skipped=supply.left_out if skips else {},
+        skipped=supply.left_out if choices.missing_weights != "fail" else {},
         absent=supply.left_out,
         fetch=supply.command,
     )
@@ -158,10 +159,10 @@ def _supplied(stages: Stages, makers: Makers, choices: Choices, *, check: bool) 
     """The steps that run, in order, and their weights; what only skipped steps would read is not made."""
     wanted = choices.stages or tuple(stages)
     order = in_order(with_producers(wanted, stages, makers), stages, makers)
-    supply = take_stock(order, stages, makers, choices.weights_dir)
+    supply = take_stock(order, stages, makers, choices.weights_dir, random=choices.missing_weights == "dummy")
     if check:
         refuse_missing(supply, order, stages, choices.missing_weights)
-    if choices.missing_weights == "skip":
+    if choices.missing_weights != "fail":
         rest = [name for name in wanted if name not in supply.left_out]
         order = in_order(with_producers(rest, stages, makers), stages, makers)
         if check and not order:

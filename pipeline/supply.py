@@ -36,7 +36,9 @@ class Supply:
         return {name: self.found[name] for name in names if name in self.found}
 
 
-def take_stock(order: Sequence[str], stages: Stages, makers: Makers, weights_dir: Path | None) -> Supply:
+def take_stock(
+    order: Sequence[str], stages: Stages, makers: Makers, weights_dir: Path | None, *, random: bool = False
+) -> Supply:
     """Look for the weights of all steps.
 
     Args:
@@ -44,6 +46,7 @@ def take_stock(order: Sequence[str], stages: Stages, makers: Makers, weights_dir
         stages: by step.
         makers: by column or table, the step that makes it.
         weights_dir: a folder to look in before the others.
+        random: whether a stage that can takes random weights for those that are not at hand.
 
     Raises:
         ConfigError: the lockfile has no such entry.
@@ -55,8 +58,8 @@ def take_stock(order: Sequence[str], stages: Stages, makers: Makers, weights_dir
     for step in order:
         lacks = [problems[name].rstrip(".") for name in stages[step].weights if name in problems]
         lost = [(made, makers[made]) for made in needs(stages[step]) if makers.get(made) in left_out]
-        if lacks:
-            left_out[step] = "; ".join(lacks)
+        if lacks and not (random and stages[step].dummy_weights):
+            left_out[step] = "; ".join(lacks) + (", and it has no random weights to run on" if random else "")
         elif lost:
             left_out[step] = "it reads " + ", ".join(f"{made!r} of {maker!r}" for made, maker in lost)
     return Supply(found=found, problems=problems, left_out=left_out)
@@ -68,12 +71,7 @@ def refuse_missing(supply: Supply, order: Sequence[str], stages: Stages, policy:
     Raises:
         WeightsError: some do; one message tells all.
     """
-    lacking = [step for step in order if any(name in supply.problems for name in stages[step].weights)]
-    if policy == "dummy":
-        bound = [step for step in lacking if not stages[step].dummy_weights]
-        if bound:
-            raise WeightsError(_bound(bound, supply))
-    elif policy == "fail" and lacking:
+    if policy == "fail" and any(name in supply.problems for step in order for name in stages[step].weights):
         lock = weights_lock.default_lock()
         said = weights_lock.explain({lock[k]: v for k, v in supply.problems.items()}, weights_lock.cache_folder())
         raise WeightsError(f"{said}\nTo go on without {', '.join(supply.left_out)}: --missing-weights skip")
@@ -87,10 +85,3 @@ def refuse_unaccepted(names: Iterable[str], *, accepted: bool) -> None:
     """
     lock = weights_lock.default_lock()
     weights_lock.refuse_unaccepted([lock[name] for name in dict.fromkeys(names)], accepted=accepted)
-
-
-def _bound(steps: Sequence[str], supply: Supply) -> str:
-    names = " and ".join(map(repr, steps))
-    subject = f"Steps {names} have" if len(steps) > 1 else f"Step {names} has"
-    way = f"get its weights by `{supply.command}`, or leave it" if supply.command else "leave it"
-    return f"{subject} no random weights to run on: {way} out with --missing-weights skip."
