@@ -15,6 +15,7 @@ from pipeline.failure import DECODE
 from pipeline.manifest import PipelineFile, PlacementEntry, ProfileFile, StepEntry
 from pipeline.stage import Stage
 
+_NOTHING: Mapping[str, Any] = {}
 Overrides = Mapping[str, Mapping[str, Any]]
 """By step, what --set says of its keys."""
 
@@ -52,11 +53,11 @@ def build_all(pipeline: PipelineFile, profile: ProfileFile, overrides: Overrides
     """
     given = {name: entry.with_ for name, entry in profile.steps.items()}
     return {
-        name: build(name, entry, given.get(name, {}), overrides.get(name, {})) for name, entry in pipeline.steps.items()
+        name: build(name, entry, overrides.get(name, {}), given.get(name, {})) for name, entry in pipeline.steps.items()
     }
 
 
-def build(name: str, entry: StepEntry, profile: Mapping[str, Any], overrides: Mapping[str, Any]) -> Stage:
+def build(name: str, entry: StepEntry, overrides: Mapping[str, Any], profile: Mapping[str, Any] = _NOTHING) -> Stage:
     """A step's stage with its settings checked.
 
     Raises:
