@@ -46,7 +46,15 @@ def test_older_threads_are_not_waited_for():
     older.close()
 
 
-def test_a_second_interrupt_waits_for_nothing_and_the_next_one_works():
+@pytest.fixture
+def listening():
+    """Ctrl-C is heard, also where the shell started these tests in the background and so deaf to it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+def test_a_second_interrupt_waits_for_nothing_and_the_next_one_works(listening):
     with interrupts_held():
         os.kill(os.getpid(), signal.SIGINT)
         time.sleep(0.05)
