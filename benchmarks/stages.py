@@ -154,6 +154,7 @@ def measure(case: Case, seconds: float, repeats: int) -> Found:
 
     start = time.perf_counter()
     step = step_of(case)
+    torch.set_num_threads(max(1, int(step.placement.cpus)))  # as many as Ray gives to a worker's process
     set_up(step)
     rows, caller = rows_for(step, case.batch), Caller(step)
     nothing = np.zeros(case.batch, bool)
@@ -189,7 +190,7 @@ def machine(device: str) -> str:
 
     if device != "cpu":
         return f"{torch.cuda.get_device_name()}, torch {torch.__version__}, Python {platform.python_version()}"
-    return f"{torch.get_num_threads()} CPU threads, torch {torch.__version__}, Python {platform.python_version()}"
+    return f"one CPU thread, torch {torch.__version__}, Python {platform.python_version()}"
 
 
 def cases(words: argparse.Namespace) -> Iterator[Case]:
