@@ -16,7 +16,7 @@ import av
 import numpy as np
 
 from pipeline.columns import SOUND_RATE
-from pipeline.media.container import open_container
+from pipeline.media.container import chosen, open_container
 from pipeline.media.frames import Frame, Lost, Sound
 from pipeline.media.sniff import Kind
 from pipeline.media.store import Media, open_media
@@ -46,7 +46,7 @@ def with_sound(frames: Iterator[Frame | Lost], open_track: Callable[[], SoundTra
 
 
 class SoundTrack:
-    """The first sound track of a file, read from its start to its end.
+    """The default sound track of a file, read from its start to its end.
 
     Args:
         media: the file.
@@ -113,9 +113,10 @@ def _mixer() -> Any:
 
 
 def _pieces(container: Any) -> Iterator[av.AudioFrame]:
-    track = next((track for track in container.streams.audio if track.codec_context is not None), None)
-    if track is None:
+    tracks = [track for track in container.streams.audio if track.codec_context is not None]
+    if not tracks:
         return
+    track = chosen(tracks)
     try:
         for packet in container.demux(track):
             try:
