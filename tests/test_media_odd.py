@@ -89,9 +89,7 @@ def test_irregular_times_are_those_of_the_file(tmp_path: Path, name: str, option
 @pytest.mark.parametrize("first_time", [0, 40, 5000])
 @pytest.mark.parametrize("name", ["film.mp4", "film.mkv", "film.ts", "film.avi"])
 @pytest.mark.parametrize("options", [B_FRAMES, B_FRAMES | {"x264opts": "open-gop=1"}], ids=["closed", "open"])
-def test_b_frames_come_in_display_order(
-    tmp_path: Path, name: str, options: dict[str, str], first_time: int
-) -> None:
+def test_b_frames_come_in_display_order(tmp_path: Path, name: str, options: dict[str, str], first_time: int) -> None:
     times = [first_time + 40 * i for i in range(60)]
     rows, failures = decoded(write(tmp_path / name, times, options=options))
     assert failures == []
@@ -103,8 +101,16 @@ def test_b_frames_come_in_display_order(
 @pytest.mark.parametrize("codec", ["libx264", "libx265"])
 def test_a_copy_cut_inside_open_gops(tmp_path: Path, name: str, codec: str) -> None:
     """B-frames before the first key frame refer to what was cut off: they are not shown, and nothing else is lost."""
-    options = {"libx264": B_FRAMES | {"x264opts": "open-gop=1"}, "libx265": {"x265-params": "open-gop=1:keyint=12:min-keyint=12:scenecut=0:bframes=3:b-adapt=0:log-level=none"}}[codec]
-    whole = write(tmp_path / f"whole{'.ts' if name == 'cut.ts' else '.mkv'}", [40 * i for i in range(60)], codec=codec, options=options)
+    options = {
+        "libx264": B_FRAMES | {"x264opts": "open-gop=1"},
+        "libx265": {"x265-params": "open-gop=1:keyint=12:min-keyint=12:scenecut=0:bframes=3:b-adapt=0:log-level=none"},
+    }[codec]
+    whole = write(
+        tmp_path / f"whole{'.ts' if name == 'cut.ts' else '.mkv'}",
+        [40 * i for i in range(60)],
+        codec=codec,
+        options=options,
+    )
     with av.open(str(whole)) as container:
         packets = [packet for packet in container.demux(video=0) if packet.size]
     first = [i for i, packet in enumerate(packets) if packet.is_keyframe][2]
