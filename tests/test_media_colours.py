@@ -67,7 +67,7 @@ def test_pq_is_shown_as_a_standard_picture(tmp_path: Path) -> None:
 
 
 def test_hlg_is_shown_as_a_standard_picture(tmp_path: Path) -> None:
-    """Reference white is 75 % HLG (BT.2408); the system gamma of 1.2 (BT.2100) makes dark parts darker than the scene."""
+    """Reference white is 75 % HLG (BT.2408); the system gamma of 1.2 (BT.2100) makes dark parts darker."""
     light = _RGB @ _709_TO_2020.T * 0.265
     bright = 0.17883277 * np.log(np.maximum(12 * light - 0.28466892, 1e-9)) + 0.55991073
     path = ten_bits(

@@ -50,7 +50,7 @@ def looped(path: Path, *, height: int, width: int, minutes: int, gop: int = 50) 
 
 
 def peaks(path: Path, column: str = "frame", every_nth: int = 1) -> list[tuple[float, int, float]]:
-    """(time of the last row in s, rows so far, peak memory in MB) at each packet of the first minute, and at the end."""
+    """(time of the last row in s, rows so far, peak memory in MB) at packets of the first minute, and at the end."""
     command = [sys.executable, "-c", _CODE, str(path), column, str(every_nth)]
     run = subprocess.run(command, capture_output=True, text=True, check=True)
     lines = [line.split() for line in run.stdout.splitlines()]

@@ -90,6 +90,8 @@ def test_irregular_times_are_those_of_the_file(tmp_path: Path, name: str, option
 @pytest.mark.parametrize("name", ["film.mp4", "film.mkv", "film.ts", "film.avi"])
 @pytest.mark.parametrize("options", [B_FRAMES, B_FRAMES | {"x264opts": "open-gop=1"}], ids=["closed", "open"])
 def test_b_frames_come_in_display_order(tmp_path: Path, name: str, options: dict[str, str], first_time: int) -> None:
+    if name == "film.avi" and first_time == 5000:
+        pytest.skip("AVI cannot start late: the frames before would be empty packets")
     times = [first_time + 40 * i for i in range(60)]
     rows, failures = decoded(write(tmp_path / name, times, options=options))
     assert failures == []
@@ -127,7 +129,7 @@ def test_a_copy_cut_inside_open_gops(tmp_path: Path, name: str, codec: str) -> N
 
 @pytest.mark.parametrize("name", ["film.mkv", "film.ts"])
 def test_damage_in_open_gops_costs_one_gop(tmp_path: Path, name: str) -> None:
-    """One that the decoder still held may go too; from the next key frame on all is there but its leading B-frames, which refer to what was lost."""
+    """From the next key frame on all is there but its leading B-frames; before it, one that was still held may go."""
     path = write(tmp_path / name, [40 * i for i in range(60)], options=B_FRAMES | {"x264opts": "open-gop=1"})
     with av.open(str(path)) as container:
         packets = [packet for packet in container.demux(video=0) if packet.size]
@@ -153,7 +155,7 @@ def test_damage_in_open_gops_costs_one_gop(tmp_path: Path, name: str) -> None:
 
 
 def tracks(path: Path, numbers: Sequence[int], *, marked: int | None = None, cover: int | None = None) -> Path:
-    """A film with a track of three equal pictures for each number; `marked` is the default one, `cover` is cover art."""
+    """A film with a track of three equal pictures a number; `marked` is the default one, `cover` is cover art."""
     with av.open(str(path), "w") as out:
         made = []
         for index, number in enumerate(numbers):
