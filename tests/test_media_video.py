@@ -248,6 +248,10 @@ def test_a_damaged_h264_film_has_no_made_up_frame(tmp_path: Path, number: int) -
     assert failures and {failure.kind for failure in failures} == {"corrupt"}
     given = {row["frame_index"] for row in rows}
     assert len(rows) > 100 and all(failure.frame_index not in given for failure in failures)
+    began = whole[rows[0]["frame_index"]]["time_s"]
+    assert [row["time_s"] for row in rows] == pytest.approx(
+        [whole[row["frame_index"]]["time_s"] - began for row in rows]
+    )
     assert all(np.array_equal(row["frame_90"], whole[row["frame_index"]]["frame_90"]) for row in rows)
 
 

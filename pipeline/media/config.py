@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-DECODE_VERSION = 1
+DECODE_VERSION = 2
 """Raise it when the same file gives other rows or pixels: everything is then computed again."""
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, BinaryIO
 
@@ -40,6 +40,15 @@ def translated(stream: BinaryIO, kind: Kind) -> Iterator[None]:
     except Exception as exc:  # libav's errors derive from many of Python's
         reason = Reason.TRUNCATED if is_cut(stream, kind) else Reason.CORRUPT
         raise MediaError(reason, f"{kind.name}: {said(exc)}") from exc
+
+
+def chosen(tracks: Sequence[Any]) -> Any:
+    """The track that players show of several of a kind: the first that the file marks as default and we can decode.
+
+    Without a mark the first that can be decoded; the first of all where none can be.
+    """
+    usual = av.stream.Disposition.default
+    return max(tracks, key=lambda track: (track.codec_context is not None, bool(track.disposition & usual)))
 
 
 def said(exc: Exception) -> str:

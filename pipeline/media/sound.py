@@ -16,13 +16,13 @@ import av
 import numpy as np
 
 from pipeline.columns import SOUND_RATE
-from pipeline.media.container import open_container
+from pipeline.media.container import chosen, open_container
 from pipeline.media.frames import Frame, Lost, Sound
 from pipeline.media.sniff import Kind
 from pipeline.media.store import Media, open_media
 
 _MOST_SAMPLES = 600 * SOUND_RATE  # of one slice, 19 MB: all that a lone picture over an hour of music keeps
-_HOLE_S = 0.1  # time stamps win over the count of samples from this difference on; containers round them to 10 ms
+_HOLE_S = 0.015  # time stamps win over the count of samples from this gap on: a lost piece of Opus is 20 ms, of AAC 21
 _NONE: Sound = np.zeros(0, np.int16)
 
 
@@ -46,7 +46,7 @@ def with_sound(frames: Iterator[Frame | Lost], open_track: Callable[[], SoundTra
 
 
 class SoundTrack:
-    """The first sound track of a file, read from its start to its end.
+    """The default sound track of a file, read from its start to its end.
 
     Args:
         media: the file.
@@ -113,9 +113,10 @@ def _mixer() -> Any:
 
 
 def _pieces(container: Any) -> Iterator[av.AudioFrame]:
-    track = next((track for track in container.streams.audio if track.codec_context is not None), None)
-    if track is None:
+    tracks = [track for track in container.streams.audio if track.codec_context is not None]
+    if not tracks:
         return
+    track = chosen(tracks)
     try:
         for packet in container.demux(track):
             try:

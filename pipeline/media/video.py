@@ -5,9 +5,9 @@ what follows it counts again from the next key frame on, since all between is pr
 it are kept. Damage that a decoder does not notice, as bits that changed on a disk, passes.
 
 Rows are frames in display order, with their presentation time from the first one. Pixels are the stored ones, turned as
-the file's display matrix says, without correction for pixels that are not square or for HDR. Colours follow the matrix
-that the stream names; one that names none is taken for BT.709 where it is at least 1280 wide or more than 576 high, and
-for BT.601 otherwise, as the player mpv does.
+the file's display matrix says, without correction for pixels that are not square; HDR is mapped to sRGB. Colours follow
+the matrix that the stream names; one that names none is taken for BT.709 where it is at least 1280 wide or more than
+576 high, and for BT.601 otherwise, as the player mpv does.
 
 On one core, 1280 x 720 h264: 780 frames a second with one thread (600 a core with frame threads), RGB of them 3,200.
 """
@@ -15,7 +15,10 @@ On one core, 1280 x 720 h264: 780 frames a second with one thread (600 a core wi
 from __future__ import annotations
 
 import heapq
+from array import array
 from collections.abc import Iterator
+from contextlib import suppress
+from fractions import Fraction
 from functools import partial
 from itertools import chain, pairwise
 from typing import Any
@@ -26,7 +29,7 @@ from av.video.reformatter import VideoReformatter
 
 from pipeline.columns import Image
 from pipeline.errors import MediaError, Reason
-from pipeline.media.container import ROOM, open_container, said, translated
+from pipeline.media.container import ROOM, chosen, open_container, said, translated
 from pipeline.media.ending import is_cut
 from pipeline.media.frames import Frame, Lost, Opened
 from pipeline.media.pixels import Wanted
@@ -34,7 +37,10 @@ from pipeline.media.sniff import Kind
 from pipeline.media.sound import SoundTrack, with_sound
 from pipeline.media.store import Media, open_media
 
+_NO_TIMES = ("avi",)  # formats without presentation times: what libav gives for B-frames there is guessed, and wrong
 _BT709, _UNSPECIFIED, _BT601 = 1, 2, 5  # AVColorSpace; ITU-T H.273, table 4
+_HDR, _SRGB = (16, 18), 13  # AVColorTransferCharacteristic: PQ and HLG (ITU-R BT.2100), sRGB; H.273, table 3
+_NAMED_PRIMARIES = (1, 9, 11, 12)  # AVColorPrimaries: BT.709, BT.2020, DCI-P3, Display P3; H.273, table 2
 
 
 def open_video(media: Media, kind: Kind, wanted: Wanted) -> Opened:
@@ -73,7 +79,8 @@ class _Film:
             raise
         rate = self._track.average_rate or self._track.guessed_rate
         self.fps = float(rate) if rate else None
-        self.clock = _Clock(self.fps)
+        self.clock = _Clock(self.fps, self._track.time_base)
+        self._stored: array[int] | None = array("q") if kind.name in _NO_TIMES else None  # storage times so far
 
     def _prepare(self) -> None:
         context = self._track.codec_context
@@ -95,7 +102,7 @@ class _Film:
                     yield item
                     continue
                 index, picture = item
-                time_s = self.clock.time_s(picture)
+                time_s = self.clock.time_s(picture.pts if self._stored is None else self._stored[index])
                 opens = opens or picture.key_frame
                 if not self._wanted.keeps(index):
                     continue
@@ -107,16 +114,17 @@ class _Film:
 
     def _pictures(self) -> Iterator[tuple[int, Any] | Lost]:
         """Numbered pictures; after an error those from the next key frame on."""
-        numbers, skipping, ended = _Numbers(), False, False
+        numbers, leading, skipping, ended = _Numbers(timed=self._stored is None), _Leading(), False, False
         for packet in self._packets():
             if isinstance(packet, MediaError):
                 numbers.lose(packet)
                 break
             numbers.expect(packet)
-            if skipping and not packet.is_keyframe:
+            lead = leading.holds(packet, restarts=skipping)
+            if (skipping and not packet.is_keyframe) or (lead and numbers.broken):
                 numbers.skip(packet)
                 continue
-            pictures, failed = self._decode(packet)
+            pictures, failed = self._decode(packet, forgive=lead)
             if failed:
                 numbers.lose(failed)
                 ended = ended or failed.reason is Reason.TRUNCATED
@@ -133,6 +141,9 @@ class _Film:
         """The track's packets, a last one of size 0, or at the end what went wrong."""
         try:
             for packet, following in pairwise(chain(self._container.demux(self._track), [None])):
+                if self._stored is not None and packet.size:
+                    packet.pts = packet.dts  # names the packet; the n-th picture shown has the n-th of these times
+                    self._stored.append(packet.dts)
                 self._half = self._cut and bool(packet.size) and (following is None or not following.size)
                 yield packet
         except (av.FFmpegError, OSError) as exc:
@@ -140,8 +151,11 @@ class _Film:
         if self._cut:
             yield MediaError(Reason.TRUNCATED, "the end of the file is missing")
 
-    def _decode(self, packet: Any) -> tuple[list[Any], MediaError | None]:
-        """What a packet gives; at an error, what the decoder still holds of the time before it."""
+    def _decode(self, packet: Any, *, forgive: bool) -> tuple[list[Any], MediaError | None]:
+        """What a packet gives; at an error, what the decoder still holds of the time before it.
+
+        With `forgive`, a packet that cannot be decoded gives nothing, and is no error.
+        """
         failed = None
         try:
             if self._half:
@@ -150,10 +164,12 @@ class _Film:
                 raise MediaError(Reason.CORRUPT, "a packet is incomplete")
             pictures = packet.decode()
         except (av.FFmpegError, MediaError) as exc:
+            if forgive and isinstance(exc, av.FFmpegError):
+                return [], None
             failed = exc if isinstance(exc, MediaError) else self._corrupt(exc)
             pictures = [picture for picture in self._drained() if picture.pts != packet.pts]
         whole = [picture for picture in pictures if not picture.is_corrupt]
-        if len(whole) < len(pictures):
+        if len(whole) < len(pictures) and not forgive:
             failed = failed or MediaError(Reason.CORRUPT, "a frame refers to data that are missing")
         return whole, failed
 
@@ -173,16 +189,22 @@ class _Film:
 class _Numbers:
     """Numbers of frames in display order; those that were lost are counted by the times of their packets."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, timed: bool) -> None:
+        self._timed = timed  # whether packets say when they are shown
         self._next = 0
         self._error: MediaError | None = None  # the last one
         self._untold = False  # whether something was lost that no `Lost` has told yet
         self._times: list[int] = []  # of packets whose frames have not been shown, a heap
         self._unknown = 0  # lost packets without a time
 
+    @property
+    def broken(self) -> bool:
+        """Whether anything was lost yet."""
+        return self._error is not None
+
     def expect(self, packet: Any) -> None:
-        """A packet that ought to give a frame, sooner or later."""
-        if packet.size and packet.pts is not None:
+        """A packet that ought to give a frame, sooner or later, unless the file's edit list hides it."""
+        if self._timed and packet.size and packet.pts is not None and not packet.is_discard:
             heapq.heappush(self._times, packet.pts)
 
     def lose(self, error: MediaError) -> None:
@@ -191,7 +213,7 @@ class _Numbers:
 
     def skip(self, packet: Any) -> None:
         """A packet gives no frame."""
-        self._unknown += bool(packet.size and packet.pts is None)
+        self._unknown += bool(packet.size and (packet.pts is None or not self._timed))
         self._untold = True
 
     def given(self, picture: Any) -> Iterator[tuple[int, Any] | Lost]:
@@ -212,16 +234,38 @@ class _Numbers:
             yield Lost(index=self._next, error=self._error)
 
 
+class _Leading:
+    """Pictures stored after a key frame and shown before it (open GOPs), where decoding began at that key frame.
+
+    What they are predicted from was cut off or is damaged. A file that begins with some was cut there, and players do
+    not show them.
+    """
+
+    def __init__(self) -> None:
+        self._entry: int | None = None  # time of the key frame at which decoding began
+        self._begun = False
+
+    def holds(self, packet: Any, *, restarts: bool) -> bool:
+        """Whether a packet, the next one of the file, is such a picture; `restarts` where decoding begins anew."""
+        if packet.is_keyframe:
+            self._entry = packet.pts if restarts or not self._begun else None
+            self._begun = True
+        times = (packet.pts, self._entry)
+        return bool(packet.size) and None not in times and packet.pts < self._entry
+
+
 class _Clock:
     """Presentation times in seconds from the first frame."""
 
-    def __init__(self, fps: float | None) -> None:
+    def __init__(self, fps: float | None, base: Fraction) -> None:
+        self._base = base  # s of one unit of the file's times
         self.origin = 0.0  # s, the first frame's time on the clock of the container; right once there was a frame
         self._step = 1.0 / fps if fps else 0.0
         self._last: float | None = None
 
-    def time_s(self, picture: Any) -> float:
-        now = picture.time
+    def time_s(self, pts: int | None) -> float:
+        """The time of the next picture; `Frame.time` will not do, as what a decoder holds at an error has no base."""
+        now = None if pts is None else float(pts * self._base)
         if now is None:
             now = self._last + self._step if self._last is not None else 0.0
         if self._last is None:
@@ -234,13 +278,18 @@ def _picture_track(container: Any) -> Any:
     covers = av.stream.Disposition.attached_pic
     tracks = [track for track in container.streams.video if not track.disposition & covers]
     if tracks:
-        return tracks[0]
+        return chosen(tracks)
     raise MediaError(
         Reason.EMPTY, "there is only sound in it" if container.streams.audio else "there is no video in it"
     )
 
 
 def _rgb(picture: Any, convert: Any) -> Image:
+    if picture.color_trc in _HDR and picture.color_primaries in _NAMED_PRIMARIES:
+        with suppress(TypeError, av.FFmpegError):  # a libav older than 8 does not convert; the plain way below does
+            return convert.reformat(
+                picture, format="rgb24", dst_color_trc=_SRGB, dst_color_primaries=_BT709, threads=1
+            ).to_ndarray()
     matrix = None  # the frame's own
     if picture.colorspace == _UNSPECIFIED and not picture.format.is_rgb:
         matrix = _BT709 if picture.width >= 1280 or picture.height > 576 else _BT601

@@ -1,0 +1,65 @@
+"""Twenty minutes of video must take no more memory than one."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from fractions import Fraction
+from pathlib import Path
+
+import av
+import numpy as np
+import pytest
+
+_CODE = """
+import sys
+from tests.media_factory import DecodeConfig, Unit, decode, list_media
+from tests.memory import peak_mb
+unit = Unit(name="u", media=tuple(list_media(sys.argv[1])))
+rows = 0
+for packet in decode(unit, [sys.argv[2], "sound"], 1, DecodeConfig(packet_bytes=32 << 20, every_nth=int(sys.argv[3]))):
+    assert not packet.failures, packet.failures
+    last = packet.rows["time_s"].to_pylist()[-1:] or last
+    rows += packet.stop - packet.start
+    if last[0] <= 60 or packet.start == packet.stop:
+        print(last[0], rows, peak_mb())
+"""
+
+
+def looped(path: Path, *, height: int, width: int, minutes: int, gop: int = 50) -> Path:
+    """One group of pictures of noise and one piece of sound, repeated with rising times at 25 frames a second."""
+    rng = np.random.default_rng(0)
+    scene = np.kron(rng.integers(0, 255, (height // 8, width // 8, 3), np.uint8), np.ones((8, 8, 1), np.uint8))
+    with av.open(str(path), "w") as out:
+        track = out.add_stream("libx264", rate=25, options={"bf": "0", "g": str(gop), "preset": "ultrafast"})
+        track.width, track.height, track.pix_fmt = width, height, "yuv420p"
+        heard = out.add_stream("pcm_s16le", rate=16_000, layout="mono")
+        pictures = (av.VideoFrame.from_ndarray(np.roll(scene, 2 * i, axis=1), format="rgb24") for i in range(gop))
+        made = [bytes(packet) for picture in pictures for packet in track.encode(picture)]
+        made += [bytes(packet) for packet in track.encode(None)]
+        for index in range(minutes * 60 * 25):
+            for data, stream, time, base in (
+                (made[index % gop], track, index, Fraction(1, 25)),
+                (b"\x01\x02" * 640, heard, index * 640, Fraction(1, 16_000)),
+            ):
+                packet = av.Packet(data)
+                packet.stream, packet.pts, packet.dts, packet.time_base = stream, time, time, base
+                packet.is_keyframe = stream is heard or index % gop == 0
+                out.mux(packet)
+    return path
+
+
+def peaks(path: Path, column: str = "frame", every_nth: int = 1) -> list[tuple[float, int, float]]:
+    """(time of the last row in s, rows so far, peak memory in MB) at packets of the first minute, and at the end."""
+    command = [sys.executable, "-c", _CODE, str(path), column, str(every_nth)]
+    run = subprocess.run(command, capture_output=True, text=True, check=True)
+    lines = [line.split() for line in run.stdout.splitlines()]
+    return [(float(time), int(rows), float(peak)) for time, rows, peak in lines]
+
+
+@pytest.mark.slow
+def test_twenty_minutes_take_the_memory_of_one(tmp_path: Path) -> None:
+    *_, first, end = peaks(looped(tmp_path / "film.mov", height=96, width=160, minutes=20))
+    assert end[:2] == (pytest.approx(1199.96), 30_000)
+    assert 40 < first[0] <= 60
+    assert end[2] - first[2] < 40, (first, end)  # MB; its pixels are 1.4 GB, its sound 38 MB

@@ -1,0 +1,91 @@
+"""A pulse at a known time must lie at the known sample of the slice of the frame that is seen then."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from pathlib import Path
+
+import av
+import numpy as np
+import pytest
+
+from pipeline.columns import SOUND_RATE
+from tests.media_factory import decoded, numbered
+
+_PULSES_S = (0.51, 1.25, 2.71)  # on the clock of the container, none at the edge of a slice
+
+
+def sounding(
+    path: Path, *, rate: int, layout: str, codec: str, video_s: Fraction, sound_s: Fraction, lost: tuple[int, ...] = ()
+) -> Path:
+    """Three seconds at 30000/1001 frames/s, and sound with pulses 0.3 ms wide in all channels alike."""
+    with av.open(str(path), "w") as out:
+        picture_track = out.add_stream("libx264", rate=Fraction(30000, 1001), options={"bf": "2"})
+        picture_track.width, picture_track.height, picture_track.pix_fmt = 24, 16, "yuv420p"
+        picture_track.time_base = picture_track.codec_context.time_base = Fraction(1, 30000)
+        sound_track = out.add_stream(codec, rate=rate, layout=layout)
+        for index in range(90):
+            picture = av.VideoFrame.from_ndarray(numbered(index), format="rgb24")
+            picture.pts, picture.time_base = index * 1001 + round(video_s * 30000), Fraction(1, 30000)
+            out.mux(picture_track.encode(picture))
+        out.mux(picture_track.encode(None))
+        times = np.arange(3 * rate) / rate + float(sound_s)
+        wave = sum(20_000 * np.exp(-(((times - at) / 0.0003) ** 2)) for at in _PULSES_S).astype(np.int16)
+        channels = {"mono": 1, "stereo": 2, "5.1": 6}[layout]
+        for number, start in enumerate(range(0, len(wave), 1024)):
+            part = np.repeat(wave[start : start + 1024], channels)[None]
+            piece = av.AudioFrame.from_ndarray(part, format="s16", layout=layout)
+            piece.sample_rate, piece.time_base, piece.pts = rate, Fraction(1, rate), start + round(sound_s * rate)
+            if number not in lost:
+                out.mux(sound_track.encode(piece))
+        out.mux(sound_track.encode(None))
+    return path
+
+
+def pulses(path: Path, video_s: Fraction) -> list[float]:
+    """Times of the pulses on the container's clock, by each slice's frame: its own time and the place in the slice."""
+    rows, failures = decoded(path, ("sound",))
+    assert failures == [] and len(rows) == 90
+    found = []
+    for row in rows[:-1]:
+        slice_ = row["sound"].astype(float)
+        if len(slice_) and slice_.max() > 4000:
+            place = float(slice_.argmax())
+            found.append(float(video_s) + row["time_s"] + place / SOUND_RATE)
+    return found
+
+
+@pytest.mark.parametrize("layout", ["mono", "stereo", "5.1"])
+@pytest.mark.parametrize("rate", [44_100, 48_000, 16_000])
+@pytest.mark.parametrize(
+    ("video_s", "sound_s"), [("0", "0"), ("0", "1/100"), ("1/50", "0")], ids=["together", "sound later", "video later"]
+)
+def test_uncompressed_sound_to_the_sample(tmp_path: Path, layout: str, rate: int, video_s: str, sound_s: str) -> None:
+    where = {"video_s": Fraction(video_s), "sound_s": Fraction(sound_s)}
+    path = sounding(tmp_path / "film.mov", rate=rate, layout=layout, codec="pcm_s16le", **where)
+    found = pulses(path, where["video_s"])
+    assert found == pytest.approx(_PULSES_S, abs=1.01 / SOUND_RATE)
+
+
+@pytest.mark.parametrize(
+    ("name", "codec", "rate", "samples"),
+    [
+        ("film.mp4", "aac", 48_000, 1),
+        ("film.mp4", "aac", 44_100, 1),
+        ("film.mkv", "libopus", 48_000, 17),  # Matroska rounds times to 1 ms, and pictures' as well
+        ("film.mkv", "pcm_s16le", 44_100, 17),
+    ],
+)
+def test_compressed_sound_without_its_encoder_delay(
+    tmp_path: Path, name: str, codec: str, rate: int, samples: int
+) -> None:
+    where = {"video_s": Fraction(0), "sound_s": Fraction(0)}
+    path = sounding(tmp_path / name, rate=rate, layout="stereo", codec=codec, **where)
+    assert pulses(path, where["video_s"]) == pytest.approx(_PULSES_S, abs=samples / SOUND_RATE)
+
+
+@pytest.mark.parametrize("lost", [(30,), (30, 31, 32), (28, 40)])
+def test_lost_pieces_do_not_shift_the_rest(tmp_path: Path, lost: tuple[int, ...]) -> None:
+    where = {"video_s": Fraction(0), "sound_s": Fraction(0)}
+    path = sounding(tmp_path / "film.mkv", rate=48_000, layout="mono", codec="pcm_s16le", lost=lost, **where)
+    assert pulses(path, where["video_s"]) == pytest.approx(_PULSES_S, abs=17 / SOUND_RATE)
