@@ -46,7 +46,9 @@ format: install
 	$(BIN)/ruff format .
 
 bench: install $(SAMPLES)/.made
-	for script in benchmarks/*.py; do $(BIN)/python $$script || exit 1; done
+	$(BIN)/python benchmarks/engine_overhead.py
+	$(BIN)/python benchmarks/identities.py
+	$(BIN)/python benchmarks/stages.py --small
 
 clean:
 	rm -rf out samples/media .cache build *.egg-info

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from pipeline.assembly import Assembly, sweep
 from pipeline.errors import FramemillError
 from pipeline.ledger import Ledger, cover
 from pipeline.machines import Node, this_machine
@@ -20,8 +21,9 @@ from pipeline.media.store import Media
 from pipeline.media.units import Unit
 from pipeline.plan import Choices, Plan, make_plan
 from pipeline.sample import Sample
-from pipeline.second import ERRORS, FRAMES, Assembly, Tables, UnitRows, sweep, unit_rows
+from pipeline.second import ERRORS, FRAMES, SecondPass, UnitRows, unit_rows
 from pipeline.storage import Store
+from pipeline.tables import Tables
 from pipeline.telemetry.figures import Figures
 
 
@@ -147,7 +149,7 @@ class Job:
     def _rows(self, plan: Plan, units: Sequence[Unit], media: Sequence[Media]) -> list[UnitRows]:
         return unit_rows(plan, Ledger(self.store), units, frozenset(item.media_id for item in media))
 
-    def _owners(self, plan: Plan) -> list[Tables | Assembly]:
+    def _owners(self, plan: Plan) -> list[SecondPass]:
         return [*(Tables(step, plan, self.store) for step in plan.second), Assembly(plan, self.store)]
 
     def _on_samples(self, samples: list[Sample]) -> None:

@@ -8,11 +8,12 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from pipeline.assembly import frames_schema
 from pipeline.columns import SOURCE, describe
 from pipeline.failure import DECODE
 from pipeline.job import Order, Result, Work
 from pipeline.plan import Plan
-from pipeline.second import ERRORS, FRAMES, frames_schema
+from pipeline.second import ERRORS, FRAMES
 from pipeline.stage import Scope
 from pipeline.step import Step
 from pipeline.storage import Store

@@ -1,0 +1,71 @@
+"""The end of a run: `frames/` and `errors/` are put together, and what no longer belongs goes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from pipeline.calls import nulls
+from pipeline.columns import SOURCE
+from pipeline.plan import Plan
+from pipeline.sample import Report
+from pipeline.second import ERRORS, FRAMES, SecondPass, UnitRows, columns_of
+from pipeline.stage import Placement
+from pipeline.step import marked
+from pipeline.storage import Store
+
+
+class Assembly:
+    """`frames/` and `errors/`: what people query, put together from the parts."""
+
+    name, cpus = "assemble", 1.0
+    processes: Placement | None = None
+
+    def __init__(self, plan: Plan, store: Store) -> None:
+        self._plan, self._store = plan, store
+        self._columns = columns_of(plan, [*SOURCE.names, *(c for step in plan.first for c in step.stage.outputs.names)])
+        self._facts = plan.first_folders
+
+    def pieces(self, units: Sequence[UnitRows]) -> list[tuple[UnitRows, ...]]:
+        """Units whose rows are not yet in `frames/`."""
+        return [(unit,) for unit in units if not self._store.exists(f"{FRAMES}/{unit.tag(*self._facts)}")]
+
+    def live(self, units: Sequence[UnitRows]) -> dict[str, set[str]]:
+        """By folder, the names of the files that belong to these units."""
+        names = {unit.tag(*self._facts) for unit in units}
+        return {FRAMES: names, ERRORS: names}
+
+    def set_up(self) -> None:
+        """Nothing to make ready."""
+
+    def __call__(self, piece: tuple[UnitRows, ...], report: Report) -> None:  # noqa: ARG002
+        """Write one unit's rows and errors."""
+        (unit,) = piece
+        name = unit.tag(*self._facts)
+        first = [unit.failures(self._store, step.folder) for step in self._plan.first]
+        failures = pa.concat_tables([unit.failures(self._store, self._plan.decode.folder, empty_too=True), *first])
+        if failures.num_rows:
+            dummies = {dummy for step in self._plan.first for dummy in step.dummies}
+            self._store.write_table(f"{ERRORS}/{name}", failures.cast(marked(failures.schema, dummies)))
+        table = unit.read(self._store, self._columns)
+        schema = frames_schema(self._plan)
+        self._store.write_table(f"{FRAMES}/{name}", table.cast(schema) if table.num_columns else nulls(schema, 0))
+
+
+def frames_schema(plan: Plan) -> pa.Schema:
+    """The columns of `frames/`, with their descriptions and units, marked where some came from random weights."""
+    schema = pa.schema([*SOURCE, *(item for step in plan.first for item in step.table_schema)])
+    return marked(schema, {dummy for step in plan.first for dummy in step.dummies})
+
+
+def sweep(store: Store, owners: Sequence[SecondPass], units: Sequence[UnitRows]) -> int:
+    """Delete files of tables that no longer belong; returns how many."""
+    live: dict[str, set[str]] = {}
+    for owner in owners:
+        for folder, names in owner.live(units).items():
+            live.setdefault(folder, set()).update(names)
+    stale = [f"{folder}/{name}" for folder, names in live.items() for name in set(store.names(folder)) - names]
+    for path in stale:
+        store.remove(path)
+    return len(stale)
