@@ -102,6 +102,7 @@ def _open(media: Media, columns: Sequence[str], config: DecodeConfig) -> Opened:
         fast=config.fast_mode,
         every_nth=config.every_nth,
         max_pixels=config.max_pixels,
+        max_length=config.max_length,
     )
     with open_media(media) as stream, unreadable():
         kind = sniff(stream.read(HEAD))

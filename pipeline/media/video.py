@@ -27,6 +27,8 @@ from av.video.reformatter import VideoReformatter
 
 from pipeline.columns import Image
 from pipeline.errors import MediaError, Reason
+from pipeline.media.bounds import beyond, most_frames
+from pipeline.media.claims import check_claims
 from pipeline.media.container import ROOM, chosen, open_container, said, translated
 from pipeline.media.ending import is_cut
 from pipeline.media.frames import Frame, Lost, Opened
@@ -65,10 +67,13 @@ class _Film:
 
     def __init__(self, media: Media, kind: Kind, wanted: Wanted) -> None:
         self._kind, self._wanted = kind, wanted
+        self._size = media.size
         self._stream = open_media(media)
         try:
             with translated(self._stream, kind):
                 self._cut, self._half = is_cut(self._stream, kind), False
+                if kind.name == "mov":
+                    check_claims(self._stream, cut=self._cut)
                 self._stream.seek(0)
                 self._container = open_container(self._stream, kind, wanted.max_pixels)
                 self._track = _picture_track(self._container)
@@ -101,6 +106,10 @@ class _Film:
                     yield item
                     continue
                 index, picture = item
+                most = self._most(picture.height, picture.width)
+                if index >= most:
+                    yield Lost(index=index, error=beyond(most, self._wanted.max_length))
+                    return
                 time_s = self.clock.time_s(picture.pts if self._stored is None else self._stored[index])
                 opens = opens or picture.key_frame
                 if not self._wanted.keeps(index):
@@ -110,6 +119,9 @@ class _Film:
                 more = {"time_s": time_s, "opens": opens, "breaks": breaks}
                 yield self._wanted.frame(index, size, turns.orientation(picture), full, **more)
                 opens = breaks = False
+
+    def _most(self, height: int, width: int) -> int:
+        return most_frames("video", height, width, self._size, self._wanted.max_length)
 
     def _pictures(self) -> Iterator[tuple[int, Any] | Lost]:
         """Numbered pictures; after an error those from the next key frame on."""
