@@ -39,7 +39,7 @@ from pipeline.commands.options import (
 )
 from pipeline.errors import ConfigError, FramemillError, UserError
 from pipeline.failure import DECODE
-from pipeline.job import Job, Order, Work
+from pipeline.job import Job, Order, Result, Work
 from pipeline.machines import ROOMY, Node, this_machine
 from pipeline.manifest import PipelineFile, ProfileFile, read_pipeline, read_profile
 from pipeline.placing import fit
@@ -181,16 +181,25 @@ def _run(order: Order, console: Console, quiet: bool) -> None:
                 steps = [DECODE, *(step.name for step in work.plan.first)]
                 shown = stack.enter_context(view(console, steps, quiet=quiet))
 
-        job = Job(order, watch=lambda figures: shown.show(figures), on_plan=on_plan)  # noqa: PLW0108 - `shown` changes
+        def on_result(result: Result) -> None:
+            told = write_run_file(job.store, order, result)
+            stack.close()
+            print_result(console, job.store, result)
+            _say_report(console, job.store, computed=told)
+
+        job = Job(
+            order,
+            watch=lambda figures: shown.show(figures),  # noqa: PLW0108 - `shown` changes
+            on_plan=on_plan,
+            on_wait=lambda said: console.print(said, highlight=False, soft_wrap=True, markup=False),
+            on_result=on_result,
+        )
         try:
-            result = job.run()
+            job.run()
         except KeyboardInterrupt:  # Typer would end in silence
             stack.close()
             ERRORS.print("Interrupted. What is finished is kept; the same command goes on from there.")
             leave(INTERRUPTED)
-    told = write_run_file(job.store, order, result)
-    print_result(console, job.store, result)
-    _say_report(console, job.store, computed=told)
 
 
 def leave(code: int) -> None:
@@ -204,8 +213,12 @@ def _say_report(console: Console, store: Store, *, computed: bool) -> None:
     """Write the report where something is new or it is missing, and say where it is."""
     from pipeline.telemetry.report import NAME, write_report
 
-    url = write_report(store) if computed or not store.exists(NAME) else store.url(NAME)
-    console.print(f"Report: {url}", highlight=False, soft_wrap=True, markup=False)
+    try:
+        url = write_report(store) if computed or not store.exists(NAME) else store.url(NAME)
+        said = f"Report: {url}"
+    except FileNotFoundError:
+        said = f"No report: another run replaces tables just now; framemill report {store.root} writes it later."
+    console.print(said, highlight=False, soft_wrap=True, markup=False)
 
 
 def _print_plan(console: Console, pipeline: str | None, profile: str, choices: Choices, address: str | None) -> None:

@@ -117,11 +117,14 @@ def read_units(store: Store) -> list[Unit]:
     return [Unit(name=name, media=tuple(media)) for name, media in members.items()]
 
 
-def cover(store: Store, listing: list[Media], selected: list[Media], slots: int) -> list[Unit]:
+def cover(
+    store: Store, listing: list[Media], selected: list[Media], slots: int, *, sharded: bool = False
+) -> list[Unit]:
     """Units for the selected media: known ones where every member is unchanged, new ones for the rest.
 
     One added file shifts nothing. A unit with a file that was changed or removed is retired; its other files get a
-    new one. New units are written down before anything is computed for them.
+    new one. New units are written down before anything is computed for them. With `sharded`, a known unit goes whole
+    to the shard of its first file, so that no two shards work on one.
     """
     current = {(media.media_id, media.size, media.mtime_ns) for media in listing}
     wanted = {media.media_id for media in selected}
@@ -130,9 +133,11 @@ def cover(store: Store, listing: list[Media], selected: list[Media], slots: int)
     units = []
     for unit in alive:
         names = {media.media_id for media in unit.media}
-        if names & wanted and not names & covered:
+        if names & covered:
+            continue
+        if (unit.media[0].media_id in wanted) if sharded else (names & wanted):
             units.append(unit)
-            covered |= names
+        covered |= names
     fresh = form_units([media for media in selected if media.media_id not in covered], slots=slots)
     if fresh:
         rows = [

@@ -229,32 +229,6 @@ def test_input_and_output_may_stand_in_the_profile(small, pipeline, tmp_path):
     assert done.returncode == 0 and frames(tmp_path / "out").num_rows == 1
 
 
-@pytest.mark.slow
-def test_a_killed_driver_loses_only_what_was_in_flight(small, tmp_path):
-    path = tmp_path / "pipeline.yaml"
-    path.write_text(
-        "steps:\n  crc: {use: 'tests.toys:Checksum'}\n  end: {use: 'tests.toys:Assassin', with: {at: 20}}\n"
-    )
-    words = ["run", "--pipeline", str(path), "--input", str(small), "--output", str(tmp_path / "out")]
-    code = "import os; os.environ['FRAMEMILL_TEST_VICTIM'] = str(os.getpid())\n"
-    code += f"from pipeline.cli import main; main({words!r})"
-    killed = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True)
-    assert killed.returncode == -9
-    before = {
-        p: p.stat().st_mtime_ns for p in (tmp_path / "out" / COLUMNS).rglob("*.parquet") if not p.name.startswith(".")
-    }
-    assert before and not (tmp_path / "out" / FRAMES).exists()
-    again = command(*words)
-    assert again.returncode == 0, again.stderr
-    after = {p: p.stat().st_mtime_ns for p in (tmp_path / "out" / COLUMNS).rglob("*.parquet")}
-    kept = [p for p in before if "/decode-" not in str(p)]
-    assert kept and all(after[p] == before[p] for p in kept)
-    assert not list((tmp_path / "out").rglob(".tmp-*"))
-    whole = command("run", "--pipeline", path, "--input", small, "--output", tmp_path / "whole")
-    assert whole.returncode == 0
-    assert frames(tmp_path / "out").equals(frames(tmp_path / "whole"))
-
-
 def interrupt(words, out, presses=1):
     """Exit code and stderr of a run that gets Ctrl-C as soon as it has written something."""
     run = subprocess.Popen([sys.executable, str(RUN), *words], cwd=ROOT, stderr=subprocess.PIPE, text=True)
