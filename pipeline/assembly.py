@@ -78,13 +78,13 @@ def sweep(
         for folder, names in owner.live(units).items():
             live.setdefault(folder, set()).update(names)
     found = ((folder, name) for folder, names in live.items() for name in set(store.names(folder)) - names)
-    stale = [f"{folder}/{name}" for folder, name in found if share is None or _unit_of(name) in share]
+    stale = [f"{folder}/{name}" for folder, name in found if share is None or unit_of(name) in share]
     for path in stale:
         store.remove(path)
     return len(stale)
 
 
-def _unit_of(name: str) -> str | None:
+def unit_of(name: str) -> str | None:
     """The unit that a table's file was made of; None for a file of several."""
     match = _OF_A_UNIT.fullmatch(name)
     return match["unit"] if match else None

@@ -15,13 +15,14 @@ from dataclasses import dataclass, field, replace
 from pipeline.assembly import Assembly, sweep
 from pipeline.errors import GoneError, OutputError
 from pipeline.lease import Lease
-from pipeline.ledger import Ledger, cover, read_units
+from pipeline.ledger import Ledger, divide, read_units, write_units
 from pipeline.machines import Node, this_machine
 from pipeline.manifest import PipelineFile, ProfileFile
 from pipeline.media.listing import in_shard, list_media, shard
 from pipeline.media.store import Media
 from pipeline.media.units import Unit
 from pipeline.plan import Choices, Plan, make_plan
+from pipeline.reasons import Changes, Outlook, find_changes, outlooks, remember
 from pipeline.sample import Sample
 from pipeline.second import ERRORS, FRAMES, SecondPass, UnitRows, unit_rows
 from pipeline.stage import Scope
@@ -57,6 +58,8 @@ class Work:
     pending: Sequence[Unit]  # units that some first-pass step has not finished
     left: bool  # anything at all
     changed: bool  # whether the tables are others after the run than before
+    files: Changes = field(default_factory=Changes)
+    outlook: Sequence[Outlook] = ()  # what each step has to do, and why
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,35 +133,60 @@ class Job:
 
     def _plan(self, nodes: Sequence[Node]) -> Plan:
         """The plan; a shard's has no steps over everything, which a run without shards does at the end."""
-        plan = make_plan(self._order.pipeline, self._order.profile, self._order.choices, nodes)
+        return self._shared(make_plan(self._order.pipeline, self._order.profile, self._order.choices, nodes))
+
+    def preview(self, plan: Plan) -> tuple[Changes, Sequence[Outlook]]:
+        """What a run by a plan would do and why; nothing is touched.
+
+        Raises:
+            InputError: there is no input.
+        """
+        plan, listing = self._shared(plan), list_media(self._order.input)
+        known, fresh, wanted = self._divide(plan, listing)
+        changes = find_changes(self.store, listing, fresh)
+        rows = self._rows(plan, [*known, *fresh], wanted)
+        return changes, outlooks(plan, self.store, [*known, *fresh], fresh, rows, changes)
+
+    def _shared(self, plan: Plan) -> Plan:
         if self._order.shard is None:
             return plan
         return replace(plan, second=tuple(step for step in plan.second if step.stage.scope is not Scope.DATASET))
 
     def _look(self, plan: Plan, nodes: Sequence[Node], listing: list[Media]) -> Work:
-        media, sharded = self._select(listing), self._order.shard is not None
-        units = cover(self.store, listing, media, slots=plan.decode.workers, sharded=sharded)
-        whole = sharded and self._order.limit is None  # a unit that this shard has may hold files of others
-        wanted = frozenset(item.media_id for item in (listing if whole else media))
+        known, fresh, wanted = self._divide(plan, listing)
+        units = [*known, *fresh]
+        changes = find_changes(self.store, listing, fresh)
         rows = self._rows(plan, units, wanted)
         done = {unit.unit for unit in rows}
         pending = [unit for unit in units if unit.name not in done]
         owners = self._owners(plan)
         left = bool(pending) or any(owner.pieces(rows) for owner in owners)
+        outlook = outlooks(plan, self.store, units, fresh, rows, changes, deep=False)
+        write_units(self.store, fresh)
+        remember(self.store, plan)
         swept = 0 if left else sweep(self.store, owners, rows, self._share())
         work = Work(
             plan=plan,
             nodes=nodes,
-            media=media,
+            media=self._select(listing),
             wanted=wanted,
             units=units,
             pending=pending,
             left=left,
             changed=left or swept > 0,
+            files=changes,
+            outlook=outlook,
         )
         self._figures = Figures(pending)
         self._on_plan(work)
         return work
+
+    def _divide(self, plan: Plan, listing: list[Media]) -> tuple[list[Unit], list[Unit], frozenset[str]]:
+        """Known units, new units, and the files whose rows belong into the tables."""
+        media, sharded = self._select(listing), self._order.shard is not None
+        known, fresh = divide(self.store, listing, media, slots=plan.decode.workers, sharded=sharded)
+        whole = sharded and self._order.limit is None  # a unit that this shard has may hold files of others
+        return known, fresh, frozenset(item.media_id for item in (listing if whole else media))
 
     def _select(self, listing: Sequence[Media]) -> list[Media]:
         chosen = list(listing) if self._order.shard is None else shard(listing, *self._order.shard)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import re
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 
 import pyarrow as pa
@@ -117,14 +117,13 @@ def read_units(store: Store) -> list[Unit]:
     return [Unit(name=name, media=tuple(media)) for name, media in members.items()]
 
 
-def cover(
+def divide(
     store: Store, listing: list[Media], selected: list[Media], slots: int, *, sharded: bool = False
-) -> list[Unit]:
-    """Units for the selected media: known ones where every member is unchanged, new ones for the rest.
+) -> tuple[list[Unit], list[Unit]]:
+    """Units for the selected media: known ones where every member is unchanged, and new ones for the rest.
 
     One added file shifts nothing. A unit with a file that was changed or removed is retired; its other files get a
-    new one. New units are written down before anything is computed for them. With `sharded`, a known unit goes whole
-    to the shard of its first file, so that no two shards work on one.
+    new one. With `sharded`, a known unit goes whole to the shard of its first file, so that no two shards work on one.
     """
     current = {(media.media_id, media.size, media.mtime_ns) for media in listing}
     wanted = {media.media_id for media in selected}
@@ -139,6 +138,18 @@ def cover(
             units.append(unit)
         covered |= names
     fresh = form_units([media for media in selected if media.media_id not in covered], slots=slots)
+    return units, fresh
+
+
+def cover(store: Store, listing: list[Media], selected: list[Media], slots: int) -> list[Unit]:
+    """The units of `divide`, the new ones written down."""
+    known, fresh = divide(store, listing, selected, slots)
+    write_units(store, fresh)
+    return known + fresh
+
+
+def write_units(store: Store, fresh: Sequence[Unit]) -> None:
+    """Write new units down, before anything is computed for them."""
     if fresh:
         rows = [
             {"unit": unit.name, **asdict(media), "path": os.fsencode(media.path)}
@@ -146,4 +157,3 @@ def cover(
             for media in unit.media
         ]
         store.write_table(f"{UNITS}/{fresh[0].name}-{len(fresh)}.parquet", pa.Table.from_pylist(rows, schema=_UNITS))
-    return units + fresh
