@@ -19,6 +19,7 @@ from pipeline.commands.options import (
     INTERRUPTED,
     AcceptLicense,
     Address,
+    ByContent,
     Device,
     DryRun,
     EveryNth,
@@ -87,6 +88,7 @@ class Wish:
     address: str | None
     limit: int | None
     shard: tuple[int, int] | None
+    by_content: bool
 
     @cached_property
     def files(self) -> tuple[PipelineFile, ProfileFile]:
@@ -115,6 +117,7 @@ class Wish:
             address=_cluster(self.address),
             limit=self.limit,
             shard=self.shard,
+            by_content=self.by_content or pipeline.identify == "content",
         )
 
     def _said(self, name: str) -> str | None:
@@ -148,6 +151,7 @@ def run(
     max_pixels: MaxPixels = None,
     shard: Shard = None,
     fast_mode: Fast = False,
+    by_content: ByContent = False,
     dry_run: DryRun = False,
     address: Address = None,
     quiet: Quiet = False,
@@ -164,7 +168,7 @@ def run(
         decode=_decode(every_nth, max_frames, max_pixels, fast_mode),
     )
     console = Console(quiet=quiet)
-    wish = Wish(input_, output, pipeline, profile, choices, address, limit, _shard(shard))
+    wish = Wish(input_, output, pipeline, profile, choices, address, limit, _shard(shard), by_content)
     if dry_run:
         _print_plan(console, wish)
     else:
@@ -189,6 +193,7 @@ def plan(
     max_pixels: MaxPixels = None,
     shard: Shard = None,
     fast_mode: Fast = False,
+    by_content: ByContent = False,
     address: Address = None,
 ) -> None:
     """Check a pipeline and a profile against the machines, and print what would run where.
@@ -204,7 +209,7 @@ def plan(
         missing_weights=missing_weights,
         decode=_decode(every_nth, max_frames, max_pixels, fast_mode),
     )
-    _print_plan(Console(), Wish(input_, output, pipeline, profile, choices, address, limit, _shard(shard)))
+    _print_plan(Console(), Wish(input_, output, pipeline, profile, choices, address, limit, _shard(shard), by_content))
 
 
 app.command()(fetch)

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 
 from pipeline.assembly import Assembly, sweep
 from pipeline.errors import GoneError, OutputError
+from pipeline.identity import with_digests
 from pipeline.lease import Lease
 from pipeline.ledger import Ledger, divide, read_units, write_units
 from pipeline.machines import Node, this_machine
@@ -44,6 +45,7 @@ class Order:
     address: str | None = None  # of a running Ray cluster; None: start Ray here
     limit: int | None = None  # files
     shard: tuple[int, int] | None = None  # number from 0, of how many
+    by_content: bool = False  # whether changed files are told by what they hold
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,7 +122,7 @@ class Job:
             lease = stack.enter_context(Lease(self.store, self._order.shard, on_wait=self._on_wait))
             self.store = self.store.of_run(lease.run)
             self.store.sweep(lease.taken_over)
-            work = self._look(plan, nodes, listing)
+            work = self._look(plan, nodes, self._identified(listing, keep=True))
             if work.left:
                 if address is None:
                     from pipeline.engine import session
@@ -141,7 +143,7 @@ class Job:
         Raises:
             InputError: there is no input.
         """
-        plan, listing = self._shared(plan), list_media(self._order.input)
+        plan, listing = self._shared(plan), self._identified(list_media(self._order.input), keep=False)
         known, fresh, wanted = self._divide(plan, listing)
         changes = find_changes(self.store, listing, fresh)
         rows = self._rows(plan, [*known, *fresh], wanted)
@@ -187,6 +189,13 @@ class Job:
         known, fresh = divide(self.store, listing, media, slots=plan.decode.workers, sharded=sharded)
         whole = sharded and self._order.limit is None  # a unit that this shard has may hold files of others
         return known, fresh, frozenset(item.media_id for item in (listing if whole else media))
+
+    def _identified(self, listing: list[Media], *, keep: bool) -> list[Media]:
+        """The listing, with digests of the files that are ours to look at where they are told by content."""
+        if not self._order.by_content:
+            return listing
+        ours = with_digests(self.store, self._select(listing), keep=keep, say=self._on_wait)
+        return list(({media.media_id: media for media in listing} | {media.media_id: media for media in ours}).values())
 
     def _select(self, listing: Sequence[Media]) -> list[Media]:
         chosen = list(listing) if self._order.shard is None else shard(listing, *self._order.shard)

@@ -11,7 +11,7 @@ import os
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 import pyarrow as pa
 
@@ -28,6 +28,7 @@ _UNITS = pa.schema(
         ("path", pa.binary()),
         ("size", pa.int64()),
         ("mtime_ns", pa.int64()),
+        ("digest", pa.string()),  # empty where files were told by their time
     ]
 )
 Span = tuple[int, int]
@@ -117,6 +118,13 @@ def read_units(store: Store) -> list[Unit]:
     return [Unit(name=name, media=tuple(media)) for name, media in members.items()]
 
 
+def unchanged(before: Media, now: Media | None) -> bool:
+    """Whether a file is what it was: by its content where that is known of both, else by size and time."""
+    if now is None or before.size != now.size:
+        return False
+    return before.digest == now.digest if before.digest and now.digest else before.mtime_ns == now.mtime_ns
+
+
 def divide(
     store: Store, listing: list[Media], selected: list[Media], slots: int, *, sharded: bool = False
 ) -> tuple[list[Unit], list[Unit]]:
@@ -125,9 +133,10 @@ def divide(
     One added file shifts nothing. A unit with a file that was changed or removed is retired; its other files get a
     new one. With `sharded`, a known unit goes whole to the shard of its first file, so that no two shards work on one.
     """
-    current = {(media.media_id, media.size, media.mtime_ns) for media in listing}
+    current = {media.media_id: media for media in listing}
     wanted = {media.media_id for media in selected}
-    alive = [unit for unit in read_units(store) if all((m.media_id, m.size, m.mtime_ns) in current for m in unit.media)]
+    known = read_units(store)
+    alive = [unit for unit in known if all(unchanged(media, current.get(media.media_id)) for media in unit.media)]
     covered: set[str] = set()
     units = []
     for unit in alive:
@@ -135,7 +144,7 @@ def divide(
         if names & covered:
             continue
         if (unit.media[0].media_id in wanted) if sharded else (names & wanted):
-            units.append(unit)
+            units.append(replace(unit, media=tuple(current[media.media_id] for media in unit.media)))
         covered |= names
     fresh = form_units([media for media in selected if media.media_id not in covered], slots=slots)
     return units, fresh

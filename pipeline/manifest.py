@@ -47,6 +47,7 @@ class PipelineFile(Strict):
 
     input: str | None = None
     output: str | None = None
+    identify: Literal["time", "content"] = "time"  # how a changed file is known; by content each is read once more
     decode: Decode = Decode()
     steps: dict[str, StepEntry]
     planned: tuple[str, ...] = ()  # steps that profiles may already place though no pipeline has them yet

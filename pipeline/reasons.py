@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pipeline.assembly import unit_of
-from pipeline.ledger import COLUMNS, Ledger, read_units
+from pipeline.ledger import COLUMNS, Ledger, read_units, unchanged
 from pipeline.media.store import Media
 from pipeline.media.units import Unit
 from pipeline.plan import Plan
@@ -69,14 +69,17 @@ def find_changes(store: Store, listing: Sequence[Media], fresh: Sequence[Unit]) 
     """How the listing differs from what earlier runs saw; `fresh` are the units that it needs besides theirs."""
     made = {name for path in store.names(FRAMES) if (name := unit_of(path))}
     units = read_units(store)
-    known = {(m.media_id, m.size, m.mtime_ns) for unit in units for m in unit.media}
-    names = {name for name, *_ in known}
+    known: dict[str, list[Media]] = {}
+    for one in (media for unit in units for media in unit.media):
+        known.setdefault(one.media_id, []).append(one)
     to_read = [media for unit in fresh for media in unit.media]
     here = {media.media_id for media in listing}
+    new = sum(media.media_id not in known for media in to_read)
+    same = sum(any(unchanged(one, media) for one in known.get(media.media_id, ())) for media in to_read)
     return Changes(
-        new=sum(m.media_id not in names for m in to_read),
-        changed=sum(m.media_id in names and (m.media_id, m.size, m.mtime_ns) not in known for m in to_read),
-        regrouped=sum((m.media_id, m.size, m.mtime_ns) in known for m in to_read),
+        new=new,
+        changed=len(to_read) - new - same,
+        regrouped=same,
         removed=tuple(sorted({m.media_id for unit in units if unit.name in made for m in unit.media} - here)),
     )
 

@@ -117,6 +117,17 @@ def test_plan_and_dry_run_start_nothing(pipeline):
     assert plan.stdout == dry.stdout and "crc" in plan.stdout and "frame" in plan.stdout
 
 
+def test_the_plan_of_a_run_says_what_is_to_do_and_touches_nothing(small, pipeline, tmp_path):
+    words = ["--pipeline", pipeline, "--input", small, "--output", tmp_path / "out"]
+    done, dry = command("plan", *words), command(*words, "--dry-run")
+    assert done.returncode == 0 and done.stdout == dry.stdout, done.stderr
+    assert done.stdout.count("7 new files") == 3 and not (tmp_path / "out").exists()
+    few = command("plan", *words, "--limit", "2")
+    assert few.stdout.count("2 new files") == 3
+    wrong = command("plan", "--pipeline", pipeline, "--input", tmp_path / "no", "--output", tmp_path / "out")
+    assert wrong.returncode == 2 and "There is no" in wrong.stderr and "Traceback" not in wrong.stderr
+
+
 def test_a_plan_that_does_not_fit_is_shown_and_then_refused():
     done = command("plan", "--profile", "high-throughput", "--set", "pose.workers=1000")
     assert done.returncode == 2 and "1000" in done.stdout and "motion_mean" in done.stdout
