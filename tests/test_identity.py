@@ -27,10 +27,8 @@ def folder(tmp_path):
 
 
 def listed(folder, said=None, *, keep=True):
-    store = Store(str(folder / "out"))
-    return with_digests(
-        store, list_media(str(folder / "in")), keep=keep, say=said.append if said is not None else lambda _: None
-    )
+    say = said.append if said is not None else print
+    return with_digests(Store(str(folder / "out")), list_media(str(folder / "in")), keep=keep, say=say)
 
 
 def swap(path, seed):

@@ -63,8 +63,13 @@ def test_killed_at_the_start_in_the_middle_and_at_the_end(undisturbed, tmp_path)
 def test_killed_at_any_moment(undisturbed, tmp_path, moment):
     out = tmp_path / "out"
     run = chaos.start(*undisturbed.words(out))
-    assert chaos.wait_for(out.exists, run)
-    time.sleep(random.Random(moment).uniform(0, 20))
+    seconds = random.Random(moment)
+    if moment % 2:
+        assert chaos.wait_for(lambda: chaos.parts(out), run)
+        time.sleep(seconds.uniform(0, 6))  # what is left takes some seconds
+    else:
+        assert chaos.wait_for(out.exists, run)
+        time.sleep(seconds.uniform(0, 12))  # starting Ray is in it
     killed = run.poll() is None
     family = chaos.kill(run) if killed else []
     before = chaos.parts(out)

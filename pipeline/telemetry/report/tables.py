@@ -19,9 +19,8 @@ from pipeline.telemetry.report.sheets import Sheet, sheets
 from pipeline.telemetry.report.words import count
 
 FIRST_ROWS = 10
-OTHER_FOLDERS = frozenset(
-    {COLUMNS, UNITS, FRAMES, ERRORS, DIGESTS, "images", "profile"}
-)  # no table of a second-pass step
+# These hold no table of a second-pass step.
+OTHER_FOLDERS = frozenset({COLUMNS, UNITS, FRAMES, ERRORS, DIGESTS, "images", "profile"})
 
 
 @dataclass(frozen=True, kw_only=True)
