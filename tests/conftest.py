@@ -21,6 +21,17 @@ def collection(tmp_path_factory):
     return folder
 
 
+@pytest.fixture(scope="module")
+def one_thread():
+    """Many small calls in torch, whose threads would only wait for each other on a busy machine."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
 @pytest.fixture
 def tiny(tmp_path, monkeypatch):
     """CLIP of two small layers, quick enough for many calls; its weights are scaled up so that pictures differ."""
