@@ -55,7 +55,6 @@ class Faces(Stage):
     scope = Scope.ROW
     placement = Placement(cpus=1.0, batch_rows=16, channels_last=True)
     devices = ("cpu", "cuda")
-    dummy_weights = True
 
     @dataclass(frozen=True, kw_only=True)
     class Config(Stage.Config):
@@ -145,6 +144,11 @@ class Faces(Stage):
     def weights(self) -> tuple[str, ...]:
         """A detector and a recognition network."""
         return (DETECTORS[self.config.detector], NETWORKS[self.config.model].weights)
+
+    @property
+    def dummy_weights(self) -> bool:  # type: ignore[override]  # it depends on the settings here
+        """Not of SFace, whose architecture nobody tells."""
+        return NETWORKS[self.config.model].blocks is not None
 
     def setup(self, weights: Weights, placement: Placement) -> None:
         """Build both networks.

@@ -20,10 +20,13 @@ from hypothesis import strategies as st
 
 from pipeline.columns import pack, views
 from pipeline.ledger import cover
+from pipeline.machines import Node
+from pipeline.manifest import PipelineFile, ProfileFile
 from pipeline.media.config import DecodeConfig
 from pipeline.media.decode import decode
 from pipeline.media.listing import list_media
 from pipeline.packet import Packet
+from pipeline.plan import Choices, make_plan
 from pipeline.stage import Placement
 from pipeline.storage import Store
 from pipeline.weights import default_lock, resolve
@@ -441,6 +444,22 @@ def test_without_any_weights_every_picture_has_the_same_four_faces(album):
     small = Faces(Faces.Config(max_faces=2))
     small.setup({}, Placement())
     assert call(small, album[0])["face_count"].to_pylist() == [2]
+
+
+def test_a_network_that_nobody_can_build_is_left_out_by_the_plan(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.delenv("FRAMEMILL_WEIGHTS", raising=False)
+
+    def plan(model):
+        steps = {"light": {"use": "stages.lighting:Lighting"}}
+        steps["faces"] = {"use": "stages.faces:Faces", "with": {"model": model}}
+        pipeline = PipelineFile.model_validate({"steps": steps})
+        return make_plan(pipeline, ProfileFile(), Choices(missing_weights="dummy"), [Node(name="box", cpus=4)])
+
+    assert plan("mobilefacenet").dummies == ("faces",)
+    made = plan("sface")
+    assert [step.name for step in made.steps] == ["light"] and made.dummies == ()
+    assert made.skipped["faces"].endswith("it has no random weights to run on")
 
 
 def test_the_detector_that_is_at_hand_is_used_beside_a_random_network(faces, album):
