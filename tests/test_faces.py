@@ -502,7 +502,7 @@ def test_a_process_is_quiet_and_keeps_to_one_core():
 
 
 @pytest.mark.slow
-def test_the_engine_writes_what_the_stage_says(tmp_path):
+def test_the_engine_writes_what_the_stage_says(framemill, tmp_path):
     """A pipeline file of its own, from the command line, with weights from --weights-dir."""
     folder = weights("MobileFaceNet.onnx").parent
     (tmp_path / "in").mkdir()
@@ -511,11 +511,8 @@ def test_the_engine_writes_what_the_stage_says(tmp_path):
     (tmp_path / "in" / "speaker.mpg").write_bytes(media("av/grid/lbax4n.mpg").read_bytes())
     step = {"use": "stages.faces:Faces", "with": {"keep_crops": True}}
     (tmp_path / "pipeline.yaml").write_text(yaml.safe_dump({"decode": {"every_nth": 25}, "steps": {"faces": step}}))
-    options = ["--pipeline", "pipeline.yaml", "--weights-dir", str(folder), "--input", "in", "--output", "out"]
-    root = Path(__file__).resolve().parents[1]
-    command = [sys.executable, str(root / "pipeline" / "run.py"), *options]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=200, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
+    places = ("--pipeline", tmp_path / "pipeline.yaml", "--input", tmp_path / "in", "--output", tmp_path / "out")
+    framemill("run", *places, "--weights-dir", folder)
     written = pq.read_table(tmp_path / "out" / "frames").sort_by(
         [("media_id", "ascending"), ("frame_index", "ascending")]
     )
