@@ -210,7 +210,7 @@ def test_the_engine_writes_what_the_stage_says(machines, published, collection, 
     folder.mkdir()
     (folder / "b32.safetensors").symlink_to(published[1])
     (folder / BPE).symlink_to(weights(BPE))
-    asked = {"model": "clip-vit-b32", "top_k": len(CATEGORIES), "templates": ["{}"], "keep_embedding": True}
+    asked = {"model": "clip-vit-b32", "categories": ["cat", "dog"], "templates": ["{}"], "keep_embedding": True}
     steps = {of: {"use": "stages.categorize:Categorize", "with": asked | {"of": of}} for of in ("frames", "instances")}
     entries = {"decode": {"every_nth": 5}, "steps": {"halves": {"use": "tests.toys:Halves"}, **steps}}
     order = Order(
