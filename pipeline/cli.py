@@ -24,6 +24,7 @@ from pipeline.commands.options import (
     IdentitiesFrom,
     Input,
     Limit,
+    MaxErrors,
     MaxFrames,
     MaxPixels,
     MissingWeights,
@@ -90,6 +91,7 @@ def run(
     every_nth: EveryNth = None,
     max_frames: MaxFrames = None,
     max_pixels: MaxPixels = None,
+    max_errors: MaxErrors = None,
     shard: Shard = None,
     fast_mode: Fast = False,
     dry_run: DryRun = False,
@@ -111,6 +113,7 @@ def run(
         weights_dir=weights_dir,
         missing_weights=missing_weights,
         accept_license=accept_license,
+        max_errors=max_errors,
         decode={key: value for key, value in decode.items() if value is not None},
     )
     console = Console(quiet=quiet)

@@ -121,7 +121,8 @@ def cover(store: Store, listing: list[Media], selected: list[Media], slots: int)
     """Units for the selected media: known ones where every member is unchanged, new ones for the rest.
 
     One added file shifts nothing. A unit with a file that was changed or removed is retired; its other files get a
-    new one. New units are written down before anything is computed for them.
+    new one. New units are written down before anything is computed for them. Units come in the order of their files,
+    whenever they were formed: tables of the whole run are made of them in that order.
     """
     current = {(media.media_id, media.size, media.mtime_ns) for media in listing}
     wanted = {media.media_id for media in selected}
@@ -141,4 +142,4 @@ def cover(store: Store, listing: list[Media], selected: list[Media], slots: int)
             for media in unit.media
         ]
         store.write_table(f"{UNITS}/{fresh[0].name}-{len(fresh)}.parquet", pa.Table.from_pylist(rows, schema=_UNITS))
-    return units + fresh
+    return sorted(units + fresh, key=lambda unit: unit.media[0].media_id)

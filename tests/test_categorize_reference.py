@@ -17,7 +17,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import save_file
 
-from pipeline.calls import set_up
 from pipeline.columns import KEYS
 from pipeline.engine import session
 from pipeline.job import Job, Order
@@ -27,6 +26,7 @@ from pipeline.media.config import DecodeConfig
 from pipeline.media.decode import decode
 from pipeline.media.listing import list_media
 from pipeline.plan import Choices, make_plan
+from pipeline.readiness import set_up
 from pipeline.second import FRAMES
 from pipeline.stage import Placement
 from pipeline.storage import Store
