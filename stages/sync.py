@@ -152,11 +152,11 @@ class Sync(Stage):
         if not looks:
             return known | {"reason": "no face"}, []
         if speech.sum() / GRID_HZ < self.config.min_voiced_s:
-            return known | Look.joined(looks).about() | {"reason": "too little speech"}, []
+            return known | Look.joined(looks, len(grid)).about() | {"reason": "too little speech"}, []
         sounds = [changes(band, self._band) for band in sound_on_grid(grid, heard, levels)]
         alone = [self._offset(look, sounds, interval) for look in looks]
         longest = max(range(len(looks)), key=lambda i: (looks[i].seconds, -i))
-        together = self._offset(Look.joined(looks), sounds, interval)
+        together = self._offset(Look.joined(looks, len(grid)), sounds, interval)
         best = known | chosen(together, alone[longest])
         parts = [{key: row[key] for key in row if key in SHOTS.names} for row in alone]
         return best, [{"shot": look.shots[0]} | row for look, row in zip(looks, parts, strict=True)]
@@ -167,6 +167,10 @@ class Sync(Stage):
         inside = slice(start, stop)
         mouths = rows["mouths"].slice(start, stop - start)
         seen = opening_of_largest(times[inside], mouths, self.config.min_face_s)
+        # The shot's own points and as many as the search reaches: a film has a thousand shots.
+        ends = [*np.searchsorted(grid, [times[start], times[stop - 1]]), -self._most, self._most + 1]
+        at = max(int(ends[0]), 0)
+        grid = grid[at : int(ends[1])]
         lips = changes(mouth_on_grid(grid, seen, self.config.min_face_s), self._band)
         read = grid[~np.isnan(lips)]
         if not len(read):
@@ -174,15 +178,20 @@ class Sync(Stage):
         step = 1 / GRID_HZ
         own = np.flatnonzero((times[inside] > read[0] - step) & (times[inside] < read[-1] + step)) + start
         index = rows["frame_index"]
-        return Look((number,), lips, index[int(own[0])].as_py(), index[int(own[-1])].as_py())
+        return Look((number,), lips, at, index[int(own[0])].as_py(), index[int(own[-1])].as_py())
 
     @property
     def _band(self) -> tuple[float, float]:
         return (self.config.low_hz, self.config.high_hz)
 
+    @property
+    def _most(self) -> int:
+        """Points of the search to either side."""
+        return round(self.config.search_s * GRID_HZ)
+
     def _offset(self, look: Look, sounds: Sequence[Signal], interval: float) -> Row:
-        most = round(self.config.search_s * GRID_HZ)
-        curve = np.mean([correlation(look.lips, sound, most) for sound in sounds], axis=0)
+        most, near = self._most, slice(look.at, look.at + len(look.lips))
+        curve = np.mean([correlation(look.lips, sound[near], most) for sound in sounds], axis=0)
         known = look.about() | {"correlation_at_zero": float(curve[most])}
         best = highest(curve)
         if best is None:
@@ -200,10 +209,11 @@ class Sync(Stage):
 
 @dataclass(frozen=True)
 class Look:
-    """Lips of one shot, or of several, on the grid."""
+    """Lips of one shot, or of several, on a part of the grid."""
 
     shots: tuple[int, ...]
-    lips: Signal  # g, speed of the opening; NaN where not read
+    lips: Signal  # speed of the opening; NaN where not read
+    at: int  # the grid's point of the first of them
     first: int  # frame_index
     last: int
 
@@ -213,12 +223,13 @@ class Look:
         return float((~np.isnan(self.lips)).sum()) / GRID_HZ
 
     @staticmethod
-    def joined(looks: Sequence[Look]) -> Look:
-        """Looks of one file as one, in their order; shots do not overlap."""
-        lips = np.full_like(looks[0].lips, np.nan)
+    def joined(looks: Sequence[Look], points: int) -> Look:
+        """Looks of one file as one on the whole grid, in their order; lips of shots do not overlap."""
+        lips = np.full(points, np.nan)
         for look in looks:
-            lips = np.where(np.isnan(look.lips), lips, look.lips)
-        return Look(tuple(shot for look in looks for shot in look.shots), lips, looks[0].first, looks[-1].last)
+            known = np.flatnonzero(~np.isnan(look.lips))
+            lips[look.at + known] = look.lips[known]
+        return Look(tuple(shot for look in looks for shot in look.shots), lips, 0, looks[0].first, looks[-1].last)
 
     def about(self) -> Row:
         """What was read, as values of `SYNC`."""
