@@ -168,9 +168,9 @@ class Sync(Stage):
         mouths = rows["mouths"].slice(start, stop - start)
         seen = opening_of_largest(times[inside], mouths, self.config.min_face_s)
         # The shot's own points and as many as the search reaches: a film has a thousand shots.
-        ends = [*np.searchsorted(grid, [times[start], times[stop - 1]]), -self._most, self._most + 1]
-        at = max(int(ends[0]), 0)
-        grid = grid[at : int(ends[1])]
+        begin, end = np.searchsorted(grid, [times[start], times[stop - 1]]).tolist()
+        at = max(begin - self._most, 0)
+        grid = grid[at : end + self._most + 1]
         lips = changes(mouth_on_grid(grid, seen, self.config.min_face_s), self._band)
         read = grid[~np.isnan(lips)]
         if not len(read):
