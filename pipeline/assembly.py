@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Collection, Sequence
 
 import pyarrow as pa
 
@@ -17,11 +18,15 @@ from pipeline.stage import Placement
 from pipeline.step import marked
 from pipeline.storage import Store
 
+_OF_A_UNIT = re.compile(r"(?:.*-)?(?P<unit>[0-9a-f]{16})-[0-9a-f]{12}\.parquet")
+
+ASSEMBLE = "assemble"
+
 
 class Assembly:
     """`frames/` and `errors/`: what people query, put together from the parts."""
 
-    name, cpus = "assemble", 1.0
+    name, cpus, over_all = ASSEMBLE, 1.0, False
     processes: Placement | None = None
 
     def __init__(self, plan: Plan, store: Store) -> None:
@@ -64,13 +69,29 @@ def frames_schema(plan: Plan) -> pa.Schema:
     return marked(schema, {dummy for step in plan.first for dummy in step.dummies})
 
 
-def sweep(store: Store, owners: Sequence[SecondPass], units: Sequence[UnitRows]) -> int:
-    """Delete files of tables that no longer belong; returns how many."""
+def sweep(
+    store: Store, owners: Sequence[SecondPass], units: Sequence[UnitRows], share: Collection[str] | None = None
+) -> int:
+    """Delete files of tables that no longer belong; returns how many.
+
+    Args:
+        store: the output.
+        owners: who writes the tables.
+        units: what was asked for.
+        share: names of units whose files are ours to delete, of a shard; None: all files are.
+    """
     live: dict[str, set[str]] = {}
     for owner in owners:
         for folder, names in owner.live(units).items():
             live.setdefault(folder, set()).update(names)
-    stale = [f"{folder}/{name}" for folder, names in live.items() for name in set(store.names(folder)) - names]
+    found = ((folder, name) for folder, names in live.items() for name in set(store.names(folder)) - names)
+    stale = [f"{folder}/{name}" for folder, name in found if share is None or unit_of(name) in share]
     for path in stale:
         store.remove(path)
     return len(stale)
+
+
+def unit_of(name: str) -> str | None:
+    """The unit that a table's file was made of; None for a file of several."""
+    match = _OF_A_UNIT.fullmatch(name)
+    return match["unit"] if match else None

@@ -135,7 +135,10 @@ class Caller:
             chunks.update(self._ceilings.halve(self._bucket, chunks))
             return self._call(rows, cut)
         if self._step.placement.too_large == "cpu" and self._step.placement.device != "cpu":
-            return self._settled(rows, cut, batch, self._made(self._on_cpu(), batch))
+            result = self._made(self._on_cpu(), batch)
+            if not isinstance(result, Raised):
+                return self._checked(result, batch.num_rows).slice(0, cut.keep)
+            raised = result
         return self._set_aside(rows, cut, raised)
 
     def _on_cpu(self) -> Stage:

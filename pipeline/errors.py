@@ -4,6 +4,7 @@ FramemillError
 ├── UserError             one sentence with the fix; the command line prints it and exits with 2
 │   ├── InputError        the input is missing, empty or of no known kind
 │   ├── OutputError       the output cannot be written, or belongs to another run
+│   │   └── GoneError     something that was in the output has gone
 │   ├── ConfigError       a manifest, profile, setting or name is wrong
 │   ├── ResourceError     a worker does not fit the machines
 │   └── WeightsError      weights are missing or are not what the lockfile says
@@ -36,6 +37,10 @@ class InputError(UserError):
 
 class OutputError(UserError):
     """The output cannot be written, or belongs to another run."""
+
+
+class GoneError(OutputError, FileNotFoundError):
+    """Something that was in the output has gone."""
 
 
 class ConfigError(UserError):

@@ -50,6 +50,7 @@ class PipelineFile(Strict):
 
     input: str | None = None
     output: str | None = None
+    identify: Literal["time", "content"] = "time"  # how a changed file is known; by content each is read once more
     decode: Decode = Decode()
     max_errors: str | int | None = None  # of each step that does not say its own, decoding aside
     steps: dict[str, StepEntry]

@@ -210,16 +210,17 @@ def _step(
         "version": stage.version,
         "settings": {item.name: getattr(stage.config, item.name) for item in fields(stage.config)},
         "weights": [f"random {key}" if key in lacks else weights_lock.fingerprint(key) for key in stage.weights],
-        "files": [contents(path) for path in stage.files],
-        "reads": sorted({decode.fingerprint, *(step.fingerprint for step in producers)}),
+        "files": [contents(path, urls=stage.reads_urls) for path in stage.files],
     }
+    reads = {DECODE: decode.fingerprint, **{step.name: step.fingerprint for step in producers}}
     depends = frozenset(dep for step in producers for dep in (step.name, *step.depends))
     return Step(
         name=name,
         use=use,
         stage=stage,
         placement=stage.placement,
-        fingerprint=fingerprint(facts),
+        fingerprint=fingerprint({**facts, "reads": sorted(set(reads.values()))}),
+        facts={**facts, "reads": reads},
         depends=depends,
         weights=weights,
         dummies=tuple(sorted({*([name] if lacks else []), *(dummy for step in producers for dummy in step.dummies)})),

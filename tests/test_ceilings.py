@@ -125,7 +125,7 @@ def test_a_call_that_is_tried_again_does_not_find_the_last_one_in_memory():
 
 
 class OnlyOnCpu(Stage):
-    """Has room for two rows on a GPU, for frame 5 on the CPU alone."""
+    """Has room for two rows on a GPU, for frame 5 on the CPU alone, for frame 7 nowhere."""
 
     devices = ("cpu", "cuda")
 
@@ -141,6 +141,8 @@ class OnlyOnCpu(Stage):
         self._device = placement.device
 
     def __call__(self, batch):
+        if 7 in batch["frame_index"].to_pylist():
+            raise MemoryError
         if self._device == "cuda" and (batch.num_rows > 2 or 5 in batch["frame_index"].to_pylist()):
             raise MemoryError
         return pa.table([[self._device] * batch.num_rows], names=["device"])
@@ -153,8 +155,9 @@ def test_what_a_gpu_does_not_hold_alone_goes_to_the_cpu_where_the_profile_says_s
     made.stage.setup({}, made.placement)
     outcome = Caller(made).run(packet(8), np.zeros(8, bool))
     alone = "cpu" if word == "cpu" else None
-    assert outcome.columns["device"].to_pylist() == [alone if n == 5 else "cuda" for n in range(8)]
-    assert [failure.kind for failure in outcome.failures] == ([] if alone else ["OutOfMemory"])
+    assert outcome.columns["device"].to_pylist() == [{5: alone, 7: None}.get(n, "cuda") for n in range(8)]
+    lost = [7] if alone else [5, 7]
+    assert [(failure.frame_index, failure.kind) for failure in outcome.failures] == [(n, "OutOfMemory") for n in lost]
 
 
 @settings(deadline=None, max_examples=60)

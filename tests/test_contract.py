@@ -48,8 +48,8 @@ PLAN = make_plan(read_pipeline(None), ProfileFile(), CHOICES, [ROOMY])
 STEPS = {step.name: step for step in PLAN.steps}
 FIRST = {step.name: step for step in PLAN.first}
 SECOND = {step.name: step for step in PLAN.second}
-HEAVY = {"segment": 3}
-"""Steps that take a second a frame even so, and how many frames of the clip are enough."""
+HEAVY = {"segment": 3, "instances": 3, "inpaint": 3}
+"""Steps that take longest even so, and how many frames of the clip are enough."""
 
 LAMA = Sizes(width=8, blocks=2)
 ASKED = (*PLAN.decode.columns,)

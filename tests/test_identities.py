@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import av
@@ -17,6 +15,10 @@ from scipy.sparse.csgraph import minimum_spanning_tree
 from sklearn.metrics import adjusted_rand_score
 
 from pipeline.columns import pack
+from pipeline.errors import ConfigError
+from pipeline.machines import Node
+from pipeline.manifest import PipelineFile, ProfileFile
+from pipeline.plan import Choices, make_plan
 from pipeline.stage import Placement
 from stages.identities import Identities
 from stages.nets.clusters import clusters
@@ -320,6 +322,58 @@ def test_numbers_stay_when_media_are_added(tmp_path):
     assert [(r["identity"], r["size"]) for r in away["identity_summary"].to_pylist()] == [(0, 9), (2, 4), (1, 0)]
 
 
+def test_known_identities_may_lie_behind_a_url(tmp_path):
+    vectors = people([9, 6])
+    (out := tmp_path / "a b").mkdir()
+    (out / "identity_summary").mkdir()
+    before = identities()(rows(vectors))
+    pq.write_table(before["identity_summary"], out / "identity_summary" / "all.parquet")
+    url = out.as_uri()
+    assert url.startswith("file:///") and "%20" in url
+    made = [identities(known=known)(rows(vectors[9:])) for known in (str(out), url, f"{url}/")]
+    assert numbers(made[0]) == [1] * 6
+    for other in made[1:]:
+        assert all(other[name].equals(made[0][name]) for name in other)
+
+
+def planned(known):
+    uses = {"faces": "stages.faces:Faces", "identities": "stages.identities:Identities"}
+    steps = {name: {"use": use} for name, use in uses.items()}
+    steps["identities"]["with"] = {"known": known}
+    (identity,) = make_plan(
+        PipelineFile.model_validate({"steps": steps}),
+        ProfileFile(),
+        Choices(),
+        [Node(name="box", cpus=8)],
+        check_weights=False,
+    ).second
+    return identity.fingerprint
+
+
+def test_a_url_is_looked_into_before_anything_starts(tmp_path):
+    (tmp_path / "identity_summary").mkdir()
+    path = tmp_path / "identity_summary" / "all.parquet"
+    path.write_bytes(b"one")
+    first = planned(tmp_path.as_uri())
+    assert planned(tmp_path.as_uri()) == first
+    path.write_bytes(b"other")
+    assert planned(tmp_path.as_uri()) != first
+
+
+@pytest.mark.parametrize(
+    ("known", "said"),
+    [
+        ("{}/gone", r"names '.*/gone/identity_summary', but there is no such file or folder; check the path\.$"),
+        ("file://{}/gone", r"names 'file://.*/gone/identity_summary', but there is no such .*; check the URL\.$"),
+        ("ftp://host/out", r"names 'ftp://host/out/identity_summary', which cannot be opened \(.*\); check the URL\.$"),
+    ],
+)
+def test_known_identities_that_are_not_there_are_one_sentence(known, said, tmp_path):
+    with pytest.raises(ConfigError, match=said) as told:
+        planned(known.format(tmp_path))
+    assert "\n" not in str(told.value)
+
+
 def test_identities_of_another_network_are_refused(tmp_path):
     (tmp_path / "identity_summary").mkdir()
     made = identities()(rows(people([5, 5])))
@@ -422,7 +476,7 @@ def test_people_are_told_apart(album):
 
 
 @pytest.mark.slow
-def test_the_engine_writes_what_the_stage_says(tmp_path):
+def test_the_engine_writes_what_the_stage_says(framemill, tmp_path):
     folder = weights("MobileFaceNet.onnx").parent
     (tmp_path / "in").mkdir()
     for name in ("faces/obama/obama.jpg", "faces/obama/obama2.jpg", "faces/obama/obama_partial_face.jpg"):
@@ -434,10 +488,8 @@ def test_the_engine_writes_what_the_stage_says(tmp_path):
         "identities": {"use": "stages.identities:Identities"},
     }
     (tmp_path / "pipeline.yaml").write_text(yaml.safe_dump({"decode": {"every_nth": 20}, "steps": steps}))
-    options = ["--pipeline", "pipeline.yaml", "--weights-dir", str(folder), "--input", "in", "--output", "out"]
-    command = [sys.executable, str(ROOT / "pipeline" / "run.py"), *options]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=200, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
+    places = ("--pipeline", tmp_path / "pipeline.yaml", "--input", tmp_path / "in", "--output", tmp_path / "out")
+    framemill("run", *places, "--weights-dir", folder)
     out = tmp_path / "out"
     frames = pq.read_table(out / "frames", columns=list(Identities().inputs))
     direct = identities()(frames)

@@ -64,6 +64,14 @@ Shard = Annotated[
 Fast = Annotated[
     bool, typer.Option("--fast-mode", help="Previews: every frame reduced to a short side of 360 px or a little more.")
 ]
+ByContent = Annotated[
+    bool,
+    typer.Option(
+        "--by-content",
+        help="Tell changed files by what they hold, not by size and time: each is read once more. For collections that "
+        "are copied or synchronised.",
+    ),
+]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the plan and stop.")]
 Address = Annotated[
     str | None,
