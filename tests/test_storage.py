@@ -32,6 +32,15 @@ def test_what_is_written_is_read(store):
     assert store.exists("a/b.bin") and not store.exists("a")
 
 
+@pytest.mark.parametrize("path", ["../x", "a/../../x", "/etc/x", "a//b", "./a", "a/.", "..", "a\0b"])
+def test_nothing_leaves_the_output(store, tmp_path, path):
+    store.prepare()
+    for act in (lambda: store.write(path, b"1"), lambda: store.read(path), lambda: store.exists(path)):
+        with pytest.raises(ValueError, match="is not a path below"):
+            act()
+    assert [entry.name for entry in tmp_path.iterdir()] == ["out"]
+
+
 def test_a_failed_write_leaves_nothing(store, tmp_path):
     store.prepare()
     with pytest.raises(AttributeError):
