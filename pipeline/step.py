@@ -88,7 +88,7 @@ class DecodeStep:
         """Of what decides which rows there are; how they are packed does not."""
         rule = {
             name: getattr(self.config, name)
-            for name in ("every_nth", "max_frames", "max_pixels", "fast_mode", "clip_frames")
+            for name in ("every_nth", "max_frames", "max_pixels", "fast_mode", "clip_frames", "segment_bytes")
         }
         return fingerprint({"version": DECODE_VERSION, **rule})
 

@@ -11,6 +11,7 @@ import socket
 import time
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,7 @@ from pipeline.calls import Caller, Outcome, set_up
 from pipeline.columns import KEYS, SOURCE
 from pipeline.device import limit_memory
 from pipeline.failure import Failure, to_table
-from pipeline.ledger import COLUMNS, Part, Span
+from pipeline.ledger import COLUMNS, Part, Span, tiling
 from pipeline.media.decode import decode
 from pipeline.media.pixels import keep_to_one_thread
 from pipeline.media.units import Unit
@@ -59,22 +60,22 @@ class Worker:
             packet = self._step(step, caller, packet)
         return packet
 
-    def decode(self, step: DecodeStep, unit: Unit, finished: Collection[Span]) -> Iterator[Packet]:
-        """Packets of a unit, after this process's steps, but for those that were finished before the run.
+    def decode(self, step: DecodeStep, unit: Unit, share: int, finished: Collection[Span]) -> Iterator[Packet]:
+        """Packets of a unit's share, after this process's steps, but for those that were finished before the run.
 
         The decoder's own part of each packet is written here, the empty one that ends the unit last. What is left out
         must not depend on what this run has done: when a task dies, Ray runs it again and goes on at the same number
         of its results.
         """
         keep_to_one_thread()
-        packets = decode(unit, step.columns, step.halo, step.config)
+        packets = decode(unit, step.columns, step.halo, step.config, share, partial(_tiled, finished))
         started = time.time()
         for packet in packets:
             part = Part(packet.unit, packet.start, packet.stop)
             own = packet.rows.select(SOURCE.names).filter(pc.invert(packet.rows[HALO]))
             self._write(step.folder, part, own, packet.failures)
-            self._sample(step.name, packet.unit, own.num_rows, len(packet.failures), started)
-            if own.num_rows and (packet.start, packet.stop) not in finished:
+            self._sample(step.name, packet.unit, own.num_rows, len(packet.failures), started, share=packet.share)
+            if packet.start < packet.stop and (packet.start, packet.stop) not in finished:
                 empty = pa.array([[]] * packet.rows.num_rows, pa.list_(pa.string()))
                 yield self.apply(replace(packet, rows=packet.rows.append_column(FAILED, empty), failures=()))
             started = time.time()
@@ -131,13 +132,38 @@ class Worker:
             arrays.append(pa.array(paths, pa.string()))
         return pa.table(arrays, schema=step.table_schema)
 
-    def _sample(self, name: str, unit: str, rows: int, failures: int, started: float, step: Step | None = None) -> None:
+    def _sample(
+        self,
+        name: str,
+        unit: str,
+        rows: int,
+        failures: int,
+        started: float,
+        step: Step | None = None,
+        share: float = 0.0,
+    ) -> None:
         phases = dict(step.stage.seconds) if step else {}
         if step:
             step.stage.seconds.clear()
         seconds = time.time() - started
-        about = {"step": name, "worker": self._name, "unit": unit}
-        self._report(Sample(**about, rows=rows, failures=failures, started=started, seconds=seconds, phases=phases))
+        self._report(
+            Sample(
+                step=name,
+                worker=self._name,
+                unit=unit,
+                rows=rows,
+                failures=failures,
+                share=share,
+                started=started,
+                seconds=seconds,
+                phases=phases,
+            )
+        )
+
+
+def _tiled(finished: Collection[Span], start: int, stop: int) -> bool:
+    """Whether some spans cover the rows from one number to another end to end."""
+    return tiling(((a - start, b - start) for a, b in finished if a >= start), stop - start) is not None
 
 
 def _limit(steps: Sequence[Step]) -> None:

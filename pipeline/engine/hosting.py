@@ -74,14 +74,14 @@ def _hand_on(packet: Packet, group: Group) -> pa.Table:
 
 
 def decoding_function(group: Group) -> Callable[[pa.Table], Iterator[pa.Table]]:
-    """A task that turns units into packets and applies the group's steps to each."""
+    """A task that turns units, or shares of one, into packets and applies the group's steps to each."""
 
     def run(batch: pa.Table) -> Iterator[pa.Table]:
         assert group.decode is not None
         with group.report.fatal():
             worker = _Hosted.get(group)
-            for unit, finished in unpack(batch):
-                for packet in worker.decode(group.decode, unit, finished):
+            for unit, share, finished in unpack(batch):
+                for packet in worker.decode(group.decode, unit, share, finished):
                     yield _hand_on(packet, group)
 
     run.__name__ = run.__qualname__ = group.name

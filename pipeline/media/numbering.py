@@ -11,16 +11,22 @@ from collections.abc import Iterator
 from fractions import Fraction
 from typing import Any
 
-from pipeline.errors import MediaError
+from pipeline.errors import MediaError, Reason
 from pipeline.media.frames import Lost
 
 
 class Numbers:
-    """Numbers of frames in display order; those that were lost are counted by the times of their packets."""
+    """Numbers of frames in display order; those that were lost are counted by the times of their packets.
 
-    def __init__(self, *, timed: bool) -> None:
-        self._timed = timed  # whether packets say when they are shown
-        self._next = 0
+    Args:
+        timed: whether packets say when they are shown.
+        first: number of the first frame.
+        stop: number of the frame after the last, where the file's index says it.
+    """
+
+    def __init__(self, *, timed: bool, first: int = 0, stop: int | None = None) -> None:
+        self._timed, self._stop = timed, stop
+        self._next = first
         self._error: MediaError | None = None  # the last one
         self._untold = False  # whether something was lost that no `Lost` has told yet
         self._times: list[int] = []  # of packets whose frames have not been shown, a heap
@@ -54,13 +60,18 @@ class Numbers:
         if lost and self._error:
             yield Lost(index=self._next, error=self._error)
             self._untold = False
-        yield self._next + lost, picture
+        if self._stop is None or self._next + lost < self._stop:
+            yield self._next + lost, picture
         self._next += lost + 1
 
     def end(self) -> Iterator[Lost]:
-        """What was lost after the last frame."""
+        """What was lost after the last frame, and where the index was wrong."""
         if self._error and self._untold:
             yield Lost(index=self._next, error=self._error)
+        elif self._stop is not None and self._next != self._stop and not self._error:
+            words = f"it holds {abs(self._stop - self._next)} {'fewer' if self._next < self._stop else 'more'} frames"
+            error = MediaError(Reason.CORRUPT, f"{words} than its index says before frame {self._stop}")
+            yield Lost(index=min(self._next, self._stop), error=error)
 
 
 class Leading:
@@ -84,13 +95,19 @@ class Leading:
 
 
 class Clock:
-    """Presentation times in seconds from the first frame."""
+    """Presentation times in seconds from the first frame.
 
-    def __init__(self, fps: float | None, base: Fraction) -> None:
-        self._base = base  # s of one unit of the file's times
-        self.origin = 0.0  # s, the first frame's time on the clock of the container; right once there was a frame
+    Args:
+        fps: frames a second, for those without a time.
+        base: s of one unit of the file's times.
+        origin: the first frame's time in that unit; None: that of the first picture there is.
+    """
+
+    def __init__(self, fps: float | None, base: Fraction, origin: int | None = None) -> None:
+        self._base = base
         self._step = 1.0 / fps if fps else 0.0
-        self._last: float | None = None
+        self._last = None if origin is None else float(origin * base)
+        self.origin = self._last or 0.0  # s, on the clock of the container; right once there was a frame
 
     def time_s(self, pts: int | None) -> float:
         """The time of the next picture; `Frame.time` will not do, as what a decoder holds at an error has no base."""
