@@ -7,12 +7,14 @@ that came in. All times are the file's own until `Clock` makes seconds of them.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Iterable, Iterator
 from fractions import Fraction
 from typing import Any
 
 from pipeline.errors import MediaError, Reason
 from pipeline.media.frames import Lost
+from pipeline.media.segments import REORDERED
 
 
 class Numbers:
@@ -37,9 +39,24 @@ class Numbers:
         """Whether anything was lost yet."""
         return self._error is not None
 
-    def expect(self, packet: Any) -> None:
-        """A packet that ought to give a frame, sooner or later, unless the file's edit list hides it."""
-        if self._timed and packet.size and packet.pts is not None and not packet.is_discard:
+    def ahead(self, packets: Iterable[Any]) -> Iterator[Any]:
+        """The same packets, or errors, of which some are looked at before they are handed on.
+
+        At an error a decoder gives up pictures before their turn: those shown before them must be known by then.
+        """
+        seen: deque[Any] = deque()
+        for packet in packets:
+            seen.append(packet)
+            self._expect(packet)
+            if len(seen) > REORDERED:
+                yield seen.popleft()
+        yield from seen
+
+    def _expect(self, packet: Any) -> None:
+        """A packet ought to give a frame, sooner or later, unless the file's edit list hides it."""
+        if isinstance(packet, MediaError) or not self._timed:
+            return
+        if packet.size and packet.pts is not None and not packet.is_discard:
             heapq.heappush(self._times, packet.pts)
 
     def lose(self, error: MediaError) -> None:
@@ -56,9 +73,9 @@ class Numbers:
         lost, self._unknown = self._unknown, 0
         while self._times and picture.pts is not None and self._times[0] <= picture.pts:
             # without an error, one that was passed over was not meant to be shown (VP8's alternate reference frames)
-            lost += heapq.heappop(self._times) < picture.pts and self._error is not None
-        if lost and self._error:
-            yield Lost(index=self._next, error=self._error)
+            lost += heapq.heappop(self._times) < picture.pts and (self._error is not None or self._stop is not None)
+        if lost and (self._error or self._stop is not None):
+            yield Lost(index=self._next, error=self._error or MediaError(Reason.CORRUPT, "a packet holds no frame"))
             self._untold = False
         if self._stop is None or self._next + lost < self._stop:
             yield self._next + lost, picture

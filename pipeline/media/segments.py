@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 INDEXED = "mov"  # libav's name of the one format with an index of all frames: MP4 and MOV
-_REORDERED = 16  # frames that a decoder may hold back (H.264, A.3.1 h; H.265, A.4.2): none is shown later than that
+REORDERED = 16  # frames that a decoder may hold back (H.264, A.3.1 h; H.265, A.4.2), stored before one shown earlier
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,7 +124,7 @@ class _Index:
 
         libav seeks by the time of showing, which the index lacks: it is later than that of decoding, by a few frames.
         """
-        later = (self._times[at] - self._times[number] for at in range(number, min(number + _REORDERED, self.total)))
+        later = (self._times[at] - self._times[number] for at in range(number, min(number + REORDERED, self.total)))
         for delay in (self._delay, *later):
             self._container.seek(self._times[number] + delay, stream=self._track)
             packets = self._container.demux(self._track)
@@ -137,15 +137,16 @@ class _Index:
     def shown(self, start: int, number: int) -> int:
         """The time of showing of a frame, not before `start`, at which a segment begins."""
         place = number - start
-        packets = islice(self.packets(start), place + 1 + _REORDERED)
+        packets = islice(self.packets(start), place + 1 + REORDERED)
         times = sorted(packet.pts for packet in packets if packet.size and packet.pts is not None)
         return int(times[place] if place < len(times) else self._times[number] + self._delay)
 
     def _opens(self, number: int) -> bool:
         """Whether a key frame is shown before all that is stored after it, which needs nothing that is before."""
-        packets = islice(self.packets(number), _REORDERED + 2)
+        packets = islice(self.packets(number), REORDERED + 2)
+        # that it is a key frame, the index says; libav takes the mark from a packet that is damaged
         first = next(packets, None)
-        if first is None or first.pts is None or not first.is_keyframe or not _refreshes(first, self._track):
+        if first is None or first.pts is None or not _refreshes(first, self._track):
             return False
         return all(packet.pts is not None and packet.pts > first.pts for packet in packets if packet.size)
 

@@ -66,7 +66,7 @@ class _Film:
         self._stream = open_media(media)
         try:
             with translated(self._stream, kind):
-                self._cut, self._half = is_cut(self._stream, kind), False
+                self._cut, self._half = is_cut(self._stream, kind), None
                 self._stream.seek(0)
                 self._container = open_container(self._stream, kind, wanted.max_pixels)
                 self._track = _picture_track(self._container)
@@ -152,11 +152,10 @@ class _Film:
     def _pictures(self, packets: Iterator[Any], numbers: Numbers) -> Iterator[tuple[int, Any] | Lost]:
         """Numbered pictures; after an error those from the next key frame on."""
         leading, skipping, ended = Leading(), False, False
-        for packet in packets:
+        for packet in numbers.ahead(packets):
             if isinstance(packet, MediaError):
                 numbers.lose(packet)
                 break
-            numbers.expect(packet)
             lead = leading.holds(packet, restarts=skipping)
             if (skipping and not packet.is_keyframe) or (lead and numbers.broken):
                 numbers.skip(packet)
@@ -181,7 +180,8 @@ class _Film:
                 if self._stored is not None and packet.size:
                     packet.pts = packet.dts  # names the packet; the n-th picture shown has the n-th of these times
                     self._stored.append(packet.dts)
-                self._half = self._cut and bool(packet.size) and (following is None or not following.size)
+                if self._cut and packet.size and (following is None or not following.size):
+                    self._half = packet
                 yield packet
         except (av.FFmpegError, OSError) as exc:
             yield self._corrupt(exc)
@@ -195,7 +195,7 @@ class _Film:
         """
         failed = None
         try:
-            if self._half:
+            if packet is self._half:
                 raise MediaError(Reason.TRUNCATED, "the end of the file is missing")
             if packet.size and packet.is_corrupt:
                 raise MediaError(Reason.CORRUPT, "a packet is incomplete")
