@@ -22,6 +22,8 @@ from pipeline.media.decode import decode, frames_of
 from pipeline.media.listing import list_media
 from pipeline.media.units import Unit, shares
 from pipeline.packet import Packet
+from pipeline.sample import Sample
+from pipeline.telemetry.figures import Figures
 from tests.material import media
 from tests.media_factory import packets_of, rows_of
 
@@ -308,3 +310,24 @@ def test_what_is_there_is_not_decoded_again() -> None:
         [],
         [(FRAMES, FRAMES)],
     ]
+
+
+def test_progress_counts_what_is_decoded_to_its_end() -> None:
+    """Workers report shares of a film in any order; rows of those that have ended tell how many there will be."""
+    path = made("all key frames")
+    unit = Unit(name="unit", media=tuple(list_media(str(path))))
+    figures = Figures([unit])
+    about = {"step": "decode", "unit": "unit", "started": 1.0, "seconds": 1.0}
+    parts = by_share(path, (), segment_bytes=path.stat().st_size // 4, packet_rows=10)
+    for worker in (3, 1):
+        figures.add(
+            Sample(worker=str(worker), rows=packet.stop - packet.start, share=packet.share, **about)
+            for packet in parts[worker]
+        )
+    assert figures.expected_rows == pytest.approx(FRAMES, rel=0.1)
+    for worker in (0, 2):
+        figures.add(
+            Sample(worker=str(worker), rows=packet.stop - packet.start, share=packet.share, **about)
+            for packet in parts[worker]
+        )
+    assert figures.expected_rows == FRAMES
