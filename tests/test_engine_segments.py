@@ -29,10 +29,13 @@ STEPS = {"crc": {"use": "tests.toys:Checksum"}, "near": {"use": "tests.toys:Neig
 
 
 @pytest.fixture(scope="module")
-def plan():
+def plan(tmp_path_factory):
+    """One whose task dies once, in the middle of a segment: Ray runs it again."""
+    dies = {"at": 47, "mark": str(tmp_path_factory.mktemp("died") / "once")}
+    steps = STEPS | {"dies": {"use": "tests.toys:DiesOnce", "with": dies}}
     with session(None) as nodes:
         profile = ProfileFile.model_validate({"decode": {"workers": 2, "cpus": 0.5}})
-        made_plan = make_plan(PipelineFile.model_validate({"steps": STEPS}), profile, Choices(), nodes)
+        made_plan = make_plan(PipelineFile.model_validate({"steps": steps}), profile, Choices(), nodes)
         config = DecodeConfig(segment_bytes=made("b-frames").stat().st_size // 6, packet_rows=8, clip_frames=5)
         yield replace(made_plan, decode=replace(made_plan.decode, config=config))
 
@@ -53,7 +56,7 @@ def table(plan: Plan, folder: Path, out: Path) -> pa.Table:
     units = cover(store, media, media, slots=2)
     found = unit_rows(plan, Ledger(store), units, frozenset(item.media_id for item in media))
     assert len(found) == len(units)
-    names = ["media_id", "frame_index", "clip_index", "time_s", "crc", "next_crc"]
+    names = ["media_id", "frame_index", "clip_index", "time_s", "crc", "next_crc", "lived"]
     return pa.concat_tables([rows.read(store, columns_of(plan, names)) for rows in found]).sort_by(
         [("media_id", "ascending"), ("frame_index", "ascending")]
     )
@@ -76,6 +79,8 @@ def test_a_film_in_segments_has_the_rows_of_one_in_one_go(folder, tmp_path, plan
     following = [crcs.get((row["media_id"], row["frame_index"] + 1)) for row in given]
     assert [row["next_crc"] for row in given] == following  # over the ends of segments too
     assert [row["time_s"] for row in given] == [row["time_s"] for row in whole]
+    assert all(row["lived"] for row in given)
+    assert Path(plan.first[-1].stage.config.mark).exists()  # it did die
     assert run(plan, folder, tmp_path / "out") == []
 
 
