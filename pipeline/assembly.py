@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Collection, Sequence
 
 import pyarrow as pa
 
 from pipeline.calls import nulls
 from pipeline.columns import SOURCE
+from pipeline.failure import traced
+from pipeline.journal import Journal
 from pipeline.plan import Plan
 from pipeline.sample import Report
 from pipeline.second import ERRORS, FRAMES, SecondPass, UnitRows, columns_of
 from pipeline.stage import Placement
 from pipeline.step import marked
 from pipeline.storage import Store
+
+_OF_A_UNIT = re.compile(r"(?:.*-)?(?P<unit>[0-9a-f]{16})-[0-9a-f]{12}\.parquet")
 
 
 class Assembly:
@@ -39,7 +44,7 @@ class Assembly:
     def set_up(self) -> None:
         """Nothing to make ready."""
 
-    def __call__(self, piece: tuple[UnitRows, ...], report: Report) -> None:  # noqa: ARG002
+    def __call__(self, piece: tuple[UnitRows, ...], report: Report, journal: Journal) -> None:  # noqa: ARG002
         """Write one unit's rows and errors."""
         (unit,) = piece
         name = unit.tag(*self._facts)
@@ -47,7 +52,10 @@ class Assembly:
         failures = pa.concat_tables([unit.failures(self._store, self._plan.decode.folder, empty_too=True), *first])
         if failures.num_rows:
             dummies = {dummy for step in self._plan.first for dummy in step.dummies}
-            self._store.write_table(f"{ERRORS}/{name}", failures.cast(marked(failures.schema, dummies)))
+            steps = {step.name: step.fingerprint for step in self._plan.first}
+            steps[self._plan.decode.name] = self._plan.decode.fingerprint
+            told = traced(failures, unit.inputs, steps)
+            self._store.write_table(f"{ERRORS}/{name}", told.cast(marked(told.schema, dummies)))
         table = unit.read(self._store, self._columns)
         schema = frames_schema(self._plan)
         self._store.write_table(f"{FRAMES}/{name}", table.cast(schema) if table.num_columns else nulls(schema, 0))
@@ -59,13 +67,29 @@ def frames_schema(plan: Plan) -> pa.Schema:
     return marked(schema, {dummy for step in plan.first for dummy in step.dummies})
 
 
-def sweep(store: Store, owners: Sequence[SecondPass], units: Sequence[UnitRows]) -> int:
-    """Delete files of tables that no longer belong; returns how many."""
+def sweep(
+    store: Store, owners: Sequence[SecondPass], units: Sequence[UnitRows], share: Collection[str] | None = None
+) -> int:
+    """Delete files of tables that no longer belong; returns how many.
+
+    Args:
+        store: the output.
+        owners: who writes the tables.
+        units: what was asked for.
+        share: names of units whose files are ours to delete, of a shard; None: all files are.
+    """
     live: dict[str, set[str]] = {}
     for owner in owners:
         for folder, names in owner.live(units).items():
             live.setdefault(folder, set()).update(names)
-    stale = [f"{folder}/{name}" for folder, names in live.items() for name in set(store.names(folder)) - names]
+    found = ((folder, name) for folder, names in live.items() for name in set(store.names(folder)) - names)
+    stale = [f"{folder}/{name}" for folder, name in found if share is None or unit_of(name) in share]
     for path in stale:
         store.remove(path)
     return len(stale)
+
+
+def unit_of(name: str) -> str | None:
+    """The unit that a table's file was made of; None for a file of several."""
+    match = _OF_A_UNIT.fullmatch(name)
+    return match["unit"] if match else None

@@ -6,7 +6,9 @@ import os
 import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
-from typing import Annotated
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -17,6 +19,7 @@ from pipeline.commands.options import (
     INTERRUPTED,
     AcceptLicense,
     Address,
+    ByContent,
     Device,
     DryRun,
     EveryNth,
@@ -24,6 +27,7 @@ from pipeline.commands.options import (
     IdentitiesFrom,
     Input,
     Limit,
+    MaxErrors,
     MaxFrames,
     MaxPixels,
     MissingWeights,
@@ -39,13 +43,13 @@ from pipeline.commands.options import (
 )
 from pipeline.errors import ConfigError, FramemillError, UserError
 from pipeline.failure import DECODE
-from pipeline.job import Job, Order, Work
+from pipeline.job import Job, Order, Result, Work
 from pipeline.machines import ROOMY, Node, this_machine
 from pipeline.manifest import PipelineFile, ProfileFile, read_pipeline, read_profile
 from pipeline.placing import fit
 from pipeline.plan import Choices, make_plan
 from pipeline.storage import Store
-from pipeline.telemetry.printing import print_columns, print_plan, print_result, print_work
+from pipeline.telemetry.printing import print_columns, print_outlook, print_plan, print_result, print_work
 from pipeline.telemetry.progress import Silent, View, view
 from pipeline.telemetry.run_file import write_run_file
 
@@ -73,6 +77,62 @@ RUN_EXAMPLES = """
 """
 
 
+@dataclass(frozen=True)
+class Wish:
+    """What the options of `run` and `plan` say, files unread."""
+
+    input: str | None
+    output: str | None
+    pipeline: str | None
+    profile: str
+    choices: Choices
+    address: str | None
+    limit: int | None
+    shard: tuple[int, int] | None
+    by_content: bool
+
+    @cached_property
+    def files(self) -> tuple[PipelineFile, ProfileFile]:
+        """The pipeline file and the profile."""
+        return read_pipeline(self.pipeline), read_profile(self.profile)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether input and output are said anywhere."""
+        return None not in (self._said("input"), self._said("output"))
+
+    def order(self) -> Order:
+        """What a run is to do.
+
+        Raises:
+            ConfigError: input or output are said nowhere.
+        """
+        pipeline, profile = self.files
+        return Order(
+            input=self._given("input"),
+            output=self._given("output"),
+            pipeline=pipeline,
+            profile=profile,
+            profile_name=self.profile,
+            choices=self.choices,
+            address=_cluster(self.address),
+            limit=self.limit,
+            shard=self.shard,
+            by_content=self.by_content or pipeline.identify == "content",
+        )
+
+    def _said(self, name: str) -> str | None:
+        """A path from the command line, else from the profile, else from the pipeline file."""
+        return next((str(found) for one in (self, *self.files[::-1]) if (found := getattr(one, name))), None)
+
+    def _given(self, name: str) -> str:
+        if (found := self._said(name)) is None:
+            raise ConfigError(
+                f"No {name} was given: use --{name} PATH, or write `{name}: PATH` in the profile or the pipeline file."
+            )
+        return found
+
+
 @app.command(epilog=RUN_EXAMPLES)
 def run(
     input_: Input = None,
@@ -90,19 +150,15 @@ def run(
     every_nth: EveryNth = None,
     max_frames: MaxFrames = None,
     max_pixels: MaxPixels = None,
+    max_errors: MaxErrors = None,
     shard: Shard = None,
     fast_mode: Fast = False,
+    by_content: ByContent = False,
     dry_run: DryRun = False,
     address: Address = None,
     quiet: Quiet = False,
 ) -> None:
     """Process a collection. What an earlier run into the same output has done is not done again."""
-    decode = {
-        "every_nth": every_nth,
-        "max_frames": max_frames,
-        "max_pixels": max_pixels,
-        "fast_mode": fast_mode or None,
-    }
     known = [f"identities.known={identities_from}"] if identities_from else []
     choices = Choices(
         stages=names(stages),
@@ -111,29 +167,21 @@ def run(
         weights_dir=weights_dir,
         missing_weights=missing_weights,
         accept_license=accept_license,
-        decode={key: value for key, value in decode.items() if value is not None},
+        max_errors=max_errors,
+        decode=_decode(every_nth, max_frames, max_pixels, fast_mode),
     )
     console = Console(quiet=quiet)
+    wish = Wish(input_, output, pipeline, profile, choices, address, limit, _shard(shard), by_content)
     if dry_run:
-        _print_plan(console, pipeline, profile, choices, address)
-        return
-    pipeline_file, profile_file = read_pipeline(pipeline), read_profile(profile)
-    order = Order(
-        input=_given("input", input_, profile_file, pipeline_file),
-        output=_given("output", output, profile_file, pipeline_file),
-        pipeline=pipeline_file,
-        profile=profile_file,
-        profile_name=profile,
-        choices=choices,
-        address=_cluster(address),
-        limit=limit,
-        shard=_shard(shard),
-    )
-    _run(order, console, quiet)
+        _print_plan(console, wish)
+    else:
+        _run(wish.order(), console, quiet)
 
 
 @app.command()
 def plan(
+    input_: Input = None,
+    output: Output = None,
     profile: Profile = "cpu-only",
     pipeline: PipelinePath = None,
     stages: Stages = "",
@@ -141,17 +189,30 @@ def plan(
     device: Device = None,
     weights_dir: WeightsDir = None,
     missing_weights: MissingWeights = "fail",
+    identities_from: IdentitiesFrom = None,
+    limit: Limit = None,
+    every_nth: EveryNth = None,
+    max_frames: MaxFrames = None,
+    max_pixels: MaxPixels = None,
+    shard: Shard = None,
+    fast_mode: Fast = False,
+    by_content: ByContent = False,
     address: Address = None,
 ) -> None:
-    """Check a pipeline and a profile against the machines, and print what would run where."""
+    """Check a pipeline and a profile against the machines, and print what would run where.
+
+    With --input and --output also what is left to do there, and why.
+    """
+    known = [f"identities.known={identities_from}"] if identities_from else []
     choices = Choices(
         stages=names(stages),
-        settings=tuple(settings or ()),
+        settings=(*(settings or ()), *known),
         device=device,
         weights_dir=weights_dir,
         missing_weights=missing_weights,
+        decode=_decode(every_nth, max_frames, max_pixels, fast_mode),
     )
-    _print_plan(Console(), pipeline, profile, choices, address)
+    _print_plan(Console(), Wish(input_, output, pipeline, profile, choices, address, limit, _shard(shard), by_content))
 
 
 app.command()(fetch)
@@ -181,16 +242,25 @@ def _run(order: Order, console: Console, quiet: bool) -> None:
                 steps = [DECODE, *(step.name for step in work.plan.first)]
                 shown = stack.enter_context(view(console, steps, quiet=quiet))
 
-        job = Job(order, watch=lambda figures: shown.show(figures), on_plan=on_plan)  # noqa: PLW0108 - `shown` changes
+        def on_result(result: Result) -> None:
+            told = write_run_file(job.store, order, result)
+            stack.close()
+            print_result(console, job.store, result)
+            _say_report(console, job.store, computed=told)
+
+        job = Job(
+            order,
+            watch=lambda figures: shown.show(figures),  # noqa: PLW0108 - `shown` changes
+            on_plan=on_plan,
+            on_wait=lambda said: console.print(said, highlight=False, soft_wrap=True, markup=False),
+            on_result=on_result,
+        )
         try:
-            result = job.run()
+            job.run()
         except KeyboardInterrupt:  # Typer would end in silence
             stack.close()
             ERRORS.print("Interrupted. What is finished is kept; the same command goes on from there.")
             leave(INTERRUPTED)
-    told = write_run_file(job.store, order, result)
-    print_result(console, job.store, result)
-    _say_report(console, job.store, computed=told)
 
 
 def leave(code: int) -> None:
@@ -204,28 +274,31 @@ def _say_report(console: Console, store: Store, *, computed: bool) -> None:
     """Write the report where something is new or it is missing, and say where it is."""
     from pipeline.telemetry.report import NAME, write_report
 
-    url = write_report(store) if computed or not store.exists(NAME) else store.url(NAME)
-    console.print(f"Report: {url}", highlight=False, soft_wrap=True, markup=False)
+    try:
+        url = write_report(store) if computed or not store.exists(NAME) else store.url(NAME)
+        said = f"Report: {url}"
+    except FileNotFoundError:
+        said = f"No report: another run replaces tables just now; framemill report {store.root} writes it later."
+    console.print(said, highlight=False, soft_wrap=True, markup=False)
 
 
-def _print_plan(console: Console, pipeline: str | None, profile: str, choices: Choices, address: str | None) -> None:
+def _print_plan(console: Console, wish: Wish) -> None:
     """The plan as far as it goes, then what it lacks, as an error."""
-    cluster = _cluster(address)
+    cluster = _cluster(wish.address)
     if cluster is None:
-        _print_plan_for(console, pipeline, profile, choices, [this_machine()])
+        _print_plan_for(console, wish, [this_machine()])
         return
     from pipeline.engine import session
 
     with session(cluster) as nodes:
-        _print_plan_for(console, pipeline, profile, choices, nodes)
+        _print_plan_for(console, wish, nodes)
 
 
-def _print_plan_for(
-    console: Console, pipeline: str | None, profile: str, choices: Choices, nodes: Sequence[Node]
-) -> None:
-    files = read_pipeline(pipeline), read_profile(profile)
-    made = make_plan(*files, choices, nodes, check_weights=False, check_fit=False)
+def _print_plan_for(console: Console, wish: Wish, nodes: Sequence[Node]) -> None:
+    made = make_plan(*wish.files, wish.choices, nodes, check_weights=False, check_fit=False)
     print_plan(console, made)
+    if wish.is_whole:
+        print_outlook(console, *Job(wish.order()).preview(made))
     fit(made.decode, made.steps, nodes)
 
 
@@ -234,14 +307,10 @@ def _cluster(address: str | None) -> str | None:
     return address or os.environ.get("RAY_ADDRESS")
 
 
-def _given(name: str, option: str | None, *manifests: ProfileFile | PipelineFile) -> str:
-    """A path from the command line, else from the profile, else from the pipeline file."""
-    found = option or next((value for manifest in manifests if (value := getattr(manifest, name))), None)
-    if found is None:
-        raise ConfigError(
-            f"No {name} was given: use --{name} PATH, or write `{name}: PATH` in the profile or the pipeline file."
-        )
-    return str(found)
+def _decode(every_nth: int | None, max_frames: int | None, max_pixels: int | None, fast: bool) -> dict[str, Any]:
+    """What the options say of decoding."""
+    said = {"every_nth": every_nth, "max_frames": max_frames, "max_pixels": max_pixels, "fast_mode": fast or None}
+    return {key: value for key, value in said.items() if value is not None}
 
 
 def _shard(text: str | None) -> tuple[int, int] | None:

@@ -4,10 +4,12 @@ FramemillError
 ├── UserError             one sentence with the fix; the command line prints it and exits with 2
 │   ├── InputError        the input is missing, empty or of no known kind
 │   ├── OutputError       the output cannot be written, or belongs to another run
+│   │   └── GoneError     something that was in the output has gone
 │   ├── ConfigError       a manifest, profile, setting or name is wrong
 │   ├── ResourceError     a worker does not fit the machines
 │   └── WeightsError      weights are missing or are not what the lockfile says
 ├── MediaError            one file cannot be read: a line in the errors table, never the end of a run
+├── BudgetError           a step failed on more rows than its budget allows: the run stops early
 ├── SetupError            a stage could not load what it needs: the run stops and names it
 └── ContractError         a stage broke its promise: the run stops and names it
 """
@@ -35,6 +37,10 @@ class InputError(UserError):
 
 class OutputError(UserError):
     """The output cannot be written, or belongs to another run."""
+
+
+class GoneError(OutputError, FileNotFoundError):
+    """Something that was in the output has gone."""
 
 
 class ConfigError(UserError):
@@ -69,6 +75,10 @@ class MediaError(FramemillError):
 
     def __reduce__(self) -> tuple[type[MediaError], tuple[Reason, str]]:
         return MediaError, (self.reason, str(self))
+
+
+class BudgetError(FramemillError):
+    """A step failed on more rows than its budget allows."""
 
 
 class SetupError(FramemillError):

@@ -9,19 +9,24 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field, replace
 
 from pipeline.assembly import Assembly, sweep
-from pipeline.errors import FramemillError
-from pipeline.ledger import Ledger, cover
+from pipeline.errors import GoneError, OutputError
+from pipeline.identity import with_digests
+from pipeline.lease import Lease
+from pipeline.ledger import Ledger, divide, in_order, read_units, write_units
 from pipeline.machines import Node, this_machine
 from pipeline.manifest import PipelineFile, ProfileFile
-from pipeline.media.listing import list_media, shard
+from pipeline.media.listing import in_shard, list_media, shard
 from pipeline.media.store import Media
 from pipeline.media.units import Unit
 from pipeline.plan import Choices, Plan, make_plan
+from pipeline.reasons import Changes, Outlook, find_changes, outlooks, remember
 from pipeline.sample import Sample
 from pipeline.second import ERRORS, FRAMES, SecondPass, UnitRows, unit_rows
+from pipeline.stage import Scope
 from pipeline.storage import Store
 from pipeline.tables import Tables
 from pipeline.telemetry.figures import Figures
@@ -40,6 +45,7 @@ class Order:
     address: str | None = None  # of a running Ray cluster; None: start Ray here
     limit: int | None = None  # files
     shard: tuple[int, int] | None = None  # number from 0, of how many
+    by_content: bool = False  # whether changed files are told by what they hold
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,10 +55,13 @@ class Work:
     plan: Plan
     nodes: Sequence[Node]
     media: Sequence[Media]
+    wanted: frozenset[str]  # files whose rows belong into the tables
     units: Sequence[Unit]
     pending: Sequence[Unit]  # units that some first-pass step has not finished
     left: bool  # anything at all
     changed: bool  # whether the tables are others after the run than before
+    files: Changes = field(default_factory=Changes)
+    outlook: Sequence[Outlook] = ()  # what each step has to do, and why
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,8 +84,20 @@ class Job:
         order: Order,
         watch: Callable[[Figures], None] = lambda _: None,
         on_plan: Callable[[Work], None] = lambda _: None,
+        on_wait: Callable[[str], None] = lambda _: None,
+        on_result: Callable[[Result], None] = lambda _: None,
     ) -> None:
+        """Bind.
+
+        Args:
+            order: what to do.
+            watch: told how far it is.
+            on_plan: told what there is to do, before it is done.
+            on_wait: told, in a sentence, why nothing is begun yet.
+            on_result: told the result while the output is still ours, to write about it there.
+        """
         self._order, self._watch, self._on_plan = order, watch, on_plan
+        self._on_wait, self._on_result = on_wait, on_result
         self.store = Store(order.output)
         self._figures = Figures()
 
@@ -84,70 +105,131 @@ class Job:
         """Do what is left of the order.
 
         Raises:
-            UserError: input, output, a name, a setting or the machines are wrong; nothing was started.
+            UserError: input, output, a name, a setting or the machines are wrong, and nothing was started; or the
+                output cannot be written any more, or is another run's.
             ContractError: a stage broke its promise.
         """
-        started = time.time()
-        if self._order.address is None:
-            work = self._prepare([this_machine()])
-            if work.left:
+        started, address = time.time(), self._order.address
+        with ExitStack() as stack:
+            nodes: Sequence[Node] = [this_machine()]
+            if address is not None:
                 from pipeline.engine import session
 
-                with session(None):
-                    self._compute(work)
-        else:
-            from pipeline.engine import session
+                nodes = stack.enter_context(session(address))
+            listing = list_media(self._order.input)
+            plan = self._plan(nodes)
+            self.store.prepare()
+            lease = stack.enter_context(Lease(self.store, self._order.shard, on_wait=self._on_wait))
+            self.store = self.store.of_run(lease.run)
+            self.store.sweep(lease.taken_over)
+            work = self._look(plan, nodes, self._identified(listing, keep=True))
+            if work.left:
+                if address is None:
+                    from pipeline.engine import session
 
-            with session(self._order.address) as nodes:
-                work = self._prepare(nodes)
-                if work.left:
-                    self._compute(work)
-        return self._result(work, started)
+                    stack.enter_context(session(None))
+                self._passes(work, lease)
+            result = self._result(work, started)
+            self._on_result(result)
+            return result
 
-    def _prepare(self, nodes: Sequence[Node]) -> Work:
-        listing = list_media(self._order.input)
-        media = self._select(listing)
-        plan = make_plan(self._order.pipeline, self._order.profile, self._order.choices, nodes)
-        self.store.prepare()
-        units = cover(self.store, listing, media, slots=plan.decode.workers)
-        rows = self._rows(plan, units, media)
+    def _plan(self, nodes: Sequence[Node]) -> Plan:
+        """The plan; a shard's has no steps over everything, which a run without shards does at the end."""
+        return self._shared(make_plan(self._order.pipeline, self._order.profile, self._order.choices, nodes))
+
+    def preview(self, plan: Plan) -> tuple[Changes, Sequence[Outlook]]:
+        """What a run by a plan would do and why; nothing is touched.
+
+        Raises:
+            InputError: there is no input.
+        """
+        plan, listing = self._shared(plan), self._identified(list_media(self._order.input), keep=False)
+        known, fresh, wanted = self._divide(plan, listing)
+        changes = find_changes(self.store, listing, fresh)
+        units = in_order([*known, *fresh])
+        rows = self._rows(plan, units, wanted)
+        return changes, outlooks(plan, self.store, units, fresh, rows, changes)
+
+    def _shared(self, plan: Plan) -> Plan:
+        if self._order.shard is None:
+            return plan
+        return replace(plan, second=tuple(step for step in plan.second if step.stage.scope is not Scope.DATASET))
+
+    def _look(self, plan: Plan, nodes: Sequence[Node], listing: list[Media]) -> Work:
+        known, fresh, wanted = self._divide(plan, listing)
+        units = in_order([*known, *fresh])
+        changes = find_changes(self.store, listing, fresh)
+        rows = self._rows(plan, units, wanted)
         done = {unit.unit for unit in rows}
         pending = [unit for unit in units if unit.name not in done]
         owners = self._owners(plan)
         left = bool(pending) or any(owner.pieces(rows) for owner in owners)
-        swept = 0 if left else sweep(self.store, owners, rows)
+        outlook = outlooks(plan, self.store, units, fresh, rows, changes, deep=False)
+        write_units(self.store, fresh)
+        remember(self.store, plan)
+        swept = 0 if left else sweep(self.store, owners, rows, self._share())
         work = Work(
-            plan=plan, nodes=nodes, media=media, units=units, pending=pending, left=left, changed=left or swept > 0
+            plan=plan,
+            nodes=nodes,
+            media=self._select(listing),
+            wanted=wanted,
+            units=units,
+            pending=pending,
+            left=left,
+            changed=left or swept > 0,
+            files=changes,
+            outlook=outlook,
         )
         self._figures = Figures(pending)
         self._on_plan(work)
         return work
 
+    def _divide(self, plan: Plan, listing: list[Media]) -> tuple[list[Unit], list[Unit], frozenset[str]]:
+        """Known units, new units, and the files whose rows belong into the tables."""
+        media, sharded = self._select(listing), self._order.shard is not None
+        known, fresh = divide(self.store, listing, media, slots=plan.decode.workers, sharded=sharded)
+        whole = sharded and self._order.limit is None  # a unit that this shard has may hold files of others
+        return known, fresh, frozenset(item.media_id for item in (listing if whole else media))
+
+    def _identified(self, listing: list[Media], *, keep: bool) -> list[Media]:
+        """The listing, with digests of the files that are ours to look at where they are told by content."""
+        if not self._order.by_content:
+            return listing
+        ours = with_digests(self.store, self._select(listing), keep=keep, say=self._on_wait)
+        return list(({media.media_id: media for media in listing} | {media.media_id: media for media in ours}).values())
+
     def _select(self, listing: Sequence[Media]) -> list[Media]:
         chosen = list(listing) if self._order.shard is None else shard(listing, *self._order.shard)
         return chosen[: self._order.limit]
 
-    def _compute(self, work: Work) -> None:
-        with self.store.writing():
-            self._passes(work)
+    def _share(self) -> frozenset[str] | None:
+        """The units whose files are ours to delete; None: all files are."""
+        if self._order.shard is None:
+            return None
+        units = read_units(self.store)
+        return frozenset(unit.name for unit in units if in_shard(unit.media[0].media_id, *self._order.shard))
 
-    def _passes(self, work: Work) -> None:
+    def _passes(self, work: Work, lease: Lease) -> None:
         from pipeline.engine import Engine
 
         engine = Engine(work.plan, self.store, self._on_samples)
         engine.first_pass(work.pending, Ledger(self.store))
-        rows = self._rows(work.plan, work.units, work.media)
+        lease.check()
+        rows = self._rows(work.plan, work.units, work.wanted)
         if missing := len(work.units) - len(rows):
-            raise FramemillError(
-                f"{missing} of {len(work.units)} units are not finished; run the same command again to go on."
+            raise OutputError(
+                f"Results of {missing} of {len(work.units)} units of files have gone from {self.store.root!r} during "
+                "the run; look what removed them, then run the same command again to go on."
             )
         owners = self._owners(work.plan)
         for owner in owners:
             engine.second_pass(owner, owner.pieces(rows))
-        sweep(self.store, owners, rows)
+            lease.check()
+        sweep(self.store, owners, rows, self._share())
+        self.store.sweep(lease.taken_over)  # workers of a run that was killed live on for a moment
 
-    def _rows(self, plan: Plan, units: Sequence[Unit], media: Sequence[Media]) -> list[UnitRows]:
-        return unit_rows(plan, Ledger(self.store), units, frozenset(item.media_id for item in media))
+    def _rows(self, plan: Plan, units: Sequence[Unit], wanted: frozenset[str]) -> list[UnitRows]:
+        return unit_rows(plan, Ledger(self.store), units, wanted)
 
     def _owners(self, plan: Plan) -> list[SecondPass]:
         return [*(Tables(step, plan, self.store) for step in plan.second), Assembly(plan, self.store)]
@@ -158,9 +240,13 @@ class Job:
 
     def _result(self, work: Work, started: float) -> Result:
         kinds: Counter[str] = Counter()
+        frames = 0
         for name in self.store.names(ERRORS):
-            kinds.update(self.store.read_table(f"{ERRORS}/{name}", ["kind"])["kind"].to_pylist())
-        frames = sum(self.store.count_rows(f"{FRAMES}/{name}") for name in self.store.names(FRAMES))
+            with suppress(GoneError):  # another shard may have replaced it
+                kinds.update(self.store.read_table(f"{ERRORS}/{name}", ["kind"])["kind"].to_pylist())
+        for name in self.store.names(FRAMES):
+            with suppress(GoneError):
+                frames += self.store.count_rows(f"{FRAMES}/{name}")
         return Result(
             work=work,
             frames=frames,

@@ -10,8 +10,8 @@ from __future__ import annotations
 import os
 import re
 from collections import defaultdict
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, replace
 
 import pyarrow as pa
 
@@ -28,6 +28,7 @@ _UNITS = pa.schema(
         ("path", pa.binary()),
         ("size", pa.int64()),
         ("mtime_ns", pa.int64()),
+        ("digest", pa.string()),  # empty where files were told by their time
     ]
 )
 Span = tuple[int, int]
@@ -117,23 +118,52 @@ def read_units(store: Store) -> list[Unit]:
     return [Unit(name=name, media=tuple(media)) for name, media in members.items()]
 
 
-def cover(store: Store, listing: list[Media], selected: list[Media], slots: int) -> list[Unit]:
-    """Units for the selected media: known ones where every member is unchanged, new ones for the rest.
+def unchanged(before: Media, now: Media | None) -> bool:
+    """Whether a file is what it was: by its content where that is known of both, else by size and time."""
+    if now is None or before.size != now.size:
+        return False
+    return before.digest == now.digest if before.digest and now.digest else before.mtime_ns == now.mtime_ns
+
+
+def divide(
+    store: Store, listing: list[Media], selected: list[Media], slots: int, *, sharded: bool = False
+) -> tuple[list[Unit], list[Unit]]:
+    """Units for the selected media: known ones where every member is unchanged, and new ones for the rest.
 
     One added file shifts nothing. A unit with a file that was changed or removed is retired; its other files get a
-    new one. New units are written down before anything is computed for them.
+    new one. With `sharded`, a known unit goes whole to the shard of its first file, so that no two shards work on one.
     """
-    current = {(media.media_id, media.size, media.mtime_ns) for media in listing}
+    current = {media.media_id: media for media in listing}
     wanted = {media.media_id for media in selected}
-    alive = [unit for unit in read_units(store) if all((m.media_id, m.size, m.mtime_ns) in current for m in unit.media)]
+    known = read_units(store)
+    alive = [unit for unit in known if all(unchanged(media, current.get(media.media_id)) for media in unit.media)]
     covered: set[str] = set()
     units = []
     for unit in alive:
         names = {media.media_id for media in unit.media}
-        if names & wanted and not names & covered:
-            units.append(unit)
-            covered |= names
+        if names & covered:
+            continue
+        if (unit.media[0].media_id in wanted) if sharded else (names & wanted):
+            units.append(replace(unit, media=tuple(current[media.media_id] for media in unit.media)))
+        covered |= names
     fresh = form_units([media for media in selected if media.media_id not in covered], slots=slots)
+    return units, fresh
+
+
+def cover(store: Store, listing: list[Media], selected: list[Media], slots: int) -> list[Unit]:
+    """The units of `divide`, the new ones written down."""
+    known, fresh = divide(store, listing, selected, slots)
+    write_units(store, fresh)
+    return in_order(known + fresh)
+
+
+def in_order(units: Iterable[Unit]) -> list[Unit]:
+    """Units in the order of their files, whenever they were formed: tables of a whole run are made of them so."""
+    return sorted(units, key=lambda unit: unit.media[0].media_id)
+
+
+def write_units(store: Store, fresh: Sequence[Unit]) -> None:
+    """Write new units down, before anything is computed for them."""
     if fresh:
         rows = [
             {"unit": unit.name, **asdict(media), "path": os.fsencode(media.path)}
@@ -141,4 +171,3 @@ def cover(store: Store, listing: list[Media], selected: list[Media], slots: int)
             for media in unit.media
         ]
         store.write_table(f"{UNITS}/{fresh[0].name}-{len(fresh)}.parquet", pa.Table.from_pylist(rows, schema=_UNITS))
-    return units + fresh

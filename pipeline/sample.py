@@ -21,9 +21,8 @@ class Sample:
     unit: str = ""
     rows: int = 0
     failures: int = 0
-    share: float = (
-        0.0  # of the unit's bytes, which the worker's last packets came from: decoded to their end with this one
-    )
+    share: float = 0.0  # of the unit's bytes: those of the worker's packets up to this one, decoded to their end
+    reasons: Mapping[str, int] = field(default_factory=dict)  # of failures: kind and message, and how often
     started: float  # seconds since the epoch
     seconds: float
     phases: Mapping[str, float] = field(default_factory=dict)  # seconds

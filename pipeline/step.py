@@ -37,6 +37,7 @@ class Step:
     weights: Mapping[str, Path] = field(default_factory=dict)
     dummies: tuple[str, ...] = ()  # steps with random weights that its results come from: itself, or some it depends on
     chunks: Mapping[str, int] = field(default_factory=dict)
+    facts: Mapping[str, Any] = field(default_factory=dict)  # what the fingerprint was taken of, `reads` by name
 
     @property
     def folder(self) -> str:
@@ -84,13 +85,19 @@ class DecodeStep:
     name: str = DECODE
 
     @property
-    def fingerprint(self) -> str:
-        """Of what decides which rows there are; how they are packed does not."""
-        rule = {
-            name: getattr(self.config, name)
-            for name in ("every_nth", "max_frames", "max_pixels", "fast_mode", "clip_frames", "segment_bytes")
+    def facts(self) -> Mapping[str, Any]:
+        """What decides which rows there are; how they are packed does not."""
+        names = ("every_nth", "max_frames", "max_pixels", "fast_mode", "clip_frames", "segment_bytes")
+        return {
+            "use": self.name,
+            "version": DECODE_VERSION,
+            "settings": {name: getattr(self.config, name) for name in names},
         }
-        return fingerprint({"version": DECODE_VERSION, **rule})
+
+    @property
+    def fingerprint(self) -> str:
+        """Of the facts."""
+        return fingerprint({"version": DECODE_VERSION, **self.facts["settings"]})
 
     @property
     def folder(self) -> str:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import tempfile
 from itertools import pairwise
 
 import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.ledger import COLUMNS, Ledger, Part, cover, read_units, tiling
+from pipeline.assembly import sweep
+from pipeline.ledger import COLUMNS, Ledger, Part, cover, divide, read_units, tiling
+from pipeline.media.listing import shard
 from pipeline.media.store import Media
+from pipeline.second import UnitRows
 from pipeline.storage import Store
 
 
@@ -59,8 +63,11 @@ def test_an_added_file_shifts_nothing(tmp_path):
     files = [media(f"{i:03}.jpg") for i in range(40)]
     before = cover(store, files, files, slots=2)
     after = cover(store, [media("000a.jpg"), *files], [media("000a.jpg"), *files], slots=2)
-    assert after[: len(before)] == before
-    assert [m.media_id for unit in after[len(before) :] for m in unit.media] == ["000a.jpg"]
+    added = [unit for unit in after if unit not in before]
+    assert [unit for unit in after if unit in before] == before
+    assert [m.media_id for unit in added for m in unit.media] == ["000a.jpg"]
+    firsts = [unit.media[0].media_id for unit in after]
+    assert firsts == sorted(firsts)
 
 
 def test_a_changed_or_removed_file_retires_its_unit_only(tmp_path):
@@ -72,6 +79,43 @@ def test_a_changed_or_removed_file_retires_its_unit_only(tmp_path):
     assert len(set(before) & set(after)) == len(before) - 2
     covered = sorted(m.media_id for unit in after for m in unit.media)
     assert covered == [m.media_id for m in changed]
+
+
+@given(st.integers(1, 40), st.integers(1, 4), st.integers(0, 10))
+def test_a_known_unit_is_of_one_shard_and_every_file_is_of_some(count, shards, added):
+    with tempfile.TemporaryDirectory() as folder:
+        store = Store(folder)
+        files = [media(f"{i:03}.jpg") for i in range(count)]
+        cover(store, files, files, slots=1)
+        listing = [*files, *(media(f"x{i:03}.jpg") for i in range(added))]
+        found = []
+        for index in range(shards):
+            known, fresh = divide(store, listing, shard(listing, index, shards), slots=1, sharded=True)
+            found += [*known, *fresh]
+    covered = sorted(m.media_id for unit in found for m in unit.media)
+    assert covered == [m.media_id for m in listing]
+
+
+def test_a_shard_sweeps_its_own_files_only(tmp_path):
+    class Owner:
+        def live(self, units):
+            return {"frames": {unit.unit + "-0123456789ab.parquet" for unit in units}, "errors": set(), "all": set()}
+
+    store, mine, other = Store(str(tmp_path)), "a" * 16, "b" * 16
+    for unit in (mine, other):
+        for version in ("0123456789ab", "ffffffffffff"):
+            store.write(f"frames/{unit}-{version}.parquet", b"")
+        store.write(f"errors/some-step-{unit}-ffffffffffff.parquet", b"")
+    store.write("all/all-ffffffffffff.parquet", b"")
+    assert sweep(store, [Owner()], [UnitRows(unit=mine, parts={})], {mine}) == 2
+    assert store.names("frames") == [
+        f"{mine}-0123456789ab.parquet",
+        f"{other}-0123456789ab.parquet",
+        f"{other}-ffffffffffff.parquet",
+    ]
+    assert store.names("errors") == [f"some-step-{other}-ffffffffffff.parquet"] and store.names("all")
+    assert sweep(store, [Owner()], [UnitRows(unit=mine, parts={})]) == 4
+    assert store.names("frames") == [f"{mine}-0123456789ab.parquet"]
 
 
 def test_units_survive_names_that_are_no_unicode(tmp_path):

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import pickle
+import shutil
 
 import pyarrow as pa
 import pytest
+from fsspec.implementations.memory import MemoryFileSystem
+from pyarrow.fs import FSSpecHandler, PyFileSystem
 
-from pipeline.errors import OutputError
+from pipeline.errors import GoneError, OutputError
 from pipeline.storage import Store
 
 
@@ -38,18 +42,100 @@ def test_a_failed_write_leaves_nothing(store, tmp_path):
 def test_a_killed_run_is_swept(store, tmp_path):
     store.prepare()
     (tmp_path / "out" / "t").mkdir()
-    (tmp_path / "out" / "t" / ".tmp-1-x.parquet").write_bytes(b"half")
+    (tmp_path / "out" / "t" / ".tmp-1-abc-x.parquet").write_bytes(b"half")
     assert store.names("t") == []
-    with pytest.raises(KeyboardInterrupt), store.writing():
-        raise KeyboardInterrupt
-    with store.writing():
-        assert list((tmp_path / "out" / "t").iterdir()) == []
-    assert store.names("") == []
+    store.sweep({"2"})
+    assert len(list((tmp_path / "out" / "t").iterdir())) == 1
+    store.sweep({"1"})
+    assert list((tmp_path / "out" / "t").iterdir()) == []
 
 
 def test_workers_get_the_same_store(store):
     store.write("a", b"1")
     assert pickle.loads(pickle.dumps(store)).read("a") == b"1"
+    assert pickle.loads(pickle.dumps(store.of_run("12ab"))).__reduce__() == store.of_run("12ab").__reduce__()
+
+
+def test_what_has_gone_or_cannot_be_read_is_said_in_one_sentence(store, tmp_path):
+    store.prepare()
+    with pytest.raises(GoneError, match=r"t/x.parquet has gone .* run the same command again"):
+        store.read_table("t/x.parquet")
+    with pytest.raises(FileNotFoundError):
+        store.read("x")
+    store.remove("x")
+
+
+def test_a_root_that_was_removed_is_not_made_again(store, tmp_path):
+    store.prepare()
+    running = store.of_run("12ab")
+    running.write("t/x", b"1")
+    shutil.rmtree(tmp_path / "out" / "t")
+    running.write("t/x", b"1")
+    shutil.rmtree(tmp_path / "out")
+    with pytest.raises(OutputError, match=r"cannot be written any more \(No such file.*\); look what removed it"):
+        running.write("t/x", b"1")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_file_in_the_way_of_a_folder_is_said(store, tmp_path):
+    store.prepare()
+    store.write("t", b"a file")
+    with pytest.raises(OutputError, match="move the file that stands where a folder should be"):
+        store.write_table("t/x.parquet", pa.table({"x": [1]}))
+
+
+class Bucket(MemoryFileSystem):
+    """Objects without renaming; the next writes fail after some bytes, when told so."""
+
+    store, pseudo_dirs, cachable = {}, [""], False
+    fails = False
+
+    def _open(self, path, mode="rb", **more):
+        opened = super()._open(path, mode, **more)
+        if "w" in mode and self.fails:
+            write = opened.write
+
+            def cut(data):
+                write(bytes(data)[: len(data) // 2])
+                raise OSError(errno.EIO, "the connection was cut")
+
+            opened.write = cut
+        return opened
+
+
+@pytest.fixture
+def bucket():
+    files = Bucket()
+    files.store.clear()
+    made = Store("/out")
+    made._files, made._renames = PyFileSystem(FSSpecHandler(files)), False
+    return made, files
+
+
+@pytest.mark.parametrize("kind", ["bytes", "table"])
+def test_where_nothing_is_renamed_a_write_that_fails_leaves_no_object(bucket, kind):
+    store, files = bucket
+    write = {
+        "bytes": lambda: store.write("t/x", b"12345678"),
+        "table": lambda: store.write_table("t/x", pa.table({"x": range(100)})),
+    }[kind]
+    files.fails = True
+    with pytest.raises(OutputError, match=r"cannot be written any more .* at t/x"):
+        write()
+    assert not store.exists("t/x") and not files.store
+    files.fails = False
+    write()
+    assert store.exists("t/x") and store.names("t") == ["x"]
+
+
+def test_where_nothing_is_renamed_a_table_that_cannot_be_written_is_not_begun(bucket):
+    store, files = bucket
+    with pytest.raises(AttributeError):
+        store.write_table("t/x.parquet", "no table")
+    bad = pa.table({"x": pa.array([1, 2]), "y": pa.array([None, None], pa.month_day_nano_interval())})
+    with pytest.raises(pa.ArrowNotImplementedError):  # found out after the file has begun
+        store.write_table("t/y.parquet", bad)
+    assert not files.store
 
 
 def test_an_unwritable_output_is_said_in_one_sentence(tmp_path):

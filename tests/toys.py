@@ -225,28 +225,6 @@ class Everything(Stage):
         return {"everything": pa.table({"frames": [batch.num_rows]}, schema=self.tables["everything"].schema)}
 
 
-class Assassin(Stage):
-    """Kills the process FRAMEMILL_TEST_VICTIM names, if it names one, at a given frame: a power cut for the driver."""
-
-    @dataclass(frozen=True, kw_only=True)
-    class Config(Stage.Config):
-        at: int = 0
-
-    @property
-    def inputs(self):
-        return ("frame_index",)
-
-    @property
-    def outputs(self):
-        return pa.schema([field("survived", pa.bool_(), "always true")])
-
-    def __call__(self, batch):
-        victim = os.environ.get("FRAMEMILL_TEST_VICTIM")
-        if victim and self.config.at in batch["frame_index"].to_pylist():
-            os.kill(int(victim), signal.SIGKILL)
-        return pa.table({"survived": [True] * batch.num_rows}, schema=self.outputs)
-
-
 class Unready(Stage):
     """Cannot be set up."""
 

@@ -54,11 +54,23 @@ MaxFrames = Annotated[int | None, typer.Option("--max-frames", min=1, help="At m
 MaxPixels = Annotated[
     int | None, typer.Option("--max-pixels", min=1, help="Refuse larger pictures. [dim]Default: 100 MP.[/dim]")
 ]
+MaxErrors = Annotated[
+    str | None,
+    typer.Option("--max-errors", metavar="N|N%", help="Stop when a step fails on more rows than this, e.g. 100 or 1%."),
+]
 Shard = Annotated[
     str | None, typer.Option("--shard", metavar="I/N", help="Only the I-th of N shares of the files, from 1.")
 ]
 Fast = Annotated[
     bool, typer.Option("--fast-mode", help="Previews: every frame reduced to a short side of 360 px or a little more.")
+]
+ByContent = Annotated[
+    bool,
+    typer.Option(
+        "--by-content",
+        help="Tell changed files by what they hold, not by size and time: each is read once more. For collections that "
+        "are copied or synchronised.",
+    ),
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the plan and stop.")]
 Address = Annotated[

@@ -61,7 +61,12 @@ def shard(media: Sequence[Media], index: int, count: int) -> list[Media]:
     """The files of shard `index` (from 0) of `count`, by a hash of the `media_id`: adding a file moves no other."""
     if not 0 <= index < count:
         raise ConfigError(f"Shard {index} of {count} does not exist: shards are numbered 0 to {count - 1}.")
-    return [item for item in media if _hash(item.media_id) % count == index]
+    return [item for item in media if in_shard(item.media_id, index, count)]
+
+
+def in_shard(name: str, index: int, count: int) -> bool:
+    """Whether the file of a `media_id` is of shard `index` (from 0) of `count`."""
+    return _hash(name) % count == index
 
 
 def _hash(name: str) -> int:

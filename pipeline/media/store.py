@@ -36,6 +36,7 @@ class Media:
     path: str
     size: int
     mtime_ns: int
+    digest: str = ""  # of what it holds, where files are told by that
 
 
 def open_media(media: Media) -> BinaryIO:

@@ -50,5 +50,5 @@ def shares(unit: Unit, config: DecodeConfig) -> int:
 def _unit(members: Sequence[Media]) -> Unit:
     digest = hashlib.blake2b(digest_size=8)
     for item in members:
-        digest.update(f"{item.media_id}\n{item.size}\n{item.mtime_ns}\n".encode())
+        digest.update(f"{item.media_id}\n{item.size}\n{item.digest or item.mtime_ns}\n".encode())
     return Unit(name=digest.hexdigest(), media=tuple(members))

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from rich import box
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from pipeline.assembly import frames_schema
@@ -13,10 +14,13 @@ from pipeline.columns import SOURCE, describe
 from pipeline.failure import DECODE
 from pipeline.job import Order, Result, Work
 from pipeline.plan import Plan
+from pipeline.reasons import Changes, Outlook
 from pipeline.second import ERRORS, FRAMES
 from pipeline.stage import Scope
 from pipeline.step import Step
 from pipeline.storage import Store
+
+_NAMED = 3  # files that a sentence names
 
 
 def _table(*columns: str, title: str | None = None, right: Sequence[str] = ()) -> Table:
@@ -95,8 +99,40 @@ def print_work(console: Console, work: Work, order: Order) -> None:
     elif len(work.pending) < len(work.units):
         share = f"{len(work.units) - len(work.pending)} of {len(work.units)} units of files"
         console.print(f"An earlier run has finished {share}; going on with the rest.", highlight=False)
+    for why, steps in _by_reason(work).items():
+        console.print(f"To do: {', '.join(steps)}: {why}", highlight=False, soft_wrap=True, markup=False)
     if work.left and order.address is None:
         console.print("Starting Ray on this machine, which takes some seconds.", highlight=False)
+
+
+def _by_reason(work: Work) -> dict[str, list[str]]:
+    """Steps by why there is something to do; none where that is all new files, as in a first run."""
+    found: dict[str, list[str]] = {}
+    if all(one.why == work.files.words() for one in work.outlook):
+        return found
+    for one in work.outlook:
+        if one.why:
+            found.setdefault(one.why, []).append(one.step)
+    return found
+
+
+def print_outlook(console: Console, changes: Changes, outlook: Sequence[Outlook]) -> None:
+    """Step by step, how many files a run into an output would do, and why."""
+    table = _table("step", "files done", "files to do", "why", right=("files done", "files to do"))
+    for one in outlook:
+        table.add_row(one.step, f"{one.done:,}", f"{one.todo:,}", escape(one.why))
+    console.print(table)
+    if changes.removed:
+        console.print(gone(changes.removed), highlight=False, soft_wrap=True, markup=False)
+
+
+def gone(removed: Sequence[str], *, dropped: bool = False) -> str:
+    """A sentence about files of earlier runs that are not there any more."""
+    named = ", ".join([*removed[:_NAMED], *(["..."] if len(removed) > _NAMED else [])])
+    one = len(removed) == 1
+    said = f"{len(removed):,} {'file' if one else 'files'} of earlier runs {'is' if one else 'are'} gone ({named})"
+    rows = "their rows were dropped from the tables" if dropped else "a run drops their rows from the tables"
+    return f"{said}; {rows.replace('their', 'its') if one else rows}."
 
 
 def print_result(console: Console, store: Store, result: Result) -> None:
@@ -122,6 +158,8 @@ def print_result(console: Console, store: Store, result: Result) -> None:
     console.print(
         f"{result.frames:,} frames in {store.url(FRAMES)}, {result.seconds:.1f} s", highlight=False, soft_wrap=True
     )
+    if removed := result.work.files.removed:
+        console.print(gone(removed, dropped=True), highlight=False, soft_wrap=True, markup=False)
     _print_dummies(console, result.work.plan)
     if errors:
         console.print(f"{errors:,} errors in {store.url(ERRORS)}: {reasons}", highlight=False, soft_wrap=True)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from pipeline.columns import SOURCE
 from pipeline.failure import DECODE
+from pipeline.identity import DIGESTS
 from pipeline.ledger import COLUMNS, UNITS
 from pipeline.second import ERRORS, FRAMES
 from pipeline.stage import Stage
@@ -18,7 +19,8 @@ from pipeline.telemetry.report.sheets import Sheet, sheets
 from pipeline.telemetry.report.words import count
 
 FIRST_ROWS = 10
-OTHER_FOLDERS = frozenset({COLUMNS, UNITS, FRAMES, ERRORS, "images", "profile"})  # hold no table of a second-pass step
+# These hold no table of a second-pass step.
+OTHER_FOLDERS = frozenset({COLUMNS, UNITS, FRAMES, ERRORS, DIGESTS, "images", "profile"})
 
 
 @dataclass(frozen=True, kw_only=True)

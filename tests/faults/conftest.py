@@ -1,0 +1,32 @@
+"""One collection, one pipeline and one run that nobody disturbs, for all tests of disturbed ones."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.faults import chaos
+
+
+@dataclass(frozen=True)
+class Undisturbed:
+    """A run's input and pipeline, and what comes out when nothing happens."""
+
+    source: Path
+    pipeline: Path
+    out: Path
+
+    def words(self, out: Path, *more: object) -> list[object]:
+        """The command that gives the same into another output."""
+        return ["--pipeline", self.pipeline, "--input", self.source, "--output", out, *more]
+
+
+@pytest.fixture(scope="session")
+def undisturbed(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("undisturbed")
+    made = Undisturbed(chaos.collection(folder / "in"), chaos.pipeline(folder / "pipeline.yaml"), folder / "out")
+    code, said, wrong = chaos.finish(*made.words(made.out))
+    assert code == 0, said + wrong
+    return made

@@ -1,0 +1,80 @@
+"""A driver that is killed costs what was in flight, and nothing else, however often it happens."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections import defaultdict
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.faults import chaos
+
+pytestmark = pytest.mark.slow
+
+
+def finished_units(parts) -> tuple[set[str], set[str]]:
+    """Units that every first-pass step has done, and units that some step has begun; one part is a whole unit here."""
+    steps = defaultdict(set)
+    for path in parts:
+        steps[path.name.split(".")[0]].add(path.parent.name)
+    return {unit for unit, done in steps.items() if len(done) == chaos.FIRST_PASS + 1}, set(steps)
+
+
+def check_kept(before, after) -> None:
+    """What was written is not written again, but for decoding where a unit was not finished."""
+    done, begun = finished_units(before)
+    assert len(begun - done) <= psutil.cpu_count(), "more units in flight than tasks"
+    for path, changed in before.items():
+        if path.name.split(".")[0] in done or not path.parent.name.startswith("decode-"):
+            assert after[path] == changed, path
+
+
+def kill_when(undisturbed, out: Path, condition) -> tuple[dict[Path, int], list[psutil.Process]]:
+    run = chaos.start(*undisturbed.words(out))
+    assert chaos.wait_for(condition, run), run.communicate()
+    family = chaos.kill(run)
+    return chaos.parts(out), family
+
+
+def test_killed_at_the_start_in_the_middle_and_at_the_end(undisturbed, tmp_path):
+    out = tmp_path / "out"
+    moments = [
+        lambda: len(chaos.parts(out)) >= 2,
+        lambda: len(chaos.parts(out)) >= 30,
+        lambda: any((out / "frames").glob("[!.]*")),
+    ]
+    family = []
+    for condition in moments:  # the next run starts while workers of the killed one are still there
+        before, orphans = kill_when(undisturbed, out, condition)
+        family += orphans
+    code, said, wrong = chaos.finish(*undisturbed.words(out))
+    assert code == 0 and "Traceback" not in said + wrong, said + wrong
+    check_kept(before, chaos.parts(out))
+    chaos.wait_for_end(family)
+    chaos.check_whole(out, undisturbed.out)
+    assert "Nothing is left to do" in chaos.finish(*undisturbed.words(out))[1]
+
+
+@pytest.mark.chaos
+@pytest.mark.parametrize("moment", range(20))
+def test_killed_at_any_moment(undisturbed, tmp_path, moment):
+    out = tmp_path / "out"
+    run = chaos.start(*undisturbed.words(out))
+    seconds = random.Random(moment)
+    if moment % 2:
+        assert chaos.wait_for(lambda: chaos.parts(out), run)
+        time.sleep(seconds.uniform(0, 6))  # what is left takes some seconds
+    else:
+        assert chaos.wait_for(out.exists, run)
+        time.sleep(seconds.uniform(0, 12))  # starting Ray is in it
+    killed = run.poll() is None
+    family = chaos.kill(run) if killed else []
+    before = chaos.parts(out)
+    code, said, wrong = chaos.finish(*undisturbed.words(out))
+    assert code == 0 and "Traceback" not in said + wrong, said + wrong
+    check_kept(before, chaos.parts(out))
+    print(f"killed: {killed}, {len(before)} parts written; Ray outlived it by {chaos.wait_for_end(family):.1f} s")
+    chaos.check_whole(out, undisturbed.out)
