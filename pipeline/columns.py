@@ -46,7 +46,7 @@ SOURCE = pa.schema(
         field(
             "clip_index",
             pa.int32(),
-            "number of the clip in its file, rising from 0; from a cut of a long film on, not below its row",
+            "number of the clip in its file, rising from 0; a long film leaves numbers out",
             nullable=False,
         ),
         field("time_s", pa.float64(), "presentation time from the start of the file; null for a photo", "s"),
