@@ -325,6 +325,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         app(args=list(arguments) if arguments is not None else None, prog_name="framemill")
     except UserError as error:
         ERRORS.print(f"[red]Error:[/red] {escape(str(error))}")
+        if isinstance(error.__context__, KeyboardInterrupt):  # a lost lease stops a run as Ctrl-C does
+            leave(error.exit_code)
         sys.exit(error.exit_code)
     except FramemillError as error:
         ERRORS.print(f"[red]Stopped:[/red] {escape(str(error))}")
