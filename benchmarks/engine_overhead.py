@@ -25,7 +25,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from pipeline.calls import Caller, set_up
+from pipeline.calls import Caller
 from pipeline.job import Job, Order
 from pipeline.ledger import cover
 from pipeline.machines import this_machine
@@ -34,6 +34,7 @@ from pipeline.media.decode import decode
 from pipeline.media.listing import list_media
 from pipeline.media.units import Unit
 from pipeline.plan import Choices, Plan, make_plan
+from pipeline.readiness import set_up
 from pipeline.storage import Store
 from samples.make import pan, photos, tone, write_clip
 

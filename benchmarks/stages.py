@@ -28,13 +28,14 @@ import pyarrow as pa
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from pipeline.calls import Caller, set_up
+from pipeline.calls import Caller
 from pipeline.columns import SOURCE, Image, is_pixels, pack, reduction, short_side
 from pipeline.device import overheard, peak_memory, wait
 from pipeline.machines import ROOMY
 from pipeline.manifest import PipelineFile, ProfileFile, read_pipeline
 from pipeline.packet import HALO
 from pipeline.plan import Choices, make_plan
+from pipeline.readiness import set_up
 from pipeline.step import Step
 from samples.make import photos
 from stages.nets.masks import MASK, encode

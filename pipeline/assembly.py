@@ -9,6 +9,8 @@ import pyarrow as pa
 
 from pipeline.calls import nulls
 from pipeline.columns import SOURCE
+from pipeline.failure import traced
+from pipeline.journal import Journal
 from pipeline.plan import Plan
 from pipeline.sample import Report
 from pipeline.second import ERRORS, FRAMES, SecondPass, UnitRows, columns_of
@@ -42,7 +44,7 @@ class Assembly:
     def set_up(self) -> None:
         """Nothing to make ready."""
 
-    def __call__(self, piece: tuple[UnitRows, ...], report: Report) -> None:  # noqa: ARG002
+    def __call__(self, piece: tuple[UnitRows, ...], report: Report, journal: Journal) -> None:  # noqa: ARG002
         """Write one unit's rows and errors."""
         (unit,) = piece
         name = unit.tag(*self._facts)
@@ -50,7 +52,10 @@ class Assembly:
         failures = pa.concat_tables([unit.failures(self._store, self._plan.decode.folder, empty_too=True), *first])
         if failures.num_rows:
             dummies = {dummy for step in self._plan.first for dummy in step.dummies}
-            self._store.write_table(f"{ERRORS}/{name}", failures.cast(marked(failures.schema, dummies)))
+            steps = {step.name: step.fingerprint for step in self._plan.first}
+            steps[self._plan.decode.name] = self._plan.decode.fingerprint
+            told = traced(failures, unit.inputs, steps)
+            self._store.write_table(f"{ERRORS}/{name}", told.cast(marked(told.schema, dummies)))
         table = unit.read(self._store, self._columns)
         schema = frames_schema(self._plan)
         self._store.write_table(f"{FRAMES}/{name}", table.cast(schema) if table.num_columns else nulls(schema, 0))

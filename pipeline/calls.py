@@ -1,30 +1,40 @@
-"""Calling a stage: which rows go into one call, whether it kept its promise, and which row is to blame when it raises.
+"""Calling a stage: whether it kept its promise, which row is to blame when it raises, and how much fits into memory.
 
-Rows are handed over as slices of the packet, so the pixels of a call are never copied to make it.
+What becomes of a call, from the mildest to the worst:
+
+    it raises            the batch is halved until the culprit is alone; a clip is one piece
+    memory runs out      the same rows again in smaller calls, then in smaller chunks inside a call; what does not fit
+                         even so is set aside, or goes to the CPU where the profile says so
+    the process died     see `pipeline.journal`: the call is made by a child process first
 """
 
 from __future__ import annotations
 
-import traceback
-from collections.abc import Iterator
-from dataclasses import dataclass, field
-from pathlib import Path
+import os
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from pipeline import weights as weights_lock
+from pipeline.ceilings import Ceilings, bucket_of
 from pipeline.columns import KEYS
-from pipeline.device import is_out_of_memory, release_memory
-from pipeline.errors import ContractError, SetupError
+from pipeline.cutting import Cut, cuts, take_slices
+from pipeline.deadline import within
+from pipeline.device import release_memory
+from pipeline.errors import ContractError
 from pipeline.failure import Failure
+from pipeline.isolation import Calls
+from pipeline.journal import Care
 from pipeline.packet import HALO
-from pipeline.stage import Scope
+from pipeline.raised import Raised, let_go
+from pipeline.readiness import ready
+from pipeline.stage import Scope, Stage
 from pipeline.step import Step
+from pipeline.trial import Died, Untried, attempt
 
-Indices = NDArray[np.int64]
-_LINES = 12  # of a traceback: enough to reach our frame from a library's
+_BROKEN = 71  # exit code of a process whose GPU is lost; EX_OSERR of sysexits.h
 
 
 @dataclass
@@ -35,115 +45,156 @@ class Outcome:
     failures: list[Failure] = field(default_factory=list)
 
 
-def set_up(step: Step) -> None:
-    """Make a step's stage ready in this process.
-
-    Raises:
-        SetupError: it could not load what it needs.
-        WeightsError: its weights are not on this node.
-    """
-    step.stage.chunk_rows.update(step.chunks)
-    weights = {name: _here(name, path) for name, path in step.weights.items()}
-    try:
-        step.stage.setup(weights, step.placement)
-    except Exception as error:
-        raise SetupError(f"Step {step.name!r} could not be set up: {type(error).__name__}: {error}") from error
-    step.stage.seconds.clear()
-
-
-def _here(name: str, path: Path) -> Path:
-    """The driver's path where this node has it too, else what this node has by the same name and hash."""
-    return path if path.exists() else weights_lock.resolve([name])[name]
-
-
 class Caller:
     """One step's stage, called on the rows that it may see."""
 
-    def __init__(self, step: Step) -> None:
+    def __init__(self, step: Step, ceilings: Ceilings | None = None) -> None:
         self._step, self._stage = step, step.stage
+        self._ceilings = ceilings or Ceilings()
+        if self._ceilings.chunks:
+            self._stage.chunk_rows |= self._ceilings.chunks
+        self._spare: Stage | None = None  # on the CPU, for what the GPU does not hold
         self._failures: list[Failure] = []
+        self._care, self._bucket = Care(), 0
 
-    def run(self, rows: pa.Table, failed: NDArray[np.bool_]) -> Outcome:
-        """Call the stage on all rows but those whose inputs failed; their outputs are null.
+    def run(self, rows: pa.Table, left_out: NDArray[np.bool_], care: Care | None = None) -> Outcome:
+        """Call the stage on all rows but those that are left out; their outputs are null.
 
         Args:
             rows: a packet's rows, halo included.
-            failed: n bools, true where a step that this one depends on failed.
+            left_out: n bools, true where a step that this one depends on failed.
+            care: what is known of the packet's past; None for nothing.
 
         Raises:
             ContractError: the stage returned other rows or columns than it declared.
         """
-        self._failures = []
-        halo = rows[HALO].to_numpy()
+        self._failures, self._care = [], care or Care()
+        self._bucket = bucket_of(_most_pixels(rows))
         pieces: list[pa.Table] = []
-        answered: list[Indices] = []
-        for indices, keep in self._cuts(rows, halo, failed):
-            pieces.append(self._call(rows, indices, keep))
-            answered.append(indices[:keep])
-        return Outcome(self._spread(pieces, answered, halo), self._failures)
+        answered: list[NDArray[np.int64]] = []
+        for cut in cuts(self._stage, rows, left_out, self._size):
+            pieces.append(self._call(rows, cut))
+            answered.append(cut.own)
+        return Outcome(self._spread(pieces, answered, rows[HALO].to_numpy()), self._failures)
 
-    def _cuts(
-        self, rows: pa.Table, halo: NDArray[np.bool_], failed: NDArray[np.bool_]
-    ) -> Iterator[tuple[Indices, int]]:
-        """Row numbers of each call, and how many of them it answers for; the rest is halo."""
-        if self._stage.scope is Scope.ROW:
-            usable = np.flatnonzero(~halo & ~failed)
-            size = self._step.placement.batch_rows
-            for start in range(0, len(usable), size):
-                yield (part := usable[start : start + size]), len(part)
-            return
-        for start, stop in clip_bounds(rows):
-            inside = np.arange(start, stop)
-            own = inside[~halo[start:stop] & ~failed[start:stop]]
-            ahead = inside[halo[start:stop]][: self._stage.halo]
-            if len(own):
-                yield np.concatenate([own, ahead]), len(own)
+    def _size(self) -> int:
+        return self._ceilings.allowed(self._bucket, self._step.placement.batch_rows)
 
-    def _call(self, rows: pa.Table, indices: Indices, keep: int) -> pa.Table:
-        batch = take_slices(rows.select(self._stage.inputs), indices)
+    def _call(self, rows: pa.Table, cut: Cut) -> pa.Table:
+        """The stage's answer for a cut, whatever it takes."""
+        batch = take_slices(rows.select(self._stage.inputs), cut.indices)
+        name = self._name(rows, cut)
+        if self._care.suspects(name):
+            result = self._apart([batch])[0]
+        else:
+            self._care.note(name)
+            result = self._made(self._stage, batch)
+            self._care.note("")
+        return self._settled(rows, cut, batch, result)
+
+    def _settled(self, rows: pa.Table, cut: Cut, batch: pa.Table, result: object) -> pa.Table:
+        """The answer that a call's result, or what came instead, amounts to."""
+        if isinstance(result, Untried):
+            return self._untried(rows, cut, batch)
+        if isinstance(result, Died):
+            return self._dead(rows, cut, result)
+        if not isinstance(result, Raised):
+            self._ceilings.worked(self._bucket, cut.keep)
+            return self._checked(result, batch.num_rows).slice(0, cut.keep)
+        if result.broken_gpu and self._care.journaled:
+            os._exit(_BROKEN)
+        if result.out_of_memory:
+            return self._full(rows, cut, batch, result)
+        return self._halved(rows, cut) if self._splits(cut) else self._set_aside(rows, cut, result)
+
+    def _made(self, stage: Stage, batch: pa.Table) -> object:
+        """What a stage returned, or how it raised; never the exception itself."""
         try:
-            result = self._stage(batch)
+            with within(self._step.placement.deadline_s if self._care.journaled else 0.0):
+                return stage(batch)
         except ContractError:
             raise
         except Exception as error:
-            if is_out_of_memory(error) and self._smaller(len(indices)):
-                return self._call(rows, indices, keep)
-            return self._blame(rows, indices, keep, error)
-        self._check(result, batch.num_rows)
-        return result.slice(0, keep)
+            return let_go(error)
 
-    def _smaller(self, rows: int) -> bool:
-        """After memory ran out: make the stage's chunks half as large; false where a smaller call is tried first."""
+    def _splits(self, cut: Cut) -> bool:
+        return self._stage.scope is Scope.ROW and cut.keep > 1
+
+    def _halved(self, rows: pa.Table, cut: Cut) -> pa.Table:
+        parts = np.array_split(cut.indices, 2)
+        return pa.concat_tables([self._call(rows, Cut(part, len(part))) for part in parts])
+
+    def _full(self, rows: pa.Table, cut: Cut, batch: pa.Table, raised: Raised) -> pa.Table:
+        """After memory ran out."""
         release_memory()
+        if self._splits(cut):
+            self._ceilings.failed(self._bucket, cut.keep)
+            return self._halved(rows, cut)
         chunks = self._stage.chunk_rows
-        if (self._stage.scope is Scope.ROW and rows > 1) or all(size == 1 for size in chunks.values()):
-            return False
-        chunks.update({kind: max(1, size // 2) for kind, size in chunks.items()})
-        return True
+        if any(size > 1 for size in chunks.values()):
+            chunks.update(self._ceilings.halve(self._bucket, chunks))
+            return self._call(rows, cut)
+        if self._step.placement.too_large == "cpu" and self._step.placement.device != "cpu":
+            result = self._made(self._on_cpu(), batch)
+            if not isinstance(result, Raised):
+                return self._checked(result, batch.num_rows).slice(0, cut.keep)
+            raised = result
+        return self._set_aside(rows, cut, raised)
 
-    def _blame(self, rows: pa.Table, indices: Indices, keep: int, error: Exception) -> pa.Table:
-        """Halve a failing batch until the culprit is alone; a clip is one piece, so each of its frames gets a line."""
-        if self._stage.scope is Scope.ROW and len(indices) > 1:
-            middle = len(indices) // 2
-            return pa.concat_tables(
-                [self._call(rows, part, len(part)) for part in (indices[:middle], indices[middle:])]
-            )
-        about = {"step": self._step.name, **self._told(error)}
-        keys = rows.select(KEYS).take(pa.array(indices[:keep])).to_pylist()
-        self._failures += [Failure(media_id=key["media_id"], frame_index=key["frame_index"], **about) for key in keys]
-        return nulls(self._stage.outputs, keep)
+    def _on_cpu(self) -> Stage:
+        """The stage once more, on the CPU; it stays."""
+        if self._spare is None:
+            self._spare = type(self._stage)(self._stage.config)
+            place = replace(self._step.placement, device="cpu", precision="full", compile=False, pin_memory=False)
+            ready(self._spare, self._step.name, self._step.weights, place)
+        return self._spare
 
-    def _told(self, error: Exception) -> dict[str, str]:
-        """Kind, message and traceback; of memory that ran out, one sentence."""
-        if not is_out_of_memory(error):
-            trace = "".join(traceback.format_exception(error)[-_LINES:])
-            return {"kind": type(error).__name__, "message": str(error), "traceback": trace}
-        on_gpu = self._step.placement.device == "cuda"
-        where, fix = ("the GPU's", "more `vram_gb`") if on_gpu else ("the machine's", "fewer workers")
-        message = f"{where} memory does not hold this alone in step {self._step.name!r}; give it {fix} in the profile"
-        return {"kind": "OutOfMemory", "message": message, "traceback": ""}
+    def _apart(self, batches: list[pa.Table]) -> list[object]:
+        """What each call gives in a child process, for which some memory is made free."""
+        release_memory()
+        return attempt(Calls.of(self._step, batches), range(len(batches)))
 
-    def _check(self, result: object, count: int) -> None:
+    def _untried(self, rows: pa.Table, cut: Cut, batch: pa.Table) -> pa.Table:
+        """A suspect that no child process could try: alone, in this one, until that has died of it too."""
+        if self._splits(cut):
+            return self._halved(rows, cut)
+        if self._care.hopeless:
+            return self._dead(rows, cut, Died("it was alone", ""))
+        self._care.note(self._name(rows, cut))
+        return self._settled(rows, cut, batch, self._made(self._stage, batch))
+
+    def _dead(self, rows: pa.Table, cut: Cut, died: Died) -> pa.Table:
+        """A cut that kills: its rows one by one, each in a child's hands."""
+        if not self._splits(cut):
+            told = {"kind": "Died", "message": died.told(f"step {self._step.name!r}"), "traceback": died.said}
+            return self._failed(rows, cut, told)
+        single = [Cut(part, 1) for part in np.split(cut.indices, cut.keep)]
+        batches = [take_slices(rows.select(self._stage.inputs), one.indices) for one in single]
+        results = self._apart(batches)
+        answers = zip(single, batches, results, strict=True)
+        return pa.concat_tables([self._settled(rows, one, batch, result) for one, batch, result in answers])
+
+    def _set_aside(self, rows: pa.Table, cut: Cut, raised: Raised) -> pa.Table:
+        """A clip is one piece, so each of its frames gets a line."""
+        return self._failed(rows, cut, raised.told(self._step))
+
+    def _failed(self, rows: pa.Table, cut: Cut, told: dict[str, str]) -> pa.Table:
+        names = rows[KEYS[0]].take(pa.array(cut.own)).to_pylist()
+        frames = rows[KEYS[1]].take(pa.array(cut.own)).to_pylist()
+        about = {"step": self._step.name, **told}
+        self._failures += [
+            Failure(media_id=name, frame_index=frame, **about) for name, frame in zip(names, frames, strict=True)
+        ]
+        return nulls(self._stage.outputs, cut.keep)
+
+    def _name(self, rows: pa.Table, cut: Cut) -> str:
+        """What a call is called in the journal: the same in every attempt at the packet."""
+        if not self._care.kept:
+            return ""
+        media_id, frame = (rows[key][int(cut.indices[0])].as_py() for key in KEYS)
+        return f"{self._step.name}: {cut.keep} from frame {frame} of {media_id}"
+
+    def _checked(self, result: object, count: int) -> pa.Table:
         declared = self._stage.outputs
         if not isinstance(result, pa.Table):
             kind = type(result).__name__
@@ -153,8 +204,9 @@ class Caller:
             raise ContractError(f"Step {self._step.name!r} broke its promise.\n{both}")
         if result.num_rows != count:
             raise ContractError(f"Step {self._step.name!r} was given {count} rows and returned {result.num_rows}.")
+        return result
 
-    def _spread(self, pieces: list[pa.Table], answered: list[Indices], halo: NDArray[np.bool_]) -> pa.Table:
+    def _spread(self, pieces: list[pa.Table], answered: list[NDArray[np.int64]], halo: NDArray[np.bool_]) -> pa.Table:
         """Results in the order of the packet's own rows, null where there was no call."""
         own = np.flatnonzero(~halo)
         schema = self._stage.outputs
@@ -168,29 +220,14 @@ class Caller:
         return table.take(pa.array(wanted, mask=wanted < 0))
 
 
-def clip_bounds(rows: pa.Table) -> Iterator[tuple[int, int]]:
-    """Start and stop of each clip with the halo that follows it."""
-    if not rows.num_rows:
-        return
-    media = rows[KEYS[0]].combine_chunks().dictionary_encode()
-    codes = np.concatenate(
-        [chunk.indices.to_numpy() for chunk in (media.chunks if isinstance(media, pa.ChunkedArray) else [media])]
-    )
-    clips = rows["clip_index"].to_numpy()
-    edges = np.flatnonzero((np.diff(codes) != 0) | (np.diff(clips) != 0)) + 1
-    yield from zip([0, *edges.tolist()], [*edges.tolist(), rows.num_rows], strict=True)
-
-
-def take_slices(rows: pa.Table, indices: Indices) -> pa.Table:
-    """Rows by rising number, as slices of the same buffers."""
-    breaks = np.flatnonzero(np.diff(indices) != 1) + 1
-    runs = np.split(indices, breaks)
-    return pa.concat_tables([rows.slice(int(run[0]), len(run)) for run in runs if len(run)] or [rows.slice(0, 0)])
-
-
 def nulls(schema: pa.Schema, count: int) -> pa.Table:
     """A table of nulls."""
     return pa.table([pa.nulls(count, item.type) for item in schema], schema=schema)
+
+
+def _most_pixels(rows: pa.Table) -> int:
+    """Of the largest picture."""
+    return int(pc.max(pc.multiply(rows["height"].cast(pa.int64()), rows["width"].cast(pa.int64()))).as_py() or 0)
 
 
 def _flat(schema: pa.Schema) -> str:

@@ -27,6 +27,7 @@ from pipeline.commands.options import (
     IdentitiesFrom,
     Input,
     Limit,
+    MaxErrors,
     MaxFrames,
     MaxPixels,
     MissingWeights,
@@ -149,6 +150,7 @@ def run(
     every_nth: EveryNth = None,
     max_frames: MaxFrames = None,
     max_pixels: MaxPixels = None,
+    max_errors: MaxErrors = None,
     shard: Shard = None,
     fast_mode: Fast = False,
     by_content: ByContent = False,
@@ -165,6 +167,7 @@ def run(
         weights_dir=weights_dir,
         missing_weights=missing_weights,
         accept_license=accept_license,
+        max_errors=max_errors,
         decode=_decode(every_nth, max_frames, max_pixels, fast_mode),
     )
     console = Console(quiet=quiet)

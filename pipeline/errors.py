@@ -9,6 +9,7 @@ FramemillError
 │   ├── ResourceError     a worker does not fit the machines
 │   └── WeightsError      weights are missing or are not what the lockfile says
 ├── MediaError            one file cannot be read: a line in the errors table, never the end of a run
+├── BudgetError           a step failed on more rows than its budget allows: the run stops early
 ├── SetupError            a stage could not load what it needs: the run stops and names it
 └── ContractError         a stage broke its promise: the run stops and names it
 """
@@ -74,6 +75,10 @@ class MediaError(FramemillError):
 
     def __reduce__(self) -> tuple[type[MediaError], tuple[Reason, str]]:
         return MediaError, (self.reason, str(self))
+
+
+class BudgetError(FramemillError):
+    """A step failed on more rows than its budget allows."""
 
 
 class SetupError(FramemillError):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 import pyarrow as pa
@@ -20,8 +21,19 @@ SCHEMA = pa.schema(
     ]
 )
 
+ERRORS_SCHEMA = pa.schema(
+    [
+        *SCHEMA,
+        field("input", pa.string(), "where the file was read from, as a path or URL; null for the whole run"),
+        field("fingerprint", pa.string(), "of the step: its version, settings, weights and what it reads"),
+    ]
+)
+"""The errors table: what processes wrote down, with what is needed to look into it later."""
+
 DECODE = "decode"
 """The name under which decoding appears among the steps."""
+
+_LONGEST = 160  # of a reason, so that messages which name each file do not fill the driver's memory
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,6 +46,25 @@ class Failure:
     kind: str
     message: str
     traceback: str = ""
+
+
+def reasons(failures: Sequence[Failure]) -> Counter[str]:
+    """How often each kind and message is among failures; of a message its first line."""
+    return Counter(f"{item.kind}: {item.message.strip().partition(chr(10))[0][:_LONGEST]}" for item in failures)
+
+
+def traced(failures: pa.Table, inputs: Mapping[str, str], fingerprints: Mapping[str, str]) -> pa.Table:
+    """Failures as a table of `ERRORS_SCHEMA`.
+
+    Args:
+        failures: a table of `SCHEMA`.
+        inputs: by media_id, where the file lies.
+        fingerprints: by step.
+    """
+    where = [inputs.get(name) for name in failures["media_id"].to_pylist()]
+    which = [fingerprints.get(name) for name in failures["step"].to_pylist()]
+    columns = [*failures.select(SCHEMA.names).columns, pa.array(where, pa.string()), pa.array(which, pa.string())]
+    return pa.table(columns, schema=ERRORS_SCHEMA)
 
 
 def to_table(failures: Sequence[Failure]) -> pa.Table:

@@ -16,7 +16,7 @@ from pipeline.assembly import Assembly, sweep
 from pipeline.errors import GoneError, OutputError
 from pipeline.identity import with_digests
 from pipeline.lease import Lease
-from pipeline.ledger import Ledger, divide, read_units, write_units
+from pipeline.ledger import Ledger, divide, in_order, read_units, write_units
 from pipeline.machines import Node, this_machine
 from pipeline.manifest import PipelineFile, ProfileFile
 from pipeline.media.listing import in_shard, list_media, shard
@@ -146,8 +146,9 @@ class Job:
         plan, listing = self._shared(plan), self._identified(list_media(self._order.input), keep=False)
         known, fresh, wanted = self._divide(plan, listing)
         changes = find_changes(self.store, listing, fresh)
-        rows = self._rows(plan, [*known, *fresh], wanted)
-        return changes, outlooks(plan, self.store, [*known, *fresh], fresh, rows, changes)
+        units = in_order([*known, *fresh])
+        rows = self._rows(plan, units, wanted)
+        return changes, outlooks(plan, self.store, units, fresh, rows, changes)
 
     def _shared(self, plan: Plan) -> Plan:
         if self._order.shard is None:
@@ -156,7 +157,7 @@ class Job:
 
     def _look(self, plan: Plan, nodes: Sequence[Node], listing: list[Media]) -> Work:
         known, fresh, wanted = self._divide(plan, listing)
-        units = [*known, *fresh]
+        units = in_order([*known, *fresh])
         changes = find_changes(self.store, listing, fresh)
         rows = self._rows(plan, units, wanted)
         done = {unit.unit for unit in rows}

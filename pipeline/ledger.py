@@ -154,7 +154,12 @@ def cover(store: Store, listing: list[Media], selected: list[Media], slots: int)
     """The units of `divide`, the new ones written down."""
     known, fresh = divide(store, listing, selected, slots)
     write_units(store, fresh)
-    return known + fresh
+    return in_order(known + fresh)
+
+
+def in_order(units: Iterable[Unit]) -> list[Unit]:
+    """Units in the order of their files, whenever they were formed: tables of a whole run are made of them so."""
+    return sorted(units, key=lambda unit: unit.media[0].media_id)
 
 
 def write_units(store: Store, fresh: Sequence[Unit]) -> None:

@@ -31,6 +31,7 @@ class StepEntry(Strict):
 
     use: str = Field(pattern=r"^[\w.]+:\w+$")  # module:Class
     with_: dict[str, Any] = Field(default_factory=dict, alias="with")
+    max_errors: str | int | None = None  # rows it may fail on, or a share as "1%"; then the run stops
 
 
 class Decode(Strict):
@@ -39,6 +40,7 @@ class Decode(Strict):
     every_nth: int = Field(1, ge=1)  # keep each n-th frame of a video
     max_frames: int | None = Field(None, ge=1)  # of one video
     max_pixels: int = Field(100_000_000, ge=1)  # refuse larger pictures by their header: 100 MP takes 300 MB decoded
+    max_errors: str | int | None = None  # files, or stretches of them, that may be unreadable; as of a step
     fast_mode: bool = False  # previews: every frame is first reduced to a short side of at least 360 px
 
 
@@ -49,6 +51,7 @@ class PipelineFile(Strict):
     output: str | None = None
     identify: Literal["time", "content"] = "time"  # how a changed file is known; by content each is read once more
     decode: Decode = Decode()
+    max_errors: str | int | None = None  # of each step that does not say its own, decoding aside
     steps: dict[str, StepEntry]
     planned: tuple[str, ...] = ()  # steps that profiles may already place though no pipeline has them yet
 
@@ -70,6 +73,8 @@ class PlacementEntry(Strict):
     compile: bool | None = None
     channels_last: bool | None = None
     pin_memory: bool | None = None
+    too_large: Literal["set_aside", "cpu"] | None = None  # what becomes of a row that a GPU does not hold alone
+    deadline_s: float | None = Field(None, ge=0)  # of one first-pass call, after which it counts as hanging; 0 for none
     group: str | None = Field(None, pattern=r"^[\w-]*$")  # first-pass steps of one name share one process
     chunks: dict[str, Annotated[int, Field(ge=1)]] = Field(default_factory=dict)  # prompts, faces, ... at a time
 

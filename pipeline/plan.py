@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline import weights as weights_lock
+from pipeline.budget import Budget
 from pipeline.errors import ConfigError, WeightsError, did_you_mean
 from pipeline.failure import DECODE
 from pipeline.grouping import gathered, processes
@@ -36,6 +37,7 @@ class Choices:
     weights_dir: Path | None = None
     missing_weights: Policy = "fail"
     accept_license: bool = False
+    max_errors: str | None = None  # of every step and of decoding
     decode: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -51,6 +53,7 @@ class Plan:
         default_factory=dict
     )  # steps whose weights are missing, or what they read, and why
     fetch: str = ""  # the command that gets the missing weights
+    budgets: Mapping[str, Budget] = field(default_factory=dict)  # of failed rows, by step
 
     @property
     def steps(self) -> tuple[Step, ...]:
@@ -122,7 +125,18 @@ def make_plan(
         skipped=supply.left_out if choices.missing_weights != "fail" else {},
         absent=supply.left_out,
         fetch=supply.command,
+        budgets=_budgets(pipeline, rule, order, choices),
     )
+
+
+def _budgets(pipeline: PipelineFile, rule: Decode, order: Sequence[str], choices: Choices) -> dict[str, Budget]:
+    """How many rows each step may fail on: what the command line says, else the step's entry, else the pipeline."""
+    said = {name: pipeline.steps[name].max_errors for name in order} | {DECODE: rule.max_errors}
+    general = dict.fromkeys(order, pipeline.max_errors)
+    words = {name: word if word is not None else general.get(name) for name, word in said.items()}
+    if choices.max_errors is not None:
+        words = dict.fromkeys(words, choices.max_errors)
+    return {name: Budget.read(str(word)) for name, word in words.items() if word is not None}
 
 
 def _check_names(pipeline: PipelineFile, profile: ProfileFile, choices: Choices) -> None:
@@ -147,7 +161,7 @@ def _decode_rule(pipeline: PipelineFile, overrides: Overrides, choices: Choices)
 def _decode_step(rule: Decode, profile: ProfileFile, stages: Sequence[Stage], cores: float) -> DecodeStep:
     most = max(1, int(cores / profile.decode.cpus))
     return DecodeStep(
-        config=DecodeConfig(**rule.model_dump()),
+        config=DecodeConfig(**rule.model_dump(exclude={"max_errors"})),
         columns=tuple(sorted({column for stage in stages for column in stage.inputs if is_decoded(column)})),
         halo=max((stage.halo for stage in stages), default=0),
         cpus=profile.decode.cpus,

@@ -21,6 +21,7 @@ class Sample:
     unit: str = ""
     rows: int = 0
     failures: int = 0
+    reasons: Mapping[str, int] = field(default_factory=dict)  # of failures: kind and message, and how often
     started: float  # seconds since the epoch
     seconds: float
     phases: Mapping[str, float] = field(default_factory=dict)  # seconds

@@ -16,7 +16,9 @@ import pyarrow.compute as pc
 
 from pipeline.columns import SOURCE
 from pipeline.failure import SCHEMA as FAILURES
+from pipeline.journal import Journal
 from pipeline.ledger import COLUMNS, Ledger, Part
+from pipeline.media.names import escape
 from pipeline.media.store import Media
 from pipeline.media.units import Unit
 from pipeline.plan import Plan
@@ -68,6 +70,11 @@ class UnitRows:
             table = table.filter(pc.is_in(table["media_id"], pa.array(sorted(self.media), pa.string())))
         return table
 
+    @property
+    def inputs(self) -> dict[str, str]:
+        """By media_id, where each file lies, fit for a table."""
+        return {media.media_id: escape(media.path) for media in self.files}
+
     def tag(self, *facts: object) -> str:
         """The name of what is made of these rows by a rule with the given facts."""
         chosen = None if self.media is None else sorted(self.media)
@@ -103,7 +110,7 @@ class SecondPass(Protocol):
     def live(self, units: Sequence[UnitRows]) -> dict[str, set[str]]:
         """By table, the names of the files that belong to these units."""
 
-    def __call__(self, piece: tuple[UnitRows, ...], report: Report) -> None:
+    def __call__(self, piece: tuple[UnitRows, ...], report: Report, journal: Journal) -> None:
         """Do one piece."""
 
 

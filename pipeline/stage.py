@@ -53,6 +53,8 @@ class Placement:
     compile: bool = False  # by torch.compile, for batches of one size: takes 7 to 47 s at the start
     channels_last: bool = False  # how a convolutional model's values lie in memory
     pin_memory: bool = False  # page-locked staging buffers for copies to a GPU
+    too_large: str = "set_aside"  # what the GPU does not hold alone: a line in errors, or "cpu", where it takes longer
+    deadline_s: float = 1800.0  # of one first-pass call; SAM 2.1 tiny with 64 prompts takes one core 20 s a photo
     group: str = ""  # steps of one group share one process, and so one GPU context
 
 

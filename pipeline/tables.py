@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import os
-import socket
 import time
-import traceback
 from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipeline.calls import set_up
 from pipeline.columns import MEDIA_ID
-from pipeline.device import limit_memory
 from pipeline.errors import ContractError
-from pipeline.failure import Failure, to_table
+from pipeline.failure import Failure, reasons, to_table, traced
+from pipeline.filecalls import called
+from pipeline.journal import Journal, take_up, worker_name
 from pipeline.plan import Plan
+from pipeline.readiness import set_up, share_gpu
 from pipeline.sample import Report, Sample
 from pipeline.second import ERRORS, UnitRows, columns_of
 from pipeline.stage import Scope, Table
@@ -50,15 +48,15 @@ class Tables:
     def set_up(self) -> None:
         """Load the stage's model, in at most as much memory of a GPU as the placement says."""
         if not self._ready:
-            place = self._step.placement
-            if place.device == "cuda" and place.vram_gb:
-                limit_memory(place.vram_gb)
+            share_gpu([self._step])
             set_up(self._step)
             self._ready = True
 
-    def __call__(self, piece: tuple[UnitRows, ...], report: Report) -> None:
+    def __call__(self, piece: tuple[UnitRows, ...], report: Report, journal: Journal) -> None:
         """Write the tables of one piece of work."""
         stage, started = self._step.stage, time.time()
+        work = f"step {self.name!r} at {_file(self._step, piece)}"
+        care = take_up(journal, work, worker_name())
         self.set_up()
         tables = [unit.read(self._store, self._columns) for unit in piece]
         rows = pa.concat_tables([table for table in tables if table.num_columns] or [pa.table({})])
@@ -66,31 +64,38 @@ class Tables:
         failures: list[Failure] = []
         given = {name: self._table(name, piece) for name in self._makers}
         for media_id, batch in self._batches(rows):
-            try:
-                known = [_of_media(given, media_id)] if given else []
-                result = stage(batch, *known, *self._media(media_id, piece))
-            except Exception as error:
-                failures.append(self._failure(media_id, error))
+            known = [_of_media(given, media_id)] if given else []
+            result = called(self._step, media_id, batch, [*known, *self._media(media_id, piece)], care)
+            if isinstance(result, Failure):
+                failures.append(result)
                 continue
             for name, table in stage.tables.items():
                 made[name].append(_checked(self.name, name, table, result))
-        if failures:
-            self._store.write_table(
-                f"{ERRORS}/{self.name}-{_file(self._step, piece)}", self._step.mark(to_table(failures))
-            )
-        for name, table in stage.tables.items():
-            whole = pa.concat_tables([*made[name], table.schema.empty_table()])
-            self._store.write_table(f"{name}/{_file(self._step, piece)}", self._step.mark(whole))
+        self._write(piece, made, failures)
+        journal.end(work)
         report(
             Sample(
                 step=self.name,
-                worker=f"{socket.gethostname()}:{os.getpid()}",
+                worker=worker_name(),
                 rows=rows.num_rows,
                 failures=len(failures),
+                reasons=reasons(failures),
                 started=started,
                 seconds=time.time() - started,
             )
         )
+
+    def _write(
+        self, piece: tuple[UnitRows, ...], made: Mapping[str, list[pa.Table]], failures: Sequence[Failure]
+    ) -> None:
+        file = _file(self._step, piece)
+        if failures:
+            inputs = {name: path for unit in piece for name, path in unit.inputs.items()}
+            told = traced(to_table(failures), inputs, {self.name: self._step.fingerprint})
+            self._store.write_table(f"{ERRORS}/{self.name}-{file}", self._step.mark(told))
+        for name, table in self._step.stage.tables.items():
+            whole = pa.concat_tables([*made[name], table.schema.empty_table()])
+            self._store.write_table(f"{name}/{file}", self._step.mark(whole))
 
     def _batches(self, rows: pa.Table) -> list[tuple[str, pa.Table]]:
         inputs = list(self._step.stage.inputs)
@@ -109,12 +114,6 @@ class Tables:
 
         (media,) = (media for unit in piece for media in unit.files if media.media_id == media_id)
         return (Reader(media=media, config=self._rule),)
-
-    def _failure(self, media_id: str, error: Exception) -> Failure:
-        trace = "".join(traceback.format_exception(error)[-12:])
-        return Failure(
-            media_id=media_id, step=self.name, kind=type(error).__name__, message=str(error), traceback=trace
-        )
 
     def _table(self, name: str, piece: tuple[UnitRows, ...]) -> pa.Table:
         """Another step's table, as far as it was made of these units."""

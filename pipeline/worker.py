@@ -6,8 +6,6 @@ run has finished stays finished, and a step whose part is already there is read 
 
 from __future__ import annotations
 
-import os
-import socket
 import time
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
@@ -18,15 +16,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from pipeline.calls import Caller, Outcome, set_up
+from pipeline.calls import Caller, Outcome
+from pipeline.ceilings import Ceilings, ceilings_folder
 from pipeline.columns import KEYS, SOURCE
-from pipeline.device import limit_memory
-from pipeline.failure import Failure, to_table
+from pipeline.failure import Failure, reasons, to_table
+from pipeline.journal import Care, Journal, Unkept, take_up, worker_name
 from pipeline.ledger import COLUMNS, Part, Span
 from pipeline.media.decode import decode
 from pipeline.media.pixels import keep_to_one_thread
 from pipeline.media.units import Unit
 from pipeline.packet import HALO, Packet
+from pipeline.readiness import set_up, share_gpu
 from pipeline.sample import SET_UP, Report, Sample
 from pipeline.step import DecodeStep, Step, is_file_column
 from pipeline.storage import Store
@@ -38,11 +38,24 @@ FAILED = "failed"
 class Worker:
     """Steps set up once in this process, and applied to packets."""
 
-    def __init__(self, steps: Sequence[Step], store: Store, report: Report) -> None:
+    def __init__(
+        self, steps: Sequence[Step], store: Store, report: Report, journal: Journal | None = None, key: str = ""
+    ) -> None:
+        """Set the steps up.
+
+        Args:
+            steps: in the order they are applied.
+            store: where their parts go.
+            report: takes a sample of each packet.
+            journal: where this process says what it does; None where nobody starts it again.
+            key: what the journal calls processes with these steps.
+        """
         self._store, self._report = store, report
-        self._name = f"{socket.gethostname()}:{os.getpid()}"
-        self._callers = [(step, Caller(step)) for step in steps]
-        _limit(steps)
+        self._journal, self._key = journal or Unkept(), key
+        self._name = worker_name()
+        share_gpu(steps)
+        remembered = ceilings_folder() if journal else None
+        self._callers = [(step, Caller(step, Ceilings.of(step, remembered))) for step in steps]
         for step in steps:
             started = time.time()
             set_up(step)
@@ -54,9 +67,19 @@ class Worker:
                 )
 
     def apply(self, packet: Packet) -> Packet:
-        """The packet after all steps, without the columns that nobody reads any more."""
+        """The packet after all steps, without the columns that nobody reads any more.
+
+        Raises:
+            FramemillError: processes keep dying at it, and no call is to blame.
+        """
+        if not self._callers:
+            return packet
+        names = "+".join(step.name for step, _ in self._callers)
+        work = f"{names} at row {packet.start} of unit {packet.unit} ({self._key})"
+        care = take_up(self._journal, work, self._name)
         for step, caller in self._callers:
-            packet = self._step(step, caller, packet)
+            packet = self._step(step, caller, packet, care)
+        self._journal.end(work)
         return packet
 
     def decode(self, step: DecodeStep, unit: Unit, finished: Collection[Span]) -> Iterator[Packet]:
@@ -73,23 +96,23 @@ class Worker:
             part = Part(packet.unit, packet.start, packet.stop)
             own = packet.rows.select(SOURCE.names).filter(pc.invert(packet.rows[HALO]))
             self._write(step.folder, part, own, packet.failures)
-            self._sample(step.name, packet.unit, own.num_rows, len(packet.failures), started)
+            self._sample(step.name, packet.unit, own.num_rows, packet.failures, started)
             if own.num_rows and (packet.start, packet.stop) not in finished:
                 empty = pa.array([[]] * packet.rows.num_rows, pa.list_(pa.string()))
                 yield self.apply(replace(packet, rows=packet.rows.append_column(FAILED, empty), failures=()))
             started = time.time()
 
-    def _step(self, step: Step, caller: Caller, packet: Packet) -> Packet:
+    def _step(self, step: Step, caller: Caller, packet: Packet, care: Care) -> Packet:
         part = Part(packet.unit, packet.start, packet.stop)
         carried = [name for name in step.stage.outputs.names if name not in step.drops]
         if self._store.exists(f"{COLUMNS}/{step.folder}/{part.name}"):
             outcome = self._stored(step, part, carried)
         else:
             started = time.time()
-            outcome = caller.run(packet.rows, failed_rows(packet.rows, step.depends))
+            outcome = caller.run(packet.rows, failed_rows(packet.rows, step.depends), care)
             filed = outcome.columns if not self._has_files(step) else self._file(step, packet, outcome.columns)
             self._write(step.folder, part, step.mark(filed), outcome.failures)
-            self._sample(step.name, packet.unit, outcome.columns.num_rows, len(outcome.failures), started, step)
+            self._sample(step.name, packet.unit, outcome.columns.num_rows, outcome.failures, started, step)
         return replace(packet, rows=_advance(packet.rows, step, outcome, carried))
 
     def _stored(self, step: Step, part: Part, carried: Sequence[str]) -> Outcome:
@@ -131,20 +154,32 @@ class Worker:
             arrays.append(pa.array(paths, pa.string()))
         return pa.table(arrays, schema=step.table_schema)
 
-    def _sample(self, name: str, unit: str, rows: int, failures: int, started: float, step: Step | None = None) -> None:
+    def _sample(
+        self,
+        name: str,
+        unit: str,
+        rows: int,
+        failures: Sequence[Failure],
+        started: float,
+        step: Step | None = None,
+    ) -> None:
         phases = dict(step.stage.seconds) if step else {}
         if step:
             step.stage.seconds.clear()
         seconds = time.time() - started
-        about = {"step": name, "worker": self._name, "unit": unit}
-        self._report(Sample(**about, rows=rows, failures=failures, started=started, seconds=seconds, phases=phases))
-
-
-def _limit(steps: Sequence[Step]) -> None:
-    """Keep this process to what its steps may allocate on the GPU, where they all say so."""
-    wanted = [step.placement.vram_gb for step in steps if step.placement.device == "cuda"]
-    if wanted and all(wanted):
-        limit_memory(sum(wanted))
+        self._report(
+            Sample(
+                step=name,
+                worker=self._name,
+                unit=unit,
+                rows=rows,
+                failures=len(failures),
+                reasons=reasons(failures),
+                started=started,
+                seconds=seconds,
+                phases=phases,
+            )
+        )
 
 
 def failed_rows(rows: pa.Table, depends: frozenset[str]) -> NDArray[np.bool_]:

@@ -22,6 +22,8 @@ from pipeline.columns import Image, field, pixels_of, views
 from pipeline.stage import Drawing, Placement, Scope, Stage, Weights
 from stages.nets import scrfd
 from stages.nets.align import crop, scales, sharpness, similarity, turned
+from stages.nets.instances import outline
+from stages.nets.masks import BOX, POINT
 from stages.nets.placeholder import Placeholder
 from stages.nets.recognition import NETWORKS, ROWS, Recogniser, stacked
 from stages.nets.yunet import Found, YuNet
@@ -39,8 +41,6 @@ YUNET_SIDE, YUNET_SCORE = 1280, 0.85  # see Config
 BLURRED = 100.0  # variance of the Laplacian at which a picture is customarily called blurred; it counts one half
 JPEG_QUALITY = 95  # 6 to 8 KB; embedded again, such a crop has a cosine of .998 with its face. At 85, 4 KB and .994
 
-_BOX = pa.struct([(name, pa.float32()) for name in ("x0", "y0", "x1", "y1")])
-_POINT = pa.struct([("x", pa.float32()), ("y", pa.float32())])
 _TYPES = {"float16": pa.float16(), "float32": pa.float32()}
 
 
@@ -55,7 +55,6 @@ class Faces(Stage):
     scope = Scope.ROW
     placement = Placement(cpus=1.0, batch_rows=16, channels_last=True)
     devices = ("cpu", "cuda")
-    dummy_weights = True
 
     @dataclass(frozen=True, kw_only=True)
     class Config(Stage.Config):
@@ -120,9 +119,9 @@ class Faces(Stage):
         """What is said of one face."""
         embedding = pa.list_(_TYPES[self.config.embedding], NETWORKS[self.config.model].length)
         fields = [
-            ("box", _BOX),  # cut at the picture's edges; shares of width and height
+            ("box", BOX),  # cut at the picture's edges; shares of width and height
             ("score", pa.float32()),  # the detector's, 0 to 1
-            ("landmarks", pa.list_(_POINT, len(LANDMARKS))),  # shares of width and height, may lie outside
+            ("landmarks", pa.list_(POINT, len(LANDMARKS))),  # shares of width and height, may lie outside
             ("quality", pa.float32()),  # 0 to 1, see `qualities`
             ("yaw", pa.float32()),  # degrees, see `stages.nets.align.turned`
             ("pitch", pa.float32()),
@@ -145,6 +144,11 @@ class Faces(Stage):
     def weights(self) -> tuple[str, ...]:
         """A detector and a recognition network."""
         return (DETECTORS[self.config.detector], NETWORKS[self.config.model].weights)
+
+    @property
+    def dummy_weights(self) -> bool:  # type: ignore[override]  # it depends on the settings here
+        """Not of SFace, whose architecture nobody tells."""
+        return NETWORKS[self.config.model].blocks is not None
 
     def setup(self, weights: Weights, placement: Placement) -> None:
         """Build both networks.
@@ -209,9 +213,9 @@ class Faces(Stage):
         quality = qualities(scales(transforms), yaw, pitch, np.array(sharp))
         size = np.array([images[i].shape[1::-1] for i in owners], np.float32).reshape(-1, 2)
         columns = [
-            _structs((boxes / np.tile(size, 2)).clip(0, 1), _BOX),
+            _structs((boxes / np.tile(size, 2)).clip(0, 1), BOX),
             pa.array(scores),
-            pa.FixedSizeListArray.from_arrays(_structs(points / size[:, None], _POINT), len(LANDMARKS)),
+            pa.FixedSizeListArray.from_arrays(_structs(points / size[:, None], POINT), len(LANDMARKS)),
             pa.array(quality, pa.float32()),
             pa.array(yaw),
             pa.array(pitch),
@@ -229,7 +233,7 @@ class Faces(Stage):
         faces = row.get("faces")
         if not faces:
             return None
-        lines = [line for face in faces for line in _outline(**face["box"])]
+        lines = [line for face in faces for line in outline(**face["box"])]
         points = [(point["x"], point["y"]) for face in faces for point in face["landmarks"]]
         return Drawing(lines=lines, points=points, caption=f"{len(faces)} {'face' if len(faces) == 1 else 'faces'}")
 
@@ -247,10 +251,6 @@ def qualities(
     """
     frontal = np.cos(np.radians(yaw)).clip(0) * np.cos(np.radians(pitch)).clip(0)
     return np.minimum(1, 1 / np.maximum(scale, 1e-9)) * frontal * sharp / (sharp + BLURRED)
-
-
-def _outline(x0: float, y0: float, x1: float, y1: float) -> list[tuple[float, float, float, float]]:
-    return [(x0, y0, x1, y0), (x1, y0, x1, y1), (x1, y1, x0, y1), (x0, y1, x0, y0)]
 
 
 def _jpeg(face: NDArray[np.uint8]) -> bytes:

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from pipeline.columns import field, pixels_of, views
 from pipeline.stage import Drawing, Placement, Scope, Stage, Weights
 from stages.nets.facemesh import FaceMesh, Mesh
+from stages.nets.masks import BOX, POINT
 
 SHAPES = ("jawOpen", "mouthClose", "mouthFunnel", "mouthPucker")
 """The blendshapes that follow the mouth in speech; `mouthSmile` and the rest follow feelings."""
@@ -28,18 +29,16 @@ CORNERS = (61, 291)
 EYES = (33, 263)  # their outer corners: the face's own measure, which no expression changes
 OUTLINE = (61, 40, 37, 0, 267, 270, 291, 321, 314, 17, 84, 91)
 
-_BOX = pa.struct([(name, pa.float32()) for name in ("x0", "y0", "x1", "y1")])
-_POINT = pa.struct([("x", pa.float32()), ("y", pa.float32())])
 MOUTH = pa.struct(
     [
-        ("box", _BOX),  # round the face's points, cut at the picture's edges; shares of width and height
+        ("box", BOX),  # round the face's points, cut at the picture's edges; shares of width and height
         ("opening", pa.float32()),  # gap between the lips' inner rims, over the distance of the eyes' outer corners
         ("width", pa.float32()),  # distance of the mouth's corners, over the same
         ("jaw_open", pa.float32()),  # blendshapes jawOpen, mouthClose, mouthFunnel, mouthPucker: 0 to 1
         ("close", pa.float32()),
         ("funnel", pa.float32()),
         ("pucker", pa.float32()),
-        ("lips", pa.list_(_POINT, len(OUTLINE))),  # the lips' outer rim; shares of width and height
+        ("lips", pa.list_(POINT, len(OUTLINE))),  # the lips' outer rim; shares of width and height
     ]
 )
 OUTPUTS = pa.schema(
@@ -163,7 +162,7 @@ def _mouths(mesh: Mesh, shapes: NDArray[np.float32], aspect: float) -> list[dict
     names = ("jaw_open", "close", "funnel", "pucker")
     return [
         {
-            "box": dict(zip(("x0", "y0", "x1", "y1"), boxes[i], strict=True)),
+            "box": dict(zip(BOX.names, boxes[i], strict=True)),
             "opening": opening[i],
             "width": width[i],
             **dict(zip(names, shapes[i], strict=True)),

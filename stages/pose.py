@@ -20,7 +20,8 @@ from numpy.typing import NDArray
 from pipeline.columns import Image, field, pixels_of, views
 from pipeline.stage import Drawing, Placement, Scope, Stage, Weights
 from stages.nets.blazepose import LANDMARKS, BlazePose, Body, World
-from stages.nets.skeleton import BONES, BOX, LANDMARK, PERSON, POINT
+from stages.nets.masks import BOX
+from stages.nets.skeleton import BONES, LANDMARK, PERSON, POINT
 
 SAME_BODY = 0.1  # of the box's diagonal. One person found twice, 11 photos: .009 to .09; two side by side: from .27
 DRAWN = 0.5  # visibility from which a landmark is drawn; the threshold of MediaPipe's own drawing_utils

@@ -48,7 +48,7 @@ class Voice(Stage):
 
     scope = Scope.CLIP
     halo = 2  # a window at the end of a slice reaches 22 ms into the next: two frames up to 90 frames a second
-    placement = Placement(cpus=0.5)
+    placement = Placement()  # the numbers of other stages without a model, so that it shares their process
 
     @dataclass(frozen=True, kw_only=True)
     class Config(Stage.Config):

@@ -21,6 +21,42 @@ def collection(tmp_path_factory):
     return folder
 
 
+@pytest.fixture(scope="session")
+def machines():
+    """One Ray for all tests that can share it, since a start takes seconds: the machines it has."""
+    from pipeline.engine import session
+
+    with session(None) as found:
+        yield found
+
+
+@pytest.fixture
+def framemill(machines, capsys):
+    """The command line in this process, on the shared Ray: called with its words, it returns what it printed."""
+    from pipeline.cli import main
+
+    def call(*words):
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as end:
+            main([str(word) for word in words])
+        said = capsys.readouterr()
+        assert end.value.code == 0, said.err
+        return said.out
+
+    return call
+
+
+@pytest.fixture(scope="module")
+def one_thread():
+    """Many small calls in torch, whose threads would only wait for each other on a busy machine."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
 @pytest.fixture
 def tiny(tmp_path, monkeypatch):
     """CLIP of two small layers, quick enough for many calls; its weights are scaled up so that pictures differ."""

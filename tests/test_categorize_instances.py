@@ -26,6 +26,8 @@ from tests.clip_factory import call, embeddings, read, stage_of
 FILL = np.array([123, 117, 104], np.uint8)  # OpenAI's mean colour
 NEAR = 2e-3  # two steps of float16 below 1
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 
 def mask_of(shape, top, left, bottom, right):
     mask = np.zeros(shape, bool)
@@ -44,15 +46,6 @@ MASKS = {
 def record(mask):
     coded = encode([mask])[0]
     return {"segmentation": coded, "area": int(mask.sum()), "box": None, "point": None}
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _one_thread():
-    """Many small calls, which two threads would only hold up on a busy machine."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="module", name="rows")

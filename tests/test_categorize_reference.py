@@ -17,16 +17,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import save_file
 
-from pipeline.calls import set_up
-from pipeline.columns import KEYS
-from pipeline.engine import session
 from pipeline.job import Job, Order
 from pipeline.ledger import cover
 from pipeline.manifest import PipelineFile, ProfileFile
-from pipeline.media.config import DecodeConfig
 from pipeline.media.decode import decode
 from pipeline.media.listing import list_media
 from pipeline.plan import Choices, make_plan
+from pipeline.readiness import set_up
 from pipeline.second import FRAMES
 from pipeline.stage import Placement
 from pipeline.storage import Store
@@ -202,79 +199,51 @@ def test_batches_and_their_order_change_nothing(full, album, alone, order):
 
 
 @pytest.mark.slow
-def test_a_run_gives_the_tables_of_direct_calls(published, full, collection, tmp_path, monkeypatch):
-    lock = dict(default_lock())
-    content = published[1].read_bytes()
-    lock["clip-vit-b32"] = lock["clip-vit-b32"].model_copy(
-        update={"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
-    )
+def test_the_engine_writes_what_the_stage_says(machines, published, collection, tmp_path, monkeypatch):
+    """Frames and instances in one run, with a model that is found in --weights-dir."""
+    lock, content = dict(default_lock()), published[1].read_bytes()
+    own = {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+    lock["clip-vit-b32"] = lock["clip-vit-b32"].model_copy(update=own)
     locate = importlib.import_module("pipeline.weights.locate")  # the package has a function of that name
     monkeypatch.setattr(locate, "default_lock", lambda: lock)
     folder = tmp_path / "weights"
     folder.mkdir()
     (folder / "b32.safetensors").symlink_to(published[1])
     (folder / BPE).symlink_to(weights(BPE))
-    settings_ = {"model": "clip-vit-b32", "top_k": len(CATEGORIES), "keep_embedding": True}
-    entry = {"use": "stages.categorize:Categorize", "with": settings_}
+    asked = {"model": "clip-vit-b32", "categories": ["cat", "dog"], "templates": ["{}"], "keep_embedding": True}
+    steps = {of: {"use": "stages.categorize:Categorize", "with": asked | {"of": of}} for of in ("frames", "instances")}
+    entries = {"decode": {"every_nth": 5}, "steps": {"halves": {"use": "tests.toys:Halves"}, **steps}}
     order = Order(
         input=str(collection),
         output=str(tmp_path / "out"),
-        pipeline=PipelineFile.model_validate({"steps": {"categorize": entry}}),
-        profile=ProfileFile(),
+        pipeline=PipelineFile.model_validate(entries),
+        profile=ProfileFile.model_validate({"defaults": {"cpus": 0.25}}),
         profile_name="none",
         choices=Choices(weights_dir=folder),
     )
-    with session(None):
-        assert Job(order).run().frames == 14
-    rows = pq.ParquetDataset(tmp_path / "out" / FRAMES).read().to_pylist()
-    media_ = list_media(str(collection))
-    store = Store(str(tmp_path / "units"))
-    packets = [
-        p for unit in cover(store, media_, media_, slots=1) for p in decode(unit, full.inputs, 0, DecodeConfig())
-    ]
-    direct = {}
-    for packet in (p for p in packets if p.rows.num_rows):
-        for key, row in zip(packet.rows.select(KEYS).to_pylist(), full(packet.rows).to_pylist(), strict=True):
-            direct[tuple(key.values())] = row
-    assert {(row["media_id"], row["frame_index"]) for row in rows} == direct.keys()
-    for row in rows:
-        expected = direct[row["media_id"], row["frame_index"]]
-        assert row["category"] == expected["category"]
-        assert np.allclose(row["clip_embedding"], expected["clip_embedding"], atol=1e-3)
-        assert abs(row["category_probability"] - expected["category_probability"]) < 1e-5
-
-
-@pytest.mark.slow
-def test_the_engine_writes_what_the_stage_says(collection, tmp_path):
-    """Frames and instances in one run, with random weights in the stead of missing ones."""
-    asked = {"model": "clip-vit-b32", "categories": ["cat", "dog"], "templates": ["{}"], "keep_embedding": True}
-    steps = {of: {"use": "stages.categorize:Categorize", "with": asked | {"of": of}} for of in ("frames", "instances")}
-    order = Order(
-        input=str(collection / "*.jpg"),
-        output=str(tmp_path / "out"),
-        pipeline=PipelineFile.model_validate({"steps": {"halves": {"use": "tests.toys:Halves"}, **steps}}),
-        profile=ProfileFile.model_validate({"defaults": {"cpus": 0.25}}),
-        profile_name="none",
-        choices=Choices(weights_dir=tmp_path, missing_weights="dummy"),
-    )
-    with session(None) as machines:
-        assert Job(order).run().frames == 2
-        plan = make_plan(order.pipeline, order.profile, order.choices, machines)
-    rows = {row["media_id"]: row for row in pq.ParquetDataset(tmp_path / "out" / FRAMES).read().to_pylist()}
-    files = list_media(order.input)
+    assert Job(order).run().frames == 5
+    written = pq.ParquetDataset(tmp_path / "out" / FRAMES).read().to_pylist()
+    rows = {(row["media_id"], row["frame_index"]): row for row in written}
+    plan = make_plan(order.pipeline, order.profile, order.choices, machines)
     for step in plan.first:
         set_up(step)
+    files = list_media(order.input)
     for unit in cover(Store(str(tmp_path / "units")), files, files, slots=1):
         for packet in decode(unit, plan.decode.columns, 0, plan.decode.config):
-            table = packet.rows
-            for stage in (step.stage for step in plan.first):
-                for name, column in zip(stage.outputs.names, stage(table.select(stage.inputs)).columns, strict=True):
-                    table = table.append_column(name, column)
-            for direct in table.drop_columns([*plan.decode.columns]).to_pylist():
-                written = rows.pop(direct["media_id"])
-                assert len(written["instances"]) == 2 and written["instances"][0] != written["instances"][1]
-                assert {key: written[key] for key in written.keys() & direct.keys()} == approximately(direct, written)
+            for direct in answers(packet.rows, [step.stage for step in plan.first]):
+                row = rows.pop((direct["media_id"], direct["frame_index"]))
+                assert len(row["instances"]) == 2 and row["instances"][0] != row["instances"][1]
+                assert {key: row[key] for key in row.keys() & direct.keys()} == approximately(direct, row)
     assert not rows
+
+
+def answers(table, stages):
+    """Rows with what the stages say of them when they are called here."""
+    pixels = [name for name in table.column_names if name.startswith("frame") and name != "frame_index"]
+    for stage in stages:
+        for name, column in zip(stage.outputs.names, stage(table.select(stage.inputs)).columns, strict=True):
+            table = table.append_column(name, column)
+    return table.drop_columns(pixels).to_pylist()
 
 
 def approximately(direct, written):

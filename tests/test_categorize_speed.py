@@ -16,14 +16,7 @@ from stages.nets.int8 import Int8Linear, counterparts
 from tests.clip_factory import BPE, TINY, album, call, distribution, embeddings, reference, stage_of
 from tests.material import weights
 
-
-@pytest.fixture(scope="module", autouse=True)
-def _one_thread():
-    """Many small calls, which two threads would only hold up on a busy machine."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @pytest.fixture(scope="module", name="album")

@@ -27,7 +27,7 @@ ROOT = Path(__file__).resolve().parents[1]
 LOCAL = "manifests/cluster/local.yaml"
 HEAD, WORKER = "192.0.2.10", "192.0.2.11"  # those of local.yaml, from the range for documentation (RFC 5737)
 JOBS = "http://127.0.0.1:8265"
-ARGUMENTS = ("--profile", "cpu-only", "--missing-weights", "skip")
+ARGUMENTS = ("--profile", "cpu-only", "--missing-weights", "skip", "--every-nth", "4")
 NAMED_PORTS = {22, 6379, 8076, 8077, 8078, 8079, 8080, 10001, 44217, 44227, 52365}
 WORKER_PORTS = range(10100, 20000)
 TOKEN: dict[str, Any] = {"RAY_AUTH_MODE": "token"}
@@ -189,7 +189,7 @@ def _frames(out: Path) -> pa.Table:
 
 def _assert_same(out: Path, expected: pa.Table) -> None:
     frames = _frames(out)
-    assert frames.num_rows > 200
+    assert frames.num_rows > 50
     assert frames.equals(expected)
 
 

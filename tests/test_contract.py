@@ -12,7 +12,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pipeline.calls import Caller, clip_bounds, set_up, take_slices
+from pipeline.calls import Caller
+from pipeline.cutting import clip_bounds, take_slices
 from pipeline.ledger import cover
 from pipeline.machines import ROOMY
 from pipeline.manifest import ProfileFile, read_pipeline
@@ -20,6 +21,7 @@ from pipeline.media.decode import decode
 from pipeline.media.listing import list_media
 from pipeline.packet import HALO, packet_schema
 from pipeline.plan import Choices, make_plan
+from pipeline.readiness import set_up
 from pipeline.stage import Scope
 from pipeline.storage import Store
 from stages.nets.ffc import Sizes
@@ -46,8 +48,8 @@ PLAN = make_plan(read_pipeline(None), ProfileFile(), CHOICES, [ROOMY])
 STEPS = {step.name: step for step in PLAN.steps}
 FIRST = {step.name: step for step in PLAN.first}
 SECOND = {step.name: step for step in PLAN.second}
-HEAVY = {"segment": 3}
-"""Steps that take a second a frame even so, and how many frames of the clip are enough."""
+HEAVY = {"segment": 3, "instances": 3, "inpaint": 3}
+"""Steps that take longest even so, and how many frames of the clip are enough."""
 
 LAMA = Sizes(width=8, blocks=2)
 ASKED = (*PLAN.decode.columns,)

@@ -20,10 +20,13 @@ from hypothesis import strategies as st
 
 from pipeline.columns import pack, views
 from pipeline.ledger import cover
+from pipeline.machines import Node
+from pipeline.manifest import PipelineFile, ProfileFile
 from pipeline.media.config import DecodeConfig
 from pipeline.media.decode import decode
 from pipeline.media.listing import list_media
 from pipeline.packet import Packet
+from pipeline.plan import Choices, make_plan
 from pipeline.stage import Placement
 from pipeline.storage import Store
 from pipeline.weights import default_lock, resolve
@@ -443,6 +446,22 @@ def test_without_any_weights_every_picture_has_the_same_four_faces(album):
     assert call(small, album[0])["face_count"].to_pylist() == [2]
 
 
+def test_a_network_that_nobody_can_build_is_left_out_by_the_plan(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.delenv("FRAMEMILL_WEIGHTS", raising=False)
+
+    def plan(model):
+        steps = {"light": {"use": "stages.lighting:Lighting"}}
+        steps["faces"] = {"use": "stages.faces:Faces", "with": {"model": model}}
+        pipeline = PipelineFile.model_validate({"steps": steps})
+        return make_plan(pipeline, ProfileFile(), Choices(missing_weights="dummy"), [Node(name="box", cpus=4)])
+
+    assert plan("mobilefacenet").dummies == ("faces",)
+    made = plan("sface")
+    assert [step.name for step in made.steps] == ["light"] and made.dummies == ()
+    assert made.skipped["faces"].endswith("it has no random weights to run on")
+
+
 def test_the_detector_that_is_at_hand_is_used_beside_a_random_network(faces, album):
     stage = Faces(Faces.Config(model="mobilefacenet"))
     stage.setup({"yunet_n_dynamic": files()["yunet_n_dynamic"]}, Placement())
@@ -483,7 +502,7 @@ def test_a_process_is_quiet_and_keeps_to_one_core():
 
 
 @pytest.mark.slow
-def test_the_engine_writes_what_the_stage_says(tmp_path):
+def test_the_engine_writes_what_the_stage_says(framemill, tmp_path):
     """A pipeline file of its own, from the command line, with weights from --weights-dir."""
     folder = weights("MobileFaceNet.onnx").parent
     (tmp_path / "in").mkdir()
@@ -492,11 +511,8 @@ def test_the_engine_writes_what_the_stage_says(tmp_path):
     (tmp_path / "in" / "speaker.mpg").write_bytes(media("av/grid/lbax4n.mpg").read_bytes())
     step = {"use": "stages.faces:Faces", "with": {"keep_crops": True}}
     (tmp_path / "pipeline.yaml").write_text(yaml.safe_dump({"decode": {"every_nth": 25}, "steps": {"faces": step}}))
-    options = ["--pipeline", "pipeline.yaml", "--weights-dir", str(folder), "--input", "in", "--output", "out"]
-    root = Path(__file__).resolve().parents[1]
-    command = [sys.executable, str(root / "pipeline" / "run.py"), *options]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=200, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
+    places = ("--pipeline", tmp_path / "pipeline.yaml", "--input", tmp_path / "in", "--output", tmp_path / "out")
+    framemill("run", *places, "--weights-dir", folder)
     written = pq.read_table(tmp_path / "out" / "frames").sort_by(
         [("media_id", "ascending"), ("frame_index", "ascending")]
     )

@@ -18,7 +18,8 @@ from hypothesis.extra import numpy as hnp
 
 from pipeline.columns import PIXELS, pack, reduction
 from pipeline.stage import Placement
-from stages.flow import Flow, decode, encode
+from stages.flow import Flow
+from stages.nets.kitti import decode, encode
 from tests.material import media
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import av
@@ -422,7 +420,7 @@ def test_people_are_told_apart(album):
 
 
 @pytest.mark.slow
-def test_the_engine_writes_what_the_stage_says(tmp_path):
+def test_the_engine_writes_what_the_stage_says(framemill, tmp_path):
     folder = weights("MobileFaceNet.onnx").parent
     (tmp_path / "in").mkdir()
     for name in ("faces/obama/obama.jpg", "faces/obama/obama2.jpg", "faces/obama/obama_partial_face.jpg"):
@@ -434,10 +432,8 @@ def test_the_engine_writes_what_the_stage_says(tmp_path):
         "identities": {"use": "stages.identities:Identities"},
     }
     (tmp_path / "pipeline.yaml").write_text(yaml.safe_dump({"decode": {"every_nth": 20}, "steps": steps}))
-    options = ["--pipeline", "pipeline.yaml", "--weights-dir", str(folder), "--input", "in", "--output", "out"]
-    command = [sys.executable, str(ROOT / "pipeline" / "run.py"), *options]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=200, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
+    places = ("--pipeline", tmp_path / "pipeline.yaml", "--input", tmp_path / "in", "--output", tmp_path / "out")
+    framemill("run", *places, "--weights-dir", folder)
     out = tmp_path / "out"
     frames = pq.read_table(out / "frames", columns=list(Identities().inputs))
     direct = identities()(frames)

@@ -63,8 +63,11 @@ def test_an_added_file_shifts_nothing(tmp_path):
     files = [media(f"{i:03}.jpg") for i in range(40)]
     before = cover(store, files, files, slots=2)
     after = cover(store, [media("000a.jpg"), *files], [media("000a.jpg"), *files], slots=2)
-    assert after[: len(before)] == before
-    assert [m.media_id for unit in after[len(before) :] for m in unit.media] == ["000a.jpg"]
+    added = [unit for unit in after if unit not in before]
+    assert [unit for unit in after if unit in before] == before
+    assert [m.media_id for unit in added for m in unit.media] == ["000a.jpg"]
+    firsts = [unit.media[0].media_id for unit in after]
+    assert firsts == sorted(firsts)
 
 
 def test_a_changed_or_removed_file_retires_its_unit_only(tmp_path):

@@ -24,7 +24,7 @@ def run(rows, chunk=8, **settings):
 def test_batches_are_halved_until_they_fit_and_every_row_is_answered():
     outcome, _ = run(7, chunk=1)
     assert outcome.failures == []
-    assert outcome.columns["rows_at_once"].to_pylist() == [1, 2, 2, 2, 2, 2, 2]
+    assert outcome.columns["rows_at_once"].to_pylist() == [2, 2, 2, 2, 2, 2, 1]
 
 
 def test_chunks_are_halved_once_a_row_is_alone_and_stay_so():

@@ -28,14 +28,7 @@ FRAMES = 18  # more than the memory and the pointers reach: 6 and 15
 POINT = Prompt(points=np.array([[0.4, 0.5]], np.float32), labels=np.array([1]))
 BOX = Prompt(points=np.array([[0.2, 0.3], [0.7, 0.8]], np.float32), labels=np.array([2, 3]))
 
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread():
-    """Threads that wait for each other make small products slow on a busy machine, and results are compared here."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @cache

@@ -145,6 +145,8 @@ def test_a_plan_that_does_not_fit_is_refused():
 def test_every_shipped_profile_fits_the_shipped_pipeline(name):
     made = make_plan(read_pipeline(None), read_profile(name), Choices(), SHIPPED, check_weights=False)
     assert {"lighting", "flow", "pose", "lighting_steadiness"} <= {step.name for step in made.steps}
+    (tasks,) = [group for group in made.groups() if group and not group[0].keeps_model]
+    assert [step.name for step in tasks] == ["lighting", "flow", "features", "voice"], "pixels are copied between tasks"
 
 
 def test_cpu_only_fits_a_laptop_with_two_cores():

@@ -24,7 +24,7 @@ from pipeline.errors import WeightsError
 from pipeline.packet import Packet
 from pipeline.stage import Placement
 from pipeline.weights import resolve
-from stages.nets import blazepose, tasks
+from stages.nets import tasks
 from stages.nets.blazepose import BlazePose
 from stages.nets.skeleton import BONES, COCO_17
 from stages.nets.tasks import within
@@ -291,7 +291,7 @@ def test_a_file_that_mediapipe_refuses_is_named(tmp_path):
 
 def test_set_up_that_takes_too_long_is_given_up(monkeypatch):
     path = model_file("pose_landmarker_lite_zipped")
-    monkeypatch.setattr(blazepose, "SETUP_SECONDS", 0.0)
+    monkeypatch.setattr(tasks, "SETUP_SECONDS", 0.0)
     with pytest.raises(TimeoutError, match="not ready within 0 s"):
         BlazePose(path, max_people=1, min_detection=0.5, min_presence=0.5)
 

@@ -364,13 +364,10 @@ def test_a_sampled_table_says_so(store, monkeypatch):
 
 
 @pytest.mark.slow
-def test_a_real_run_writes_it_and_can_write_it_again(collection, tmp_path):
+def test_a_real_run_writes_it_and_can_write_it_again(framemill, collection, tmp_path, monkeypatch):
     out = tmp_path / "out"
-    words = [sys.executable, str(ROOT / "pipeline" / "run.py")]
-    run = [*words, "--input", str(collection), "--output", str(out), "--stages", "lighting,flow,lighting_steadiness"]
-    done = subprocess.run(run, cwd=ROOT, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert f"Report: {out}/report.html" in done.stdout
+    stages = ("--stages", "lighting,flow,lighting_steadiness")
+    assert f"Report: {out}/report.html" in framemill("run", "--input", collection, "--output", out, *stages)
     first = (out / NAME).read_text()
     parsed(first)
     said = text(first)
@@ -381,6 +378,6 @@ def test_a_real_run_writes_it_and_can_write_it_again(collection, tmp_path):
     assert "exposure in stop" in said
     assert "Table lighting_steadiness" in said
     (out / NAME).unlink()
-    again = subprocess.run([*words, "report", str(out)], cwd=tmp_path, capture_output=True, text=True)
-    assert again.returncode == 0, again.stderr
+    monkeypatch.chdir(tmp_path)
+    framemill("report", out)
     assert (out / NAME).read_text() == first

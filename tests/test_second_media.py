@@ -72,8 +72,7 @@ def test_a_later_model_needs_a_place_of_its_own_but_not_beside_the_first_pass():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("model", ["", "pose_landmarker_heavy"])
-def test_the_engine_hands_media_over_and_sets_a_model_up_once_in_each_process(tmp_path, model):
-    from pipeline.engine import session
+def test_the_engine_hands_media_over_and_sets_a_model_up_once_in_each_process(machines, tmp_path, model):
     from pipeline.job import Job, Order
 
     (tmp_path / "in").mkdir()
@@ -89,9 +88,8 @@ def test_the_engine_hands_media_over_and_sets_a_model_up_once_in_each_process(tm
         profile_name="none",
         choices=Choices(missing_weights="dummy"),
     )
-    with session(None):
-        job = Job(order)
-        result = job.run()
+    job = Job(order)
+    result = job.run()
     assert not result.errors
     names = job.store.names("watched")
     rows = pa.concat_tables([job.store.read_table(f"watched/{name}") for name in names]).to_pylist()

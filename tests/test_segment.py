@@ -601,16 +601,14 @@ def test_a_4k_photo_with_many_prompts_stays_small(toy_file):
 
 
 @pytest.mark.slow
-def test_the_engine_writes_what_the_stage_says(tmp_path):
+def test_the_engine_writes_what_the_stage_says(framemill, tmp_path):
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "cat.bmp").write_bytes(media("categories/cat.bmp").read_bytes())
     given = {"model": "sam2.1-hiera-tiny", "points_per_side": 1, "fast": True, "box_nms_thresh": 1.0, **ANY}
     step = {"use": "stages.segment:Segment", "with": given}
     (tmp_path / "pipeline.yaml").write_text(yaml.safe_dump({"steps": {"segment": step}}))
-    options = ["--pipeline", "pipeline.yaml", "--missing-weights", "dummy", "--input", "in", "--output", "out"]
-    command = [sys.executable, str(ROOT / "pipeline" / "run.py"), *options]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=200, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
+    places = ("--pipeline", tmp_path / "pipeline.yaml", "--input", tmp_path / "in", "--output", tmp_path / "out")
+    framemill("run", *places, "--missing-weights", "dummy")
     (written,) = pq.read_table(tmp_path / "out" / "frames").select(["masks", "mask_count"]).to_pylist()
     stage = Segment(Segment.Config(**given))
     stage.setup({}, Placement())

@@ -418,7 +418,7 @@ def test_a_stage_travels_and_its_columns_say_what_they_are(stage):
 
 
 @pytest.mark.slow
-def test_the_engine_writes_what_the_stages_say(tmp_path):
+def test_the_engine_writes_what_the_stages_say(framemill, tmp_path):
     folder = weights("face_landmarker_v2_with_blendshapes.task").parent
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "lbax4n.mpg").write_bytes(media("av/grid/lbax4n.mpg").read_bytes())
@@ -429,11 +429,8 @@ def test_the_engine_writes_what_the_stages_say(tmp_path):
         "sync": {"use": "stages.sync:Sync"},
     }
     (tmp_path / "pipeline.yaml").write_text(yaml.safe_dump({"steps": steps}))
-    options = ["--pipeline", "pipeline.yaml", "--weights-dir", str(folder), "--input", "in", "--output", "out"]
-    root = Path(__file__).resolve().parents[1]
-    command = [sys.executable, str(root / "pipeline" / "run.py"), *options]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=200, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
+    places = ("--pipeline", tmp_path / "pipeline.yaml", "--input", tmp_path / "in", "--output", tmp_path / "out")
+    framemill("run", *places, "--weights-dir", folder)
     written = {row["media_id"]: row for row in pq.read_table(tmp_path / "out" / "sync").to_pylist()}
     assert written.keys() == {"lbax4n.mpg"}  # a photo has no row
     for name, row in written.items():

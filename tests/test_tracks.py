@@ -324,7 +324,7 @@ def test_two_real_people_who_cross_keep_their_ids(pose):
 
 
 @pytest.mark.slow
-def test_through_the_engine_tables_are_what_the_stages_say(tmp_path):
+def test_through_the_engine_tables_are_what_the_stages_say(machines, tmp_path):
     image = cv2.resize(real("pose/squat.bmp"), None, fx=0.5, fy=0.5, interpolation=cv2.INTER_AREA)
     views = [np.ascontiguousarray(np.roll(image, 3 * i, axis=1)) for i in range(8)]
     other = cv2.resize(real("categories/coffee.png"), image.shape[1::-1], interpolation=cv2.INTER_AREA)

@@ -54,6 +54,10 @@ MaxFrames = Annotated[int | None, typer.Option("--max-frames", min=1, help="At m
 MaxPixels = Annotated[
     int | None, typer.Option("--max-pixels", min=1, help="Refuse larger pictures. [dim]Default: 100 MP.[/dim]")
 ]
+MaxErrors = Annotated[
+    str | None,
+    typer.Option("--max-errors", metavar="N|N%", help="Stop when a step fails on more rows than this, e.g. 100 or 1%."),
+]
 Shard = Annotated[
     str | None, typer.Option("--shard", metavar="I/N", help="Only the I-th of N shares of the files, from 1.")
 ]

@@ -8,7 +8,9 @@ torch is imported where it is used: the driver plans without it.
 from pipeline.device.copying import upload
 from pipeline.device.model import (
     Batches,
+    device_name,
     dtype_of,
+    is_broken_gpu,
     is_out_of_memory,
     limit_memory,
     overheard,
@@ -24,7 +26,9 @@ __all__ = [
     "LONGEST",
     "Batches",
     "Preparation",
+    "device_name",
     "dtype_of",
+    "is_broken_gpu",
     "is_out_of_memory",
     "limit_memory",
     "middle",

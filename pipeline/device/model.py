@@ -95,7 +95,12 @@ class Batches:
         if count < self._rows:
             missing = self._rows - count
             part = tuple(torch.cat([tensor, tensor[-1:].expand(missing, *tensor.shape[1:])]) for tensor in part)
-        return self._function(*part)[:count].clone()
+        try:
+            return self._function(*part)[:count].clone()
+        except Exception as error:
+            if is_out_of_memory(error):  # fewer rows would be filled up to as many again
+                self._rows = max(1, self._rows // 2)
+            raise
 
 
 @contextmanager
@@ -158,3 +163,25 @@ def is_out_of_memory(error: BaseException) -> bool:
     """Whether memory ran out, on a GPU or in the machine; false where torch was never loaded."""
     torch = sys.modules.get("torch")
     return isinstance(error, MemoryError) or (torch is not None and isinstance(error, torch.OutOfMemoryError))
+
+
+def is_broken_gpu(error: BaseException) -> bool:
+    """Whether the GPU's context is lost, as after a wrong address: every later call of this process fails likewise.
+
+    torch raises `AcceleratorError` (2.8 and later) or a RuntimeError whose text starts with "CUDA error".
+    """
+    torch = sys.modules.get("torch")
+    if torch is None or is_out_of_memory(error):
+        return False
+    broken = getattr(torch, "AcceleratorError", None)
+    known = broken is not None and isinstance(error, broken)
+    return known or (isinstance(error, RuntimeError) and str(error).startswith("CUDA error"))
+
+
+def device_name(device: str) -> str:
+    """What a device is called by its maker; "cpu" for the processor."""
+    if device == "cpu":
+        return device
+    import torch
+
+    return str(torch.cuda.get_device_name(device)) if torch.cuda.is_available() else device

@@ -1,4 +1,4 @@
-"""Where workers leave what the driver must know: samples as they come, and the error that must stop the run."""
+"""Where workers leave what must outlive them: samples, the journal of what they do, the error that stops the run."""
 
 from __future__ import annotations
 
@@ -9,16 +9,20 @@ from typing import Any
 
 import ray
 
+from pipeline.budget import Budgets
 from pipeline.errors import FramemillError
+from pipeline.journal import Past, Records
 from pipeline.sample import Sample
 
 
-class Board:
-    """Where workers leave their samples for the driver to take."""
+class Board(Records):
+    """Where workers leave their samples for the driver to take, and what they are at work on for whoever comes next."""
 
-    def __init__(self) -> None:
+    def __init__(self, budgets: Budgets) -> None:
+        super().__init__()
         self._samples: list[Sample] = []
         self._error: FramemillError | None = None
+        self._budgets = budgets
 
     def fail(self, error: FramemillError) -> None:
         """Leave what must stop the run: Ray wraps exceptions until nobody can tell what they were."""
@@ -31,6 +35,7 @@ class Board:
     def add(self, sample: Sample) -> None:
         """Leave one."""
         self._samples.append(sample)
+        self._error = self._error or self._budgets.spend(sample)
 
     def take(self) -> list[Sample]:
         """All since the last time."""
@@ -38,20 +43,41 @@ class Board:
         return taken
 
 
-def start_board() -> Any:
-    """A board in a process of its own, on any node, that takes no CPU in the books."""
-    return ray.remote(num_cpus=0)(Board).remote()
+def start_board(budgets: Budgets) -> Any:
+    """A board in a process of its own, on any node, that takes no CPU in the books.
+
+    One that dies is started anew and has forgotten everything, which costs samples, and the blame for deaths so far.
+    """
+    return ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=-1)(Board).remote(budgets)
 
 
 @dataclass(frozen=True)
 class Reporter:
-    """Sends samples to the board without waiting for it."""
+    """Sends samples to the board without waiting for it; a journal, for whose answers it does wait."""
 
     board: Any
 
     def __call__(self, sample: Sample) -> None:
         """Send one."""
         self.board.add.remote(sample)
+
+    def begin(self, work: str, worker: str) -> Past:
+        """See `Journal`."""
+        past: Past = ray.get(self.board.begin.remote(work, worker))
+        return past
+
+    def note(self, work: str, call: str) -> None:
+        """See `Journal`."""
+        ray.get(self.board.note.remote(work, call))
+
+    def end(self, work: str) -> None:
+        """See `Journal`. All samples that this process has sent are on the board by then."""
+        ray.get(self.board.end.remote(work))
+
+    def check(self) -> None:
+        """Raise what must stop the run, if anything must."""
+        if error := ray.get(self.board.error.remote()):
+            raise error
 
     @contextmanager
     def fatal(self) -> Iterator[None]:

@@ -6,20 +6,28 @@ Each is named after its steps, so that Ray's dashboard and `ps` speak of steps.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import pyarrow as pa
 import ray
 
+from pipeline.deadline import within
 from pipeline.engine.board import Reporter
+from pipeline.engine.logs import last_words
+from pipeline.errors import SetupError
 from pipeline.grouping import shared
+from pipeline.journal import worker_name
 from pipeline.packet import Packet
 from pipeline.second import SecondPass
 from pipeline.stage import Placement
 from pipeline.step import DecodeStep, Step
 from pipeline.storage import Store
 from pipeline.worker import Worker
+
+_SET_UPS = 3  # processes that die in their set-up before the run stops: one may be hit from outside, even two
+_SET_UP_SECONDS = 1800.0  # imports, weights, and models that are compiled, on a busy machine
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,16 +63,46 @@ class _Hosted:
     workers: ClassVar[dict[str, Worker]] = {}
 
     @classmethod
-    def get(cls, group: Group) -> Worker:
+    def get(cls, group: Group, work: str) -> Worker:
         if group.key not in cls.workers:
-            with group.report.fatal():
-                cls.workers[group.key] = Worker(group.steps, group.store, group.report)
+            cls.workers[group.key] = _ready(group, work)
         return cls.workers[group.key]
 
 
-def _forward(worker: Worker, group: Group, sealed: pa.Table) -> pa.Table:
+def _ready(group: Group, occasion: str) -> Worker:
+    """A worker of this process; see `_set_up_once`."""
+    with _set_up_once(", ".join(step.name for step in group.steps), f"{group.key} {occasion}", group.report):
+        return Worker(group.steps, group.store, group.report, group.report, group.key)
+
+
+@contextmanager
+def _set_up_once(steps: str, occasion: str, report: Reporter) -> Iterator[None]:
+    """A set-up of steps, inside.
+
+    Args:
+        steps: their names.
+        occasion: what Ray comes back with when this process dies: the same for each attempt.
+        report: the journal.
+
+    Raises:
+        SetupError: processes keep dying at it.
+    """
+    work = f"set-up of {steps} ({occasion})"
+    with report.fatal():
+        past = report.begin(work, worker_name())
+        if past.deaths >= _SET_UPS:
+            said = last_words(past.workers[-1])
+            last = f"The last one said:\n{said}" if said else "Its log is silent; see the kernel's for its OOM killer."
+            raise SetupError(f"{past.deaths} processes died one after the other in the set-up of {steps}. {last}")
+        with within(_SET_UP_SECONDS):
+            yield
+        report.end(work)
+
+
+def _forward(worker: Worker, group: Group, packet: Packet) -> pa.Table:
     with group.report.fatal():
-        return _hand_on(worker.apply(Packet.open(sealed)), group)
+        group.report.check()
+        return _hand_on(worker.apply(packet), group)
 
 
 def _hand_on(packet: Packet, group: Group) -> pa.Table:
@@ -79,10 +117,13 @@ def decoding_function(group: Group) -> Callable[[pa.Table], Iterator[pa.Table]]:
     def run(batch: pa.Table) -> Iterator[pa.Table]:
         assert group.decode is not None
         with group.report.fatal():
-            worker = _Hosted.get(group)
-            for unit, finished in unpack(batch):
+            work = unpack(batch)
+            worker = _Hosted.get(group, work[0][0].name)
+            for unit, finished in work:
                 for packet in worker.decode(group.decode, unit, finished):
                     yield _hand_on(packet, group)
+                    group.report.check()
+            group.report.check()
 
     run.__name__ = run.__qualname__ = group.name
     return run
@@ -92,7 +133,8 @@ def task_function(group: Group) -> Callable[[pa.Table], pa.Table]:
     """A task that applies the group's steps to a packet."""
 
     def run(sealed: pa.Table) -> pa.Table:
-        return _forward(_Hosted.get(group), group, sealed)
+        packet = Packet.open(sealed)
+        return _forward(_Hosted.get(group, f"{packet.unit} {packet.start}"), group, packet)
 
     run.__name__ = run.__qualname__ = group.name
     return run
@@ -103,12 +145,11 @@ class KeepsModel:
 
     def __init__(self, group: Group) -> None:
         self._group = group
-        with group.report.fatal():
-            self._worker = Worker(group.steps, group.store, group.report)
+        self._worker = _ready(group, ray.get_runtime_context().get_actor_id())
 
     def __call__(self, sealed: pa.Table) -> pa.Table:
         """Apply the group's steps to a packet."""
-        return _forward(self._worker, self._group, sealed)
+        return _forward(self._worker, self._group, Packet.open(sealed))
 
 
 def actor_class(group: Group) -> type[KeepsModel]:
@@ -121,13 +162,13 @@ class KeepsLaterModel:
 
     def __init__(self, step: SecondPass, report: Reporter) -> None:
         self._step, self._report = step, report
-        with report.fatal():
+        with _set_up_once(step.name, ray.get_runtime_context().get_actor_id(), report):
             step.set_up()
 
     def __call__(self, batch: pa.Table) -> pa.Table:
         """Do the piece of work in a row."""
         with self._report.fatal():
-            self._step(unpack(batch), self._report)
+            self._step(unpack(batch), self._report, self._report)
         return pa.table({"done": [1]})
 
 

@@ -20,6 +20,7 @@ import ray
 import ray.data
 from ray.data import ActorPoolStrategy, DataContext, TaskPoolStrategy
 
+from pipeline.budget import Budgets
 from pipeline.engine.board import Reporter, start_board
 from pipeline.engine.ending import ended
 from pipeline.engine.hosting import Group, KeepsLaterModel, actor_class, decoding_function, pack, task_function, unpack
@@ -49,7 +50,7 @@ class Engine:
     def __init__(self, plan: Plan, store: Store, on_samples: Callable[[list[Sample]], None]) -> None:
         self._plan, self._store, self._on_samples = plan, store, on_samples
         self._run = uuid.uuid4().hex[:8]
-        self._board = start_board()
+        self._board = start_board(Budgets(plan.budgets))
 
     def first_pass(self, units: Sequence[Unit], ledger: Ledger) -> None:
         """Decode units and add every first-pass step's columns, where the ledger does not have them all."""
@@ -71,7 +72,7 @@ class Engine:
 
         def run(batch: pa.Table) -> pa.Table:
             with reporter.fatal():
-                step(unpack(batch), reporter)
+                step(unpack(batch), reporter, reporter)
             return pa.table({"done": [1]})
 
         run.__name__ = run.__qualname__ = step.name
@@ -125,6 +126,7 @@ class Engine:
         except ray.exceptions.RayError as error:
             told = ray.get(self._board.error.remote())
             raise told or FramemillError(f"Ray stopped the run: {_last_line(error)}") from error
+        Reporter(self._board).check()
 
     @contextmanager
     def _watching(self) -> Iterator[None]:

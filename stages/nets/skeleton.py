@@ -8,6 +8,7 @@ from __future__ import annotations
 import pyarrow as pa
 
 from stages.nets.blazepose import LANDMARKS
+from stages.nets.masks import BOX
 
 COCO_17 = (0, 2, 5, 7, 8, 11, 12, 13, 14, 15, 16, 23, 24, 25, 26, 27, 28)
 """The landmark for each of COCO's 17 keypoints (nose, eyes, ears, shoulders, elbows, wrists, hips, knees, ankles; left
@@ -23,7 +24,6 @@ BONES = (
 )
 """Lines of the skeleton: mediapipe.tasks.python.vision.PoseLandmarksConnections.POSE_LANDMARKS."""
 
-BOX = pa.struct([(name, pa.float32()) for name in ("x0", "y0", "x1", "y1")])
 LANDMARK = pa.struct([(name, pa.float32()) for name in ("x", "y", "z", "visibility", "presence")])
 POINT = pa.struct([(name, pa.float32()) for name in ("x", "y", "z")])
 PERSON = pa.struct(

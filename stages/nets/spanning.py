@@ -17,8 +17,7 @@ the mutual reachability of two points is the largest of their distance and both 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,12 +27,9 @@ from numpy.typing import NDArray
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
+from stages.nets.cosines import Floats, Ints, Points, plain_float32
 
 KEPT = 16  # edges of each point: with 32, weighing and sorting them cost as much as the products
-CELLS = {"cpu": 2**24, "cuda": 2**28}  # of one block of cosines: 64 MB and 1 GB
-GATHERED = 2**11  # edges weighed at once: 8 MB in 512 dimensions, which stay in a processor's cache
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,105 +82,17 @@ def spanning_tree(vectors: NDArray[np.floating], min_samples: int, device: str =
     Raises:
         ValueError: a vector has no direction, or there is no second point.
     """
-    points = _Points(vectors, device)
+    points = Points(vectors, device)
     if points.n < 2:
         raise ValueError(f"a tree needs two points, not {points.n}")
-    with torch.inference_mode(), _plain_float32():
+    with torch.inference_mode(), plain_float32():
         return _Search(points, min(min_samples, points.n - 1)).tree()
-
-
-@contextmanager
-def _plain_float32() -> Iterator[None]:
-    """No TF32, whose ten bits would make the bounds worthless."""
-    before = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision("highest")
-    try:
-        yield
-    finally:
-        torch.set_float32_matmul_precision(before)
-
-
-class _Points:
-    """Vectors of length 1 on a device, and products of them."""
-
-    def __init__(self, vectors: NDArray[np.floating], device: str) -> None:
-        exact = np.asarray(vectors, np.float64)
-        lengths = np.linalg.norm(exact, axis=1, keepdims=True)
-        if not (np.isfinite(lengths) & (lengths > 0)).all():
-            raise ValueError("a vector without direction: all zero, or not finite")
-        self.n, self.device = len(exact), device
-        self._cells = CELLS["cpu" if device == "cpu" else "cuda"]
-        self._double = torch.from_numpy(exact / lengths).to(device)
-        self._single = self._double.float()
-        # Of a sum of d products of rounded factors whose magnitudes add up to at most 1, in any order (Higham,
-        # Accuracy and Stability of Numerical Algorithms, 3.1), and of one more number rounded like them.
-        terms = exact.shape[1] + 4
-        self.rough_error, self.error = terms * 2.0**-24, terms * 2.0**-53
-
-    def best(
-        self,
-        rows: Ints,
-        kept: int,
-        *,
-        columns: Ints | None = None,
-        most: Floats | None = None,
-        groups: Ints | None = None,
-        exact: bool = False,
-    ) -> tuple[Ints, Floats]:
-        """For each row the columns of largest value: the cosine, or `most` of the column where that is less.
-
-        Args:
-            rows: points.
-            kept: columns of each row.
-            columns: points; None for all.
-            most: n; a bound on the value of each column.
-            groups: n; columns of a row's own group do not count. None: each is its own group, all being columns.
-            exact: in float64.
-
-        Returns:
-            Columns r k, -1 where there are no more; values r k, descending, off by `rough_error` at most, or by
-            `error` when exact.
-        """
-        vectors = self._double if exact else self._single
-        chosen = self._there(np.arange(self.n) if columns is None else columns)
-        targets = vectors if columns is None else vectors[chosen]
-        limits = None if most is None else self._there(most).to(vectors.dtype)[chosen]
-        owners = None if groups is None else self._there(groups).int()
-        kept = min(kept, len(chosen))
-        step = max(1, self._cells // (1 + exact) // len(chosen))
-        found, values = [], []
-        for start in range(0, len(rows), step):
-            part = self._there(rows[start : start + step])
-            cosines = vectors[part] @ targets.T
-            if limits is not None:
-                torch.minimum(cosines, limits, out=cosines)
-            if owners is None:
-                cosines[torch.arange(len(part), device=self.device), part] = -torch.inf
-            else:
-                cosines.masked_fill_(owners[part, None] == owners[chosen], -torch.inf)
-            top = cosines.topk(kept, dim=1)
-            found.append(torch.where(top.values.isinf(), -1, chosen[top.indices]).cpu())
-            values.append(top.values.double().cpu())
-        return torch.cat(found).numpy(), torch.cat(values).numpy()
-
-    def distances(self, rows: Ints, found: Ints) -> Floats:
-        """1 - cosine of points (r) and what was found for each (r k), at least 0, in float64."""
-        result = torch.empty(found.shape, dtype=torch.float64)
-        step = max(1, GATHERED // found.shape[1])
-        for start in range(0, len(rows), step):
-            part = slice(start, start + step)
-            targets = self._double[self._there(found[part])]  # r k d
-            result[part] = (targets @ self._double[self._there(rows[part]), :, None])[..., 0].cpu()
-        return (1 - result.numpy()).clip(0)
-
-    def _there(self, values: NDArray[Any]) -> torch.Tensor:
-        return torch.from_numpy(values).to(self.device)
 
 
 class _Search:
     """Groups of points that grow into one."""
 
-    def __init__(self, points: _Points, min_samples: int) -> None:
+    def __init__(self, points: Points, min_samples: int) -> None:
         self.points, self.groups = points, np.arange(points.n)
         self.kept, self.slack = max(KEPT, min_samples + 1), 4 * points.error
         every, self.before = np.arange(points.n), points.n + points.n

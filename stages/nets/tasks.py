@@ -1,7 +1,7 @@
-"""What every network of MediaPipe Tasks needs: to be built and closed within a deadline, and to be quiet.
+"""A network of MediaPipe Tasks, shielded from MediaPipe's native code: built and closed within a deadline, and quiet.
 
-MediaPipe's native code prints to the process's stderr, may wait for ever where its graph is wrong, and complains when
-the interpreter ends before it: none of this is a stage's business.
+That code prints to the process's stderr, may wait for ever where its graph is wrong, misreads an array that is not
+contiguous, and complains when the interpreter ends before it: none of this is a stage's business.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ import os
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
+import weakref
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -22,7 +23,51 @@ from numpy.typing import NDArray
 T = TypeVar("T")
 Picture = NDArray[np.uint8]  # h w 3, RGB
 
+SETUP_SECONDS = 60.0  # the graph is built in about 0.2 s
 CLOSE_SECONDS = 5.0  # a graph is closed in some milliseconds
+
+
+class Landmarker:
+    """A landmarker in IMAGE mode, on one CPU thread.
+
+    VIDEO mode tracks, so that a frame's result would depend on which frames came before it in the same process.
+
+    Args:
+        kind: its class in `mediapipe.tasks.python.vision`.
+        path: a task bundle.
+        options: of the class named `kind` and `Options`, besides the file and the mode.
+
+    Raises:
+        RuntimeError: MediaPipe refuses the file, or system libraries that it needs are missing.
+        TimeoutError: it did not answer within `SETUP_SECONDS`; the process is best ended then.
+    """
+
+    def __init__(self, kind: str, path: Path, **options: Any) -> None:
+        def build() -> Any:
+            return _built(kind, path, options)
+
+        with stderr_without_chatter():
+            self._task = within(SETUP_SECONDS, build, f"MediaPipe's graph for {path}")
+            weakref.finalize(self, close, self._task)
+            photo = photo_of_a_person()
+            if photo is not None:  # else the first person found makes MediaPipe print two lines: no more than that
+                self.detect(photo)
+
+    def detect(self, picture: Picture) -> Any:
+        """MediaPipe's result for one picture."""
+        import mediapipe
+
+        return self._task.detect(mediapipe.Image(mediapipe.ImageFormat.SRGB, np.ascontiguousarray(picture)))
+
+
+def _built(kind: str, path: Path, options: Mapping[str, Any]) -> Any:
+    try:
+        from mediapipe.tasks.python import BaseOptions, vision
+
+        mode = {"base_options": BaseOptions(model_asset_path=str(path)), "running_mode": vision.RunningMode.IMAGE}
+        return getattr(vision, kind).create_from_options(getattr(vision, f"{kind}Options")(**mode, **options))
+    except (OSError, ValueError, RuntimeError) as error:
+        raise _refusal(path, error) from error
 
 
 def close(task: Any) -> None:
@@ -97,7 +142,7 @@ def stderr_without_chatter() -> Iterator[None]:
             os.write(2, b"".join(kept))
 
 
-def refusal(path: Path, error: Exception) -> RuntimeError:
+def _refusal(path: Path, error: Exception) -> RuntimeError:
     """What to raise where MediaPipe cannot use a file, with what to install where that is why."""
     hint = "; install the system libraries libegl1 and libgles2" if "shared object" in str(error) else ""
     return RuntimeError(f"MediaPipe cannot use {path}: {error}{hint}")

@@ -1,0 +1,116 @@
+"""Stages that go wrong as real ones do: they raise, hang, crash, fill the memory, or die before they are ready."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+
+from pipeline.columns import field
+from pipeline.stage import Placement, Scope, Stage, Table
+
+
+def die(how: str) -> None:
+    """End this process, or never return."""
+    if how == "segfault":
+        ctypes.string_at(0)
+    elif how == "kill":  # as the kernel does when memory runs out
+        os.kill(os.getpid(), signal.SIGKILL)
+    elif how == "exit":
+        os._exit(3)
+    elif how == "abort":
+        os.abort()
+    elif how == "hang":
+        time.sleep(3600)
+
+
+class Poison(Stage):
+    """The frame's number times ten; some frames kill whoever looks at them."""
+
+    devices = ("cpu", "cuda")  # "cuda" gives it processes of its own, on any machine
+    placement = Placement(batch_rows=4, cpus=0.5, deadline_s=2.0)
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config(Stage.Config):
+        frames: tuple[int, ...] = ()
+        how: str = "segfault"
+        times: int = 0  # deaths before it lets them live; 0 for never
+        log: str = ""  # a folder with a file for each death
+        column: str = "tenfold"
+        halo_of: str = "frame_index"
+
+    @property
+    def inputs(self):
+        return ("frame_index", "media_id", "clip_index")
+
+    @property
+    def outputs(self):
+        return pa.schema([field(self.config.column, pa.int64(), "ten times the number")])
+
+    def __call__(self, batch):
+        self._look(batch)
+        return pa.table([pa.array([10 * n for n in batch["frame_index"].to_pylist()], pa.int64())], self.outputs.names)
+
+    def _look(self, batch):
+        found = set(batch["frame_index"].to_pylist()) & set(self.config.frames)
+        if found and not (self.config.times and len(list(Path(self.config.log).iterdir())) >= self.config.times):
+            if self.config.log:
+                (Path(self.config.log) / f"{time.time_ns()}").touch()
+            die(self.config.how)
+
+
+class PoisonClip(Poison):
+    """The same, for whole clips."""
+
+    scope = Scope.CLIP
+
+
+class PoisonFile(Stage):
+    """Rows of each file, in the second pass; some files kill whoever looks at them."""
+
+    scope = Scope.MEDIA
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config(Stage.Config):
+        files: tuple[str, ...] = ()
+
+    @property
+    def inputs(self):
+        return ("media_id",)
+
+    @property
+    def tables(self):
+        schema = pa.schema([field("media_id", pa.string(), "file"), field("rows", pa.int64(), "rows")])
+        return {"sizes": Table(schema=schema, keys=("media_id",), description="rows of each file")}
+
+    def __call__(self, batch):
+        name = batch["media_id"][0].as_py()
+        if name in self.config.files:
+            die("segfault")
+        return {"sizes": pa.table([[name], [batch.num_rows]], schema=self.tables["sizes"].schema)}
+
+
+class StillBorn(Stage):
+    """Dies in its set-up."""
+
+    devices = ("cpu", "cuda")
+
+    @property
+    def inputs(self):
+        return ("frame_index",)
+
+    @property
+    def outputs(self):
+        return pa.schema([field("never", pa.int64(), "never made")])
+
+    def setup(self, weights, placement):
+        print("the model file is from the future", file=os.sys.stderr, flush=True)
+        die("segfault")
+
+    def __call__(self, batch):
+        raise AssertionError("called without a set-up")
