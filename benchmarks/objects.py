@@ -25,6 +25,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from pipeline.stage import Placement
 from stages.nets.agreement import outline_score, overlap
+from stages.nets.edgetam import EDGETAM
 from stages.nets.masks import Mask
 from stages.nets.proposals import enlarged
 from stages.nets.sam2 import MODELS
@@ -122,12 +123,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("folder", type=Path)
     parser.add_argument("--weights", type=Path)
-    parser.add_argument("--model", choices=MODELS, default="sam2.1-hiera-large")
+    parser.add_argument("--model", choices=[*MODELS, EDGETAM], default="sam2.1-hiera-large")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--precision", default="mixed")
     parser.add_argument("--video", action="append", help="only these")
     args = parser.parse_args()
-    model = built(MODELS[args.model], args.weights, args.device)
+    model = built(args.model, args.weights, args.device)
     tracker = Tracker(model, Placement(device=args.device, precision=args.precision))
     every = Scores()
     if args.weights is None:

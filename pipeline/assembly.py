@@ -20,11 +20,13 @@ from pipeline.storage import Store
 
 _OF_A_UNIT = re.compile(r"(?:.*-)?(?P<unit>[0-9a-f]{16})-[0-9a-f]{12}\.parquet")
 
+ASSEMBLE = "assemble"
+
 
 class Assembly:
     """`frames/` and `errors/`: what people query, put together from the parts."""
 
-    name, cpus = "assemble", 1.0
+    name, cpus, over_all = ASSEMBLE, 1.0, False
     processes: Placement | None = None
 
     def __init__(self, plan: Plan, store: Store) -> None:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated, Any
@@ -14,9 +12,9 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
+from pipeline.commands.executing import ERRORS, cluster_of, execute, say_report
 from pipeline.commands.fetch import fetch
 from pipeline.commands.options import (
-    INTERRUPTED,
     AcceptLicense,
     Address,
     ByContent,
@@ -41,19 +39,15 @@ from pipeline.commands.options import (
     WeightsDir,
     names,
 )
+from pipeline.commands.retry import retry
 from pipeline.errors import ConfigError, FramemillError, UserError
-from pipeline.failure import DECODE
-from pipeline.job import Job, Order, Result, Work
+from pipeline.job import Job, Order
 from pipeline.machines import ROOMY, Node, this_machine
 from pipeline.manifest import PipelineFile, ProfileFile, read_pipeline, read_profile
 from pipeline.placing import fit
 from pipeline.plan import Choices, make_plan
 from pipeline.storage import Store
-from pipeline.telemetry.printing import print_columns, print_outlook, print_plan, print_result, print_work
-from pipeline.telemetry.progress import Silent, View, view
-from pipeline.telemetry.run_file import write_run_file
-
-ERRORS = Console(stderr=True, highlight=False, soft_wrap=True)
+from pipeline.telemetry.printing import print_columns, print_outlook, print_plan
 
 app = typer.Typer(
     name="framemill",
@@ -115,7 +109,7 @@ class Wish:
             profile=profile,
             profile_name=self.profile,
             choices=self.choices,
-            address=_cluster(self.address),
+            address=cluster_of(self.address),
             limit=self.limit,
             shard=self.shard,
             by_content=self.by_content or pipeline.identify == "content",
@@ -175,7 +169,7 @@ def run(
     if dry_run:
         _print_plan(console, wish)
     else:
-        _run(wish.order(), console, quiet)
+        execute(wish.order(), console, quiet=quiet)
 
 
 @app.command()
@@ -216,6 +210,7 @@ def plan(
 
 
 app.command()(fetch)
+app.command()(retry)
 
 
 @app.command()
@@ -228,63 +223,12 @@ def columns(pipeline: PipelinePath = None) -> None:
 @app.command()
 def report(output: Annotated[str, typer.Argument(help="Folder or URL of an earlier run's output.")]) -> None:
     """Write report.html again, from the run.json and the tables that lie in an output."""
-    _say_report(Console(), Store(output), computed=True)
-
-
-def _run(order: Order, console: Console, quiet: bool) -> None:
-    shown: View = Silent()
-    with ExitStack() as stack:
-
-        def on_plan(work: Work) -> None:
-            nonlocal shown
-            print_work(console, work, order)
-            if work.left:
-                steps = [DECODE, *(step.name for step in work.plan.first)]
-                shown = stack.enter_context(view(console, steps, quiet=quiet))
-
-        def on_result(result: Result) -> None:
-            told = write_run_file(job.store, order, result)
-            stack.close()
-            print_result(console, job.store, result)
-            _say_report(console, job.store, computed=told)
-
-        job = Job(
-            order,
-            watch=lambda figures: shown.show(figures),  # noqa: PLW0108 - `shown` changes
-            on_plan=on_plan,
-            on_wait=lambda said: console.print(said, highlight=False, soft_wrap=True, markup=False),
-            on_result=on_result,
-        )
-        try:
-            job.run()
-        except KeyboardInterrupt:  # Typer would end in silence
-            stack.close()
-            ERRORS.print("Interrupted. What is finished is kept; the same command goes on from there.")
-            leave(INTERRUPTED)
-
-
-def leave(code: int) -> None:
-    """End this process here: with Ray stopped in the middle, Python was seen to crash while it takes itself down."""
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(code)
-
-
-def _say_report(console: Console, store: Store, *, computed: bool) -> None:
-    """Write the report where something is new or it is missing, and say where it is."""
-    from pipeline.telemetry.report import NAME, write_report
-
-    try:
-        url = write_report(store) if computed or not store.exists(NAME) else store.url(NAME)
-        said = f"Report: {url}"
-    except FileNotFoundError:
-        said = f"No report: another run replaces tables just now; framemill report {store.root} writes it later."
-    console.print(said, highlight=False, soft_wrap=True, markup=False)
+    say_report(Console(), Store(output), computed=True)
 
 
 def _print_plan(console: Console, wish: Wish) -> None:
     """The plan as far as it goes, then what it lacks, as an error."""
-    cluster = _cluster(wish.address)
+    cluster = cluster_of(wish.address)
     if cluster is None:
         _print_plan_for(console, wish, [this_machine()])
         return
@@ -300,11 +244,6 @@ def _print_plan_for(console: Console, wish: Wish, nodes: Sequence[Node]) -> None
     if wish.is_whole:
         print_outlook(console, *Job(wish.order()).preview(made))
     fit(made.decode, made.steps, nodes)
-
-
-def _cluster(address: str | None) -> str | None:
-    """The cluster to join: the one named, else the one that this shell belongs to; None for none."""
-    return address or os.environ.get("RAY_ADDRESS")
 
 
 def _decode(every_nth: int | None, max_frames: int | None, max_pixels: int | None, fast: bool) -> dict[str, Any]:

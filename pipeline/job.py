@@ -12,8 +12,9 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 
+from pipeline.again import Which, mark
 from pipeline.assembly import Assembly, sweep
-from pipeline.errors import GoneError, OutputError
+from pipeline.errors import ConfigError, GoneError, OutputError
 from pipeline.identity import with_digests
 from pipeline.lease import Lease
 from pipeline.ledger import Ledger, divide, in_order, read_units, write_units
@@ -23,7 +24,7 @@ from pipeline.media.listing import in_shard, list_media, shard
 from pipeline.media.store import Media
 from pipeline.media.units import Unit
 from pipeline.plan import Choices, Plan, make_plan
-from pipeline.reasons import Changes, Outlook, find_changes, outlooks, remember
+from pipeline.reasons import Changes, Outlook, facts_path, find_changes, outlooks, remember
 from pipeline.sample import Sample
 from pipeline.second import ERRORS, FRAMES, SecondPass, UnitRows, unit_rows
 from pipeline.stage import Scope
@@ -45,6 +46,7 @@ class Order:
     address: str | None = None  # of a running Ray cluster; None: start Ray here
     limit: int | None = None  # files
     shard: tuple[int, int] | None = None  # number from 0, of how many
+    again: Which | None = None  # failures of earlier runs that are to be tried again
     by_content: bool = False  # whether changed files are told by what they hold
 
 
@@ -122,6 +124,8 @@ class Job:
             lease = stack.enter_context(Lease(self.store, self._order.shard, on_wait=self._on_wait))
             self.store = self.store.of_run(lease.run)
             self.store.sweep(lease.taken_over)
+            if self._order.again is not None:
+                self._mark(plan, self._order.again, self._identified(listing, keep=True))
             work = self._look(plan, nodes, self._identified(listing, keep=True))
             if work.left:
                 if address is None:
@@ -183,6 +187,17 @@ class Job:
         self._figures = Figures(pending)
         self._on_plan(work)
         return work
+
+    def _mark(self, plan: Plan, which: Which, listing: list[Media]) -> None:
+        """Have this run try again what failed in earlier ones, and say what that is."""
+        if anew := [step.name for step in plan.steps if not self.store.exists(facts_path(step))]:
+            raise ConfigError(
+                f"{', '.join(anew)} would give other results than before: settings, weights or versions have changed. "
+                "Then all rows are computed again, and `framemill run` does that."
+            )
+        known, _, wanted = self._divide(plan, listing)
+        found = mark(self.store, plan, known, self._rows(plan, known, wanted), self._owners(plan), which)
+        self._on_wait(found.told())
 
     def _divide(self, plan: Plan, listing: list[Media]) -> tuple[list[Unit], list[Unit], frozenset[str]]:
         """Known units, new units, and the files whose rows belong into the tables."""

@@ -20,6 +20,7 @@ from pipeline.media.units import Unit, form_units
 from pipeline.storage import Store
 
 COLUMNS, UNITS = "columns", "units"
+_AGAIN = ".again.parquet"
 _PART = re.compile(r"(?P<unit>[0-9a-f]+)\.(?P<start>\d+)-(?P<stop>\d+)\.parquet")
 _UNITS = pa.schema(
     [
@@ -29,6 +30,7 @@ _UNITS = pa.schema(
         ("size", pa.int64()),
         ("mtime_ns", pa.int64()),
         ("digest", pa.string()),  # empty where files were told by their time
+        ("attempt", pa.int64()),  # of the unit; see `Unit`
     ]
 )
 Span = tuple[int, int]
@@ -51,6 +53,11 @@ class Part:
     def errors_name(self) -> str:
         """The file name of what failed in it."""
         return f"{self.name.removesuffix('.parquet')}.errors.parquet"
+
+    @property
+    def again_name(self) -> str:
+        """The file name of its rows that are to be computed again: while there is one, the part is not done."""
+        return f"{self.name.removesuffix('.parquet')}{_AGAIN}"
 
 
 def tiling(spans: Iterable[Span], total: int) -> list[Span] | None:
@@ -87,8 +94,10 @@ class Ledger:
         """By unit, the spans of a step's parts."""
         if folder not in self._spans:
             found: dict[str, list[Span]] = defaultdict(list)
-            for name in self._store.names(f"{COLUMNS}/{folder}"):
-                if match := _PART.fullmatch(name):
+            names = self._store.names(f"{COLUMNS}/{folder}")
+            marked = {name.removesuffix(_AGAIN) for name in names if name.endswith(_AGAIN)}
+            for name in names:
+                if (match := _PART.fullmatch(name)) and name.removesuffix(".parquet") not in marked:
                     found[match["unit"]].append((int(match["start"]), int(match["stop"])))
             self._spans[folder] = dict(found)
         return self._spans[folder]
@@ -111,11 +120,12 @@ class Ledger:
 
 def read_units(store: Store) -> list[Unit]:
     """All units that were ever formed for an output."""
-    members: dict[str, list[Media]] = defaultdict(list)
+    members: dict[tuple[str, int], list[Media]] = defaultdict(list)
     for name in store.names(UNITS):
         for row in store.read_table(f"{UNITS}/{name}").to_pylist():
-            members[row.pop("unit")].append(Media(**row | {"path": os.fsdecode(row["path"])}))
-    return [Unit(name=name, media=tuple(media)) for name, media in members.items()]
+            unit = row.pop("unit"), row.pop("attempt", 0)
+            members[unit].append(Media(**row | {"path": os.fsdecode(row["path"])}))
+    return [Unit(name=name, media=tuple(media), attempt=attempt) for (name, attempt), media in members.items()]
 
 
 def unchanged(before: Media, now: Media | None) -> bool:
@@ -131,20 +141,22 @@ def divide(
     """Units for the selected media: known ones where every member is unchanged, and new ones for the rest.
 
     One added file shifts nothing. A unit with a file that was changed or removed is retired; its other files get a
-    new one. With `sharded`, a known unit goes whole to the shard of its first file, so that no two shards work on one.
+    new one. Of a file that two units hold, the later attempt counts. With `sharded`, a known unit goes whole to the
+    shard of its first file, so that no two shards work on one.
     """
     current = {media.media_id: media for media in listing}
     wanted = {media.media_id for media in selected}
-    known = read_units(store)
+    known = sorted(read_units(store), key=lambda unit: -unit.attempt)
     alive = [unit for unit in known if all(unchanged(media, current.get(media.media_id)) for media in unit.media)]
     covered: set[str] = set()
     units = []
     for unit in alive:
         names = {media.media_id for media in unit.media}
-        if names & covered:
+        if names <= covered:
             continue
         if (unit.media[0].media_id in wanted) if sharded else (names & wanted):
-            units.append(replace(unit, media=tuple(current[media.media_id] for media in unit.media)))
+            members = tuple(current[media.media_id] for media in unit.media)
+            units.append(replace(unit, media=members, superseded=frozenset(names & covered)))
         covered |= names
     fresh = form_units([media for media in selected if media.media_id not in covered], slots=slots)
     return units, fresh
@@ -159,14 +171,14 @@ def cover(store: Store, listing: list[Media], selected: list[Media], slots: int)
 
 def in_order(units: Iterable[Unit]) -> list[Unit]:
     """Units in the order of their files, whenever they were formed: tables of a whole run are made of them so."""
-    return sorted(units, key=lambda unit: unit.media[0].media_id)
+    return sorted(units, key=lambda unit: (unit.media[0].media_id, unit.attempt))
 
 
 def write_units(store: Store, fresh: Sequence[Unit]) -> None:
     """Write new units down, before anything is computed for them."""
     if fresh:
         rows = [
-            {"unit": unit.name, **asdict(media), "path": os.fsencode(media.path)}
+            {"unit": unit.name, "attempt": unit.attempt, **asdict(media), "path": os.fsencode(media.path)}
             for unit in fresh
             for media in unit.media
         ]

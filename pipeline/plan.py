@@ -210,7 +210,7 @@ def _step(
         "version": stage.version,
         "settings": {item.name: getattr(stage.config, item.name) for item in fields(stage.config)},
         "weights": [f"random {key}" if key in lacks else weights_lock.fingerprint(key) for key in stage.weights],
-        "files": [contents(path) for path in stage.files],
+        "files": [contents(path, urls=stage.reads_urls) for path in stage.files],
     }
     reads = {DECODE: decode.fingerprint, **{step.name: step.fingerprint for step in producers}}
     depends = frozenset(dep for step in producers for dep in (step.name, *step.depends))

@@ -56,13 +56,18 @@ class Outlook:
     why: str  # empty where nothing is to do
 
 
+def facts_path(step: Step | DecodeStep) -> str:
+    """Where the facts behind a step's fingerprint are written down."""
+    return f"{FACTS}/{step.folder}.json"
+
+
 def remember(store: Store, plan: Plan) -> None:
     """Write down the facts behind every fingerprint of a plan, before anything is computed by them."""
     there = set(store.names(FACTS))
     steps: tuple[Step | DecodeStep, ...] = (plan.decode, *plan.steps)
     for step in steps:
-        if (name := f"{step.folder}.json") not in there:
-            store.write(f"{FACTS}/{name}", json.dumps(step.facts, indent=2, default=str).encode())
+        if facts_path(step).removeprefix(f"{FACTS}/") not in there:
+            store.write(facts_path(step), json.dumps(step.facts, indent=2, default=str).encode())
 
 
 def find_changes(store: Store, listing: Sequence[Media], fresh: Sequence[Unit]) -> Changes:

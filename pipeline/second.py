@@ -89,7 +89,8 @@ def unit_rows(plan: Plan, ledger: Ledger, units: Sequence[Unit], wanted: frozens
         if all(parts is not None for parts in found.values()):
             names = frozenset(media.media_id for media in unit.media)
             parts = {folder: tuple(parts or ()) for folder, parts in found.items()}
-            chosen = None if names <= wanted else names & wanted
+            own = (names & wanted) - unit.superseded
+            chosen = None if own == names else own
             result.append(UnitRows(unit=unit.name, parts=parts, media=chosen, files=unit.media))
     return result
 
@@ -99,6 +100,7 @@ class SecondPass(Protocol):
 
     name: str
     cpus: float
+    over_all: bool  # whether one piece is made of all units
     processes: Placement | None  # what those that keep its model ask for; None: it has none, and runs in tasks
 
     def set_up(self) -> None:

@@ -107,6 +107,7 @@ class Stage(ABC):
     placement: ClassVar[Placement] = Placement()
     devices: ClassVar[tuple[str, ...]] = ("cpu",)  # where it can run
     reads_media: ClassVar[bool] = False  # of a MEDIA stage: it is called with a file's `Media` too
+    reads_urls: ClassVar[bool] = False  # whether `files` may be URLs of a file system that Arrow knows
     cut_matters: ClassVar[str] = (
         ""  # why the result depends on where clips are cut; empty: it does not, and a test shows it
     )

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.fs as pafs
 
 from pipeline.errors import ConfigError
 from pipeline.failure import DECODE
@@ -117,12 +118,18 @@ def fingerprint(facts: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(facts, sort_keys=True, default=str).encode()).hexdigest()[:12]
 
 
-def contents(path: str) -> str:
+def contents(path: str, *, urls: bool = False) -> str:
     """Twelve hex digits of what a file or folder that a setting names holds: of a folder, its files' sizes and times.
 
+    Args:
+        path: where it lies.
+        urls: whether the path may be a URL of a file system that Arrow knows.
+
     Raises:
-        ConfigError: there is nothing at the path.
+        ConfigError: there is nothing at the path, or it cannot be looked into.
     """
+    if urls and "://" in path:
+        return _contents_at(path)
     found = Path(path).expanduser()
     if found.is_file():
         return hashlib.sha256(found.read_bytes()).hexdigest()[:12]
@@ -130,6 +137,21 @@ def contents(path: str) -> str:
         raise ConfigError(f"A setting names {path!r}, but there is no such file or folder; check the path.")
     inside = ((file, file.stat()) for file in sorted(found.rglob("*")) if file.is_file())
     return fingerprint({str(file.relative_to(found)): [stat.st_size, stat.st_mtime_ns] for file, stat in inside})
+
+
+def _contents_at(url: str) -> str:
+    try:
+        system, base = pafs.FileSystem.from_uri(url)
+        found = system.get_file_info(base)
+        folder = found.type is pafs.FileType.Directory
+        inside = system.get_file_info(pafs.FileSelector(base, recursive=True)) if folder else [found]
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError) as error:
+        reason = str(error).splitlines()[0].rstrip(".")
+        raise ConfigError(f"A setting names {url!r}, which cannot be opened ({reason}); check the URL.") from error
+    files = {one.path.removeprefix(base): [one.size, one.mtime_ns] for one in inside if one.is_file}
+    if not files:
+        raise ConfigError(f"A setting names {url!r}, but there is no such file or folder; check the URL.")
+    return fingerprint(files)
 
 
 def is_file_column(item: pa.Field) -> bool:

@@ -28,6 +28,7 @@ class Tables:
     def __init__(self, step: Step, plan: Plan, store: Store) -> None:
         self.name, self.cpus = step.name, step.placement.cpus
         self.processes = step.placement if step.keeps_model_later else None
+        self.over_all = step.stage.scope is Scope.DATASET
         self._step, self._store, self._rule, self._ready = step, store, plan.decode.config, False
         self._columns = columns_of(plan, ("media_id", *step.stage.inputs))
         self._makers = {name: _writer(plan, name) for name in step.stage.reads}

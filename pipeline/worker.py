@@ -9,7 +9,6 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -19,16 +18,17 @@ from numpy.typing import NDArray
 from pipeline.calls import Caller, Outcome
 from pipeline.ceilings import Ceilings, ceilings_folder
 from pipeline.columns import KEYS, SOURCE
-from pipeline.failure import Failure, reasons, to_table
+from pipeline.failure import Failure, reasons
 from pipeline.journal import Care, Journal, Unkept, take_up, worker_name
-from pipeline.ledger import COLUMNS, Part, Span
+from pipeline.ledger import Span
 from pipeline.media.decode import decode
 from pipeline.media.pixels import keep_to_one_thread
 from pipeline.media.units import Unit
 from pipeline.packet import HALO, Packet
+from pipeline.parts import Parts, part_of
 from pipeline.readiness import set_up, share_gpu
 from pipeline.sample import SET_UP, Report, Sample
-from pipeline.step import DecodeStep, Step, is_file_column
+from pipeline.step import DecodeStep, Step
 from pipeline.storage import Store
 
 FAILED = "failed"
@@ -50,7 +50,7 @@ class Worker:
             journal: where this process says what it does; None where nobody starts it again.
             key: what the journal calls processes with these steps.
         """
-        self._store, self._report = store, report
+        self._parts, self._report = Parts(store), report
         self._journal, self._key = journal or Unkept(), key
         self._name = worker_name()
         share_gpu(steps)
@@ -93,9 +93,8 @@ class Worker:
         packets = decode(unit, step.columns, step.halo, step.config)
         started = time.time()
         for packet in packets:
-            part = Part(packet.unit, packet.start, packet.stop)
             own = packet.rows.select(SOURCE.names).filter(pc.invert(packet.rows[HALO]))
-            self._write(step.folder, part, own, packet.failures)
+            self._parts.put(step.folder, part_of(packet), own, packet.failures)
             self._sample(step.name, packet.unit, own.num_rows, packet.failures, started)
             if own.num_rows and (packet.start, packet.stop) not in finished:
                 empty = pa.array([[]] * packet.rows.num_rows, pa.list_(pa.string()))
@@ -103,56 +102,27 @@ class Worker:
             started = time.time()
 
     def _step(self, step: Step, caller: Caller, packet: Packet, care: Care) -> Packet:
-        part = Part(packet.unit, packet.start, packet.stop)
+        part = part_of(packet)
         carried = [name for name in step.stage.outputs.names if name not in step.drops]
-        if self._store.exists(f"{COLUMNS}/{step.folder}/{part.name}"):
-            outcome = self._stored(step, part, carried)
+        if self._parts.done(step, part):
+            outcome = self._parts.read(step, part, carried)
         else:
-            started = time.time()
-            outcome = caller.run(packet.rows, failed_rows(packet.rows, step.depends), care)
-            filed = outcome.columns if not self._has_files(step) else self._file(step, packet, outcome.columns)
-            self._write(step.folder, part, step.mark(filed), outcome.failures)
-            self._sample(step.name, packet.unit, outcome.columns.num_rows, outcome.failures, started, step)
+            outcome = self._computed(step, caller, packet, care, carried)
         return replace(packet, rows=_advance(packet.rows, step, outcome, carried))
 
-    def _stored(self, step: Step, part: Part, carried: Sequence[str]) -> Outcome:
-        """A part that an earlier run made, with its files where a later step reads them."""
-        columns = self._store.read_table(f"{COLUMNS}/{step.folder}/{part.name}", carried)
-        for position, name in enumerate(carried):
-            if is_file_column(item := step.stage.outputs.field(name)):
-                data = [None if path is None else self._store.read(path) for path in columns[name].to_pylist()]
-                columns = columns.set_column(position, item, pa.array(data, item.type))
-        path = f"{COLUMNS}/{step.folder}/{part.errors_name}"
-        failures = self._store.read_table(path).to_pylist() if self._store.exists(path) else []
-        return Outcome(columns, [Failure(**row) for row in failures])
-
-    def _write(self, folder: str, part: Part, columns: pa.Table, failures: Sequence[Failure]) -> None:
-        if failures:
-            self._store.write_table(f"{COLUMNS}/{folder}/{part.errors_name}", to_table(failures))
-        self._store.write_table(f"{COLUMNS}/{folder}/{part.name}", columns)
-
-    @staticmethod
-    def _has_files(step: Step) -> bool:
-        return any(is_file_column(item) for item in step.stage.outputs)
-
-    def _file(self, step: Step, packet: Packet, columns: pa.Table) -> pa.Table:
-        """Encoded files go beside the tables; their paths take their place."""
-        own = packet.rows.select(KEYS).filter(pc.invert(packet.rows[HALO])).to_pylist()
-        arrays = []
-        for item in step.stage.outputs:
-            if not is_file_column(item):
-                arrays.append(columns[item.name])
-                continue
-            paths: list[str | None] = []
-            for key, data in zip(own, columns[item.name].to_pylist(), strict=True):
-                path = (
-                    f"images/{item.name}-{step.fingerprint}/{key['media_id']}/{key['frame_index']:08d}{_suffix(data)}"
-                )
-                if data is not None:
-                    self._store.write(path, data)
-                paths.append(None if data is None else path)
-            arrays.append(pa.array(paths, pa.string()))
-        return pa.table(arrays, schema=step.table_schema)
+    def _computed(self, step: Step, caller: Caller, packet: Packet, care: Care, carried: Sequence[str]) -> Outcome:
+        """What the step says of the packet, written down; of rows that are not tried again, what it said before."""
+        started, left_out = time.time(), failed_rows(packet.rows, step.depends)
+        chosen = self._parts.marked(step, packet)
+        if chosen is None:
+            outcome = caller.run(packet.rows, left_out, care)
+            self._parts.write(step, packet, outcome)
+        else:
+            outcome = caller.run(packet.rows, left_out | ~chosen, care)
+            self._parts.renew(step, packet, outcome, chosen)
+        rows = outcome.columns.num_rows if chosen is None else int(chosen.sum())
+        self._sample(step.name, packet.unit, rows, outcome.failures, started, step)
+        return outcome if chosen is None else self._parts.read(step, part_of(packet), carried)
 
     def _sample(
         self,
@@ -212,9 +182,3 @@ def _mark(rows: pa.Table, name: str, failures: Sequence[Failure]) -> pa.Array:
     return pa.array(
         [[*names, name] if bad else names for names, bad in zip(before, hit, strict=True)], pa.list_(pa.string())
     )
-
-
-def _suffix(data: Any) -> str:
-    """A file name's ending by the first bytes of an image."""
-    signatures = {b"\x89PNG": ".png", b"\xff\xd8\xff": ".jpg", b"RIFF": ".webp"}
-    return next((end for start, end in signatures.items() if data and bytes(data[:4]).startswith(start)), ".bin")

@@ -53,6 +53,7 @@ class Identities(Stage):
     scope = Scope.DATASET
     placement = Placement(cpus=1.0)  # so that a small machine has room for it; a profile may give it all cores
     devices = ("cpu", "cuda")
+    reads_urls = True
 
     @dataclass(frozen=True, kw_only=True)
     class Config(Stage.Config):
@@ -76,7 +77,7 @@ class Identities(Stage):
         min_quality: float = 0.1  # of `faces`, where portraits and speakers have .5 and more; a profile has 0
         min_side: int = 24  # px at full size; a face of 12 px has a cosine of .32 with its own portrait, of 40 px .84
         exemplars: int = 8  # kept of each identity: a row of a contact sheet
-        known: str | None = None  # an earlier output, whose identities keep their numbers
+        known: str | None = None  # an earlier output (folder or URL), whose identities keep their numbers
         recognise: float = 0.6  # cosine of two centroids; they are steadier than faces, so nearer than faces need be
 
         def __post_init__(self) -> None:
@@ -108,9 +109,8 @@ class Identities(Stage):
 
     @property
     def files(self) -> tuple[str, ...]:
-        """The earlier run's identities; a bucket cannot be looked into when a run is planned."""
-        known = self.config.known
-        return () if known is None or "://" in known else (str(Path(known) / SUMMARY),)
+        """The earlier run's identities."""
+        return () if self.config.known is None else (_summary_of(self.config.known),)
 
     def setup(self, weights: Weights, placement: Placement) -> None:  # noqa: ARG002 - it has none
         """Remember the device of the matrix products."""
@@ -159,8 +159,7 @@ class Identities(Stage):
     def _known(self, length: int) -> Known:
         if self.config.known is None:
             return Known(numbers=np.empty(0, np.int64), centroids=np.empty((0, length)))
-        known = self.config.known
-        source = f"{known.rstrip('/')}/{SUMMARY}" if "://" in known else str(Path(known).expanduser() / SUMMARY)
+        source = _summary_of(self.config.known)
         read = ds.dataset(source, format="parquet").to_table(columns=["identity", "centroid"])
         rows = {row["identity"]: row["centroid"] for row in read.to_pylist()}
         wrong = {len(centroid) for centroid in rows.values()} - {length}
@@ -169,6 +168,11 @@ class Identities(Stage):
         return Known(
             numbers=np.array(list(rows), np.int64), centroids=np.array(list(rows.values())).reshape(-1, length)
         )
+
+
+def _summary_of(output: str) -> str:
+    """Where an output keeps its identities; the output is a folder or a URL."""
+    return f"{output.rstrip('/')}/{SUMMARY}" if "://" in output else str(Path(output).expanduser() / SUMMARY)
 
 
 def _summary(faces: FaceRows, people: People, known: Known) -> pa.Table:

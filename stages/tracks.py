@@ -21,6 +21,7 @@ from pipeline.columns import FRAME_INDEX, MEDIA_ID, field
 from pipeline.stage import Scope, Stage, Table
 from stages.nets.blazepose import LANDMARKS
 from stages.nets.skeleton import LANDMARK
+from stages.nets.spans import spans
 from stages.nets.tracking import Path, Values, filled, follow, jitter, one_euro, sizes
 
 TRACK = field("track", pa.int32(), "number of the person in the file, from 0, by first frame", nullable=False)
@@ -127,7 +128,7 @@ class Tracks(Stage):
         if not rows.num_rows:
             return
         frames = Frames.of(rows)
-        for shot, start, stop in _shots(rows, tables["shots"]):
+        for shot, start, stop in spans(rows, tables["shots"]):
             part = frames.cut(start, stop)
             for path in follow(part.people, part.times, self.config.least_likeness, self.config.bridge_s):
                 yield shot, path, part
@@ -204,17 +205,6 @@ def landmarks(body: Values) -> pa.FixedSizeListArray:
     flat: NDArray[np.float32] = body.reshape(-1, MARKS).astype(np.float32)
     marks = pa.StructArray.from_arrays([pa.array(np.ascontiguousarray(c)) for c in flat.T], fields=list(LANDMARK))
     return pa.FixedSizeListArray.from_arrays(marks, LANDMARKS)
-
-
-def _shots(rows: pa.Table, shots: pa.Table) -> list[tuple[int, int, int]]:
-    """Number, first position and end of each shot that has frames."""
-    if not shots.num_rows:
-        raise ValueError(f"no shots are known of {rows['media_id'][0].as_py()!r}; its entry in errors/ says why")
-    shots = shots.sort_by("first_frame")
-    index = rows["frame_index"].to_numpy()
-    edges = [*np.searchsorted(index, shots["first_frame"].to_numpy()).tolist(), len(index)]
-    spans = zip(shots["shot"].to_pylist(), edges[:-1], edges[1:], strict=True)
-    return [(shot, start, stop) for shot, start, stop in spans if stop > start]
 
 
 def _with(part: pa.Table, about: Mapping[str, int]) -> pa.Table:

@@ -1,11 +1,13 @@
-"""SAM 2.1 for video at a size that a test can afford: everything as published but the encoder and the side, 256 px."""
+"""SAM 2.1 and EdgeTAM for video as a test can afford them: as published, but for SAM's encoder and the side, 256 px."""
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import torch
 
+from stages.nets.edgetam import configuration
 from stages.nets.sam2 import vision
 from tests.sam_weights import TOY
 
@@ -13,7 +15,7 @@ SIDE = 256
 
 
 def model() -> Any:
-    """The network with random weights so large that what goes through keeps its size."""
+    """SAM 2.1 with a cheap encoder."""
     from transformers import Sam2VideoConfig, Sam2VideoModel
 
     seen = vision(TOY)
@@ -25,8 +27,23 @@ def model() -> Any:
         image_size=SIDE,
         memory_attention_rope_feat_sizes=[SIDE // 16] * 2,
     )
+    return lively(Sam2VideoModel, config)
+
+
+def edgetam() -> Any:
+    """EdgeTAM as published, but for the side; it takes every object for there, since else all logits are -1024."""
+    from transformers import EdgeTamVideoModel
+
+    made = lively(EdgeTamVideoModel, configuration(SIDE))
+    with torch.no_grad():
+        made.mask_decoder.pred_obj_score_head.proj_out.bias.fill_(20)
+    return made
+
+
+def lively(kind: Any, config: Any) -> Any:
+    """A network with random weights so large that what goes through keeps its size."""
     torch.manual_seed(0)
-    made = Sam2VideoModel(config).eval()
+    made = kind(config).eval()
     with torch.no_grad():
         for name, tensor in made.state_dict().items():
             if "token." in name or "tokens." in name or "point_embed." in name or "temporal" in name:
@@ -46,9 +63,9 @@ def plain(network: Any, pixels: torch.Tensor, inputs: list[tuple[int, str, Any]]
         pixels: n 3 s s, prepared.
         inputs: of each object the frame where it is shown, "points" with coordinates in px and labels, or "mask".
     """
-    from transformers.models.sam2_video.modeling_sam2_video import Sam2VideoInferenceSession
-
-    session = Sam2VideoInferenceSession(video=pixels, dtype=torch.float32)
+    own = sys.modules[type(network).__module__]
+    kind = getattr(own, type(network).__name__.replace("Model", "InferenceSession"))
+    session = kind(video=pixels, dtype=torch.float32)
     for number, (frame, kind, value) in enumerate(inputs):
         session.obj_id_to_idx(number)
         if kind == "points":

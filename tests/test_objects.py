@@ -14,11 +14,16 @@ import torch
 from torch.nn.functional import interpolate
 
 from pipeline.device import prepare
+from pipeline.errors import ConfigError
+from pipeline.machines import Node
+from pipeline.manifest import PipelineFile, ProfileFile
+from pipeline.plan import Choices, make_plan
 from pipeline.stage import Placement
+from stages.nets.edgetam import EDGETAM
 from stages.nets.masks import MASK, decode, encode
 from stages.nets.prompts import Prompt
 from stages.nets.sam2 import PREPARATION
-from stages.nets.sam2_video import Tracker, squared
+from stages.nets.sam2_video import Tracker, built, squared
 from stages.objects import OBJECTS, Objects
 from tests import sam_video_reference as reference
 from tests.material import media
@@ -47,7 +52,7 @@ def patch(frame: np.ndarray) -> np.ndarray:
 
 
 @cache
-def expected(kind: str) -> list[tuple[np.ndarray, np.ndarray]]:
+def expected(kind: str, make=reference.model) -> list[tuple[np.ndarray, np.ndarray]]:
     """Logits and scores by transformers' session that holds the whole video and forgets nothing."""
     how = replace(PREPARATION, side=SIDE)
     pixels = prepare(film(), how, Placement(), torch.float32)
@@ -58,9 +63,10 @@ def expected(kind: str) -> list[tuple[np.ndarray, np.ndarray]]:
         "box": [(0, "points", corners)],
         "mask": [(0, "mask", squared(patch(film()[0]), SIDE, "cpu"))],
     }
-    asked = inputs["point"] + inputs["mask"] if kind == "both" else inputs[kind]
+    inputs |= {"both": inputs["point"] + inputs["mask"], "points": inputs["point"] + inputs["box"]}
+    asked = inputs[kind]
     with torch.inference_mode():
-        return [(a[:, 0].numpy(), b.flatten().numpy()) for a, b in reference.plain(reference.model(), pixels, asked)]
+        return [(a[:, 0].numpy(), b.flatten().numpy()) for a, b in reference.plain(make(), pixels, asked)]
 
 
 @pytest.mark.slow
@@ -74,6 +80,46 @@ def test_what_is_followed_equals_the_session_that_forgets_nothing(kind):
         np.testing.assert_allclose(found.numpy(), logits, atol=1e-3)
         np.testing.assert_allclose(seen.numpy(), scores, atol=1e-4)
     assert np.ptp(logits) > 1
+
+
+@pytest.fixture
+def timm():
+    """Of the extra `edgetam`."""
+    pytest.importorskip("timm", reason="EdgeTAM needs timm: pip install 'framemill[edgetam]'")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["points", "mask"])
+def test_edgetam_equals_its_own_session(timm, kind):
+    tracker = Tracker(reference.edgetam(), Placement())
+    for prompt in {"points": [POINT, BOX], "mask": [patch(film()[0])]}[kind]:
+        tracker.add(prompt)
+    sizes = []
+    for image, (logits, scores) in zip(film(), expected(kind, reference.edgetam), strict=True):
+        found, seen = tracker.look(image)
+        np.testing.assert_allclose(found.numpy(), logits, atol=1e-3)
+        np.testing.assert_allclose(seen.numpy(), scores, atol=1e-4)
+        sizes.append(held(tracker))
+    assert np.ptp(logits) > 1
+    assert sizes[16] == sizes[17], "nothing is added when the window is full"
+
+
+@pytest.mark.slow
+def test_edgetam_reads_back_what_transformers_saves(timm, tmp_path):
+    whole = built(EDGETAM, None, "cpu")
+    whole.save_pretrained(tmp_path)
+    file = tmp_path / "model.safetensors"
+    assert file.stat().st_size == 55_912_824, "the published file's"
+    again = built(EDGETAM, file, "cpu").state_dict()
+    assert all(torch.equal(again[name], tensor) for name, tensor in whole.state_dict().items())
+
+
+def test_without_timm_edgetam_is_refused_at_planning(monkeypatch):
+    monkeypatch.setattr("stages.objects.available", lambda: False)
+    steps = {"objects": {"use": "stages.objects:Objects", "with": {"model": EDGETAM}}}
+    with pytest.raises(ConfigError, match=r"needs timm; install it by: pip install 'framemill\[edgetam\]'") as told:
+        make_plan(PipelineFile.model_validate({"steps": steps}), ProfileFile(), Choices(), [Node(name="box", cpus=8)])
+    assert "\n" not in str(told.value)
 
 
 def held(tracker: Tracker) -> int:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from rich.console import Console
 
 from pipeline.errors import ConfigError, ResourceError, WeightsError
 from pipeline.machines import Node
 from pipeline.manifest import PipelineFile, ProfileFile, profile_names, read_pipeline, read_profile
 from pipeline.plan import Choices, make_plan
+from pipeline.telemetry.printing import print_plan
 from tests.material import weights
 
 BOX = [Node(name="box", cpus=8)]
@@ -164,6 +166,18 @@ def test_an_eight_gb_card_has_one_process_for_all_its_models():
     (card,) = [group for group in made.groups() if group and group[0].placement.device == "cuda"]
     assert [step.name for step in card] == ["categorize", "faces", "segment", "instances", "inpaint"]
     assert sum(step.placement.vram_gb for step in card) <= read_profile("memory-constrained").vram_gb
+
+
+@pytest.mark.parametrize("name", sorted(set(profile_names()) - {"cpu-only"}))
+def test_the_second_pass_has_the_card_to_itself(name, capsys):
+    profile = read_profile(name)
+    made = make_plan(read_pipeline(None), profile, Choices(), SHIPPED, check_weights=False)
+    step = next(step for step in made.second if step.name == "identities")
+    assert step.keeps_model_later
+    assert (step.placement.device, step.placement.gpus, step.placement.vram_gb) == ("cuda", 1.0, profile.vram_gb)
+    print_plan(Console(width=200), made)
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert ["identities", "dataset", "cuda", "1", "1"] in [words[:5] for words in lines]
 
 
 # Weights that are not at hand

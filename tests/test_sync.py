@@ -24,8 +24,9 @@ from pipeline.media.filling import sound_column
 from pipeline.stage import Placement
 from stages.mouth import MOUTH, SHAPES, Mouth
 from stages.nets.facemesh import FaceMesh
+from stages.nets.lags import correlation, highest
 from stages.nets.talkers import opening_of_largest
-from stages.sync import Sync, correlation, highest
+from stages.sync import Sync
 from stages.voice import Voice
 from tests.material import media, weights
 from tests.media_factory import film, packets_of
@@ -87,8 +88,14 @@ def table_of(name: str, sound: pa.Table, mouths: pa.Table | None = None) -> pa.T
     return pa.table(both, names=[*rows.column_names, "mouths", "voice"])
 
 
-def judge(table: pa.Table, **config) -> dict:
-    (row,) = Sync(Sync.Config(**config))(table)["sync"].to_pylist()
+def shots(*starts: int) -> dict[str, pa.Table]:
+    """Table `shots`, as far as it is read."""
+    numbers = {"shot": pa.array(range(len(starts)), pa.int32()), "first_frame": pa.array(starts, pa.int32())}
+    return {"shots": pa.table(numbers)}
+
+
+def judge(table: pa.Table, *cuts: int, **config) -> dict:
+    (row,) = Sync(Sync.Config(**config))(table, shots(0, *cuts))["sync"].to_pylist()
     return row
 
 
@@ -151,6 +158,78 @@ def test_the_correlation_at_zero_is_that_of_the_file_as_it_is():
     assert all(0.3 < row["voiced_share"] < 0.9 for row in rows)  # sentences with pauses before and after
 
 
+# Cuts
+
+
+def joined(
+    *parts: tuple[str, int, int], shifts: tuple[float, ...] = (0, 0), heard_of: tuple[str, ...] = ()
+) -> pa.Table:
+    """Lips of runs of frames (clip, first, count) after each other, and whole clips' sound, each later by its shift."""
+    mouths = pa.concat_tables([clip(name)[1].slice(first, count) for name, first, count in parts])
+    names = heard_of or tuple(name for name, _, _ in parts)
+    samples = np.concatenate([moved(clip(name)[2], by) for name, by in zip(names, shifts, strict=False)])
+    sound = spoken(samples, np.concatenate([clip(name)[3] for name in names]))
+    count = len(mouths)
+    keys = {
+        "media_id": ["a"] * count,
+        "frame_index": pa.array(range(count), pa.int32()),
+        "time_s": np.arange(count) / 25,
+    }
+    return pa.table(keys | {"mouths": mouths["mouths"], "voice": sound["voice"].slice(0, count)})
+
+
+PAIRS = [("lbax4n", "sbwe5n"), ("pwij3p", "bbaf2n"), ("lrwp9a", "lbax4n")]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("one", "other"), PAIRS)
+def test_two_shots_with_one_offset_are_read_together(one, other):
+    for by in (-8, 0, 8):
+        late = joined((one, 0, 75), (other, 0, 75), shifts=(by, by))
+        row = judge(late, 75)
+        assert row["offset_frames"] == pytest.approx(by, abs=2)
+        assert (row["shots"], row["first_frame"], row["last_frame"]) == ([0, 1], 0, 149)
+        assert row["face_seconds"] > 5.5
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("one", "other"), PAIRS)
+@pytest.mark.parametrize("by", [8, -8])
+def test_two_shots_with_offsets_of_their_own_are_not_mixed(one, other, by):
+    table = joined((one, 0, 75), (other, 0, 72), shifts=(0, by))
+    made = Sync()(table, shots(0, 75))
+    first, second = made["sync_shots"]["offset_frames"].to_pylist()
+    row = made["sync"].to_pylist()[0]
+    assert row["offset_frames"] == pytest.approx(0, abs=2), "that of the longest"
+    assert first == pytest.approx(0, abs=2)
+    assert second == pytest.approx(by, abs=2)
+    assert made["sync_shots"]["first_frame"].to_pylist() == [0, 75]
+    assert row["shots"] in ([0], [0, 1])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("one", "other"), PAIRS)
+def test_lips_of_a_cutaway_do_not_spoil_the_speakers(one, other):
+    """60 frames of one, 40 of somebody else's lips while the sound goes on, the rest of the other."""
+    third = "id2_vcd_swwp2s"
+    for by in (-4, 4):
+        table = joined((one, 0, 60), (third, 20, 40), (other, 25, 50), shifts=(by, by), heard_of=(one, other))
+        row = judge(table, 60, 100)
+        assert row["offset_frames"] == pytest.approx(by, abs=2)
+
+
+def test_a_look_ends_at_the_cut():
+    """The same place of the face, so that boxes alone would follow it across; .8 s of either side is no look."""
+    table = joined(("lbax4n", 20, 20), ("lbax4n", 40, 20), heard_of=("lbax4n",))
+    assert judge(table)["reason"] != "no face"
+    assert judge(table, 20)["reason"] == "no face"
+
+
+def test_a_file_whose_shots_failed_is_refused():
+    with pytest.raises(ValueError, match="no shots are known of 'lbax4n.mpg'"):
+        Sync()(table_of("lbax4n", heard("lbax4n")), shots())
+
+
 # Why there is no offset
 
 
@@ -179,7 +258,7 @@ def test_a_photo_has_no_row_and_no_file_none():
     table = table_of("lbax4n", heard("lbax4n"))
     photo = table.slice(0, 1).set_column(2, "time_s", pa.array([None], pa.float64()))
     for none in (photo, table.slice(0, 0)):
-        made = Sync()(none)["sync"]
+        made = Sync()(none, shots(0))["sync"]
         assert made.num_rows == 0
         assert made.schema.equals(Sync().tables["sync"].schema)
 
@@ -426,6 +505,9 @@ def test_the_engine_writes_what_the_stages_say(framemill, tmp_path):
     steps = {
         "mouth": {"use": "stages.mouth:Mouth", "with": {"model": MODEL}},
         "voice": {"use": "stages.voice:Voice"},
+        "flow": {"use": "stages.flow:Flow"},
+        "features": {"use": "stages.shots:Features"},
+        "shots": {"use": "stages.shots:Shots"},
         "sync": {"use": "stages.sync:Sync"},
     }
     (tmp_path / "pipeline.yaml").write_text(yaml.safe_dump({"steps": steps}))
@@ -437,6 +519,7 @@ def test_the_engine_writes_what_the_stages_say(framemill, tmp_path):
         stem = Path(name).stem
         direct = judge(table_of(stem, heard(stem)))
         numbers = {key for key, value in direct.items() if isinstance(value, float)}
-        assert len(numbers) == len(direct) - 2
+        assert len(numbers) == 7
         assert {key: row[key] for key in numbers} == pytest.approx({key: direct[key] for key in numbers}, rel=1e-3)
-        assert (row["media_id"], row["reason"]) == (name, None)
+        assert (row["media_id"], row["reason"], row["shots"]) == (name, None, [0])
+        assert (row["first_frame"], row["last_frame"]) == (0, 74)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from pipeline.media.store import Media
@@ -19,6 +19,8 @@ class Unit:
 
     name: str
     media: tuple[Media, ...]
+    attempt: int = 0  # of files that could not be decoded in the unit before
+    superseded: frozenset[str] = frozenset()  # media_ids of its files that a later attempt's unit stands for
 
 
 def form_units(media: Sequence[Media], *, slots: int) -> list[Unit]:
@@ -41,8 +43,13 @@ def form_units(media: Sequence[Media], *, slots: int) -> list[Unit]:
     return [*units, _unit(members)] if members else units
 
 
-def _unit(members: Sequence[Media]) -> Unit:
-    digest = hashlib.blake2b(digest_size=8)
+def again(unit: Unit, names: Collection[str]) -> Unit:
+    """A unit of some of a unit's files, to be decoded once more."""
+    return _unit([media for media in unit.media if media.media_id in names], unit.attempt + 1)
+
+
+def _unit(members: Sequence[Media], attempt: int = 0) -> Unit:
+    digest = hashlib.blake2b(digest_size=8, salt=attempt.to_bytes(8, "big"))
     for item in members:
         digest.update(f"{item.media_id}\n{item.size}\n{item.digest or item.mtime_ns}\n".encode())
-    return Unit(name=digest.hexdigest(), media=tuple(members))
+    return Unit(name=digest.hexdigest(), media=tuple(members), attempt=attempt)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import platform
 import sys
+from dataclasses import asdict
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -12,7 +13,10 @@ from typing import Any
 
 import psutil
 
+from pipeline.errors import ConfigError
 from pipeline.job import Order, Result
+from pipeline.manifest import PipelineFile, ProfileFile
+from pipeline.plan import Choices
 from pipeline.step import Step
 from pipeline.storage import Store
 
@@ -43,6 +47,38 @@ def read_run_file(store: Store) -> dict[str, Any]:
     return found
 
 
+def order_of(store: Store) -> Order:
+    """The order that an output's last run was given, as far as it decides results.
+
+    Raises:
+        FileNotFoundError: no run into it came to its end.
+        ConfigError: another version of Framemill wrote its run.json.
+    """
+    found = read_run_file(store)
+    try:
+        said = found["choices"] | {"stages": tuple(found["choices"]["stages"])}
+        said["settings"] = tuple(said["settings"])
+        if said["weights_dir"]:
+            said["weights_dir"] = Path(found["folder"]) / said["weights_dir"]
+        source = str(found["input"])
+        return Order(
+            input=source if "://" in source else str(Path(found["folder"]) / Path(source).expanduser()),
+            output=store.root,
+            pipeline=PipelineFile.model_validate(found["pipeline"]),
+            profile=ProfileFile.model_validate(found["profile"]),
+            profile_name=found["profile_name"],
+            choices=Choices(**said),
+            limit=found["limit"],
+            shard=tuple(found["shard"]) if found["shard"] else None,
+            by_content=found["by_content"],
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise ConfigError(
+            f"The run.json in {store.root!r} was written by another version of Framemill; run the same command again "
+            "with this one first."
+        ) from error
+
+
 def record(order: Order, result: Result) -> dict[str, Any]:
     """The contents of run.json."""
     plan = result.work.plan
@@ -53,6 +89,10 @@ def record(order: Order, result: Result) -> dict[str, Any]:
         "output": order.output,
         "arguments": sys.argv[1:],
         "folder": str(Path.cwd()),
+        "choices": asdict(order.choices),
+        "limit": order.limit,
+        "shard": order.shard,
+        "by_content": order.by_content,
         "profile_name": order.profile_name,
         "profile": order.profile.model_dump(exclude_none=True),
         "pipeline": order.pipeline.model_dump(by_alias=True),

@@ -116,6 +116,32 @@ class StillBorn(Stage):
         raise AssertionError("called without a set-up")
 
 
+class Moody(Stage):
+    """Frames' numbers plus one; raises on some until its mood has changed, and notes how many rows it was shown."""
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config(Stage.Config):
+        refuse: tuple[int, ...] = ()
+        mood: str = ""  # a folder: while it is empty, the mood is bad
+        log: str = ""
+
+    @property
+    def inputs(self):
+        return ("frame_index",)
+
+    @property
+    def outputs(self):
+        return pa.schema([field("crc", pa.int64(), "number plus one")])
+
+    def __call__(self, batch):
+        with Path(self.config.log).open("a", encoding="utf-8") as log:
+            log.write(f"{batch.num_rows}\n")
+        bad = set(batch["frame_index"].to_pylist()) & set(self.config.refuse)
+        if bad and not list(Path(self.config.mood).iterdir()):
+            raise KeyError(min(bad)) if min(bad) == 5 else ValueError(f"frame {min(bad)} is not to my taste")
+        return pa.table([[n + 1 for n in batch["frame_index"].to_pylist()]], names=["crc"])
+
+
 class Slow(Stage):
     """Takes its time for each row, and adds its frame's number."""
 

@@ -1,0 +1,77 @@
+"""An order carried out before the eyes of a person."""
+
+from __future__ import annotations
+
+import os
+import sys
+from contextlib import ExitStack
+from typing import NoReturn
+
+from rich.console import Console
+
+from pipeline.commands.options import INTERRUPTED
+from pipeline.failure import DECODE
+from pipeline.job import Job, Order, Result, Work
+from pipeline.storage import Store
+from pipeline.telemetry.printing import print_result, print_work
+from pipeline.telemetry.progress import Silent, View, view
+from pipeline.telemetry.run_file import write_run_file
+
+ERRORS = Console(stderr=True, highlight=False, soft_wrap=True)
+
+
+def execute(order: Order, console: Console, *, quiet: bool) -> None:
+    """Run an order, and say on the terminal what there is to do, how far it is, and what became of it."""
+    shown: View = Silent()
+    with ExitStack() as stack:
+
+        def on_plan(work: Work) -> None:
+            nonlocal shown
+            print_work(console, work, order)
+            if work.left:
+                steps = [DECODE, *(step.name for step in work.plan.first)]
+                shown = stack.enter_context(view(console, steps, quiet=quiet))
+
+        def on_result(result: Result) -> None:
+            told = write_run_file(job.store, order, result)
+            stack.close()
+            print_result(console, job.store, result)
+            say_report(console, job.store, computed=told)
+
+        job = Job(
+            order,
+            watch=lambda figures: shown.show(figures),  # noqa: PLW0108 - `shown` changes
+            on_plan=on_plan,
+            on_wait=lambda said: console.print(said, highlight=False, soft_wrap=True, markup=False),
+            on_result=on_result,
+        )
+        try:
+            job.run()
+        except KeyboardInterrupt:  # Typer would end in silence
+            stack.close()
+            ERRORS.print("Interrupted. What is finished is kept; the same command goes on from there.")
+            leave(INTERRUPTED)
+
+
+def leave(code: int) -> NoReturn:
+    """End this process here: with Ray stopped in the middle, Python was seen to crash while it takes itself down."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
+def say_report(console: Console, store: Store, *, computed: bool) -> None:
+    """Write the report where something is new or it is missing, and say where it is."""
+    from pipeline.telemetry.report import NAME, write_report
+
+    try:
+        url = write_report(store) if computed or not store.exists(NAME) else store.url(NAME)
+        said = f"Report: {url}"
+    except FileNotFoundError:
+        said = f"No report: another run replaces tables just now; framemill report {store.root} writes it later."
+    console.print(said, highlight=False, soft_wrap=True, markup=False)
+
+
+def cluster_of(address: str | None) -> str | None:
+    """The cluster to join: the one named, else the one that this shell belongs to; None for none."""
+    return address or os.environ.get("RAY_ADDRESS")

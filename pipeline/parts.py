@@ -1,0 +1,128 @@
+"""What a step added to a packet, as it lies in the output: its columns, what failed, and encoded files beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from pipeline.calls import Outcome
+from pipeline.columns import KEYS
+from pipeline.cutting import clip_bounds
+from pipeline.failure import Failure, to_table
+from pipeline.ledger import COLUMNS, Part
+from pipeline.packet import HALO, Packet
+from pipeline.stage import Scope
+from pipeline.step import Step, is_file_column
+from pipeline.storage import Store
+
+
+class Parts:
+    """The parts in an output, as a worker reads and writes them."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def done(self, step: Step, part: Part) -> bool:
+        """Whether a part is there, and none of its rows is to be computed again."""
+        return self._has(step, part.name) and not self._has(step, part.again_name)
+
+    def marked(self, step: Step, packet: Packet) -> NDArray[np.bool_] | None:
+        """For each row of a packet, whether it is to be computed again; None where the whole part is missing.
+
+        A clip is one piece: where one of its rows is, all are.
+        """
+        part = part_of(packet)
+        if not (self._has(step, part.again_name) and self._has(step, part.name)):
+            return None
+        marks = self._store.read_table(_path(step, part.again_name))
+        wanted = set(zip(*(marks[key].to_pylist() for key in KEYS), strict=True))
+        keys = zip(*(packet.rows[key].to_pylist() for key in KEYS), strict=True)
+        chosen = np.array([key in wanted for key in keys], dtype=bool) & ~packet.rows[HALO].to_numpy()
+        if step.stage.scope is Scope.CLIP:
+            for start, stop in clip_bounds(packet.rows):
+                chosen[start:stop] |= chosen[start:stop].any()
+        return chosen
+
+    def read(self, step: Step, part: Part, columns: Sequence[str]) -> Outcome:
+        """Some columns of a part, with the content of files, and what failed in it."""
+        table = self._store.read_table(_path(step, part.name), columns)
+        for position, name in enumerate(columns):
+            if is_file_column(item := step.stage.outputs.field(name)):
+                data = [None if path is None else self._store.read(path) for path in table[name].to_pylist()]
+                table = table.set_column(position, item, pa.array(data, item.type))
+        return Outcome(table, self._failures(step, part))
+
+    def write(self, step: Step, packet: Packet, outcome: Outcome) -> None:
+        """Write a part, whole; files first and the columns last, since they say that all of it is there."""
+        self.put(step.folder, part_of(packet), step.mark(self._filed(step, packet, outcome.columns)), outcome.failures)
+
+    def renew(self, step: Step, packet: Packet, outcome: Outcome, chosen: NDArray[np.bool_]) -> None:
+        """Write a part of which some rows were computed again; the others, and what failed in them, stay."""
+        part, halo = part_of(packet), packet.rows[HALO].to_numpy()
+        before = self._store.read_table(_path(step, part.name))
+        both = pa.concat_tables([before.cast(step.table_schema), self._filed(step, packet, outcome.columns)])
+        own = chosen[~halo]
+        table = both.take(pa.array(np.arange(len(own)) + len(own) * own))
+        keys = zip(*(packet.rows[key].to_pylist() for key in KEYS), strict=True)
+        tried = {key for key, was in zip(keys, chosen & ~halo, strict=True) if was}
+        kept = [old for old in self._failures(step, part) if (old.media_id, old.frame_index) not in tried]
+        if not (failures := [*kept, *outcome.failures]):
+            self._store.remove(_path(step, part.errors_name))
+        self.put(step.folder, part, step.mark(table), failures)
+        self._store.remove(_path(step, part.again_name))
+
+    def put(self, folder: str, part: Part, columns: pa.Table, failures: Sequence[Failure]) -> None:
+        """Write a part's columns and failures."""
+        if failures:
+            self._store.write_table(f"{COLUMNS}/{folder}/{part.errors_name}", to_table(failures))
+        self._store.write_table(f"{COLUMNS}/{folder}/{part.name}", columns)
+
+    def _has(self, step: Step, name: str) -> bool:
+        return self._store.exists(_path(step, name))
+
+    def _failures(self, step: Step, part: Part) -> list[Failure]:
+        path = _path(step, part.errors_name)
+        found = self._store.read_table(path).to_pylist() if self._store.exists(path) else []
+        return [Failure(**row) for row in found]
+
+    def _filed(self, step: Step, packet: Packet, columns: pa.Table) -> pa.Table:
+        """The columns, with the paths of encoded files, which are written beside the tables, in their place."""
+        if not any(is_file_column(item) for item in step.stage.outputs):
+            return columns
+        own = packet.rows.select(KEYS).filter(pc.invert(packet.rows[HALO])).to_pylist()
+        arrays = []
+        for item in step.stage.outputs:
+            if not is_file_column(item):
+                arrays.append(columns[item.name])
+                continue
+            folder = f"images/{item.name}-{step.fingerprint}"
+            values = zip(own, columns[item.name].to_pylist(), strict=True)
+            arrays.append(pa.array([self._put_file(folder, key, data) for key, data in values], pa.string()))
+        return pa.table(arrays, schema=step.table_schema)
+
+    def _put_file(self, folder: str, key: dict[str, Any], data: bytes | None) -> str | None:
+        if data is None:
+            return None
+        path = f"{folder}/{key['media_id']}/{key['frame_index']:08d}{_suffix(data)}"
+        self._store.write(path, data)
+        return path
+
+
+def part_of(packet: Packet) -> Part:
+    """The part that a step's results for a packet make."""
+    return Part(packet.unit, packet.start, packet.stop)
+
+
+def _path(step: Step, name: str) -> str:
+    return f"{COLUMNS}/{step.folder}/{name}"
+
+
+def _suffix(data: bytes) -> str:
+    """A file name's ending by the first bytes of an image."""
+    signatures = {b"\x89PNG": ".png", b"\xff\xd8\xff": ".jpg", b"RIFF": ".webp"}
+    return next((end for start, end in signatures.items() if bytes(data[:4]).startswith(start)), ".bin")

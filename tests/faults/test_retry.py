@@ -1,0 +1,126 @@
+"""`retry` computes what failed, what was made of its absence, and nothing else; the result is a good run's."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+
+import pytest
+
+from pipeline.again import Which
+from pipeline.errors import ConfigError
+from pipeline.job import Job
+from pipeline.ledger import COLUMNS
+from pipeline.machines import ROOMY
+from pipeline.plan import make_plan
+from pipeline.second import ERRORS, FRAMES
+from pipeline.storage import Store
+from pipeline.telemetry.run_file import order_of, write_run_file
+from tests.collections_factory import clip, photo
+from tests.faults.test_dying_processes import order
+from tests.test_engine import rows, table
+
+pytestmark = pytest.mark.slow
+
+TOYS = "tests.toys"
+REFUSED = (3, 5, 17)
+
+
+@pytest.fixture
+def wanted(tmp_path, machines):
+    for i in range(5):
+        photo(tmp_path / "in" / f"photo{i}.png", i)
+    clip(tmp_path / "in" / "clip.png", 100, 30)
+    (tmp_path / "mood").mkdir()
+    moody = {"refuse": REFUSED, "mood": str(tmp_path / "mood"), "log": str(tmp_path / "log")}
+    made = order(tmp_path / "in", tmp_path / "out", {"crc": ("Moody", moody)})
+    steps = {
+        name: {"use": f"{TOYS}:{kind}"}
+        for name, kind in (("twice", "Double"), ("count", "Count"), ("all", "Everything"))
+    }
+    entries = made.pipeline.model_dump(by_alias=True)["steps"] | steps | {"near": {"use": f"{TOYS}:Neighbours"}}
+    return replace(made, pipeline=type(made.pipeline).model_validate({"steps": entries}))
+
+
+def shown(tmp_path):
+    """Rows that the moody stage was shown since the last time."""
+    log = tmp_path / "log"
+    seen = [int(line) for line in log.read_text().split()] if log.exists() else []
+    log.unlink(missing_ok=True)
+    return seen
+
+
+def times(out):
+    return {p.relative_to(out): p.stat().st_mtime_ns for p in (out / COLUMNS).rglob("*.parquet")}
+
+
+def test_failed_rows_are_computed_again_and_all_that_hangs_on_them(wanted, tmp_path):
+    out = tmp_path / "out"
+    Job(wanted).run()
+    assert table(out, ERRORS).num_rows == 3
+    shown(tmp_path)
+    before = times(out)
+    (tmp_path / "mood" / "good").touch()
+    Job(replace(wanted, again=Which(kind="ValueError"))).run()
+    assert shown(tmp_path) == [2]  # rows 3 and 17 in one call
+    frames = table(out, FRAMES)
+    assert frames["crc"].to_pylist()[:30] == [None if n == 5 else n + 1 for n in range(30)]
+    assert frames["twice"].to_pylist()[:30] == [None if n == 5 else 2 * n + 2 for n in range(30)]
+    (line,) = table(out, ERRORS).to_pylist()
+    assert (line["frame_index"], line["kind"]) == (5, "KeyError")
+    changed = {path.parts[1].split("-")[0] for path, time in times(out).items() if before.get(path) != time}
+    assert changed <= {"crc", "twice", "decode"}
+    Job(replace(wanted, again=Which())).run()
+    assert shown(tmp_path) == [1] and not list((out / ERRORS).glob("*"))
+    good = replace(wanted, output=str(tmp_path / "good"))
+    Job(good).run()
+    assert table(out, FRAMES).equals(table(tmp_path / "good", FRAMES))
+    assert rows(out, "counts").equals(rows(tmp_path / "good", "counts"))
+    assert not list(out.rglob("*.again.parquet"))
+    assert not Job(wanted).run().work.left
+
+
+def test_a_retry_that_was_cut_short_is_finished_by_any_run(wanted, tmp_path):
+    Job(wanted).run()
+    (tmp_path / "mood" / "good").touch()
+    job = Job(replace(wanted, again=Which(step="crc")))
+    job._passes = lambda *_: (_ for _ in ()).throw(KeyboardInterrupt)  # the moment after the marks were written
+    with pytest.raises(KeyboardInterrupt):
+        job.run()
+    Job(wanted).run()
+    assert table(tmp_path / "out", FRAMES)["twice"].null_count == 0 and not list((tmp_path / "out" / ERRORS).glob("*"))
+
+
+def test_files_that_could_not_be_read_are_read_again_and_no_others(wanted, tmp_path):
+    path = tmp_path / "in" / "photo3.png"
+    good, when = path.read_bytes(), path.stat().st_mtime_ns
+    path.write_bytes(b"\0" * len(good))  # as a disk gives it that is about to fail
+    os.utime(path, ns=(when, when))
+    (tmp_path / "mood" / "good").touch()
+    Job(wanted).run()
+    assert [row["media_id"] for row in table(tmp_path / "out", ERRORS).to_pylist()] == ["photo3.png"]
+    shown(tmp_path)
+    path.write_bytes(good)
+    os.utime(path, ns=(when, when))
+    Job(replace(wanted, again=Which(step="decode"))).run()
+    assert shown(tmp_path) == [1]
+    assert not list((tmp_path / "out" / ERRORS).glob("*"))
+    Job(replace(wanted, output=str(tmp_path / "good"))).run()
+    assert table(tmp_path / "out", FRAMES).equals(table(tmp_path / "good", FRAMES))
+    assert not Job(wanted).run().work.left
+    path.write_bytes(good[:-20] + b"\0" * 20)
+    os.utime(path, ns=(when, when))
+    Job(replace(wanted, again=Which())).run()  # nothing failed, so nothing is read
+    assert table(tmp_path / "out", FRAMES).equals(table(tmp_path / "good", FRAMES))
+
+
+def test_an_order_is_known_from_the_output_and_one_that_gives_other_results_is_refused(wanted, tmp_path):
+    job = Job(wanted)
+    write_run_file(job.store, wanted, job.run())
+    again = order_of(Store(str(tmp_path / "out")))
+    assert replace(again, pipeline=wanted.pipeline) == wanted
+    told = [Job(one).preview(make_plan(one.pipeline, one.profile, one.choices, [ROOMY]))[1] for one in (again, wanted)]
+    assert told[0] == told[1]
+    other = replace(wanted, choices=replace(wanted.choices, settings=("crc.refuse=[1]",)), again=Which())
+    with pytest.raises(ConfigError, match=r"crc, twice.* would give other results than before"):
+        Job(other).run()
