@@ -12,7 +12,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from pipeline.commands.executing import ERRORS, cluster_of, execute, say_report
+from pipeline.commands.executing import ERRORS, cluster_of, execute, leave, say_report
 from pipeline.commands.fetch import fetch
 from pipeline.commands.options import (
     AcceptLicense,
