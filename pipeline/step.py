@@ -83,6 +83,7 @@ class DecodeStep:
     halo: int  # the longest look-ahead of any step
     cpus: float
     workers: int
+    deadline_s: float = 600.0  # for the next frame; of 100 MP one takes seconds, each 1,000th of a film half a minute
     name: str = DECODE
 
     @property

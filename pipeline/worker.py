@@ -20,6 +20,7 @@ from pipeline.calls import Caller, Outcome
 from pipeline.ceilings import Ceilings, ceilings_folder
 from pipeline.columns import KEYS, SOURCE
 from pipeline.failure import Failure, reasons
+from pipeline.guarding import DecodeGuard
 from pipeline.journal import Care, Journal, Unkept, take_up, worker_name
 from pipeline.ledger import Span, tiling
 from pipeline.media.decode import decode
@@ -91,9 +92,11 @@ class Worker:
         of its results.
         """
         keep_to_one_thread()
-        packets = decode(unit, step.columns, step.halo, step.config, share, partial(_tiled, finished))
+        work = f"decoding of share {share} of unit {unit.name}"
+        guard = DecodeGuard(step, take_up(self._journal, work, self._name))
+        packets = decode(unit, step.columns, step.halo, step.config, share, partial(_tiled, finished), guard)
         started = time.time()
-        for packet in packets:
+        for packet in _by_turns(packets, guard):
             own = packet.rows.select(SOURCE.names).filter(pc.invert(packet.rows[HALO]))
             self._parts.put(step.folder, part_of(packet), own, packet.failures)
             self._sample(step.name, packet.unit, own.num_rows, packet.failures, started, share=packet.share)
@@ -101,6 +104,7 @@ class Worker:
                 empty = pa.array([[]] * packet.rows.num_rows, pa.list_(pa.string()))
                 yield self.apply(replace(packet, rows=packet.rows.append_column(FAILED, empty), failures=()))
             started = time.time()
+        self._journal.end(work)
 
     def _step(self, step: Step, caller: Caller, packet: Packet, care: Care) -> Packet:
         part = part_of(packet)
@@ -153,6 +157,17 @@ class Worker:
                 phases=phases,
             )
         )
+
+
+def _by_turns(packets: Iterator[Packet], guard: DecodeGuard) -> Iterator[Packet]:
+    """Packets, while the guard rests in what is done with each."""
+    while True:
+        guard.resume()
+        packet = next(packets, None)
+        guard.rest()
+        if packet is None:
+            return
+        yield packet
 
 
 def _tiled(finished: Collection[Span], start: int, stop: int) -> bool:

@@ -7,7 +7,7 @@ stretch of a video that could not be decoded.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice, takewhile
 
 from pipeline.columns import is_pixels
@@ -17,6 +17,7 @@ from pipeline.media.clips import Clip, cut
 from pipeline.media.config import DecodeConfig
 from pipeline.media.filling import Filling
 from pipeline.media.frames import Frame, Lost, Opened
+from pipeline.media.guard import Guard, Unguarded, watched
 from pipeline.media.names import escape
 from pipeline.media.photo import open_photo
 from pipeline.media.pixels import Wanted
@@ -27,6 +28,8 @@ from pipeline.media.units import Unit, shares
 from pipeline.media.video import open_video
 from pipeline.packet import Packet
 
+UNGUARDED = Unguarded()
+
 
 def decode(
     unit: Unit,
@@ -35,6 +38,7 @@ def decode(
     config: DecodeConfig,
     share: int | None = None,
     done: Callable[[int, int], bool] = lambda _start, _stop: False,
+    guard: Guard = UNGUARDED,
 ) -> Iterator[Packet]:
     """Packets of a unit's frames, ended by an empty one.
 
@@ -45,6 +49,7 @@ def decode(
         config: what of each file is decoded.
         share: of a unit that is one large film, which of its `shares` to decode; None: all.
         done: whether the rows between two numbers are there already: a segment of which that is true gives nothing.
+        guard: told of each file and frame.
 
     Yields:
         Packets of whole clips with the schema `packet_schema(columns)`: at most `packet_rows` rows and `packet_bytes`
@@ -56,7 +61,7 @@ def decode(
         numbers are those that the rows have in an undamaged film: where frames were lost, the segment's last packet has
         fewer rows than `stop - start`, maybe none. A film that is not read in segments comes whole with share 0.
     """
-    reading = _Reading(columns=columns, halo=halo, config=config)
+    reading = _Reading(columns=columns, halo=halo, config=config, guard=guard)
     if share is not None and shares(unit, config) > 1:
         yield from reading.share(unit, share, done)
         return
@@ -82,6 +87,15 @@ def frames_of(media: Media, columns: Sequence[str], config: DecodeConfig) -> Ite
             yield frame
 
 
+def opened(media: Media, share: int, columns: Sequence[str], halo: int, config: DecodeConfig) -> Opened:
+    """A file, or one of its segments, as `decode` reads it.
+
+    Raises:
+        MediaError: it could not be opened.
+    """
+    return _Reading(columns=columns, halo=halo, config=config).open(media, share)
+
+
 @dataclass(frozen=True, kw_only=True)
 class _Reading:
     """How files are read for rows."""
@@ -89,13 +103,14 @@ class _Reading:
     columns: Sequence[str]
     halo: int
     config: DecodeConfig
+    guard: Guard = UNGUARDED
 
     def share(self, unit: Unit, number: int, done: Callable[[int, int], bool]) -> Iterator[Packet]:
         """Packets of the segment that begins in a share of a large film; of what cannot be cut, all with share 0."""
         (media,) = unit.media
         filling = self.filling(unit)
         try:
-            source = self._open(media, number)
+            source = self.open(media, number)
         except Exception as exc:
             filling.failures.append(_failure(media, _told(exc)))
             yield from filling.finish(1.0) if number == 0 else ()
@@ -142,7 +157,7 @@ class _Reading:
     def sources(self, media: Media) -> Iterator[Opened]:
         """A file, or its segments."""
         for number in range(self.config.shares(media.size)):
-            source = self._open(media, number)
+            source = self.open(media, number)
             if source.segment is None:
                 yield source
                 return
@@ -168,6 +183,19 @@ class _Reading:
         first = self.row(source.segment.start) if source.segment else 0
         limits = {"longest": rule.clip_frames, "most_bytes": rule.packet_bytes // 2, "halo": self.halo}
         return cut(frames, first=first, stop=_stop(source), **limits)
+
+    def open(self, media: Media, number: int) -> Opened:
+        """A file, or one of its segments, under the guard's watch.
+
+        Raises:
+            MediaError: it cannot be opened, or kills who opens it.
+        """
+        limit = self.guard.opens(media, number)
+        if limit is not None and not limit.items:
+            raise limit.error
+        source = self._open(media, number)
+        self.guard.lives()
+        return replace(source, frames=watched(source.frames, self.guard, limit))
 
     def _open(self, media: Media, number: int) -> Opened:
         config = self.config
