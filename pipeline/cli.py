@@ -12,7 +12,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from pipeline.commands.executing import ERRORS, cluster_of, execute, say_report
+from pipeline.commands.executing import ERRORS, cluster_of, execute, leave, say_report
 from pipeline.commands.fetch import fetch
 from pipeline.commands.options import (
     AcceptLicense,
@@ -267,6 +267,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         app(args=list(arguments) if arguments is not None else None, prog_name="framemill")
     except UserError as error:
         ERRORS.print(f"[red]Error:[/red] {escape(tame(str(error)))}")
+        if isinstance(error.__context__, KeyboardInterrupt):  # a lost lease stops a run as Ctrl-C does
+            leave(error.exit_code)
         sys.exit(error.exit_code)
     except FramemillError as error:
         ERRORS.print(f"[red]Stopped:[/red] {escape(tame(str(error)))}")

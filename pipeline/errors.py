@@ -63,6 +63,7 @@ class Reason(StrEnum):
     CORRUPT = "corrupt"  # of a known type, but its content cannot be decoded
     TRUNCATED = "truncated"  # the end is missing
     TOO_LARGE = "too_large"  # more pixels than the limit, by its header, or more frames
+    CRASHED = "crashed"  # its decoder dies of it, or hangs
     UNREADABLE = "unreadable"  # the operating system or the object store would not hand over the bytes
 
 

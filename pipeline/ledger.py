@@ -105,7 +105,7 @@ class Ledger:
     def total(self, decode: str, unit: str) -> int | None:
         """How many rows a unit has; None while it has never been decoded to its end."""
         ends = [start for start, stop in self.spans(decode).get(unit, ()) if start == stop]
-        return ends[0] if ends else None
+        return max(ends, default=None)  # that of a film whose first segment could not be opened for a moment says 0
 
     def parts(self, folder: str, decode: str, unit: str) -> list[Part] | None:
         """The parts that hold all of a step's rows for a unit, in order; None when some are missing."""

@@ -91,6 +91,7 @@ class DecodePlacement(Strict):
 
     workers: Workers = "auto"
     cpus: float = Field(1.0, gt=0)
+    deadline_s: float = Field(600.0, ge=0)  # for the next frame, after which a file counts as hanging; 0 for none
 
 
 class ProfileFile(Strict):

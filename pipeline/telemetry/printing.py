@@ -113,7 +113,7 @@ def print_work(console: Console, work: Work, order: Order) -> None:
 def _by_reason(work: Work) -> dict[str, list[str]]:
     """Steps by why there is something to do; none where that is all new files, as in a first run."""
     found: dict[str, list[str]] = {}
-    if all(one.why == work.files.words() for one in work.outlook):
+    if not work.left or all(one.why == work.files.words() for one in work.outlook):
         return found
     for one in work.outlook:
         if one.why:
