@@ -31,9 +31,9 @@ def test_nobody_else_gets_into_a_local_ray(tmp_path: Path) -> None:
     address, _, dashboard = run.stdout.readline().strip().partition(" ")
     try:
         command = [sys.executable, "-c", _COMES_IN, address]
-        theirs = ours | {"HOME": str(tmp_path)}
+        theirs, known = ours | {"HOME": str(tmp_path)}, ours | {"RAY_AUTH_MODE": "token"}
         stranger = subprocess.run(command, env=theirs, capture_output=True, text=True, timeout=120, check=False)
-        friend = subprocess.run(command, env=ours, capture_output=True, text=True, timeout=120, check=False)
+        friend = subprocess.run(command, env=known, capture_output=True, text=True, timeout=120, check=False)
     finally:
         run.communicate(timeout=60)
     assert (stranger.returncode, stranger.stdout, friend.stdout.strip()) == (1, "", "came in"), friend.stderr

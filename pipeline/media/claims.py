@@ -19,10 +19,12 @@ _BLOCK = 1 << 20  # bytes of one read
 _UNPACKED = 1 << 26  # bytes of packed tables: those of a day at 25 frames a second
 # A box begins with its size, of which the first byte is 0 below 16 MB. Sample sizes: ISO/IEC 14496-12, 8.7.3; runs of a
 # fragment: 8.8.8. A run whose flags hold any of 0xf00 says something of each sample, so its bytes bound their number.
-_SIZES = re.compile(rb"\0...stsz....(?!\0\0\0\0)....(....)", re.S)
-_RUNS = re.compile(rb"\0...trun..[\x00\x10\x20\x30\x40\x50\x60\x70\x80\x90\xa0\xb0\xc0\xd0\xe0\xf0].(....)", re.S)
-_LONGEST = 20  # bytes of a match
-_PACKED = re.compile(rb"\0...cmvd....", re.S)
+_SIZES = re.compile(rb"stsz(?<=\0...stsz)....(?!\0\0\0\0)....(....)", re.S)
+_RUNS = re.compile(
+    rb"trun(?<=\0...trun)..[\x00\x10\x20\x30\x40\x50\x60\x70\x80\x90\xa0\xb0\xc0\xd0\xe0\xf0].(....)", re.S
+)
+_LONGEST = 20  # bytes of a match with the size before it
+_PACKED = re.compile(rb"cmvd(?<=\0...cmvd)....", re.S)
 
 
 def check_claims(stream: BinaryIO, *, cut: bool) -> None:

@@ -3,9 +3,9 @@
     python -m tests.faults.fuzz_media FOLDER --minutes 20 [--seed 0]      go on where the folder's last run stopped
     python -m tests.faults.fuzz_media FOLDER --input 4711                 one input again
 
-Input N follows from the seed and N alone (but for the date in a moving AVIF). A finding lies in FOLDER/findings: the file, and what was wrong. Promised are
-rows or at least one failure for every file, each row once and well-formed, the same result from the same bytes, and
-bounds on memory and time; nothing raised, no death, no hang.
+Input N follows from the seed and N alone (but for the date in a moving AVIF). A finding lies in FOLDER/findings: the
+file, and what was wrong. Promised are rows or at least one failure for every file, each row once and well-formed, the
+same result from the same bytes, and bounds on memory and time; nothing raised, no death, no hang.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from tests.faults.mutations import damaged
 from tests.faults.seeds import seeds
 from tests.memory import peak_mb
 
-CONFIG = DecodeConfig(max_pixels=2_000_000, packet_bytes=16 << 20)
+CONFIG = DecodeConfig(max_pixels=2_000_000, packet_bytes=16 << 20, segment_bytes=1000)  # films are cut in many
 MORE_MB = 200  # above the libraries: a picture of 2 MP in RGBA, RGB and floats, and two packets
 CPU_SECONDS = 10.0
 HANGS_AFTER = 120.0  # s on the clock, of a machine that may be busy
@@ -42,7 +42,7 @@ _RENEWED = 2000  # inputs of one child
 _COLUMNS = ("frame", "frame_224", "sound")
 
 
-class Broken(Exception):
+class BrokenError(Exception):
     """A promise that was not kept."""
 
 
@@ -50,13 +50,13 @@ def outcome(media: Media) -> tuple[str, int, list[str]]:
     """What decoding gives, as a digest; the number of rows; kind and message of each failure.
 
     Raises:
-        Broken: rows or failures are not as promised.
+        BrokenError: rows or failures are not as promised.
     """
     digest, rows, said, seen = hashlib.blake2b(digest_size=8), 0, [], set()
     for packet in decode(Unit(name="u", media=(media,)), _COLUMNS, 1, CONFIG):
         said += [f"{failure.frame_index} {failure.kind}: {failure.message}" for failure in packet.failures]
         if any(not failure.message or not failure.message.isprintable() for failure in packet.failures):
-            raise Broken(f"a message is empty or has several lines: {said}")
+            raise BrokenError(f"a message is empty or has several lines: {said}")
         table = packet.rows
         for name in _COLUMNS[:2]:
             for image in views(table[name]):
@@ -64,15 +64,15 @@ def outcome(media: Media) -> tuple[str, int, list[str]]:
         digest.update(repr(table.drop_columns(["frame", "frame_224"]).to_pydict()).encode())
         for row in table.select(["frame_index", "halo", "time_s", "fps"]).to_pylist():
             if not all(math.isfinite(row[name] or 0.0) for name in ("time_s", "fps")):
-                raise Broken(f"a time or rate is not finite: {row}")
+                raise BrokenError(f"a time or rate is not finite: {row}")
             if not row["halo"] and row["frame_index"] in seen:
-                raise Broken(f"frame {row['frame_index']} comes twice")
+                raise BrokenError(f"frame {row['frame_index']} comes twice")
             rows += not row["halo"]
             seen.add(-1 if row["halo"] else row["frame_index"])
         if packet.stop - packet.start != table["halo"].to_pylist().count(False):
-            raise Broken(f"{packet.start} to {packet.stop} are not its rows")
+            raise BrokenError(f"{packet.start} to {packet.stop} are not its rows")
     if not rows and not said:
-        raise Broken("neither a row nor a failure")
+        raise BrokenError("neither a row nor a failure")
     digest.update(repr(said).encode())
     return digest.hexdigest(), rows, said
 
@@ -81,7 +81,7 @@ def tried(data: bytes, path: Path) -> tuple[int, list[str]]:
     """Decode bytes twice, with all checks; the number of rows, and the failures.
 
     Raises:
-        Broken: something was not as promised.
+        BrokenError: something was not as promised.
     """
     path.write_bytes(data)
     media = Media(media_id="x", path=str(path), size=len(data), mtime_ns=1)
@@ -90,17 +90,17 @@ def tried(data: bytes, path: Path) -> tuple[int, list[str]]:
     with within(HANGS_AFTER):
         try:
             first = outcome(media)
-        except Broken:
+        except BrokenError:
             raise
         except BaseException as error:
-            raise Broken("raised: " + "".join(traceback.format_exception(error))) from error
+            raise BrokenError("raised: " + "".join(traceback.format_exception(error))) from error
         took, more = time.process_time() - started, peak_mb() - before
         if took > CPU_SECONDS:
-            raise Broken(f"{took:.1f} s: {first}")
+            raise BrokenError(f"{took:.1f} s: {first}")
         if more > MORE_MB:
-            raise Broken(f"{more:.0f} MB: {first}")
+            raise BrokenError(f"{more:.0f} MB: {first}")
         if (again := outcome(media)) != first:
-            raise Broken(f"not the same twice: {first} and {again}")
+            raise BrokenError(f"not the same twice: {first} and {again}")
     return first[1], first[2]
 
 
@@ -124,7 +124,7 @@ def _child(folder: Path, seed: int, first: int, until: float) -> None:
         (folder / "now").write_text(str(number))
         try:
             tally["with rows"] += tried(data, folder / "input")[0] > 0
-        except Broken as error:
+        except BrokenError as error:
             tally["broken"] += 1
             _keep(folder, number, data, f"{name}\n{error}")
         tally["inputs"] += 1

@@ -18,7 +18,11 @@ _MOST = 40_000  # bytes of a file taken from the test media: small ones are deco
 _SAME = {"fflags": "bitexact"}  # no date and no random identity: the same bytes in every process
 _FILMS: dict[str, dict] = {  # by the name of the file
     "h264.mp4": {"codec": "libx264", "pix_fmt": "yuv420p", "sound": True, "sound_codec": "aac"},
-    "fragmented.mp4": {"codec": "libx264", "pix_fmt": "yuv420p", "container": {"movflags": "frag_keyframe+empty_moov", **_SAME}},
+    "fragmented.mp4": {
+        "codec": "libx264",
+        "pix_fmt": "yuv420p",
+        "container": {"movflags": "frag_keyframe+empty_moov", **_SAME},
+    },
     "mpeg4.avi": {"codec": "mpeg4", "pix_fmt": "yuv420p", "sound": True},
     "mjpeg.avi": {"codec": "mjpeg", "pix_fmt": "yuvj420p"},
     "ffv1.mkv": {"sound": True},
@@ -28,7 +32,11 @@ _FILMS: dict[str, dict] = {  # by the name of the file
     "flv1.flv": {"codec": "flv", "pix_fmt": "yuv420p"},
     "mpeg1.mpg": {"codec": "mpeg1video", "pix_fmt": "yuv420p"},
     "raw.mov": {"codec": "rawvideo", "pix_fmt": "rgb24", "sound": True},  # samples of one size, told once
-    "prores.mov": {"codec": "prores_ks", "pix_fmt": "yuv422p10le", "matrix": (0, 65536, 0, -65536, 0, 0, 0, 0, 1 << 30)},
+    "prores.mov": {
+        "codec": "prores_ks",
+        "pix_fmt": "yuv422p10le",
+        "matrix": (0, 65536, 0, -65536, 0, 0, 0, 0, 1 << 30),
+    },
 }
 
 
@@ -58,7 +66,7 @@ def _photos() -> dict[str, bytes]:
         "cmyk.jpg": encoded(plain.convert("CMYK"), "JPEG"),
         "photo.png": encoded(plain, "PNG", exif=exif, icc_profile=bytes(300)),
         "palette.png": encoded(plain.convert("P"), "PNG", transparency=3),
-        "deep.png": encoded(Pil.fromarray((noise[:, :, 0].astype(np.uint16) << 8)), "PNG"),
+        "deep.png": encoded(Pil.fromarray(noise[:, :, 0].astype(np.uint16) << 8), "PNG"),
         "moving.png": encoded(pages[0], "PNG", **played),
         "moving.gif": encoded(pages[0], "GIF", **played, disposal=2, transparency=1),
         "photo.webp": encoded(plain, "WEBP", exif=exif),
@@ -89,5 +97,7 @@ def _films() -> dict[str, bytes]:
 
 
 def _wav() -> bytes:
-    body = b"WAVEfmt \x10\x00\x00\x00\x01\x00\x01\x00\x80\x3e\x00\x00\x00\x7d\x00\x00\x02\x00\x10\x00data\x40\x00\x00\x00"
+    body = (
+        b"WAVEfmt \x10\x00\x00\x00\x01\x00\x01\x00\x80\x3e\x00\x00\x00\x7d\x00\x00\x02\x00\x10\x00data\x40\x00\x00\x00"
+    )
     return b"RIFF" + (len(body) + 64).to_bytes(4, "little") + body + bytes(64)
