@@ -14,6 +14,7 @@ class DecodeConfig:
 
     every_nth: int = 1  # keep frames of a video whose number is a multiple
     max_frames: int | None = None  # of one video
+    max_length: int = 2_500_000  # frames of one file that are looked at, kept or not: a day at 25 fps, and some
     fast_mode: bool = False  # every frame is first reduced to a short side of at least 360 px
     max_pixels: int = 100_000_000  # h * w by the header: 300 MB decoded
     clip_frames: int = 64  # two seconds and a half at 25 fps: long enough for motion, 177 MB at 1280x720

@@ -205,6 +205,7 @@ class _Reading:
             fast=config.fast_mode,
             every_nth=config.every_nth,
             max_pixels=config.max_pixels,
+            max_length=config.max_length,
         )
         with open_media(media) as stream, unreadable():
             kind = sniff(stream.read(HEAD))

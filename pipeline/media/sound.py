@@ -83,7 +83,7 @@ class SoundTrack:
             return None
         missing = None if time_s is None else round((time_s + self._ahead_s) * SOUND_RATE) - self._taken
         parts, room = [_NONE], _MOST_SAMPLES
-        while missing is None or missing > 0:
+        while (room > 0) if missing is None else (missing > 0):
             if not len(self._rest):
                 piece = next(self._chunks, None)
                 if piece is None:

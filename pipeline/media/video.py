@@ -23,6 +23,8 @@ import av
 from av.video.reformatter import VideoReformatter
 
 from pipeline.errors import MediaError, Reason
+from pipeline.media.bounds import beyond, most_frames
+from pipeline.media.claims import check_claims
 from pipeline.media.container import ROOM, chosen, open_container, said, translated
 from pipeline.media.ending import is_cut
 from pipeline.media.frames import Frame, Lost, Opened
@@ -63,10 +65,13 @@ class _Film:
 
     def __init__(self, media: Media, kind: Kind, wanted: Wanted, share: Share) -> None:
         self._kind, self._wanted, self.segment, self._ahead = kind, wanted, None, share.halo > 0 or wanted.sound
+        self._size = media.size
         self._stream = open_media(media)
         try:
             with translated(self._stream, kind):
                 self._cut, self._half = is_cut(self._stream, kind), None
+                if kind.name == INDEXED:
+                    check_claims(self._stream, cut=self._cut)
                 self._stream.seek(0)
                 self._container = open_container(self._stream, kind, wanted.max_pixels)
                 self._track = _picture_track(self._container)
@@ -111,6 +116,11 @@ class _Film:
                     yield item
                     continue
                 index, picture = item
+                most = self._most(picture.height, picture.width)
+                if index >= most:
+                    if self.segment is None or self.segment.start <= most < self.segment.stop:  # others tell nothing
+                        yield Lost(index=index, error=beyond(most, self._wanted.max_length))
+                    return
                 time_s = self.clock.time_s(picture.pts if self._stored is None else self._stored[index])
                 opens = opens or picture.key_frame
                 if not self._wanted.keeps(index):
@@ -120,6 +130,9 @@ class _Film:
                 more = {"time_s": time_s, "opens": opens, "breaks": breaks}
                 yield self._wanted.frame(index, size, turns.orientation(picture), full, **more)
                 opens = breaks = False
+
+    def _most(self, height: int, width: int) -> int:
+        return most_frames("video", height, width, self._size, self._wanted.max_length)
 
     def _all(self) -> Iterator[tuple[int, Any] | Lost]:
         """Numbered pictures; of a segment, and then of those after it, whose losses another task tells."""
