@@ -3,8 +3,8 @@
     python benchmarks/memory.py [--files 2000] [--factors 1,4,16]
 
 Photos of 1 MP are links to a few files with other names, so that disks are not filled; each run is a process of its
-own, looked at four times a second. Ray's object store, a fixed share of the machine, is not counted. Of fewer than 2,000
-photos units are smaller, as so many slots share them, and so are the packets.
+own, looked at four times a second. Ray's object store, a fixed share of the machine, is not counted. Of fewer than
+2,000 photos units are smaller, as so many slots share them, and so are the packets.
 """
 
 from __future__ import annotations

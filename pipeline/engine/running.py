@@ -53,6 +53,10 @@ class Engine:
         self._run = uuid.uuid4().hex[:8]
         self._board = start_board(Budgets(plan.budgets))
 
+    def close(self) -> None:
+        """End the board's process; where several runs share one Ray, nothing else would."""
+        ray.kill(self._board)
+
     def first_pass(self, units: Sequence[Unit], ledger: Ledger) -> None:
         """Decode units and add every first-pass step's columns, where the ledger does not have them all."""
         if not units:
