@@ -39,6 +39,7 @@ from pipeline.commands.options import (
     WeightsDir,
     names,
 )
+from pipeline.commands.profile import profile
 from pipeline.commands.retry import retry
 from pipeline.errors import ConfigError, FramemillError, UserError
 from pipeline.job import Job, Order
@@ -210,6 +211,7 @@ def plan(
 
 
 app.command()(fetch)
+app.command()(profile)
 app.command()(retry)
 
 
