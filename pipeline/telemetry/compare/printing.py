@@ -11,9 +11,11 @@ from rich.table import Table
 
 from pipeline.telemetry.compare.changes import NOTHING
 from pipeline.telemetry.compare.comparison import Comparison, Line, Pair
-from pipeline.telemetry.compare.measures import OF_THE_RUN
+from pipeline.telemetry.compare.drift import TableDrift
+from pipeline.telemetry.compare.values import ColumnDrift
 from pipeline.telemetry.report.words import number
 
+_MOST_COLUMNS = 8  # of a step, in one cell; all are in the file
 NOT_MEASURED = "not measured"
 METHOD = (
     "Intervals (95 %) come from 1,000 seeded resamples of calls, in blocks of consecutive calls of one worker, since "
@@ -45,6 +47,7 @@ def _print_pair(console: Console, pair: Pair) -> None:
     heads = ("step", "figure", *names, f"{names[1]}/{names[0]}", "interval", "difference")
     rows = [_cells(line, first=not i) for lines in pair.lines.values() for i, line in enumerate(_telling(lines))]
     console.print(_table("Figures", heads, rows, right=heads[2:6]))
+    _print_drift(console, pair)
     for why, steps in unknown(pair).items():
         _say(console, f"No interval for {', '.join(steps)}: {why}.")
 
@@ -55,14 +58,40 @@ def _print_work(console: Console, pair: Pair) -> None:
 
 
 def shown(lines: Sequence[Line]) -> list[Line]:
-    """Lines that either side measured; energy and cost always, since their absence is asked about."""
-    return [line for line in lines if line.first is not None or line.second is not None or line.step == OF_THE_RUN]
+    """Lines that either side measured; energy always, since people ask for it."""
+    asked = [line for line in lines if line.name == "energy"]
+    return [line for line in lines if line.first is not None or line.second is not None or line in asked]
 
 
 def _telling(lines: Sequence[Line]) -> list[Line]:
     """Without counts that are equal: a terminal is narrow."""
     equal = [line for line in lines if line.name in ("workers", "set_up", "errors") and line.first == line.second]
     return [line for line in shown(lines) if line not in equal]
+
+
+def _print_drift(console: Console, pair: Pair) -> None:
+    names = pair.first.name, pair.second.name
+    heads = ("step", "table", "rows in both", *(f"only {name}" for name in names), "drift", "what differs")
+    rows = [[drift.step, *drift_cells(one)] for drift in pair.drift.values() for one in drift.tables]
+    if rows:
+        console.print(_table("Results (drift: 0 the same, 1 nothing in common)", heads, rows, right=heads[2:6]))
+
+
+def drift_cells(table: TableDrift) -> list[str]:
+    """Name, rows in both and in one only, drift, and what the stage or the columns say."""
+    looked = f" (1 row in {table.every:,})" if table.every > 1 else ""
+    said = [f"{name.replace('_', ' ')} {number(value)}" for name, value in table.figures.items()]
+    if not said:
+        said = [f"{one.name} {_column(one)}" for one in table.columns if one.equal < 1][:_MOST_COLUMNS]
+        said = said or ["every value is equal"] * bool(table.rows)
+    drift = NOT_MEASURED if table.value is None else number(table.value)
+    counts = [number(table.rows) + looked, number(table.only_first), number(table.only_second)]
+    return [table.name, *counts, drift, "; ".join([*said, *([table.note] if table.note else [])])]
+
+
+def _column(one: ColumnDrift) -> str:
+    far = "" if one.largest is None else f", at most {number(one.largest)} {one.unit}".rstrip()
+    return f"equal in {100 * one.equal:.3g} % of rows{far}"
 
 
 def unknown(pair: Pair) -> dict[str, list[str]]:
