@@ -70,7 +70,7 @@ def line(found, step, name):
 
 
 def invoke(*words):
-    return CliRunner().invoke(app, ["compare", *words], env={"COLUMNS": "200"})
+    return CliRunner().invoke(app, ["compare", "--html", "", *words], env={"COLUMNS": "200"})
 
 
 def test_the_same_command_twice_is_the_same_work(make):
@@ -172,6 +172,21 @@ def test_repeated_runs_are_one_side(make):
     assert line(far, "marked", "rate").difference.startswith("+4")
     single = pair(base, runs("d", 30.0))  # the spread of the others stands for its own
     assert line(single, "marked", "rate").difference.startswith("+4")
+
+
+def test_energy_is_the_gpus_power_over_time_without_gaps(make):
+    root, cards = make("a"), [{"power_w": 150.0}, {"power_w": 150.0}]
+    # two cards of 150 W for 49.5 s, and one of another node for a second before a gap
+    samples = [{"node": "x", "time": BEGAN + i / 2, "gpus": cards} for i in range(100)]
+    samples += [{"node": "y", "time": BEGAN + t, "gpus": [{"power_w": 360.0}]} for t in (0, 1, 60)]
+    samples += [{"node": "y", "time": BEGAN + 1e6 + t, "gpus": [{"power_w": 360.0}]} for t in (0, 1)]  # another run
+    Store(root).write_table("profile/nodes-a1.parquet", pa.Table.from_pylist(samples))
+    idle = make("b")
+    lines = "\n".join(json.dumps({"node": "z", "time": BEGAN + i, "gpus": []}) for i in range(9))
+    Store(idle).write("profile/nodes-b1-z-1.jsonl", f'{lines}\n{{"nod'.encode())
+    found = line(pair(root, idle), "run", "energy")
+    assert found.first == pytest.approx(1000 * (300 * 49.5 + 360) / 3600 / 12)
+    assert found.second is None
 
 
 @pytest.mark.parametrize("what", ["gone", "no run", "damaged", "foreign"])

@@ -39,10 +39,9 @@ def raise_level(root, by):
     store = Store(root)
     path = f"frames/{store.names('frames')[0]}"
     table = store.read_table(path)
-    at = table.column_names.index(column)
-    store.write_table(
-        path, table.set_column(at, table.schema.field(column), [pa.array(values, table.schema.types[at])])
-    )
+    at = table.column_names.index("level")
+    more = pa.array([table["level"][0].as_py() + by], pa.float32())
+    store.write_table(path, table.set_column(at, table.schema.field("level"), [more]))
 
 
 def drift(a, b, most=5000):

@@ -35,6 +35,9 @@ FailIf = Annotated[
         help="Exit with 1 where one of these is so, e.g. 'rate<-5%, faces.p95>+10%, drift>0.01'.",
     ),
 ]
+Html = Annotated[
+    str, typer.Option("--html", metavar="FILE", help="Where the comparison is written as a page; empty: nowhere.")
+]
 DriftRows = Annotated[
     int, typer.Option("--drift-rows", min=0, help="About how many rows of each table results are compared of; 0: none.")
 ]
@@ -45,6 +48,7 @@ def compare(
     baseline: Baseline = None,
     fail_if: FailIf = None,
     price: Prices = None,
+    html: Html = "compare.html",
     drift_rows: DriftRows = DRIFT_ROWS,
     quiet: Quiet = False,
 ) -> None:
@@ -55,6 +59,7 @@ def compare(
     from pipeline.telemetry.compare.comparison import compare as comparison_of
     from pipeline.telemetry.compare.comparison import letters
     from pipeline.telemetry.compare.gate import judge, parse
+    from pipeline.telemetry.compare.page import write_page
     from pipeline.telemetry.compare.printing import print_comparison
     from pipeline.telemetry.compare.runs import read_sides
 
@@ -68,6 +73,8 @@ def compare(
     for finding in findings:
         where, word = (ERRORS, "Failed") if finding.failed else (console, "Passed")
         where.print(f"{word}: {finding.words}", highlight=False, soft_wrap=True, markup=False)
+    if html:
+        console.print(f"Page: {write_page(html, found, findings)}", highlight=False, soft_wrap=True, markup=False)
     if any(finding.failed for finding in findings):
         raise typer.Exit(1)
 

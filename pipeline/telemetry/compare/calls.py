@@ -107,17 +107,23 @@ def _lines(data: bytes) -> Iterator[dict[str, Any]]:
                 yield said
 
 
+def window(record: Mapping[str, Any]) -> tuple[float, float] | None:
+    """When the run of a run.json began and ended, in seconds since the epoch, amply; None where it does not say."""
+    with suppress(KeyError, TypeError, ValueError):
+        begun = datetime.fromisoformat(record["started"]).timestamp()
+        return begun - _MARGIN_S, begun + float(record["seconds"]) + _MARGIN_S
+    return None
+
+
 def _of_run(table: pa.Table, record: Mapping[str, Any]) -> pa.Table:
     """Records of the run that run.json tells of."""
-    begun = None
-    with suppress(KeyError, TypeError, ValueError):
-        begun = datetime.fromisoformat(record["started"]).timestamp(), float(record["seconds"])
-    if begun is None:
+    known = window(record)
+    if known is None:
         firsts = table.group_by("run").aggregate([("started", "max")])
         latest = max(zip(firsts["started_max"].to_pylist(), firsts["run"].to_pylist(), strict=True))[1]
         return table.filter(pa.compute.equal(table["run"], latest))
     times = table["started"].to_numpy()
-    return table.filter(pa.array((times >= begun[0] - _MARGIN_S) & (times <= sum(begun) + _MARGIN_S)))
+    return table.filter(pa.array((times >= known[0]) & (times <= known[1])))
 
 
 def _step(table: pa.Table) -> Calls:

@@ -44,7 +44,7 @@ _STEP = (
 _RUN = (
     Figure(name="seconds", title="start to end", unit="s"),
     Figure(name="frames", title="frames in the tables", unit=""),
-    Figure(name="energy", title="energy of 1,000 images", unit="Wh"),
+    Figure(name="energy", title="energy of the GPUs for 1,000 images", unit="Wh"),
     Figure(name="cost", title="cost of 1,000 images", unit=""),
 )
 FIGURES: Mapping[str, Figure] = {one.name: one for one in (*_STEP, *_RUN)}
