@@ -1,6 +1,6 @@
 # make demo    a first run on sample media         make lint    ruff and mypy --strict
 # make test    the whole test suite                make bench   the benchmarks, with their ratios
-# make chaos   runs killed at many moments, and other faults: half an hour
+# make fuzz    damaged media for ten minutes      make chaos   runs killed at many moments, and other faults: half an hour
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -8,7 +8,7 @@ STAMP := $(VENV)/.installed
 SAMPLES := samples/media
 OUT := out/demo
 
-.PHONY: install demo test test-fast chaos lint format bench cluster-test clean
+.PHONY: install demo test test-fast chaos fuzz lint format bench cluster-test clean
 
 install: $(STAMP)
 
@@ -36,6 +36,9 @@ test-fast: install
 
 chaos: install
 	$(BIN)/python -m pytest -m chaos tests/faults
+
+fuzz: install
+	$(BIN)/python -m tests.faults.fuzz_media out/fuzz --minutes 10
 
 cluster-test: install
 	$(BIN)/python -m pytest -m cluster tests/test_cluster.py

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from pipeline.commands.compare import compare
-from pipeline.commands.executing import ERRORS, cluster_of, execute, say_report
+from pipeline.commands.executing import ERRORS, cluster_of, execute, leave, say_report
 from pipeline.commands.fetch import fetch
 from pipeline.commands.options import (
     AcceptLicense,
@@ -48,7 +48,7 @@ from pipeline.manifest import PipelineFile, ProfileFile, read_pipeline, read_pro
 from pipeline.placing import fit
 from pipeline.plan import Choices, make_plan
 from pipeline.storage import Store
-from pipeline.telemetry.printing import print_columns, print_outlook, print_plan
+from pipeline.telemetry.printing import print_columns, print_outlook, print_plan, tame
 
 app = typer.Typer(
     name="framemill",
@@ -268,8 +268,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         app(args=list(arguments) if arguments is not None else None, prog_name="framemill")
     except UserError as error:
-        ERRORS.print(f"[red]Error:[/red] {escape(str(error))}")
+        ERRORS.print(f"[red]Error:[/red] {escape(tame(str(error)))}")
+        if isinstance(error.__context__, KeyboardInterrupt):  # a lost lease stops a run as Ctrl-C does
+            leave(error.exit_code)
         sys.exit(error.exit_code)
     except FramemillError as error:
-        ERRORS.print(f"[red]Stopped:[/red] {escape(str(error))}")
+        ERRORS.print(f"[red]Stopped:[/red] {escape(tame(str(error)))}")
         sys.exit(1)

@@ -43,7 +43,12 @@ SOURCE = pa.schema(
         MEDIA_ID,
         FRAME_INDEX,
         field("media_type", pa.string(), "photo, animation or video", nullable=False),
-        field("clip_index", pa.int32(), "number of the clip in its file, from 0", nullable=False),
+        field(
+            "clip_index",
+            pa.int32(),
+            "number of the clip in its file, rising from 0; a long film leaves numbers out",
+            nullable=False,
+        ),
         field("time_s", pa.float64(), "presentation time from the start of the file; null for a photo", "s"),
         field("fps", pa.float32(), "average frame rate of the file; null for a photo", "1/s"),
         field("height", pa.int32(), "height of the frame as shown, orientation applied", "px", nullable=False),

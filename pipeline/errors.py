@@ -62,7 +62,8 @@ class Reason(StrEnum):
     UNSUPPORTED = "unsupported"  # read and recognised as something that is not a photo or a video we decode
     CORRUPT = "corrupt"  # of a known type, but its content cannot be decoded
     TRUNCATED = "truncated"  # the end is missing
-    TOO_LARGE = "too_large"  # more pixels than the limit, by its header
+    TOO_LARGE = "too_large"  # more pixels than the limit, by its header, or more frames
+    CRASHED = "crashed"  # its decoder dies of it, or hangs
     UNREADABLE = "unreadable"  # the operating system or the object store would not hand over the bytes
 
 

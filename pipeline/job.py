@@ -9,8 +9,9 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 from pipeline.again import Which, mark
 from pipeline.assembly import Assembly, sweep
@@ -31,6 +32,9 @@ from pipeline.stage import Scope
 from pipeline.storage import Store
 from pipeline.tables import Tables
 from pipeline.telemetry.figures import Figures
+
+if TYPE_CHECKING:
+    from pipeline.engine import Engine
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -227,7 +231,11 @@ class Job:
     def _passes(self, work: Work, lease: Lease) -> None:
         from pipeline.engine import Engine
 
-        engine = Engine(work.plan, self.store, self._on_samples)
+        with closing(Engine(work.plan, self.store, self._on_samples)) as engine:
+            self._computed(engine, work, lease)
+        self.store.sweep(lease.taken_over)  # workers of a run that was killed live on for a moment
+
+    def _computed(self, engine: Engine, work: Work, lease: Lease) -> None:
         engine.first_pass(work.pending, Ledger(self.store))
         lease.check()
         rows = self._rows(work.plan, work.units, work.wanted)
@@ -241,7 +249,6 @@ class Job:
             engine.second_pass(owner, owner.pieces(rows))
             lease.check()
         sweep(self.store, owners, rows, self._share())
-        self.store.sweep(lease.taken_over)  # workers of a run that was killed live on for a moment
 
     def _rows(self, plan: Plan, units: Sequence[Unit], wanted: frozenset[str]) -> list[UnitRows]:
         return unit_rows(plan, Ledger(self.store), units, wanted)

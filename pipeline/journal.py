@@ -21,6 +21,9 @@ from typing import Protocol
 
 from pipeline.errors import FramemillError
 
+RESTING = "-"
+"""Noted by a process that does something else for a while: a death now is not held against this work."""
+
 _HOPELESS = 4  # deaths: two before the blame, and two since, each with the culprit alone
 _MOST_DEATHS = 6  # of work in which no call is to blame: it is hit from outside, or dies between calls
 
@@ -84,9 +87,9 @@ class Records:
         if (known := self._open.get(work)) is None:
             self._open[work] = _Attempt(worker)
             return Past()
-        known.dead.append(known.worker)
-        if known.call:
-            known.suspects.add(known.call)
+        if known.call != RESTING:
+            known.dead.append(known.worker)
+            known.suspects |= {known.call} - {""}
         known.worker, known.call = worker, ""
         return Past(tuple(known.dead), frozenset(known.suspects))
 

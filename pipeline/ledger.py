@@ -11,7 +11,8 @@ import os
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
+from typing import Any
 
 import pyarrow as pa
 
@@ -105,7 +106,7 @@ class Ledger:
     def total(self, decode: str, unit: str) -> int | None:
         """How many rows a unit has; None while it has never been decoded to its end."""
         ends = [start for start, stop in self.spans(decode).get(unit, ()) if start == stop]
-        return ends[0] if ends else None
+        return max(ends, default=None)  # that of a film whose first segment could not be opened for a moment says 0
 
     def parts(self, folder: str, decode: str, unit: str) -> list[Part] | None:
         """The parts that hold all of a step's rows for a unit, in order; None when some are missing."""
@@ -122,7 +123,10 @@ def read_units(store: Store) -> list[Unit]:
     """All units that were ever formed for an output."""
     members: dict[tuple[str, int], list[Media]] = defaultdict(list)
     for name in store.names(UNITS):
-        for row in store.read_table(f"{UNITS}/{name}").to_pylist():
+        table = store.read_table(f"{UNITS}/{name}")
+        own = [item for item in _UNITS.names if item in table.column_names]
+        for values in zip(*(table[item].to_pylist() for item in own), strict=True):
+            row = dict(zip(own, values, strict=True))
             unit = row.pop("unit"), row.pop("attempt", 0)
             members[unit].append(Media(**row | {"path": os.fsdecode(row["path"])}))
     return [Unit(name=name, media=tuple(media), attempt=attempt) for (name, attempt), media in members.items()]
@@ -177,9 +181,12 @@ def in_order(units: Iterable[Unit]) -> list[Unit]:
 def write_units(store: Store, fresh: Sequence[Unit]) -> None:
     """Write new units down, before anything is computed for them."""
     if fresh:
-        rows = [
-            {"unit": unit.name, "attempt": unit.attempt, **asdict(media), "path": os.fsencode(media.path)}
-            for unit in fresh
-            for media in unit.media
-        ]
-        store.write_table(f"{UNITS}/{fresh[0].name}-{len(fresh)}.parquet", pa.Table.from_pylist(rows, schema=_UNITS))
+        media = [item for unit in fresh for item in unit.media]
+        columns: dict[str, list[Any]] = {
+            "unit": [unit.name for unit in fresh for _ in unit.media],
+            "attempt": [unit.attempt for unit in fresh for _ in unit.media],
+            "path": [os.fsencode(item.path) for item in media],
+        }
+        others = {name: [getattr(item, name) for item in media] for name in _UNITS.names if name not in columns}
+        table = pa.table(columns | others, schema=_UNITS)
+        store.write_table(f"{UNITS}/{fresh[0].name}-{len(fresh)}.parquet", table)

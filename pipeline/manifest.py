@@ -40,6 +40,7 @@ class Decode(Strict):
     every_nth: int = Field(1, ge=1)  # keep each n-th frame of a video
     max_frames: int | None = Field(None, ge=1)  # of one video
     max_pixels: int = Field(100_000_000, ge=1)  # refuse larger pictures by their header: 100 MP takes 300 MB decoded
+    max_length: int = Field(2_500_000, ge=1)  # frames of one file that are looked at: a day at 25 fps, and some
     max_errors: str | int | None = None  # files, or stretches of them, that may be unreadable; as of a step
     fast_mode: bool = False  # previews: every frame is first reduced to a short side of at least 360 px
 
@@ -90,6 +91,7 @@ class DecodePlacement(Strict):
 
     workers: Workers = "auto"
     cpus: float = Field(1.0, gt=0)
+    deadline_s: float = Field(600.0, ge=0)  # for the next frame, after which a file counts as hanging; 0 for none
 
 
 class ProfileFile(Strict):

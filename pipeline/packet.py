@@ -33,6 +33,7 @@ class Packet:
     stop: int
     rows: pa.Table
     failures: tuple[Failure, ...] = ()
+    share: float = 0.0  # of the unit's bytes that its decoder is done with, once it has handed this packet on
 
     def seal(self) -> pa.Table:
         """One row that Ray Data cannot cut; failures stay behind."""

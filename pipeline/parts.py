@@ -15,6 +15,7 @@ from pipeline.columns import KEYS
 from pipeline.cutting import clip_bounds
 from pipeline.failure import Failure, to_table
 from pipeline.ledger import COLUMNS, Part
+from pipeline.media.names import as_folder
 from pipeline.packet import HALO, Packet
 from pipeline.stage import Scope
 from pipeline.step import Step, is_file_column
@@ -108,7 +109,7 @@ class Parts:
     def _put_file(self, folder: str, key: dict[str, Any], data: bytes | None) -> str | None:
         if data is None:
             return None
-        path = f"{folder}/{key['media_id']}/{key['frame_index']:08d}{_suffix(data)}"
+        path = f"{folder}/{as_folder(key['media_id'])}/{key['frame_index']:08d}{_suffix(data)}"
         self._store.write(path, data)
         return path
 

@@ -166,6 +166,7 @@ def _decode_step(rule: Decode, profile: ProfileFile, stages: Sequence[Stage], co
         halo=max((stage.halo for stage in stages), default=0),
         cpus=profile.decode.cpus,
         workers=resolve_workers(profile.decode.workers, 1, most, clamp=True),
+        deadline_s=profile.decode.deadline_s,
     )
 
 

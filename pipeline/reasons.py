@@ -118,9 +118,9 @@ def outlooks(
         over_all = isinstance(step, Step) and step.stage.scope is Scope.DATASET
         if isinstance(step, Step) and not step.first_pass:
             todo = {unit.name for unit in units} - {row.unit for row in rows}
-            if (over_all and todo) or not earlier.knows(step):
+            if (over_all and todo) or not (deep or earlier.without_facts or earlier.knows(step)):
                 todo = {unit.name for unit in units}
-            elif deep:
+            elif deep or earlier.without_facts:
                 todo |= {row.unit for piece in Tables(step, plan, store).pieces(rows) for row in piece}
         else:
             decode = plan.decode.folder
@@ -141,6 +141,7 @@ class _Earlier:
         self._store = store
         self._known = [name.removesuffix(".json") for name in store.names(FACTS)]
         self._folders = store.folders(COLUMNS)
+        self.without_facts = not self._known  # of an output that an older version began
 
     def knows(self, step: Step | DecodeStep) -> bool:
         """Whether an earlier run began it with the same facts."""
@@ -157,9 +158,9 @@ class _Earlier:
             now = json.loads(json.dumps(step.facts, default=str))
             said = [differences(json.loads(self._store.read(f"{FACTS}/{name}.json")), now, word) for name in others]
             return ", ".join(sorted(said, key=len)[0]) or UNKNOWN  # the nearest of earlier settings
-        if any(folder.rpartition("-")[0] == step.name for folder in self._folders):
-            return UNKNOWN
-        return "the step is new"
+        tables = step.stage.tables if isinstance(step, Step) else ()
+        there = any(folder.rpartition("-")[0] == step.name for folder in self._folders)
+        return UNKNOWN if there or any(map(self._store.names, tables)) else "the step is new"
 
 
 def differences(before: Facts, now: Facts, word: str) -> list[str]:

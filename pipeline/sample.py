@@ -14,13 +14,14 @@ SET_UP = " set-up"
 
 @dataclass(frozen=True, kw_only=True)
 class Sample:
-    """What one step did with one packet. Decoding also reports the empty packet (no rows) that ends a unit."""
+    """What one step did with one packet. Decoding also reports the empty packet that ends a unit."""
 
     step: str
     worker: str  # host:pid
     unit: str = ""
     rows: int = 0
     failures: int = 0
+    share: float = 0.0  # of the unit's bytes: those of the worker's packets up to this one, decoded to their end
     reasons: Mapping[str, int] = field(default_factory=dict)  # of failures: kind and message, and how often
     started: float  # seconds since the epoch
     seconds: float

@@ -83,12 +83,13 @@ class DecodeStep:
     halo: int  # the longest look-ahead of any step
     cpus: float
     workers: int
+    deadline_s: float = 600.0  # for the next frame; of 100 MP one takes seconds, each 1,000th of a film half a minute
     name: str = DECODE
 
     @property
     def facts(self) -> Mapping[str, Any]:
         """What decides which rows there are; how they are packed does not."""
-        names = ("every_nth", "max_frames", "max_pixels", "fast_mode", "clip_frames")
+        names = ("every_nth", "max_frames", "max_pixels", "max_length", "fast_mode", "clip_frames", "segment_bytes")
         return {
             "use": self.name,
             "version": DECODE_VERSION,

@@ -169,6 +169,9 @@ class Store:
         return f"{self.root.rstrip('/')}/{path}"
 
     def _at(self, path: str) -> str:
+        """The place of an object; what would lie outside of the root is refused, whoever asks."""
+        if path and (not {"", ".", ".."}.isdisjoint(path.split("/")) or "\0" in path):
+            raise ValueError(f"{path!r} is not a path below {self.root!r}")
         return f"{self._base}/{path}" if path else self._base
 
     def _write(self, path: str, data: bytes) -> None:

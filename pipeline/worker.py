@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -19,8 +20,9 @@ from pipeline.calls import Caller, Outcome
 from pipeline.ceilings import Ceilings, ceilings_folder
 from pipeline.columns import KEYS, SOURCE
 from pipeline.failure import Failure, reasons
+from pipeline.guarding import DecodeGuard
 from pipeline.journal import Care, Journal, Unkept, take_up, worker_name
-from pipeline.ledger import Span
+from pipeline.ledger import Span, tiling
 from pipeline.media.decode import decode
 from pipeline.media.pixels import keep_to_one_thread
 from pipeline.media.units import Unit
@@ -82,24 +84,27 @@ class Worker:
         self._journal.end(work)
         return packet
 
-    def decode(self, step: DecodeStep, unit: Unit, finished: Collection[Span]) -> Iterator[Packet]:
-        """Packets of a unit, after this process's steps, but for those that were finished before the run.
+    def decode(self, step: DecodeStep, unit: Unit, share: int, finished: Collection[Span]) -> Iterator[Packet]:
+        """Packets of a unit's share, after this process's steps, but for those that were finished before the run.
 
         The decoder's own part of each packet is written here, the empty one that ends the unit last. What is left out
         must not depend on what this run has done: when a task dies, Ray runs it again and goes on at the same number
         of its results.
         """
         keep_to_one_thread()
-        packets = decode(unit, step.columns, step.halo, step.config)
+        work = f"decoding of share {share} of unit {unit.name}"
+        guard = DecodeGuard(step, take_up(self._journal, work, self._name))
+        packets = decode(unit, step.columns, step.halo, step.config, share, partial(_tiled, finished), guard)
         started = time.time()
-        for packet in packets:
+        for packet in _by_turns(packets, guard):
             own = packet.rows.select(SOURCE.names).filter(pc.invert(packet.rows[HALO]))
             self._parts.put(step.folder, part_of(packet), own, packet.failures)
-            self._sample(step.name, packet.unit, own.num_rows, packet.failures, started)
-            if own.num_rows and (packet.start, packet.stop) not in finished:
+            self._sample(step.name, packet.unit, own.num_rows, packet.failures, started, share=packet.share)
+            if packet.start < packet.stop and (packet.start, packet.stop) not in finished:
                 empty = pa.array([[]] * packet.rows.num_rows, pa.list_(pa.string()))
                 yield self.apply(replace(packet, rows=packet.rows.append_column(FAILED, empty), failures=()))
             started = time.time()
+        self._journal.end(work)
 
     def _step(self, step: Step, caller: Caller, packet: Packet, care: Care) -> Packet:
         part = part_of(packet)
@@ -132,6 +137,7 @@ class Worker:
         failures: Sequence[Failure],
         started: float,
         step: Step | None = None,
+        share: float = 0.0,
     ) -> None:
         phases = dict(step.stage.seconds) if step else {}
         if step:
@@ -145,11 +151,28 @@ class Worker:
                 rows=rows,
                 failures=len(failures),
                 reasons=reasons(failures),
+                share=share,
                 started=started,
                 seconds=seconds,
                 phases=phases,
             )
         )
+
+
+def _by_turns(packets: Iterator[Packet], guard: DecodeGuard) -> Iterator[Packet]:
+    """Packets, while the guard rests in what is done with each."""
+    while True:
+        guard.resume()
+        packet = next(packets, None)
+        guard.rest()
+        if packet is None:
+            return
+        yield packet
+
+
+def _tiled(finished: Collection[Span], start: int, stop: int) -> bool:
+    """Whether some spans cover the rows from one number to another end to end."""
+    return tiling(((a - start, b - start) for a, b in finished if a >= start), stop - start) is not None
 
 
 def failed_rows(rows: pa.Table, depends: frozenset[str]) -> NDArray[np.bool_]:

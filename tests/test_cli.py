@@ -60,6 +60,8 @@ def pipeline(tmp_path):
 MISTAKES = {
     "missing folder": (["--input", "photoz", "--output", "{out}"], "There is no 'photoz'"),
     "near name": (["--input", "{in}/../inn", "--output", "{out}"], "Did you mean 'in'"),
+    "a name that writes on the terminal": (["--input", "[bold]a\x1b[2J\x07", "--output", "{out}"], "[bold]a%1B[2J%07'"),
+    "an option that does": (["--input", "{in}", "--output", "{out}", "--shard", "[red]\x1b[2J/2"], "[red]\\x1b[2J/2"),
     "empty folder": (["--input", "{empty}", "--output", "{out}"], "holds no files"),
     "no input": ([], "No input was given: use --input PATH"),
     "no output": (["--input", "{in}"], "No output was given: use --output PATH"),
@@ -82,6 +84,7 @@ def test_a_mistake_is_one_sentence_and_exit_code_2(case, small, pipeline, tmp_pa
     places = {"in": small, "out": tmp_path / "out", "empty": tmp_path / "empty", "pipeline": pipeline}
     done = command("--pipeline", pipeline, *[word.format(**places) for word in words])
     assert done.returncode == 2, done
+    assert done.stderr.strip().isprintable()
     assert message in done.stderr and done.stderr.startswith("Error: ") and len(done.stderr.strip().splitlines()) == 1
     assert "Traceback" not in done.stderr + done.stdout
 

@@ -302,7 +302,9 @@ def test_encoded_files_lie_beside_the_tables_and_are_not_made_again(collection, 
 
 
 def test_a_model_has_processes_of_its_own(collection, tmp_path, nodes):
-    whole = replace(order(collection, tmp_path / "out", {}, missing_weights="skip"), pipeline=read_pipeline(None))
+    shared = ProfileFile.model_validate({"defaults": {"workers": "auto"}})  # as many as loaders: in their process
+    whole = order(collection, tmp_path / "out", {}, missing_weights="skip")
+    whole = replace(whole, pipeline=read_pipeline(None), profile=shared)
     steps = Job(whole).run().figures.steps
     assert steps["decode"].workers & steps["lighting"].workers == steps["decode"].workers
     assert not steps["decode"].workers & steps["pose"].workers

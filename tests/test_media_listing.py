@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from pipeline.errors import ConfigError, InputError, MediaError, Reason
 from pipeline.media.listing import list_media, shard
-from pipeline.media.names import media_id
+from pipeline.media.names import as_folder, media_id
 from pipeline.media.store import Media, read_bytes
 from pipeline.media.units import MOST_BYTES, MOST_FILES, form_units
 
@@ -171,6 +171,48 @@ def test_media_id_never_leaves_its_folder(relative: str) -> None:
     assert os.path.normpath(f"/out/{name}").startswith("/out/")
     if not {"", ".", ".."} & set(relative.split("/")):
         assert unquote_to_bytes(name) == relative.encode()
+
+
+@given(st.lists(st.text(st.characters(exclude_categories=["Cs"]), max_size=300), min_size=1, max_size=30).map("/".join))
+@example("a" * 5000)
+@example("\x01" * 120 + "/x.jpg")
+@example("/".join(["ü" * 120] * 20))
+def test_a_folder_of_any_media_id_can_be_made(relative: str) -> None:
+    name = media_id(relative)
+    folder = as_folder(name)
+    assert len(folder.encode()) <= 700 and all(0 < len(part.encode()) <= 255 for part in folder.split("/"))
+    assert {"", ".", ".."}.isdisjoint(folder.split("/"))
+    assert folder == name or (len(name.encode()) > 200 and folder != as_folder(name + "x"))
+
+
+def test_a_list_may_not_take_all_memory(tmp_path: Path) -> None:
+    (tmp_path / "a.jpg").write_bytes(b"1")
+    (tmp_path / "long.txt").write_bytes(b"a.jpg\n" + b"x" * 70_000 + b"\na.jpg\n")
+    pq.write_table(pa.table({"path": ["a.jpg", "x" * 70_000]}), tmp_path / "long.parquet")
+    for name in ("long.txt", "long.parquet"):
+        with pytest.raises(InputError, match="longer than any path"):
+            list_media(str(tmp_path / name))
+    pq.write_table(pa.table({"path": pa.array(["a.jpg"] * 10_000_001).dictionary_encode()}), tmp_path / "many.parquet")
+    assert (tmp_path / "many.parquet").stat().st_size < 100_000
+    with pytest.raises(InputError, match="more than 10,000,000 rows"):
+        list_media(str(tmp_path / "many.parquet"))
+
+
+def test_entries_that_are_no_paths_are_lines_in_the_errors_table(tmp_path: Path) -> None:
+    (tmp_path / "a.jpg").write_bytes(b"1")
+    pq.write_table(pa.table({"path": ["a.jpg", "b\0.jpg", "x" * 5000]}), tmp_path / "list.parquet")
+    found = {item.media_id[:6]: item for item in list_media(str(tmp_path / "list.parquet"))}
+    assert list(found) == ["a.jpg", "b%00.j", "xxxxxx"]
+    for name in ("b%00.j", "xxxxxx"):
+        with pytest.raises(MediaError) as error:
+            read_bytes(found[name])
+        assert error.value.reason is Reason.UNREADABLE
+
+
+def test_a_list_of_many_blocks_is_read_whole(tmp_path: Path) -> None:
+    names = [f"{'deep/' * 10}{number:08d}.jpg" for number in range(40_000)]
+    (tmp_path / "list.txt").write_bytes(b"\xef\xbb\xbf" + "\r\n".join(["list.txt", *names]).encode())
+    assert len(list_media(str(tmp_path / "list.txt"))) == 40_001
 
 
 def test_links_are_followed_but_not_in_circles(folder: Path, tmp_path: Path) -> None:

@@ -25,6 +25,17 @@ for packet in decode(unit, [sys.argv[2], "sound"], 1, DecodeConfig(packet_bytes=
         print(last[0], rows, peak_mb())
 """
 
+_SHARES = """
+import sys
+from pipeline.media.units import shares
+from tests.media_factory import DecodeConfig, Unit, decode, list_media
+from tests.memory import peak_mb
+unit = Unit(name="u", media=tuple(list_media(sys.argv[1])))
+rule = DecodeConfig(packet_bytes=32 << 20, segment_bytes=int(sys.argv[2]))
+rows = [sum(p.rows.num_rows for p in decode(unit, ["frame", "sound"], 0, rule, n)) for n in range(shares(unit, rule))]
+print(len([count for count in rows if count]), sum(rows), peak_mb())
+"""
+
 
 def looped(path: Path, *, height: int, width: int, minutes: int, gop: int = 50) -> Path:
     """One group of pictures of noise and one piece of sound, repeated with rising times at 25 frames a second."""
@@ -63,3 +74,18 @@ def test_twenty_minutes_take_the_memory_of_one(tmp_path: Path) -> None:
     assert end[:2] == (pytest.approx(1199.96), 30_000)
     assert 40 < first[0] <= 60
     assert end[2] - first[2] < 40, (first, end)  # MB; its pixels are 1.4 GB, its sound 38 MB
+
+
+@pytest.mark.slow
+def test_segments_of_twenty_minutes_take_the_memory_of_five(tmp_path: Path) -> None:
+    """Of a film that one process reads in segments, neither an index nor sound nor pictures pile up."""
+    found, size = {}, 0
+    for minutes in (5, 20):
+        path = looped(tmp_path / f"{minutes}.mov", height=96, width=160, minutes=minutes)
+        size = size or path.stat().st_size // 2
+        command = [sys.executable, "-c", _SHARES, str(path), str(size)]
+        run = subprocess.run(command, capture_output=True, text=True, check=True)
+        found[minutes] = [float(word) for word in run.stdout.split()]
+    assert [values[1] for values in found.values()] == [7_500, 30_000]
+    assert found[5][0] == 2 and found[20][0] >= 7
+    assert found[20][2] - found[5][2] < 40, found  # MB; pixels of the fifteen minutes between are 1 GB

@@ -124,7 +124,8 @@ def test_random_weights_and_real_ones(mine):
 def test_an_output_without_facts_is_of_an_unknown_setting(mine):
     shutil.rmtree(mine / "out" / FACTS)
     found = look(mine, STEPS | {"crc": ("Checksum", {"column": "frame_4"})})[1]
-    assert found["crc"] == (0, 5, UNKNOWN)
+    assert found["crc"] == found["count"] == found["all"] == (0, 5, UNKNOWN)
+    assert set(look(mine)[1].values()) == {(5, 0, "")}, "what it was computed by is no matter where it is done"
 
 
 def test_rows_of_files_that_are_gone_leave_the_tables_and_the_run_says_so(mine):

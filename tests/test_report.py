@@ -119,7 +119,8 @@ def test_the_page_is_balanced_and_asks_for_nothing(store):
     )
     assert "url(" not in page(store)
     assert "@import" not in page(store)
-    assert tags.policy == "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
+    policy = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
+    assert tags.policy == policy
 
 
 def test_links_inside_the_page_lead_somewhere(store):
@@ -270,6 +271,8 @@ HOSTILE = [
     "{{7*7}}{% include 'x' %}.jpg",
     "]]>--><b>bold<!--.jpg",
     "&lt;b&gt;.jpg",
+    "\x1b[31mred\x1b]8;;http:x\x07.jpg",
+    "javascript:alert(5).jpg",
     "</svg></figure></style><img src=x onerror=alert(4)>.jpg",
 ]
 

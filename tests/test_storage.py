@@ -12,6 +12,7 @@ from fsspec.implementations.memory import MemoryFileSystem
 from pyarrow.fs import FSSpecHandler, PyFileSystem
 
 from pipeline.errors import GoneError, OutputError
+from pipeline.media.names import as_folder, media_id
 from pipeline.storage import Store
 
 
@@ -30,6 +31,27 @@ def test_what_is_written_is_read(store):
     assert store.names("t") == ["x.parquet"] and store.folders() == ["a", "t"]
     assert store.names("nothing") == []
     assert store.exists("a/b.bin") and not store.exists("a")
+
+
+@pytest.mark.parametrize("path", ["../x", "a/../../x", "/etc/x", "a//b", "./a", "a/.", "..", "a\0b"])
+def test_nothing_leaves_the_output(store, tmp_path, path):
+    store.prepare()
+    for act in (lambda: store.write(path, b"1"), lambda: store.read(path), lambda: store.exists(path)):
+        with pytest.raises(ValueError, match="is not a path below"):
+            act()
+    assert [entry.name for entry in tmp_path.iterdir()] == ["out"]
+
+
+@pytest.mark.parametrize(
+    "name", ["../../x.jpg", "\x01\n\0" * 80, "ü" * 250, "/".join(["deep" * 30] * 30), "/etc/passwd", "."]
+)
+def test_files_of_any_name_lie_in_the_output(store, tmp_path, name):
+    path = f"images/crop-1/{as_folder(media_id(name))}/00000000.png"
+    store.prepare()
+    store.write(path, b"1")
+    (found,) = (found for found in (tmp_path / "out").rglob("*.png"))
+    assert store.read(path) == b"1" and found.is_relative_to(tmp_path / "out" / "images" / "crop-1")
+    assert [entry.name for entry in tmp_path.iterdir()] == ["out"]
 
 
 def test_a_failed_write_leaves_nothing(store, tmp_path):

@@ -13,7 +13,7 @@ from pipeline.commands.options import INTERRUPTED
 from pipeline.failure import DECODE
 from pipeline.job import Job, Order, Result, Work
 from pipeline.storage import Store
-from pipeline.telemetry.printing import print_result, print_work
+from pipeline.telemetry.printing import print_result, print_work, tame
 from pipeline.telemetry.progress import Silent, View, view
 from pipeline.telemetry.run_file import write_run_file
 
@@ -69,7 +69,7 @@ def say_report(console: Console, store: Store, *, computed: bool) -> None:
         said = f"Report: {url}"
     except FileNotFoundError:
         said = f"No report: another run replaces tables just now; framemill report {store.root} writes it later."
-    console.print(said, highlight=False, soft_wrap=True, markup=False)
+    console.print(tame(said), highlight=False, soft_wrap=True, markup=False)
 
 
 def cluster_of(address: str | None) -> str | None:

@@ -112,15 +112,16 @@ def _hand_on(packet: Packet, group: Group) -> pa.Table:
 
 
 def decoding_function(group: Group) -> Callable[[pa.Table], Iterator[pa.Table]]:
-    """A task that turns units into packets and applies the group's steps to each."""
+    """A task that turns units, or shares of one, into packets and applies the group's steps to each."""
 
     def run(batch: pa.Table) -> Iterator[pa.Table]:
         assert group.decode is not None
         with group.report.fatal():
             work = unpack(batch)
-            worker = _Hosted.get(group, work[0][0].name)
-            for unit, finished in work:
-                for packet in worker.decode(group.decode, unit, finished):
+            first, number, _ = work[0]
+            worker = _Hosted.get(group, f"{first.name} {number}")
+            for unit, share, finished in work:
+                for packet in worker.decode(group.decode, unit, share, finished):
                     yield _hand_on(packet, group)
                     group.report.check()
             group.report.check()

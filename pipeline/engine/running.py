@@ -1,6 +1,6 @@
 """Steps on Ray Data, which brings back-pressure, spilling, pools of processes, restarts and placement on many nodes.
 
-    units -> [decode + steps without a model] -> [a pool of processes for each model] ... -> receipts
+    units and shares of them -> [decode + steps without a model] -> [a pool of processes for each model] ... -> receipts
 
 What travels is sealed packets (pipeline/packet.py); what is computed is written by the process that made it
 (pipeline/worker.py), so all that comes back to the driver is a receipt. The second pass maps over units too: a unit
@@ -25,14 +25,15 @@ from pipeline.engine.board import Reporter, start_board
 from pipeline.engine.ending import ended
 from pipeline.engine.hosting import Group, KeepsLaterModel, actor_class, decoding_function, pack, task_function, unpack
 from pipeline.errors import FramemillError
-from pipeline.ledger import Ledger
-from pipeline.media.units import Unit
+from pipeline.ledger import Ledger, Span
+from pipeline.media.units import Unit, shares
 from pipeline.plan import Plan
 from pipeline.sample import Sample
 from pipeline.second import SecondPass
 from pipeline.storage import Store
 
 T = TypeVar("T")
+_Piece = tuple[Unit, int, frozenset[Span]]
 
 _IN_FLIGHT = 2  # packets of an actor: one being worked on, one fetched
 _TASK_UNITS = 8  # ten seconds of small photos: what a dying task wastes, at most
@@ -52,16 +53,20 @@ class Engine:
         self._run = uuid.uuid4().hex[:8]
         self._board = start_board(Budgets(plan.budgets))
 
+    def close(self) -> None:
+        """End the board's process; where several runs share one Ray, nothing else would."""
+        ray.kill(self._board)
+
     def first_pass(self, units: Sequence[Unit], ledger: Ledger) -> None:
         """Decode units and add every first-pass step's columns, where the ledger does not have them all."""
         if not units:
             return
         groups = self._groups()
         with DataContext.current(_context()):
-            work = [(unit, ledger.common(self._plan.first_folders, unit.name)) for unit in units]
-            dataset = _spread(_by_task(work, self._plan.decode.workers))
+            tasks = _by_task(self._shares(units, ledger), self._plan.decode.workers)
+            dataset = _spread(tasks)
             for group in groups:
-                dataset = self._add(dataset, group, len(units))
+                dataset = self._add(dataset, group, len(tasks))
             self._consume(dataset)
 
     def second_pass(self, step: SecondPass, pieces: Sequence[Any]) -> None:
@@ -85,6 +90,15 @@ class Engine:
             asks = {"compute": pool, "num_gpus": place.gpus or None, "fn_constructor_args": (step, reporter)}
             self._consume(_spread(pieces).map_batches(kept, **asks, **_arguments(step.cpus)))
 
+    def _shares(self, units: Sequence[Unit], ledger: Ledger) -> list[list[_Piece]]:
+        """By unit, its shares, and which of its packets were finished before."""
+        rule, facts = self._plan.decode.config, self._plan.first_folders
+        finished = [ledger.common(facts, unit.name) for unit in units]
+        return [
+            [(unit, share, spans) for share in range(shares(unit, rule))]
+            for unit, spans in zip(units, finished, strict=True)
+        ]
+
     def _groups(self) -> list[Group]:
         made = self._plan.groups()
         reporter = Reporter(self._board)
@@ -100,9 +114,9 @@ class Engine:
             for i, steps in enumerate(made)
         ]
 
-    def _add(self, dataset: Any, group: Group, units: int) -> Any:
+    def _add(self, dataset: Any, group: Group, most: int) -> Any:
         if group.decode is not None:
-            pool = TaskPoolStrategy(size=min(group.decode.workers, units))
+            pool = TaskPoolStrategy(size=min(group.decode.workers, most))
             return dataset.map_batches(decoding_function(group), compute=pool, **_arguments(group.decode.cpus))
         placement = group.placement
         if not group.keeps_model:
@@ -152,10 +166,15 @@ class Engine:
             self._on_samples(ray.get(answer))
 
 
-def _by_task(units: Sequence[T], slots: int) -> list[tuple[T, ...]]:
-    """Units for each decoding task: several where there are many, since Ray takes a fifth of a second between tasks."""
-    each = min(_TASK_UNITS, max(1, len(units) // (_TASKS_PER_SLOT * slots)))
-    return [tuple(units[start : start + each]) for start in range(0, len(units), each)]
+def _by_task(units: Sequence[Sequence[T]], slots: int) -> list[tuple[T, ...]]:
+    """Work for each decoding task, long ones first: a share of a film, or several units where there are many.
+
+    Ray takes a fifth of a second between tasks.
+    """
+    films = [(share,) for pieces in units if len(pieces) > 1 for share in pieces]
+    small = [pieces[0] for pieces in units if len(pieces) == 1]
+    each = min(_TASK_UNITS, max(1, len(small) // (_TASKS_PER_SLOT * slots)))
+    return [*films, *(tuple(small[start : start + each]) for start in range(0, len(small), each))]
 
 
 def _spread(pieces: Sequence[Any]) -> Any:

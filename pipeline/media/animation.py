@@ -15,10 +15,12 @@ from PIL import ImageFile
 from pipeline.columns import Image
 from pipeline.errors import MediaError, Reason
 from pipeline.media import pillow
+from pipeline.media.bounds import beyond, most_frames
 from pipeline.media.frames import Frame, Opened
 from pipeline.media.pixels import Wanted
 from pipeline.media.sniff import Kind
 
+_HELD = 4  # Pillow keeps an animation's canvas several times over: 25 to 35 bytes a pixel, a photo 6 to 20
 _UNSAID_MS = 100.0  # a duration of 0 means "as fast as possible"; browsers show such frames for a tenth of a second
 
 
@@ -57,7 +59,11 @@ def _pages(data: bytes, kind: Kind, wanted: Wanted) -> Iterator[ImageFile.ImageF
         image = pillow.open_image(data, kind)
         first = 1 if image.info.get("default_image") else 0
         count = int(getattr(image, "n_frames", 1))
+        _check_canvas(image.height, image.width, wanted.max_pixels)
+        most = most_frames("animation", image.height, image.width, len(data), wanted.max_length)
     for number in range(first, count):
+        if number - first >= most:
+            raise beyond(most, wanted.max_length)
         with pillow.guarded(data, kind, wanted.max_pixels):
             image.seek(number)
             wanted.check(image.height, image.width)
@@ -65,6 +71,15 @@ def _pages(data: bytes, kind: Kind, wanted: Wanted) -> Iterator[ImageFile.ImageF
         yield image
     if count <= first:
         raise MediaError(Reason.EMPTY, "the animation has no frame")
+
+
+def _check_canvas(height: int, width: int, max_pixels: int) -> None:
+    if height * width > max_pixels // _HELD:
+        raise MediaError(
+            Reason.TOO_LARGE,
+            f"its header says {width} x {height} pixels, more than the limit of {max_pixels // _HELD:,} for an "
+            f"animation, a 1/{_HELD} of that for a photo",
+        )
 
 
 def _itself(image: Image) -> Image:

@@ -23,17 +23,34 @@ class Clip:
         return sum(frame.nbytes for frame in (*self.frames, *self.halo))
 
 
-def cut(frames: Iterable[Frame], *, longest: int, most_bytes: int, halo: int) -> Iterator[Clip]:
+def cut(
+    frames: Iterable[Frame], *, longest: int, most_bytes: int, halo: int, first: int = 0, stop: int | None = None
+) -> Iterator[Clip]:
     """Clips of a file's frames, in order, each with up to `halo` of the next frames.
 
-    A clip ends before a key frame once it has `longest` / 2 frames, at `longest` in any case, and where frames were
-    lost. `longest` is lowered for large frames so that a clip's full-size pixels stay within `most_bytes`, whether or
-    not full size was asked for.
+    A clip ends before a key frame once it has `longest` / 2 frames, at `longest` in any case, where frames were lost,
+    and where a segment ends. `longest` is lowered for large frames so that a clip's full-size pixels stay within
+    `most_bytes`, whether or not full size was asked for.
+
+    Args:
+        frames: of a file, or of a segment and after it.
+        longest: frames of one clip.
+        most_bytes: of a clip's pixels at full size.
+        halo: frames after a clip.
+        first: number of the first clip.
+        stop: number of the first frame that is read for its sake as halo only.
     """
     waiting: deque[Clip] = deque()
     for frame in frames:
+        if stop is not None and frame.index >= stop:
+            for clip in waiting:
+                clip.halo.extend([frame][: halo - len(clip.halo)])
+            if not waiting or len(waiting[-1].halo) >= halo:
+                break
+            continue
         if not waiting or _ends(waiting[-1].frames, frame, longest, most_bytes):
-            waiting.append(Clip(index=waiting[-1].index + 1 if waiting else 0))
+            waiting.append(Clip(index=first))
+            first += 1
         for clip in waiting:
             if clip is not waiting[-1] and len(clip.halo) < halo:
                 clip.halo.append(frame)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,13 +17,35 @@ from pipeline.packet import HALO, Packet, packet_schema
 
 
 class Filling:
-    """The packet of a unit that is being filled; `failures` may be appended to at any time and ride on the next."""
+    """The packet of a unit that is being filled; `failures` may be appended to at any time and ride on the next.
 
-    def __init__(self, *, unit: str, columns: Sequence[str], most_rows: int, most_bytes: int) -> None:
+    Args:
+        unit: its name.
+        columns: source columns that stages ask for.
+        most_rows: of one packet.
+        most_bytes: of one packet's pixels.
+        span: the unit's rows that are a segment's; its last packet has all that is left of them in its name, however
+            many frames were lost, so that later rows keep their numbers. None: all rows of the unit, ended by an empty
+            packet.
+        start: the unit's row with which the first packet begins, where there is no span.
+    """
+
+    def __init__(
+        self,
+        *,
+        unit: str,
+        columns: Sequence[str],
+        most_rows: int,
+        most_bytes: int,
+        span: tuple[int, int] | None = None,
+        start: int = 0,
+    ) -> None:
         self.failures: list[Failure] = []
         self._unit, self._schema = unit, packet_schema(columns)
         self._most_rows, self._most_bytes = most_rows, most_bytes
-        self._start = self._own = self._bytes = 0
+        self._span = span
+        self._start = span[0] if span else start
+        self._own = self._bytes = 0
         self._clear()
 
     def add(self, media_id: str, source: Opened, clip: Clip) -> Iterator[Packet]:
@@ -46,22 +69,30 @@ class Filling:
             for column, value in zip(self._values.values(), values, strict=True):
                 column.append(value)
         self._values_halo.extend([False] * rows + [True] * len(clip.halo))
-        if self._own >= self._most_rows or self._bytes >= self._most_bytes:
+        full = self._own >= self._most_rows or self._bytes >= self._most_bytes
+        if full and self._span is None:  # a segment's last packet waits for what is lost after it
             yield self._close()
 
-    def finish(self) -> Iterator[Packet]:
-        """What is left, and the empty packet that ends the unit."""
+    def finish(self, share: float = 0.0) -> Iterator[Packet]:
+        """What is left, and where it has no span the empty packet that ends the unit.
+
+        `share` of the unit's bytes have been decoded once that is done; the last packet says so.
+        """
+        if self._span is not None:
+            if self._start < self._span[1]:
+                yield replace(self._close(self._span[1]), share=share)
+            return
         if self._own:
             yield self._close()
-        yield self._close()
+        yield replace(self._close(), share=share)
 
-    def _close(self) -> Packet:
+    def _close(self, stop: int | None = None) -> Packet:
         columns = [self._column(name) for name in self._schema.names]
         failures = tuple(self.failures)
         packet = Packet(
             unit=self._unit,
             start=self._start,
-            stop=self._start + self._own,
+            stop=self._start + self._own if stop is None else stop,
             rows=pa.Table.from_arrays(columns, schema=self._schema),
             failures=failures,
         )

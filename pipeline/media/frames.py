@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from pipeline.columns import Image
 from pipeline.errors import MediaError
+from pipeline.media.segments import Segment
 
 Sound = NDArray[np.int16]  # samples, mono, columns.SOUND_RATE
 
@@ -50,3 +51,4 @@ class Opened:
     media_type: str  # photo, animation or video
     frames: Iterator[Frame | Lost]
     fps: float | None = None
+    segment: Segment | None = None  # what its frames are of a film; None: all there are

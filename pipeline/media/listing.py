@@ -135,7 +135,7 @@ def _identity(entry: os.DirEntry[str]) -> tuple[int, int]:
 def _media(path: str, relative: str, entry: os.DirEntry[str] | None = None) -> Media:
     try:
         found = os.stat(path) if entry is None else entry.stat()
-    except OSError:
+    except (OSError, ValueError):  # a list may name what can be no path
         return Media(media_id=media_id(relative), path=path, size=0, mtime_ns=0)
     return Media(media_id=media_id(relative), path=path, size=found.st_size, mtime_ns=found.st_mtime_ns)
 

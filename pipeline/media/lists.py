@@ -6,6 +6,7 @@ from __future__ import annotations
 # ruff: noqa: PTH110, PTH118, PTH120
 import os
 import posixpath
+from collections.abc import Iterator
 from typing import Any
 
 import pyarrow.parquet as pq
@@ -15,6 +16,9 @@ from pipeline.media.names import escape, is_url
 from pipeline.media.sniff import is_text
 
 _HEAD = 1 << 16  # bytes looked at to tell text from media
+_BLOCK = 1 << 20  # bytes of one read
+_LONGEST = 1 << 16  # bytes of a line: Linux takes paths of 4,096, object stores keys of 1,024
+_MOST = 10_000_000  # entries: 9 GB of memory in the driver; more are several runs
 _TRIED = 1000  # lines of which one must name a file: a list whose first thousand have all gone is more likely no list
 
 
@@ -26,7 +30,8 @@ def read_list(stream: Any, source: str) -> list[str] | None:
         source: its path or URL, against whose folder relative entries are resolved.
 
     Raises:
-        InputError: the file is empty, or it is a list without entries or without the column `path`.
+        InputError: the file is empty, or it is a list without entries or without the column `path`; it has more than
+            ten million entries, or one that is longer than any path.
     """
     head = stream.read(_HEAD)
     if not head:
@@ -35,10 +40,16 @@ def read_list(stream: Any, source: str) -> list[str] | None:
     if head[:4] == b"PAR1":
         entries = _parquet(stream, source)
     elif is_text(head):
-        entries = os.fsdecode(stream.read().removeprefix(b"\xef\xbb\xbf")).split("\n")
+        entries = (os.fsdecode(line) for line in _lines(stream, source))
     else:
         return None
-    places = list(dict.fromkeys(_resolve(entry.rstrip("\r"), source) for entry in entries if entry.strip()))
+    found: dict[str, None] = {}
+    for entry in entries:
+        if entry.strip():
+            found[_resolve(entry.rstrip("\r"), source)] = None
+        if len(found) > _MOST:
+            raise InputError(f"The list {escape(source)!r} has more than {_MOST:,} entries: give it in parts.")
+    places = list(found)
     if not places:
         raise InputError(f"The list {escape(source)!r} has no entries: write one path on each line.")
     if head[:4] != b"PAR1" and not any(is_url(place) or os.path.exists(place) for place in places[:_TRIED]):
@@ -49,13 +60,33 @@ def read_list(stream: Any, source: str) -> list[str] | None:
     return places
 
 
-def _parquet(stream: Any, source: str) -> list[str]:
+def _lines(stream: Any, source: str) -> Iterator[bytes]:
+    """Lines, without ever holding a long one."""
+    rest = stream.read(3).removeprefix(b"\xef\xbb\xbf")
+    while block := stream.read(_BLOCK):
+        *lines, rest = (rest + block).split(b"\n")
+        yield from (_short(line, source) for line in lines)
+        _short(rest, source)
+    yield rest
+
+
+def _short(entry: bytes, source: str) -> bytes:
+    if len(entry) > _LONGEST:
+        raise InputError(f"An entry of the list {escape(source)!r} is longer than any path: is it a list of files?")
+    return entry
+
+
+def _parquet(stream: Any, source: str) -> Iterator[str]:
     table = pq.ParquetFile(stream)
     if "path" not in table.schema_arrow.names:
         known = table.schema_arrow.names
         raise InputError(f"The list {escape(source)!r} has no column 'path'.{did_you_mean('path', known)}")
-    values = table.read(columns=["path"])["path"].to_pylist()
-    return [os.fsdecode(value) for value in values if value is not None]
+    if table.metadata.num_rows > _MOST:
+        raise InputError(f"The list {escape(source)!r} has more than {_MOST:,} rows: give it in parts.")
+    for batch in table.iter_batches(columns=["path"]):
+        for value in batch["path"].to_pylist():
+            if value is not None:
+                yield os.fsdecode(_short(os.fsencode(value), source))
 
 
 def _resolve(entry: str, source: str) -> str:

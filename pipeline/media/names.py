@@ -8,6 +8,7 @@ file's own name, byte for byte.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import posixpath
 import re
@@ -19,6 +20,7 @@ from urllib.parse import unquote, urlsplit
 _UNPRINTABLE = re.compile(
     "[\x00-\x1f%\x7f-\x9f\xad\u0600-\u0605\u061c\u06dd\u070f\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ud800-\udfff\ufeff\ufff9-\ufffb]"
 )
+_LONGEST_PART, _LONGEST = 200, 700  # bytes: file systems take 255 of a name, object stores 1,024 of a key
 _SCHEME = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]*)://")
 
 
@@ -37,6 +39,20 @@ def media_id(relative: str) -> str:
     if any(part in ("", ".", "..") for part in parts):
         return "/".join(_safe_part(part) for part in parts)
     return escape(relative)
+
+
+def as_folder(name: str) -> str:
+    """A `media_id` as a path that file systems and object stores take: parts that are too long end in a hash."""
+    path = "/".join(_fitting(part, _LONGEST_PART) for part in name.split("/"))
+    return path if len(path.encode()) <= _LONGEST else _fitting(name.replace("/", "%2F"), _LONGEST_PART)
+
+
+def _fitting(part: str, most: int) -> str:
+    data = part.encode()
+    if len(data) <= most:
+        return part
+    mark = hashlib.blake2b(data, digest_size=8).hexdigest()
+    return f"{data[: most - 17].decode(errors='ignore')}~{mark}"
 
 
 def escape(text: str) -> str:

@@ -7,20 +7,28 @@ that came in. All times are the file's own until `Clock` makes seconds of them.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Iterable, Iterator
 from fractions import Fraction
 from typing import Any
 
-from pipeline.errors import MediaError
+from pipeline.errors import MediaError, Reason
 from pipeline.media.frames import Lost
+from pipeline.media.segments import REORDERED
 
 
 class Numbers:
-    """Numbers of frames in display order; those that were lost are counted by the times of their packets."""
+    """Numbers of frames in display order; those that were lost are counted by the times of their packets.
 
-    def __init__(self, *, timed: bool) -> None:
-        self._timed = timed  # whether packets say when they are shown
-        self._next = 0
+    Args:
+        timed: whether packets say when they are shown.
+        first: number of the first frame.
+        stop: number of the frame after the last, where the file's index says it.
+    """
+
+    def __init__(self, *, timed: bool, first: int = 0, stop: int | None = None) -> None:
+        self._timed, self._stop = timed, stop
+        self._next = first
         self._error: MediaError | None = None  # the last one
         self._untold = False  # whether something was lost that no `Lost` has told yet
         self._times: list[int] = []  # of packets whose frames have not been shown, a heap
@@ -31,9 +39,24 @@ class Numbers:
         """Whether anything was lost yet."""
         return self._error is not None
 
-    def expect(self, packet: Any) -> None:
-        """A packet that ought to give a frame, sooner or later, unless the file's edit list hides it."""
-        if self._timed and packet.size and packet.pts is not None and not packet.is_discard:
+    def ahead(self, packets: Iterable[Any]) -> Iterator[Any]:
+        """The same packets, or errors, of which some are looked at before they are handed on.
+
+        At an error a decoder gives up pictures before their turn: those shown before them must be known by then.
+        """
+        seen: deque[Any] = deque()
+        for packet in packets:
+            seen.append(packet)
+            self._expect(packet)
+            if len(seen) > REORDERED:
+                yield seen.popleft()
+        yield from seen
+
+    def _expect(self, packet: Any) -> None:
+        """A packet ought to give a frame, sooner or later, unless the file's edit list hides it."""
+        if isinstance(packet, MediaError) or not self._timed:
+            return
+        if packet.size and packet.pts is not None and not packet.is_discard:
             heapq.heappush(self._times, packet.pts)
 
     def lose(self, error: MediaError) -> None:
@@ -50,17 +73,22 @@ class Numbers:
         lost, self._unknown = self._unknown, 0
         while self._times and picture.pts is not None and self._times[0] <= picture.pts:
             # without an error, one that was passed over was not meant to be shown (VP8's alternate reference frames)
-            lost += heapq.heappop(self._times) < picture.pts and self._error is not None
-        if lost and self._error:
-            yield Lost(index=self._next, error=self._error)
+            lost += heapq.heappop(self._times) < picture.pts and (self._error is not None or self._stop is not None)
+        if lost and (self._error or self._stop is not None):
+            yield Lost(index=self._next, error=self._error or MediaError(Reason.CORRUPT, "a packet holds no frame"))
             self._untold = False
-        yield self._next + lost, picture
+        if self._stop is None or self._next + lost < self._stop:
+            yield self._next + lost, picture
         self._next += lost + 1
 
     def end(self) -> Iterator[Lost]:
-        """What was lost after the last frame."""
+        """What was lost after the last frame, and where the index was wrong."""
         if self._error and self._untold:
             yield Lost(index=self._next, error=self._error)
+        elif self._stop is not None and self._next != self._stop and not self._error:
+            words = f"it holds {abs(self._stop - self._next)} {'fewer' if self._next < self._stop else 'more'} frames"
+            error = MediaError(Reason.CORRUPT, f"{words} than its index says before frame {self._stop}")
+            yield Lost(index=min(self._next, self._stop), error=error)
 
 
 class Leading:
@@ -84,13 +112,19 @@ class Leading:
 
 
 class Clock:
-    """Presentation times in seconds from the first frame."""
+    """Presentation times in seconds from the first frame.
 
-    def __init__(self, fps: float | None, base: Fraction) -> None:
-        self._base = base  # s of one unit of the file's times
-        self.origin = 0.0  # s, the first frame's time on the clock of the container; right once there was a frame
+    Args:
+        fps: frames a second, for those without a time.
+        base: s of one unit of the file's times.
+        origin: the first frame's time in that unit; None: that of the first picture there is.
+    """
+
+    def __init__(self, fps: float | None, base: Fraction, origin: int | None = None) -> None:
+        self._base = base
         self._step = 1.0 / fps if fps else 0.0
-        self._last: float | None = None
+        self._last = None if origin is None else float(origin * base)
+        self.origin = self._last or 0.0  # s, on the clock of the container; right once there was a frame
 
     def time_s(self, pts: int | None) -> float:
         """The time of the next picture; `Frame.time` will not do, as what a decoder holds at an error has no base."""

@@ -108,11 +108,13 @@ def _grey(image: Pil.Image) -> np.ndarray[Any, np.dtype[np.uint8]]:
     values = np.asarray(image)
     if values.dtype.kind == "u" and values.dtype.itemsize == 2:
         return (values >> 8).astype(np.uint8)
-    numbers = values.astype(np.float64)
+    numbers = values.astype(np.float64)  # changed in place: a copy would take 8 bytes a pixel
     finite = np.isfinite(numbers)
-    low, high = (numbers[finite].min(), numbers[finite].max()) if finite.any() else (0.0, 0.0)
-    scaled = (np.where(finite, numbers, low) - low) * (255.0 / (high - low) if high > low else 0.0)
-    return scaled.round().astype(np.uint8)
+    low, high = numbers.min(where=finite, initial=np.inf), numbers.max(where=finite, initial=-np.inf)
+    numbers[~finite] = low = low if low <= high else 0.0
+    numbers -= low
+    numbers *= 255.0 / (high - low) if high > low else 0.0
+    return np.rint(numbers, out=numbers).astype(np.uint8)
 
 
 def _plain(exc: Exception) -> str:

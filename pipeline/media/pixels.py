@@ -36,6 +36,7 @@ class Wanted:
     fast: bool = False  # `frame` is the smallest reduction with a short side of at least FAST_SHORT_SIDE
     every_nth: int = 1
     max_pixels: int
+    max_length: int
 
     def keeps(self, index: int) -> bool:
         """Whether the frame of this number is wanted."""

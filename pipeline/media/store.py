@@ -67,7 +67,7 @@ def unreadable() -> Iterator[None]:
     """Errors of the operating system or the store inside the block, as `MediaError`."""
     try:
         yield
-    except (OSError, pa.ArrowException) as exc:
+    except (OSError, ValueError, pa.ArrowException) as exc:
         raise MediaError(Reason.UNREADABLE, _said(exc)) from exc
 
 

@@ -1,4 +1,4 @@
-"""Files travel in units: many small ones share the cost of a task, a long video has one of its own."""
+"""Files travel in units: many small ones share the cost of a task, a long video is one alone, for several tasks."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
+from pipeline.media.config import DecodeConfig
 from pipeline.media.store import Media
 
 MOST_FILES = 256  # some seconds of decoding, so that a task that dies costs little
@@ -15,7 +16,7 @@ UNITS_PER_SLOT = 4  # lets fast slots take over what slow ones leave
 
 @dataclass(frozen=True, kw_only=True)
 class Unit:
-    """Files that one task decodes. Its name is a hash of them: the same files give the same unit in every run."""
+    """Files that are decoded together. Its name is a hash of them: the same files give the same unit in every run."""
 
     name: str
     media: tuple[Media, ...]
@@ -41,6 +42,11 @@ def form_units(media: Sequence[Media], *, slots: int) -> list[Unit]:
         members.append(item)
         size += item.size
     return [*units, _unit(members)] if members else units
+
+
+def shares(unit: Unit, config: DecodeConfig) -> int:
+    """How many tasks may decode a unit at once: by its file's size, where it is one, as nobody has opened it yet."""
+    return config.shares(unit.media[0].size) if len(unit.media) == 1 else 1
 
 
 def again(unit: Unit, names: Collection[str]) -> Unit:

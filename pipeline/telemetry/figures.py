@@ -62,8 +62,8 @@ class Figures:
         self.steps: dict[str, StepFigures] = defaultdict(StepFigures)
         self._bytes = {unit.name: sum(media.size for media in unit.media) or 1 for unit in units}
         self._all_bytes = sum(self._bytes.values())
-        self._done_bytes = 0
-        self._done_rows: dict[str, int] = defaultdict(int)
+        self._done_bytes = 0.0
+        self._done_rows: dict[str, int] = defaultdict(int)  # by worker, of what it has begun
         self._finished_rows = 0
 
     def add(self, samples: Iterable[Sample]) -> None:
@@ -78,14 +78,14 @@ class Figures:
                 self._advance(sample)
 
     def _advance(self, sample: Sample) -> None:
-        self._done_rows[sample.unit] += sample.rows
-        if not sample.rows:
-            self._done_bytes += self._bytes.get(sample.unit, 0)
-            self._finished_rows += self._done_rows[sample.unit]
+        self._done_rows[sample.worker] += sample.rows
+        if sample.share:
+            self._done_bytes += sample.share * self._bytes.get(sample.unit, 0)
+            self._finished_rows += self._done_rows.pop(sample.worker)
 
     @property
     def expected_rows(self) -> int | None:
-        """How many rows there will be, from the share of bytes decoded to the end; None before any unit is."""
+        """How many rows there will be, from the share of bytes decoded to the end; None before any are."""
         if not self._done_bytes:
             return None
         return max(self.steps[DECODE].rows, round(self._finished_rows * self._all_bytes / self._done_bytes))

@@ -83,14 +83,19 @@ def _what(step: Step) -> list[str]:
     return [", ".join(step.stage.inputs), ", ".join(adds), ", ".join(dropped)]
 
 
+def tame(text: str) -> str:
+    """A text with names of files in it, as it can be shown on a terminal: what is not printable is written out.
+
+    An escape sequence in a name could recolour, hide or rewrite what stands there.
+    """
+    return "".join(sign if sign.isprintable() or sign == "\n" else ascii(sign)[1:-1] for sign in text)
+
+
 def print_work(console: Console, work: Work, order: Order) -> None:
     """What was found, and what of it is left to do."""
     files = sum(media.size for media in work.media)
-    console.print(
-        f"{len(work.media):,} files ({files / 1e6:,.1f} MB) in {order.input}; profile {order.profile_name}",
-        highlight=False,
-        soft_wrap=True,
-    )
+    said = f"{len(work.media):,} files ({files / 1e6:,.1f} MB) in {order.input}; profile {order.profile_name}"
+    console.print(tame(said), highlight=False, soft_wrap=True, markup=False)
     if work.plan.skipped:
         print_absent(console, work.plan)
     _print_dummies(console, work.plan)
@@ -108,7 +113,7 @@ def print_work(console: Console, work: Work, order: Order) -> None:
 def _by_reason(work: Work) -> dict[str, list[str]]:
     """Steps by why there is something to do; none where that is all new files, as in a first run."""
     found: dict[str, list[str]] = {}
-    if all(one.why == work.files.words() for one in work.outlook):
+    if not work.left or all(one.why == work.files.words() for one in work.outlook):
         return found
     for one in work.outlook:
         if one.why:
@@ -156,13 +161,17 @@ def print_result(console: Console, store: Store, result: Result) -> None:
     errors = sum(result.errors.values())
     reasons = ", ".join(f"{count} {kind}" for kind, count in result.errors.most_common())
     console.print(
-        f"{result.frames:,} frames in {store.url(FRAMES)}, {result.seconds:.1f} s", highlight=False, soft_wrap=True
+        tame(f"{result.frames:,} frames in {store.url(FRAMES)}, {result.seconds:.1f} s"),
+        highlight=False,
+        soft_wrap=True,
+        markup=False,
     )
     if removed := result.work.files.removed:
         console.print(gone(removed, dropped=True), highlight=False, soft_wrap=True, markup=False)
     _print_dummies(console, result.work.plan)
     if errors:
-        console.print(f"{errors:,} errors in {store.url(ERRORS)}: {reasons}", highlight=False, soft_wrap=True)
+        said = tame(f"{errors:,} errors in {store.url(ERRORS)}: {reasons}")
+        console.print(said, highlight=False, soft_wrap=True, markup=False)
 
 
 def print_columns(console: Console, plan: Plan) -> None:

@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parents[2]
 STEPS = {
     "crc": "tests.toys:Checksum",
     "near": "tests.toys:Neighbours",
-    "slow": "tests.faults.toys:Slow",
+    "slow": "tests.faults.stages:Slow",
     "count": "tests.toys:Count",
     "all": "tests.toys:Everything",
 }

@@ -140,3 +140,23 @@ class Moody(Stage):
         if bad and not list(Path(self.config.mood).iterdir()):
             raise KeyError(min(bad)) if min(bad) == 5 else ValueError(f"frame {min(bad)} is not to my taste")
         return pa.table([[n + 1 for n in batch["frame_index"].to_pylist()]], names=["crc"])
+
+
+class Slow(Stage):
+    """Takes its time for each row, and adds its frame's number."""
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config(Stage.Config):
+        seconds: float = 0.02  # a row
+
+    @property
+    def inputs(self):
+        return ("frame_index",)
+
+    @property
+    def outputs(self):
+        return pa.schema([field("number", pa.int64(), "the frame's number")])
+
+    def __call__(self, batch):
+        time.sleep(self.config.seconds * batch.num_rows)
+        return pa.table({"number": batch["frame_index"].cast(pa.int64())}, schema=self.outputs)

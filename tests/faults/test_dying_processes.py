@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from pipeline.engine import session
 from pipeline.errors import SetupError
 from pipeline.job import Job, Order
 from pipeline.manifest import PipelineFile, ProfileFile
@@ -14,12 +13,6 @@ from tests.collections_factory import clip, photo
 from tests.test_engine import rows, table
 
 pytestmark = pytest.mark.slow
-
-
-@pytest.fixture(scope="module")
-def nodes():
-    with session(None) as machines:
-        yield machines
 
 
 @pytest.fixture
@@ -48,7 +41,8 @@ def expected(column, culprits=()):
     return [None if n in culprits else 10 * n for n in numbers], column
 
 
-CASES = [
+WORDS = {"kill": "SIGKILL", "segfault": "SIGSEGV", "abort": "SIGABRT", "exit": "exit code 3", "hang": "it hung"}
+CASES = [  # how, where, the culprits
     ("kill", "cpu", (3, 17)),  # in a decoding task
     ("segfault", "cuda", (3, 17)),  # in a process that keeps a model
     ("abort", "cuda", (29,)),
@@ -57,33 +51,52 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(("how", "device", "culprits"), CASES, ids=[f"{c[0]}-{c[1]}" for c in CASES])
-def test_rows_that_kill_are_set_aside_and_no_others(media, tmp_path, nodes, how, device, culprits):
-    steps = {"bad": ("Poison", {"frames": culprits, "how": how}), "good": ("Poison", {"column": "fine"})}
-    wanted = order(media, tmp_path / "out", steps, {"steps": {"bad": {"device": device, "gpus": 0.0}}})
+def check(out, column, how, culprits):
+    """Each culprit is null and has a line in errors; no other is."""
+    assert table(out, FRAMES)[column].to_pylist() == expected(column, culprits)[0]
+    found = [line for line in table(out, ERRORS).to_pylist() if line["step"] == column]
+    keys = [(e["media_id"], e["frame_index"], e["kind"]) for e in found]
+    assert keys == [("clip.png", i, "Died") for i in culprits]
+    assert all(WORDS[how] in e["message"] for e in found)
+    assert all(e["input"].endswith("in/clip.png") for e in found) and len({e["fingerprint"] for e in found}) == 1
+
+
+def test_what_kills_is_set_aside_and_nothing_else(media, tmp_path, machines):
+    cases = {how: (device, culprits) for how, device, culprits in CASES if how in ("kill", "segfault", "hang")}
+    steps = {how: ("Poison", {"frames": culprits, "how": how, "column": how}) for how, (_, culprits) in cases.items()}
+    steps |= {"fine": ("Poison", {"column": "fine"}), "sizes": ("PoisonFile", {"files": ("photo3.png",)})}
+    places = {how: {"device": device, "gpus": 0.0, "cpus": 0.25} for how, (device, _) in cases.items()}
+    wanted = order(media, tmp_path / "out", steps, {"steps": places})
     Job(wanted).run()
-    frames = table(tmp_path / "out", FRAMES)
-    assert frames["tenfold"].to_pylist() == expected("tenfold", culprits)[0]
-    assert frames["fine"].to_pylist() == expected("fine")[0]
-    found = table(tmp_path / "out", ERRORS).to_pylist()
-    assert [(e["media_id"], e["frame_index"], e["step"], e["kind"]) for e in found] == [
-        ("clip.png", i, "bad", "Died") for i in culprits
-    ]
-    assert {e["input"] for e in found} == {str(media / "clip.png")} and len({e["fingerprint"] for e in found}) == 1
-    words = {"kill": "SIGKILL", "segfault": "SIGSEGV", "abort": "SIGABRT", "exit": "exit code 3", "hang": "it hung"}
-    assert all(words[how] in e["message"] for e in found)
+    for how, (_, culprits) in cases.items():
+        check(tmp_path / "out", how, how, culprits)
+    assert table(tmp_path / "out", FRAMES)["fine"].to_pylist() == expected("fine")[0]
+    sizes = {row["media_id"]: row["rows"] for row in rows(tmp_path / "out", "sizes").to_pylist()}
+    assert sizes == {"clip.png": 30, **{f"photo{i}.png": 1 for i in (0, 1, 2, 4)}}
+    (line,) = (line for line in table(tmp_path / "out", ERRORS).to_pylist() if line["step"] == "sizes")
+    assert (line["media_id"], line["kind"]) == ("photo3.png", "Died")
     assert not Job(wanted).run().work.left
 
 
-def test_a_clip_that_kills_is_one_piece(media, tmp_path, nodes):
+@pytest.mark.chaos
+@pytest.mark.parametrize(("how", "device", "culprits"), CASES, ids=[f"{c[0]}-{c[1]}" for c in CASES])
+def test_each_way_to_die(media, tmp_path, machines, how, device, culprits):
+    steps = {how: ("Poison", {"frames": culprits, "how": how, "column": how}), "fine": ("Poison", {"column": "fine"})}
+    Job(order(media, tmp_path / "out", steps, {"steps": {how: {"device": device, "gpus": 0.0}}})).run()
+    check(tmp_path / "out", how, how, culprits)
+    assert table(tmp_path / "out", FRAMES)["fine"].to_pylist() == expected("fine")[0]
+
+
+@pytest.mark.chaos
+def test_a_clip_that_kills_is_one_piece(media, tmp_path, machines):
     Job(order(media, tmp_path / "out", {"bad": ("PoisonClip", {"frames": (7,)})})).run()
     frames = table(tmp_path / "out", FRAMES)
     assert frames["tenfold"].to_pylist() == [*[None] * 30, *[0] * 5]
     assert table(tmp_path / "out", ERRORS).num_rows == 30
 
 
-@pytest.mark.parametrize("device", ["cpu", "cuda"])
-def test_two_deaths_from_outside_cost_no_row(media, tmp_path, nodes, device):
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.chaos)])
+def test_two_deaths_from_outside_cost_no_row(media, tmp_path, machines, device):
     (tmp_path / "log").mkdir()
     steps = {"hit": ("Poison", {"frames": (12,), "how": "kill", "times": 2, "log": str(tmp_path / "log")})}
     Job(order(media, tmp_path / "out", steps, {"steps": {"hit": {"device": device, "gpus": 0.0}}})).run()
@@ -92,16 +105,8 @@ def test_two_deaths_from_outside_cost_no_row(media, tmp_path, nodes, device):
     assert not list((tmp_path / "out" / ERRORS).glob("*"))
 
 
-def test_a_file_that_kills_in_the_second_pass_is_set_aside(media, tmp_path, nodes):
-    Job(order(media, tmp_path / "out", {"sizes": ("PoisonFile", {"files": ("photo3.png",)})})).run()
-    sizes = {row["media_id"]: row["rows"] for row in rows(tmp_path / "out", "sizes").to_pylist()}
-    assert sizes == {"clip.png": 30, **{f"photo{i}.png": 1 for i in (0, 1, 2, 4)}}
-    (line,) = table(tmp_path / "out", ERRORS).to_pylist()
-    assert (line["media_id"], line["step"], line["kind"]) == ("photo3.png", "sizes", "Died")
-
-
-@pytest.mark.parametrize("device", ["cpu", "cuda"])
-def test_a_set_up_that_keeps_dying_stops_the_run_with_its_last_words(media, tmp_path, nodes, device):
+@pytest.mark.parametrize("device", [pytest.param("cpu", marks=pytest.mark.chaos), "cuda"])
+def test_a_set_up_that_keeps_dying_stops_the_run_with_its_last_words(media, tmp_path, machines, device):
     profile = {"steps": {"odd": {"device": device, "gpus": 0.0}}}
     wanted = order(media, tmp_path / "out", {"odd": ("StillBorn", {})}, profile)
     with pytest.raises(SetupError, match=r"(?s)3 processes died .* in the set-up of odd.*the model file is from"):

@@ -21,6 +21,19 @@ def test_a_second_run_is_refused_and_the_first_goes_on(undisturbed, tmp_path):
     chaos.check_whole(out, undisturbed.out)
 
 
+def test_a_run_that_another_took_over_from_stops(undisturbed, tmp_path):
+    out = tmp_path / "out"
+    run = chaos.start(*undisturbed.words(out, "--set", "slow.seconds=0.2"))
+    assert chaos.wait_for(lambda: chaos.parts(out), run), run.communicate()
+    (lease,) = out.glob("run.lease-*.json")
+    lease.unlink()
+    code, said, wrong = chaos.ended(run)
+    assert code == 2 and wrong.startswith(f"Error: This run does not hold the output '{out}' any more"), said + wrong
+    assert len(wrong.strip().splitlines()) == 1
+    assert chaos.finish(*undisturbed.words(out))[0] == 0
+    assert chaos.tables(out)["frames"].equals(chaos.tables(undisturbed.out)["frames"])
+
+
 def test_shards_at_once_and_one_of_them_killed_are_the_whole_after_a_last_run(undisturbed, tmp_path):
     out = tmp_path / "out"
     one, two = (chaos.start(*undisturbed.words(out, "--shard", f"{i}/2")) for i in (1, 2))

@@ -1,0 +1,85 @@
+"""Does memory stay flat as a collection grows? Peaks of driver and workers for 1, 4 and 16 times as many photos.
+
+    python benchmarks/memory.py [--files 2000] [--factors 1,4,16]
+
+Photos of 1 MP are links to a few files with other names, so that disks are not filled; each run is a process of its
+own, looked at four times a second. Ray's object store, a fixed share of the machine, is not counted. Of fewer than
+2,000 photos units are smaller, as so many slots share them, and so are the packets.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import cv2
+import numpy as np
+import psutil
+
+ROOT = Path(__file__).resolve().parents[1]
+_EVERY = 0.25  # s
+_DIFFERENT = 8  # photos
+_PIPELINE = "steps: {lighting: {use: 'stages.lighting:Lighting'}}\n"
+
+
+def collection(folder: Path, files: int) -> Path:
+    """Photos of 1 MP under many names."""
+    rng = np.random.default_rng(0)
+    folder.mkdir(parents=True)
+    originals = [folder.parent / f"original{i}.jpg" for i in range(_DIFFERENT)]
+    for path in originals:
+        small = rng.integers(0, 255, (54, 72, 3), np.uint8)
+        cv2.imwrite(str(path), cv2.resize(small, (1152, 864), interpolation=cv2.INTER_CUBIC))
+    for number in range(files):
+        (folder / f"{number:06}.jpg").hardlink_to(originals[number % _DIFFERENT])
+    return folder
+
+
+def peaks(command: list[str]) -> tuple[float, float, int]:
+    """Most private memory of the driver and of all its children together, in MB, and the seconds it took."""
+    start, driver, workers = time.monotonic(), 0.0, 0.0
+    run = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL)
+    me = psutil.Process(run.pid)
+    while run.poll() is None:
+        with suppress(psutil.Error):
+            driver = max(driver, me.memory_full_info().uss / 1e6)
+            workers = max(workers, sum(_private(child) for child in me.children(recursive=True)))
+        time.sleep(_EVERY)
+    if run.returncode:
+        sys.exit(f"the run ended with {run.returncode}")
+    return driver, workers, round(time.monotonic() - start)
+
+
+def _private(process: psutil.Process) -> float:
+    with suppress(psutil.Error):
+        return float(process.memory_full_info().uss) / 1e6
+    return 0.0
+
+
+def main() -> None:
+    """Run and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--files", type=int, default=2000)
+    parser.add_argument("--factors", default="1,4,16")
+    options = parser.parse_args()
+    print("  files   driver MB   all workers MB   s   (ratio to the first)")
+    first: tuple[float, float] | None = None
+    for factor in map(int, options.factors.split(",")):
+        with tempfile.TemporaryDirectory() as folder:
+            place = Path(folder)
+            source = collection(place / "in", factor * options.files)
+            (place / "pipeline.yaml").write_text(_PIPELINE)
+            words = ["--input", str(source), "--output", str(place / "out"), "--pipeline", str(place / "pipeline.yaml")]
+            driver, workers, seconds = peaks([sys.executable, str(ROOT / "pipeline" / "run.py"), *words, "--quiet"])
+        first = first or (driver, workers)
+        ratio = f"({driver / first[0]:.2f}, {workers / first[1]:.2f})"
+        print(f"{factor * options.files:7}   {driver:9.0f}   {workers:14.0f}   {seconds:3}   {ratio}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,40 @@
+"""A Ray of our own is for this run alone."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+_RUN = """
+import ray, sys
+from pipeline.engine import session
+with session(None):
+    print(ray.get_runtime_context().gcs_address, repr(ray._private.worker.global_worker.node.webui_url), flush=True)
+    sys.stdin.read()
+"""
+_COMES_IN = "import ray, sys; ray.init(address=sys.argv[1], log_to_driver=False); print('came in')"
+
+
+@pytest.mark.slow
+def test_nobody_else_gets_into_a_local_ray(tmp_path: Path) -> None:
+    """Its ports are open on all of the machine's addresses, and whoever may connect may run any code."""
+    ours = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
+    ours |= {"HOME": str(tmp_path / "ours"), "PYTHONPATH": str(Path(__file__).parents[1])}
+    (tmp_path / "ours").mkdir()
+    run = subprocess.Popen(
+        [sys.executable, "-c", _RUN], env=ours, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    address, _, dashboard = run.stdout.readline().strip().partition(" ")
+    try:
+        command = [sys.executable, "-c", _COMES_IN, address]
+        theirs, known = ours | {"HOME": str(tmp_path)}, ours | {"RAY_AUTH_MODE": "token"}
+        stranger = subprocess.run(command, env=theirs, capture_output=True, text=True, timeout=120, check=False)
+        friend = subprocess.run(command, env=known, capture_output=True, text=True, timeout=120, check=False)
+    finally:
+        run.communicate(timeout=60)
+    assert (stranger.returncode, stranger.stdout, friend.stdout.strip()) == (1, "", "came in"), friend.stderr
+    assert dashboard in ("''", "None")
