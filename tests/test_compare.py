@@ -268,10 +268,10 @@ def test_three_sides_are_each_compared_with_the_first(make):
 
 
 def test_names_in_the_terminal_are_no_markup(make):
-    name = "x[red]"
+    name = "x[red]\x1b[2J"
     root = make("a", steps={name: step()}, figures={name: figures(12, 1.0)})
     done = invoke(root, make("b", steps={name: step()}, figures={name: figures(12, 1.0)}))
-    assert name in done.output
+    assert "x[red]\\x1b[2J" in done.output and "\x1b[2J" not in done.output
 
 
 def test_a_record_of_a_killed_run_alone_is_read(make):

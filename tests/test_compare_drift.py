@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.columns import field
+from pipeline.stage import Scope, Stage, Table
 from pipeline.storage import Store
 from pipeline.telemetry.compare.comparison import compare
 from pipeline.telemetry.compare.drift import find_drift
@@ -32,6 +33,24 @@ class Told(Marked):
             raise KeyError("level")
         off = np.abs(a["level"].to_numpy() - b["level"].to_numpy()).mean()
         return {"level_difference": float(off), "drift": min(1.0, float(off))}
+
+
+class Events(Stage):
+    """A stage of the second pass."""
+
+    scope = Scope.MEDIA
+
+    @property
+    def inputs(self):
+        return ("media_id",)
+
+    @property
+    def tables(self):
+        schema = pa.schema([("media_id", pa.string()), ("event", pa.int32()), ("size", pa.float32())])
+        return {"events": Table(schema=schema, keys=("media_id", "event"), description="events")}
+
+    def __call__(self, batch):
+        raise NotImplementedError
 
 
 def raise_level(root, by):
@@ -121,13 +140,26 @@ def large(root, order, cut, rows=4000):
 def test_both_sides_choose_the_same_rows_however_they_are_cut(tmp_path):
     chance, keys = np.random.default_rng(0), ("media_id", "frame_index")
     sides = large(tmp_path / "a", np.arange(4000), [10, 2000]), large(tmp_path / "b", chance.permutation(4000), [3999])
-    found, every = sample(sides, "frames", keys, ["level"], 400)
+    found, every, _ = sample(sides, "frames", keys, ["level"], 400)
     a, b, only = common(found, keys)
     assert every == 10 and only == (0, 0)
     assert 300 < len(a) < 500
     assert a["level"].to_pylist() == b["level"].to_pylist()
     assert len(set(a["media_id"].to_pylist())) > 35  # all over the collection
     assert sample(sides, "frames", keys, ["level"], 4000)[1] == 1
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "want"),
+    [([0, 1], [0, 1], 0), ([0, 1], [0], 0.5), ([], [3], 1), ([], [], 0), ([0, 1, 2, 3], [0, 1, 2, 4], 1 - 3 / 5)],
+)
+def test_rows_of_the_second_pass_are_results_themselves(make, first, second, want):
+    steps = {"marked": step("tests.test_compare_drift:Events")}
+    roots = make("a", steps=steps), make("b", steps=steps)
+    for root, numbers in zip(roots, (first, second), strict=True):
+        rows = [{"media_id": "a.png", "event": number, "size": 1.0} for number in numbers]
+        Store(root).write_table("events/x.parquet", pa.Table.from_pylist(rows, schema=Events().tables["events"].schema))
+    assert drift(*roots)["marked"].value == pytest.approx(want)
 
 
 NUMBERS = st.lists(st.tuples(*[st.none() | st.floats(-1e6, 1e6) | st.just(float("nan"))] * 2), min_size=1, max_size=20)
@@ -156,6 +188,22 @@ def test_texts_lists_and_other_types_are_compared():
     assert [round(one.equal, 2) for one in compare_columns(a, b)] == [0.67, 0.67, 0.67]
 
 
-def test_a_step_whose_code_is_gone_has_no_drift(tmp_path, make):
+def test_results_of_an_older_version_are_compared_by_the_code_at_hand(make):
+    a = make("a", steps={"marked": step(word="here", gone=1) | {"version": 0}})
+    assert drift(a, make("b"))["marked"].value == 0
+    assert drift(make("c"), a)["marked"].value == 0
+
+
+def test_another_class_is_not_asked_about_results(make):
+    a, b = make("a"), make("b", steps={"marked": step("tests.test_compare_drift:Told", word="here")})
+    raise_level(b, 0.25)
+    assert drift(a, b)["marked"].value == 0.5
+
+
+def test_a_step_whose_code_is_gone_has_no_drift_and_it_is_said(make):
     steps = {"marked": step("nowhere.at_all:Stage")}
-    assert drift(make("a", steps=steps), make("b", steps=steps)) == {}
+    a, b = make("a", steps=steps), make("b", steps=steps)
+    assert drift(a, b) == {}
+    assert "No results of marked were compared" in " ".join(
+        compare(read_sides([a, b]), {}, drift_rows=9).pairs[0].notes
+    )

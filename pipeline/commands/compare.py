@@ -60,7 +60,7 @@ def compare(
     from pipeline.telemetry.compare.comparison import letters
     from pipeline.telemetry.compare.gate import judge, parse
     from pipeline.telemetry.compare.page import write_page
-    from pipeline.telemetry.compare.printing import print_comparison
+    from pipeline.telemetry.compare.printing import print_comparison, say
     from pipeline.telemetry.compare.runs import read_sides
 
     conditions = parse(fail_if) if fail_if is not None else []
@@ -72,9 +72,9 @@ def compare(
     findings = [finding for pair in found.pairs for finding in judge(conditions, pair)]
     for finding in findings:
         where, word = (ERRORS, "Failed") if finding.failed else (console, "Passed")
-        where.print(f"{word}: {finding.words}", highlight=False, soft_wrap=True, markup=False)
+        say(where, f"{word}: {finding.words}")
     if html:
-        console.print(f"Page: {write_page(html, found, findings)}", highlight=False, soft_wrap=True, markup=False)
+        say(console, f"Page: {write_page(html, found, findings)}")
     if any(finding.failed for finding in findings):
         raise typer.Exit(1)
 

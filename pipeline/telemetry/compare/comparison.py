@@ -137,7 +137,7 @@ def _pair(first: Side, second: Side, drift_rows: int) -> Pair:
         drift=find_drift(a, b, steps, drift_rows) if drift_rows else {},
         notes=(),
     )
-    return replace(found, notes=tuple(_notes(found)))
+    return replace(found, notes=(*_notes(found), *(_uncompared(found, steps) if drift_rows else ())))
 
 
 def _lines(step: str, first: Side, second: Side) -> list[Line]:
@@ -185,6 +185,13 @@ def _why(step: str, sides: Sequence[Side]) -> str:
             return f"{side.name} has no records of its calls"
     counts = [len(run.calls[step].rows) for side in sides for run in side.runs]
     return f"a side has too few calls ({min(counts):,})"
+
+
+def _uncompared(pair: Pair, steps: Sequence[str]) -> list[str]:
+    """Steps whose results nobody looked at, in a sentence."""
+    runs = pair.first.runs[0], pair.second.runs[0]
+    both = [step for step in steps if all(step in run.part("steps") for run in runs) and step not in pair.drift]
+    return [f"No results of {', '.join(both)} were compared: the code of that version is not at hand."] if both else []
 
 
 def _notes(pair: Pair) -> list[str]:

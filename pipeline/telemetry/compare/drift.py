@@ -75,71 +75,74 @@ def find_drift(first: Run, second: Run, steps: Sequence[str], most: int) -> dict
         steps: those that both have.
         most: about how many rows of each table to look at.
     """
-    stages = [rebuild(run.part("steps")) for run in (first, second)]
-    if not any(stages):
+    stages = rebuild(first.part("steps")) | rebuild(second.part("steps"))  # an older version's code may be gone
+    if not stages:
         return {}
     files = compare_files(first, second, ("", ""))
     left_out = {*files.changed, *files.only_first, *files.only_second}
     sides = Side(store=first.store, left_out=left_out), Side(store=second.store, left_out=left_out)
     found = {}
     for step in steps:
-        if step in stages[0] and step in stages[1]:
-            tables = _tables(stages[0][step], stages[1][step], sides, most)
-            if tables:
-                found[step] = Drift(step=step, tables=tables)
+        uses = [run.part("steps", step).get("use") for run in (first, second)]
+        if step in stages and (tables := _tables(stages[step], uses[0] == uses[1], sides, most)):
+            found[step] = Drift(step=step, tables=tables)
     return found
 
 
-def _tables(mine: Stage, other: Stage, sides: tuple[Side, Side], most: int) -> list[TableDrift]:
-    if mine.scope.first_pass != other.scope.first_pass:
-        return []
-    if mine.scope.first_pass:
-        names = [item.name for item in mine.outputs if item.name in other.outputs.names and not is_file_column(item)]
-        return [_compare(mine, other, FRAMES, KEYS, names, sides, most)] if names else []
-    wanted = {name: table for name, table in mine.tables.items() if name in other.tables}
-    return [
-        _compare(mine, other, name, table.keys, [n for n in table.schema.names if n not in table.keys], sides, most)
-        for name, table in wanted.items()
-    ]
+def _tables(stage: Stage, same: bool, sides: tuple[Side, Side], most: int) -> list[TableDrift]:
+    wanted: dict[str, tuple[Sequence[str], list[str]]]
+    if stage.scope.first_pass:
+        names = [item.name for item in stage.outputs if not is_file_column(item)]
+        wanted = {FRAMES: (KEYS, names)} if names else {}
+    else:
+        wanted = {
+            name: (table.keys, [one for one in table.schema.names if one not in table.keys])
+            for name, table in stage.tables.items()
+        }
+    return [_compare(stage, same, name, *columns, sides, most) for name, columns in wanted.items()]
 
 
 def _compare(
-    mine: Stage,
-    other: Stage,
+    stage: Stage,
+    same: bool,
     name: str,
     keys: Sequence[str],
     columns: Sequence[str],
     sides: tuple[Side, Side],
     most: int,
 ) -> TableDrift:
-    found, every = sample(sides, name, keys, columns, most)
+    """One table; only where both runs used one class is it asked what it says of its results."""
+    found, every, total = sample(sides, name, keys, columns, most)
     a, b, only = common(found, keys)
     names = [one for one in columns if one in a.column_names and one in b.column_names]
     a, b = a.select(names), b.select(names)
-    told, note = _agreement(mine, other, a, b, "" if mine.scope.first_pass else name)
+    told, note = _agreement(stage, a, b, "" if stage.scope.first_pass else name) if same and len(a) else (None, "")
     each = compare_columns(a, b)
-    value = None
-    if len(a):
-        value = told[_VALUE] if told is not None else max((1 - one.equal for one in each), default=0.0)
+    value = told[_VALUE] if told is not None else max((1 - one.equal for one in each), default=0.0)
     return TableDrift(
         name=name,
         rows=len(a),
         only_first=only[0],
         only_second=only[1],
         every=every,
-        value=value,
+        value=(value if len(a) else None) if stage.scope.first_pass else _with_missing(value, len(a), sum(only), total),
         figures={key: float(figure) for key, figure in (told or {}).items() if key != _VALUE},
         columns=each,
         note=note,
     )
 
 
-def _agreement(mine: Stage, other: Stage, a: pa.Table, b: pa.Table, table: str) -> tuple[dict[str, float] | None, str]:
+def _with_missing(value: float, rows: int, only: int, total: int) -> float | None:
+    """Drift of a table of the second pass, whose rows are results themselves: one that has no equal has drifted."""
+    if not rows + only:
+        return None if total else 0.0  # rows there are, but none of files that are the same; or none at all, as before
+    return 1 - (1 - value) * rows / (rows + only)
+
+
+def _agreement(stage: Stage, a: pa.Table, b: pa.Table, table: str) -> tuple[dict[str, float] | None, str]:
     """What the stage says, and a sentence where it failed: another version may have written what it cannot read."""
-    if type(mine) is not type(other) or not len(a):
-        return None, ""
     try:
-        told = mine.agreement(a, b, table)
+        told = stage.agreement(a, b, table)
         if told is not None and not math.isfinite(told[_VALUE]):
             raise ValueError(f"drift is {told[_VALUE]}")
     except Exception as error:  # whatever a stage's code may raise: its columns are compared one by one

@@ -13,6 +13,7 @@ from pipeline.telemetry.compare.changes import NOTHING
 from pipeline.telemetry.compare.comparison import Comparison, Line, Pair
 from pipeline.telemetry.compare.drift import TableDrift
 from pipeline.telemetry.compare.values import ColumnDrift
+from pipeline.telemetry.printing import tame
 from pipeline.telemetry.report.words import number
 
 _MOST_COLUMNS = 8  # of a step, in one cell; all are in the file
@@ -27,18 +28,18 @@ METHOD = (
 def print_comparison(console: Console, comparison: Comparison) -> None:
     """All of it."""
     for side in comparison.sides:
-        _say(console, f"{side.name}: {side.paths}")
+        say(console, f"{side.name}: {side.paths}")
     for pair in comparison.pairs:
         if len(comparison.pairs) > 1:
             console.rule(f"{pair.second.name} beside {pair.first.name}")
         _print_pair(console, pair)
-    _say(console, METHOD)
+    say(console, METHOD)
 
 
 def _print_pair(console: Console, pair: Pair) -> None:
     for note in pair.notes:
-        _say(console, f"Note: {note}")
-    _say(console, f"Input: {pair.files.words}")
+        say(console, f"Note: {note}")
+    say(console, f"Input: {pair.files.words}")
     _print_work(console, pair)
     names = pair.first.name, pair.second.name
     if pair.changes:
@@ -49,7 +50,7 @@ def _print_pair(console: Console, pair: Pair) -> None:
     console.print(_table("Figures", heads, rows, right=heads[2:6]))
     _print_drift(console, pair)
     for why, steps in unknown(pair).items():
-        _say(console, f"No interval for {', '.join(steps)}: {why}.")
+        say(console, f"No interval for {', '.join(steps)}: {why}.")
 
 
 def _print_work(console: Console, pair: Pair) -> None:
@@ -130,9 +131,10 @@ def _table(title: str, heads: Sequence[str], rows: Sequence[Sequence[str]], righ
     for name in heads:
         table.add_column(escape(name), justify="right" if name in right else "left", overflow="fold")
     for row in rows:
-        table.add_row(*map(escape, row))
+        table.add_row(*(escape(tame(cell)) for cell in row))
     return table
 
 
-def _say(console: Console, text: str) -> None:
-    console.print(text, highlight=False, soft_wrap=True, markup=False)
+def say(console: Console, text: str) -> None:
+    """A line, whatever signs it holds."""
+    console.print(tame(text), highlight=False, soft_wrap=True, markup=False)

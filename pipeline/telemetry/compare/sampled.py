@@ -30,12 +30,12 @@ class Side:
 
 def sample(
     sides: tuple[Side, Side], name: str, keys: Sequence[str], columns: Sequence[str], most: int
-) -> tuple[tuple[pa.Table, pa.Table], int]:
-    """About `most` rows of a table on both sides, fewer where they are large; and one in how many that is."""
+) -> tuple[tuple[pa.Table, pa.Table], int, int]:
+    """About `most` rows of a table on both sides, fewer where they are large; one in how many that is; rows in all."""
     folders = [look(side.store, name) for side in sides]
     every = max(_every(side.store, folder, columns, most) for side, folder in zip(sides, folders, strict=True))
     first, second = (_rows(side, folder, keys, columns, every) for side, folder in zip(sides, folders, strict=True))
-    return (first, second), every
+    return (first, second), every, sum(folder.rows for folder in folders)
 
 
 def _every(store: Store, folder: Folder, columns: Sequence[str], most: int) -> int:
