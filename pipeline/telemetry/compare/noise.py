@@ -26,7 +26,7 @@ from pipeline.telemetry.compare.measures import QUANTILES
 
 RESAMPLES = 1000
 LEVEL = 0.95  # of an interval
-MOST_CALLS = 20_000  # resampled of one run; the spread of more is less, so that intervals err on the wide side
+MOST_CALLS = 5_000  # drawn in one resample, which takes .1 to .4 s a step; the spread of more is less by the root of how many
 LEAST_CALLS = 40  # of 24 calls, intervals missed the truth in 9 % of draws, and in 22 % where neighbours were alike
 BEYOND = 5  # calls that must lie beyond a quantile: the resampled 99th percentile of 50 calls is their largest, always
 _LONGER = 2.0  # than is best for the spread's own error: with 1.5, up to 8.7 % of equal runs were called different
@@ -81,7 +81,7 @@ def spreads(calls: Calls, seed: str) -> dict[str, Spread]:
     whole = {"rate": rows.sum() / cycles.sum(), "ms_row": calls.seconds.sum() / rows.sum()}
     whole |= {name: float(np.quantile(each, share)) for name, share in QUANTILES.items()}
     freedom = max(1.0, count / length - 1)
-    wider = math.sqrt(count / (count - length))  # blocks of a circle lack the spread within a block
+    wider = math.sqrt(min(count, MOST_CALLS) / (count - length))  # a circle's blocks lack the spread within a block
     return {
         name: Spread(deviations=wider * np.log(np.concatenate(found) / whole[name]), freedom=freedom)
         for name, found in parts.items()
