@@ -172,6 +172,7 @@ def test_repeated_runs_are_one_side(make):
     assert line(far, "marked", "rate").difference.startswith("+4")
     single = pair(base, runs("d", 30.0))  # the spread of the others stands for its own
     assert line(single, "marked", "rate").difference.startswith("+4")
+    assert line(far, "marked", "rows").interval is None  # chance does not move a count
 
 
 def test_energy_is_the_gpus_power_over_time_without_gaps(make):

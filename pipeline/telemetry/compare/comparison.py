@@ -153,7 +153,7 @@ def _line(step: str, name: str, first: Side, second: Side) -> Line:
     known = [side.spreads.get(step, {}).get(name) or [None] * len(side.runs) for side in sides]
     about = FIGURES.get(name)
     noisy = about is not None and about.noisy
-    repeated = max(len(a), len(b)) > 1
+    repeated = max(len(a), len(b)) > 1 and not (about is not None and about.counted)
     fits = len(a) == len(first.runs) and len(b) == len(second.runs)
     found = interval(a, b, *known) if fits and (noisy or repeated) else None
     return Line(

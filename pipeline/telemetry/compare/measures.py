@@ -27,23 +27,24 @@ class Figure:
     title: str
     unit: str
     noisy: bool = False  # whether calls say how far chance moves it
+    counted: bool = False  # whether it is a count, which chance does not move
 
 
 _STEP = (
-    Figure(name="rows", title="rows", unit=""),
+    Figure(name="rows", title="rows", unit="", counted=True),
     Figure(name="rate", title="rows a second", unit="1/s", noisy=True),
     Figure(name="ms_row", title="busy time a row", unit="ms", noisy=True),
     Figure(name="p50", title="a call's time a row, median", unit="ms", noisy=True),
     Figure(name="p95", title="a call's time a row, 95th percentile", unit="ms", noisy=True),
     Figure(name="p99", title="a call's time a row, 99th percentile", unit="ms", noisy=True),
     Figure(name="vram", title="VRAM peak", unit="GB"),
-    Figure(name="workers", title="workers", unit=""),
+    Figure(name="workers", title="workers", unit="", counted=True),
     Figure(name="set_up", title="set-up of the slowest worker", unit="s"),
-    Figure(name="errors", title="errors", unit=""),
+    Figure(name="errors", title="errors", unit="", counted=True),
 )
 _RUN = (
     Figure(name="seconds", title="start to end", unit="s"),
-    Figure(name="frames", title="frames in the tables", unit=""),
+    Figure(name="frames", title="frames in the tables", unit="", counted=True),
     Figure(name="energy", title="energy of the GPUs for 1,000 images", unit="Wh"),
     Figure(name="cost", title="cost of 1,000 images", unit=""),
 )

@@ -26,7 +26,7 @@ from pipeline.telemetry.compare.measures import QUANTILES
 
 RESAMPLES = 1000
 LEVEL = 0.95  # of an interval
-MOST_CALLS = 5_000  # drawn in one resample, which takes .1 to .4 s a step; the spread of more is less by the root of how many
+MOST_CALLS = 5_000  # drawn in one resample, .1 to .4 s a step; the spread of more is less, by the root of how many
 LEAST_CALLS = 40  # of 24 calls, intervals missed the truth in 9 % of draws, and in 22 % where neighbours were alike
 BEYOND = 5  # calls that must lie beyond a quantile: the resampled 99th percentile of 50 calls is their largest, always
 _LONGER = 2.0  # than is best for the spread's own error: with 1.5, up to 8.7 % of equal runs were called different

@@ -81,10 +81,11 @@ def _print_drift(console: Console, pair: Pair) -> None:
 def drift_cells(table: TableDrift) -> list[str]:
     """Name, rows in both and in one only, drift, and what the stage or the columns say."""
     looked = f" (1 row in {table.every:,})" if table.every > 1 else ""
+    differing = [one for one in table.columns if one.equal < 1]
     said = [f"{name.replace('_', ' ')} {number(value)}" for name, value in table.figures.items()]
-    if not said:
-        said = [f"{one.name} {_column(one)}" for one in table.columns if one.equal < 1][:_MOST_COLUMNS]
-        said = said or ["every value is equal"] * bool(table.rows)
+    said = said or [f"{one.name} {_column(one)}" for one in differing][:_MOST_COLUMNS]
+    if not differing:
+        said = ["every value is equal"] * bool(table.rows)
     drift = NOT_MEASURED if table.value is None else number(table.value)
     counts = [number(table.rows) + looked, number(table.only_first), number(table.only_second)]
     return [table.name, *counts, drift, "; ".join([*said, *([table.note] if table.note else [])])]
