@@ -275,8 +275,36 @@ def test_names_in_the_terminal_are_no_markup(make):
     assert "x[red]\\x1b[2J" in done.output and "\x1b[2J" not in done.output
 
 
+def test_records_are_of_the_run_that_run_json_names(make):
+    lines = [*calls(50, run="01"), *calls(60, run="02")]
+    assert len(read_run(make("a", lines, throughput={"run": "01"})).calls["marked"].rows) == 50
+    assert len(read_run(make("b", lines, throughput={})).calls["marked"].rows) == 110
+
+
 def test_a_record_of_a_killed_run_alone_is_read(make):
     root = make("a", [*calls(50, run="01"), *[one | {"started": one["started"] + 1e6} for one in calls(60, run="02")]])
     Store(root).remove("run.json")
     Store(root).write("facts/marked-f.json", b"{}")
     assert len(read_run(root).calls["marked"].rows) == 60
+
+
+WRONG = (None, 3, "x", [], {}, {"marked": None}, {"marked": 3})
+
+
+def test_a_run_json_with_anything_in_it_never_ends_in_a_traceback(make):
+    good, bad = make("a", calls(20)), make("b", calls(20))
+    told = record(make.folder, bad)
+    for key in told:
+        for value in WRONG:
+            Store(bad).write("run.json", json.dumps(told | {key: value}).encode())
+            pair(good, bad), pair(bad, good)
+    for key in told["steps"]["marked"]:
+        for value in WRONG:
+            changed = told["steps"]["marked"] | {"fingerprint": "g", key: value}
+            Store(bad).write("run.json", json.dumps(told | {"steps": {"marked": changed}}).encode())
+            compare(read_sides([good, bad]), {}, drift_rows=5)
+    for value in WRONG:
+        Store(bad).write(
+            "run.json", json.dumps(told | {"steps": {"marked": value}, "figures": {"marked": value}}).encode()
+        )
+        assert invoke(good, bad).exit_code == 0

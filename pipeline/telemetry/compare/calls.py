@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from pipeline.storage import Store
@@ -77,11 +78,11 @@ def read_calls(store: Store, record: Mapping[str, Any]) -> dict[str, Calls]:
     if not parts:
         return {}
     table = _of_run(pa.concat_tables(parts), record)
-    return {step: _step(table.filter(pa.compute.equal(table["step"], step))) for step in _steps(table)}
+    return {step: _step(table.filter(pc.equal(table["step"], step))) for step in _steps(table)}
 
 
 def _steps(table: pa.Table) -> list[str]:
-    return [str(name) for name in pa.compute.unique(table["step"]).to_pylist()]
+    return [str(name) for name in pc.unique(table["step"]).to_pylist()]
 
 
 def _table(store: Store, path: str) -> pa.Table | None:
@@ -116,12 +117,15 @@ def window(record: Mapping[str, Any]) -> tuple[float, float] | None:
 
 
 def _of_run(table: pa.Table, record: Mapping[str, Any]) -> pa.Table:
-    """Records of the run that run.json tells of."""
+    """Records of the run that run.json tells of: by its name, else by the time."""
+    named = record.get("throughput")
+    if isinstance(named, Mapping) and named.get("run") in table["run"].to_pylist():
+        return table.filter(pc.equal(table["run"], named["run"]))
     known = window(record)
     if known is None:
         firsts = table.group_by("run").aggregate([("started", "max")])
         latest = max(zip(firsts["started_max"].to_pylist(), firsts["run"].to_pylist(), strict=True))[1]
-        return table.filter(pa.compute.equal(table["run"], latest))
+        return table.filter(pc.equal(table["run"], latest))
     times = table["started"].to_numpy()
     return table.filter(pa.array((times >= known[0]) & (times <= known[1])))
 
@@ -129,10 +133,10 @@ def _of_run(table: pa.Table, record: Mapping[str, Any]) -> pa.Table:
 def _step(table: pa.Table) -> Calls:
     kinds = np.array(table["kind"].to_pylist(), dtype=object)
     started, seconds = table["started"].to_numpy(), table["seconds"].to_numpy()
-    rows = pa.compute.fill_null(table["rows"], 0).to_numpy()
+    rows = pc.fill_null(table["rows"], 0).to_numpy()
     packets = (kinds == PACKET) & (rows > 0)
     picked = kinds == CALL if (kinds == CALL).any() else packets
-    more: dict[str, Any] = {"vram_peak_gb": pa.compute.max(table["vram_peak_gb"]).as_py()}
+    more: dict[str, Any] = {"vram_peak_gb": pc.max(table["vram_peak_gb"]).as_py()}
     if (set_up := seconds[kinds == SET_UP]).size:
         more["set_up_s"] = float(set_up.max())
     if packets.any():

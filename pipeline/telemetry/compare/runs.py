@@ -62,8 +62,13 @@ class Run:
         """What run.json says of them: weights by name, and nothing of what the step reads."""
         if step == DECODE:
             return {"settings": {k: v for k, v in self.part(DECODE).items() if k not in ("fingerprint", "columns")}}
-        kept = ("use", "version", "settings", "weights")
-        return {key: value for key, value in self.part("steps", step).items() if key in kept}
+        known = self.part("steps", step)
+        weights = known.get("weights")
+        told = {key: known[key] for key in ("use", "version") if key in known}
+        return told | {
+            "settings": self.part("steps", step, "settings"),
+            "weights": weights if isinstance(weights, list) else [],
+        }
 
     @cached_property
     def media(self) -> dict[str, tuple[int, str]]:
