@@ -28,13 +28,11 @@ from pipeline.failure import Failure
 from pipeline.isolation import Calls
 from pipeline.journal import Care
 from pipeline.packet import HALO
-from pipeline.raised import Raised, let_go
+from pipeline.raised import BROKEN_GPU, Raised, let_go
 from pipeline.readiness import ready
 from pipeline.stage import Scope, Stage
 from pipeline.step import Step
 from pipeline.trial import Died, Untried, attempt
-
-_BROKEN = 71  # exit code of a process whose GPU is lost; EX_OSERR of sysexits.h
 
 
 @dataclass
@@ -102,7 +100,7 @@ class Caller:
             self._ceilings.worked(self._bucket, cut.keep)
             return self._checked(result, batch.num_rows).slice(0, cut.keep)
         if result.broken_gpu and self._care.journaled:
-            os._exit(_BROKEN)
+            os._exit(BROKEN_GPU)
         if result.out_of_memory:
             return self._full(rows, cut, batch, result)
         return self._halved(rows, cut) if self._splits(cut) else self._set_aside(rows, cut, result)

@@ -5,6 +5,7 @@ As in the first pass (`pipeline.calls`), but there is nothing to halve: a file's
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,7 +16,7 @@ from pipeline.errors import ContractError
 from pipeline.failure import Failure
 from pipeline.isolation import FileCall
 from pipeline.journal import Care
-from pipeline.raised import Raised, let_go
+from pipeline.raised import BROKEN_GPU, Raised, let_go
 from pipeline.step import Step
 from pipeline.trial import Died, Untried, attempt
 
@@ -41,6 +42,8 @@ def called(step: Step, media_id: str, rows: pa.Table, more: Sequence[Any], care:
         care.note(name)
         result = _fitted(step, rows, more)
         care.note("")
+    if isinstance(result, Raised) and result.broken_gpu and care.journaled:
+        os._exit(BROKEN_GPU)
     told: dict[str, Any]
     if isinstance(result, Died):
         told = {"kind": "Died", "message": result.told(f"step {step.name!r}"), "traceback": result.said}

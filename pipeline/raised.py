@@ -12,6 +12,9 @@ from dataclasses import dataclass
 from pipeline.device import is_broken_gpu, is_out_of_memory
 from pipeline.step import Step
 
+BROKEN_GPU = 71
+"""Exit code of a process whose GPU is lost, so that another one takes its work up; EX_OSERR of sysexits.h."""
+
 _LINES = 12  # of a traceback: enough to reach our frame from a library's
 
 

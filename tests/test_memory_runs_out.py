@@ -21,14 +21,16 @@ def run(rows, chunk=8, **settings):
     return Caller(step).run(table, np.zeros(rows, bool)), step.stage
 
 
-def test_batches_are_halved_until_they_fit_and_every_row_is_answered():
-    outcome, _ = run(7, chunk=1)
+@pytest.mark.parametrize("gpu", [False, True])
+def test_batches_are_halved_until_they_fit_and_every_row_is_answered(gpu):
+    outcome, _ = run(7, chunk=1, gpu=gpu)
     assert outcome.failures == []
     assert outcome.columns["rows_at_once"].to_pylist() == [2, 2, 2, 2, 2, 2, 1]
 
 
-def test_chunks_are_halved_once_a_row_is_alone_and_stay_so():
-    outcome, stage = run(4)
+@pytest.mark.parametrize("gpu", [False, True])
+def test_chunks_are_halved_once_a_row_is_alone_and_stay_so(gpu):
+    outcome, stage = run(4, gpu=gpu)
     assert outcome.failures == []
     assert stage.chunk_rows == {"items": 2}
     assert outcome.columns["items_at_once"].to_pylist() == [2] * 4

@@ -253,6 +253,7 @@ class Hungry(Stage):
         rows: int = 2
         items: int = 3
         never: int = -1  # a frame that is too large by itself
+        gpu: bool = False  # whether it says so as torch does of a GPU
 
     @property
     def inputs(self):
@@ -264,13 +265,20 @@ class Hungry(Stage):
 
     def __call__(self, batch):
         if batch.num_rows > self.config.rows or self.config.never in batch["frame_index"].to_pylist():
-            raise MemoryError
+            raise self._full()
         largest = 0
         for part in self.chunks(range(8), "items", default=8):
             if len(part) > self.config.items:
-                raise MemoryError
+                raise self._full()
             largest = max(largest, len(part))
         return pa.table([[batch.num_rows] * batch.num_rows, [largest] * batch.num_rows], schema=self.outputs)
+
+    def _full(self):
+        if not self.config.gpu:
+            return MemoryError()
+        import torch
+
+        return torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB")
 
 
 class DiesOnce(Stage):
