@@ -12,6 +12,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
+from pipeline.commands.compare import compare
 from pipeline.commands.executing import ERRORS, cluster_of, execute, leave, say_report
 from pipeline.commands.fetch import fetch
 from pipeline.commands.options import (
@@ -213,6 +214,7 @@ def plan(
 app.command()(fetch)
 app.command()(profile)
 app.command()(retry)
+app.command()(compare)
 
 
 @app.command()

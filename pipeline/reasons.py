@@ -154,27 +154,35 @@ class _Earlier:
             return "not finished, or its files are others now" if over_all else "not finished by an earlier run"
         others = [folder for folder in self._known if folder.rpartition("-")[0] == step.name]
         if others:
-            said = [self._differences(json.loads(self._store.read(f"{FACTS}/{name}.json")), step) for name in others]
+            word = "decode rule" if isinstance(step, DecodeStep) else "setting"
+            now = json.loads(json.dumps(step.facts, default=str))
+            said = [differences(json.loads(self._store.read(f"{FACTS}/{name}.json")), now, word) for name in others]
             return ", ".join(sorted(said, key=len)[0]) or UNKNOWN  # the nearest of earlier settings
         tables = step.stage.tables if isinstance(step, Step) else ()
         there = any(folder.rpartition("-")[0] == step.name for folder in self._folders)
         return UNKNOWN if there or any(map(self._store.names, tables)) else "the step is new"
 
-    def _differences(self, before: Facts, step: Step | DecodeStep) -> list[str]:
-        """In words, each of the facts that is another now."""
-        now = json.loads(json.dumps(step.facts, default=str))
-        said = [f"{key} {before.get(key)} -> {now[key]}" for key in ("use", "version") if before.get(key) != now[key]]
-        word = "decode rule" if isinstance(step, DecodeStep) else "setting"
-        said += _settings(word, before.get("settings", {}), now["settings"])
-        if before.get("weights") != now.get("weights"):
-            said.append(_weights(before.get("weights", []), now["weights"]))
-        if before.get("files") != now.get("files"):
-            said.append("files that a setting names have changed")
-        reads, are = before.get("reads", {}), now.get("reads", {})
-        for name in sorted({*reads, *are}):
-            if reads.get(name) != are.get(name):
-                said.append("decode rule changed" if name == "decode" else f"input step {name!r} changed")
-        return said
+
+def differences(before: Facts, now: Facts, word: str) -> list[str]:
+    """In words, each of the facts behind one fingerprint that is another behind the other.
+
+    Args:
+        before: facts as they lie in an output.
+        now: others, in the same form.
+        word: what its settings are called: "setting", or "decode rule" of decoding.
+    """
+    keys = [key for key in ("use", "version") if before.get(key) != now.get(key)]
+    said = [f"{key} {before.get(key)} -> {now.get(key)}" for key in keys]
+    said += _settings(word, before.get("settings", {}), now.get("settings", {}))
+    if before.get("weights") != now.get("weights"):
+        said.append(_weights(before.get("weights", []), now.get("weights", [])))
+    if before.get("files") != now.get("files"):
+        said.append("files that a setting names have changed")
+    reads, are = before.get("reads", {}), now.get("reads", {})
+    for name in sorted({*reads, *are}):
+        if reads.get(name) != are.get(name):
+            said.append("decode rule changed" if name == "decode" else f"input step {name!r} changed")
+    return said
 
 
 def _settings(word: str, before: Facts, now: Facts) -> list[str]:

@@ -208,6 +208,21 @@ class Stage(ABC):
         """What to draw over a frame's thumbnail in the report, given its row of outputs; None for nothing."""
         return None
 
+    def agreement(self, a: pa.Table, b: pa.Table, table: str = "") -> dict[str, float] | None:  # noqa: ARG002
+        """How far its results of two runs agree, for `framemill compare`; None to have values compared one by one.
+
+        A pure function: of a stage that was only constructed, whose results may come from other settings or weights.
+
+        Args:
+            a: rows of one run, the columns that both have.
+            b: the same rows, in the same order, of the other.
+            table: of the second pass, which of its tables these are.
+
+        Returns:
+            Figures by name, and among them `drift`: 0 where results are the same, 1 where they have nothing in common.
+        """
+        return None
+
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
         """Count the time of this block under a phase: preprocess, upload, infer, download or postprocess.

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from pipeline import columns
@@ -23,6 +24,16 @@ from pipeline.device import dtype_of, prepare
 from pipeline.stage import Drawing, Placement, Scope, Stage, Weights
 from stages.nets.clip import MODELS, TwoTowers
 from stages.nets.instances import Instance, area, context, listed, masked, outline, share_box
+from stages.nets.likeness import (
+    Things,
+    both_vectors,
+    by_boxes,
+    cosine_figures,
+    cosines,
+    mean_distance,
+    numbers,
+    share_equal,
+)
 from stages.nets.masks import BOX
 from stages.nets.zero_shot import CATEGORIES, CATEGORY, category_embeddings, kept, ranked
 
@@ -239,6 +250,17 @@ class Categorize(Stage):
         found = [self._embedded([crop(*one, margin, self._fill)] for one in part) for crop, margin in ways]
         return normalize(torch.stack(found).mean(dim=0), dim=-1)
 
+    def agreement(self, a: pa.Table, b: pa.Table, table: str = "") -> dict[str, float] | None:  # noqa: ARG002
+        """Share of pictures, or of instances with a partner, with one likeliest category; cosines of embeddings."""
+        if "instances" in a.column_names:
+            return _instances_agree(Things.of(a["instances"]), Things.of(b["instances"]))
+        same = share_equal(a["category"], b["category"])
+        off = mean_distance(*(numbers(one["category_probability"]) for one in (a, b)))
+        figures = {"category_agreement": same, "probability_difference": off, "drift": 1 - same}
+        if "clip_embedding" not in a.column_names:
+            return figures
+        return figures | cosine_figures(cosines(*both_vectors(a["clip_embedding"], b["clip_embedding"])))
+
     def preview(self, row: Mapping[str, Any]) -> Drawing | None:
         """The likeliest category in words, or the largest instances outlined and named; None where there is none."""
         if self.config.of == "frames":
@@ -251,3 +273,11 @@ class Categorize(Stage):
         said = [f"{one['category']} {one['probability']:.0%}" for one in shown]
         more = [f"{len(instances) - len(shown)} more"] if len(instances) > len(shown) else []
         return Drawing(lines=[line for one in shown for line in outline(**one["box"])], caption=", ".join(said + more))
+
+
+def _instances_agree(first: Things, second: Things) -> dict[str, float]:
+    pairs = by_boxes(first, second)
+    names = [pc.struct_field(one.values, "category").to_pylist() for one in (first, second)]
+    same = [names[0][i] == names[1][j] for i, j in zip(pairs.first, pairs.second, strict=True)]
+    share = sum(same) / len(same) if same else 1.0
+    return {"instances_found": pairs.found, "category_agreement": share, "drift": 1 - pairs.found * share}

@@ -23,6 +23,7 @@ from pipeline.stage import Drawing, Placement, Scope, Stage, Weights
 from stages.nets import scrfd
 from stages.nets.align import crop, scales, sharpness, similarity, turned
 from stages.nets.instances import outline
+from stages.nets.likeness import Things, by_boxes, cosine_figures, cosines
 from stages.nets.masks import BOX, POINT
 from stages.nets.placeholder import Placeholder
 from stages.nets.recognition import NETWORKS, ROWS, Recogniser, stacked
@@ -227,6 +228,18 @@ class Faces(Stage):
     def _kept(self, embeddings: NDArray[np.float32]) -> pa.Array:
         values = embeddings.astype(self.config.embedding).reshape(-1)
         return pa.FixedSizeListArray.from_arrays(pa.array(values), embeddings.shape[1])
+
+    def agreement(self, a: pa.Table, b: pa.Table, table: str = "") -> dict[str, float] | None:  # noqa: ARG002
+        """Faces with a partner, how their boxes overlap, and the cosines of their embeddings."""
+        first, second = Things.of(a["faces"]), Things.of(b["faces"])
+        pairs = by_boxes(first, second)
+        vectors = first.vectors("embedding"), second.vectors("embedding")
+        alike = cosines(
+            *(None if v is None else v[at] for v, at in zip(vectors, (pairs.first, pairs.second), strict=True))
+        )
+        mean = float(np.clip(alike.mean(), 0, 1)) if len(alike) else 1.0
+        own = {"faces_found": pairs.found, "box_iou": pairs.mean_overlap()}
+        return own | cosine_figures(alike) | {"drift": 1 - pairs.found * mean}
 
     def preview(self, row: Mapping[str, Any]) -> Drawing | None:
         """Boxes and landmarks; None without faces."""

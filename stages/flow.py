@@ -23,6 +23,7 @@ import pyarrow as pa
 from pipeline.columns import Image, field, pixels_of, views
 from pipeline.stage import Drawing, Placement, Scope, Stage, Weights
 from stages.nets import kitti
+from stages.nets.likeness import mean_distance, numbers
 from stages.nets.motion import Camera, Field, Gray, camera, motion, residual, score, shake
 
 if TYPE_CHECKING:
@@ -183,6 +184,18 @@ class Flow(Stage):
         cut = score(residual(now, then, flow), self.config.cut_residual)
         field = {"flow_field": kitti.encode(flow)} if self.config.cache else {}
         return motion(flow, height, width, self.config.still) | {"cut": cut} | field
+
+    def agreement(self, a: pa.Table, b: pa.Table, table: str = "") -> dict[str, float] | None:  # noqa: ARG002
+        """How far lengths of the flow are apart, as a share of their mean; its direction; and cuts found by both."""
+        mine, others = (numbers(one["motion_mean"]) for one in (a, b))
+        length = float(np.nanmean((mine + others) / 2)) if np.isfinite(mine + others).any() else 0.0
+        share = mean_distance(mine, others) / length if length else 0.0
+        turned = mean_distance(*(numbers(one["motion_direction"]) for one in (a, b)), period=360.0)
+        cuts = [numbers(one["cut"]) > 0.5 for one in (a, b)]
+        same = float((cuts[0] == cuts[1]).mean()) if len(mine) else 1.0
+        missing = float((np.isnan(mine) != np.isnan(others)).mean()) if len(mine) else 0.0
+        figures = {"magnitude_difference": share, "direction_difference": turned, "cut_agreement": same}
+        return figures | {"drift": min(1.0, max(share, 1 - same, missing))}
 
     def preview(self, row: Mapping[str, Any]) -> Drawing | None:
         """A line from the centre along the motion; None for a frame that has none."""

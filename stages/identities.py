@@ -116,6 +116,20 @@ class Identities(Stage):
         """Remember the device of the matrix products."""
         self._device = placement.device
 
+    def agreement(self, a: pa.Table, b: pa.Table, table: str = "") -> dict[str, float] | None:
+        """Of faces in both, how far they are grouped alike, whatever the groups' numbers: the adjusted Rand index.
+
+        Hubert and Arabie 1985. A face of no identity is a group by itself.
+        """
+        if table != "identities":
+            return {"drift": 0.0}  # numbers of identities mean nothing from run to run
+        from sklearn.metrics import adjusted_rand_score
+
+        labels = [np.array([-1 if x is None else x for x in one["identity"].to_pylist()]) for one in (a, b)]
+        alone = -2 - np.arange(len(a))
+        score = float(adjusted_rand_score(*(np.where(one < 0, alone, one) for one in labels))) if len(a) else 1.0
+        return {"adjusted_rand": score, "drift": float(np.clip(1 - score, 0, 1))}
+
     def __call__(self, batch: pa.Table) -> dict[str, pa.Table]:
         """Both tables of the whole run.
 

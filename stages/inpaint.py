@@ -21,6 +21,7 @@ from pipeline.columns import Image, field, views
 from pipeline.stage import Drawing, Placement, Scope, Stage, Weights
 from stages.nets import regions
 from stages.nets.crops import GRID, Crop, Framing, crops, cut, paste
+from stages.nets.likeness import mean_distance, numbers
 from stages.nets.masks import Mask
 
 if TYPE_CHECKING:
@@ -220,6 +221,13 @@ class Inpaint(Stage):
         if not coded:
             raise ValueError(f"a frame of {image.shape[1]}x{image.shape[0]} does not fit into a {suffix} file")
         return data.tobytes()
+
+    def agreement(self, a: pa.Table, b: pa.Table, table: str = "") -> dict[str, float] | None:  # noqa: ARG002
+        """How far the painted shares are apart; pictures are files, which are not compared."""
+        mine, others = (numbers(one["inpainted_share"]) for one in (a, b))
+        missing = float((np.isnan(mine) != np.isnan(others)).mean()) if len(mine) else 0.0
+        share = mean_distance(mine, others)
+        return {"painted_difference": share, "drift": min(1.0, max(share, missing))}
 
     def preview(self, row: Mapping[str, Any]) -> Drawing | None:
         """The share that was painted, in words; None where nothing was."""

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from pipeline.columns import FRAME_INDEX, MEDIA_ID, Image, field, is_pixels, views
 from pipeline.stage import Drawing, Placement, Scope, Stage, Table, Weights
+from stages.nets.likeness import mean_distance, numbers, share_equal
 from stages.nets.photometry import (
     LEVELS,
     LIGHTNESS,
@@ -51,6 +52,18 @@ OUTPUTS = pa.schema(
         field("lighting_key", pa.string(), "low-key, mid-key or high-key"),
     ]
 )
+
+REACH = {
+    "exposure": 11.7,
+    "clipped_shadows": 1.0,
+    "clipped_highlights": 1.0,
+    "contrast": 0.5,
+    "dynamic_range": 11.7,
+    "colour_temperature": 10_500.0,
+    "light_direction": 180.0,
+    "light_strength": 1.0,
+}
+"""How far two values of a column can be apart, by the ranges above; noise has none."""
 
 
 class Lighting(Stage):
@@ -115,6 +128,20 @@ class Lighting(Stage):
             "lighting_key": "mid-key" if not far else "low-key" if median < 0 else "high-key",
         }
         return own | clipping(image) | colour(image) | direction(light)
+
+    def agreement(self, a: pa.Table, b: pa.Table, table: str = "") -> dict[str, float] | None:  # noqa: ARG002
+        """Mean differences of what is measured, in its units; drift is the largest as a share of what it can reach."""
+        off = {
+            name: mean_distance(
+                *(numbers(one[name]) for one in (a, b)), period=360.0 if name == "light_direction" else 0
+            )
+            for name in REACH
+        }
+        same = share_equal(a["lighting_key"], b["lighting_key"])
+        unseen = [share_equal(a[name].is_null(), b[name].is_null()) for name in REACH]
+        drift = max(1 - same, 1 - min(unseen), *(off[name] / reach for name, reach in REACH.items()))
+        figures = {f"{name}_difference": value for name, value in off.items()}
+        return figures | {"key_agreement": same, "drift": min(1.0, drift)}
 
     def preview(self, row: Mapping[str, Any]) -> Drawing | None:
         """An arrow from the centre towards the light, longer the stronger; exposure and colour temperature beneath."""

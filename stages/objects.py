@@ -14,11 +14,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 import pyarrow as pa
 
 from pipeline.columns import FRAME_INDEX, MEDIA_ID, field, pixels_of
 from pipeline.stage import Media, Placement, Scope, Stage, Table, Weights
 from stages.nets.edgetam import EDGETAM, available
+from stages.nets.likeness import mask_overlaps
 from stages.nets.masks import BOX, SEGMENTATION, Mask, decode, encode, measures
 from stages.nets.prompts import READERS, Prompt, PromptFile
 from stages.nets.proposals import enlarged
@@ -124,6 +126,15 @@ class Objects(Stage):
             for number, row, found in self._followed(rows, shown, media):
                 records += ({"media_id": row["media_id"], "frame_index": number, **one} for one in found)
         return {"objects": pa.Table.from_pylist(records, schema=OBJECTS)}
+
+    def agreement(self, a: pa.Table, b: pa.Table, table: str = "") -> dict[str, float] | None:  # noqa: ARG002
+        """How masks of an object in a frame overlap; 1 where both are empty."""
+        codes = [one["segmentation"].to_pylist() for one in (a, b)]
+        found = [mask_overlaps([mine], [other]) for mine, other in zip(*codes, strict=True)]
+        empty = [one["box"].is_null().to_numpy() for one in (a, b)]
+        each = np.where(empty[0] & empty[1], 1.0, [0.0 if one is None else float(one[0, 0]) for one in found])
+        mean = float(each.mean()) if len(each) else 1.0
+        return {"mask_iou": mean, "mask_iou_min": float(each.min()) if len(each) else 1.0, "drift": 1 - mean}
 
     def _shown(self, batch: pa.Table, numbers: Sequence[int]) -> dict[int, Sequence[Prompt | Mask]]:
         """By frame, what is to be followed from there on."""

@@ -15,11 +15,13 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from pipeline.columns import Image, field, pixels_of, views
 from pipeline.stage import Drawing, Placement, Scope, Stage, Weights
 from stages.nets.blazepose import LANDMARKS, BlazePose, Body, World
+from stages.nets.likeness import Things, by_boxes
 from stages.nets.masks import BOX
 from stages.nets.skeleton import BONES, LANDMARK, PERSON, POINT
 
@@ -125,6 +127,18 @@ class Pose(Stage):
             keep = distinct(body, image.shape[0], image.shape[1])
             return body[keep], world[keep]
 
+    def agreement(self, a: pa.Table, b: pa.Table, table: str = "") -> dict[str, float] | None:  # noqa: ARG002
+        """People with a partner, and how far their landmarks are apart, in diagonals of their boxes."""
+        first, second = Things.of(a["poses"]), Things.of(b["poses"])
+        pairs = by_boxes(first, second)
+        mine, others = _places(first)[pairs.first], _places(second)[pairs.second]
+        boxes = first.boxes[pairs.first]
+        diagonals = np.linalg.norm(boxes[:, 2:] - boxes[:, :2], axis=1)
+        far = np.linalg.norm(mine - others, axis=2).mean(1) / np.maximum(diagonals, 1e-9)
+        distance = float(far.mean()) if len(far) else 0.0
+        drift = 1 - pairs.found * (1 - min(1.0, distance))
+        return {"people_found": pairs.found, "pose_distance": distance, "drift": drift}
+
     def preview(self, row: Mapping[str, Any]) -> Drawing | None:
         """The skeletons, without the landmarks that are probably hidden; None without people."""
         if not row.get("poses"):
@@ -185,3 +199,10 @@ def people(body: Body, world: World) -> pa.StructArray:
 def _structs(values: NDArray[np.float32], dtype: pa.StructType) -> pa.StructArray:
     flat = values.reshape(-1, dtype.num_fields)
     return pa.StructArray.from_arrays([pa.array(np.ascontiguousarray(column)) for column in flat.T], fields=list(dtype))
+
+
+def _places(things: Things) -> NDArray[np.float64]:
+    """Landmarks of people (p 33 2), in shares of width and height."""
+    points = pc.list_flatten(pc.struct_field(things.values, "landmarks"))
+    both = [pc.struct_field(points, axis).to_numpy(zero_copy_only=False).astype(np.float64) for axis in "xy"]
+    return np.stack(both, axis=1).reshape(-1, LANDMARKS, 2)

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from pipeline.columns import field, pixels_of, views
 from pipeline.stage import Drawing, Placement, Scope, Stage, Weights
 from stages.nets.asking import Asking, Frame, Rules
+from stages.nets.likeness import Things, by_masks
 from stages.nets.masks import BOX, MASK, decode, encode, measures
 from stages.nets.prompts import READERS, Prompt, PromptFile, prompts_of
 from stages.nets.proposals import Proposals, apart, cleaned, enlarged, scaled
@@ -216,6 +217,12 @@ class Segment(Stage):
                 for row, before, after, code in zip(part, whole, clean, encode(clean), strict=True):
                     coded[row], changed[row] = code, after is not before
         return coded, changed
+
+    def agreement(self, a: pa.Table, b: pa.Table, table: str = "") -> dict[str, float] | None:  # noqa: ARG002
+        """Masks with a partner, and how they overlap."""
+        pairs = by_masks(Things.of(a["masks"]), Things.of(b["masks"]))
+        overlap = pairs.mean_overlap()
+        return {"masks_found": pairs.found, "mask_iou": overlap, "drift": 1 - pairs.found * overlap}
 
     def preview(self, row: Mapping[str, Any]) -> Drawing | None:
         """Outlines of the largest masks; None without masks."""

@@ -110,6 +110,7 @@ def record(order: Order, result: Result) -> dict[str, Any]:
         "python": platform.python_version(),
         "system": platform.platform(),
         "processor": _processor(),
+        "gpu_names": _gpu_names(),
         "memory_gb": round(psutil.virtual_memory().total / 1e9, 1),
         "versions": {name: _version(name) for name in _PACKAGES},
     }
@@ -131,6 +132,20 @@ def _version(name: str) -> str | None:
         return version(name)
     except PackageNotFoundError:
         return None
+
+
+def _gpu_names() -> list[str]:
+    """Cards of the driver's machine; none where no driver answers."""
+    try:
+        import pynvml
+
+        pynvml.nvmlInit()
+        found = [
+            pynvml.nvmlDeviceGetName(pynvml.nvmlDeviceGetHandleByIndex(i)) for i in range(pynvml.nvmlDeviceGetCount())
+        ]
+    except Exception:  # no library or no driver: both mean no GPU
+        return []
+    return [name.decode() if isinstance(name, bytes) else str(name) for name in found]
 
 
 def _processor() -> str:

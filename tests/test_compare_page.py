@@ -1,0 +1,85 @@
+"""compare.html is whole, can be read without a mouse, and shows names as names."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import pytest
+from typer.testing import CliRunner
+
+from pipeline.cli import app
+from pipeline.errors import OutputError
+from pipeline.telemetry.compare.comparison import compare
+from pipeline.telemetry.compare.page import render, write_page
+from pipeline.telemetry.compare.runs import read_sides
+from tests.collections_factory import photo
+from tests.report_factory import figures, step
+from tests.test_compare import calls, make
+from tests.test_report import LOADS, Tags
+
+__all__ = ["make"]
+
+HOSTILE = "<script>alert(1)</script>'\"&"
+
+
+def hostile_page(make):
+    about = {
+        "steps": {HOSTILE: step(word=HOSTILE), "marked": step(word="x") | {"fingerprint": "g"}},
+        "figures": {HOSTILE: figures(12, 3.0), "marked": figures(12, 3.0)},
+        "processor": HOSTILE,
+    }
+    a = make("a", calls(100))
+    photo(make.folder / f"{HOSTILE.replace('/', '')}.png", 3)
+    b = make("b", calls(100, ms=40.0, seed=1), **about)
+    return render(compare(read_sides([a, b, make("c", **about)]), {}, drift_rows=100), [])
+
+
+def test_no_name_becomes_markup_and_nothing_is_loaded(make):
+    page = hostile_page(make)
+    tags = Tags()
+    tags.feed(page)
+    assert tags.open == []
+    assert "script" not in tags.names
+    assert "&lt;script&gt;" in page
+    assert [(name, value) for name, value in tags.attributes if name in LOADS and not value.startswith("#")] == []
+    assert "default-src 'none'" in page and "@import" not in page and "url(" not in page
+
+
+def test_tables_have_heads_with_scope_and_can_be_scrolled_by_keys(make):
+    page = hostile_page(make)
+    tables = re.findall(r"<div class=\"scroll\"([^>]*)>\s*<table>(.*?)</table>", page, flags=re.S)
+    assert len(tables) == page.count("<table>") >= 6
+    for region, table in tables:
+        assert 'tabindex="0"' in region and 'role="region"' in region and "aria-label=" in region
+        assert table.count("<thead>") == 1
+        assert re.findall(r"<th(?![^>]*scope=)[ >]", table) == []
+    ids = re.findall(r'id="([^"]*)"', page)
+    assert len(ids) == len(set(ids))
+    assert set(re.findall(r'href="#([^"]*)"', page)) <= set(ids)
+
+
+def test_the_command_writes_it_and_says_where(make, tmp_path):
+    a, b, page = make("a"), make("b"), tmp_path / "x.html"
+    done = CliRunner().invoke(app, ["compare", a, b, "--html", str(page), "--fail-if", "rate<-5%", "-q"])
+    assert done.exit_code == 0 and done.output == ""
+    said = page.read_text()
+    assert "None of 2 conditions failed." in said
+    assert "prefers-color-scheme: dark" in said and 'name="viewport"' in said
+    with pytest.raises(OutputError, match="cannot be written"):
+        write_page(str(tmp_path / "gone" / "x.html"), compare(read_sides([a, b]), {}, drift_rows=0), [])
+
+
+def test_a_difference_for_the_worse_is_marked_and_noise_is_not(make):
+    a, slow = make("a", calls(400)), make("b", calls(400, ms=30.0, seed=1))
+    page = render(compare(read_sides([a, slow]), {}, drift_rows=0), [])
+    assert 'class="bad">+' in page
+    equal = render(compare(read_sides([a, make("c", calls(400, seed=2))]), {}, drift_rows=0), [])
+    assert ">none<" in equal and 'class="bad">' not in equal
+
+
+def test_keys_in_urls_of_buckets_are_left_out(make):
+    first, second = read_sides([make("a"), make("b")])
+    named = [replace(first[0], path="s3://user:sesame@bucket/x")]
+    page = render(compare([named, second], {}, drift_rows=0), [])
+    assert "s3://bucket/x" in page and "sesame" not in page
