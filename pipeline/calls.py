@@ -11,6 +11,7 @@ What becomes of a call, from the mildest to the worst:
 from __future__ import annotations
 
 import os
+import time
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -30,6 +31,7 @@ from pipeline.journal import Care
 from pipeline.packet import HALO
 from pipeline.raised import BROKEN_GPU, Raised, let_go
 from pipeline.readiness import ready
+from pipeline.recorder import Notes
 from pipeline.stage import Scope, Stage
 from pipeline.step import Step
 from pipeline.trial import Died, Untried, attempt
@@ -53,20 +55,23 @@ class Caller:
             self._stage.chunk_rows |= self._ceilings.chunks
         self._spare: Stage | None = None  # on the CPU, for what the GPU does not hold
         self._failures: list[Failure] = []
-        self._care, self._bucket = Care(), 0
+        self._care, self._notes, self._bucket = Care(), Notes(), 0
 
-    def run(self, rows: pa.Table, left_out: NDArray[np.bool_], care: Care | None = None) -> Outcome:
+    def run(
+        self, rows: pa.Table, left_out: NDArray[np.bool_], care: Care | None = None, notes: Notes | None = None
+    ) -> Outcome:
         """Call the stage on all rows but those that are left out; their outputs are null.
 
         Args:
             rows: a packet's rows, halo included.
             left_out: n bools, true where a step that this one depends on failed.
             care: what is known of the packet's past; None for nothing.
+            notes: take down what the calls took.
 
         Raises:
             ContractError: the stage returned other rows or columns than it declared.
         """
-        self._failures, self._care = [], care or Care()
+        self._failures, self._care, self._notes = [], care or Care(), notes or Notes()
         self._bucket = bucket_of(_most_pixels(rows))
         pieces: list[pa.Table] = []
         answered: list[NDArray[np.int64]] = []
@@ -86,7 +91,7 @@ class Caller:
             result = self._apart([batch])[0]
         else:
             self._care.note(name)
-            result = self._made(self._stage, batch)
+            result = self._made(self._stage, cut, batch)
             self._care.note("")
         return self._settled(rows, cut, batch, result)
 
@@ -105,15 +110,20 @@ class Caller:
             return self._full(rows, cut, batch, result)
         return self._halved(rows, cut) if self._splits(cut) else self._set_aside(rows, cut, result)
 
-    def _made(self, stage: Stage, batch: pa.Table) -> object:
+    def _made(self, stage: Stage, cut: Cut, batch: pa.Table) -> object:
         """What a stage returned, or how it raised; never the exception itself."""
+        device = self._step.placement.device if stage is self._stage else "cpu"
+        started, begin = time.time(), time.perf_counter()
         try:
             with within(self._step.placement.deadline_s if self._care.journaled else 0.0):
-                return stage(batch)
+                result = stage(batch)
+            self._notes.returned(stage, cut.own, device, started, time.perf_counter() - begin)
         except ContractError:
             raise
         except Exception as error:
+            self._notes.dropped(stage)
             return let_go(error)
+        return result
 
     def _splits(self, cut: Cut) -> bool:
         return self._stage.scope is Scope.ROW and cut.keep > 1
@@ -127,13 +137,16 @@ class Caller:
         release_memory()
         if self._splits(cut):
             self._ceilings.failed(self._bucket, cut.keep)
+            self._notes.again()
             return self._halved(rows, cut)
         chunks = self._stage.chunk_rows
         if any(size > 1 for size in chunks.values()):
             chunks.update(self._ceilings.halve(self._bucket, chunks))
+            self._notes.again()
             return self._call(rows, cut)
         if self._step.placement.too_large == "cpu" and self._step.placement.device != "cpu":
-            result = self._made(self._on_cpu(), batch)
+            self._notes.again()
+            result = self._made(self._on_cpu(), cut, batch)
             if not isinstance(result, Raised):
                 return self._checked(result, batch.num_rows).slice(0, cut.keep)
             raised = result
@@ -159,7 +172,7 @@ class Caller:
         if self._care.hopeless:
             return self._dead(rows, cut, Died("it was alone", ""))
         self._care.note(self._name(rows, cut))
-        return self._settled(rows, cut, batch, self._made(self._stage, batch))
+        return self._settled(rows, cut, batch, self._made(self._stage, cut, batch))
 
     def _dead(self, rows: pa.Table, cut: Cut, died: Died) -> pa.Table:
         """A cut that kills: its rows one by one, each in a child's hands."""

@@ -40,6 +40,7 @@ from pipeline.commands.options import (
     WeightsDir,
     names,
 )
+from pipeline.commands.profile import profile
 from pipeline.commands.retry import retry
 from pipeline.errors import ConfigError, FramemillError, UserError
 from pipeline.job import Job, Order
@@ -211,6 +212,7 @@ def plan(
 
 
 app.command()(fetch)
+app.command()(profile)
 app.command()(retry)
 app.command()(compare)
 

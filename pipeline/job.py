@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack, closing, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -32,6 +32,7 @@ from pipeline.stage import Scope
 from pipeline.storage import Store
 from pipeline.tables import Tables
 from pipeline.telemetry.figures import Figures
+from pipeline.telemetry.profiles import RunProfile, gathered, profile_of
 
 if TYPE_CHECKING:
     from pipeline.engine import Engine
@@ -80,6 +81,7 @@ class Result:
     started: float  # seconds since the epoch
     seconds: float
     figures: Figures = field(default_factory=Figures)
+    profile: RunProfile | None = None  # from its records; None where no packet went through a step
 
 
 class Job:
@@ -136,7 +138,8 @@ class Job:
                     from pipeline.engine import session
 
                     stack.enter_context(session(None))
-                self._passes(work, lease)
+                with self._recorded(lease):
+                    self._passes(work, lease)
             result = self._result(work, started)
             self._on_result(result)
             return result
@@ -228,6 +231,14 @@ class Job:
         units = read_units(self.store)
         return frozenset(unit.name for unit in units if in_shard(unit.media[0].media_id, *self._order.shard))
 
+    @contextmanager
+    def _recorded(self, lease: Lease) -> Iterator[None]:
+        """Processes that work inside write down what they do; what they and runs that died wrote is gathered."""
+        try:
+            yield
+        finally:
+            gathered(self.store, (lease.run, *lease.taken_over))
+
     def _passes(self, work: Work, lease: Lease) -> None:
         from pipeline.engine import Engine
 
@@ -260,6 +271,12 @@ class Job:
         self._figures.add(samples)
         self._watch(self._figures)
 
+    def _profile(self) -> RunProfile | None:
+        """What the run's records say; a profile that cannot be read is no reason to lose a run."""
+        with suppress(OutputError, OSError):
+            return profile_of(self.store, self.store.run, self._order.profile.targets)
+        return None
+
     def _result(self, work: Work, started: float) -> Result:
         kinds: Counter[str] = Counter()
         frames = 0
@@ -276,4 +293,5 @@ class Job:
             started=started,
             seconds=time.time() - started,
             figures=self._figures,
+            profile=self._profile(),
         )

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from pipeline.errors import ConfigError, did_you_mean
 
@@ -94,6 +94,35 @@ class DecodePlacement(Strict):
     deadline_s: float = Field(600.0, ge=0)  # for the next frame, after which a file counts as hanging; 0 for none
 
 
+def _target(said: Any) -> Any:
+    """A number, or [least, most] where either may be null."""
+    ends = said if isinstance(said, list | tuple) and len(said) == 2 else (said, said)
+    numbers = [end for end in ends if isinstance(end, int | float) and not isinstance(end, bool) and end >= 0]
+    if not numbers or len(numbers) < sum(end is not None for end in ends) or numbers != sorted(numbers):
+        raise ValueError("must be a number, or [least, most] where either may be null")
+    return said
+
+
+Target = Annotated[float | tuple[float | None, float | None], BeforeValidator(_target)]
+"""What a figure is held against: a number is the least, or the most where less is better."""
+
+
+class StepTargets(Strict):
+    """What one step is held against."""
+
+    rows_per_minute: Target | None = None  # in the steady state; above a range is well too
+    call_p95_ms: Target | None = None  # a number is the most
+    gpu_use_percent: Target | None = None  # while its calls run
+
+
+class Targets(Strict):
+    """What a run's figures are held against, by `framemill profile`; nothing is done differently for them."""
+
+    gpu_use_percent: Target | None = None  # while any step's calls run on a GPU
+    vram_peak_percent: Target | None = None  # of the fullest card; a number is the most
+    steps: dict[str, StepTargets] = Field(default_factory=dict)
+
+
 class ProfileFile(Strict):
     """Where and how fast: never what."""
 
@@ -106,6 +135,7 @@ class ProfileFile(Strict):
     decode: DecodePlacement = DecodePlacement()
     defaults: PlacementEntry = PlacementEntry()
     steps: dict[str, StepPlacement] = Field(default_factory=dict)
+    targets: Targets = Targets()
 
 
 def shipped(*parts: str) -> Traversable:

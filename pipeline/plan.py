@@ -146,10 +146,12 @@ def _check_names(pipeline: PipelineFile, profile: ProfileFile, choices: Choices)
         if name not in pipeline.steps:
             raise ConfigError(f"--stages: the pipeline has no step {name!r}.{did_you_mean(name, pipeline.steps)}")
     shipped = read_pipeline(None)  # a shipped profile serves any pipeline, also one with fewer steps
-    for name in profile.steps:
-        if name not in {*pipeline.steps, *pipeline.planned, *shipped.steps, *shipped.planned}:
-            known = did_you_mean(name, pipeline.steps)
-            raise ConfigError(f"The profile places a step {name!r} that the pipeline does not have.{known}")
+    everything = {*pipeline.steps, *pipeline.planned, *shipped.steps, *shipped.planned}
+    for does, names in (("places", profile.steps), ("has targets for", profile.targets.steps)):
+        for name in names:
+            if name not in everything:
+                known = did_you_mean(name, pipeline.steps)
+                raise ConfigError(f"The profile {does} a step {name!r} that the pipeline does not have.{known}")
 
 
 def _decode_rule(pipeline: PipelineFile, overrides: Overrides, choices: Choices) -> Decode:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from pipeline import weights as weights_lock
-from pipeline.device import limit_memory
+from pipeline.device import clock_of, limit_memory
 from pipeline.errors import SetupError
 from pipeline.stage import Placement, Stage
 from pipeline.step import Step
@@ -30,7 +30,8 @@ def ready(stage: Stage, name: str, weights: Mapping[str, Path], placement: Place
         stage.setup(paths, placement)
     except Exception as error:
         raise SetupError(f"Step {name!r} could not be set up: {type(error).__name__}: {error}") from error
-    stage.seconds.clear()
+    stage.clock = clock_of(placement.device)
+    stage.items.clear()
 
 
 def share_gpu(steps: Sequence[Step]) -> None:

@@ -90,6 +90,38 @@ class Drawing:
     caption: str = ""
 
 
+class Clock:
+    """Seconds by phase, on the processor's clock; a worker gives stages on a GPU one that reads the GPU's.
+
+    A phase inside another one is taken off that one's time, so that phases add up to no more than the whole.
+    """
+
+    def __init__(self) -> None:
+        self._open: list[float] = []  # of each open phase: when it began, later by what phases inside it took
+        self._seconds: dict[str, float] = {}
+
+    @property
+    def seconds(self) -> Mapping[str, float]:
+        """Since it was last read by `take`."""
+        return self._seconds
+
+    def begin(self) -> None:
+        """A phase begins, perhaps inside another one."""
+        self._open.append(time.perf_counter())
+
+    def end(self, name: str) -> None:
+        """The phase that began last ends."""
+        now, began = time.perf_counter(), self._open.pop()
+        self._seconds[name] = self._seconds.get(name, 0.0) + now - began
+        if self._open:
+            self._open[-1] += now - began
+
+    def take(self) -> Mapping[str, float]:
+        """Seconds by phase since the last time."""
+        taken, self._seconds = self.seconds, {}
+        return taken
+
+
 class Stage(ABC):
     """One noun: a class that declares what it reads and adds, and does it.
 
@@ -117,8 +149,9 @@ class Stage(ABC):
 
     def __init__(self, config: Config | None = None) -> None:
         self.config: Any = config if config is not None else self.Config()
-        self.seconds: dict[str, float] = {}  # by phase, since the worker last took them
+        self.clock = Clock()  # of its phases; set by the worker
         self.chunk_rows: dict[str, int] = {}  # by kind of item; set by the worker
+        self.items: dict[str, int] = {}  # by kind, how many were gone through since the worker last looked
 
     @property
     @abstractmethod
@@ -192,15 +225,20 @@ class Stage(ABC):
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
-        """Count the time of this block under a phase: preprocess, transfer, infer or postprocess."""
-        start = time.perf_counter()
+        """Count the time of this block under a phase: preprocess, upload, infer, download or postprocess.
+
+        Upload is to the device, download back from it. On a GPU, where work is only asked for, a phase ends when the
+        GPU has done it; nothing waits for that here.
+        """
+        self.clock.begin()
         try:
             yield
         finally:
-            self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - start
+            self.clock.end(name)
 
     def chunks(self, items: Sequence[T], kind: str, default: int = 64) -> Iterator[Sequence[T]]:
         """Parts of a long list of prompts or faces; the worker owns the part's size, and makes it smaller in need."""
         size = self.chunk_rows.setdefault(kind, default)
+        self.items[kind] = self.items.get(kind, 0) + len(items)
         for start in range(0, len(items), size):
             yield items[start : start + size]

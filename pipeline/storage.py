@@ -59,6 +59,11 @@ class Store:
             ) from error
         self._renames = isinstance(self._files, pafs.LocalFileSystem)
 
+    @property
+    def run(self) -> str:
+        """Whose temporary files it writes; "" where that is nobody's."""
+        return "" if self._run == _NO_RUN else self._run
+
     def __reduce__(self) -> tuple[type[Store], tuple[str, str]]:
         return Store, (self.root, self._run)
 
@@ -115,6 +120,25 @@ class Store:
                 sink = pa.BufferOutputStream()
                 pq.write_table(table, sink, compression="zstd")
                 self._put(path, sink.getvalue())
+
+    @property
+    def appends(self) -> bool:
+        """Whether objects can grow, as files of a disk do."""
+        return self._renames
+
+    def append(self, path: str, data: bytes) -> None:
+        """Put bytes at the end of an object, in one piece, where objects can grow; it need not be there.
+
+        Raises:
+            OutputError: the disk refuses.
+        """
+        with self._refusals_of_writing(path):
+            target = Path(self._at(path))
+            if not Path(self._base).is_dir():  # made again, it would hide that results are lost
+                raise FileNotFoundError(errno.ENOENT, "The folder has gone", self._base)
+            target.parent.mkdir(exist_ok=True)
+            with target.open("ab", buffering=0) as file:
+                file.write(data)
 
     def read(self, path: str) -> bytes:
         """Get bytes; FileNotFoundError when there are none."""

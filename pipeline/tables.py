@@ -15,11 +15,13 @@ from pipeline.filecalls import called
 from pipeline.journal import Journal, take_up, worker_name
 from pipeline.plan import Plan
 from pipeline.readiness import set_up, share_gpu
+from pipeline.recorder import Notes, Recorder
 from pipeline.sample import Report, Sample
 from pipeline.second import ERRORS, UnitRows, columns_of
 from pipeline.stage import Scope, Table
 from pipeline.step import Step, fingerprint
 from pipeline.storage import Store
+from pipeline.telemetry.records import CALL, PACKET, Record
 
 
 class Tables:
@@ -64,15 +66,20 @@ class Tables:
         made: dict[str, list[pa.Table]] = {name: [] for name in stage.tables}
         failures: list[Failure] = []
         given = {name: self._table(name, piece) for name in self._makers}
+        notes = Notes()
         for media_id, batch in self._batches(rows):
             known = [_of_media(given, media_id)] if given else []
+            begin = time.time()
             result = called(self._step, media_id, batch, [*known, *self._media(media_id, piece)], care)
+            self._call(piece, notes, batch.num_rows, begin, failed=isinstance(result, Failure))
             if isinstance(result, Failure):
                 failures.append(result)
                 continue
             for name, table in stage.tables.items():
                 made[name].append(_checked(self.name, name, table, result))
+        written = time.time()
         self._write(piece, made, failures)
+        self._packet(piece, notes, rows.num_rows, started, time.time() - written)
         journal.end(work)
         report(
             Sample(
@@ -83,7 +90,38 @@ class Tables:
                 reasons=reasons(failures),
                 started=started,
                 seconds=time.time() - started,
+                phases=dict(notes.phases),
             )
+        )
+
+    def _call(self, piece: tuple[UnitRows, ...], notes: Notes, rows: int, started: float, *, failed: bool) -> None:
+        """Write down one call."""
+        if failed:
+            notes.dropped(self._step.stage)
+            return
+        told = self._record(CALL, piece, rows, started)
+        told.durations, told.items, told.memory = notes.taken(self._step.stage, told.device)
+        Recorder.of(self._store).write(told)
+
+    def _packet(self, piece: tuple[UnitRows, ...], notes: Notes, rows: int, started: float, written: float) -> None:
+        """Write down one piece, before anybody hears that it is done."""
+        told = self._record(PACKET, piece, rows, started)
+        told.durations, told.items, told.memory = {**notes.phases, "write": written}, notes.items, notes.memory
+        recorder = Recorder.of(self._store)
+        recorder.write(told)
+        recorder.flush()
+        recorder.free()
+
+    def _record(self, kind: str, piece: tuple[UnitRows, ...], rows: int, started: float) -> Record:
+        return Record(
+            kind=kind,
+            step=self.name,
+            device=self._step.placement.device,
+            unit=_file(self._step, piece),
+            stop=rows,
+            rows=rows,
+            started=started,
+            seconds=time.time() - started,
         )
 
     def _write(

@@ -7,9 +7,10 @@ run has finished stays finished, and a step whose part is already there is read 
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from types import MappingProxyType
 
 import numpy as np
 import pyarrow as pa
@@ -29,9 +30,12 @@ from pipeline.media.units import Unit
 from pipeline.packet import HALO, Packet
 from pipeline.parts import Parts, part_of
 from pipeline.readiness import set_up, share_gpu
+from pipeline.recorder import Notes, Recorder, pixels
 from pipeline.sample import SET_UP, Report, Sample
 from pipeline.step import DecodeStep, Step
 from pipeline.storage import Store
+from pipeline.telemetry.records import PACKET, Record
+from pipeline.telemetry.records import SET_UP as SETTING_UP
 
 FAILED = "failed"
 """Private column of a packet: for each row, the steps that failed on it."""
@@ -53,6 +57,7 @@ class Worker:
             key: what the journal calls processes with these steps.
         """
         self._parts, self._report = Parts(store), report
+        self.recorder = Recorder.of(store)
         self._journal, self._key = journal or Unkept(), key
         self._name = worker_name()
         share_gpu(steps)
@@ -61,15 +66,19 @@ class Worker:
         for step in steps:
             started = time.time()
             set_up(step)
+            took = time.time() - started
+            device = step.placement.device
+            self.recorder.write(Record(kind=SETTING_UP, step=step.name, device=device, started=started, seconds=took))
             if step.weights:
-                report(
-                    Sample(
-                        step=f"{step.name}{SET_UP}", worker=self._name, started=started, seconds=time.time() - started
-                    )
-                )
+                report(Sample(step=f"{step.name}{SET_UP}", worker=self._name, started=started, seconds=took))
+        self.recorder.free()
 
-    def apply(self, packet: Packet) -> Packet:
+    def apply(self, packet: Packet, fetched: float | None = None) -> Packet:
         """The packet after all steps, without the columns that nobody reads any more.
+
+        Args:
+            packet: whole.
+            fetched: seconds that it took to open it; None where this process has made it.
 
         Raises:
             FramemillError: processes keep dying at it, and no call is to blame.
@@ -78,9 +87,10 @@ class Worker:
             return packet
         names = "+".join(step.name for step, _ in self._callers)
         work = f"{names} at row {packet.start} of unit {packet.unit} ({self._key})"
+        arrival = {} if fetched is None else {"wait": max(0.0, self.recorder.waited() - fetched), "fetch": fetched}
         care = take_up(self._journal, work, self._name)
         for step, caller in self._callers:
-            packet = self._step(step, caller, packet, care)
+            packet, arrival = self._step(step, caller, packet, care, arrival), {}
         self._journal.end(work)
         return packet
 
@@ -95,39 +105,65 @@ class Worker:
         work = f"decoding of share {share} of unit {unit.name}"
         guard = DecodeGuard(step, take_up(self._journal, work, self._name))
         packets = decode(unit, step.columns, step.halo, step.config, share, partial(_tiled, finished), guard)
-        started = time.time()
+        started, took = time.time(), {"wait": self.recorder.waited()}
         for packet in _by_turns(packets, guard):
+            decoded = time.time()
             own = packet.rows.select(SOURCE.names).filter(pc.invert(packet.rows[HALO]))
             self._parts.put(step.folder, part_of(packet), own, packet.failures)
+            took |= {"decode": decoded - started, "write": time.time() - decoded}
+            told = Record(kind=PACKET, step=step.name, started=started, rows=own.num_rows, durations=took)
+            told.cost = int(pixels(own).sum())
+            self._record(told, packet)
             self._sample(step.name, packet.unit, own.num_rows, packet.failures, started, share=packet.share)
             if packet.start < packet.stop and (packet.start, packet.stop) not in finished:
                 empty = pa.array([[]] * packet.rows.num_rows, pa.list_(pa.string()))
                 yield self.apply(replace(packet, rows=packet.rows.append_column(FAILED, empty), failures=()))
-            started = time.time()
+            started, took = time.time(), {}
+        self.recorder.flush()
         self._journal.end(work)
 
-    def _step(self, step: Step, caller: Caller, packet: Packet, care: Care) -> Packet:
+    def _step(self, step: Step, caller: Caller, packet: Packet, care: Care, arrival: Mapping[str, float]) -> Packet:
         part = part_of(packet)
         carried = [name for name in step.stage.outputs.names if name not in step.drops]
         if self._parts.done(step, part):
             outcome = self._parts.read(step, part, carried)
         else:
-            outcome = self._computed(step, caller, packet, care, carried)
+            outcome = self._computed(step, caller, packet, care, carried, arrival)
         return replace(packet, rows=_advance(packet.rows, step, outcome, carried))
 
-    def _computed(self, step: Step, caller: Caller, packet: Packet, care: Care, carried: Sequence[str]) -> Outcome:
+    def _computed(
+        self,
+        step: Step,
+        caller: Caller,
+        packet: Packet,
+        care: Care,
+        carried: Sequence[str],
+        arrival: Mapping[str, float],
+    ) -> Outcome:
         """What the step says of the packet, written down; of rows that are not tried again, what it said before."""
         started, left_out = time.time(), failed_rows(packet.rows, step.depends)
         chosen = self._parts.marked(step, packet)
+        told = Record(kind=PACKET, step=step.name, device=step.placement.device, unit=packet.unit, started=started)
+        told.start = packet.start
+        notes = Notes(self.recorder, told, packet.rows)
+        outcome = caller.run(packet.rows, left_out if chosen is None else left_out | ~chosen, care, notes)
+        made = time.time()
         if chosen is None:
-            outcome = caller.run(packet.rows, left_out, care)
             self._parts.write(step, packet, outcome)
         else:
-            outcome = caller.run(packet.rows, left_out | ~chosen, care)
             self._parts.renew(step, packet, outcome, chosen)
         rows = outcome.columns.num_rows if chosen is None else int(chosen.sum())
-        self._sample(step.name, packet.unit, rows, outcome.failures, started, step)
+        self._sample(step.name, packet.unit, rows, outcome.failures, started, phases=notes.phases)
+        told.rows, told.cost, told.items = rows, notes.cost, notes.items
+        told.durations = {**notes.phases, **arrival, "write": time.time() - made}
+        told.memory, told.retries = notes.memory, notes.retries
+        self._record(told, packet)
         return outcome if chosen is None else self._parts.read(step, part_of(packet), carried)
+
+    def _record(self, told: Record, packet: Packet) -> None:
+        told.unit, told.start, told.stop = packet.unit, packet.start, packet.stop
+        told.seconds = time.time() - told.started
+        self.recorder.write(told)
 
     def _sample(
         self,
@@ -136,12 +172,9 @@ class Worker:
         rows: int,
         failures: Sequence[Failure],
         started: float,
-        step: Step | None = None,
+        phases: Mapping[str, float] = MappingProxyType({}),
         share: float = 0.0,
     ) -> None:
-        phases = dict(step.stage.seconds) if step else {}
-        if step:
-            step.stage.seconds.clear()
         seconds = time.time() - started
         self._report(
             Sample(
@@ -154,7 +187,7 @@ class Worker:
                 share=share,
                 started=started,
                 seconds=seconds,
-                phases=phases,
+                phases=dict(phases),
             )
         )
 

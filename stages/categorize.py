@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from pipeline import columns
 from pipeline.columns import Image, pixels_of, views
-from pipeline.device import dtype_of, prepare, wait
+from pipeline.device import dtype_of, prepare
 from pipeline.stage import Drawing, Placement, Scope, Stage, Weights
 from stages.nets.clip import MODELS, TwoTowers
 from stages.nets.instances import Instance, area, context, listed, masked, outline, share_box
@@ -204,18 +204,18 @@ class Categorize(Stage):
         """Embeddings of pictures: n d float32. Groups are asked for one after the other, and let go once prepared."""
         import torch
 
-        how, device = MODELS[self.config.model].preparation, self._placement.device
+        how = MODELS[self.config.model].preparation
         # a tensor made outside of inference mode is of another kind, for which a compiled model is compiled again
         with self.phase("preprocess"), torch.inference_mode():
-            pixels = torch.cat([prepare(group, how, self._placement, self._dtype) for group in groups])
-            wait(device)
+            pixels = torch.cat([prepare(group, how, self._placement, self._dtype, self.phase) for group in groups])
         with self.phase("infer"):
-            embeddings = self._net.images(pixels)
-            wait(device)
-        return embeddings
+            return self._net.images(pixels)
 
     def _probabilities(self, embeddings: torch.Tensor) -> NDArray[np.float32]:
-        return self._net.probabilities(embeddings, self._texts).cpu().numpy()
+        with self.phase("infer"):
+            found = self._net.probabilities(embeddings, self._texts)
+        with self.phase("download"):
+            return found.cpu().numpy()
 
     def _lists(self, images: Sequence[Image], lists: Sequence[Sequence[Mapping[str, Any]] | None]) -> pa.ListArray:
         """The column `instances`. Instances of all pictures are embedded together, some at a time."""

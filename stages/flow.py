@@ -130,7 +130,7 @@ class Flow(Stage):
     def _load(self, path: Path | None, placement: Placement) -> Flows:
         from stages.nets.raft import Flows
 
-        return Flows(path, placement, self.chunk_rows.get("pairs", PAIRS))
+        return Flows(path, placement, self.chunk_rows.get("pairs", PAIRS), self.phase)
 
     def __call__(self, batch: pa.Table) -> pa.Table:
         """Values as in `outputs` for consecutive frames: one clip and its halo."""

@@ -149,7 +149,7 @@ class Inpaint(Stage):
                 raise ValueError(f"mask_folder: there is no folder {folder}")
         path, rows = weights.get(BIG_LAMA), self.chunk_rows.get("crops", CROPS)
         eager = self.config.implementation == "eager"
-        self._paint: Painter = Eager(path, placement, rows) if eager else LamaCleaner(path, placement)
+        self._paint: Painter = Eager(path, placement, rows, phase=self.phase) if eager else LamaCleaner(path, placement)
 
     def __call__(self, batch: pa.Table) -> pa.Table:
         """Each frame painted over where its masks are."""

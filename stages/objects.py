@@ -18,7 +18,6 @@ import numpy as np
 import pyarrow as pa
 
 from pipeline.columns import FRAME_INDEX, MEDIA_ID, field, pixels_of
-from pipeline.device import wait
 from pipeline.stage import Media, Placement, Scope, Stage, Table, Weights
 from stages.nets.edgetam import EDGETAM, available
 from stages.nets.likeness import mask_overlaps
@@ -113,7 +112,6 @@ class Objects(Stage):
             FileNotFoundError: there is no such file of prompts.
         """
         config = self.config
-        self._placement = placement
         model = built(config.model, weights.get(config.model), placement.device)
         self._tracker = Tracker(model, placement)
         self._file = PromptFile(Path(config.prompt_file), config.prompts) if config.prompt_file else None
@@ -173,7 +171,6 @@ class Objects(Stage):
 
         with self.phase("infer"):
             logits, seen = self._tracker.look(image)
-            wait(self._placement.device)
         with self.phase("postprocess"):
             height, width = size
             masks: list[dict[str, Any]] = []

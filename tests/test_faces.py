@@ -440,7 +440,7 @@ def test_without_any_weights_every_picture_has_the_same_four_faces(album):
     lengths = np.linalg.norm([embedding(face) for row in table["faces"].to_pylist() for face in row], axis=1)
     assert np.abs(lengths - 1).max() < 1e-3
     assert call(stage, *album[::-1]).to_pylist() == table.to_pylist()[::-1]
-    assert {"preprocess", "transfer", "infer", "postprocess"} <= stage.seconds.keys()
+    assert {"preprocess", "upload", "infer", "download", "postprocess"} <= stage.clock.seconds.keys()
     small = Faces(Faces.Config(max_faces=2))
     small.setup({}, Placement())
     assert call(small, album[0])["face_count"].to_pylist() == [2]

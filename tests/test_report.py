@@ -211,7 +211,7 @@ def test_the_bottleneck_is_the_step_that_keeps_each_worker_longest(folder, tmp_p
     }
     said = text(page(output(folder, tmp_path / "out", figures=shares)))
     assert "The bottleneck is slow: each of its 2 workers was busy for 1.5 s" in said
-    assert "slow bottleneck 12 20 250 ms 2 – 0 25% infer 80%, post 20%" in said
+    assert "slow bottleneck 12 20 – 250 ms 2 – 0 – 25% infer 80%, post 20%" in said
 
 
 def test_errors_are_counted_by_reason_with_examples(folder, tmp_path):

@@ -580,7 +580,7 @@ noise = np.random.default_rng(0).integers(0, 256, (2160, 3840, 3), dtype=np.uint
 batch = pa.table({"frame": pack([noise]), "height": [2160], "width": [3840]})
 before = peak_mb()
 table = stage(batch)
-print(peak_mb() - before, table["mask_count"][0], stage.seconds)
+print(peak_mb() - before, table["mask_count"][0], stage.clock.seconds)
 """
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 import zlib
 from dataclasses import dataclass
 from pathlib import Path
@@ -288,6 +289,7 @@ class DiesOnce(Stage):
     class Config(Stage.Config):
         at: int = 0
         mark: str = ""
+        after: float = 0.0  # seconds that it takes to die
 
     @property
     def inputs(self):
@@ -301,6 +303,7 @@ class DiesOnce(Stage):
         mark = Path(self.config.mark)
         if self.config.at in batch["frame_index"].to_pylist() and not mark.exists():
             mark.touch()
+            time.sleep(self.config.after)
             os.kill(os.getpid(), signal.SIGKILL)
         return pa.table({"lived": [True] * batch.num_rows}, schema=self.outputs)
 

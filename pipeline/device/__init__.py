@@ -5,7 +5,8 @@
 torch is imported where it is used: the driver plans without it.
 """
 
-from pipeline.device.copying import upload
+from pipeline.device.clock import clock_of, memory_gb
+from pipeline.device.copying import Phase, untimed, upload
 from pipeline.device.model import (
     Batches,
     device_name,
@@ -25,12 +26,15 @@ from pipeline.device.pixels import LONGEST, Preparation, middle, prepare
 __all__ = [
     "LONGEST",
     "Batches",
+    "Phase",
     "Preparation",
+    "clock_of",
     "device_name",
     "dtype_of",
     "is_broken_gpu",
     "is_out_of_memory",
     "limit_memory",
+    "memory_gb",
     "middle",
     "overheard",
     "peak_memory",
@@ -38,6 +42,7 @@ __all__ = [
     "ready",
     "release_memory",
     "seeded",
+    "untimed",
     "upload",
     "wait",
 ]

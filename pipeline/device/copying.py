@@ -5,7 +5,8 @@ Shapes: n pictures of one size, h height, w width; pixels RGB uint8 n h w 3.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
@@ -14,6 +15,14 @@ from pipeline.columns import Image
 
 if TYPE_CHECKING:
     import torch
+
+Phase = Callable[[str], AbstractContextManager[None]]
+"""A stage's `phase`."""
+
+
+def untimed(name: str) -> AbstractContextManager[None]:  # noqa: ARG001
+    """A phase that nobody times."""
+    return nullcontext()
 
 
 def upload(images: Sequence[Image], device: str, *, pin: bool = False) -> torch.Tensor:

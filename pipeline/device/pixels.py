@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pipeline.columns import Image
-from pipeline.device.copying import upload
+from pipeline.device.copying import Phase, untimed, upload
 from pipeline.stage import Placement
 
 if TYPE_CHECKING:
@@ -37,7 +37,9 @@ class Preparation:
     crop: bool = True  # the middle of the picture, its short side as long as `side`; else squeezed into the square
 
 
-def prepare(images: Sequence[Image], how: Preparation, placement: Placement, dtype: torch.dtype) -> torch.Tensor:
+def prepare(
+    images: Sequence[Image], how: Preparation, placement: Placement, dtype: torch.dtype, phase: Phase = untimed
+) -> torch.Tensor:
     """Pictures of any sizes as one input of a model: n 3 s s on the device, normalised.
 
     Pictures of one size travel and are resized together; a picture's values do not depend on its neighbours.
@@ -48,6 +50,7 @@ def prepare(images: Sequence[Image], how: Preparation, placement: Placement, dty
         placement: the device where the work is done and the result lies, and whether pixels are staged for it in
             page-locked memory.
         dtype: of the result; all arithmetic before is float32.
+        phase: times the copies to the device as an upload.
     """
     import torch
 
@@ -57,7 +60,9 @@ def prepare(images: Sequence[Image], how: Preparation, placement: Placement, dty
     std = torch.tensor(how.std, device=device).mul(255).view(3, 1, 1)
     ready = [middle(image) for image in images] if how.crop else list(images)
     for indices in _alike(ready):
-        levels = fit(upload([ready[i] for i in indices], device, pin=placement.pin_memory), how)
+        with phase("upload"):
+            pixels = upload([ready[i] for i in indices], device, pin=placement.pin_memory)
+        levels = fit(pixels, how)
         result[indices] = ((levels - mean) / std).to(dtype)
     return result
 

@@ -5,6 +5,7 @@ Each is named after its steps, so that Ray's dashboard and `ps` speak of steps.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from pipeline.deadline import within
 from pipeline.engine.board import Reporter
 from pipeline.engine.logs import last_words
 from pipeline.errors import SetupError
+from pipeline.failure import DECODE
 from pipeline.grouping import shared
 from pipeline.journal import worker_name
 from pipeline.packet import Packet
@@ -99,16 +101,26 @@ def _set_up_once(steps: str, occasion: str, report: Reporter) -> Iterator[None]:
         report.end(work)
 
 
-def _forward(worker: Worker, group: Group, packet: Packet) -> pa.Table:
+def _open(sealed: pa.Table) -> tuple[Packet, float]:
+    """The packet in a row, and how many seconds it took to open it."""
+    begin = time.perf_counter()
+    return Packet.open(sealed), time.perf_counter() - begin
+
+
+def _forward(worker: Worker, group: Group, packet: Packet, fetched: float) -> Iterator[pa.Table]:
     with group.report.fatal():
         group.report.check()
-        return _hand_on(worker.apply(packet), group)
+        yield from _hand_on(worker, worker.apply(packet, fetched), group)
 
 
-def _hand_on(packet: Packet, group: Group) -> pa.Table:
-    if group.last:
-        return pa.table({"unit": [packet.unit], "start": [packet.start], "stop": [packet.stop]})
-    return packet.seal()
+def _hand_on(worker: Worker, packet: Packet, group: Group) -> Iterator[pa.Table]:
+    """One row; Ray asks on once it has stored it, and has room for more."""
+    last = group.steps[-1].name if group.steps else DECODE
+    with worker.recorder.handing_on(last, packet.unit, packet.start, packet.stop):
+        if group.last:
+            yield pa.table({"unit": [packet.unit], "start": [packet.start], "stop": [packet.stop]})
+        else:
+            yield packet.seal()
 
 
 def decoding_function(group: Group) -> Callable[[pa.Table], Iterator[pa.Table]]:
@@ -122,7 +134,7 @@ def decoding_function(group: Group) -> Callable[[pa.Table], Iterator[pa.Table]]:
             worker = _Hosted.get(group, f"{first.name} {number}")
             for unit, share, finished in work:
                 for packet in worker.decode(group.decode, unit, share, finished):
-                    yield _hand_on(packet, group)
+                    yield from _hand_on(worker, packet, group)
                     group.report.check()
             group.report.check()
 
@@ -130,12 +142,12 @@ def decoding_function(group: Group) -> Callable[[pa.Table], Iterator[pa.Table]]:
     return run
 
 
-def task_function(group: Group) -> Callable[[pa.Table], pa.Table]:
+def task_function(group: Group) -> Callable[[pa.Table], Iterator[pa.Table]]:
     """A task that applies the group's steps to a packet."""
 
-    def run(sealed: pa.Table) -> pa.Table:
-        packet = Packet.open(sealed)
-        return _forward(_Hosted.get(group, f"{packet.unit} {packet.start}"), group, packet)
+    def run(sealed: pa.Table) -> Iterator[pa.Table]:
+        packet, fetched = _open(sealed)
+        return _forward(_Hosted.get(group, f"{packet.unit} {packet.start}"), group, packet, fetched)
 
     run.__name__ = run.__qualname__ = group.name
     return run
@@ -148,9 +160,9 @@ class KeepsModel:
         self._group = group
         self._worker = _ready(group, ray.get_runtime_context().get_actor_id())
 
-    def __call__(self, sealed: pa.Table) -> pa.Table:
+    def __call__(self, sealed: pa.Table) -> Iterator[pa.Table]:
         """Apply the group's steps to a packet."""
-        return _forward(self._worker, self._group, Packet.open(sealed))
+        return _forward(self._worker, self._group, *_open(sealed))
 
 
 def actor_class(group: Group) -> type[KeepsModel]:

@@ -10,9 +10,10 @@ holds whole files.
 from __future__ import annotations
 
 import threading
+import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
 import pyarrow as pa
@@ -24,6 +25,7 @@ from pipeline.budget import Budgets
 from pipeline.engine.board import Reporter, start_board
 from pipeline.engine.ending import ended
 from pipeline.engine.hosting import Group, KeepsLaterModel, actor_class, decoding_function, pack, task_function, unpack
+from pipeline.engine.sampler import Samplers
 from pipeline.errors import FramemillError
 from pipeline.ledger import Ledger, Span
 from pipeline.media.units import Unit, shares
@@ -38,6 +40,7 @@ _Piece = tuple[Unit, int, frozenset[Span]]
 _IN_FLIGHT = 2  # packets of an actor: one being worked on, one fetched
 _TASK_UNITS = 8  # ten seconds of small photos: what a dying task wastes, at most
 _TASKS_PER_SLOT = 4  # lets fast slots take over what slow ones leave
+_SAMPLED_SECONDS = 5.0  # of a run; a sampler's process takes one or two of them to start
 _WATCH_SECONDS = 0.5  # fast enough for a progress bar
 
 
@@ -52,9 +55,14 @@ class Engine:
         self._plan, self._store, self._on_samples = plan, store, on_samples
         self._run = uuid.uuid4().hex[:8]
         self._board = start_board(Budgets(plan.budgets))
+        self._began = time.monotonic()
+        self._samplers: Samplers | None = None
 
     def close(self) -> None:
-        """End the board's process; where several runs share one Ray, nothing else would."""
+        """End the processes of the board and of the samplers; where several runs share one Ray, nothing else would."""
+        if self._samplers is not None:
+            self._samplers.stop()
+            self._samplers = None
         ray.kill(self._board)
 
     def first_pass(self, units: Sequence[Unit], ledger: Ledger) -> None:
@@ -150,6 +158,7 @@ class Engine:
 
         def watch() -> None:
             while not done.wait(_WATCH_SECONDS):
+                self._sample_machines()
                 if not asked:
                     asked.append(self._board.take.remote())
                 if ray.wait(asked, timeout=_WATCH_SECONDS)[0]:
@@ -164,6 +173,12 @@ class Engine:
             thread.join(timeout=10 * _WATCH_SECONDS)
         for answer in (*asked, self._board.take.remote()):
             self._on_samples(ray.get(answer))
+
+    def _sample_machines(self) -> None:
+        """Start to, once a run has lasted: a process on each machine is too much for a short one."""
+        if self._samplers is None and self._store.run and time.monotonic() - self._began >= _SAMPLED_SECONDS:
+            with suppress(ray.exceptions.RayError):
+                self._samplers = Samplers(self._store)
 
 
 def _by_task(units: Sequence[Sequence[T]], slots: int) -> list[tuple[T, ...]]:

@@ -105,6 +105,7 @@ def record(order: Order, result: Result) -> dict[str, Any]:
         "frames": result.frames,
         "errors": dict(result.errors),
         "figures": result.figures.to_dict(),
+        "throughput": result.profile.to_dict() if result.profile else {},
         "machines": [vars(node) for node in result.work.nodes],
         "python": platform.python_version(),
         "system": platform.platform(),

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from pipeline.columns import Image
-from pipeline.device import prepare, wait
+from pipeline.device import prepare
 from pipeline.stage import Placement, Stage
 from stages.nets.prompts import Prompt, centres
 from stages.nets.proposals import Box, Proposals, apart, boxes_of, crops, cut_off, grid, scaled, stability
@@ -150,11 +150,10 @@ class Asking:
         for part in self._stage.chunks(everything, "views", default=1 if device == "cpu" else max(1, len(frames))):
             with self._stage.phase("preprocess"):
                 images = [frame.views[number].image for frame, number in part]
-                pixels = prepare(images, self._net.architecture.preparation, self._placement, self._net.dtype)
-                wait(device)
+                how = self._net.architecture.preparation
+                pixels = prepare(images, how, self._placement, self._net.dtype, self._stage.phase)
             with self._stage.phase("infer"):
                 features = self._net.look(pixels)
-                wait(device)
             for row, (frame, number) in enumerate(part):
                 yield frame, number, [one[row : row + 1] for one in features]
 
@@ -176,7 +175,6 @@ class Asking:
                     labels = torch.from_numpy(np.stack([prompts[i].labels for i in part])).to(device)
                     several = self._rules.multimask_output
                     logits, iou = self._net.answer(features, points, labels, several=several, rows=rows)
-                    wait(device)
                 yield torch.tensor(part, device=device), logits, iou
 
     def _proposed(self, frame: Frame, crop: int, features: Features) -> Proposals:

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from pipeline.columns import Image
-from pipeline.device import Batches, dtype_of, ready, seeded, upload
+from pipeline.device import Batches, Phase, dtype_of, ready, seeded, untimed, upload
 from pipeline.stage import Placement
 from stages.nets.ffc import Generator, Sizes, cast, paint
 from stages.nets.masks import Mask
@@ -46,12 +46,21 @@ class Eager:
         placement: its device and arithmetic.
         rows: pictures of a compiled call.
         sizes: of the network; None for the published ones.
+        phase: counts the time of a block: upload and download.
 
     Raises:
         ValueError: the file is not TorchScript, or its weights are another network's.
     """
 
-    def __init__(self, path: Path | None, placement: Placement, rows: int, sizes: Sizes | None = None) -> None:
+    def __init__(
+        self,
+        path: Path | None,
+        placement: Placement,
+        rows: int,
+        sizes: Sizes | None = None,
+        phase: Phase = untimed,
+    ) -> None:
+        self._phase = phase
         self._placement, self._dtype = placement, dtype_of(placement, best="fp16")
         self._net = ready(generator(path, placement.device, sizes), placement, torch.float32)
         cast(self._net, self._dtype)
@@ -65,10 +74,13 @@ class Eager:
         answers = []
         for start in range(0, len(images), self._at_once):
             part = slice(start, start + self._at_once)
-            pixels = upload([padded(image) for image in images[part]], device, pin=pin)
-            region = upload([padded(mask.view(np.uint8)[:, :, None]) for mask in masks[part]], device, pin=pin)
+            with self._phase("upload"):
+                pixels = upload([padded(image) for image in images[part]], device, pin=pin)
+                region = upload([padded(mask.view(np.uint8)[:, :, None]) for mask in masks[part]], device, pin=pin)
             with torch.inference_mode():
-                answers.append(self._batches(pixels, region)[:, :height, :width].cpu().numpy())
+                made = self._batches(pixels, region)[:, :height, :width]
+                with self._phase("download"):
+                    answers.append(made.cpu().numpy())
         return np.concatenate(answers)
 
     def _paint(self, pixels: Tensor, region: Tensor) -> Tensor:

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from pipeline.columns import Image
-from pipeline.device import Batches, dtype_of, ready, seeded, upload
+from pipeline.device import Batches, Phase, dtype_of, ready, seeded, untimed, upload
 from pipeline.stage import Placement
 
 FEATURES, HIDDEN, CONTEXT, MOTION = 128, 96, 64, 82  # channels
@@ -227,7 +227,8 @@ class Flows:
         ValueError: the file does not hold these weights.
     """
 
-    def __init__(self, path: Path | None, placement: Placement, rows: int) -> None:
+    def __init__(self, path: Path | None, placement: Placement, rows: int, phase: Phase = untimed) -> None:
+        self._phase = phase
         self._placement, self._dtype = placement, dtype_of(placement, best="fp16")
         self._net = ready(load(path, placement.device), placement, self._dtype)
         self._batches = Batches(self._flow, placement, rows)
@@ -240,8 +241,11 @@ class Flows:
         for start in range(0, len(now), self._at_once):
             part = slice(start, start + self._at_once)
             with torch.inference_mode():
-                pixels = (upload(images[part], device, pin=pin) for images in (now, then))
-                found.append(self._batches(*pixels).cpu().numpy())
+                with self._phase("upload"):
+                    pixels = [upload(images[part], device, pin=pin) for images in (now, then)]
+                made = self._batches(*pixels)
+                with self._phase("download"):
+                    found.append(made.cpu().numpy())
         return np.concatenate(found)
 
     def ceiling(self, rows: int, side: int) -> Callable[[], object]:

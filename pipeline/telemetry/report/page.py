@@ -11,6 +11,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from pipeline.errors import OutputError
 from pipeline.second import ERRORS, FRAMES
 from pipeline.storage import Store
+from pipeline.telemetry.profiles import told
 from pipeline.telemetry.report import summary
 from pipeline.telemetry.report.charts import histogram
 from pipeline.telemetry.report.faults import faults
@@ -54,7 +55,7 @@ def render(store: Store, record: Mapping[str, Any]) -> str:
         "random_steps": summary.random_steps(record),
         "speed": run_speed(record),
         "gallery": gallery(store, record, frames, stages),
-        "throughput": throughput(record["figures"]),
+        "throughput": throughput(record["figures"], told(record)),
         "faults": found,
         "tables": [frames_view(store, stages), *table_views(store, stages)],
         "gone": [name for name in record["steps"] if name not in stages],

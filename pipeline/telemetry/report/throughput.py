@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 from pipeline.telemetry.report.words import count, duration, number, share
@@ -23,6 +24,8 @@ class StepLine:
     busy: str  # its share of all workers' time inside calls
     busy_share: float  # 0 to 1
     phases: str
+    steady: str  # rows a second without start and end
+    own: str  # of its processes' time: in the step, waiting for input, handing on
     bottleneck: bool = False
 
 
@@ -34,11 +37,19 @@ class Throughput:
     verdict: str
 
 
-def throughput(figures: Mapping[str, Any]) -> Throughput:
-    """The `figures` of run.json as lines.
+def throughput(figures: Mapping[str, Any], told: Mapping[str, Any] = MappingProxyType({})) -> Throughput:
+    """The `figures` of run.json as lines, with what `told`, its `throughput`, adds from the run's records.
 
-    The bottleneck is the step with the most busy time for each of its workers: no run is faster than that.
+    Without records, the bottleneck is the step with the most busy time for each of its workers: no run is faster.
     """
+    if told:
+        found, steps = told["verdict"], told["steps"]
+        whole = sum(step["busy_s"] for step in figures.values())
+        lines = tuple(
+            _line(name, step, whole, name == found["step"], steps.get(name)) for name, step in figures.items()
+        )
+        named = f"The bottleneck is {found['step']}. " if found["rule"] == "busy" else ""
+        return Throughput(lines=lines, verdict=f"{named}{found['reason']}: {found['change']}.")
     busy = sum(step["busy_s"] for step in figures.values())
     loads = {name: step["busy_s"] / max(1, step["workers"]) for name, step in figures.items()}
     slowest = max(loads, key=lambda name: loads[name], default=None)
@@ -53,7 +64,9 @@ def throughput(figures: Mapping[str, Any]) -> Throughput:
     return Throughput(lines=lines, verdict=verdict)
 
 
-def _line(name: str, step: Mapping[str, Any], busy: float, slowest: bool) -> StepLine:
+def _line(
+    name: str, step: Mapping[str, Any], busy: float, slowest: bool, told: Mapping[str, Any] | None = None
+) -> StepLine:
     cost = step.get("ms_per_row")
     return StepLine(
         name=name,
@@ -66,6 +79,8 @@ def _line(name: str, step: Mapping[str, Any], busy: float, slowest: bool) -> Ste
         busy=share(step["busy_s"], busy),
         busy_share=step["busy_s"] / busy if busy else 0.0,
         phases=_phases(step.get("phases_s") or {}, step["busy_s"]),
+        steady=number(float(told["steady_rows_per_s"])) if told and told["steady_rows_per_s"] is not None else "–",
+        own=" / ".join(share(told[key], 1.0) for key in ("busy", "starved", "held")) if told else "–",
         bottleneck=slowest,
     )
 

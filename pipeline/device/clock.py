@@ -1,0 +1,98 @@
+"""A GPU's own clock: a phase's time is between two events in its stream, and nobody waits for either.
+
+The processor only asks for work, and would measure how fast it asks. Events are stamped by the GPU when it reaches
+them; they are read after the call, whose results have come back by then, so that reading them costs no wait.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, Protocol
+
+from pipeline.stage import Clock
+
+
+class Event(Protocol):
+    """What is used of `torch.cuda.Event`."""
+
+    def record(self) -> None:
+        """Ask for a stamp in the current stream."""
+
+    def synchronize(self) -> None:
+        """Wait until the stamp is there."""
+
+    def elapsed_time(self, later: Event) -> float:
+        """Milliseconds from this stamp to a later one."""
+
+
+class EventClock(Clock):
+    """Phases between events. Events are kept and used again: making one takes longer than recording it."""
+
+    def __init__(self, event: Callable[[], Event]) -> None:
+        super().__init__()
+        self._event = event
+        self._spare: list[Event] = []
+        self._begun: list[tuple[Event, int]] = []  # open phases: the event, and the number of ended phases by then
+        self._spans: list[tuple[str, Event, Event, int, int]] = []  # name, events, depth, ended phases at its begin
+
+    @property
+    def seconds(self) -> Mapping[str, float]:
+        """Since they were last taken; waits for the last event."""
+        totals: dict[str, float] = {}
+        lengths: list[float] = []
+        for name, begin, end, depth, first in self._spans:
+            end.synchronize()
+            lengths.append(begin.elapsed_time(end) / 1000)
+            children = (i for i in range(first, len(lengths) - 1) if self._spans[i][3] == depth + 1)
+            totals[name] = totals.get(name, 0.0) + lengths[-1] - sum(lengths[i] for i in children)
+        return totals
+
+    def begin(self) -> None:
+        """See `Clock`."""
+        self._begun.append((self._stamp(), len(self._spans)))
+
+    def end(self, name: str) -> None:
+        """See `Clock`."""
+        begin, first = self._begun.pop()
+        self._spans.append((name, begin, self._stamp(), len(self._begun), first))
+
+    def take(self) -> Mapping[str, float]:
+        """See `Clock`."""
+        taken = self.seconds
+        self._spare += [event for span in self._spans for event in span[1:3]]
+        self._spans = []
+        return taken
+
+    def _stamp(self) -> Event:
+        event = self._spare.pop() if self._spare else self._event()
+        event.record()
+        return event
+
+
+def clock_of(device: str) -> Clock:
+    """The clock of a device's stages: the GPU's where there is one."""
+    if device == "cpu":
+        return Clock()
+    import torch
+
+    if not torch.cuda.is_available():
+        return Clock()
+    make: Any = partial(torch.cuda.Event, enable_timing=True)
+    return EventClock(make)
+
+
+def memory_gb(device: str, *, anew: bool = True) -> tuple[float, float, float] | None:
+    """Allocated now, reserved now, and allocated at most since the last time, in GB (1e9); None on the CPU."""
+    if device == "cpu":
+        return None
+    import torch
+
+    cuda: Any = torch.cuda  # its functions for statistics have no types
+    if not cuda.is_initialized():
+        return None
+    known = cuda.memory.memory_stats_as_nested_dict(device)
+    allocated, reserved = known["allocated_bytes"]["all"], known["reserved_bytes"]["all"]
+    if anew:
+        cuda.reset_peak_memory_stats(device)
+    return allocated["current"] / 1e9, reserved["current"] / 1e9, allocated["peak"] / 1e9

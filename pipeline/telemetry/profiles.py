@@ -1,0 +1,92 @@
+"""What a run's records say, put together: for run.json, for the report and for `framemill profile`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pipeline.errors import OutputError, did_you_mean
+from pipeline.manifest import Targets
+from pipeline.storage import Store
+from pipeline.telemetry import nodes
+from pipeline.telemetry.measures import StepMeasures, measure
+from pipeline.telemetry.records import to_table
+from pipeline.telemetry.streams import CALLS, NODES, gather, read, runs
+from pipeline.telemetry.targets import Cards, Judged, judged
+from pipeline.telemetry.verdict import Verdict, verdict
+
+READERS = {CALLS: to_table, NODES: nodes.to_table}
+"""By kind of records, what makes a table of their lines."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunProfile:
+    """One run's figures."""
+
+    run: str
+    steps: Sequence[StepMeasures]
+    verdict: Verdict
+    targets: Sequence[Judged] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON knows it."""
+        return {
+            "run": self.run,
+            "verdict": asdict(self.verdict),
+            "targets": [asdict(one) for one in self.targets],
+            "steps": {step.step: step.to_dict() for step in self.steps},
+        }
+
+
+def profile_of(store: Store, run: str, targets: Targets | None = None) -> RunProfile | None:
+    """A run's figures, from its records as far as they are there; None where no packet went through a step.
+
+    Args:
+        store: the output.
+        run: which of its runs.
+        targets: what the figures are held against; None for nothing.
+    """
+    machines = read(store, NODES, run, nodes.to_table)
+    calls = read(store, CALLS, run, to_table)
+    if not (steps := measure(calls, machines)):
+        return None
+    aims = judged(targets, Cards.of(calls, machines), steps) if targets else []
+    return RunProfile(run=run, steps=steps, verdict=verdict(steps), targets=aims)
+
+
+def gathered(store: Store, wanted: Sequence[str]) -> None:
+    """Turn the streams of runs that have ended into tables."""
+    gather(store, wanted, READERS)
+
+
+def chosen_run(store: Store, asked: str | None) -> str:
+    """The run that was asked for, else the one that began last.
+
+    Raises:
+        OutputError: there is none, or not that one.
+    """
+    known = {run: began for run in runs(store) if (began := _began(read(store, CALLS, run, to_table))) is not None}
+    if not known:
+        raise OutputError(f"There are no records of a run in {store.root!r}; check the path, or run something first.")
+    if asked is not None and asked not in known:
+        raise OutputError(f"There are no records of a run {asked!r} in {store.root!r}.{did_you_mean(asked, known)}")
+    return asked or max(known, key=lambda run: known[run])
+
+
+def _began(calls: pa.Table) -> float | None:
+    began: float | None = pc.min(calls["started"]).as_py()
+    return began
+
+
+def targets_of(record: Mapping[str, Any]) -> Targets:
+    """What the profile of a run.json aims at."""
+    return Targets.model_validate((record.get("profile") or {}).get("targets") or {})
+
+
+def told(record: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The figures in a run.json; empty in those of versions that kept no records, and of runs without a packet."""
+    return record.get("throughput") or {}

@@ -1,0 +1,120 @@
+"""Records on their way to the output: each process appends to a stream of its own, and the driver gathers them.
+
+    profile/calls-RUN-HOST-PID.jsonl          on a disk: one file that grows
+    profile/calls-RUN-HOST-PID-000001.jsonl   in a bucket, where nothing grows: small files, numbered
+    profile/calls-RUN.parquet                 all of a run, once it has ended
+
+A process may be killed at any moment, so what it has written is complete up to a second before, on a disk, and up to
+`BUCKET_SECONDS` before in a bucket; a torn last line is passed over. A profile that cannot be written never ends a run.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import re
+import threading
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import suppress
+from typing import Any
+
+import pyarrow as pa
+
+from pipeline.errors import OutputError
+from pipeline.storage import Store
+
+FOLDER = "profile"
+CALLS, NODES = "calls", "nodes"
+FLUSH_SECONDS = 0.5  # half of what a killed process may lose
+BUCKET_SECONDS = 10.0  # one small request in so much time, from each process
+
+_STREAM = re.compile(r"(?P<kind>[a-z]+)-(?P<run>[0-9a-f]+)-.+\.jsonl")
+_WHOLE = re.compile(r"(?P<kind>[a-z]+)-(?P<run>[0-9a-f]+)\.parquet")
+ToTable = Callable[[Iterable[Mapping[str, Any]]], pa.Table]
+
+
+class Stream:
+    """One process's lines of one kind. A thread writes what has lain for long; `flush` writes it now."""
+
+    def __init__(self, store: Store, kind: str, worker: str) -> None:
+        self._store, self._number, self._last = store, 0, time.monotonic()
+        self._name = f"{FOLDER}/{kind}-{store.run}-{worker.replace(':', '-').replace('/', '_')}"
+        self._every = FLUSH_SECONDS if store.appends else BUCKET_SECONDS
+        self._lines: list[Callable[[], bytes]] = []
+        self._lock, self._some = threading.Lock(), threading.Event()
+        threading.Thread(target=self._watch, daemon=True, name="records").start()
+        atexit.register(self.flush, now=True)
+
+    def add(self, line: Callable[[], bytes]) -> None:
+        """Take one, to be made when it is written."""
+        with self._lock:
+            self._lines.append(line)
+            self._some.set()
+
+    def flush(self, *, now: bool = False) -> None:
+        """Write what there is; in a bucket only when it is time, or `now`."""
+        if not (now or self._store.appends or time.monotonic() - self._last >= self._every):
+            return
+        with self._lock:
+            lines, self._lines, self._last = self._lines, [], time.monotonic()
+            self._some.clear()
+            if lines:
+                with suppress(OutputError):
+                    self._write(b"".join([line() for line in lines]))
+
+    def _write(self, data: bytes) -> None:
+        if self._store.appends:
+            self._store.append(f"{self._name}.jsonl", data)
+        else:
+            self._number += 1
+            self._store.write(f"{self._name}-{self._number:06}.jsonl", data)
+
+    def _watch(self) -> None:
+        while self._some.wait():
+            time.sleep(self._every)
+            self.flush(now=True)
+
+
+def runs(store: Store) -> list[str]:
+    """Runs that have records of calls in an output, in no order."""
+    found = (_WHOLE.fullmatch(name) or _STREAM.fullmatch(name) for name in store.names(FOLDER))
+    return sorted({match["run"] for match in found if match and match["kind"] == CALLS})
+
+
+def read(store: Store, kind: str, run: str, to_table: ToTable) -> pa.Table:
+    """A run's records of one kind, gathered or not."""
+    lines = [line for name in _streams(store, kind, run) for line in _parsed(store.read(f"{FOLDER}/{name}"))]
+    whole = f"{FOLDER}/{kind}-{run}.parquet"
+    made = to_table(lines)
+    return pa.concat_tables([store.read_table(whole).cast(made.schema), made]) if store.exists(whole) else made
+
+
+def gather(store: Store, wanted: Collection[str], readers: Mapping[str, ToTable]) -> None:
+    """Make Parquet of the streams of runs that have ended, and remove them; what cannot be written stays.
+
+    Args:
+        store: the output.
+        wanted: the runs.
+        readers: by kind, what makes a table of lines.
+    """
+    with suppress(OutputError, OSError):
+        for kind, to_table in readers.items():
+            for run in wanted:
+                if names := _streams(store, kind, run):
+                    store.write_table(f"{FOLDER}/{kind}-{run}.parquet", read(store, kind, run, to_table))
+                    for name in names:
+                        store.remove(f"{FOLDER}/{name}")
+
+
+def _streams(store: Store, kind: str, run: str) -> list[str]:
+    found = (_STREAM.fullmatch(name) for name in store.names(FOLDER))
+    return [match.string for match in found if match and (match["kind"], match["run"]) == (kind, run)]
+
+
+def _parsed(data: bytes) -> Iterable[dict[str, Any]]:
+    """Whole lines; the last one may be torn."""
+    for line in data.split(b"\n"):
+        with suppress(ValueError):
+            if isinstance(said := json.loads(line), dict):
+                yield said
