@@ -33,7 +33,7 @@ class Poison(Stage):
     """The frame's number times ten; some frames kill whoever looks at them."""
 
     devices = ("cpu", "cuda")  # "cuda" gives it processes of its own, on any machine
-    placement = Placement(batch_rows=4, cpus=0.5, deadline_s=2.0)
+    placement = Placement(batch_rows=4, cpus=0.5)
 
     @dataclass(frozen=True, kw_only=True)
     class Config(Stage.Config):

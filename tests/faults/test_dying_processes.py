@@ -51,6 +51,11 @@ CASES = [  # how, where, the culprits
 ]
 
 
+def place(how, device):
+    """A placement; what hangs has a deadline that an innocent call keeps on a busy machine too."""
+    return {"device": device, "gpus": 0.0} | ({"deadline_s": 5.0} if how == "hang" else {})
+
+
 def check(out, column, how, culprits):
     """Each culprit is null and has a line in errors; no other is."""
     assert table(out, FRAMES)[column].to_pylist() == expected(column, culprits)[0]
@@ -65,7 +70,7 @@ def test_what_kills_is_set_aside_and_nothing_else(media, tmp_path, machines):
     cases = {how: (device, culprits) for how, device, culprits in CASES if how in ("kill", "segfault", "hang")}
     steps = {how: ("Poison", {"frames": culprits, "how": how, "column": how}) for how, (_, culprits) in cases.items()}
     steps |= {"fine": ("Poison", {"column": "fine"}), "sizes": ("PoisonFile", {"files": ("photo3.png",)})}
-    places = {how: {"device": device, "gpus": 0.0, "cpus": 0.25} for how, (device, _) in cases.items()}
+    places = {how: place(how, device) | {"cpus": 0.25} for how, (device, _) in cases.items()}
     wanted = order(media, tmp_path / "out", steps, {"steps": places})
     Job(wanted).run()
     for how, (_, culprits) in cases.items():
@@ -82,7 +87,7 @@ def test_what_kills_is_set_aside_and_nothing_else(media, tmp_path, machines):
 @pytest.mark.parametrize(("how", "device", "culprits"), CASES, ids=[f"{c[0]}-{c[1]}" for c in CASES])
 def test_each_way_to_die(media, tmp_path, machines, how, device, culprits):
     steps = {how: ("Poison", {"frames": culprits, "how": how, "column": how}), "fine": ("Poison", {"column": "fine"})}
-    Job(order(media, tmp_path / "out", steps, {"steps": {how: {"device": device, "gpus": 0.0}}})).run()
+    Job(order(media, tmp_path / "out", steps, {"steps": {how: place(how, device)}})).run()
     check(tmp_path / "out", how, how, culprits)
     assert table(tmp_path / "out", FRAMES)["fine"].to_pylist() == expected("fine")[0]
 
