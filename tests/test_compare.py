@@ -13,8 +13,10 @@ from typer.testing import CliRunner
 from pipeline.cli import app
 from pipeline.errors import ConfigError
 from pipeline.storage import Store
+from pipeline.telemetry import nodes
 from pipeline.telemetry.compare.comparison import compare
 from pipeline.telemetry.compare.runs import read_run, read_sides
+from pipeline.telemetry.records import to_table
 from tests.collections_factory import clip, photo
 from tests.report_factory import figures, output, record, step
 
@@ -53,8 +55,9 @@ def make(tmp_path):
 
     def made(name, lines=(), **changes):
         store = output(folder, tmp_path / name, **changes)
-        if lines:
-            store.write_table("profile/calls-a1.parquet", pa.Table.from_pylist(list(lines)))
+        for run in {one["run"] for one in lines}:
+            own = to_table(one for one in lines if one["run"] == run)
+            store.write_table(f"profile/calls-{run}.parquet", own)
         return store.root
 
     made.folder = folder
@@ -141,7 +144,7 @@ def test_costs_are_of_1000_images(make):
 def test_quantiles_come_from_records_of_this_run_and_a_torn_stream_is_read(make):
     old = [one | {"run": "00", "started": one["started"] - 1e5, "seconds": 99.0} for one in calls(40)]
     a, b = make("a", [*calls(400), *old]), make("b")
-    lines = [json.dumps(one) for one in calls(400, ms=30.0, seed=1)]
+    lines = [json.dumps(one | {"run": "b1"}) for one in calls(400, ms=30.0, seed=1)]
     Store(b).write("profile/calls-b1-h-1.jsonl", "\n".join([*lines, '{"run": "b1", "ki']).encode())
     found = pair(a, b)
     assert line(found, "marked", "p50").first == pytest.approx(20, rel=0.05)
@@ -176,15 +179,17 @@ def test_repeated_runs_are_one_side(make):
 
 
 def test_energy_is_the_gpus_power_over_time_without_gaps(make):
-    root, cards = make("a"), [{"power_w": 150.0}, {"power_w": 150.0}]
+    def sample(node, at, watts, run="a1"):
+        return {"run": run, "node": node, "time": BEGAN + at, "gpus": [{"power_w": one} for one in watts]}
+
+    root, idle = make("a", calls(20)), make("b", calls(20))
     # two cards of 150 W for 49.5 s, and one of another node for a second before a gap
-    samples = [{"node": "x", "time": BEGAN + i / 2, "gpus": cards} for i in range(100)]
-    samples += [{"node": "y", "time": BEGAN + t, "gpus": [{"power_w": 360.0}]} for t in (0, 1, 60)]
-    samples += [{"node": "y", "time": BEGAN + 1e6 + t, "gpus": [{"power_w": 360.0}]} for t in (0, 1)]  # another run
-    Store(root).write_table("profile/nodes-a1.parquet", pa.Table.from_pylist(samples))
-    idle = make("b")
-    lines = "\n".join(json.dumps({"node": "z", "time": BEGAN + i, "gpus": []}) for i in range(9))
-    Store(idle).write("profile/nodes-b1-z-1.jsonl", f'{lines}\n{{"nod'.encode())
+    samples = [sample("x", i / 2, [150.0, 150.0]) for i in range(100)]
+    samples += [sample("y", at, [360.0]) for at in (0, 1, 60)]
+    Store(root).write_table("profile/nodes-a1.parquet", nodes.to_table(samples))
+    Store(root).write_table("profile/nodes-02.parquet", nodes.to_table([sample("y", at, [9.0], "02") for at in (0, 1)]))
+    lines = b"".join(nodes.to_line(sample("z", i, [])) for i in range(9))
+    Store(idle).write("profile/nodes-a1-z-1.jsonl", lines + b'{"nod')
     found = line(pair(root, idle), "run", "energy")
     assert found.first == pytest.approx(1000 * (300 * 49.5 + 360) / 3600 / 12)
     assert found.second is None
@@ -276,9 +281,15 @@ def test_names_in_the_terminal_are_no_markup(make):
 
 
 def test_records_are_of_the_run_that_run_json_names(make):
-    lines = [*calls(50, run="01"), *calls(60, run="02")]
+    lines = [*calls(50, run="01"), *[one | {"started": one["started"] + 1} for one in calls(60, run="02")]]
     assert len(read_run(make("a", lines, throughput={"run": "01"})).calls["marked"].rows) == 50
-    assert len(read_run(make("b", lines, throughput={})).calls["marked"].rows) == 110
+    assert len(read_run(make("b", lines, throughput={})).calls["marked"].rows) == 60
+
+
+def test_records_of_another_version_are_none(make):
+    root = make("a")
+    Store(root).write_table("profile/calls-a1.parquet", pa.table({"started": [BEGAN + 1], "took": [1.0]}))
+    assert read_run(root).calls == {}
 
 
 def test_a_record_of_a_killed_run_alone_is_read(make):

@@ -188,3 +188,31 @@ def test_nothing_is_the_same_as_nothing():
     none = Things.of(pa.chunked_array([pa.array([[], None], kind)]))
     assert by_boxes(none, none).found == 1
     assert mean_distance(np.array([np.nan]), np.array([1.0])) == 0
+
+
+STAGES = [
+    Lighting(),
+    Flow(),
+    Pose(),
+    Categorize(),
+    Categorize(Categorize.Config(of="instances")),
+    Categorize(Categorize.Config(keep_embedding=True)),
+    Faces(),
+    Segment(),
+    Inpaint(),
+]
+
+
+@pytest.mark.parametrize("stage", STAGES, ids=lambda stage: type(stage).__name__)
+@pytest.mark.parametrize("rows", [0, 3])
+def test_rows_that_failed_in_both_runs_agree(stage, rows):
+    nothing = pa.table([pa.nulls(rows, item.type) for item in stage.outputs], schema=stage.outputs)
+    told = stage.agreement(nothing, nothing)
+    assert told["drift"] == 0
+    assert all(np.isfinite(value) for value in told.values())
+
+
+def test_no_rows_of_the_second_pass_agree():
+    assert Objects().agreement(OBJECTS.empty_table(), OBJECTS.empty_table())["drift"] == 0
+    nobody = Identities().tables["identities"].schema.empty_table()
+    assert Identities().agreement(nobody, nobody, "identities")["drift"] == 0

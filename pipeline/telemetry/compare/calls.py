@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Mapping
+import math
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -15,20 +15,10 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from pipeline.storage import Store
+from pipeline.telemetry.records import CALL, PACKET, SET_UP, to_table
+from pipeline.telemetry.streams import CALLS, read, runs
 
-PROFILE = "profile"
-CALL, PACKET, SET_UP = "call", "packet", "set-up"
 _MARGIN_S = 2.0  # run.json says when a run began to the second
-_READ: Mapping[str, Any] = {
-    "run": pa.string(),
-    "kind": pa.string(),
-    "step": pa.string(),
-    "worker": pa.string(),
-    "started": pa.float64(),
-    "seconds": pa.float64(),
-    "rows": pa.int64(),
-    "vram_peak_gb": pa.float64(),
-}
 Floats = NDArray[np.float64]
 
 
@@ -66,74 +56,53 @@ def calls_of(worker: Any, started: Any, seconds: Any, rows: Any, **more: Any) ->
     )
 
 
-def read_calls(store: Store, record: Mapping[str, Any]) -> dict[str, Calls]:
-    """By step, what an output's last run wrote down of its calls; empty where it kept no records.
+def read_calls(store: Store, run: str | None) -> dict[str, Calls]:
+    """By step, what a run wrote down of its calls; empty where it kept no records that this version can read."""
+    if run is None:
+        return {}
+    try:
+        table = read(store, CALLS, run, to_table)
+    except (KeyError, ValueError):  # of another version
+        return {}
+    return {step: _step(table.filter(pc.equal(table["step"], step))) for step in pc.unique(table["step"]).to_pylist()}
+
+
+def run_of(store: Store, record: Mapping[str, Any]) -> str | None:
+    """The run that an output's run.json tells of, where it kept records: by its name, else by when it began.
 
     Args:
-        store: the output; records of earlier runs into it may lie there too.
-        record: its run.json, which says when the run was; empty for the run that wrote last.
+        store: the output; other runs into it may have left records too.
+        record: its run.json; empty where no run has come to its end, which asks for the one that began last.
     """
-    names = [name for name in store.names(PROFILE) if name.startswith("calls-")]
-    parts = [part for name in names if (part := _table(store, f"{PROFILE}/{name}")) is not None and len(part)]
-    if not parts:
-        return {}
-    table = _of_run(pa.concat_tables(parts), record)
-    return {step: _step(table.filter(pc.equal(table["step"], step))) for step in _steps(table)}
+    known, named = runs(store), record.get("throughput")
+    if isinstance(named, Mapping) and named.get("run") in known:
+        return str(named["run"])
+    begun = {run: _began(store, run) for run in known}
+    if record:
+        begin, end = _window(record)
+        begun = {run: at for run, at in begun.items() if begin <= at <= end}
+    return max(begun, key=lambda run: begun[run], default=None)
 
 
-def _steps(table: pa.Table) -> list[str]:
-    return [str(name) for name in pc.unique(table["step"]).to_pylist()]
+def _began(store: Store, run: str) -> float:
+    try:
+        return float(pc.min(read(store, CALLS, run, to_table)["started"]).as_py() or 0.0)
+    except (KeyError, ValueError):
+        return 0.0
 
 
-def _table(store: Store, path: str) -> pa.Table | None:
-    schema = pa.schema(list(_READ.items()))
-    if path.endswith(".parquet"):
-        found = store.read_table(path)
-        columns = [
-            found[name].cast(kind) if name in found.column_names else pa.nulls(len(found), kind)
-            for name, kind in _READ.items()
-        ]
-        return pa.table(columns, schema=schema)
-    if path.endswith(".jsonl"):
-        lines = [{name: line.get(name) for name in _READ} for line in _lines(store.read(path))]
-        return pa.Table.from_pylist(lines, schema=schema)
-    return None
-
-
-def _lines(data: bytes) -> Iterator[dict[str, Any]]:
-    """Whole lines of a stream; a killed worker may have torn the last."""
-    for line in data.splitlines():
-        with suppress(ValueError):
-            if isinstance(said := json.loads(line), dict):
-                yield said
-
-
-def window(record: Mapping[str, Any]) -> tuple[float, float] | None:
-    """When the run of a run.json began and ended, in seconds since the epoch, amply; None where it does not say."""
+def _window(record: Mapping[str, Any]) -> tuple[float, float]:
+    """When it began and ended, in seconds since the epoch, amply; empty where it does not say."""
     with suppress(KeyError, TypeError, ValueError):
         begun = datetime.fromisoformat(record["started"]).timestamp()
         return begun - _MARGIN_S, begun + float(record["seconds"]) + _MARGIN_S
-    return None
-
-
-def _of_run(table: pa.Table, record: Mapping[str, Any]) -> pa.Table:
-    """Records of the run that run.json tells of: by its name, else by the time."""
-    named = record.get("throughput")
-    if isinstance(named, Mapping) and named.get("run") in table["run"].to_pylist():
-        return table.filter(pc.equal(table["run"], named["run"]))
-    known = window(record)
-    if known is None:
-        firsts = table.group_by("run").aggregate([("started", "max")])
-        latest = max(zip(firsts["started_max"].to_pylist(), firsts["run"].to_pylist(), strict=True))[1]
-        return table.filter(pc.equal(table["run"], latest))
-    times = table["started"].to_numpy()
-    return table.filter(pa.array((times >= known[0]) & (times <= known[1])))
+    return math.inf, -math.inf
 
 
 def _step(table: pa.Table) -> Calls:
     kinds = np.array(table["kind"].to_pylist(), dtype=object)
     started, seconds = table["started"].to_numpy(), table["seconds"].to_numpy()
-    rows = pc.fill_null(table["rows"], 0).to_numpy()
+    rows = table["rows"].to_numpy()
     packets = (kinds == PACKET) & (rows > 0)
     picked = kinds == CALL if (kinds == CALL).any() else packets
     more: dict[str, Any] = {"vram_peak_gb": pc.max(table["vram_peak_gb"]).as_py()}

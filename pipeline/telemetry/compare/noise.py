@@ -203,8 +203,13 @@ def _variance(values: Floats, found: Sequence[Spread | None], repeated: Sequence
     if count == 1:
         own = [] if found[0] is None else [(float(found[0].deviations.var(ddof=1)), found[0].freedom)]
         return max([*own, *repeated], default=None)
+    within = np.stack([one.deviations if one is not None else np.zeros(RESAMPLES) for one in found])
+    whole, calls = float(values.var(ddof=1)), float(within.var(axis=1, ddof=1).mean())
     chance = np.random.default_rng(count)
     runs = chance.integers(count, size=(RESAMPLES, count))
-    within = np.stack([one.deviations if one is not None else np.zeros(RESAMPLES) for one in found])
-    drawn = values[runs] + within[runs, chance.integers(RESAMPLES, size=runs.shape)]
-    return float(drawn.mean(1).var(ddof=1)) * count / (count - 1), count - 1.0
+    # Runs differ by what befalls them and by their calls; calls are drawn as well, so runs keep the rest only.
+    rest = math.sqrt(max(0.0, 1 - calls / whole) * count / (count - 1)) if whole else 0.0
+    drawn = rest * (values - values.mean())[runs] + within[runs, chance.integers(RESAMPLES, size=runs.shape)]
+    variance = float(drawn.mean(1).var(ddof=1))
+    freedom = (count - 1) * (variance * count / whole) ** 2 if whole else count - 1.0
+    return variance, min(max(freedom, count - 1.0), sum(one.freedom for one in found if one) or count - 1.0)

@@ -20,7 +20,7 @@ from pipeline.ledger import COLUMNS, Ledger, read_units
 from pipeline.reasons import FACTS, Facts
 from pipeline.second import FRAMES
 from pipeline.storage import Store
-from pipeline.telemetry.compare.calls import Calls, read_calls
+from pipeline.telemetry.compare.calls import Calls, read_calls, run_of
 from pipeline.telemetry.run_file import NAME, read_run_file
 
 _USED = (
@@ -81,7 +81,12 @@ class Run:
     @cached_property
     def calls(self) -> dict[str, Calls]:
         """By step, the records of its calls; empty where none were kept."""
-        return read_calls(self.store, self.record)
+        return read_calls(self.store, self.recorded)
+
+    @cached_property
+    def recorded(self) -> str | None:
+        """The name of the run whose records these are; None where there are none."""
+        return run_of(self.store, self.record)
 
     def rows_so_far(self, step: str) -> int:
         """Rows of a first-pass step's parts."""
