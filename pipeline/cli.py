@@ -42,6 +42,7 @@ from pipeline.commands.options import (
 )
 from pipeline.commands.profile import profile
 from pipeline.commands.retry import retry
+from pipeline.commands.trace import trace
 from pipeline.errors import ConfigError, FramemillError, UserError
 from pipeline.job import Job, Order
 from pipeline.machines import ROOMY, Node, this_machine
@@ -213,6 +214,7 @@ def plan(
 
 app.command()(fetch)
 app.command()(profile)
+app.command()(trace)
 app.command()(retry)
 app.command()(compare)
 

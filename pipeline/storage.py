@@ -121,6 +121,21 @@ class Store:
                 pq.write_table(table, sink, compression="zstd")
                 self._put(path, sink.getvalue())
 
+    @contextmanager
+    def writing(self, path: str) -> Iterator[pa.NativeFile]:
+        """A stream for an object too large for memory; it is there once the block ends well, and not at all otherwise.
+
+        Raises:
+            OutputError: the disk or the bucket refuses.
+        """
+        with self._refusals_of_writing(path):
+            if self._renames:
+                with self._renamed(path) as target, self._files.open_output_stream(target, compression=None) as stream:
+                    yield stream
+            else:
+                with self._published(path) as stream:
+                    yield stream
+
     @property
     def appends(self) -> bool:
         """Whether objects can grow, as files of a disk do."""
@@ -222,9 +237,15 @@ class Store:
             raise
 
     def _put(self, path: str, data: bytes | pa.Buffer) -> None:
-        stream = self._files.open_output_stream(self._at(path))
-        try:
+        with self._published(path) as stream:
             stream.write(data)
+
+    @contextmanager
+    def _published(self, path: str) -> Iterator[pa.NativeFile]:
+        """A stream to a bucket, which has the object when the block ends well."""
+        stream = self._files.open_output_stream(self._at(path), compression=None)
+        try:
+            yield stream
         except BaseException:
             with suppress(OSError):
                 stream.close()  # where this does not fail too, it publishes a torn object

@@ -134,12 +134,30 @@ def bucket():
     return made, files
 
 
-@pytest.mark.parametrize("kind", ["bytes", "table"])
+def streamed(store, *, broken=False):
+    with store.writing("t/x") as stream:
+        stream.write(b"1234")
+        stream.write(b"5678")
+        if broken:
+            raise KeyError
+
+
+def test_a_stream_is_there_when_its_block_has_ended_well(store, bucket):
+    for target in (store, bucket[0]):
+        with pytest.raises(KeyError):
+            streamed(target, broken=True)
+        assert not target.names("t") and not target.exists("t/x")
+        streamed(target)
+        assert target.read("t/x") == b"12345678" and target.names("t") == ["x"]
+
+
+@pytest.mark.parametrize("kind", ["bytes", "table", "stream"])
 def test_where_nothing_is_renamed_a_write_that_fails_leaves_no_object(bucket, kind):
     store, files = bucket
     write = {
         "bytes": lambda: store.write("t/x", b"12345678"),
         "table": lambda: store.write_table("t/x", pa.table({"x": range(100)})),
+        "stream": lambda: streamed(store),
     }[kind]
     files.fails = True
     with pytest.raises(OutputError, match=r"cannot be written any more .* at t/x"):

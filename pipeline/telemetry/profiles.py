@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipeline.errors import OutputError, did_you_mean
@@ -15,7 +14,7 @@ from pipeline.storage import Store
 from pipeline.telemetry import nodes
 from pipeline.telemetry.measures import StepMeasures, measure
 from pipeline.telemetry.records import to_table
-from pipeline.telemetry.streams import CALLS, NODES, gather, read, runs
+from pipeline.telemetry.streams import CALLS, NODES, batches, gather, read, runs
 from pipeline.telemetry.targets import Cards, Judged, judged
 from pipeline.telemetry.verdict import Verdict, verdict
 
@@ -69,7 +68,7 @@ def chosen_run(store: Store, asked: str | None) -> str:
     Raises:
         OutputError: there is none, or not that one.
     """
-    known = {run: began for run in runs(store) if (began := _began(read(store, CALLS, run, to_table))) is not None}
+    known = {run: began for run in runs(store) if (began := _began(store, run)) is not None}
     if not known:
         raise OutputError(f"There are no records of a run in {store.root!r}; check the path, or run something first.")
     if asked is not None and asked not in known:
@@ -77,9 +76,9 @@ def chosen_run(store: Store, asked: str | None) -> str:
     return asked or max(known, key=lambda run: known[run])
 
 
-def _began(calls: pa.Table) -> float | None:
-    began: float | None = pc.min(calls["started"]).as_py()
-    return began
+def _began(store: Store, run: str) -> float | None:
+    pieces = batches(store, CALLS, run, to_table, columns=("started",))
+    return min((pc.min(one["started"]).as_py() for one in pieces if one.num_rows), default=None)
 
 
 def targets_of(record: Mapping[str, Any]) -> Targets:

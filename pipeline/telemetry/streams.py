@@ -11,23 +11,27 @@ A process may be killed at any moment, so what it has written is complete up to 
 from __future__ import annotations
 
 import atexit
+import io
 import json
 import re
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
+from itertools import islice
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
-from pipeline.errors import OutputError
+from pipeline.errors import GoneError, OutputError
 from pipeline.storage import Store
 
 FOLDER = "profile"
 CALLS, NODES = "calls", "nodes"
 FLUSH_SECONDS = 0.5  # half of what a killed process may lose
 BUCKET_SECONDS = 10.0  # one small request in so much time, from each process
+BATCH_ROWS = 8192  # of records in memory at once, some MB
 
 _STREAM = re.compile(r"(?P<kind>[a-z]+)-(?P<run>[0-9a-f]+)-.+\.jsonl")
 _WHOLE = re.compile(r"(?P<kind>[a-z]+)-(?P<run>[0-9a-f]+)\.parquet")
@@ -88,6 +92,44 @@ def read(store: Store, kind: str, run: str, to_table: ToTable) -> pa.Table:
     whole = f"{FOLDER}/{kind}-{run}.parquet"
     made = to_table(lines)
     return pa.concat_tables([store.read_table(whole).cast(made.schema), made]) if store.exists(whole) else made
+
+
+def batches(
+    store: Store, kind: str, run: str, to_table: ToTable, *, rows: int = BATCH_ROWS, columns: Collection[str] = ()
+) -> Iterator[pa.Table]:
+    """What `read` gives, in pieces, so that a run of any length fits into memory.
+
+    Args:
+        store: the output.
+        kind: of records.
+        run: whose.
+        to_table: makes a table of parsed lines.
+        rows: at most in a piece; those of one process lie in the order in which they were written, or began.
+        columns: which are wanted; all where empty.
+
+    Raises:
+        GoneError: the run has ended meanwhile, and its streams have been gathered.
+    """
+    wanted = list(columns) or None
+    names = _streams(store, kind, run)
+    if store.exists(whole := f"{FOLDER}/{kind}-{run}.parquet"):
+        with store.open(whole) as source:
+            for batch in pq.ParquetFile(source).iter_batches(rows, columns=wanted):
+                yield pa.Table.from_batches([batch])
+    for name in names:
+        try:
+            with store.open(f"{FOLDER}/{name}") as source:
+                lines = (said for line in io.BufferedReader(source) for said in _parsed(line))
+                while some := list(islice(lines, rows)):
+                    table = to_table(some)
+                    yield table.select(wanted) if wanted else table
+        except FileNotFoundError as error:
+            raise GoneError(f"Run {run} in {store.root!r} has just ended; run the same command again.") from error
+
+
+def goes_on(store: Store, run: str) -> bool:
+    """Whether a run's records have not been gathered yet, as after it has ended."""
+    return bool(_streams(store, CALLS, run))
 
 
 def gather(store: Store, wanted: Collection[str], readers: Mapping[str, ToTable]) -> None:
