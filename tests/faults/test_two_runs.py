@@ -21,6 +21,7 @@ def test_a_second_run_is_refused_and_the_first_goes_on(undisturbed, tmp_path):
     chaos.check_whole(out, undisturbed.out)
 
 
+@pytest.mark.chaos
 def test_a_run_that_another_took_over_from_stops(undisturbed, tmp_path):
     out = tmp_path / "out"
     run = chaos.start(*undisturbed.words(out, "--set", "slow.seconds=0.2"))
