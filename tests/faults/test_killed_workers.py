@@ -66,6 +66,7 @@ def check(quiet, out, seed: int, kills: int, pause: tuple[float, float]) -> None
     assert not list((out / "errors").glob("*")), killed
 
 
+@pytest.mark.chaos
 def test_three_kills_cost_no_row(quiet, tmp_path):
     check(quiet, tmp_path / "out", seed=4, kills=3, pause=(0.5, 2.0))
 

@@ -35,6 +35,7 @@ def test_a_run_that_another_took_over_from_stops(undisturbed, tmp_path):
     assert chaos.tables(out)["frames"].equals(chaos.tables(undisturbed.out)["frames"])
 
 
+@pytest.mark.chaos
 def test_shards_at_once_and_one_of_them_killed_are_the_whole_after_a_last_run(undisturbed, tmp_path):
     out = tmp_path / "out"
     one, two = (chaos.start(*undisturbed.words(out, "--shard", f"{i}/2")) for i in (1, 2))
