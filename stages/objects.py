@@ -58,7 +58,7 @@ class Objects(Stage):
             ValueError: an unknown model, a number that makes no sense, or prompts without a file.
         """
 
-        # As of Segment: J&F on the SA-V test set 79.5, of the tiny one 76.5; of edgetam 71.7, by its authors. A frame
+        # As of Segment: J&F on the SA-V test set 79.5, of the tiny one 76.5, by its authors. A frame
         # with one object takes 2.4 s of CPU time by edgetam in fp32, 7.8 s by the tiny one.
         model: str = "sam2.1-hiera-large"
         size: int = 1024  # short side of the pixels, as in frame_1024; the model looks at 1024 by 1024
