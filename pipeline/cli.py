@@ -12,6 +12,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
+from pipeline.commands.calibrate import calibrate
 from pipeline.commands.compare import compare
 from pipeline.commands.executing import ERRORS, cluster_of, execute, leave, say_report
 from pipeline.commands.fetch import fetch
@@ -217,6 +218,7 @@ app.command()(profile)
 app.command()(trace)
 app.command()(retry)
 app.command()(compare)
+app.command()(calibrate)
 
 
 @app.command()

@@ -96,10 +96,10 @@ def _run(folder: Path, calls: Sequence[int], deadline_s: float) -> Died | None:
     if done.returncode == 0:
         return None
     said = "\n".join(done.stderr.decode(errors="replace").strip().splitlines()[-_LINES:])
-    return Died(_how(done.returncode), said)
+    return Died(how_it_ended(done.returncode), said)
 
 
-def _how(code: int) -> str:
+def how_it_ended(code: int) -> str:
     """A word for an exit code."""
     if code > 0:
         return "it hung" if code == 1 else f"exit code {code}"

@@ -7,6 +7,8 @@ torch is imported where it is used: the driver plans without it.
 
 from pipeline.device.clock import clock_of, memory_gb
 from pipeline.device.copying import Phase, untimed, upload
+from pipeline.device.counting import flops_of, weights_bytes
+from pipeline.device.meter import Meter, NoMeter, Seen, TorchMeter, meter_of
 from pipeline.device.model import (
     Batches,
     device_name,
@@ -26,15 +28,21 @@ from pipeline.device.pixels import LONGEST, Preparation, middle, prepare
 __all__ = [
     "LONGEST",
     "Batches",
+    "Meter",
+    "NoMeter",
     "Phase",
     "Preparation",
+    "Seen",
+    "TorchMeter",
     "clock_of",
     "device_name",
     "dtype_of",
+    "flops_of",
     "is_broken_gpu",
     "is_out_of_memory",
     "limit_memory",
     "memory_gb",
+    "meter_of",
     "middle",
     "overheard",
     "peak_memory",
@@ -45,4 +53,5 @@ __all__ = [
     "untimed",
     "upload",
     "wait",
+    "weights_bytes",
 ]

@@ -109,7 +109,7 @@ def record(order: Order, result: Result) -> dict[str, Any]:
         "machines": [vars(node) for node in result.work.nodes],
         "python": platform.python_version(),
         "system": platform.platform(),
-        "processor": _processor(),
+        "processor": processor(),
         "gpu_names": _gpu_names(),
         "memory_gb": round(psutil.virtual_memory().total / 1e9, 1),
         "versions": {name: _version(name) for name in _PACKAGES},
@@ -148,7 +148,7 @@ def _gpu_names() -> list[str]:
     return [name.decode() if isinstance(name, bytes) else str(name) for name in found]
 
 
-def _processor() -> str:
+def processor() -> str:
     """The processor's name where the system tells."""
     try:
         with open("/proc/cpuinfo", encoding="utf-8") as lines:  # noqa: PTH123

@@ -1,0 +1,171 @@
+"""`framemill calibrate`: what each step with a model takes of this card, and how fast it is there alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from pipeline.commands.options import (
+    AcceptLicense,
+    Device,
+    Input,
+    MissingWeights,
+    PipelinePath,
+    Profile,
+    Quiet,
+    Settings,
+    Stages,
+    WeightsDir,
+    names,
+)
+from pipeline.errors import ConfigError
+from pipeline.machines import this_machine
+from pipeline.manifest import read_pipeline, read_profile
+from pipeline.plan import Choices, make_plan
+
+if TYPE_CHECKING:
+    from pipeline.calibration.figures import Line, StepFigures, Trial
+    from pipeline.calibration.measuring import Measured
+    from pipeline.calibration.rows import Sample
+    from pipeline.step import Step
+
+Rows = Annotated[int, typer.Option("--rows", min=1, help="Frames of the input that are decoded, and used again.")]
+MostBatch = Annotated[int, typer.Option("--most-batch", min=1, help="Rows of a call beyond which none is tried.")]
+Save = Annotated[Path, typer.Option("--save", metavar="DIR", help="Folder for the file, named after the device.")]
+
+ROWS = 16  # 576 MB of 12-megapixel photos; more pictures change no rate, since those of one size take as long
+
+
+def calibrate(
+    input_: Input = None,
+    profile: Profile = "cpu-only",
+    pipeline: PipelinePath = None,
+    stages: Stages = "",
+    settings: Settings = None,
+    device: Device = None,
+    weights_dir: WeightsDir = None,
+    missing_weights: MissingWeights = "fail",
+    accept_license: AcceptLicense = False,
+    rows: Rows = ROWS,
+    most_batch: MostBatch = 256,
+    save: Save = Path("calibration"),
+    quiet: Quiet = False,
+) -> None:
+    """Measure each step alone, on rows of the input: memory and rate by batch, the largest and the fastest batch.
+
+    Nothing else should use the machine meanwhile. What is found is kept in calibration/DEVICE.json.
+    """
+    from pipeline.calibration.calibrating import calibrate as measured
+    from pipeline.calibration.calibrating import chosen
+    from pipeline.calibration.figures import write_calibration
+    from pipeline.calibration.search import Limits
+
+    files = read_pipeline(pipeline), read_profile(profile)
+    source = next((one for one in (input_, files[1].input, files[0].input) if one), None)
+    if source is None:
+        raise ConfigError("No input was given: use --input PATH, whose pictures are as large as those of your runs.")
+    choices = Choices(
+        stages=names(stages),
+        settings=tuple(settings or ()),
+        device=device,
+        weights_dir=weights_dir,
+        missing_weights=missing_weights,
+        accept_license=accept_license,
+    )
+    plan = make_plan(*files, choices, [this_machine()], check_fit=False)
+    steps = chosen(plan, choices.stages)
+    console = Console(quiet=quiet)
+    found = measured(plan, source, steps, Limits(most_batch=most_batch), rows, _Printing(console))
+    path = write_calibration(found, save)
+    memory = f", {found.vram_gb:.1f} GB, of which a process takes {found.context_gb:.2f} GB" if found.vram_gb else ""
+    _say(console, f"{found.device}{memory}. Calibration: {path}")
+
+
+class _Printing:
+    """What was found, as it is found."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+
+    def on_rows(self, found: Sample) -> None:
+        """The rows are there."""
+        sizes = ", ".join(f"{_megapixels(table):.2f} MP" for table in found.sizes())
+        said = f"{found.decode_rows_per_s:.1f} rows a second in one process"
+        _say(self._console, f"Rows of {sizes}; decoding and steps without a model: {said}.")
+        for name, why in found.failed.items():
+            _say(self._console, f"{name} failed on some of them, which its readers then see without its columns: {why}")
+
+    def on_step(self, step: Step) -> None:
+        """A step has its turn."""
+        place = step.placement
+        _say(self._console, f"\n{step.name}: {place.precision}{', compiled' if place.compile else ''}, {place.device}")
+
+    def on_measured(self, found: Measured) -> None:
+        """It is through."""
+        if found.figures is not None:
+            self._console.print(_table(found.figures))
+            for line in _summary(found.figures):
+                _say(self._console, line)
+        for note in found.notes:
+            _say(self._console, f"{'Measured no call: ' if found.figures is None else ''}{_sentence(note)}")
+
+
+def _table(found: StepFigures) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
+    memory = found.memory is not None
+    heads = ("batch", "MP", "rows/s", "ms a call", *(("peak GB", "reserved") if memory else ()))
+    for head in heads:
+        table.add_column(head, justify="right", no_wrap=True)
+    table.add_column("inside", overflow="fold")
+    for trial in found.trials:
+        seconds = trial.batch / trial.rows_per_s
+        numbers = [f"{trial.batch}", f"{trial.megapixels:.2f}", f"{trial.rows_per_s:,.2f}", f"{1000 * seconds:,.1f}"]
+        peaks = [f"{value or 0:.3f}" for value in (trial.peak_gb, trial.reserved_gb)]
+        table.add_row(*numbers, *(peaks if memory else ()), _inside(trial))
+    return table
+
+
+def _inside(trial: Trial) -> str:
+    """Shares of the phases, and how many items a row has."""
+    whole = sum(trial.phases.values()) or 1.0
+    parts = [f"{name} {taken / whole:.0%}" for name, taken in trial.phases.items() if taken > whole / 100]
+    return ", ".join([*parts, *(f"{number:.1f} {kind} a row" for kind, number in trial.items.items())])
+
+
+def _summary(found: StepFigures) -> list[str]:
+    limit = "a larger one did not run" if found.largest_is_limit else "the largest that was tried"
+    weights = f"weights {found.weights_gb:.2f} GB" + (" (random)" if found.dummy else "")
+    cost = f", {found.flops_per_row / 1e9:,.2f} GFLOP a row" if found.flops_per_row else ", FLOPs not seen"
+    lines = [
+        f"Set-up {found.set_up_s:.1f} s, {weights}{cost}.",
+        f"Fastest batch {found.fastest_batch}: the smallest within 3 % of the best rate. "
+        f"Largest {found.largest_batch}: {limit}.",
+    ]
+    if found.memory is not None:
+        lines.append(f"Peak memory: {_formula(found.memory)}, at most {found.memory.error_gb:.3f} GB off.")
+    idle = {kind for trial in found.trials for kind, number in trial.items.items() if not number}
+    return lines + [f"There were no {kind} in these rows: what they cost is in no figure." for kind in sorted(idle)]
+
+
+def _formula(line: Line) -> str:
+    parts = [(line.per_row_gb, "batch"), (line.per_megapixel_gb, "batch x MP")]
+    return " + ".join([f"{line.base_gb:.3f} GB", *(f"{value:.4g} x {name}" for value, name in parts if value)])
+
+
+def _megapixels(table: object) -> float:
+    from pipeline.recorder import pixels
+
+    return float(pixels(table).mean()) / 1e6
+
+
+def _sentence(words: str) -> str:
+    return f"{words[:1].upper()}{words[1:].rstrip('.')}."
+
+
+def _say(console: Console, words: str) -> None:
+    console.print(words, highlight=False, soft_wrap=True, markup=False)
