@@ -41,6 +41,7 @@ from pipeline.commands.options import (
     WeightsDir,
     names,
 )
+from pipeline.commands.predict import predict
 from pipeline.commands.profile import profile
 from pipeline.commands.retry import retry
 from pipeline.commands.trace import trace
@@ -219,6 +220,7 @@ app.command()(trace)
 app.command()(retry)
 app.command()(compare)
 app.command()(calibrate)
+app.command()(predict)
 
 
 @app.command()

@@ -28,7 +28,7 @@ class Trial(Strict):
     batch: int = Field(ge=1)  # rows a call
     megapixels: float = Field(ge=0)  # of a row, at full size, on average
     calls: int = Field(ge=1)  # that were timed, after one that was not
-    rows_per_s: float = Field(gt=0)  # median call
+    rows_per_s: float = Field(gt=0)  # median call; mean where calls had different rows
     phases: dict[str, float] = Field(default_factory=dict)  # seconds a row, by phase
     items: dict[str, float] = Field(default_factory=dict)  # faces, prompts, masks, ... a row, by kind
     peak_gb: float | None = None  # allocated at most; None where the device does not tell

@@ -25,6 +25,7 @@ from pipeline.recorder import pixels
 from pipeline.step import Step
 
 _LEAST, _MOST = 3, 50  # timed calls, where one is not slow: a median of three withstands one that was disturbed
+_PATIENCE = 5.0  # times `timed_s` that calls of few rows may take until each row was in one
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,15 +87,14 @@ class Probe:
 
     def _timed(self, size: int, count: int) -> Trial:
         stage, rows = self._step.stage, self._rows[size]
-        batch = batch_of(stage, rows, count)
         self._meter.clear()
-        first = self._call(batch)
+        first = self._call(batch_of(stage, rows, count))
         stage.clock.take()
         stage.items.clear()
         taken: list[float] = []
         phases: dict[str, float] = {}
-        while not self._enough(first, taken):
-            taken.append(self._call(batch))
+        while not self._enough(first, taken, rows.num_rows / count):
+            taken.append(self._call(batch_of(stage, rows, count, start=count * len(taken))))
             for name, seconds in stage.clock.take().items():
                 phases[name] = phases.get(name, 0.0) + seconds
         peaks = self._meter.peaks()
@@ -105,7 +105,7 @@ class Probe:
             batch=count,
             megapixels=float(pixels(rows).mean()) / 1e6,
             calls=len(taken),
-            rows_per_s=count / statistics.median(taken),
+            rows_per_s=count / (statistics.fmean if count < rows.num_rows else statistics.median)(taken),
             phases={name: seconds / done for name, seconds in phases.items()},
             items=items,
             peak_gb=peaks[0] if peaks else None,
@@ -122,12 +122,14 @@ class Probe:
             raise ContractError(f"Step {name!r} was given {batch.num_rows} rows and returned {result.num_rows}.")
         return taken
 
-    def _enough(self, first: float, taken: Sequence[float]) -> bool:
+    def _enough(self, first: float, taken: Sequence[float], around: float) -> bool:
+        """Whether there were calls enough: `around` of them see each row once, and what a row holds may take time."""
         if not taken:
             return False
         if max(first, *taken) > self._limits.slow_s or len(taken) >= _MOST:
             return True
-        return len(taken) >= _LEAST and sum(taken) >= self._limits.timed_s
+        seen = len(taken) >= around or sum(taken) >= _PATIENCE * self._limits.timed_s
+        return seen and len(taken) >= _LEAST and sum(taken) >= self._limits.timed_s
 
 
 def written(rows: pa.Table, path: Path) -> Path:

@@ -86,12 +86,19 @@ def has_model(step: Step) -> bool:
     return step.first_pass and (bool(step.stage.weights) or step.placement.device != "cpu")
 
 
-def batch_of(stage: Stage, rows: pa.Table, count: int) -> pa.Table:
+def batch_of(stage: Stage, rows: pa.Table, count: int, start: int = 0) -> pa.Table:
     """A call of so many rows: those that there are, again and again, as slices of the same buffers.
 
     For a CLIP stage they are numbered as consecutive frames of one clip.
+
+    Args:
+        stage: what is called.
+        rows: of which there is at least one.
+        count: rows of the call.
+        start: which row is its first, counted on beyond the last.
     """
-    several = pa.concat_tables([rows] * -(-count // rows.num_rows)).slice(0, count)
+    first = start % rows.num_rows
+    several = pa.concat_tables([rows] * -(-(first + count) // rows.num_rows)).slice(first, count)
     if stage.scope is Scope.CLIP:
         same = {"media_id": rows["media_id"][0].as_py(), "clip_index": 0}
         values: Mapping[str, object] = {name: [value] * count for name, value in same.items()}

@@ -1,0 +1,69 @@
+"""Whether steps fit a card, and at what batch: by the lines of the calibration.
+
+`together` is where the number of passes over the media is decided: steps that do not fit at once need several.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from pipeline.calibration.figures import StepFigures
+from pipeline.prediction.cards import Card
+from pipeline.prediction.source import StepTimes
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fit:
+    """One process of a step on a card."""
+
+    batch: int | None  # the run's own where it fits, else the largest that does; None: not even one row
+    need_gb: float  # of that batch (of one row where none fits), without the context
+    context_gb: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Together:
+    """All steps at once."""
+
+    need_gb: float
+    memory_gb: float
+
+    @property
+    def one_pass(self) -> bool:
+        """Whether all are on the card at once; otherwise the media must be gone through several times."""
+        return self.need_gb <= self.memory_gb
+
+
+def fit(figures: StepFigures, step: StepTimes, context_gb: float, error: float, card: Card) -> Fit:
+    """A step's process alone on a card, with pictures as large as the largest that were measured.
+
+    Args:
+        figures: with a memory line.
+        step: as it ran.
+        context_gb: of a process, beside its allocations.
+        error: of memory, by the back-test; it is added as a share.
+        card: which.
+    """
+    room = card.memory_gb - context_gb
+    batches = sorted({1, *range(1, step.batch + 1)}, reverse=True)
+    for batch in batches:
+        if (need := needed(figures, batch, error)) <= room:
+            return Fit(batch=batch, need_gb=need, context_gb=context_gb)
+    return Fit(batch=None, need_gb=needed(figures, 1, error), context_gb=context_gb)
+
+
+def needed(figures: StepFigures, batch: int, error: float) -> float:
+    """GB of a call, with the line's error and the back-test's."""
+    line = figures.memory
+    if line is None:
+        raise ValueError("no memory was measured")
+    largest = max(trial.megapixels for trial in figures.trials)
+    return line.at(batch, largest) * (1 + error) + line.error_gb
+
+
+def together(steps: Sequence[StepTimes], fits: Mapping[str, Fit], card: Card) -> Together:
+    """All processes of all steps on one card; steps of one group share a process, and so a context."""
+    contexts = {step.group or step.name: (step.workers, fits[step.name].context_gb) for step in steps}
+    need = sum(step.workers * fits[step.name].need_gb for step in steps)
+    return Together(need_gb=need + sum(count * each for count, each in contexts.values()), memory_gb=card.memory_gb)

@@ -1,0 +1,230 @@
+"""Estimates for other cards, from a card with a known law: they follow it, and say how wrong such estimates were."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from pipeline.calibration.figures import Calibration, StepFigures, Trial, settings_of, write_calibration
+from pipeline.calibration.fit import memory_line
+from pipeline.prediction.backtest import call_s, held_out
+from pipeline.prediction.cards import card_named, read_cards
+from pipeline.prediction.fitting import needed
+from pipeline.prediction.predicting import predict
+from pipeline.prediction.roofline import efficiency, scaling
+from pipeline.prediction.source import read_source
+from pipeline.storage import Store
+from pipeline.telemetry.records import PACKET, Record
+from pipeline.telemetry.streams import FOLDER
+
+RUN, EPOCH = "abc123", 1.7e9
+HERE, DEVICE = "rtx-4090", "NVIDIA GeForce RTX 4090"
+CALL, ROW, PIXEL = 0.004, 0.002, 0.001  # seconds of a call's model: CALL + n (ROW + PIXEL * megapixels)
+UPLOAD, HOST = 0.0005, 0.001  # seconds a row
+BATCH, MEGAPIXELS = 8, 1.0
+CARDS = read_cards()
+FACTS = {"use": "tests.toys:Big", "version": 1, "settings": {"column": "frame"}}
+
+
+def model_s(batch, megapixels):
+    return CALL / batch + ROW + PIXEL * megapixels
+
+
+def figures(noise=0.0, batches=(1, 2, 4, 8, 16, 32), sizes=(0.5, 2.0), flops=1e11, base=1.0, **more):
+    """A step's, of a card that follows the law but for a factor of chance."""
+    chance = np.random.default_rng(1)
+    trials = []
+    for batch in batches:
+        for size in sizes:
+            by = float(np.exp(noise * chance.standard_normal()))
+            phases = {"infer": by * model_s(batch, size), "upload": by * UPLOAD, "postprocess": by * HOST}
+            peak = (base + 0.02 * batch + 0.01 * batch * size) * by
+            rate = 1 / sum(phases.values())
+            trials.append(
+                Trial(
+                    batch=batch,
+                    megapixels=size,
+                    calls=5,
+                    rows_per_s=rate,
+                    phases=phases,
+                    peak_gb=peak,
+                    reserved_gb=peak,
+                )
+            )
+    told = {"use": FACTS["use"], "settings": settings_of(FACTS), "precision": "mixed", "compile": False}
+    told |= {"set_up_s": 1.0, "weights_gb": base, "largest_batch": max(batches), "fastest_batch": max(batches)}
+    told |= {"flops_per_row": flops, "weights_bytes": 10**9, "memory": memory_line(trials)}
+    return StepFigures(trials=trials, **(told | more))
+
+
+def calibration(steps, device=DEVICE, kind="cuda"):
+    versions = {"framemill": "0", "torch": "2"}
+    return Calibration(device=device, kind=kind, vram_gb=25.0, context_gb=0.5, made="now", steps=steps, **versions)
+
+
+def output(root, steps=("big",), *, device="cuda", decode=0.001, rate=None, beside=1.0, batch=BATCH):
+    """An output whose records follow the same law; `rate` is how fast the run was, `beside` the factor on the card."""
+    store = Store(str(root)).of_run(RUN)
+    store.prepare()
+    packets, rows, cost = 20, 8, int(8 * MEGAPIXELS * 1e6)
+    infer, upload = rows * beside * model_s(batch, MEGAPIXELS), rows * beside * UPLOAD
+    inside = infer + upload + rows * HOST
+    apart = rows / rate if rate else len(steps) * (infer + upload)
+    for number in range(packets):
+        place = {"unit": "u", "start": rows * number, "stop": rows * (number + 1), "rows": rows, "cost": cost}
+        began = EPOCH + number * apart
+        took = {"decode": rows * decode}
+        records = [
+            ("a:1", Record(kind=PACKET, step="decode", started=began, seconds=rows * decode, durations=took, **place))
+        ]
+        for each in steps:
+            took = {"infer": infer, "upload": upload, "postprocess": rows * HOST}
+            told = {"started": began + 1, "seconds": inside, "durations": took, "device": device}
+            records.append((f"a:{each}", Record(kind=PACKET, step=each, **told, **place)))
+        for worker, record in records:
+            store.append(f"{FOLDER}/calls-{RUN}-{worker.replace(':', '-')}.jsonl", record.line(RUN, worker))
+    place = {
+        "device": device,
+        "batch_rows": batch,
+        "precision": "mixed",
+        "compile": False,
+        "group": "",
+        "workers": workers,
+    }
+    record = {"throughput": {"run": RUN}, "gpu_names": [DEVICE] if device == "cuda" else []}
+    record |= {"steps": {each: FACTS | {"placement": place} for each in steps}}
+    store.write("run.json", json.dumps(record).encode())
+    return root
+
+
+def predicted(root, found, *names):
+    return predict(read_source(str(root)), found, CARDS[HERE], {name: card_named(name, CARDS) for name in names})
+
+
+def test_every_card_that_ships_has_a_source_for_every_figure():
+    assert len(CARDS) == 12
+    for card in CARDS.values():
+        assert all(word.split(":")[0] in ("seen", "named", "derived") for word in card.sources.values())
+        assert card.fp16_tflops == card.bf16_tflops >= card.fp32_tflops  # dense rates of 16 bits, sums in fp32
+    assert CARDS["rtx-4060"].pcie.gb_s == pytest.approx(15.75, abs=0.01)
+    assert CARDS["h200"].tflops("full") < CARDS["h200"].tflops("mixed")
+
+
+def test_the_prediction_follows_the_law(tmp_path):
+    found = predicted(output(tmp_path), calibration({"big": figures()}), "rtx-4060", HERE)
+    other, same = found.cards
+    source, target = CARDS[HERE], CARDS["rtx-4060"]
+    by = max(source.bf16_tflops / target.bf16_tflops, source.bandwidth_gb_s / target.bandwidth_gb_s)
+    on_card = by * model_s(BATCH, MEGAPIXELS) + 2 * UPLOAD  # eight lanes instead of sixteen
+    (step,) = other.steps
+    assert step.on_card_s.central == pytest.approx(on_card, rel=1e-3)
+    assert step.rate.central == pytest.approx(1 / (on_card + HOST), rel=1e-3)
+    assert step.rate.low <= step.rate.central <= step.rate.high
+    assert (step.fit.batch, other.together.one_pass, other.limit) == (BATCH, True, "big")
+    assert other.rate.central == pytest.approx(step.rate.central, rel=1e-3)
+    assert same.steps[0].rate.central == pytest.approx(1 / (model_s(BATCH, MEGAPIXELS) + UPLOAD + HOST), rel=1e-3)
+
+
+def test_a_law_without_noise_is_back_tested_to_nothing_and_noise_to_itself(tmp_path):
+    exact = predicted(output(tmp_path), calibration({"big": figures()}), "l4").tested["big"]
+    assert exact.held_out < 1e-6 and exact.memory < 1e-6 and abs(exact.mixed) < 1e-3
+    for noise in (0.02, 0.1):
+        many = figures(noise, batches=tuple(range(1, 33)))
+        assert held_out(many.trials, call_s) == pytest.approx(noise, rel=0.35)
+    wide = predicted(tmp_path, calibration({"big": figures(0.1)}), "l4")
+    narrow = predicted(tmp_path, calibration({"big": figures(0.01)}), "l4")
+    spans = [one.cards[0].steps[0].rate.high / one.cards[0].steps[0].rate.low for one in (wide, narrow)]
+    assert spans[0] > 1.1 * spans[1]
+
+
+def test_what_other_steps_on_the_card_cost_is_an_error_and_widens_the_interval(tmp_path):
+    alone = predicted(output(tmp_path / "a"), calibration({"big": figures()}), "l4")
+    beside = predicted(output(tmp_path / "b", beside=1.5), calibration({"big": figures()}), "l4")
+    assert beside.tested["big"].mixed == pytest.approx(0.5, rel=1e-3)
+    spans = [one.cards[0].steps[0].on_card_s.high / one.cards[0].steps[0].on_card_s.low for one in (alone, beside)]
+    assert spans[1] == pytest.approx(spans[0] * 1.5**2, rel=0.01)
+
+
+def test_the_time_of_two_steps_on_the_card_adds_up_and_the_run_is_its_own_back_test(tmp_path):
+    both = calibration({"big": figures(), "twin": figures()})
+    on_card = model_s(BATCH, MEGAPIXELS) + UPLOAD
+    found = predicted(output(tmp_path, ("big", "twin"), rate=1 / (2 * on_card)), both, HERE)
+    assert found.cards[0].rate.central == pytest.approx(1 / (2 * on_card), rel=1e-3)
+    assert found.cards[0].limit == "the card" and found.run_error == pytest.approx(0.0, abs=0.01)
+    slower = predicted(output(tmp_path / "b", ("big", "twin"), rate=0.8 / (2 * on_card)), both, HERE)
+    assert slower.run_error == pytest.approx(0.25, abs=0.01)
+    assert slower.cards[0].rate.low < found.cards[0].rate.low
+
+
+def test_a_slow_decoder_sets_the_pace_on_any_card(tmp_path):
+    found = predicted(output(tmp_path, decode=0.05, rate=20.0), calibration({"big": figures()}), "h200", HERE)
+    for card in found.cards:
+        assert (card.limit, card.rate.central) == ("decode", pytest.approx(20.0))
+
+
+def test_what_does_not_fit_takes_a_smaller_batch_or_is_said_not_to(tmp_path):
+    hungry = figures(base=6.5)  # and .02 a row and .01 a megapixel, at 2 MP
+    found = predicted(output(tmp_path, batch=32), calibration({"big": hungry}), "rtx-4060", "rtx-5090").cards
+    small, large = (one.steps[0] for one in found)
+    assert 1 <= small.fit.batch < 32 == large.fit.batch
+    assert needed(hungry, small.fit.batch, 0.0) <= 8 - 0.5 < needed(hungry, small.fit.batch + 1, 0.0)
+    none = predicted(tmp_path, calibration({"big": figures(base=9.0)}), "rtx-4060").cards[0]
+    assert none.steps[0].fit.batch is None and none.rate is None and none.why_not == "big does not fit"
+    two = calibration({"big": figures(base=5.0), "twin": figures(base=5.0)})
+    apart = predicted(output(tmp_path / "two", ("big", "twin")), two, "rtx-4060").cards[0]
+    assert not apart.together.one_pass and apart.rate is None and "several passes" in apart.why_not
+
+
+def test_a_model_that_uses_little_of_its_card_may_not_change_with_it():
+    here, target = CARDS["rtx-4060"], CARDS["h200"]
+    busy, idle = figures(flops=1e11), figures(flops=1e6)
+    assert efficiency(busy, 8, 0.005, here) == pytest.approx(1e11 / 30.2e12 / 0.005, rel=1e-6)
+    assert scaling(busy, 8, 0.005, here, target).slow < 0.1
+    assert scaling(idle, 8, 0.005, here, target).slow == 1.0
+    assert scaling(figures(flops=None), 8, 0.005, here, target).slow == 1.0
+
+
+@pytest.fixture
+def call(capsys):
+    from pipeline.cli import main
+
+    def call(*words):
+        with pytest.raises(SystemExit) as end:
+            main(["predict", *map(str, words)])
+        said = capsys.readouterr()
+        return end.value.code or 0, " ".join(said.out.split()), " ".join(said.err.split())
+
+    return call
+
+
+def test_the_command_prints_an_estimate_with_its_back_tests(call, tmp_path):
+    path = write_calibration(calibration({"big": figures(0.05)}), tmp_path / "c")
+    code, out, err = call(output(tmp_path / "out"), "--for", "rtx-5080,rtx-4060", "--calibration", path)
+    assert code == 0, err
+    assert out.startswith("ESTIMATE") and "Estimate: rtx-5080" in out and "Estimate of the run" in out
+    assert "Back-tests on NVIDIA GeForce RTX 4090" in out and "sets the pace" in out and "rests on:" in out
+
+
+def test_mistakes_are_one_sentence(call, tmp_path):
+    good, on_cpu = output(tmp_path / "good"), output(tmp_path / "cpu", device="cpu")
+    folder = tmp_path / "c"
+    path = write_calibration(calibration({"big": figures()}), folder)
+    few = write_calibration(calibration({"big": figures(batches=(1,))}), tmp_path / "few")
+    other = write_calibration(calibration({"big": figures()}, device="NVIDIA L4"), folder)
+    cpu = write_calibration(calibration({"big": figures()}, device="AMD EPYC", kind="cpu"), folder)
+    (tmp_path / "bad.yaml").write_text("mine: {names: [x], memory_gb: 8}\n")
+    cases = [
+        ((good, "--for", "rtx-508", "--calibration", path), "Did you mean 'rtx-5080'?"),
+        ((on_cpu, "--for", "l4", "--calibration", path), "measured on a CPU"),
+        ((good, "--for", "l4", "--calibration", cpu), "measured on a CPU"),
+        ((good, "--for", "l4", "--calibration", other), "The calibration is of 'NVIDIA L4'"),
+        ((good, "--for", "l4", "--calibration", few), "a back-test needs 3"),
+        ((good, "--for", "l4", "--calibration", tmp_path / "none.json"), "There is no calibration"),
+        ((good, "--for", "l4", "--gpus", tmp_path / "bad.yaml"), "mine"),
+        ((tmp_path, "--for", "l4"), "There is no run.json"),
+    ]
+    for words, said in cases:
+        code, out, err = call(*words)
+        assert code == 2 and said in err and out == "", (words, err)
