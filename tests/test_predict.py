@@ -91,7 +91,6 @@ def output(root, steps=("big",), *, device="cuda", decode=0.001, rate=None, besi
         "precision": "mixed",
         "compile": False,
         "group": "",
-        "workers": workers,
     }
     record = {"throughput": {"run": RUN}, "gpu_names": [DEVICE] if device == "cuda" else []}
     record |= {"steps": {each: FACTS | {"placement": place} for each in steps}}
