@@ -139,6 +139,8 @@ def test_what_raises_is_told_and_what_ran_before_is_kept(tmp_path):
     found = measured(tmp_path, refuses_at=4)
     assert found.notes[0] == "a batch of 4 raised ValueError: so many are not to my taste"
     assert found.figures.largest_batch == 2 and not found.figures.largest_is_limit
+    idle = measured(tmp_path, Limits(most_batch=1, timed_s=0.0), idle=True)
+    assert idle.figures is None and "had nothing to do" in idle.notes[0]
     none = measured(tmp_path, holds=0.1)
     assert none.figures is None and none.notes == ["a batch of 1 did not run: memory ran out"]
 

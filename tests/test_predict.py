@@ -64,7 +64,7 @@ def calibration(steps, device=DEVICE, kind="cuda"):
     return Calibration(device=device, kind=kind, vram_gb=25.0, context_gb=0.5, made="now", steps=steps, **versions)
 
 
-def output(root, steps=("big",), *, device="cuda", decode=0.001, rate=None, beside=1.0, batch=BATCH):
+def output(root, steps=("big",), *, device="cuda", decode=0.001, gpus=0.5, rate=None, beside=1.0, batch=BATCH):
     """An output whose records follow the same law; `rate` is how fast the run was, `beside` the factor on the card."""
     store = Store(str(root)).of_run(RUN)
     store.prepare()
@@ -91,6 +91,7 @@ def output(root, steps=("big",), *, device="cuda", decode=0.001, rate=None, besi
         "precision": "mixed",
         "compile": False,
         "group": "",
+        "gpus": gpus,
     }
     record = {"throughput": {"run": RUN}, "gpu_names": [DEVICE] if device == "cuda" else []}
     record |= {"steps": {each: FACTS | {"placement": place} for each in steps}}
@@ -155,6 +156,15 @@ def test_the_time_of_two_steps_on_the_card_adds_up_and_the_run_is_its_own_back_t
     slower = predicted(output(tmp_path / "b", ("big", "twin"), rate=0.8 / (2 * on_card)), both, HERE)
     assert slower.run_error == pytest.approx(0.25, abs=0.01)
     assert slower.cards[0].rate.low < found.cards[0].rate.low
+
+
+def test_what_processes_wait_for_each_other_on_the_card_is_taken_out(tmp_path):
+    both, on_card = calibration({"big": figures(), "twin": figures()}), model_s(BATCH, MEGAPIXELS) + UPLOAD
+    # two processes that take turns: each sees its time doubled, and the run is as fast as the card
+    found = predicted(output(tmp_path, ("big", "twin"), beside=2.0, rate=1 / (2 * on_card)), both, HERE)
+    assert read_source(str(tmp_path)).shared == pytest.approx(2.0, rel=1e-3)
+    assert found.tested["big"].mixed == pytest.approx(0.0, abs=0.01)
+    assert found.cards[0].rate.central == pytest.approx(1 / (2 * on_card), rel=1e-3)
 
 
 def test_a_slow_decoder_sets_the_pace_on_any_card(tmp_path):
@@ -223,6 +233,7 @@ def test_mistakes_are_one_sentence(call, tmp_path):
         ((good, "--for", "l4", "--calibration", tmp_path / "none.json"), "There is no calibration"),
         ((good, "--for", "l4", "--gpus", tmp_path / "bad.yaml"), "mine"),
         ((tmp_path, "--for", "l4"), "There is no run.json"),
+        ((output(tmp_path / "many", gpus=4), "--for", "l4", "--calibration", path), "asked for 4 GPUs"),
     ]
     for words, said in cases:
         code, out, err = call(*words)

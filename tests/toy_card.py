@@ -53,6 +53,7 @@ class Eats(Stage):
         dies_at: int = 0  # rows of a call that kills its process; 0 for none
         hangs_at: int = 0
         refuses_at: int = 0
+        idle: bool = False  # as a model that finds nothing to do
         call_s: float = 0.001
         row_s: float = 0.0
 
@@ -88,7 +89,7 @@ class Eats(Stage):
         if wanted > config.holds:
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB")
         PEAK["gb"] = max(PEAK["gb"], wanted)
-        with self.phase("infer"), torch.inference_mode():
+        with self.phase("preprocess" if config.idle else "infer"), torch.inference_mode():
             self._net(torch.zeros(count, 8))
             time.sleep(config.call_s + config.row_s * count)
         return pa.table([[wanted] * count], schema=self.outputs)

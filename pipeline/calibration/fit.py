@@ -20,8 +20,8 @@ def memory_line(trials: Sequence[Trial]) -> Line | None:
     told = [trial for trial in trials if trial.peak_gb is not None]
     if not told:
         return None
-    peaks = np.array([trial.peak_gb for trial in told], float)
-    base, row, pixel = solved(design(told), peaks)
+    peaks = [float(trial.peak_gb or 0.0) for trial in told]
+    base, row, pixel = solved(design(told), np.array(peaks))
     line = Line(base_gb=base, per_row_gb=row, per_megapixel_gb=pixel, error_gb=0.0)
     errors = [abs(line.at(trial.batch, trial.megapixels) - peak) for trial, peak in zip(told, peaks, strict=True)]
     return line.model_copy(update={"error_gb": max(errors)})

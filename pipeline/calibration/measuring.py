@@ -25,6 +25,10 @@ from pipeline.step import Step
 from pipeline.trial import Died
 
 _SET_UP_S = 1800.0  # imports, weights, and a model that is compiled; on a busy machine
+_IDLE = (
+    "its model had nothing to do, since these rows hold no masks, faces or whatever it works on (random weights find "
+    "none): nothing is kept of it; take real weights, or an input that has them"
+)
 _DEATHS = 4  # of one step's children: one that keeps dying is told, and the next step has its turn
 
 
@@ -56,42 +60,48 @@ def measure(
     """
     found = Measured(step.name)
     with _Bench(step, sizes, limits, meter) as bench:
-        searched, trials = Searched(trials=[]), []
+        searched = Searched(trials=[])
         try:
             largest = len(sizes) - 1  # what fits of the largest pictures fits of all
             searched = search(lambda batch: bench.attempt(largest, batch), limits)
-            trials = list(searched.trials)
             for size in range(largest):
-                trials += bench.again(size, searched)
+                bench.again(size, searched)
         except GaveUpError as error:
             found.notes.append(str(error))
-            trials = trials or bench.trials
-            searched = replace(searched, trials=trials)
+            searched = searched if searched.trials else replace(searched, trials=list(bench.trials))
+        if bench.trials and all(trial.phases and not trial.phases.get("infer") for trial in bench.trials):
+            found.notes.append(_IDLE)
+        elif bench.trials:
+            found.figures = _figures(step, bench, searched, dummy=dummy)
+            found.seen = bench.device
         if searched.full is not None:
             found.notes.append(f"a batch of {searched.largest + 1} did not run: {searched.full.why}")
-        elif searched.cut_short:
+        elif searched.cut_short and found.figures is not None:
             found.notes.append(f"nothing larger was tried: {searched.cut_short}")
-        if trials and bench.ready is not None:
-            flops = bench.flops()
-            found.seen, chunks = bench.seen()
-            found.figures = StepFigures(
-                use=step.use,
-                settings=settings_of(step.facts),
-                precision=step.placement.precision,
-                compile=step.placement.compile,
-                dummy=dummy,
-                set_up_s=bench.ready.seconds,
-                weights_gb=bench.ready.weights_gb,
-                trials=sorted(trials, key=lambda trial: (trial.megapixels, trial.batch)),
-                memory=memory_line(trials),
-                largest_batch=searched.largest,
-                largest_is_limit=searched.full is not None,
-                fastest_batch=fastest(trials),
-                chunks=chunks,
-                flops_per_row=flops,
-                weights_bytes=bench.ready.weights_bytes,
-            )
     return found
+
+
+def _figures(step: Step, bench: _Bench, searched: Searched, *, dummy: bool) -> StepFigures | None:
+    if bench.ready is None:
+        return None
+    flops, chunks = bench.flops(), bench.look()
+    return StepFigures(
+        use=step.use,
+        settings=settings_of(step.facts),
+        precision=step.placement.precision,
+        compile=step.placement.compile,
+        dummy=dummy,
+        set_up_s=bench.ready.seconds,
+        weights_gb=bench.ready.weights_gb,
+        trials=sorted(bench.trials, key=lambda trial: (trial.megapixels, trial.batch)),
+        memory=memory_line(bench.trials),
+        largest_batch=searched.largest,
+        largest_is_limit=searched.full is not None,
+        fastest_batch=fastest(bench.trials),
+        chunks=chunks,
+        flops_per_row=flops,
+        weights_bytes=bench.ready.weights_bytes,
+    )
 
 
 class _Bench:
@@ -104,7 +114,8 @@ class _Bench:
         self._batch = 0  # that the child was set up for
         self._deaths = 0
         self.ready: Ready | None = None  # the first child's set-up
-        self.trials: list[Trial] = []
+        self.device: Seen | None = None
+        self.trials: list[Trial] = []  # all that ran
 
     def __enter__(self) -> Self:
         return self
@@ -132,17 +143,12 @@ class _Bench:
         result: Trial | Full = answer
         return result
 
-    def again(self, size: int, searched: Searched) -> list[Trial]:
+    def again(self, size: int, searched: Searched) -> None:
         """Pictures of another size, in batches of powers of two up to the largest that ran."""
-        found: list[Trial] = []
         for count in (trial.batch for trial in searched.trials):
-            if count & (count - 1) and count != searched.largest:
-                continue
-            result = self.attempt(size, count)
-            if isinstance(result, Full):
-                break
-            found.append(result)
-        return found
+            odd = count & (count - 1) and count != searched.largest
+            if not odd and isinstance(self.attempt(size, count), Full):
+                return
 
     def flops(self) -> float | None:
         """Of a row, counted without compiling; None where none are seen or counting fails."""
@@ -158,10 +164,13 @@ class _Bench:
             self._step = step
         return answer if isinstance(answer, float) else None
 
-    def seen(self) -> tuple[Seen | None, dict[str, int]]:
-        """The device, and the chunks of calls; nothing where the child has died meanwhile."""
+    def look(self) -> dict[str, int]:
+        """Chunks of the last calls, and meanwhile the device; nothing where the child has died."""
         answer: Any = self._child.ask("seen", seconds=self._limits.hang_s) if self._child else None
-        return (answer[0], dict(answer[1])) if isinstance(answer, tuple) else (None, {})
+        if not isinstance(answer, tuple):
+            return {}
+        self.device = answer[0]
+        return dict(answer[1])
 
     def _for(self, count: int) -> Child:
         """The child, set up; of a compiled step, for this batch."""

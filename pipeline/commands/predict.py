@@ -90,6 +90,11 @@ def _print(console: Console, found: Prediction, source: Source) -> None:
             f"  {name}: a call's time at a batch and size left out, off by {tested.held_out:.0%}; its memory by "
             f"{tested.memory:.0%}; on the card beside the other steps it took {tested.mixed:+.0%} against alone",
         )
+    if source.shared > 1:
+        _say(
+            console,
+            f"  processes waited for each other on the card: their times there are divided by {source.shared:.2f}",
+        )
     if found.run_error is not None:
         _say(console, f"  the run: its own rate from the calibration, off by {found.run_error:+.0%}")
     for name, why in found.not_shown.items():

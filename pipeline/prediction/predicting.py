@@ -16,6 +16,8 @@ from pipeline.prediction.fitting import Fit, Together, fit, together
 from pipeline.prediction.roofline import Scaling, scaling
 from pipeline.prediction.source import Source, StepTimes
 
+_SLACK = 0.01  # of shares of a GPU that add up to one
+
 
 @dataclass(frozen=True, kw_only=True)
 class Interval:
@@ -73,6 +75,10 @@ def predict(source: Source, calibration: Calibration, here: Card, targets: Mappi
     Raises:
         ConfigError: run and calibration are of different cards, or nothing could be back-tested.
     """
+    if (asked := sum(step.gpus for step in source.on_card)) > 1 + _SLACK:
+        raise ConfigError(
+            f"The run asked for {asked:g} GPUs, and predictions are of runs on one; give the output of such a run."
+        )
     figures, not_shown = _known(source, calibration)
     tested: dict[str, Tested] = {}
     for step in source.on_card:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -40,6 +40,7 @@ class StepTimes:
     precision: str
     compile: bool
     group: str
+    gpus: float  # share of a card that its processes ask for together
     rows_per_s: float  # that came out of it, in the steady state where that is known
 
     @property
@@ -70,6 +71,7 @@ class Source:
     devices: tuple[str, ...]  # GPUs of its machine, as the driver calls them
     steps: tuple[StepTimes, ...]  # first pass, decoding first
     later: tuple[str, ...]  # steps of the second pass, which are not predicted
+    shared: float = 1.0  # by which processes stretched each other's time on the card; it is taken out of the steps'
 
     @property
     def on_card(self) -> list[StepTimes]:
@@ -109,7 +111,26 @@ def read_source(path: str) -> Source:
             rate = one.steady_rows_per_s or one.rows_per_s
             steps.append(_step(step, record, packets.filter(pc.equal(packets["step"], step)), len(one.workers), rate))
     gpus = tuple(str(one) for one in record.get("gpu_names") or ())
-    return Source(devices=gpus, steps=tuple(sorted(steps, key=lambda step: step.name != DECODE)), later=later)
+    return _unshared(
+        Source(devices=gpus, steps=tuple(sorted(steps, key=lambda step: step.name != DECODE)), later=later)
+    )
+
+
+def _unshared(found: Source) -> Source:
+    """The run without what its processes waited for each other on the card.
+
+    A card's clock goes on while another process has its turn. A second of the run has one second of the card, so where
+    the steps' times on it add up to more, they are shortened alike.
+    """
+    shared = max(1.0, found.rows_per_s * sum(step.model_s + step.copies_s for step in found.on_card))
+    phases = (MODEL, *COPIES)
+    steps = tuple(
+        replace(step, seconds={name: s / shared if name in phases else s for name, s in step.seconds.items()})
+        if step.on_card
+        else step
+        for step in found.steps
+    )
+    return replace(found, steps=steps, shared=shared)
 
 
 def _step(name: str, record: Mapping[str, Any], packets: pa.Table, workers: int, rate: float) -> StepTimes:
@@ -131,6 +152,7 @@ def _step(name: str, record: Mapping[str, Any], packets: pa.Table, workers: int,
         precision=str(place.get("precision", "full")),
         compile=bool(place.get("compile", False)),
         group=str(place.get("group", "")),
+        gpus=workers * float(place.get("gpus", 0.0)),
         rows_per_s=rate,
     )
 
