@@ -9,6 +9,9 @@ import pytest
 
 from pipeline.calibration.figures import Calibration, StepFigures, Trial, settings_of, write_calibration
 from pipeline.calibration.fit import memory_line
+from pipeline.machines import ROOMY
+from pipeline.manifest import ProfileFile, read_pipeline
+from pipeline.plan import Choices, make_plan
 from pipeline.prediction.backtest import call_s, held_out
 from pipeline.prediction.cards import card_named, read_cards
 from pipeline.prediction.fitting import needed
@@ -165,6 +168,15 @@ def test_what_processes_wait_for_each_other_on_the_card_is_taken_out(tmp_path):
     assert read_source(str(tmp_path)).shared == pytest.approx(2.0, rel=1e-3)
     assert found.tested["big"].mixed == pytest.approx(0.0, abs=0.01)
     assert found.cards[0].rate.central == pytest.approx(1 / (2 * on_card), rel=1e-3)
+
+
+def test_steps_of_a_run_json_are_known_again_by_their_settings():
+    from pipeline.telemetry.run_file import _step
+
+    plan = make_plan(read_pipeline(None), ProfileFile(), Choices(), [ROOMY], check_weights=False)
+    for step in plan.steps:
+        told = json.loads(json.dumps(_step(step), default=str))
+        assert settings_of(told) == settings_of(step.facts), step.name
 
 
 def test_a_slow_decoder_sets_the_pace_on_any_card(tmp_path):

@@ -9,12 +9,11 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Protocol
 
-from pipeline.calibration.figures import Calibration, StepFigures
+from pipeline.calibration.figures import Calibration
 from pipeline.calibration.measuring import Measured, measure
 from pipeline.calibration.probe import written
 from pipeline.calibration.rows import Sample, has_model, sample
 from pipeline.calibration.search import Limits
-from pipeline.device import Seen
 from pipeline.errors import ConfigError, ResourceError, SetupError
 from pipeline.machines import this_machine
 from pipeline.plan import Plan
@@ -31,8 +30,8 @@ class Watch(Protocol):
     def on_step(self, step: Step) -> None:
         """A step has its turn."""
 
-    def on_measured(self, found: Measured) -> None:
-        """It is through."""
+    def on_measured(self, found: Measured, so_far: Calibration | None) -> None:
+        """It is through; with what is known by now, where that is anything."""
 
 
 def chosen(plan: Plan, names: Sequence[str]) -> list[Step]:
@@ -70,6 +69,7 @@ def calibrate(plan: Plan, source: str, steps: Sequence[Step], limits: Limits, ro
     found = sample(source, plan, steps, rows)
     watch.on_rows(found)
     results: list[Measured] = []
+    made: Calibration | None = None
     with tempfile.TemporaryDirectory(prefix="framemill-") as folder:
         sizes = [written(table, Path(folder) / f"{i}.arrow") for i, table in enumerate(found.sizes())]
         for step in steps:
@@ -79,15 +79,19 @@ def calibrate(plan: Plan, source: str, steps: Sequence[Step], limits: Limits, ro
                 results.append(Measured(step.name, notes=[f"nothing made its column {lacks[0]!r}"]))
             else:
                 results.append(measure(step, sizes, limits, dummy=step.name in step.dummies))
-            watch.on_measured(results[-1])
-    figures = {one.step: one.figures for one in results if one.figures is not None}
-    if not figures:
+            made = _file(results, found)
+            watch.on_measured(results[-1], made)
+    if made is None:
         said = "; ".join(f"{one.step}: {', '.join(one.notes)}" for one in results)
         raise SetupError(f"No step could be measured ({said}).")
-    return _file(figures, [one.seen for one in results if one.seen is not None], found)
+    return made
 
 
-def _file(figures: dict[str, StepFigures], seen: Sequence[Seen], found: Sample) -> Calibration:
+def _file(results: Sequence[Measured], found: Sample) -> Calibration | None:
+    figures = {one.step: one.figures for one in results if one.figures is not None}
+    if not figures:
+        return None
+    seen = [one.seen for one in results if one.seen is not None]
     on_cpu = all(one.total_gb is None for one in seen)
     return Calibration(
         device=processor() or "cpu" if on_cpu else seen[0].name,

@@ -134,14 +134,15 @@ def read_calibration(path: Path) -> Calibration:
 def write_calibration(found: Calibration, folder: Path) -> Path:
     """Into a folder, under the device's name; where it lies then.
 
-    Steps that an earlier file of the same device has, and this one lacks, are kept.
+    Steps that an earlier file of the same device has, and this one lacks, are kept, and the larger context.
     """
     path = folder / f"{slug(found.device)}.json"
     folder.mkdir(parents=True, exist_ok=True)
     if path.is_file():
         before = read_calibration(path)
         if before.device == found.device:
-            found = found.model_copy(update={"steps": {**before.steps, **found.steps}})
+            context = max(before.context_gb, found.context_gb)
+            found = found.model_copy(update={"steps": {**before.steps, **found.steps}, "context_gb": context})
     half = path.with_suffix(".half")
     half.write_text(found.model_dump_json(indent=1) + "\n", encoding="utf-8")
     half.replace(path)

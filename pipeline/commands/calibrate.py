@@ -8,9 +8,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich import box
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
+from pipeline.commands.executing import ERRORS
 from pipeline.commands.options import (
+    INTERRUPTED,
     AcceptLicense,
     Device,
     Input,
@@ -27,9 +30,10 @@ from pipeline.errors import ConfigError
 from pipeline.machines import this_machine
 from pipeline.manifest import read_pipeline, read_profile
 from pipeline.plan import Choices, make_plan
+from pipeline.telemetry.printing import print_absent
 
 if TYPE_CHECKING:
-    from pipeline.calibration.figures import Line, StepFigures, Trial
+    from pipeline.calibration.figures import Calibration, Line, StepFigures, Trial
     from pipeline.calibration.measuring import Measured
     from pipeline.calibration.rows import Sample
     from pipeline.step import Step
@@ -80,17 +84,22 @@ def calibrate(
     plan = make_plan(*files, choices, [this_machine()], check_fit=False)
     steps = chosen(plan, choices.stages)
     console = Console(quiet=quiet)
-    found = measured(plan, source, steps, Limits(most_batch=most_batch), rows, _Printing(console))
+    print_absent(console, plan)
+    try:
+        found = measured(plan, source, steps, Limits(most_batch=most_batch), rows, _Printing(console, save))
+    except KeyboardInterrupt:  # Typer would end in silence
+        ERRORS.print(f"Interrupted. Steps that were measured by then are kept in {escape(str(save))}.")
+        raise typer.Exit(INTERRUPTED) from None
     path = write_calibration(found, save)
     memory = f", {found.vram_gb:.1f} GB, of which a process takes {found.context_gb:.2f} GB" if found.vram_gb else ""
     _say(console, f"{found.device}{memory}. Calibration: {path}")
 
 
 class _Printing:
-    """What was found, as it is found."""
+    """What was found is printed as it is found, and kept: the next step may take an hour."""
 
-    def __init__(self, console: Console) -> None:
-        self._console = console
+    def __init__(self, console: Console, folder: Path) -> None:
+        self._console, self._folder = console, folder
 
     def on_rows(self, found: Sample) -> None:
         """The rows are there."""
@@ -105,8 +114,12 @@ class _Printing:
         place = step.placement
         _say(self._console, f"\n{step.name}: {place.precision}{', compiled' if place.compile else ''}, {place.device}")
 
-    def on_measured(self, found: Measured) -> None:
+    def on_measured(self, found: Measured, so_far: Calibration | None) -> None:
         """It is through."""
+        from pipeline.calibration.figures import write_calibration
+
+        if so_far is not None:
+            write_calibration(so_far, self._folder)
         if found.figures is not None:
             self._console.print(_table(found.figures))
             for line in _summary(found.figures):

@@ -63,7 +63,7 @@ def needed(figures: StepFigures, batch: int, error: float) -> float:
 
 
 def together(steps: Sequence[StepTimes], fits: Mapping[str, Fit], card: Card) -> Together:
-    """All processes of all steps on one card; steps of one group share a process, and so a context."""
-    contexts = {step.group or step.name: (step.workers, fits[step.name].context_gb) for step in steps}
+    """All processes of all steps on one card; steps that share a process share a context."""
+    contexts = {step.process: (step.workers, fits[step.name].context_gb) for step in steps}
     need = sum(step.workers * fits[step.name].need_gb for step in steps)
     return Together(need_gb=need + sum(count * each for count, each in contexts.values()), memory_gb=card.memory_gb)

@@ -189,8 +189,8 @@ def _pace(source: Source, on_card: Mapping[str, float]) -> tuple[float, str]:
         on_card: seconds a row on the card, by step.
     """
     rates = {"the card": 1 / sum(on_card.values())}
-    for process in {step.group or step.name for step in source.steps}:
-        members = [step for step in source.steps if (step.group or step.name) == process]
+    for process in dict.fromkeys(step.process for step in source.steps):
+        members = [step for step in source.steps if step.process == process]
         taken = sum(step.host_s + (on_card[step.name] if step.on_card else step.model_s) for step in members)
         rates["+".join(step.name for step in members)] = members[0].workers / max(taken, 1e-9)
     limit = min(rates, key=lambda name: rates[name])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -23,6 +23,7 @@ from pipeline.telemetry.streams import CALLS, read
 COPIES, MODEL = ("upload", "download"), "infer"
 """Phases that take the bus, and the one that takes the card's arithmetic and memory; all others are the host's."""
 
+_MOSTLY = 0.5  # of the processes of two steps are both's: then they share them
 _FIRST = 4  # packets of a process beyond which its first one, with all that is loaded late, is left out
 
 
@@ -39,7 +40,7 @@ class StepTimes:
     settings: str  # as `pipeline.calibration.figures.settings_of`; empty of decoding
     precision: str
     compile: bool
-    group: str
+    process: str  # what it shares with the steps of its process
     gpus: float  # share of a card that its processes ask for together
     rows_per_s: float  # that came out of it, in the steady state where that is known
 
@@ -105,11 +106,12 @@ def read_source(path: str) -> Source:
         raise OutputError(f"There are no records of a run in {path!r}, and nothing is predicted without them.")
     measures = {one.step: one for one in measure(calls)}
     later = tuple(name for name, one in measures.items() if one.later)
+    first = {name: one for name, one in measures.items() if not one.later}
+    processes = _processes({name: one.workers for name, one in first.items()})
     steps = []
-    for step, one in measures.items():
-        if not one.later:
-            rate = one.steady_rows_per_s or one.rows_per_s
-            steps.append(_step(step, record, packets.filter(pc.equal(packets["step"], step)), len(one.workers), rate))
+    for step, one in first.items():
+        rate, own = one.steady_rows_per_s or one.rows_per_s, packets.filter(pc.equal(packets["step"], step))
+        steps.append(_step(step, record, own, len(one.workers), rate, processes[step]))
     gpus = tuple(str(one) for one in record.get("gpu_names") or ())
     return _unshared(
         Source(devices=gpus, steps=tuple(sorted(steps, key=lambda step: step.name != DECODE)), later=later)
@@ -133,7 +135,19 @@ def _unshared(found: Source) -> Source:
     return replace(found, steps=steps, shared=shared)
 
 
-def _step(name: str, record: Mapping[str, Any], packets: pa.Table, workers: int, rate: float) -> StepTimes:
+def _processes(workers: Mapping[str, Collection[str]]) -> dict[str, str]:
+    """By step, the first step that ran in mostly the same processes: loaders run steps without a model too."""
+    found: dict[str, str] = {}
+    for name, mine in workers.items():
+        both = {other: (set(mine) & set(workers[other]), set(mine) | set(workers[other])) for other in found}
+        alike = (other for other, (shared, all_) in both.items() if len(shared) >= _MOSTLY * len(all_))
+        found[name] = found.get(next(alike, ""), name)
+    return found
+
+
+def _step(
+    name: str, record: Mapping[str, Any], packets: pa.Table, workers: int, rate: float, process: str
+) -> StepTimes:
     told = (record.get("steps") or {}).get(name) or {}
     place = told.get("placement") or {}
     steady = _without_first(packets)
@@ -151,7 +165,7 @@ def _step(name: str, record: Mapping[str, Any], packets: pa.Table, workers: int,
         settings=settings_of(told) if {"use", "version", "settings"} <= told.keys() else "",
         precision=str(place.get("precision", "full")),
         compile=bool(place.get("compile", False)),
-        group=str(place.get("group", "")),
+        process=process,
         gpus=workers * float(place.get("gpus", 0.0)),
         rows_per_s=rate,
     )
