@@ -67,7 +67,9 @@ def calibration(steps, device=DEVICE, kind="cuda"):
     return Calibration(device=device, kind=kind, vram_gb=25.0, context_gb=0.5, made="now", steps=steps, **versions)
 
 
-def output(root, steps=("big",), *, device="cuda", decode=0.001, gpus=0.5, rate=None, beside=1.0, batch=BATCH):
+def output(
+    root, steps=("big",), *, device="cuda", decode=0.001, light=0.0, gpus=0.5, rate=None, beside=1.0, batch=BATCH
+):
     """An output whose records follow the same law; `rate` is how fast the run was, `beside` the factor on the card."""
     store = Store(str(root)).of_run(RUN)
     store.prepare()
@@ -82,6 +84,8 @@ def output(root, steps=("big",), *, device="cuda", decode=0.001, gpus=0.5, rate=
         records = [
             ("a:1", Record(kind=PACKET, step="decode", started=began, seconds=rows * decode, durations=took, **place))
         ]
+        if light:  # in the loader's process
+            records.append(("a:1", Record(kind=PACKET, step="light", started=began, seconds=rows * light, **place)))
         for each in steps:
             took = {"infer": infer, "upload": upload, "postprocess": rows * HOST}
             told = {"started": began + 1, "seconds": inside, "durations": took, "device": device}
@@ -183,6 +187,11 @@ def test_a_slow_decoder_sets_the_pace_on_any_card(tmp_path):
     found = predicted(output(tmp_path, decode=0.05, rate=20.0), calibration({"big": figures()}), "h200", HERE)
     for card in found.cards:
         assert (card.limit, card.rate.central) == ("decode", pytest.approx(20.0))
+
+
+def test_steps_in_one_process_take_turns(tmp_path):
+    found = predicted(output(tmp_path, decode=0.05, light=0.05, rate=10.0), calibration({"big": figures()}), "h200")
+    assert (found.cards[0].limit, found.cards[0].rate.central) == ("decode+light", pytest.approx(10.0))
 
 
 def test_what_does_not_fit_takes_a_smaller_batch_or_is_said_not_to(tmp_path):

@@ -24,6 +24,9 @@ from pipeline.telemetry.run_file import processor
 class Watch(Protocol):
     """Told how far a calibration is."""
 
+    def on_producer(self, step: Step) -> None:
+        """A step with a model runs on the rows, since others read its columns."""
+
     def on_rows(self, found: Sample) -> None:
         """The rows are there."""
 
@@ -66,7 +69,7 @@ def calibrate(plan: Plan, source: str, steps: Sequence[Step], limits: Limits, ro
         InputError: there is no input, or no frame in it.
         SetupError: no call of any step returned.
     """
-    found = sample(source, plan, steps, rows)
+    found = sample(source, plan, steps, rows, watch.on_producer)
     watch.on_rows(found)
     results: list[Measured] = []
     made: Calibration | None = None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -46,7 +46,9 @@ class Sample:
         return [rows.filter(pa.array(of == one)) for one in chosen]
 
 
-def sample(source: str, plan: Plan, wanted: Sequence[Step], count: int) -> Sample:
+def sample(
+    source: str, plan: Plan, wanted: Sequence[Step], count: int, on_producer: Callable[[Step], None] = lambda _: None
+) -> Sample:
     """Decode about so many rows, and run the steps whose columns some steps read.
 
     Args:
@@ -54,6 +56,7 @@ def sample(source: str, plan: Plan, wanted: Sequence[Step], count: int) -> Sampl
         plan: its decoding and its first pass.
         wanted: the steps to be measured.
         count: rows.
+        on_producer: told of each step with a model that runs on the rows, since that may take long.
 
     Raises:
         InputError: there is no input, or no frame in what was looked at.
@@ -74,6 +77,8 @@ def sample(source: str, plan: Plan, wanted: Sequence[Step], count: int) -> Sampl
         raise InputError(f"None of the {len(spread)} files of {source!r} that were tried has a frame; check --input.")
     found = Sample(rows)
     for step in steps:
+        if has_model(step):
+            on_producer(step)
         began = time.perf_counter()
         _add(found, step)
         taken += 0.0 if has_model(step) else time.perf_counter() - began

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -42,6 +43,7 @@ Rows = Annotated[int, typer.Option("--rows", min=1, help="Frames of the input th
 MostBatch = Annotated[int, typer.Option("--most-batch", min=1, help="Rows of a call beyond which none is tried.")]
 Save = Annotated[Path, typer.Option("--save", metavar="DIR", help="Folder for the file, named after the device.")]
 
+_BUSY = 0.5  # load for each core from which others are in the way
 ROWS = 16  # 576 MB of 12-megapixel photos; more pictures change no rate, since those of one size take as long
 
 
@@ -85,6 +87,12 @@ def calibrate(
     steps = chosen(plan, choices.stages)
     console = Console(quiet=quiet)
     print_absent(console, plan)
+    load, cores = os.getloadavg()[0], len(os.sched_getaffinity(0))
+    if load > _BUSY * cores:
+        _say(
+            console,
+            f"Other work runs on this machine (load {load:.1f}, cores {cores}): rates will be too low and uneven.",
+        )
     try:
         found = measured(plan, source, steps, Limits(most_batch=most_batch), rows, _Printing(console, save))
     except KeyboardInterrupt:  # Typer would end in silence
@@ -100,6 +108,10 @@ class _Printing:
 
     def __init__(self, console: Console, folder: Path) -> None:
         self._console, self._folder = console, folder
+
+    def on_producer(self, step: Step) -> None:
+        """A step makes columns for others."""
+        _say(self._console, f"{step.name} goes over the rows, since others read what it makes.")
 
     def on_rows(self, found: Sample) -> None:
         """The rows are there."""
@@ -125,7 +137,7 @@ class _Printing:
             for line in _summary(found.figures):
                 _say(self._console, line)
         for note in found.notes:
-            _say(self._console, f"{'Measured no call: ' if found.figures is None else ''}{_sentence(note)}")
+            _say(self._console, f"{'No figures: ' if found.figures is None else ''}{_sentence(note)}")
 
 
 def _table(found: StepFigures) -> Table:
@@ -152,7 +164,7 @@ def _inside(trial: Trial) -> str:
 
 def _summary(found: StepFigures) -> list[str]:
     limit = "a larger one did not run" if found.largest_is_limit else "the largest that was tried"
-    weights = f"weights {found.weights_gb:.2f} GB" + (" (random)" if found.dummy else "")
+    weights = f"weights {found.weights_gb:.3f} GB" + (" (random)" if found.dummy else "")
     cost = f", {found.flops_per_row / 1e9:,.2f} GFLOP a row" if found.flops_per_row else ", FLOPs not seen"
     lines = [
         f"Set-up {found.set_up_s:.1f} s, {weights}{cost}.",
