@@ -16,8 +16,6 @@ from pydantic import Field, ValidationError
 from pipeline.errors import ConfigError
 from pipeline.manifest import Strict, explain
 
-FORMAT = 1
-
 
 class Trial(Strict):
     """Some calls of one size, made alone on the device."""
@@ -26,7 +24,7 @@ class Trial(Strict):
     megapixels: float = Field(ge=0)  # of a row, at full size, on average
     calls: int = Field(ge=1)  # that were timed, after one that was not
     rows_per_s: float = Field(gt=0)  # median call
-    phases: dict[str, float] = {}  # seconds a row, by phase
+    phases: dict[str, float] = Field(default_factory=dict)  # seconds a row, by phase
     peak_gb: float | None = None  # allocated at most; None where the device does not tell
     reserved_gb: float | None = None  # held by torch at most
 
@@ -59,7 +57,7 @@ class StepFigures(Strict):
     largest_batch: int = Field(ge=1)  # that did not run out of memory
     largest_is_limit: bool = False  # whether a larger one did; otherwise nothing larger was tried
     fastest_batch: int = Field(ge=1)
-    chunks: dict[str, int] = {}  # prompts, faces, ... at a time, in these trials
+    chunks: dict[str, int] = Field(default_factory=dict)  # prompts, faces, ... at a time, in these trials
     flops_per_row: float | None = None  # counted by torch's FlopCounterMode; None where it sees no operator
     weights_bytes: int | None = None  # parameters and buffers that a call reads
 
@@ -81,7 +79,7 @@ class StepFigures(Strict):
 class Calibration(Strict):
     """All steps that were measured on one device."""
 
-    format: Literal[1] = FORMAT
+    format: Literal[1] = 1
     device: str  # as its driver calls it
     kind: Literal["cuda", "cpu"]
     vram_gb: float | None = None  # of the card

@@ -40,7 +40,8 @@ _Piece = tuple[Unit, int, frozenset[Span]]
 _IN_FLIGHT = 2  # packets of an actor: one being worked on, one fetched
 _TASK_UNITS = 8  # ten seconds of small photos: what a dying task wastes, at most
 _TASKS_PER_SLOT = 4  # lets fast slots take over what slow ones leave
-_SAMPLED_SECONDS = 5.0  # of a run; a sampler's process takes one or two of them to start
+_SAMPLED_SECONDS = 5.0  # of a run, before a process on each other machine watches it
+_STOP_SECONDS = 5.0  # for the board's last lines
 _WATCH_SECONDS = 0.5  # fast enough for a progress bar
 
 
@@ -54,7 +55,7 @@ class Engine:
     def __init__(self, plan: Plan, store: Store, on_samples: Callable[[list[Sample]], None]) -> None:
         self._plan, self._store, self._on_samples = plan, store, on_samples
         self._run = uuid.uuid4().hex[:8]
-        self._board = start_board(Budgets(plan.budgets))
+        self._board = start_board(Budgets(plan.budgets), store)
         self._began = time.monotonic()
         self._samplers: Samplers | None = None
 
@@ -63,6 +64,8 @@ class Engine:
         if self._samplers is not None:
             self._samplers.stop()
             self._samplers = None
+        with suppress(ray.exceptions.RayError):
+            ray.wait([self._board.stop.remote()], timeout=_STOP_SECONDS)
         ray.kill(self._board)
 
     def first_pass(self, units: Sequence[Unit], ledger: Ledger) -> None:
@@ -175,10 +178,10 @@ class Engine:
             self._on_samples(ray.get(answer))
 
     def _sample_machines(self) -> None:
-        """Start to, once a run has lasted: a process on each machine is too much for a short one."""
+        """Have other machines than the board's watched, once a run has lasted: it takes a process on each."""
         if self._samplers is None and self._store.run and time.monotonic() - self._began >= _SAMPLED_SECONDS:
             with suppress(ray.exceptions.RayError):
-                self._samplers = Samplers(self._store)
+                self._samplers = Samplers(self._store, self._board)
 
 
 def _by_task(units: Sequence[Sequence[T]], slots: int) -> list[tuple[T, ...]]:
