@@ -249,7 +249,7 @@ def _print_plan_for(console: Console, wish: Wish, nodes: Sequence[Node]) -> None
     print_plan(console, made)
     if wish.is_whole:
         print_outlook(console, *Job(wish.order()).preview(made))
-    fit(made.decode, made.steps, nodes)
+    fit(made.waves, made.steps, nodes)
 
 
 def _decode(every_nth: int | None, max_frames: int | None, max_pixels: int | None, fast: bool) -> dict[str, Any]:

@@ -15,8 +15,7 @@ from pipeline import weights as weights_lock
 from pipeline.budget import Budget
 from pipeline.errors import ConfigError, WeightsError, did_you_mean
 from pipeline.failure import DECODE
-from pipeline.grouping import gathered, processes
-from pipeline.lineage import Makers, Stages, find_makers, in_order, is_decoded, needs, with_drops, with_producers
+from pipeline.lineage import Makers, Stages, find_makers, in_order, is_decoded, needs, with_producers
 from pipeline.machines import Node
 from pipeline.manifest import Decode, PipelineFile, ProfileFile, read_pipeline
 from pipeline.media.config import DecodeConfig
@@ -25,6 +24,7 @@ from pipeline.settings import Overrides, build_all, read_overrides, validated
 from pipeline.stage import Stage
 from pipeline.step import DecodeStep, Step, contents, fingerprint
 from pipeline.supply import Policy, Supply, refuse_missing, refuse_unaccepted, take_stock
+from pipeline.waves import Wave, in_waves, numbered
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,7 +46,8 @@ class Plan:
     """Checked steps in the order they run."""
 
     decode: DecodeStep
-    first: tuple[Step, ...]
+    first: tuple[Step, ...]  # of the first pass, in an order that no profile changes
+    waves: tuple[Wave, ...]
     second: tuple[Step, ...]
     skipped: Mapping[str, str] = field(default_factory=dict)  # steps left out, and why
     absent: Mapping[str, str] = field(
@@ -71,8 +72,8 @@ class Plan:
         return (self.decode.folder, *(step.folder for step in self.first))
 
     def groups(self) -> list[tuple[Step, ...]]:
-        """First-pass steps by the process they share; the first one decodes, and may do nothing else."""
-        return processes(self.decode, self.first)
+        """First-pass steps by the process they share, wave by wave; each wave's first one decodes."""
+        return [group for wave in self.waves for group in wave.groups()]
 
 
 def make_plan(
@@ -115,18 +116,29 @@ def make_plan(
         steps[name] = _step(name, use, stages[name], producers, decode, weights, random=random)
     entries = [placement_entry(name, stages[name], profile, overrides.get(name, {}), choices.device) for name in order]
     placed = settle(list(zip(steps.values(), entries, strict=True)), cores)
+    waves = _waves(decode, [step for step in placed if step.first_pass], profile)
     if check_fit:
-        fit(decode, placed, nodes)
-    first = with_drops(gathered([step for step in placed if step.first_pass]), decode.columns)
+        fit(waves, placed, nodes)
     return Plan(
         decode=decode,
-        first=first,
+        first=_first(waves, order),
+        waves=waves,
         second=tuple(step for step in placed if not step.first_pass),
         skipped=supply.left_out if choices.missing_weights != "fail" else {},
         absent=supply.left_out,
         fetch=supply.command,
         budgets=_budgets(pipeline, rule, order, choices),
     )
+
+
+def _waves(decode: DecodeStep, steps: Sequence[Step], profile: ProfileFile) -> tuple[Wave, ...]:
+    said = () if profile.waves == "auto" else profile.waves
+    return in_waves(decode, steps, numbered(steps, said))
+
+
+def _first(waves: Sequence[Wave], order: Sequence[str]) -> tuple[Step, ...]:
+    made = {step.name: step for wave in waves for step in wave.own}
+    return tuple(made[name] for name in order if name in made)
 
 
 def _budgets(pipeline: PipelineFile, rule: Decode, order: Sequence[str], choices: Choices) -> dict[str, Budget]:
@@ -147,7 +159,9 @@ def _check_names(pipeline: PipelineFile, profile: ProfileFile, choices: Choices)
             raise ConfigError(f"--stages: the pipeline has no step {name!r}.{did_you_mean(name, pipeline.steps)}")
     shipped = read_pipeline(None)  # a shipped profile serves any pipeline, also one with fewer steps
     everything = {*pipeline.steps, *pipeline.planned, *shipped.steps, *shipped.planned}
-    for does, names in (("places", profile.steps), ("has targets for", profile.targets.steps)):
+    waved = () if profile.waves == "auto" else [name for wave in profile.waves for name in wave]
+    named = (("places", profile.steps), ("has targets for", profile.targets.steps), ("has in its waves", waved))
+    for does, names in named:
         for name in names:
             if name not in everything:
                 known = did_you_mean(name, pipeline.steps)

@@ -20,7 +20,7 @@ from pipeline.plan import Choices, make_plan
 from pipeline.second import ERRORS, FRAMES
 from pipeline.step import DUMMY
 from pipeline.storage import Store
-from tests.collections_factory import clip, frame, photo
+from tests.collections_factory import clip, frame, photo, recut
 
 pytestmark = pytest.mark.slow
 
@@ -91,11 +91,11 @@ def test_two_hundred_random_collections_arrive_whole(tmp_path, nodes):
             nodes,
         )
         config = replace(made.decode.config, clip_frames=clip_frames, packet_rows=packet_rows)
-        made = replace(made, decode=replace(made.decode, config=config))
+        made = recut(made, config)
         store = Store(str(tmp_path / f"out{share}"))
         media = list_media(str(tmp_path / "in" / str(share)))
         units = cover(store, media, media, slots=4)
-        Engine(made, store, lambda _: None).first_pass(units, Ledger(store))
+        Engine(made, store, lambda _: None).first_pass(0, units, Ledger(store))
         check_collections(Ledger(store), store, made, units, truth, seeds, clip_frames)
 
 
@@ -107,11 +107,11 @@ def test_a_task_that_dies_costs_no_packet(tmp_path, nodes):
         "dies": ("DiesOnce", {"at": 13, "mark": str(tmp_path / "died")}),
     }
     made = make_plan(order("", "", steps).pipeline, ProfileFile(), Choices(), nodes)
-    made = replace(made, decode=replace(made.decode, config=replace(made.decode.config, clip_frames=4, packet_rows=4)))
+    made = recut(made, replace(made.decode.config, clip_frames=4, packet_rows=4))
     store = Store(str(tmp_path / "out"))
     media = list_media(str(tmp_path / "in"))
     units = cover(store, media, media, slots=1)
-    Engine(made, store, lambda _: None).first_pass(units, Ledger(store))
+    Engine(made, store, lambda _: None).first_pass(0, units, Ledger(store))
     assert (tmp_path / "died").exists()
     check_collections(Ledger(store), store, made, units, {"clip.png": 30}, {"clip.png": 5}, 4)
     assert all(Ledger(store).parts(folder, made.decode.folder, units[0].name) for folder in made.first_folders)
