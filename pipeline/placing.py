@@ -81,7 +81,7 @@ def fit(waves: Sequence[Wave], steps: Sequence[Step], nodes: Sequence[Node]) -> 
         ResourceError: see `place`.
     """
     for wave in waves:
-        place(demands(wave.decode, wave.steps), nodes)
+        place(demands(wave.decode, wave.own), nodes)
     for step in (step for step in steps if step.keeps_model_later):
         asks = step.placement
         place([Demand(step=step.name, cpus=asks.cpus, gpus=asks.gpus, copies=asks.workers)], nodes)

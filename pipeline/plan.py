@@ -7,24 +7,26 @@ that are not at hand, workers that find no place.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
 from pipeline import weights as weights_lock
 from pipeline.budget import Budget
+from pipeline.calibration.finding import find_calibration
 from pipeline.errors import ConfigError, WeightsError, did_you_mean
 from pipeline.failure import DECODE
 from pipeline.lineage import Makers, Stages, find_makers, in_order, is_decoded, needs, with_producers
 from pipeline.machines import Node
-from pipeline.manifest import Decode, PipelineFile, ProfileFile, read_pipeline
+from pipeline.manifest import Decode, PipelineFile, PlacementEntry, ProfileFile, read_pipeline
 from pipeline.media.config import DecodeConfig
 from pipeline.placing import fit, placement_entry, resolve_workers, settle
+from pipeline.scheduling import CONTEXT_GB, Wishes, schedule
 from pipeline.settings import Overrides, build_all, read_overrides, validated
 from pipeline.stage import Stage
 from pipeline.step import DecodeStep, Step, contents, fingerprint
 from pipeline.supply import Policy, Supply, refuse_missing, refuse_unaccepted, take_stock
-from pipeline.waves import Wave, in_waves, numbered
+from pipeline.waves import Wave, in_waves
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,6 +40,8 @@ class Choices:
     missing_weights: Policy = "fail"
     accept_license: bool = False
     max_errors: str | None = None  # of every step and of decoding
+    vram_cap: float | None = None  # GB, as if cards had no more
+    calibration: Path | None = None  # None: this machine's own, where there is one
     decode: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -55,6 +59,7 @@ class Plan:
     )  # steps whose weights are missing, or what they read, and why
     fetch: str = ""  # the command that gets the missing weights
     budgets: Mapping[str, Budget] = field(default_factory=dict)  # of failed rows, by step
+    reasons: tuple[str, ...] = ()  # why steps are laid out on the card as they are
 
     @property
     def steps(self) -> tuple[Step, ...]:
@@ -116,14 +121,17 @@ def make_plan(
         steps[name] = _step(name, use, stages[name], producers, decode, weights, random=random)
     entries = [placement_entry(name, stages[name], profile, overrides.get(name, {}), choices.device) for name in order]
     placed = settle(list(zip(steps.values(), entries, strict=True)), cores)
-    waves = _waves(decode, [step for step in placed if step.first_pass], profile)
+    chosen = schedule([step for step in placed if step.first_pass], decode, nodes, _wishes(profile, choices, overrides))
+    waves = in_waves(decode, chosen.steps, chosen.numbers)
+    second = tuple(_later(step, choices.vram_cap) for step in placed if not step.first_pass)
     if check_fit:
-        fit(waves, placed, nodes)
+        fit(waves, second, nodes)
     return Plan(
         decode=decode,
         first=_first(waves, order),
         waves=waves,
-        second=tuple(step for step in placed if not step.first_pass),
+        second=second,
+        reasons=chosen.reasons,
         skipped=supply.left_out if choices.missing_weights != "fail" else {},
         absent=supply.left_out,
         fetch=supply.command,
@@ -131,9 +139,23 @@ def make_plan(
     )
 
 
-def _waves(decode: DecodeStep, steps: Sequence[Step], profile: ProfileFile) -> tuple[Wave, ...]:
-    said = () if profile.waves == "auto" else profile.waves
-    return in_waves(decode, steps, numbered(steps, said))
+def _wishes(profile: ProfileFile, choices: Choices, overrides: Overrides) -> Wishes:
+    return Wishes(
+        vram_gb=profile.vram_gb,
+        cap_gb=choices.vram_cap,
+        waves=None if profile.waves == "auto" else profile.waves,
+        pinned={name: frozenset(said) & PlacementEntry.model_fields.keys() for name, said in overrides.items()},
+        calibration=find_calibration(choices.calibration),
+    )
+
+
+def _later(step: Step, cap_gb: float | None) -> Step:
+    """A second-pass step, which has the card to itself, as far as it may have it."""
+    asks = step.placement
+    if cap_gb is None or asks.device == "cpu":
+        return step
+    most = max(0.0, cap_gb - CONTEXT_GB)
+    return replace(step, placement=replace(asks, vram_gb=min(asks.vram_gb or most, most)))
 
 
 def _first(waves: Sequence[Wave], order: Sequence[str]) -> tuple[Step, ...]:

@@ -8,13 +8,17 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import Field, ValidationError
 
 from pipeline.errors import ConfigError
 from pipeline.manifest import Strict, explain
+from pipeline.step import Step, fingerprint
+
+_MARKED = ("use", "version", "settings")  # facts of a step that decide its figures; weights of one size do not
 
 
 class Trial(Strict):
@@ -89,6 +93,18 @@ class Calibration(Strict):
     torch: str
     decode_rows_per_s: float | None = None  # one loader, files to packets, with the steps that have no model
     steps: dict[str, StepFigures]
+
+    def of(self, step: Step) -> StepFigures | None:
+        """What is known of a step as it is placed; None where it was not measured so."""
+        found, place = self.steps.get(step.name), step.placement
+        if found is None or found.settings != settings_of(step.facts):
+            return None
+        return found if (found.precision, found.compile) == (place.precision, place.compile) else None
+
+
+def settings_of(facts: Mapping[str, Any]) -> str:
+    """The fingerprint of a step's stage, version and settings: of `Step.facts`, or of its entry in a run.json."""
+    return fingerprint({name: facts[name] for name in _MARKED})
 
 
 def slug(device: str) -> str:
