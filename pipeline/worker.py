@@ -24,7 +24,7 @@ from pipeline.errors import OutputError
 from pipeline.failure import Failure, reasons
 from pipeline.guarding import DecodeGuard
 from pipeline.journal import Care, Journal, Unkept, take_up, worker_name
-from pipeline.ledger import Span, tiling
+from pipeline.ledger import Part, Span, tiling
 from pipeline.media.decode import decode
 from pipeline.media.pixels import keep_to_one_thread
 from pipeline.media.units import Unit
@@ -113,6 +113,8 @@ class Worker:
             decoded = time.time()
             own = packet.rows.select(SOURCE.names).filter(pc.invert(packet.rows[HALO]))
             self._parts.put(step.folder, part_of(packet), own, packet.failures)
+            if packet.ends:  # who is killed while this is handed on, which may take long, has finished the unit
+                self._parts.put(step.folder, Part(packet.unit, packet.stop, packet.stop), own.slice(0, 0), ())
             took |= {"decode": decoded - started, "write": time.time() - decoded}
             told = Record(kind=PACKET, step=step.name, started=started, rows=own.num_rows, durations=took)
             told.cost = int(pixels(own).sum())

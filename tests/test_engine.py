@@ -14,12 +14,15 @@ from pipeline.engine import Engine, session
 from pipeline.errors import ContractError, SetupError
 from pipeline.job import Job, Order
 from pipeline.ledger import COLUMNS, Ledger, cover
+from pipeline.machines import ROOMY
 from pipeline.manifest import PipelineFile, ProfileFile, read_pipeline
 from pipeline.media.listing import list_media
+from pipeline.media.units import form_units
 from pipeline.plan import Choices, make_plan
 from pipeline.second import ERRORS, FRAMES
 from pipeline.step import DUMMY
 from pipeline.storage import Store
+from pipeline.worker import Worker
 from tests.collections_factory import clip, frame, photo, recut
 
 pytestmark = pytest.mark.slow
@@ -318,3 +321,14 @@ def test_hostile_names_travel(tmp_path, nodes):
         photo(tmp_path / "in" / name, i)
     Job(order(tmp_path / "in", tmp_path / "out", {"crc": ("Checksum", {})})).run()
     assert table(tmp_path / "out", FRAMES).num_rows == 6
+
+
+def test_a_unit_is_finished_before_its_last_packet_is_handed_on(small, tmp_path):
+    made = make_plan(order("", "", {"crc": ("Checksum", {})}).pipeline, ProfileFile(), Choices(), [ROOMY])
+    store, media = Store(str(tmp_path / "out")), list_media(str(small))
+    (unit,) = form_units(media, slots=1)[:1]
+    worker = Worker(made.first, store, lambda _: None)
+    packets = worker.decode(made.decode, unit, 0, frozenset())
+    rows = next(packets).rows.num_rows
+    assert Ledger(store).has(made.waves[0].folders, unit.name)  # and nobody has asked for more
+    assert rows == Ledger(store).total(made.decode.folder, unit.name) and not list(packets)
