@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 
 import numpy as np
 import pytest
@@ -28,6 +29,7 @@ CALL, ROW, PIXEL = 0.004, 0.002, 0.001  # seconds of a call's model: CALL + n (R
 UPLOAD, HOST = 0.0005, 0.001  # seconds a row
 BATCH, MEGAPIXELS = 8, 1.0
 CARDS = read_cards()
+USES = {"big": {"use": "tests.toys:Big"}, "twin": {"use": "tests.toys:Reads", "with": {"column": "width"}}}
 FACTS = {"use": "tests.toys:Big", "version": 1, "settings": {"column": "frame"}}
 
 
@@ -101,6 +103,13 @@ def output(
         "gpus": gpus,
     }
     record = {"throughput": {"run": RUN}, "gpu_names": [DEVICE] if device == "cuda" else []}
+    record |= {"folder": "/", "input": "in", "profile": {}, "profile_name": "", "choices": asdict(Choices())}
+    record |= {
+        "limit": None,
+        "shard": None,
+        "by_content": False,
+        "pipeline": {"steps": {name: USES[name] for name in steps}},
+    }
     record |= {"steps": {each: FACTS | {"placement": place} for each in steps}}
     store.write("run.json", json.dumps(record).encode())
     return root
@@ -203,8 +212,18 @@ def test_what_does_not_fit_takes_a_smaller_batch_or_is_said_not_to(tmp_path):
     none = predicted(tmp_path, calibration({"big": figures(base=9.0)}), "rtx-4060").cards[0]
     assert none.steps[0].fit.batch is None and none.rate is None and none.why_not == "big does not fit"
     two = calibration({"big": figures(base=5.0), "twin": figures(base=5.0)})
-    apart = predicted(output(tmp_path / "two", ("big", "twin")), two, "rtx-4060").cards[0]
-    assert not apart.together.one_pass and apart.rate is None and "several passes" in apart.why_not
+    both = output(tmp_path / "two", ("big", "twin"))
+    apart = predicted(both, two, "rtx-4060").cards[0]
+    assert apart.together.waves == (("big",), ("twin",)) and apart.limit == "big, then twin"
+    alone = [1 / step.rate.central for step in apart.steps]
+    assert apart.rate.central == pytest.approx(1 / sum(alone), rel=1e-3)
+    record = json.loads((both / "run.json").read_text())
+    (both / "run.json").write_text(json.dumps({key: value for key, value in record.items() if key != "pipeline"}))
+    unknown = predicted(both, two, "rtx-4060").cards[0]
+    assert unknown.together.waves == () and unknown.rate is None and "several passes" in unknown.why_not
+    (both / "run.json").write_text(json.dumps(record | {"waves": [["big"], ["twin"]]}))
+    waved = predicted(both, two, "rtx-5090").cards[0]
+    assert waved.steps[0].rate is not None and waved.rate is None and "2 waves" in waved.why_not
 
 
 def test_a_model_that_uses_little_of_its_card_may_not_change_with_it():

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal
 
@@ -18,7 +19,6 @@ from pipeline.errors import ConfigError
 from pipeline.manifest import Strict, explain
 from pipeline.step import Step, fingerprint
 
-FORMAT: Literal[1] = 1
 _MARKED = ("use", "version", "settings")  # facts of a step that decide its figures; weights of one size do not
 
 
@@ -85,7 +85,7 @@ class StepFigures(Strict):
 class Calibration(Strict):
     """All steps that were measured on one device."""
 
-    format: Literal[1] = FORMAT
+    format: Literal[1] = 1
     device: str  # as its driver calls it
     kind: Literal["cuda", "cpu"]
     vram_gb: float | None = None  # of the card
@@ -138,7 +138,7 @@ def write_calibration(found: Calibration, folder: Path) -> Path:
     """
     path = folder / f"{slug(found.device)}.json"
     folder.mkdir(parents=True, exist_ok=True)
-    if path.is_file():
+    with suppress(ConfigError):  # there is none, or one that nobody can read any more
         before = read_calibration(path)
         if before.device == found.device:
             context = max(before.context_gb, found.context_gb)

@@ -83,7 +83,7 @@ def calibrate(
         missing_weights=missing_weights,
         accept_license=accept_license,
     )
-    plan = make_plan(*files, choices, [this_machine()], check_fit=False)
+    plan = make_plan(*files, choices, [this_machine()], check_fit=False, calibrated=False)
     steps = chosen(plan, choices.stages)
     console = Console(quiet=quiet)
     print_absent(console, plan)

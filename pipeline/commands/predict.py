@@ -124,6 +124,9 @@ def _verdict(one: RunEstimate, source: Source) -> str:
     if one.together is not None:
         fit = "fit" if one.together.one_pass else "do not fit"
         memory = f"All steps together {fit}: {one.together.need_gb:.1f} of {one.together.memory_gb:g} GB. "
+        if len(one.together.waves) > 1:
+            waves = " | ".join(", ".join(wave) for wave in one.together.waves)
+            memory += f"In {len(one.together.waves)} waves, each of which decodes again: {waves}. "
     if one.rate is None:
         return f"{memory}No rate of the run: {one.why_not}."
     return (

@@ -1,6 +1,6 @@
 """Whether steps fit a card, and at what batch: by the lines of the calibration.
 
-`together` is where the number of passes over the media is decided: steps that do not fit at once need several.
+Steps that do not fit at once go over the media in several waves, laid out by the same rules as a plan's.
 """
 
 from __future__ import annotations
@@ -11,6 +11,10 @@ from dataclasses import dataclass
 from pipeline.calibration.figures import StepFigures
 from pipeline.prediction.cards import Card
 from pipeline.prediction.source import StepTimes
+from pipeline.scheduling.asks import Ask, Option
+from pipeline.scheduling.layouts import layouts
+from pipeline.scheduling.sharing import Room
+from pipeline.step import Step
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,6 +32,7 @@ class Together:
 
     need_gb: float
     memory_gb: float
+    waves: tuple[tuple[str, ...], ...] = ()  # steps that are on the card together; empty where nobody can tell
 
     @property
     def one_pass(self) -> bool:
@@ -62,8 +67,50 @@ def needed(figures: StepFigures, batch: int, error: float) -> float:
     return line.at(batch, largest) * (1 + error) + line.error_gb
 
 
-def together(steps: Sequence[StepTimes], fits: Mapping[str, Fit], card: Card) -> Together:
-    """All processes of all steps on one card; steps that share a process share a context."""
+def together(
+    steps: Sequence[StepTimes],
+    fits: Mapping[str, Fit],
+    figures: Mapping[str, StepFigures],
+    card: Card,
+    planned: Sequence[Step],
+) -> Together:
+    """All processes of all steps on one card; steps that share a process share a context.
+
+    Args:
+        steps: those that need the card.
+        fits: of each, alone.
+        figures: of each.
+        card: which.
+        planned: the first pass, producers before readers; empty where it is not known.
+    """
     contexts = {step.process: (step.workers, fits[step.name].context_gb) for step in steps}
     need = sum(step.workers * fits[step.name].need_gb for step in steps)
-    return Together(need_gb=need + sum(count * each for count, each in contexts.values()), memory_gb=card.memory_gb)
+    need += sum(count * each for count, each in contexts.values())
+    if need <= card.memory_gb:
+        return Together(need_gb=need, memory_gb=card.memory_gb, waves=(tuple(step.name for step in steps),))
+    return Together(need_gb=need, memory_gb=card.memory_gb, waves=_waves(steps, fits, figures, card, planned))
+
+
+def _waves(
+    steps: Sequence[StepTimes],
+    fits: Mapping[str, Fit],
+    figures: Mapping[str, StepFigures],
+    card: Card,
+    planned: Sequence[Step],
+) -> tuple[tuple[str, ...], ...]:
+    """The fewest waves, at the batches that fit alone, as a plan without rates would choose them."""
+    times = {step.name: step for step in steps}
+    mine = [step for step in planned if step.name in times]
+    if len(mine) < len(times):
+        return ()
+    asks = [
+        Ask(
+            step=step,
+            options=(Option(batch=fits[step.name].batch or 1, gb=fits[step.name].need_gb),),
+            workers=times[step.name].workers,
+            held_gb=figures[step.name].weights_gb,
+        )
+        for step in mine
+    ]
+    room = Room(limit_gb=card.memory_gb, context_gb=max(fit.context_gb for fit in fits.values()))
+    return next((tuple(wave.names for wave in found.waves) for found in layouts(asks, planned, room)), ())

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from pipeline.calibration.figures import Calibration, StepFigures, slug
 from pipeline.errors import ConfigError
+from pipeline.failure import DECODE
 from pipeline.prediction.backtest import Tested, backtest, on_card_s, predicted
 from pipeline.prediction.cards import Card
 from pipeline.prediction.fitting import Fit, Together, fit, together
@@ -91,7 +92,7 @@ def predict(source: Source, calibration: Calibration, here: Card, targets: Mappi
     if not tested:
         said = "; ".join(f"{name}: {why}" for name, why in not_shown.items())
         raise ConfigError(f"Nothing is predicted, since no prediction could be back-tested ({said}).")
-    error = None if not_shown else _own_rate(source, figures) / source.rows_per_s - 1
+    error = None if not_shown or source.waves > 1 else _own_rate(source, figures) / source.rows_per_s - 1
     context = calibration.context_gb
     made = []
     for name, card in targets.items():
@@ -100,7 +101,7 @@ def predict(source: Source, calibration: Calibration, here: Card, targets: Mappi
             for step in source.on_card
             if step.name in tested
         ]
-        made.append(_run(name, card, source, estimates, error))
+        made.append(_run(name, card, source, figures, estimates, error))
     return Prediction(
         source=calibration.device, tested=tested, run_error=error, not_shown=not_shown, later=source.later, cards=made
     )
@@ -178,44 +179,64 @@ def _own_rate(source: Source, figures: Mapping[str, StepFigures]) -> float:
         step.name: predicted(figures[step.name].trials, on_card_s, step.batch, step.megapixels) / step.batch
         for step in source.on_card
     }
-    return _pace(source, on_card)[0]
+    return _pace(source.steps, on_card)[0]
 
 
-def _pace(source: Source, on_card: Mapping[str, float]) -> tuple[float, str]:
-    """Rows a second of a run, and what sets the pace: the steps' time on the card adds up, all else goes on beside it.
+def _pace(steps: Sequence[StepTimes], on_card: Mapping[str, float]) -> tuple[float, str]:
+    """Rows a second of steps at once, and what sets the pace: their time on the card adds up, all else is beside it.
 
     Args:
-        source: the run, whose seconds on the host are taken as they are.
+        steps: whose seconds on the host are taken as they are.
         on_card: seconds a row on the card, by step.
     """
     rates = {"the card": 1 / sum(on_card.values())}
-    for process in dict.fromkeys(step.process for step in source.steps):
-        members = [step for step in source.steps if step.process == process]
+    for process in dict.fromkeys(step.process for step in steps):
+        members = [step for step in steps if step.process == process]
         taken = sum(step.host_s + (on_card[step.name] if step.on_card else step.model_s) for step in members)
         rates["+".join(step.name for step in members)] = members[0].workers / max(taken, 1e-9)
     limit = min(rates, key=lambda name: rates[name])
     return rates[limit], limit
 
 
-def _run(name: str, card: Card, source: Source, steps: Sequence[StepEstimate], error: float | None) -> RunEstimate:
+def _untested(source: Source) -> str:
+    if source.waves > 1:
+        return f"it went over the media in {source.waves} waves, and the back-test needs all of its steps at once"
+    return "not all of its steps, and so not the run, were back-tested"
+
+
+def _over(waves: Sequence[Sequence[str]], source: Source, on_card: Mapping[str, float]) -> tuple[float, str]:
+    """Rows a second through all waves: each decodes again, and steps without a model run in the first."""
+    paces = []
+    for number, names in enumerate(waves):
+        steps = [step for step in source.steps if _takes_part(step, names, first=number == 0)]
+        paces.append(_pace(steps, {name: on_card[name] for name in names}))
+    return 1 / sum(1 / rate for rate, _ in paces), ", then ".join(limit for _, limit in paces)
+
+
+def _takes_part(step: StepTimes, names: Sequence[str], *, first: bool) -> bool:
+    return step.name in names if step.on_card else first or step.name == DECODE
+
+
+def _run(
+    name: str,
+    card: Card,
+    source: Source,
+    figures: Mapping[str, StepFigures],
+    steps: Sequence[StepEstimate],
+    error: float | None,
+) -> RunEstimate:
     lost = [one.step for one in steps if one.on_card_s is None]
     if error is None or lost:
-        why = (
-            f"{', '.join(lost)} does not fit"
-            if lost
-            else "not all of its steps could be back-tested, nor could the run"
-        )
+        why = f"{', '.join(lost)} does not fit" if lost else _untested(source)
         return RunEstimate(card=name, steps=steps, together=None, rate=None, limit="", why_not=why)
-    all_ = together(source.on_card, {one.step: one.fit for one in steps}, card)
-    if not all_.one_pass:
-        why = (
-            "its steps do not fit together, so that it takes several passes over the media, each of which decodes again"
-        )
+    all_ = together(source.on_card, {one.step: one.fit for one in steps}, figures, card, source.planned)
+    if not all_.waves:
+        why = "it takes several passes over the media, and which cannot be told from its run.json"
         return RunEstimate(card=name, steps=steps, together=all_, rate=None, limit="", why_not=why)
     taken = {one.step: one.on_card_s for one in steps if one.on_card_s is not None}
-    rate, limit = _pace(source, {step: each.central for step, each in taken.items()})
-    low = _pace(source, {step: each.high for step, each in taken.items()})[0] / (1 + abs(error))
-    high = _pace(source, {step: each.low for step, each in taken.items()})[0] * (1 + abs(error))
+    rate, limit = _over(all_.waves, source, {step: each.central for step, each in taken.items()})
+    low = _over(all_.waves, source, {step: each.high for step, each in taken.items()})[0] / (1 + abs(error))
+    high = _over(all_.waves, source, {step: each.low for step, each in taken.items()})[0] * (1 + abs(error))
     return RunEstimate(
         card=name, steps=steps, together=all_, rate=Interval(central=rate, low=low, high=high), limit=limit
     )

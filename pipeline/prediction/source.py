@@ -11,13 +11,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipeline.calibration.figures import settings_of
-from pipeline.errors import ConfigError, OutputError
+from pipeline.errors import ConfigError, OutputError, UserError
 from pipeline.failure import DECODE
+from pipeline.machines import ROOMY
+from pipeline.plan import make_plan
+from pipeline.step import Step
 from pipeline.storage import Store
 from pipeline.telemetry.compare.calls import run_of
 from pipeline.telemetry.measures import INSIDE, measure
 from pipeline.telemetry.records import PACKET, to_table
-from pipeline.telemetry.run_file import read_run_file
+from pipeline.telemetry.run_file import order_of, read_run_file
 from pipeline.telemetry.streams import CALLS, read
 
 COPIES, MODEL = ("upload", "download"), "infer"
@@ -72,6 +75,8 @@ class Source:
     devices: tuple[str, ...]  # GPUs of its machine, as the driver calls them
     steps: tuple[StepTimes, ...]  # first pass, decoding first
     later: tuple[str, ...]  # steps of the second pass, which are not predicted
+    waves: int = 1  # that it went over the media in
+    planned: tuple[Step, ...] = ()  # its first pass as its run.json says it; empty where that cannot be planned again
     shared: float = 1.0  # by which processes stretched each other's time on the card; it is taken out of the steps'
 
     @property
@@ -113,9 +118,21 @@ def read_source(path: str) -> Source:
         rate, own = one.steady_rows_per_s or one.rows_per_s, packets.filter(pc.equal(packets["step"], step))
         steps.append(_step(step, record, own, len(one.workers), rate, processes[step]))
     gpus = tuple(str(one) for one in record.get("gpu_names") or ())
-    return _unshared(
-        Source(devices=gpus, steps=tuple(sorted(steps, key=lambda step: step.name != DECODE)), later=later)
-    )
+    ordered = tuple(sorted(steps, key=lambda step: step.name != DECODE))
+    waves = max(1, len(record.get("waves") or ()))
+    found = Source(devices=gpus, steps=ordered, later=later, waves=waves, planned=_planned(store))
+    return _unshared(found) if waves == 1 else found
+
+
+def _planned(store: Store) -> tuple[Step, ...]:
+    """First-pass steps of the run, producers before readers."""
+    try:
+        order = order_of(store)
+        choices = replace(order.choices, calibration=None, vram_cap=None)
+        files = order.pipeline, order.profile.model_copy(update={"waves": "auto"})
+        return make_plan(*files, choices, [ROOMY], check_weights=False, check_fit=False, calibrated=False).first
+    except UserError:  # written by another version, or with stages that are not here
+        return ()
 
 
 def _unshared(found: Source) -> Source:
