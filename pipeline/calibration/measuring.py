@@ -76,6 +76,8 @@ def measure(
             found.seen = bench.device
         if searched.full is not None:
             found.notes.append(f"a batch of {searched.largest + 1} did not run: {searched.full.why}")
+            if not searched.largest and step.chunks:
+                found.notes.append(f"smaller `chunks` in the profile ({dict(step.chunks)}) take less memory")
         elif searched.cut_short and found.figures is not None:
             found.notes.append(f"nothing larger was tried: {searched.cut_short}")
     return found

@@ -56,17 +56,21 @@ def predict(output: Out, for_: For, calibration: CalibrationPath = None, gpus: G
         )
     known = _calibration(calibration, source)
     found = predicted(source, known, card_of(known.device, cards), targets)
-    _print(Console(), found, source)
+    console = Console()
+    _print(console, found, source)
+    if random := [name for name in found.tested if known.steps[name].dummy]:
+        _say(console, f"Calibrated on random weights: {', '.join(random)}.")
 
 
 def _calibration(path: Path | None, source: Source) -> Calibration:
     """The file that was named, else the one of the run's card in `calibration/`."""
     from pipeline.calibration.figures import read_calibration, slug
+    from pipeline.calibration.finding import FOLDER
 
     if path is None:
         if not source.devices:
             raise ConfigError("The run.json does not tell which GPU the run used; name a file with --calibration.")
-        path = Path("calibration") / f"{slug(source.devices[0])}.json"
+        path = FOLDER / f"{slug(source.devices[0])}.json"
     found = read_calibration(path)
     if found.kind != "cuda":
         raise ConfigError(

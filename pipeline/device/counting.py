@@ -17,7 +17,7 @@ def flops_of(call: Callable[[], object]) -> float | None:
     """Floating-point operations that torch is asked for by a call; None where it is asked for none.
 
     A multiplication and an addition count as two. Only what `torch.utils.flop_counter` knows is counted: matrix
-    products, convolutions and attention; other runtimes (MediaPipe, ONNX) and scripted modules' insides are not seen.
+    products, convolutions and attention, also inside scripted modules; other runtimes (MediaPipe, ONNX) are not seen.
     """
     from torch.utils.flop_counter import FlopCounterMode
 

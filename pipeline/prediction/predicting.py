@@ -16,6 +16,7 @@ from pipeline.prediction.cards import Card
 from pipeline.prediction.fitting import Fit, Together, fit, together
 from pipeline.prediction.roofline import Scaling, scaling
 from pipeline.prediction.source import Source, StepTimes
+from pipeline.scheduling import CONTEXT_GB
 
 _SLACK = 0.01  # of shares of a GPU that add up to one
 
@@ -93,7 +94,7 @@ def predict(source: Source, calibration: Calibration, here: Card, targets: Mappi
         said = "; ".join(f"{name}: {why}" for name, why in not_shown.items())
         raise ConfigError(f"Nothing is predicted, since no prediction could be back-tested ({said}).")
     error = None if not_shown or source.waves > 1 else _own_rate(source, figures) / source.rows_per_s - 1
-    context = calibration.context_gb
+    context = calibration.context_gb or CONTEXT_GB
     made = []
     for name, card in targets.items():
         estimates = [
