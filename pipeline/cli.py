@@ -37,6 +37,7 @@ from pipeline.commands.options import (
     Settings,
     Shard,
     Stages,
+    Tensorboard,
     WeightsDir,
     names,
 )
@@ -153,6 +154,7 @@ def run(
     by_content: ByContent = False,
     dry_run: DryRun = False,
     address: Address = None,
+    tensorboard: Tensorboard = None,
     quiet: Quiet = False,
 ) -> None:
     """Process a collection. What an earlier run into the same output has done is not done again."""
@@ -172,7 +174,7 @@ def run(
     if dry_run:
         _print_plan(console, wish)
     else:
-        execute(wish.order(), console, quiet=quiet)
+        execute(wish.order(), console, quiet=quiet, tensorboard=tensorboard)
 
 
 @app.command()

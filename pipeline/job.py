@@ -26,7 +26,7 @@ from pipeline.media.store import Media
 from pipeline.media.units import Unit
 from pipeline.plan import Choices, Plan, make_plan
 from pipeline.reasons import Changes, Outlook, facts_path, find_changes, outlooks, remember
-from pipeline.sample import Sample
+from pipeline.sample import Reading, Sample
 from pipeline.second import ERRORS, FRAMES, SecondPass, UnitRows, unit_rows
 from pipeline.stage import Scope
 from pipeline.storage import Store
@@ -267,7 +267,7 @@ class Job:
     def _owners(self, plan: Plan) -> list[SecondPass]:
         return [*(Tables(step, plan, self.store) for step in plan.second), Assembly(plan, self.store)]
 
-    def _on_samples(self, samples: list[Sample]) -> None:
+    def _on_samples(self, samples: list[Sample | Reading]) -> None:
         self._figures.add(samples)
         self._watch(self._figures)
 

@@ -77,6 +77,10 @@ Address = Annotated[
     str | None,
     typer.Option("--address", help="Ray cluster to join: auto, or host:port. [dim]Default: start Ray here.[/dim]"),
 ]
+Tensorboard = Annotated[
+    str | None,
+    typer.Option("--tensorboard", metavar="DIR", help="Write live figures for TensorBoard into a folder, as it runs."),
+]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing but mistakes.")]
 
 

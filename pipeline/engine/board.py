@@ -10,19 +10,20 @@ from typing import Any
 import ray
 
 from pipeline.budget import Budgets
+from pipeline.engine.metrics import Exporter
 from pipeline.errors import FramemillError
 from pipeline.journal import Past, Records
-from pipeline.sample import Sample
+from pipeline.sample import Reading, Sample
 
 
 class Board(Records):
     """Where workers leave their samples for the driver to take, and what they are at work on for whoever comes next."""
 
-    def __init__(self, budgets: Budgets) -> None:
+    def __init__(self, budgets: Budgets, run: str) -> None:
         super().__init__()
-        self._samples: list[Sample] = []
+        self._samples: list[Sample | Reading] = []
         self._error: FramemillError | None = None
-        self._budgets = budgets
+        self._budgets, self._exporter = budgets, Exporter(run)
 
     def fail(self, error: FramemillError) -> None:
         """Leave what must stop the run: Ray wraps exceptions until nobody can tell what they were."""
@@ -34,21 +35,26 @@ class Board(Records):
 
     def add(self, sample: Sample) -> None:
         """Leave one."""
-        self._samples.append(sample)
+        self.read(sample)
         self._error = self._error or self._budgets.spend(sample)
 
-    def take(self) -> list[Sample]:
+    def read(self, told: Sample | Reading) -> None:
+        """Leave a sample, or what a machine's cards do, for the driver and for Prometheus."""
+        self._samples.append(told)
+        self._exporter.add(told)
+
+    def take(self) -> list[Sample | Reading]:
         """All since the last time."""
         taken, self._samples = self._samples, []
         return taken
 
 
-def start_board(budgets: Budgets) -> Any:
+def start_board(budgets: Budgets, run: str = "") -> Any:
     """A board in a process of its own, on any node, that takes no CPU in the books.
 
     One that dies is started anew and has forgotten everything, which costs samples, and the blame for deaths so far.
     """
-    return ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=-1)(Board).remote(budgets)
+    return ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=-1)(Board).remote(budgets, run)
 
 
 @dataclass(frozen=True)

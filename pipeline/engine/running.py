@@ -30,7 +30,7 @@ from pipeline.errors import FramemillError
 from pipeline.ledger import Ledger, Span
 from pipeline.media.units import Unit, shares
 from pipeline.plan import Plan
-from pipeline.sample import Sample
+from pipeline.sample import Reading, Sample
 from pipeline.second import SecondPass
 from pipeline.storage import Store
 
@@ -51,10 +51,10 @@ def _last_line(error: BaseException) -> str:
 class Engine:
     """Runs a plan on the connected Ray."""
 
-    def __init__(self, plan: Plan, store: Store, on_samples: Callable[[list[Sample]], None]) -> None:
+    def __init__(self, plan: Plan, store: Store, on_samples: Callable[[list[Sample | Reading]], None]) -> None:
         self._plan, self._store, self._on_samples = plan, store, on_samples
         self._run = uuid.uuid4().hex[:8]
-        self._board = start_board(Budgets(plan.budgets))
+        self._board = start_board(Budgets(plan.budgets), store.run)
         self._began = time.monotonic()
         self._samplers: Samplers | None = None
 
@@ -178,7 +178,7 @@ class Engine:
         """Start to, once a run has lasted: a process on each machine is too much for a short one."""
         if self._samplers is None and self._store.run and time.monotonic() - self._began >= _SAMPLED_SECONDS:
             with suppress(ray.exceptions.RayError):
-                self._samplers = Samplers(self._store)
+                self._samplers = Samplers(self._store, self._board)
 
 
 def _by_task(units: Sequence[Sequence[T]], slots: int) -> list[tuple[T, ...]]:
