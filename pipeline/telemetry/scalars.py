@@ -20,12 +20,12 @@ def check(folder: str) -> None:
     Raises:
         ConfigError: the package is missing, or the folder is none of ours to write to.
     """
+    if "://" in folder:
+        raise ConfigError(f"--tensorboard {folder!r} is a URL; give it a folder on this machine.")
     if importlib.util.find_spec("tensorboard") is None:
         raise ConfigError(
             "--tensorboard needs the package tensorboard, which is not installed: pip install tensorboard"
         )
-    if "://" in folder:
-        raise ConfigError(f"--tensorboard {folder!r} is a URL; give it a folder on this machine.")
     try:
         Path(folder).mkdir(parents=True, exist_ok=True)
     except OSError as error:
