@@ -21,6 +21,7 @@ from pipeline.ceilings import Ceilings, ceilings_folder
 from pipeline.columns import KEYS, SOURCE
 from pipeline.failure import Failure, reasons
 from pipeline.guarding import DecodeGuard
+from pipeline.instruments import NONE, Instruments
 from pipeline.journal import Care, Journal, Unkept, take_up, worker_name
 from pipeline.ledger import Span, tiling
 from pipeline.media.decode import decode
@@ -44,7 +45,13 @@ class Worker:
     """Steps set up once in this process, and applied to packets."""
 
     def __init__(
-        self, steps: Sequence[Step], store: Store, report: Report, journal: Journal | None = None, key: str = ""
+        self,
+        steps: Sequence[Step],
+        store: Store,
+        report: Report,
+        journal: Journal | None = None,
+        key: str = "",
+        instruments: Instruments = NONE,
     ) -> None:
         """Set the steps up.
 
@@ -54,6 +61,7 @@ class Worker:
             report: takes a sample of each packet.
             journal: where this process says what it does; None where nobody starts it again.
             key: what the journal calls processes with these steps.
+            instruments: what looks at their calls.
         """
         self._parts, self._report = Parts(store), report
         self.recorder = Recorder.of(store)
@@ -61,7 +69,8 @@ class Worker:
         self._name = worker_name()
         share_gpu(steps)
         remembered = ceilings_folder() if journal else None
-        self._callers = [(step, Caller(step, Ceilings.of(step, remembered))) for step in steps]
+        probed = ((step, instruments.probe(step, store)) for step in steps)
+        self._callers = [(step, Caller(step, Ceilings.of(step, remembered), probe)) for step, probe in probed]
         for step in steps:
             started = time.time()
             set_up(step)

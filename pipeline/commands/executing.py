@@ -52,6 +52,8 @@ def execute(order: Order, console: Console, *, quiet: bool, tensorboard: str | N
             told = write_run_file(job.store, order, result)
             stack.close()
             print_result(console, job.store, result)
+            for line in order.instruments.said(job.store) if result.work.left else ():
+                console.print(tame(line), highlight=False, soft_wrap=True, markup=False)
             say_report(console, job.store, computed=told)
 
         job = Job(
