@@ -122,7 +122,7 @@ def test_an_idle_gpu_is_told_with_its_reason():
 
 def test_models_on_the_cpu_that_wait_are_told_and_who_they_wait_for():
     hungry = live(DECODING["busy"], working("faces", 0.1, 0.4))
-    assert said(hungry, placed("faces")).startswith("Faces waits 80 % of its time for input while decode's processes")
+    assert said(hungry, placed("faces")).startswith("A model stands idle: faces waits 80 % of its time for input while")
     slow = live(working(DECODE, 0.1, worker="h:9"), working("pose", 0.5, worker="h:8"), working("faces", 0.1, 0.4))
     assert "raise pose's workers" in said(slow, placed("pose"), placed("faces"))
     decoding = [replace(one, around={}) for one in working(DECODE, 0.1, 0.4, worker="host:9", until=99.6)]

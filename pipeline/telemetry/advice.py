@@ -79,7 +79,7 @@ def _hungry(step: Placed, card: float | None, now: Mapping[str, StepNow]) -> str
     more = "decode's workers, whose processes it shares," if beside else f"{slow}'s workers"
     less = f", or lower {step.name}'s from {step.workers}" if step.workers > 1 else ""
     who = f"{step.name} waits {_percent(now[step.name].waiting)} of its time for input"
-    idle = f"The GPU is used {card:.0f} %: {who}" if card is not None else who[:1].upper() + who[1:]
+    idle = f"The GPU is used {card:.0f} %: {who}" if card is not None else f"A model stands idle: {who}"
     busy = f"{slow}'s processes are busy {_percent(now[slow].process_busy)}"
     return f"{idle} while {busy}; raise {more} in the profile{less}."
 

@@ -40,6 +40,7 @@ A percentile read from them is off by less than a factor of 1.6.
 """
 
 _STEP = ("run", "step", "worker", "node")
+_NODE = ("run", "step", "node")  # of many series already: an agent keeps 2,000 of a metric, also of runs that are over
 _CARD = ("run", "node", "gpu")
 
 ROWS = Metric(name="framemill_rows", kind="counter", what="rows that went through a step", labels=_STEP)
@@ -51,9 +52,9 @@ PHASE = Metric(
     name="framemill_phase_seconds",
     kind="counter",
     what="seconds of a step by phase; other is what no phase tells",
-    labels=(*_STEP, "phase"),
+    labels=(*_NODE, "phase"),
 )
-CALL = Metric(name="framemill_call_seconds", kind="histogram", what="seconds of a call of a stage", labels=_STEP)
+CALL = Metric(name="framemill_call_seconds", kind="histogram", what="seconds of a call of a stage", labels=_NODE)
 RETRIES = Metric(
     name="framemill_oom_retries", kind="counter", what="calls made again as memory had run out", labels=_STEP
 )
@@ -98,7 +99,8 @@ def told(sample: Sample | Reading, run: str) -> Iterator[Told]:
 
 
 def _of_packet(sample: Sample, run: str) -> Iterator[Told]:
-    labels = {"run": run, "step": sample.step, "worker": sample.worker, "node": sample.node}
+    node = {"run": run, "step": sample.step, "node": sample.node}
+    labels = {**node, "worker": sample.worker}
     counts = (
         (ROWS, sample.rows),
         (PACKETS, sample.rows > 0),
@@ -108,8 +110,8 @@ def _of_packet(sample: Sample, run: str) -> Iterator[Told]:
         (RETRIES, sample.retries),
     )
     yield from ((metric, float(value), labels) for metric, value in counts if value > 0)
-    yield from ((PHASE, value, {**labels, "phase": name}) for name, value in _phases(sample) if value > 0)
-    yield from ((CALL, seconds, labels) for seconds in sample.calls)
+    yield from ((PHASE, value, {**node, "phase": name}) for name, value in _phases(sample) if value > 0)
+    yield from ((CALL, seconds, node) for seconds in sample.calls)
     if sample.memory is not None:
         gauges = zip((ALLOCATED, RESERVED, PEAK), sample.memory, strict=True)
         yield from ((metric, value * GB, labels) for metric, value in gauges)
