@@ -85,6 +85,7 @@ class Instruments:
                 later = name in (step.name for step in plan.second)
                 why = " of the first pass: the second cannot be looked into." if later else "."
                 raise ConfigError(f"{option} {name}: there is no such step{why}{did_you_mean(name, steps)}")
+        self._check_together()
         if self.nsight:
             _check_nsight([steps[name] for name in self.nsight], here=here)
         if (self.nsight or self.py_spy) and not store.appends:
@@ -135,6 +136,13 @@ class Instruments:
                 yield f"{option}: {len(names) - len(failed)} files in {store.url(folder)}"
             elif not names:
                 yield f"{option}: nothing was recorded: the step was called too seldom, or on another machine."
+
+    def _check_together(self) -> None:
+        """One profiler a call: of two of torch's, one inside the other, the process died."""
+        deep = [(option, name) for option, name in self._named() if option != "--py-spy"]
+        for i, (option, name) in enumerate(deep):
+            if other := next((one for one, same in deep[:i] if same == name), None):
+                raise ConfigError(f"{other} and {option} cannot look at one step ({name}) together; ask in two runs.")
 
     def _named(self) -> Iterator[tuple[str, str]]:
         """Options and the steps that they name."""
