@@ -50,7 +50,7 @@ class Bars:
         room = console.width - width - _OTHERS
         self._narrow = room < _BARS[0]
         width = min(width, _SHORT_NAME) if self._narrow else width
-        texts = ("{task.completed:>9,.0f}", "{task.fields[rate]:>8}/s", "{task.fields[doing]}")
+        texts = ("{task.completed:>9,.0f}", "{task.fields[rate]:>10}", "{task.fields[doing]}")
         self._progress = Progress(
             TextColumn(f"{{task.description:<{width}.{width}}}", markup=False),
             TextColumn(_PERCENT) if self._narrow else BarColumn(bar_width=min(_BARS[1], room)),
@@ -68,7 +68,7 @@ class Bars:
         moment = time.time()
         for name, task in self._tasks.items():
             step, now = figures.steps[name], figures.live.step(name, moment)
-            told: dict[str, Any] = {"rate": f"{now.rows_per_s:,.1f}" if now else ""}
+            told: dict[str, Any] = {"rate": f"{now.rows_per_s:,.1f}/s" if now else ""}
             told["doing"] = _doing(now, narrow=self._narrow) if now else ""
             told["errors"] = f"{step.failures} errors" if step.failures else ""
             self._progress.update(task, completed=step.rows, total=figures.expected_rows, **told)

@@ -41,9 +41,11 @@ class Scalars:
         make: Any = SummaryWriter
         self._writer, self._steps = make(str(Path(folder) / run), flush_secs=int(POINT_SECONDS)), steps
         self._began, self._next = time.time(), time.monotonic()
+        self._last: Figures | None = None
 
     def show(self, figures: Figures) -> None:
         """Write a point of each when it is time."""
+        self._last = figures
         if time.monotonic() >= self._next:
             self._next = time.monotonic() + POINT_SECONDS
             self._write(figures)
@@ -56,6 +58,8 @@ class Scalars:
         return self
 
     def __exit__(self, *_: object) -> None:
+        if self._last is not None:
+            self._write(self._last)  # short runs have no other point
         self._writer.close()
 
     def _write(self, figures: Figures) -> None:
