@@ -27,7 +27,7 @@ with session(None):
     job = Job(order(sys.argv[1], sys.argv[2], {"near": ("Neighbours", {}), "picky": ("Picky", {"refuse": [0]})}))
     job.run()
     card = {"use_percent": 25.0, "memory_gb": 2.0, "total_gb": 8.0, "power_w": 100.0, "temperature_c": 40.0}
-    board = start_board(Budgets({}), "cards")
+    board = start_board(Budgets({}))
     ray.get(board.read.remote(Reading(node="far", time=0.0, cards=(card, card))))
     until = time.monotonic() + 60
     while True:
@@ -78,6 +78,8 @@ def test_prometheus_finds_the_figures_of_a_run(served):
 
 @pytest.mark.slow
 def test_prometheus_finds_the_cards(served):
-    use = {(labels["node"], labels["gpu"]): value for labels, value in served[1]["ray_framemill_gpu_use_ratio"]}
-    assert use == {("far", "0"): 0.25, ("far", "1"): 0.25}
-    assert {value for _, value in served[1]["ray_framemill_gpu_memory_bytes"]} == {2e9}
+    def far(name):
+        return {labels["gpu"]: value for labels, value in served[1][f"ray_{name}"] if labels["node"] == "far"}
+
+    assert far("framemill_gpu_use_ratio") == {"0": 0.25, "1": 0.25}
+    assert far("framemill_gpu_memory_bytes") == {"0": 2e9, "1": 2e9}

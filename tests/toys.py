@@ -519,3 +519,18 @@ class Blurs(Stage):
         with self.phase("infer"), torch.inference_mode():
             means = self._net(pixels).mean(dim=(1, 2, 3))
         return pa.table({"mean": pa.array(means.numpy())}, schema=self.outputs)
+
+
+class Small(Stage):
+    """The number of pixels of a small picture."""
+
+    @property
+    def inputs(self):
+        return ("frame_64",)
+
+    @property
+    def outputs(self):
+        return pa.schema([field("small", pa.int64(), "values of the picture")])
+
+    def __call__(self, batch):
+        return pa.table({"small": pa.array([image.size for image in views(batch["frame_64"])], pa.int64())})

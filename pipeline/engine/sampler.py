@@ -1,4 +1,4 @@
-"""One small process on each machine that writes down what the machine does, as long as a run lasts."""
+"""What each machine does, written down as long as a run lasts: by the board on its own, by a process on each other."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import importlib
 import os
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -28,8 +28,8 @@ _STOP_SECONDS = 5.0  # for the last lines; then it is ended without them
 class Sampler:
     """Samples its machine in a thread until it is told to stop; what its cards do, the board hears too."""
 
-    def __init__(self, store: Store, board: Any) -> None:
-        self._board, self._cards, self._told = board, list[tuple[Card, ...]](), time.monotonic()
+    def __init__(self, store: Store, tell: Callable[[Reading], None]) -> None:
+        self._tell, self._cards, self._told = tell, list[tuple[Card, ...]](), time.monotonic()
         self._machine = Machine(store.run, os.getppid(), _nvml())  # a machine's workers are started by its raylet
         self._stream = Stream(store, NODES, this_process())
         self._done, self._raylet = threading.Event(), _raylet()
@@ -49,16 +49,16 @@ class Sampler:
         while not self._done.is_set():
             sample = self._machine.read(self._object_store())
             self._stream.add(partial(to_line, sample))
-            self._tell(sample)
+            self._read(sample)
             due = max(due + SAMPLE_SECONDS, time.monotonic())
             self._done.wait(max(0.0, due - time.monotonic()))
 
-    def _tell(self, sample: Mapping[str, Any]) -> None:
-        """Send means of the last second, where there are cards; nobody waits for it."""
+    def _read(self, sample: Mapping[str, Any]) -> None:
+        """Tell means of the last second, where there are cards."""
         self._cards.append(tuple(sample["gpus"]))
         if time.monotonic() - self._told >= _TOLD_SECONDS:
             if cards := averaged(self._cards):
-                self._board.read.remote(Reading(node=sample["node"], time=sample["time"], cards=tuple(cards)))
+                self._tell(Reading(node=sample["node"], time=sample["time"], cards=tuple(cards)))
             self._cards, self._told = [], time.monotonic()
 
     def _object_store(self) -> float | None:
@@ -68,13 +68,14 @@ class Sampler:
 
 
 class Samplers:
-    """Those of a run, on every machine that is alive when they are started."""
+    """Those of a run, on every machine that is alive when they are started, but for the board's, which has one."""
 
     def __init__(self, store: Store, board: Any) -> None:
         make: Any = ray.remote(num_cpus=0, max_restarts=-1)(Sampler)
-        nodes = [node["NodeID"] for node in ray.nodes() if node["Alive"]]
+        watched = ray.get(board.node.remote())
+        nodes = [node["NodeID"] for node in ray.nodes() if node["Alive"] and node["NodeID"] != watched]
         there = [NodeAffinitySchedulingStrategy(node_id=node, soft=False) for node in nodes]
-        self._actors = [make.options(scheduling_strategy=one).remote(store, board) for one in there]
+        self._actors = [make.options(scheduling_strategy=one).remote(store, partial(_send, board)) for one in there]
 
     def stop(self) -> None:
         """End them."""
@@ -85,6 +86,11 @@ class Samplers:
         for actor in self._actors:
             with suppress(ray.exceptions.RayError):
                 ray.kill(actor)
+
+
+def _send(board: Any, reading: Reading) -> None:
+    """From another machine; nobody waits for it."""
+    board.read.remote(reading)
 
 
 def object_store_gb(address: str, port: int) -> float | None:
