@@ -24,6 +24,7 @@ from pipeline.columns import KEYS
 from pipeline.cutting import Cut, cuts, take_slices
 from pipeline.deadline import within
 from pipeline.device import release_memory
+from pipeline.device.recording import Probe
 from pipeline.errors import ContractError
 from pipeline.failure import Failure
 from pipeline.isolation import Calls
@@ -48,8 +49,8 @@ class Outcome:
 class Caller:
     """One step's stage, called on the rows that it may see."""
 
-    def __init__(self, step: Step, ceilings: Ceilings | None = None) -> None:
-        self._step, self._stage = step, step.stage
+    def __init__(self, step: Step, ceilings: Ceilings | None = None, probe: Probe | None = None) -> None:
+        self._step, self._stage, self._probe = step, step.stage, probe
         self._ceilings = ceilings or Ceilings()
         if self._ceilings.chunks:
             self._stage.chunk_rows |= self._ceilings.chunks
@@ -116,7 +117,7 @@ class Caller:
         started, begin = time.time(), time.perf_counter()
         try:
             with within(self._step.placement.deadline_s if self._care.journaled else 0.0):
-                result = stage(batch)
+                result = stage(batch) if self._probe is None else self._probe(stage, batch)
             self._notes.returned(stage, cut.own, device, started, time.perf_counter() - begin)
         except ContractError:
             raise

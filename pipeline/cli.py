@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Annotated, Any
 
@@ -31,16 +31,23 @@ from pipeline.commands.options import (
     MaxErrors,
     MaxFrames,
     MaxPixels,
+    MemoryTimeline,
     MissingWeights,
+    Nsight,
+    Nvtx,
     Output,
     PipelinePath,
     Profile,
+    PySpy,
     Quiet,
     Settings,
     Shard,
     Stages,
+    Tensorboard,
+    TorchProfiler,
     VramCap,
     WeightsDir,
+    instruments,
     names,
 )
 from pipeline.commands.predict import predict
@@ -159,6 +166,12 @@ def run(
     by_content: ByContent = False,
     dry_run: DryRun = False,
     address: Address = None,
+    tensorboard: Tensorboard = None,
+    torch_profiler: TorchProfiler = None,
+    memory_timeline: MemoryTimeline = None,
+    nvtx: Nvtx = False,
+    nsight: Nsight = "",
+    py_spy: PySpy = "",
     quiet: Quiet = False,
 ) -> None:
     """Process a collection. What an earlier run into the same output has done is not done again."""
@@ -177,10 +190,11 @@ def run(
     )
     console = Console(quiet=quiet)
     wish = Wish(input_, output, pipeline, profile, choices, address, limit, _shard(shard), by_content)
+    asked = instruments(torch_profiler, memory_timeline, nvtx, nsight, py_spy)
     if dry_run:
         _print_plan(console, wish)
     else:
-        execute(wish.order(), console, quiet=quiet)
+        execute(replace(wish.order(), instruments=asked), console, quiet=quiet, tensorboard=tensorboard)
 
 
 @app.command()

@@ -17,6 +17,7 @@ from pipeline.again import Which, mark
 from pipeline.assembly import Assembly, sweep
 from pipeline.errors import ConfigError, GoneError, OutputError
 from pipeline.identity import with_digests
+from pipeline.instruments import NONE, Instruments
 from pipeline.lease import Lease
 from pipeline.ledger import Ledger, divide, in_order, read_units, write_units
 from pipeline.machines import Node, this_machine
@@ -26,7 +27,7 @@ from pipeline.media.store import Media
 from pipeline.media.units import Unit
 from pipeline.plan import Choices, Plan, make_plan
 from pipeline.reasons import Changes, Outlook, facts_path, find_changes, outlooks, remember
-from pipeline.sample import Sample
+from pipeline.sample import Reading, Sample
 from pipeline.second import ERRORS, FRAMES, SecondPass, UnitRows, unit_rows
 from pipeline.stage import Scope
 from pipeline.storage import Store
@@ -53,6 +54,7 @@ class Order:
     shard: tuple[int, int] | None = None  # number from 0, of how many
     again: Which | None = None  # failures of earlier runs that are to be tried again
     by_content: bool = False  # whether changed files are told by what they hold
+    instruments: Instruments = NONE
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,6 +128,8 @@ class Job:
                 nodes = stack.enter_context(session(address))
             listing = list_media(self._order.input)
             plan = self._plan(nodes)
+            if told := self._order.instruments.check(plan, self.store, here=address is None):
+                self._on_wait(told)
             self.store.prepare()
             lease = stack.enter_context(Lease(self.store, self._order.shard, on_wait=self._on_wait))
             self.store = self.store.of_run(lease.run)
@@ -242,7 +246,7 @@ class Job:
     def _passes(self, work: Work, lease: Lease) -> None:
         from pipeline.engine import Engine
 
-        with closing(Engine(work.plan, self.store, self._on_samples)) as engine:
+        with closing(Engine(work.plan, self.store, self._on_samples, self._order.instruments)) as engine:
             self._computed(engine, work, lease)
         self.store.sweep(lease.taken_over)  # workers of a run that was killed live on for a moment
 
@@ -271,7 +275,7 @@ class Job:
     def _owners(self, plan: Plan) -> list[SecondPass]:
         return [*(Tables(step, plan, self.store) for step in plan.second), Assembly(plan, self.store)]
 
-    def _on_samples(self, samples: list[Sample]) -> None:
+    def _on_samples(self, samples: list[Sample | Reading]) -> None:
         self._figures.add(samples)
         self._watch(self._figures)
 

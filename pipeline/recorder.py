@@ -89,6 +89,7 @@ class Notes:
         """
         self._recorder, self._call = recorder, call
         self.phases: dict[str, float] = {}
+        self.calls: list[float] = []  # seconds of each that returned
         self.items: dict[str, int] = {}
         self.memory: Memory | None = None
         self.retries = self._again = 0
@@ -133,6 +134,7 @@ class Notes:
             seconds: how long it took.
         """
         phases, items, memory = self.taken(stage, device)
+        self.calls.append(seconds)
         if self._recorder is not None and self._call is not None and self._place is not None and len(own):
             common, first = self._call, self._call.start
             self._recorder.write(

@@ -1,6 +1,6 @@
-"""One packet's way through one step, as its worker reports it.
+"""What processes tell while a run goes on: one packet's way through one step, and what a machine's cards are doing.
 
-Samples are the raw material of progress, of the report and of every comparison.
+Samples are the raw material of progress, of live figures, of metrics and of the summary at the end.
 """
 
 from __future__ import annotations
@@ -25,7 +25,35 @@ class Sample:
     reasons: Mapping[str, int] = field(default_factory=dict)  # of failures: kind and message, and how often
     started: float  # seconds since the epoch
     seconds: float
-    phases: Mapping[str, float] = field(default_factory=dict)  # seconds
+    phases: Mapping[str, float] = field(default_factory=dict)  # seconds, inside calls
+    around: Mapping[str, float] = field(default_factory=dict)  # seconds of wait, fetch, decode and write
+    calls: tuple[float, ...] = ()  # seconds of each; of decoding the packet's
+    device: str = "cpu"
+    memory: tuple[float, float, float] | None = None  # GB on the GPU: allocated, reserved, peak
+    retries: int = 0  # calls made again because memory had run out
+
+    @property
+    def node(self) -> str:
+        """The machine's host name."""
+        return self.worker.rpartition(":")[0]
+
+    @property
+    def ended(self) -> float:
+        """Seconds since the epoch."""
+        return self.started + self.seconds
+
+
+Card = Mapping[str, float | None]
+"""A GPU's figures by the names of `pipeline.telemetry.nodes.CARD`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reading:
+    """What a machine's cards did since the reading before, a second or so ago."""
+
+    node: str
+    time: float  # seconds since the epoch
+    cards: tuple[Card, ...]
 
 
 Report = Callable[[Sample], None]

@@ -79,7 +79,8 @@ class Tables:
                 made[name].append(_checked(self.name, name, table, result))
         written = time.time()
         self._write(piece, made, failures)
-        self._packet(piece, notes, rows.num_rows, started, time.time() - written)
+        around = {"write": time.time() - written}
+        self._packet(piece, notes, rows.num_rows, started, around)
         journal.end(work)
         report(
             Sample(
@@ -90,7 +91,11 @@ class Tables:
                 reasons=reasons(failures),
                 started=started,
                 seconds=time.time() - started,
-                phases=dict(notes.phases),
+                phases=notes.phases,
+                around=around,
+                calls=tuple(notes.calls),
+                device=self._step.placement.device,
+                memory=notes.memory,
             )
         )
 
@@ -100,13 +105,16 @@ class Tables:
             notes.dropped(self._step.stage)
             return
         told = self._record(CALL, piece, rows, started)
+        notes.calls.append(told.seconds)
         told.durations, told.items, told.memory = notes.taken(self._step.stage, told.device)
         Recorder.of(self._store).write(told)
 
-    def _packet(self, piece: tuple[UnitRows, ...], notes: Notes, rows: int, started: float, written: float) -> None:
+    def _packet(
+        self, piece: tuple[UnitRows, ...], notes: Notes, rows: int, started: float, around: Mapping[str, float]
+    ) -> None:
         """Write down one piece, before anybody hears that it is done."""
         told = self._record(PACKET, piece, rows, started)
-        told.durations, told.items, told.memory = {**notes.phases, "write": written}, notes.items, notes.memory
+        told.durations, told.items, told.memory = {**notes.phases, **around}, notes.items, notes.memory
         recorder = Recorder.of(self._store)
         recorder.write(told)
         recorder.flush()

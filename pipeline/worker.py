@@ -10,7 +10,6 @@ import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from types import MappingProxyType
 
 import numpy as np
 import pyarrow as pa
@@ -23,6 +22,7 @@ from pipeline.columns import KEYS, SOURCE
 from pipeline.errors import OutputError
 from pipeline.failure import Failure, reasons
 from pipeline.guarding import DecodeGuard
+from pipeline.instruments import NONE, Instruments
 from pipeline.journal import Care, Journal, Unkept, take_up, worker_name
 from pipeline.ledger import Part, Span, tiling
 from pipeline.media.decode import decode
@@ -46,7 +46,13 @@ class Worker:
     """Steps set up once in this process, and applied to packets."""
 
     def __init__(
-        self, steps: Sequence[Step], store: Store, report: Report, journal: Journal | None = None, key: str = ""
+        self,
+        steps: Sequence[Step],
+        store: Store,
+        report: Report,
+        journal: Journal | None = None,
+        key: str = "",
+        instruments: Instruments = NONE,
     ) -> None:
         """Set the steps up.
 
@@ -56,6 +62,7 @@ class Worker:
             report: takes a sample of each packet.
             journal: where this process says what it does; None where nobody starts it again.
             key: what the journal calls processes with these steps.
+            instruments: what looks at their calls.
         """
         self._parts, self._report = Parts(store), report
         self.recorder = Recorder.of(store)
@@ -63,7 +70,8 @@ class Worker:
         self._name = worker_name()
         share_gpu(steps)
         remembered = ceilings_folder() if journal else None
-        self._callers = [(step, Caller(step, Ceilings.of(step, remembered))) for step in steps]
+        probed = ((step, instruments.probe(step, store)) for step in steps)
+        self._callers = [(step, Caller(step, Ceilings.of(step, remembered), probe)) for step, probe in probed]
         for step in steps:
             if step.recalled:
                 continue
@@ -118,8 +126,7 @@ class Worker:
             took |= {"decode": decoded - started, "write": time.time() - decoded}
             told = Record(kind=PACKET, step=step.name, started=started, rows=own.num_rows, durations=took)
             told.cost = int(pixels(own).sum())
-            self._record(told, packet)
-            self._sample(step.name, packet.unit, own.num_rows, packet.failures, started, share=packet.share)
+            self._tell(told, packet, packet.failures, share=packet.share)
             if packet.start < packet.stop and (packet.start, packet.stop) not in finished:
                 empty = pa.array([[]] * packet.rows.num_rows, pa.list_(pa.string()))
                 rows = packet.rows.append_column(FAILED, empty).drop_columns(list(step.drops))
@@ -160,42 +167,38 @@ class Worker:
             self._parts.write(step, packet, outcome)
         else:
             self._parts.renew(step, packet, outcome, chosen)
-        rows = outcome.columns.num_rows if chosen is None else int(chosen.sum())
-        self._sample(step.name, packet.unit, rows, outcome.failures, started, phases=notes.phases)
-        told.rows, told.cost, told.items = rows, notes.cost, notes.items
-        told.durations = {**notes.phases, **arrival, "write": time.time() - made}
+        told.rows = outcome.columns.num_rows if chosen is None else int(chosen.sum())
+        told.cost, told.items, told.durations = notes.cost, notes.items, {**arrival, "write": time.time() - made}
         told.memory, told.retries = notes.memory, notes.retries
-        self._record(told, packet)
+        self._tell(told, packet, outcome.failures, notes)
         return outcome if chosen is None else self._parts.read(step, part_of(packet), carried)
 
-    def _record(self, told: Record, packet: Packet) -> None:
+    def _tell(
+        self, told: Record, packet: Packet, failures: Sequence[Failure], notes: Notes | None = None, share: float = 0.0
+    ) -> None:
+        """Hand in a packet's record, whose durations are those outside of calls, and the sample of it."""
         told.unit, told.start, told.stop = packet.unit, packet.start, packet.stop
         told.seconds = time.time() - told.started
+        around, phases = told.durations, notes.phases if notes else {}
+        told.durations = {**phases, **around}
         self.recorder.write(told)
-
-    def _sample(
-        self,
-        name: str,
-        unit: str,
-        rows: int,
-        failures: Sequence[Failure],
-        started: float,
-        phases: Mapping[str, float] = MappingProxyType({}),
-        share: float = 0.0,
-    ) -> None:
-        seconds = time.time() - started
         self._report(
             Sample(
-                step=name,
+                step=told.step,
                 worker=self._name,
-                unit=unit,
-                rows=rows,
+                unit=told.unit,
+                rows=told.rows,
                 failures=len(failures),
                 reasons=reasons(failures),
                 share=share,
-                started=started,
-                seconds=seconds,
-                phases=dict(phases),
+                started=told.started,
+                seconds=told.seconds,
+                phases=phases,
+                around=around,
+                calls=tuple(notes.calls) if notes else (told.seconds,) * bool(told.rows),
+                device=told.device,
+                memory=told.memory,
+                retries=told.retries,
             )
         )
 

@@ -22,7 +22,7 @@ OWNERS = {  # outside library -> where in pipeline/ it may be imported
     "PIL": "media/",
     "simplejpeg": "media/",
     "ray": "engine/",
-    "torch": "device/",
+    "torch": ("device/", "telemetry/scalars.py"),  # its writer of TensorBoard's files
     "requests": "weights/download.py",
     "filelock": "weights/fetch.py",
     "rich": ("telemetry/", "cli.py", "commands/"),

@@ -485,6 +485,42 @@ class Big(Checksum):
         return pa.table([pa.array(crcs, pa.int64())], names=["again"])
 
 
+class Blurs(Stage):
+    """A network of torch: mean brightness after a convolution; it raises on a frame of its choice."""
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config(Stage.Config):
+        side: int = 32
+        never: int = -1  # frame index
+
+    @property
+    def inputs(self):
+        return ("frame_index",)
+
+    @property
+    def outputs(self):
+        return pa.schema([field("mean", pa.float32(), "mean after a convolution")])
+
+    def setup(self, weights, placement):
+        import torch
+
+        torch.manual_seed(0)
+        self._net = torch.nn.Conv2d(3, 8, 3).eval()
+
+    def __call__(self, batch):
+        import torch
+
+        numbers = batch["frame_index"].to_pylist()
+        if self.config.never in numbers:
+            raise ValueError("no")
+        with self.phase("preprocess"):
+            pixels = torch.ones(len(numbers), 3, self.config.side, self.config.side)
+            pixels *= torch.tensor(numbers, dtype=torch.float32)[:, None, None, None]
+        with self.phase("infer"), torch.inference_mode():
+            means = self._net(pixels).mean(dim=(1, 2, 3))
+        return pa.table({"mean": pa.array(means.numpy())}, schema=self.outputs)
+
+
 class Small(Stage):
     """The number of pixels of a small picture."""
 

@@ -14,15 +14,28 @@ from pipeline.failure import DECODE
 from pipeline.job import Job, Order, Result, Work
 from pipeline.storage import Store
 from pipeline.telemetry.printing import print_result, print_work, tame
-from pipeline.telemetry.progress import Silent, View, view
+from pipeline.telemetry.progress import Advised, Both, Silent, View, view
 from pipeline.telemetry.run_file import write_run_file
+from pipeline.telemetry.scalars import Scalars, check
 
 ERRORS = Console(stderr=True, highlight=False, soft_wrap=True)
 
 
-def execute(order: Order, console: Console, *, quiet: bool) -> None:
-    """Run an order, and say on the terminal what there is to do, how far it is, and what became of it."""
+def execute(order: Order, console: Console, *, quiet: bool, tensorboard: str | None = None) -> None:
+    """Run an order, and say on the terminal what there is to do, how far it is, and what became of it.
+
+    Args:
+        order: what to do.
+        console: the terminal.
+        quiet: whether to say nothing of it.
+        tensorboard: folder for scalars; None for none.
+
+    Raises:
+        ConfigError: scalars cannot be written.
+    """
     shown: View = Silent()
+    if tensorboard is not None:
+        check(tensorboard)
     with ExitStack() as stack:
 
         def on_plan(work: Work) -> None:
@@ -30,12 +43,17 @@ def execute(order: Order, console: Console, *, quiet: bool) -> None:
             print_work(console, work, order)
             if work.left:
                 steps = [DECODE, *(step.name for step in work.plan.first)]
-                shown = stack.enter_context(view(console, steps, quiet=quiet))
+                views = [view(console, steps, quiet=quiet)]
+                if tensorboard is not None:
+                    views.append(Scalars(tensorboard, job.store.run, [*steps, *(one.name for one in work.plan.second)]))
+                shown = stack.enter_context(Advised(Both(views), work.plan))
 
         def on_result(result: Result) -> None:
             told = write_run_file(job.store, order, result)
             stack.close()
             print_result(console, job.store, result)
+            for line in order.instruments.said(job.store) if result.work.left else ():
+                console.print(tame(line), highlight=False, soft_wrap=True, markup=False)
             say_report(console, job.store, computed=told)
 
         job = Job(

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from pipeline.instruments import Counted, Instruments
 from pipeline.supply import Policy
 
 INTERRUPTED = 130  # what a shell reports for Ctrl-C
@@ -93,7 +94,39 @@ Address = Annotated[
     str | None,
     typer.Option("--address", help="Ray cluster to join: auto, or host:port. [dim]Default: start Ray here.[/dim]"),
 ]
+Tensorboard = Annotated[
+    str | None,
+    typer.Option("--tensorboard", metavar="DIR", help="Write live figures for TensorBoard into a folder, as it runs."),
+]
+TorchProfiler = Annotated[
+    str | None,
+    typer.Option(
+        "--torch-profiler",
+        metavar="STEP[:N]",
+        help="Record N calls of a step by torch's profiler. [dim]Default: 5 calls, after one.[/dim]",
+    ),
+]
+MemoryTimeline = Annotated[
+    str | None,
+    typer.Option("--memory-timeline", metavar="STEP[:N]", help="Record what N calls of a step do to torch's memory."),
+]
+Nvtx = Annotated[bool, typer.Option("--nvtx", help="Mark calls and phases on GPUs for NVIDIA's Nsight Systems.")]
+Nsight = Annotated[
+    str, typer.Option("--nsight", metavar="STEP[,STEP]", help="Start the processes of these steps under nsys.")
+]
+PySpy = Annotated[
+    str, typer.Option("--py-spy", metavar="STEP", help="Draw a flame graph of the Python code of a step's processes.")
+]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing but mistakes.")]
+
+
+def instruments(
+    torch_profiler: str | None, memory_timeline: str | None, nvtx: bool, nsight: str, py_spy: str
+) -> Instruments:
+    """What the options of instruments ask for."""
+    asked = {"torch_profiler": torch_profiler, "memory_timeline": memory_timeline}
+    counted = {name: Counted.read(f"--{name.replace('_', '-')}", text) for name, text in asked.items() if text}
+    return Instruments(**counted, nvtx=nvtx, nsight=names(nsight), py_spy=py_spy)
 
 
 def names(text: str) -> tuple[str, ...]:

@@ -10,10 +10,11 @@ from typing import Any
 import ray
 
 from pipeline.budget import Budgets
+from pipeline.engine.metrics import Exporter
 from pipeline.engine.sampler import Sampler
 from pipeline.errors import FramemillError
 from pipeline.journal import Past, Records
-from pipeline.sample import Sample
+from pipeline.sample import Reading, Sample
 from pipeline.storage import Store
 
 
@@ -25,11 +26,12 @@ class Board(Records):
 
     def __init__(self, budgets: Budgets, store: Store | None = None) -> None:
         super().__init__()
+        self._samples: list[Sample | Reading] = []
+        self._exporter = Exporter(store.run if store is not None else "")
         self._sampler: Sampler | None = None
         if store is not None and store.run:
             with suppress(Exception):  # a machine that cannot be watched still has work done on it
-                self._sampler = Sampler(store)
-        self._samples: list[Sample] = []
+                self._sampler = Sampler(store, self.read)
         self._error: FramemillError | None = None
         self._budgets = budgets
 
@@ -43,10 +45,15 @@ class Board(Records):
 
     def add(self, sample: Sample) -> None:
         """Leave one."""
-        self._samples.append(sample)
+        self.read(sample)
         self._error = self._error or self._budgets.spend(sample)
 
-    def take(self) -> list[Sample]:
+    def read(self, told: Sample | Reading) -> None:
+        """Leave a sample, or what a machine's cards do, for the driver and for Prometheus."""
+        self._samples.append(told)
+        self._exporter.add(told)
+
+    def take(self) -> list[Sample | Reading]:
         """All since the last time."""
         taken, self._samples = self._samples, []
         return taken

@@ -20,6 +20,7 @@ from pipeline.engine.logs import last_words
 from pipeline.errors import SetupError
 from pipeline.failure import DECODE
 from pipeline.grouping import shared
+from pipeline.instruments import NONE, Instruments
 from pipeline.journal import worker_name
 from pipeline.packet import Packet
 from pipeline.second import SecondPass
@@ -42,6 +43,7 @@ class Group:
     report: Reporter
     decode: DecodeStep | None = None
     last: bool = False
+    instruments: Instruments = NONE
 
     @property
     def keeps_model(self) -> bool:
@@ -74,7 +76,7 @@ class _Hosted:
 def _ready(group: Group, occasion: str) -> Worker:
     """A worker of this process; see `_set_up_once`."""
     with _set_up_once(", ".join(step.name for step in group.steps), f"{group.key} {occasion}", group.report):
-        return Worker(group.steps, group.store, group.report, group.report, group.key)
+        return Worker(group.steps, group.store, group.report, group.report, group.key, group.instruments)
 
 
 @contextmanager

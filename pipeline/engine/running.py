@@ -27,10 +27,11 @@ from pipeline.engine.ending import ended
 from pipeline.engine.hosting import Group, KeepsLaterModel, actor_class, decoding_function, pack, task_function, unpack
 from pipeline.engine.sampler import Samplers
 from pipeline.errors import FramemillError
+from pipeline.instruments import NONE, Instruments
 from pipeline.ledger import Ledger, Span
 from pipeline.media.units import Unit, shares
 from pipeline.plan import Plan
-from pipeline.sample import Sample
+from pipeline.sample import Reading, Sample
 from pipeline.second import SecondPass
 from pipeline.storage import Store
 from pipeline.waves import Wave
@@ -53,8 +54,14 @@ def _last_line(error: BaseException) -> str:
 class Engine:
     """Runs a plan on the connected Ray."""
 
-    def __init__(self, plan: Plan, store: Store, on_samples: Callable[[list[Sample]], None]) -> None:
-        self._plan, self._store, self._on_samples = plan, store, on_samples
+    def __init__(
+        self,
+        plan: Plan,
+        store: Store,
+        on_samples: Callable[[list[Sample | Reading]], None],
+        instruments: Instruments = NONE,
+    ) -> None:
+        self._plan, self._store, self._on_samples, self._instruments = plan, store, on_samples, instruments
         self._run = uuid.uuid4().hex[:8]
         self._board = start_board(Budgets(plan.budgets), store)
         self._began = time.monotonic()
@@ -114,6 +121,7 @@ class Engine:
                 report=reporter,
                 decode=wave.decode if i == 0 else None,
                 last=i == len(made) - 1,
+                instruments=self._instruments,
             )
             for i, steps in enumerate(made)
         ]
@@ -133,6 +141,7 @@ class Engine:
             label_selector={},  # keeps the tasks before it from being fused into the model's process
             num_gpus=placement.gpus or None,
             **_arguments(placement.cpus),
+            **self._instruments.started(group.steps, self._store),
         )
 
     def _consume(self, dataset: Any) -> None:

@@ -6,6 +6,7 @@ import importlib
 import os
 import threading
 import time
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -13,18 +14,22 @@ from typing import Any
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
+from pipeline.sample import Card, Reading
 from pipeline.storage import Store
+from pipeline.telemetry.live import averaged
 from pipeline.telemetry.nodes import SAMPLE_SECONDS, Machine, this_process, to_line
 from pipeline.telemetry.streams import NODES, Stream
 
 _STORE_SECONDS = 1.0  # between two questions to Ray, which go through its node manager
+_TOLD_SECONDS = 1.0  # between two readings of the cards for those who watch
 _STOP_SECONDS = 5.0  # for the last lines; then it is ended without them
 
 
 class Sampler:
-    """Samples its machine in a thread until it is told to stop."""
+    """Samples its machine in a thread until it is told to stop; what its cards do, the board hears too."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, tell: Callable[[Reading], None]) -> None:
+        self._tell, self._cards, self._told = tell, list[tuple[Card, ...]](), time.monotonic()
         self._machine = Machine(store.run, os.getppid(), _nvml())  # a machine's workers are started by its raylet
         self._stream = Stream(store, NODES, this_process())
         self._done, self._raylet = threading.Event(), _raylet()
@@ -42,9 +47,19 @@ class Sampler:
     def _sample(self) -> None:
         due = time.monotonic()
         while not self._done.is_set():
-            self._stream.add(partial(to_line, self._machine.read(self._object_store())))
+            sample = self._machine.read(self._object_store())
+            self._stream.add(partial(to_line, sample))
+            self._read(sample)
             due = max(due + SAMPLE_SECONDS, time.monotonic())
             self._done.wait(max(0.0, due - time.monotonic()))
+
+    def _read(self, sample: Mapping[str, Any]) -> None:
+        """Tell means of the last second, where there are cards."""
+        self._cards.append(tuple(sample["gpus"]))
+        if time.monotonic() - self._told >= _TOLD_SECONDS:
+            if cards := averaged(self._cards):
+                self._tell(Reading(node=sample["node"], time=sample["time"], cards=tuple(cards)))
+            self._cards, self._told = [], time.monotonic()
 
     def _object_store(self) -> float | None:
         if time.monotonic() - self._asked >= _STORE_SECONDS:
@@ -60,7 +75,7 @@ class Samplers:
         watched = ray.get(board.node.remote())
         nodes = [node["NodeID"] for node in ray.nodes() if node["Alive"] and node["NodeID"] != watched]
         there = [NodeAffinitySchedulingStrategy(node_id=node, soft=False) for node in nodes]
-        self._actors = [make.options(scheduling_strategy=one).remote(store) for one in there]
+        self._actors = [make.options(scheduling_strategy=one).remote(store, partial(_send, board)) for one in there]
 
     def stop(self) -> None:
         """End them."""
@@ -71,6 +86,11 @@ class Samplers:
         for actor in self._actors:
             with suppress(ray.exceptions.RayError):
                 ray.kill(actor)
+
+
+def _send(board: Any, reading: Reading) -> None:
+    """From another machine; nobody waits for it."""
+    board.read.remote(reading)
 
 
 def object_store_gb(address: str, port: int) -> float | None:

@@ -1,4 +1,4 @@
-"""Samples added up: how many rows each step has seen, how fast, and what failed."""
+"""Samples added up: how many rows each step has seen, how fast, and what failed; and what the last seconds brought."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from typing import Any
 
 from pipeline.failure import DECODE
 from pipeline.media.units import Unit
-from pipeline.sample import SET_UP, Sample
+from pipeline.sample import SET_UP, Reading, Sample
+from pipeline.telemetry.live import Live
 
 
 @dataclass
@@ -67,20 +68,26 @@ class Figures:
         """
         self._waves = waves
         self.steps: dict[str, StepFigures] = defaultdict(StepFigures)
+        self.live = Live()
         self._bytes = {unit.name: sum(media.size for media in unit.media) or 1 for unit in units}
         self._all_bytes = waves * sum(self._bytes.values())
         self._done_bytes = 0.0
         self._done_rows: dict[str, int] = defaultdict(int)  # by worker, of what it has begun
         self._finished_rows = 0
 
-    def add(self, samples: Iterable[Sample]) -> None:
+    def add(self, samples: Iterable[Sample | Reading]) -> None:
         """Count samples as they come."""
         for sample in samples:
+            if isinstance(sample, Reading):
+                self.live.read(sample)
+                continue
             if sample.step.endswith(SET_UP):
                 figures = self.steps[sample.step.removesuffix(SET_UP)]
                 figures.set_up = max(figures.set_up, sample.seconds)
                 continue
             self.steps[sample.step].add(sample)
+            if sample.rows:
+                self.live.add(sample)
             if sample.step == DECODE:
                 self._advance(sample)
 
