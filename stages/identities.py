@@ -201,7 +201,7 @@ class Identities(Stage):
 
 
 def _called(identity: int | None) -> str:
-    return "nobody known" if identity is None else f"person {identity}"
+    return "no identity" if identity is None else f"person {identity}"
 
 
 def _summary_of(output: str) -> str:

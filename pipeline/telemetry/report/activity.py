@@ -103,7 +103,8 @@ class _Grid:
         step = np.array(table["step"].to_pylist())
         start = _floats(table, "started") - self._begin
         columns = {name: _floats(table, name) for name in _COLUMNS[4:]}
-        for one, name, moment in zip(worker.tolist(), step.tolist(), start.tolist(), strict=True):
+        began = np.where(kind == SET_UP, self._length + start, start)  # the order is that of the packets, where any are
+        for one, name, moment in zip(worker.tolist(), step.tolist(), began.tolist(), strict=True):
             self._steps[one, name] = min(moment, self._steps.get((one, name), moment))
         for plane, begin, end, mask in _intervals(kind, step, start, columns):
             self._fill(worker[mask], _PLANES.index(plane), begin[mask], end[mask])
@@ -138,12 +139,13 @@ class _Grid:
         begin, end = begin.clip(0, self._length), end.clip(0, self._length)
         first, last = ((at / self._width).astype(np.int64).clip(0, SLICES - 1) for at in (begin, end))
         same = first == last
-        np.add.at(self._inside, (worker[same], plane, first[same]), np.maximum(end - begin, 0)[same])
+        inside, across = self._inside[:, plane], self._across[:, plane]
+        _put(inside, worker[same], first[same], np.maximum(end - begin, 0)[same])
         worker, begin, end, first, last = (one[~same] for one in (worker, begin, end, first, last))
-        np.add.at(self._inside, (worker, plane, first), (first + 1) * self._width - begin)
-        np.add.at(self._inside, (worker, plane, last), end - last * self._width)
-        np.add.at(self._across, (worker, plane, first + 1), self._width)
-        np.add.at(self._across, (worker, plane, last), -self._width)
+        _put(inside, worker, first, (first + 1) * self._width - begin)
+        _put(inside, worker, last, end - last * self._width)
+        _put(across, worker, first + 1, np.full(len(worker), self._width))
+        _put(across, worker, last, np.full(len(worker), -self._width))
 
     def _worker(self, name: str, at: int, places: Mapping[str, int]) -> Worker:
         planes = dict(zip(_PLANES, self._inside[at] + np.cumsum(self._across[at], axis=1)[:, :-1], strict=True))
@@ -184,6 +186,13 @@ def _intervals(
         until = at + scale * columns[phase]
         yield phase, at, until, call
         at = until
+
+
+def _put(grid: Floats, worker: Ints, at: Ints, values: Floats) -> None:
+    """Add values to a grid (workers, slices), also several to one place."""
+    if len(values):
+        count, width = grid.shape
+        grid += np.bincount(worker * width + at, values, count * width).reshape(count, width)
 
 
 def _floats(table: pa.Table, name: str) -> Floats:

@@ -62,9 +62,7 @@ def moments(curve: Curve) -> list[str]:
     wanted = np.linspace(0, POINTS - 1, MOMENTS)
     nearest = known[np.abs(known[None, :] - wanted[:, None]).argmin(axis=1)]
     near = np.abs(nearest - wanted) <= POINTS / MOMENTS / 2
-    return [
-        number(_short(float(curve.values[at]))) if close else "–" for at, close in zip(nearest, near, strict=True)
-    ]
+    return [number(_short(float(curve.values[at]))) if close else "–" for at, close in zip(nearest, near, strict=True)]
 
 
 def _curve(chart: Chart, curve: Curve, place: int) -> Markup:

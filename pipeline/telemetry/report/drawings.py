@@ -77,9 +77,7 @@ def _decoded(data: bytes, *, see_through: bool) -> NDArray[np.uint8] | None:
     if not data or len(data) > MOST_BYTES:
         return None
     try:
-        image = cv2.imdecode(
-            np.frombuffer(data, np.uint8), cv2.IMREAD_UNCHANGED if see_through else cv2.IMREAD_COLOR
-        )
+        image = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_UNCHANGED if see_through else cv2.IMREAD_COLOR)
     except cv2.error:  # larger than OpenCV opens
         return None
     return None if image is None or image.dtype != np.uint8 else np.asarray(image, np.uint8)

@@ -56,9 +56,9 @@ class Findings:
 
     def _opened(self, stage: Stage, own: dict[str, Any]) -> Row:
         """With the content of files in the place of their paths; None where a file has gone."""
-        for name in own:
-            if is_file_column(stage.outputs.field(name)) and isinstance(own[name], str):
-                path, own[name] = own[name], None
+        for name, path in list(own.items()):
+            if is_file_column(stage.outputs.field(name)) and isinstance(path, str):
+                own[name] = None
                 if path.startswith(_FILES) and ".." not in path.split("/"):  # of this output, and nothing else
                     with suppress(OSError, OutputError, ValueError):
                         own[name] = self._store.read(path)

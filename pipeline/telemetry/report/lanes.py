@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 from markupsafe import Markup
@@ -118,7 +119,7 @@ def stretches(worker: Worker) -> Iterator[tuple[str, int, int]]:
     """What a process mostly did, from which slice to which: the kind that took most of each, neighbours joined."""
     most = worker.seconds.argmax(axis=0)
     edges = [0, *(np.flatnonzero(np.diff(most)) + 1).tolist(), SLICES]
-    for start, stop in zip(edges[:-1], edges[1:], strict=True):
+    for start, stop in pairwise(edges):
         yield KINDS[int(most[start])], start, stop
 
 

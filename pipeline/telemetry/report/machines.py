@@ -13,13 +13,18 @@ from numpy.typing import NDArray
 
 from pipeline.storage import Store
 from pipeline.telemetry import nodes
+from pipeline.telemetry.records import to_table
 from pipeline.telemetry.report.activity import Activity
-from pipeline.telemetry.streams import NODES, batches
+from pipeline.telemetry.streams import CALLS, NODES, batches
 
 POINTS = 240  # of a curve
 MOST_SAMPLES = 20_000  # that are read one by one; of more, every n-th
 MOST_MACHINES = 4
 MOST_CURVES = 8  # of a chart, the highest
+
+GPU_USE, GPU_MEMORY, CPU, MEMORY = "GPU use", "GPU memory", "CPU", "memory"
+_UNITS = {GPU_USE: "%", GPU_MEMORY: "GB", CPU: "%", MEMORY: "GB"}
+_CARD = "card"
 
 Floats = NDArray[np.float64]
 
@@ -89,7 +94,20 @@ def machines(store: Store, run: str, found: Activity) -> Machines:
             at = int((sample["time"] - found.began) / found.seconds * POINTS)
             if -1 <= at <= POINTS:
                 _add(series, full, sample, min(max(at, 0), POINTS - 1), steps)
+    if not any(chart == GPU_MEMORY and not curve.startswith(_CARD) for _, chart, curve in series):
+        _add_torch(series, store, run, found, steps)
     return _machines(series, full, every)
+
+
+def _add_torch(series: dict[_Key, _Series], store: Store, run: str, found: Activity, steps: Mapping[str, str]) -> None:
+    """What torch held at the end of each call, where NVML does not tell processes apart, as in a container."""
+    wanted = ("worker", "node", "started", "seconds", "vram_reserved_gb")
+    for table in batches(store, CALLS, run, to_table, columns=wanted):
+        for row in table.filter(table["vram_reserved_gb"].is_valid()).to_pylist():
+            at = int((row["started"] + row["seconds"] - found.began) / found.seconds * POINTS)
+            pid = row["worker"].rpartition(":")[2]
+            curve = f"{steps.get(row['worker'], '?')} ({pid}), reserved by torch"
+            series[row["node"], GPU_MEMORY, curve].add(min(max(at, 0), POINTS - 1), row["vram_reserved_gb"])
 
 
 def _read(store: Store, run: str, columns: Sequence[str] = ()) -> Iterator[Any]:
@@ -100,10 +118,6 @@ def _samples(store: Store, run: str) -> Iterator[Mapping[str, Any]]:
     wanted = ("node", "time", "cpu_percent", "memory_gb", "workers_gb", "store_gb", "gpus", "gpu_processes_gb")
     for table in _read(store, run, wanted):
         yield from table.to_pylist()
-
-
-GPU_USE, GPU_MEMORY, CPU, MEMORY = "GPU use", "GPU memory", "CPU", "memory"
-_UNITS = {GPU_USE: "%", GPU_MEMORY: "GB", CPU: "%", MEMORY: "GB"}
 
 
 def _add(
@@ -123,8 +137,8 @@ def _add(
             if known := steps.get(f"{node}:{pid}"):
                 put(chart, f"{known} ({pid})", gb)
     for number, card in enumerate(sample["gpus"] or ()):
-        put(GPU_USE, f"card {number}", card["use_percent"])
-        put(GPU_MEMORY, f"card {number}, everybody", card["memory_gb"])
+        put(GPU_USE, f"{_CARD} {number}", card["use_percent"])
+        put(GPU_MEMORY, f"{_CARD} {number}, everybody", card["memory_gb"])
         if card["total_gb"]:
             full[node] = max(full.get(node, 0.0), card["total_gb"])
 
@@ -174,5 +188,3 @@ def round_up(value: float) -> float:
         return 1.0
     size = 10.0 ** math.floor(math.log10(value))
     return next(step * size for step in (1, 2, 2.5, 5, 10) if value <= step * size * (1 + 1e-9))
-
-

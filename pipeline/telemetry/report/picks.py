@@ -79,7 +79,7 @@ def _candidates(store: Store, files: Iterable[str]) -> dict[str, list[Pick]]:
 
 
 def telling(store: Store, frames: Folder, stages: Mapping[str, Stage], most: int = EXTRA) -> list[Pick]:
-    """Frames in which steps found something, sorted: lists with an item, or a file; of different files of the collection.
+    """Frames in which steps found something, sorted: a list with an item, or a file; each of another file.
 
     Most frames of a collection have no face; a report on faces must show some all the same.
     """
@@ -127,5 +127,3 @@ def _found(store: Store, file: str, keys: set[Key]) -> Iterator[tuple[Key, Mappi
         left -= places.keys()
         if not left:
             return
-
-

@@ -64,7 +64,7 @@ def _samples(
     some = [pair for pair in found if _draws(pair[1])] or [pair for pair in found if pair[1].caption]
     if not some:
         return None
-    chosen = [some[i] for i in spread(len(some), EACH)]
+    chosen = _of_many_files(some)
     legend = next((drawing.legend for _, drawing in chosen if drawing.legend), None)
     return Samples(
         step=name,
@@ -74,6 +74,15 @@ def _samples(
         legend=(picture_uri(legend.picture, LEGEND, LEGEND, see_through=True) or "") if legend else "",
         legend_text=legend.text if legend else "",
     )
+
+
+def _of_many_files(found: Sequence[tuple[Pick, Drawing]]) -> list[tuple[Pick, Drawing]]:
+    """Evenly spread, of different files as far as there are."""
+    firsts = list({pick.media_id: (pick, drawing) for pick, drawing in reversed(found)}.values())[::-1]
+    others = [pair for pair in found if all(pair is not one and pair[0] != one[0] for one in firsts)]
+    chosen = [firsts[i] for i in spread(len(firsts), EACH)]
+    chosen += [others[i] for i in spread(len(others), EACH - len(chosen))] if len(chosen) < EACH else []
+    return sorted(chosen, key=lambda pair: pair[0].key)
 
 
 def _draws(drawing: Drawing) -> bool:
