@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 
+import cv2
+import numpy as np
 import pyarrow as pa
 
 from pipeline.columns import field
@@ -14,7 +16,7 @@ from pipeline.manifest import Targets
 from pipeline.media.config import DecodeConfig
 from pipeline.media.decode import decode
 from pipeline.media.listing import list_media
-from pipeline.stage import Drawing, Stage
+from pipeline.stage import Area, Drawing, Label, Legend, Scope, Stage, Table
 from pipeline.storage import Store
 from pipeline.telemetry import nodes, records
 from pipeline.telemetry.profiles import profile_of
@@ -54,6 +56,86 @@ class Marked(Stage):
             points=[(0.5, 0.5)],
             caption=f"<i>{self.config.word}</i>",
         )
+
+
+def png(colour, side=4, alpha=None):
+    """A picture of one colour (RGB), perhaps see-through."""
+    image = np.full((side, side, 3), colour[::-1], np.uint8)
+    if alpha is not None:
+        image = np.dstack([image, np.full((side, side), alpha, np.uint8)])
+    return cv2.imencode(".png", image)[1].tobytes()
+
+
+class Drawn(Stage):
+    """A first-pass stage that draws in every way there is, and keeps a picture of its own."""
+
+    @property
+    def inputs(self):
+        return ("frame_index",)
+
+    @property
+    def outputs(self):
+        return pa.schema(
+            [field("made", pa.large_binary(), "a file"), field("spots", pa.list_(pa.float32()), "where it draws")]
+        )
+
+    def __call__(self, batch):
+        raise NotImplementedError
+
+    def preview(self, row):
+        if not row["spots"]:
+            return None
+        square = [(0.0, 0.0), (1.0, 0.0), (1.0, 1.0), (0.0, 1.0)]
+        hole = [(0.25, 0.25), (0.75, 0.25), (0.75, 0.75)]
+        return Drawing(
+            areas=[Area(rings=[square, hole], colour=8), Area(rings=[[(0.5, float("inf"))]])],
+            labels=[Label(x=0.5, y=0.5, text="<b>label</b>"), Label(x=float("nan"), y=0, text="nowhere")],
+            overlay=png((255, 0, 0), alpha=99),
+            after=row["made"],
+            legend=Legend(picture=png((0, 255, 0)), text="what <colours> mean"),
+            caption=f"spots {row['spots']}",
+        )
+
+
+class Later(Stage):
+    """A second-pass stage whose tables speak of frames, of stretches and of whole files."""
+
+    scope = Scope.MEDIA
+
+    @property
+    def inputs(self):
+        return ("frame_index", "level")
+
+    @property
+    def tables(self):
+        keys = {
+            "of_frames": ["frame_index"],
+            "of_stretches": ["first_frame", "last_frame"],
+            "of_files": [],
+            "of_nothing": None,
+        }
+        return {
+            name: Table(
+                schema=pa.schema(
+                    [
+                        *([] if own is None else [field("media_id", pa.string(), "")]),
+                        *(field(one, pa.int32(), "") for one in own or ()),
+                        field("word", pa.string(), ""),
+                        field("blob", pa.binary(), ""),
+                    ]
+                ),
+                keys=("word",),
+                description="words",
+            )
+            for name, own in keys.items()
+        }
+
+    def __call__(self, batch):
+        raise NotImplementedError
+
+    def preview(self, row):
+        found = {name: [one["word"] for one in row[name]] for name in self.tables if name in row}
+        return Drawing(caption=f"level {row['level']:g}: {found}")
 
 
 def step(use="tests.report_factory:Marked", **settings):

@@ -55,7 +55,7 @@ class Activity:
     began: float  # seconds since the epoch
     seconds: float  # from the first record's beginning to the last one's end
     workers: Sequence[Worker]
-    steps: Sequence[str]  # in the order in which they first began
+    steps: Sequence[str]  # decode first, then in the order in which they first began
     left_out: int  # processes beyond `MOST_WORKERS`
 
 
@@ -113,7 +113,7 @@ class _Grid:
         first: dict[str, float] = {}
         for (_, step), moment in self._steps.items():
             first[step] = min(moment, first.get(step, moment))
-        order = sorted(first, key=lambda step: first[step])
+        order = sorted(first, key=lambda step: (step != DECODE, first[step]))
         places = {step: place for place, step in enumerate(order)}
         made = [self._worker(name, at, places) for name, at in self._workers.items()]
         made.sort(key=lambda one: ([places[step] for step in one.steps], one.name))

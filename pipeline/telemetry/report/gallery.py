@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 import pyarrow as pa
 from markupsafe import Markup
@@ -17,6 +18,8 @@ from pipeline.telemetry.report.picks import Key, Pick
 from pipeline.telemetry.report.rows import is_number, is_text
 from pipeline.telemetry.report.thumbnails import Thumbnail
 from pipeline.telemetry.report.words import number, shorten
+
+T = TypeVar("T")
 
 VALUES = 2  # shown of a step that has no caption of its own
 LONGEST = 160  # characters of a caption
@@ -73,10 +76,15 @@ def gallery(
 
 def preview(stage: Stage, row: Mapping[str, Any]) -> Drawing:
     """A stage's drawing of what it found; nothing where it cannot draw its own row."""
+    return safely(lambda: stage.preview(row), None) or Drawing()
+
+
+def safely(make: Callable[[], T], otherwise: T) -> T:
+    """What a stage's code or drawing gives: a stage's fault in it must not cost the report."""
     try:
-        return stage.preview(row) or Drawing()
-    except Exception:  # a stage's fault in drawing must not cost the report
-        return Drawing()
+        return make()
+    except Exception:  # whatever the code of a stage may raise
+        return otherwise
 
 
 def _tile(pick: Pick, findings: Findings, picture: Thumbnail, stages: Mapping[str, Stage]) -> Tile:
@@ -86,7 +94,7 @@ def _tile(pick: Pick, findings: Findings, picture: Thumbnail, stages: Mapping[st
         if own is None:
             continue
         drawing = preview(stage, own)
-        ink = strokes(drawing, picture.width, picture.height, place)
+        ink = safely(partial(strokes, drawing, picture.width, picture.height, place), Markup(""))
         drawn.append(ink)
         words = str(drawing.caption) or _telling(stage.outputs, own)
         if words or ink:

@@ -38,6 +38,7 @@ from pipeline.telemetry.run_file import read_run_file
 
 NAME = "report.html"
 _SECRET = re.compile(r"(?<=://)[^/\s@<>&\"'#;]+@")  # user and key in the URL of a bucket
+_CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")  # HTML has none, and an editor may obey them
 
 
 def write_report(store: Store) -> str:
@@ -81,7 +82,8 @@ def render(store: Store, record: Mapping[str, Any]) -> str:
         "script": script(),
         "policy": policy(),
     }
-    return _SECRET.sub("", _environment().get_template("report.html").render(facts))
+    html = _SECRET.sub("", _environment().get_template("report.html").render(facts))
+    return _CONTROL.sub("\ufffd", html)
 
 
 def _head(store: Store, record: Mapping[str, Any], found: Sequence[Fault]) -> dict[str, Any]:

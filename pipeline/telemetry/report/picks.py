@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any
 
 import pyarrow as pa
@@ -86,22 +87,23 @@ def telling(store: Store, frames: Folder, stages: Mapping[str, Stage], most: int
     if not frames.files:
         return []
     leaves = leaves_of(store, frames.files[0])
-    evidence = [name for name in map(_evidence, stages.values()) if name in leaves]
-    found: dict[str, dict[str, Pick]] = {name: {} for name in evidence}
+    evidence = {step: [name for name in _evidence(stage) if name in leaves] for step, stage in stages.items()}
+    read = [leaves[name] for names in evidence.values() for name in names]
+    found: dict[str, dict[str, Pick]] = {step: {} for step, names in evidence.items() if names}
     for file in (frames.files[i] for i in spread(len(frames.files), LOOKED_AT)):
-        for batch in batches(store, file, [*KEYS, "media_type", "time_s", *(leaves[name] for name in evidence)]):
+        for batch in batches(store, file, [*KEYS, "media_type", "time_s", *read]):
             early = pc.fill_null(pc.less_equal(batch["time_s"], FIRST_S), True)
-            for name in (one for one in evidence if len(found[one]) < most):
-                some = batch.filter(pc.and_(early, _is_something(batch[name])))
-                for row in some.slice(0, MOST_DECODED).select([*KEYS, "media_type"]).to_pylist():
-                    if row["frame_index"] < MOST_DECODED and len(found[name]) < most:
-                        found[name].setdefault(row["media_id"], Pick(**row, file=file))
+            for step in (one for one in found if len(found[one]) < most):
+                some = reduce(pc.or_, [_is_something(batch[name]) for name in evidence[step]])
+                for row in batch.filter(pc.and_(early, some)).select([*KEYS, "media_type"]).to_pylist():
+                    if row["frame_index"] < MOST_DECODED and len(found[step]) < most:
+                        found[step].setdefault(row["media_id"], Pick(**row, file=file))
     return sorted({pick.key: pick for one in found.values() for pick in one.values()}.values(), key=by_key)
 
 
-def _evidence(stage: Stage) -> str | None:
-    """The column by which one sees that a stage found something."""
-    return next((item.name for item in stage.outputs if is_list(item.type) or is_file_column(item)), None)
+def _evidence(stage: Stage) -> list[str]:
+    """Columns by which one sees that a stage found something."""
+    return [item.name for item in stage.outputs if is_list(item.type) or is_file_column(item)]
 
 
 def _is_something(column: pa.Array) -> pa.Array:

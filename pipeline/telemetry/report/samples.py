@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from markupsafe import Markup
 
 from pipeline.stage import Drawing, Stage
 from pipeline.telemetry.report.drawings import COLOURS, picture_uri, whole
 from pipeline.telemetry.report.findings import Findings
-from pipeline.telemetry.report.gallery import LONGEST, preview
+from pipeline.telemetry.report.gallery import LONGEST, preview, safely
 from pipeline.telemetry.report.picks import Key, Pick
 from pipeline.telemetry.report.rows import spread
 from pipeline.telemetry.report.thumbnails import Thumbnail
@@ -90,11 +91,12 @@ def _draws(drawing: Drawing) -> bool:
 
 
 def _sample(pick: Pick, drawing: Drawing, picture: Thumbnail, colour: int) -> Sample:
-    after = picture_uri(drawing.after, picture.width, picture.height) if drawing.after else None
+    size = picture.width, picture.height
+    after = safely(partial(picture_uri, drawing.after or b"", *size), None)
     return Sample(
         pick=pick,
         picture=picture,
-        drawing=whole(drawing, picture.width, picture.height, colour),
+        drawing=safely(partial(whole, drawing, *size, colour), Markup("")),
         after=after or "",
         caption=shorten(str(drawing.caption), LONGEST),
     )
