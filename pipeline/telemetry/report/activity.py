@@ -22,6 +22,7 @@ from pipeline.telemetry.streams import CALLS, batches
 from pipeline.telemetry.timeline import PHASES
 
 SLICES = 400  # of a run; finer than the pixels of a page
+_NAMED = 3  # steps of a process; with one more all are named
 MOST_WORKERS = 1000  # that are added up: 40 kB each
 OTHER, SETTING_UP, STARVED, HELD, IDLE = "other work", "set-up", "waiting for input", "handing on", "idle"
 WORK = (*PHASES, OTHER)
@@ -41,6 +42,13 @@ class Worker:
     name: str  # host:pid
     steps: tuple[str, ...]  # in the order in which they first began
     seconds: Floats  # len(KINDS) SLICES: of each slice, what it went to; they add up to the slice's length
+
+    @property
+    def said(self) -> str:
+        """Its steps in a few words."""
+        shown = self.steps if len(self.steps) <= _NAMED + 1 else self.steps[:_NAMED]
+        more = len(self.steps) - len(shown)
+        return " + ".join([*shown, *([f"{more} more"] if more else [])])
 
     def share(self, kind: str) -> float:
         """Of the whole run's time, 0 to 1."""

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 import numpy as np
 from markupsafe import Markup
+from numpy.typing import NDArray
 
 from pipeline.telemetry.report.machines import POINTS, Chart, Curve
 from pipeline.telemetry.report.words import coordinate as _n
@@ -17,7 +18,7 @@ from pipeline.telemetry.report.words import number
 HEIGHT = 100.0
 LOOKS = 8  # of curves, in the style sheet
 MOMENTS = 9  # of a curve, in the table
-_GAP = 12  # points without a sample over which a line is not drawn
+_GAP = 12  # points without a sample over which no line is drawn, where samples are dense
 
 
 def curves(chart: Chart) -> Markup:
@@ -71,12 +72,14 @@ def _curve(chart: Chart, curve: Curve, place: int) -> Markup:
     return template.format(place % LOOKS, path, curve.name)
 
 
-def _pieces(values: np.ndarray, top: float) -> Iterator[str]:
-    """Where samples follow each other closely a line, elsewhere a new beginning."""
-    before = -POINTS
-    for at in np.flatnonzero(np.isfinite(values)).tolist():
+def _pieces(values: NDArray[np.float64], top: float) -> Iterator[str]:
+    """Where samples follow each other as closely as they mostly do a line, elsewhere a new beginning."""
+    known = np.flatnonzero(np.isfinite(values))
+    gap = max(_GAP, 3 * float(np.median(np.diff(known)))) if len(known) > 1 else _GAP
+    before = -2 * POINTS
+    for at in known.tolist():
         y = HEIGHT * (1 - min(1.0, max(0.0, float(values[at]) / top)))
-        yield f"{'L' if at - before <= _GAP else 'M'}{at} {_n(y)}" + ("" if at - before <= _GAP else "h.5")
+        yield f"L{at} {_n(y)}" if at - before <= gap else f"M{at} {_n(y)}h.5"
         before = at
 
 

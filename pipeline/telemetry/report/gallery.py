@@ -100,8 +100,8 @@ def _tile(pick: Pick, findings: Findings, picture: Thumbnail, stages: Mapping[st
         if words or ink:
             colour = place % COLOURS if ink else None
             captions.append(Caption(step=name, text=shorten(words, LONGEST), colour=colour))
-    schema = [item for stage in stages.values() for item in stage.outputs if item.name in row]
-    values = tuple(_values(pa.schema(schema), row))
+    schema = {item.name: item for stage in stages.values() for item in stage.outputs if item.name in row}
+    values = tuple(_values(pa.schema(schema.values()), row))
     return Tile(pick=pick, picture=picture, overlay=Markup("").join(drawn), captions=tuple(captions), values=values)
 
 

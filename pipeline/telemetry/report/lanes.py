@@ -66,7 +66,7 @@ def lanes(found: Activity | None) -> Lanes | None:
         lanes=tuple(_lane(one, kinds) for one in shown),
         kinds=kinds,
         columns=kinds,
-        ticks=tuple(moment(found.seconds * i / (_TICKS - 1)) for i in range(_TICKS)),
+        ticks=tuple(moment(_whole(found.seconds * i / (_TICKS - 1), found.seconds)) for i in range(_TICKS)),
         stalls=tuple(_stalls(found)),
         slice=duration(found.seconds / SLICES),
         left_out=len(found.workers) - len(shown) + found.left_out,
@@ -76,6 +76,11 @@ def lanes(found: Activity | None) -> Lanes | None:
 def look(kind: str) -> str:
     """The name of a kind's look in the style sheet."""
     return f"do-{kind.replace(' ', '-')}"
+
+
+def _whole(seconds: float, length: float) -> float:
+    """To whole seconds where the axis is so long that a part of one is not seen."""
+    return float(round(seconds)) if length > 4 * _TICKS else seconds
 
 
 def _shown(found: Activity) -> Sequence[Worker]:
@@ -97,7 +102,7 @@ def _lane(worker: Worker, kinds: Sequence[str]) -> Lane:
     said += [f"{kind} {share(worker.share(kind), 1.0)}" for kind in kinds if kind not in WORK]
     return Lane(
         name=worker.name,
-        steps=" + ".join(worker.steps),
+        steps=worker.said,
         drawing=_drawing(worker),
         shares=tuple(share(worker.share(kind), 1.0) for kind in kinds),
         summary=", ".join(said),
@@ -136,7 +141,7 @@ def _stalls(found: Activity) -> Iterator[Stall]:
     known.sort(key=lambda one: (-one[0], one[1], one[3].name))
     for length, start, kind, worker in known[:STALLS]:
         yield Stall(
-            who=f"{' + '.join(worker.steps)} ({worker.name})",
+            who=f"{worker.said} ({worker.name})",
             begin=moment(start * width),
             length=duration(length * width),
             reason=_reason(kind, worker, found.steps),
@@ -152,4 +157,4 @@ def _reason(kind: str, worker: Worker, steps: Sequence[str]) -> str:
         after = steps[last + 1] if last + 1 < len(steps) else ""
         taker = f", which {after} takes up" if after else ""
         return f"it handed a packet on{taker}: it packed and stored it, and waited until there was room"
-    return "its records say nothing: it had no packet, or had ended"
+    return "it was idle: between two packets its records say nothing"

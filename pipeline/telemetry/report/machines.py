@@ -86,7 +86,7 @@ def machines(store: Store, run: str, found: Activity) -> Machines:
         GoneError: the run ended while it was being read.
     """
     every = max(1, -(-sum(table.num_rows for table in _read(store, run, ("time",))) // MOST_SAMPLES))
-    steps = {worker.name: " + ".join(worker.steps) for worker in found.workers}
+    steps = {worker.name: worker.said for worker in found.workers}
     series: dict[_Key, _Series] = defaultdict(_Series)
     full: dict[str, float] = {}
     for number, sample in enumerate(_samples(store, run)):
