@@ -237,7 +237,7 @@ class Steadiness(Stage):
     def preview(self, row: Mapping[str, Any]) -> Drawing | None:
         """How steady the light of the file is, and what jumps at this frame, in words."""
         spreads = [one for one in row["lighting_steadiness"] if one["consistency"] is not None]
-        said = [f"consistency {one['consistency']:.2f}, {one['jumps']} jumps" for one in spreads]
+        said = [f"consistency {one['consistency']:.2f}, jumps: {one['jumps']}" for one in spreads]
         said += [f"{one['quantity']} jumps by {one['size']:+.2g} {one['unit']}" for one in row["lighting_jumps"]]
         return Drawing(caption="; ".join(said)) if said else None
 

@@ -126,9 +126,9 @@ def test_memory_by_process_is_torchs_where_the_driver_does_not_tell_processes_ap
 def test_stalls_are_told_in_words(store):
     recorded(store, {"box:1": ["decode"], "box:2": ["faces"]}, packets=2, seconds=8.0)
     said = text(page(store))
-    assert " s from 22 s: faces (box:2); it waited for input from decode." in said
-    assert "decode (box:1); it waited for files to be handed out." in said
-    assert "decode (box:1); it handed a packet on, which faces takes up: it packed and stored it" in said
+    assert " s from 22 s: faces (box:2) ; it waited for input from decode ." in said
+    assert "decode (box:1) ; it waited for files to be handed out ." in said
+    assert "decode (box:1) ; it handed a packet on, which faces takes up: it packed and stored it" in said
 
 
 def test_what_to_try_and_targets_stand_at_the_top(store):
