@@ -9,6 +9,7 @@ Each row is a photo, a hard link to one of three, so that thumbnails are really 
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
 import os
 import shutil
@@ -36,8 +37,8 @@ from pipeline.telemetry.report import NAME, write_report
 from pipeline.telemetry.report.rebuilt import rebuild
 from samples.make import photos
 from stages.nets.masks import encode
-from tests.report_factory import figures, record, recorded, step
 
+FACTORY: Any = importlib.import_module("tests.report_factory")  # which has no types
 DIFFERENT, IN_FILE = 50, 500  # rows made up for each step; rows of a file of the table
 PACKETS = 1000  # of each of the processes that have records
 WORKERS = {f"box:{i}": ["decode", "lighting", "flow"] if i < 2 else [f"step{i}"] for i in range(6)}
@@ -107,14 +108,14 @@ def different(rng: np.random.Generator, found: Iterable[pa.Field]) -> pa.Table:
 def main(rows: int, names: list[str], folder: Path) -> None:
     """Make the output, write the report, and print."""
     known = read_pipeline(None).steps
-    steps = {name: step(known[name].use) | {"version": _version(known[name].use)} for name in names}
+    steps = {name: FACTORY.step(known[name].use) | {"version": _version(known[name].use)} for name in names}
     collection(folder, rows)
     store = Store(str(folder / "out"))
     tables(store, folder, rebuild(steps), rows)
-    own = {"decode": figures(rows, 900.0)} | {name: figures(rows, 900.0, infer=600.0) for name in names}
-    about = record(folder / "in", folder / "out", files=rows, frames=rows, steps=steps, figures=own)
+    own = {"decode": FACTORY.figures(rows, 900.0)} | {name: FACTORY.figures(rows, 900.0, infer=600.0) for name in names}
+    about = FACTORY.record(folder / "in", folder / "out", files=rows, frames=rows, steps=steps, figures=own)
     store.write("run.json", json.dumps(about).encode())
-    recorded(store, WORKERS, packets=PACKETS, seconds=1.5, cards=1)
+    FACTORY.recorded(store, WORKERS, packets=PACKETS, seconds=1.5, cards=1)
     process, began, used = psutil.Process(), time.perf_counter(), time.process_time()
     write_report(store)
     took, used = time.perf_counter() - began, time.process_time() - used
@@ -124,8 +125,6 @@ def main(rows: int, names: list[str], folder: Path) -> None:
 
 
 def _version(use: str) -> int:
-    import importlib
-
     module, _, name = use.partition(":")
     return int(getattr(importlib.import_module(module), name).version)
 

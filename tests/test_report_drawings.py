@@ -188,3 +188,11 @@ def test_the_drawings_are_those_of_the_settings(store):
     found["steps"]["drawn"]["version"] = 99
     store.write("run.json", json.dumps(found).encode())
     assert "drawn" not in page(with_files(store)).partition('id="time"')[0].partition('id="found"')[2]
+
+
+def test_pictures_that_hardly_compress_are_made_small_all_the_same():
+    noise = np.random.default_rng(0).integers(0, 255, (600, 600, 4), np.uint8)
+    data = cv2.imencode(".png", noise)[1].tobytes()
+    for see_through, most in ((True, 100_000), (False, 30_000)):
+        uri = picture_uri(data, 420, 240, see_through=see_through)
+        assert len(uri) < most * 4 / 3 + 100 and image(uri).shape[2] == (4 if see_through else 3)

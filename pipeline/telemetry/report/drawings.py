@@ -16,6 +16,7 @@ from markupsafe import Markup
 from numpy.typing import NDArray
 
 from pipeline.stage import Area, Drawing, Label
+from pipeline.telemetry.report.thumbnails import as_jpeg
 from pipeline.telemetry.report.words import coordinate as _n
 from pipeline.telemetry.report.words import shorten
 
@@ -26,7 +27,8 @@ MOST_LABELS = 24
 LETTERS = 28  # of a label
 MOST_BYTES = 64_000_000  # of an encoded picture that is opened
 _DOT = 0.006  # radius of a point as a share of width plus height
-_QUALITY = 80  # of JPEG
+_LARGEST = 100_000  # bytes of an overlay
+_SMALLEST = 64  # px
 
 
 def strokes(drawing: Drawing, width: int, height: int, colour: int) -> Markup:
@@ -66,11 +68,22 @@ def picture_uri(data: bytes, width: int, height: int, *, see_through: bool = Fal
     image = _decoded(data, see_through=see_through)
     if image is None:
         return None
-    smaller = cv2.INTER_AREA if image.shape[0] > height else cv2.INTER_LINEAR
-    small = cv2.resize(image, (max(1, width), max(1, height)), interpolation=smaller)
-    kind, options = ("png", []) if see_through else ("jpeg", [cv2.IMWRITE_JPEG_QUALITY, _QUALITY])
-    done, made = cv2.imencode(".png" if see_through else ".jpg", small, options)
-    return f"data:image/{kind};base64,{base64.b64encode(made.tobytes()).decode()}" if done else None
+    made = _as_png(image, width, height) if see_through else as_jpeg(_resized(image, width, height))
+    return f"data:image/{'png' if see_through else 'jpeg'};base64,{base64.b64encode(made).decode()}"
+
+
+def _as_png(image: NDArray[np.uint8], width: int, height: int) -> bytes:
+    """As large as asked for, or by halves smaller until it is small enough: it is stretched over its frame anyway."""
+    while True:
+        data = cv2.imencode(".png", _resized(image, width, height))[1].tobytes()
+        if len(data) <= _LARGEST or max(width, height) <= _SMALLEST:
+            return data
+        width, height = width // 2, height // 2
+
+
+def _resized(image: NDArray[np.uint8], width: int, height: int) -> NDArray[np.uint8]:
+    how = cv2.INTER_AREA if image.shape[0] > height else cv2.INTER_LINEAR
+    return np.asarray(cv2.resize(image, (max(1, width), max(1, height)), interpolation=how), np.uint8)
 
 
 def _decoded(data: bytes, *, see_through: bool) -> NDArray[np.uint8] | None:

@@ -11,8 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import cv2
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from pipeline.columns import Image, views
 from pipeline.ledger import UNITS
@@ -27,7 +29,8 @@ from pipeline.telemetry.report.rows import batches
 
 SIDE = 240  # px, short side
 LONGEST = 420  # px, long side of panoramas
-QUALITY = 80  # of JPEG: about 15 kB each
+QUALITIES = (80, 60, 40, 20)  # of JPEG, the first that is small enough: about 15 kB each by the first
+LARGEST = 30_000  # bytes: with a hundred of them a page can still be mailed
 PIXELS = "frame_256"  # the nearest size above SIDE
 
 
@@ -108,7 +111,14 @@ def _thumbnail(image: Image) -> Thumbnail:
     scale = min(1.0, SIDE / min(height, width), LONGEST / max(height, width))
     size = max(1, round(width * scale)), max(1, round(height * scale))
     small = cv2.resize(image, size, interpolation=cv2.INTER_AREA)
-    done, data = cv2.imencode(".jpg", cv2.cvtColor(small, cv2.COLOR_RGB2BGR), [cv2.IMWRITE_JPEG_QUALITY, QUALITY])
-    if not done:
-        raise ValueError(f"a picture of {width} x {height} px cannot be written as JPEG")
-    return Thumbnail(jpeg=data.tobytes(), width=size[0], height=size[1])
+    return Thumbnail(jpeg=as_jpeg(cv2.cvtColor(small, cv2.COLOR_RGB2BGR)), width=size[0], height=size[1])
+
+
+def as_jpeg(image: NDArray[np.uint8]) -> bytes:
+    """A small picture (h w 3, BGR) as JPEG, by a lower quality where it would be larger than `LARGEST`."""
+    data = b""
+    for quality in QUALITIES:
+        data = cv2.imencode(".jpg", image, [cv2.IMWRITE_JPEG_QUALITY, quality])[1].tobytes()
+        if len(data) <= LARGEST:
+            break
+    return data
