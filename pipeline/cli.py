@@ -19,6 +19,7 @@ from pipeline.commands.options import (
     AcceptLicense,
     Address,
     ByContent,
+    CalibrationPath,
     Device,
     DryRun,
     EveryNth,
@@ -37,6 +38,7 @@ from pipeline.commands.options import (
     Settings,
     Shard,
     Stages,
+    VramCap,
     WeightsDir,
     names,
 )
@@ -148,6 +150,8 @@ def run(
     max_frames: MaxFrames = None,
     max_pixels: MaxPixels = None,
     max_errors: MaxErrors = None,
+    vram_cap: VramCap = None,
+    calibration: CalibrationPath = None,
     shard: Shard = None,
     fast_mode: Fast = False,
     by_content: ByContent = False,
@@ -165,6 +169,8 @@ def run(
         missing_weights=missing_weights,
         accept_license=accept_license,
         max_errors=max_errors,
+        vram_cap=vram_cap,
+        calibration=calibration,
         decode=_decode(every_nth, max_frames, max_pixels, fast_mode),
     )
     console = Console(quiet=quiet)
@@ -191,6 +197,8 @@ def plan(
     every_nth: EveryNth = None,
     max_frames: MaxFrames = None,
     max_pixels: MaxPixels = None,
+    vram_cap: VramCap = None,
+    calibration: CalibrationPath = None,
     shard: Shard = None,
     fast_mode: Fast = False,
     by_content: ByContent = False,
@@ -207,6 +215,8 @@ def plan(
         device=device,
         weights_dir=weights_dir,
         missing_weights=missing_weights,
+        vram_cap=vram_cap,
+        calibration=calibration,
         decode=_decode(every_nth, max_frames, max_pixels, fast_mode),
     )
     _print_plan(Console(), Wish(input_, output, pipeline, profile, choices, address, limit, _shard(shard), by_content))
@@ -249,7 +259,7 @@ def _print_plan_for(console: Console, wish: Wish, nodes: Sequence[Node]) -> None
     print_plan(console, made)
     if wish.is_whole:
         print_outlook(console, *Job(wish.order()).preview(made))
-    fit(made.decode, made.steps, nodes)
+    fit(made.waves, made.second, nodes)
 
 
 def _decode(every_nth: int | None, max_frames: int | None, max_pixels: int | None, fast: bool) -> dict[str, Any]:

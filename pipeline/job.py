@@ -191,7 +191,7 @@ class Job:
             files=changes,
             outlook=outlook,
         )
-        self._figures = Figures(pending)
+        self._figures = Figures(pending, len(plan.waves))
         self._on_plan(work)
         return work
 
@@ -247,8 +247,12 @@ class Job:
         self.store.sweep(lease.taken_over)  # workers of a run that was killed live on for a moment
 
     def _computed(self, engine: Engine, work: Work, lease: Lease) -> None:
-        engine.first_pass(work.pending, Ledger(self.store))
-        lease.check()
+        for number, wave in enumerate(work.plan.waves):
+            ledger = Ledger(self.store)
+            engine.first_pass(
+                number, [unit for unit in work.pending if not ledger.has(wave.folders, unit.name)], ledger
+            )
+            lease.check()
         rows = self._rows(work.plan, work.units, work.wanted)
         if missing := len(work.units) - len(rows):
             raise OutputError(

@@ -114,6 +114,10 @@ class Ledger:
         path = None if total is None else tiling(self.spans(folder).get(unit, ()), total)
         return None if path is None else [Part(unit, *span) for span in path]
 
+    def has(self, folders: Sequence[str], unit: str) -> bool:
+        """Whether steps are done with a unit; the decoder's folder comes first."""
+        return all(self.parts(folder, folders[0], unit) is not None for folder in folders)
+
     def common(self, folders: Iterable[str], unit: str) -> frozenset[Span]:
         """The spans for which every one of some steps has a part."""
         return frozenset[Span].intersection(*(frozenset(self.spans(folder).get(unit, ())) for folder in folders))

@@ -45,17 +45,24 @@ def this_machine() -> Node:
     return Node(name="this machine", cpus=float(max(2, len(os.sched_getaffinity(0)))), gpus=float(_gpu_count()))
 
 
-def _gpu_count() -> int:
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if visible is not None:
-        return len([part for part in visible.split(",") if part.strip() not in ("", "-1")])
+def gpu_names() -> list[str]:
+    """This machine's cards, as their driver calls them; none where no driver answers."""
     try:
         import pynvml
 
         pynvml.nvmlInit()
+        count = pynvml.nvmlDeviceGetCount()
+        found = [pynvml.nvmlDeviceGetName(pynvml.nvmlDeviceGetHandleByIndex(i)) for i in range(count)]
     except Exception:  # no library or no driver: both mean no GPU
-        return 0
-    return int(pynvml.nvmlDeviceGetCount())
+        return []
+    return [name.decode() if isinstance(name, bytes) else str(name) for name in found]
+
+
+def _gpu_count() -> int:
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is not None:
+        return len([part for part in visible.split(",") if part.strip() not in ("", "-1")])
+    return len(gpu_names())
 
 
 def place(demands: Sequence[Demand], nodes: Sequence[Node]) -> None:

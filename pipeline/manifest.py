@@ -132,6 +132,7 @@ class ProfileFile(Strict):
     precision: Precision = "full"
     pin_memory: bool = False  # page-locked staging buffers: faster copies to the GPU, memory the system cannot page out
     vram_gb: float | None = Field(None, gt=0)  # what all workers on one card may take together
+    waves: Literal["auto"] | tuple[tuple[str, ...], ...] = "auto"  # steps of each way over the media; auto: by vram_gb
     decode: DecodePlacement = DecodePlacement()
     defaults: PlacementEntry = PlacementEntry()
     steps: dict[str, StepPlacement] = Field(default_factory=dict)

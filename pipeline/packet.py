@@ -34,6 +34,7 @@ class Packet:
     rows: pa.Table
     failures: tuple[Failure, ...] = ()
     share: float = 0.0  # of the unit's bytes that its decoder is done with, once it has handed this packet on
+    ends: bool = False  # whether only the empty one follows it in its unit
 
     def seal(self) -> pa.Table:
         """One row that Ray Data cannot cut; failures stay behind."""

@@ -14,6 +14,7 @@ from pipeline.manifest import PlacementEntry, ProfileFile, Workers
 from pipeline.settings import validated
 from pipeline.stage import Placement, Stage
 from pipeline.step import DecodeStep, Step
+from pipeline.waves import Wave
 
 _STAGE_NAMES = {"batch": "batch_rows"}  # a profile's word for a field of Placement
 
@@ -73,13 +74,14 @@ def _placed(step: Step, entry: PlacementEntry) -> Step:
     return replace(step, placement=placement, chunks=entry.chunks)
 
 
-def fit(decode: DecodeStep, steps: Sequence[Step], nodes: Sequence[Node]) -> None:
-    """Refuse what has no place: the first pass runs all at once, the second one step after the other.
+def fit(waves: Sequence[Wave], steps: Sequence[Step], nodes: Sequence[Node]) -> None:
+    """Refuse what has no place: a wave of the first pass runs all at once, the second pass one step after the other.
 
     Raises:
         ResourceError: see `place`.
     """
-    place(demands(decode, steps), nodes)
+    for wave in waves:
+        place(demands(wave.decode, wave.own), nodes)
     for step in (step for step in steps if step.keeps_model_later):
         asks = step.placement
         place([Demand(step=step.name, cpus=asks.cpus, gpus=asks.gpus, copies=asks.workers)], nodes)

@@ -7,24 +7,26 @@ that are not at hand, workers that find no place.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
 from pipeline import weights as weights_lock
 from pipeline.budget import Budget
+from pipeline.calibration.finding import find_calibration
 from pipeline.errors import ConfigError, WeightsError, did_you_mean
 from pipeline.failure import DECODE
-from pipeline.grouping import gathered, processes
-from pipeline.lineage import Makers, Stages, find_makers, in_order, is_decoded, needs, with_drops, with_producers
+from pipeline.lineage import Makers, Stages, find_makers, in_order, is_decoded, needs, with_producers
 from pipeline.machines import Node
-from pipeline.manifest import Decode, PipelineFile, ProfileFile, read_pipeline
+from pipeline.manifest import Decode, PipelineFile, PlacementEntry, ProfileFile, read_pipeline
 from pipeline.media.config import DecodeConfig
 from pipeline.placing import fit, placement_entry, resolve_workers, settle
+from pipeline.scheduling import CONTEXT_GB, Wishes, schedule
 from pipeline.settings import Overrides, build_all, read_overrides, validated
 from pipeline.stage import Stage
 from pipeline.step import DecodeStep, Step, contents, fingerprint
 from pipeline.supply import Policy, Supply, refuse_missing, refuse_unaccepted, take_stock
+from pipeline.waves import Wave, in_waves
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,6 +40,8 @@ class Choices:
     missing_weights: Policy = "fail"
     accept_license: bool = False
     max_errors: str | None = None  # of every step and of decoding
+    vram_cap: float | None = None  # GB, as if cards had no more
+    calibration: Path | None = None  # None: this machine's own, where there is one
     decode: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -46,7 +50,8 @@ class Plan:
     """Checked steps in the order they run."""
 
     decode: DecodeStep
-    first: tuple[Step, ...]
+    first: tuple[Step, ...]  # of the first pass, in an order that no profile changes
+    waves: tuple[Wave, ...]
     second: tuple[Step, ...]
     skipped: Mapping[str, str] = field(default_factory=dict)  # steps left out, and why
     absent: Mapping[str, str] = field(
@@ -54,6 +59,7 @@ class Plan:
     )  # steps whose weights are missing, or what they read, and why
     fetch: str = ""  # the command that gets the missing weights
     budgets: Mapping[str, Budget] = field(default_factory=dict)  # of failed rows, by step
+    reasons: tuple[str, ...] = ()  # why steps are laid out on the card as they are
 
     @property
     def steps(self) -> tuple[Step, ...]:
@@ -71,8 +77,8 @@ class Plan:
         return (self.decode.folder, *(step.folder for step in self.first))
 
     def groups(self) -> list[tuple[Step, ...]]:
-        """First-pass steps by the process they share; the first one decodes, and may do nothing else."""
-        return processes(self.decode, self.first)
+        """First-pass steps by the process they share, wave by wave; each wave's first one decodes."""
+        return [group for wave in self.waves for group in wave.groups()]
 
 
 def make_plan(
@@ -115,18 +121,46 @@ def make_plan(
         steps[name] = _step(name, use, stages[name], producers, decode, weights, random=random)
     entries = [placement_entry(name, stages[name], profile, overrides.get(name, {}), choices.device) for name in order]
     placed = settle(list(zip(steps.values(), entries, strict=True)), cores)
+    chosen = schedule([step for step in placed if step.first_pass], decode, nodes, _wishes(profile, choices, overrides))
+    waves = in_waves(decode, chosen.steps, chosen.numbers)
+    second = tuple(_later(step, choices.vram_cap) for step in placed if not step.first_pass)
     if check_fit:
-        fit(decode, placed, nodes)
-    first = with_drops(gathered([step for step in placed if step.first_pass]), decode.columns)
+        fit(waves, second, nodes)
     return Plan(
         decode=decode,
-        first=first,
-        second=tuple(step for step in placed if not step.first_pass),
+        first=_first(waves, order),
+        waves=waves,
+        second=second,
+        reasons=chosen.reasons,
         skipped=supply.left_out if choices.missing_weights != "fail" else {},
         absent=supply.left_out,
         fetch=supply.command,
         budgets=_budgets(pipeline, rule, order, choices),
     )
+
+
+def _wishes(profile: ProfileFile, choices: Choices, overrides: Overrides) -> Wishes:
+    return Wishes(
+        vram_gb=profile.vram_gb,
+        cap_gb=choices.vram_cap,
+        waves=None if profile.waves == "auto" else profile.waves,
+        pinned={name: frozenset(said) & PlacementEntry.model_fields.keys() for name, said in overrides.items()},
+        calibration=find_calibration(choices.calibration),
+    )
+
+
+def _later(step: Step, cap_gb: float | None) -> Step:
+    """A second-pass step, which has the card to itself, as far as it may have it."""
+    asks = step.placement
+    if cap_gb is None or asks.device == "cpu":
+        return step
+    most = max(0.0, cap_gb - CONTEXT_GB)
+    return replace(step, placement=replace(asks, vram_gb=min(asks.vram_gb or most, most)))
+
+
+def _first(waves: Sequence[Wave], order: Sequence[str]) -> tuple[Step, ...]:
+    made = {step.name: step for wave in waves for step in wave.own}
+    return tuple(made[name] for name in order if name in made)
 
 
 def _budgets(pipeline: PipelineFile, rule: Decode, order: Sequence[str], choices: Choices) -> dict[str, Budget]:
@@ -147,7 +181,9 @@ def _check_names(pipeline: PipelineFile, profile: ProfileFile, choices: Choices)
             raise ConfigError(f"--stages: the pipeline has no step {name!r}.{did_you_mean(name, pipeline.steps)}")
     shipped = read_pipeline(None)  # a shipped profile serves any pipeline, also one with fewer steps
     everything = {*pipeline.steps, *pipeline.planned, *shipped.steps, *shipped.planned}
-    for does, names in (("places", profile.steps), ("has targets for", profile.targets.steps)):
+    waved = () if profile.waves == "auto" else [name for wave in profile.waves for name in wave]
+    named = (("places", profile.steps), ("has targets for", profile.targets.steps), ("has in its waves", waved))
+    for does, names in named:
         for name in names:
             if name not in everything:
                 known = did_you_mean(name, pipeline.steps)

@@ -39,6 +39,7 @@ class Step:
     dummies: tuple[str, ...] = ()  # steps with random weights that its results come from: itself, or some it depends on
     chunks: Mapping[str, int] = field(default_factory=dict)
     facts: Mapping[str, Any] = field(default_factory=dict)  # what the fingerprint was taken of, `reads` by name
+    recalled: bool = False  # its parts are there, made by an earlier wave; they are read, and nothing is computed
 
     @property
     def folder(self) -> str:
@@ -53,7 +54,7 @@ class Step:
     @property
     def keeps_model(self) -> bool:
         """Whether it runs in processes of its own, that load a model once."""
-        return self.first_pass and (self._has_model or bool(self.placement.group))
+        return self.first_pass and not self.recalled and (self._has_model or bool(self.placement.group))
 
     @property
     def keeps_model_later(self) -> bool:
@@ -80,6 +81,7 @@ class DecodeStep:
 
     config: DecodeConfig
     columns: tuple[str, ...]  # pixels and sound that any step asks for
+    drops: tuple[str, ...] = ()  # of these, what no step of this wave reads
     halo: int  # the longest look-ahead of any step
     cpus: float
     workers: int

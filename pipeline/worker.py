@@ -20,10 +20,11 @@ from numpy.typing import NDArray
 from pipeline.calls import Caller, Outcome
 from pipeline.ceilings import Ceilings, ceilings_folder
 from pipeline.columns import KEYS, SOURCE
+from pipeline.errors import OutputError
 from pipeline.failure import Failure, reasons
 from pipeline.guarding import DecodeGuard
 from pipeline.journal import Care, Journal, Unkept, take_up, worker_name
-from pipeline.ledger import Span, tiling
+from pipeline.ledger import Part, Span, tiling
 from pipeline.media.decode import decode
 from pipeline.media.pixels import keep_to_one_thread
 from pipeline.media.units import Unit
@@ -64,6 +65,8 @@ class Worker:
         remembered = ceilings_folder() if journal else None
         self._callers = [(step, Caller(step, Ceilings.of(step, remembered))) for step in steps]
         for step in steps:
+            if step.recalled:
+                continue
             started = time.time()
             set_up(step)
             took = time.time() - started
@@ -110,6 +113,8 @@ class Worker:
             decoded = time.time()
             own = packet.rows.select(SOURCE.names).filter(pc.invert(packet.rows[HALO]))
             self._parts.put(step.folder, part_of(packet), own, packet.failures)
+            if packet.ends:  # who is killed while this is handed on, which may take long, has finished the unit
+                self._parts.put(step.folder, Part(packet.unit, packet.stop, packet.stop), own.slice(0, 0), ())
             took |= {"decode": decoded - started, "write": time.time() - decoded}
             told = Record(kind=PACKET, step=step.name, started=started, rows=own.num_rows, durations=took)
             told.cost = int(pixels(own).sum())
@@ -117,7 +122,8 @@ class Worker:
             self._sample(step.name, packet.unit, own.num_rows, packet.failures, started, share=packet.share)
             if packet.start < packet.stop and (packet.start, packet.stop) not in finished:
                 empty = pa.array([[]] * packet.rows.num_rows, pa.list_(pa.string()))
-                yield self.apply(replace(packet, rows=packet.rows.append_column(FAILED, empty), failures=()))
+                rows = packet.rows.append_column(FAILED, empty).drop_columns(list(step.drops))
+                yield self.apply(replace(packet, rows=rows, failures=()))
             started, took = time.time(), {}
         self.recorder.flush()
         self._journal.end(work)
@@ -127,6 +133,8 @@ class Worker:
         carried = [name for name in step.stage.outputs.names if name not in step.drops]
         if self._parts.done(step, part):
             outcome = self._parts.read(step, part, carried)
+        elif step.recalled:
+            raise OutputError(f"What {step.name!r} has written is gone from the output; run the same command again.")
         else:
             outcome = self._computed(step, caller, packet, care, carried, arrival)
         return replace(packet, rows=_advance(packet.rows, step, outcome, carried))

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 from PIL import Image
+
+from pipeline.media.config import DecodeConfig
+from pipeline.plan import Plan
 
 SIDE = 8
 
@@ -27,3 +31,9 @@ def clip(path: Path, seed: int, frames: int) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     first, *rest = [Image.fromarray(frame(seed, i)) for i in range(frames)]
     first.save(path, save_all=True, append_images=rest, duration=40, default_image=False)
+
+
+def recut(plan: Plan, config: DecodeConfig) -> Plan:
+    """A plan whose decoding goes by another rule."""
+    waves = tuple(replace(wave, decode=replace(wave.decode, config=config)) for wave in plan.waves)
+    return replace(plan, decode=replace(plan.decode, config=config), waves=waves)

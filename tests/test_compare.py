@@ -117,7 +117,16 @@ def test_figures_ratios_and_what_changed_around_them(make):
     place["placement"] = place["placement"] | {"workers": 4, "device": "cuda"}
     told = {"decode": figures(12, 1.0), "marked": figures(12, 3.0, 4, infer=1.5) | {"rows_per_s": 40.0}}
     found = pair(
-        make("a"), make("b", figures=told, steps={"marked": place}, processor="Other", versions={"pillow": "12"})
+        make("a", waves=[["marked", "flow"]], choices={"vram_cap": None}),
+        make(
+            "b",
+            figures=told,
+            steps={"marked": place},
+            processor="Other",
+            versions={"pillow": "12"},
+            waves=[["marked"], ["flow"]],
+            choices={"vram_cap": 8.0},
+        ),
     )
     assert (line(found, "marked", "rate").first, line(found, "marked", "rate").second) == (20.0, 40.0)
     assert line(found, "marked", "ms_row").change == pytest.approx(-0.5)
@@ -128,6 +137,8 @@ def test_figures_ratios_and_what_changed_around_them(make):
     assert changed == {
         ("marked", "workers"): ("2", "4"),
         ("marked", "device"): ("cpu", "cuda"),
+        ("profile", "waves"): ("marked, flow", "marked | flow"),
+        ("profile", "VRAM cap, GB"): ("–", "8.0"),
         ("machine", "processor"): ("A <Processor>", "Other"),
         ("version", "pillow"): ("–", "12"),
     }

@@ -14,13 +14,16 @@ from pipeline.engine import Engine, session
 from pipeline.errors import ContractError, SetupError
 from pipeline.job import Job, Order
 from pipeline.ledger import COLUMNS, Ledger, cover
+from pipeline.machines import ROOMY
 from pipeline.manifest import PipelineFile, ProfileFile, read_pipeline
 from pipeline.media.listing import list_media
+from pipeline.media.units import form_units
 from pipeline.plan import Choices, make_plan
 from pipeline.second import ERRORS, FRAMES
 from pipeline.step import DUMMY
 from pipeline.storage import Store
-from tests.collections_factory import clip, frame, photo
+from pipeline.worker import Worker
+from tests.collections_factory import clip, frame, photo, recut
 
 pytestmark = pytest.mark.slow
 
@@ -91,11 +94,11 @@ def test_two_hundred_random_collections_arrive_whole(tmp_path, nodes):
             nodes,
         )
         config = replace(made.decode.config, clip_frames=clip_frames, packet_rows=packet_rows)
-        made = replace(made, decode=replace(made.decode, config=config))
+        made = recut(made, config)
         store = Store(str(tmp_path / f"out{share}"))
         media = list_media(str(tmp_path / "in" / str(share)))
         units = cover(store, media, media, slots=4)
-        Engine(made, store, lambda _: None).first_pass(units, Ledger(store))
+        Engine(made, store, lambda _: None).first_pass(0, units, Ledger(store))
         check_collections(Ledger(store), store, made, units, truth, seeds, clip_frames)
 
 
@@ -107,11 +110,11 @@ def test_a_task_that_dies_costs_no_packet(tmp_path, nodes):
         "dies": ("DiesOnce", {"at": 13, "mark": str(tmp_path / "died")}),
     }
     made = make_plan(order("", "", steps).pipeline, ProfileFile(), Choices(), nodes)
-    made = replace(made, decode=replace(made.decode, config=replace(made.decode.config, clip_frames=4, packet_rows=4)))
+    made = recut(made, replace(made.decode.config, clip_frames=4, packet_rows=4))
     store = Store(str(tmp_path / "out"))
     media = list_media(str(tmp_path / "in"))
     units = cover(store, media, media, slots=1)
-    Engine(made, store, lambda _: None).first_pass(units, Ledger(store))
+    Engine(made, store, lambda _: None).first_pass(0, units, Ledger(store))
     assert (tmp_path / "died").exists()
     check_collections(Ledger(store), store, made, units, {"clip.png": 30}, {"clip.png": 5}, 4)
     assert all(Ledger(store).parts(folder, made.decode.folder, units[0].name) for folder in made.first_folders)
@@ -318,3 +321,14 @@ def test_hostile_names_travel(tmp_path, nodes):
         photo(tmp_path / "in" / name, i)
     Job(order(tmp_path / "in", tmp_path / "out", {"crc": ("Checksum", {})})).run()
     assert table(tmp_path / "out", FRAMES).num_rows == 6
+
+
+def test_a_unit_is_finished_before_its_last_packet_is_handed_on(small, tmp_path):
+    made = make_plan(order("", "", {"crc": ("Checksum", {})}).pipeline, ProfileFile(), Choices(), [ROOMY])
+    store, media = Store(str(tmp_path / "out")), list_media(str(small))
+    (unit,) = form_units(media, slots=1)[:1]
+    worker = Worker(made.first, store, lambda _: None)
+    packets = worker.decode(made.decode, unit, 0, frozenset())
+    rows = next(packets).rows.num_rows
+    assert Ledger(store).has(made.waves[0].folders, unit.name)  # and nobody has asked for more
+    assert rows == Ledger(store).total(made.decode.folder, unit.name) and not list(packets)

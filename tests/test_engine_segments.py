@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import zlib
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +18,7 @@ from pipeline.media.units import Unit
 from pipeline.plan import Choices, Plan, make_plan
 from pipeline.second import columns_of, unit_rows
 from pipeline.storage import Store
-from tests.collections_factory import photo
+from tests.collections_factory import photo, recut
 from tests.media_factory import packets_of, rows_of
 from tests.test_media_segments import FRAMES, WHOLE, damage, made
 
@@ -37,7 +36,7 @@ def plan(tmp_path_factory):
         profile = ProfileFile.model_validate({"decode": {"workers": 2, "cpus": 0.5}})
         made_plan = make_plan(PipelineFile.model_validate({"steps": steps}), profile, Choices(), nodes)
         config = DecodeConfig(segment_bytes=made("b-frames").stat().st_size // 6, packet_rows=8, clip_frames=5)
-        yield replace(made_plan, decode=replace(made_plan.decode, config=config))
+        yield recut(made_plan, config)
 
 
 def run(plan: Plan, folder: Path, out: Path) -> list[Unit]:
@@ -46,7 +45,7 @@ def run(plan: Plan, folder: Path, out: Path) -> list[Unit]:
     units = cover(store, media, media, slots=2)
     done = {rows.unit for rows in unit_rows(plan, Ledger(store), units, frozenset(item.media_id for item in media))}
     pending = [unit for unit in units if unit.name not in done]
-    Engine(plan, store, lambda _: None).first_pass(pending, Ledger(store))
+    Engine(plan, store, lambda _: None).first_pass(0, pending, Ledger(store))
     return pending
 
 

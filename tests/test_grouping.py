@@ -30,8 +30,12 @@ def test_two_groups_are_two_processes():
 
 def test_pixels_are_dropped_after_their_last_reader_in_the_order_that_groups_ask_for():
     made = plan(STEPS, placed(crc="card", twice="card"))
-    assert [step.name for step in made.first] == ["near", "crc", "twice"]
-    assert {step.name: "frame" in step.drops for step in made.first} == {"near": False, "crc": True, "twice": False}
+    assert [step.name for step in made.waves[0].steps] == ["near", "crc", "twice"]
+    assert {step.name: "frame" in step.drops for step in made.waves[0].steps} == {
+        "near": False,
+        "crc": True,
+        "twice": False,
+    }
 
 
 def test_a_step_between_the_members_is_refused():

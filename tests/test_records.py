@@ -9,6 +9,7 @@ from fsspec.implementations.memory import MemoryFileSystem
 from pyarrow.fs import FSSpecHandler, PyFileSystem
 
 from pipeline.device.clock import EventClock
+from pipeline.errors import OutputError
 from pipeline.job import Job
 from pipeline.stage import Clock
 from pipeline.storage import Store
@@ -63,6 +64,28 @@ def test_streams_are_read_before_and_after_they_are_gathered(kind, request):
     assert after["node"].to_pylist() == ["host", "other", "host", "host"]
     assert after["items"][3].as_py() == [("faces", 2)] and after["vram_peak_gb"].to_pylist() == [None, None, None, 1.5]
     assert after["infer"].to_pylist() == [0.25, 0.25, 0.25, 0.0]
+
+
+@pytest.mark.parametrize("kind", ["store", "bucket"])
+def test_streams_that_could_not_be_removed_are_not_read_twice(kind, request, monkeypatch):
+    store = request.getfixturevalue(kind)
+    stream = made(store, ["a", "b"])
+    before = read(store, CALLS, RUN, to_table)
+
+    def killed(_store, path):
+        raise OutputError(path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Store, "remove", killed)
+        gather(store, [RUN], {CALLS: to_table})
+    assert len(store.names(FOLDER)) == 2 and read(store, CALLS, RUN, to_table).equals(before)
+    late = Record(kind=PACKET, step="late", started=9.0)
+    stream.add(lambda: late.line(RUN, "host:7"))
+    stream.flush(now=True)
+    assert read(store, CALLS, RUN, to_table)["step"].to_pylist() == ["a", "b", "late"]
+    gather(store, [RUN], {CALLS: to_table})
+    assert read(store, CALLS, RUN, to_table)["step"].to_pylist() == ["a", "b", "late"]
+    assert store.names(FOLDER) == [f"calls-{RUN}.parquet"]
 
 
 def test_a_torn_line_is_passed_over_and_so_is_another_run(store, tmp_path):
@@ -173,8 +196,7 @@ def test_a_run_leaves_records_of_every_step_that_add_up(tmp_path, machines):
 
 @pytest.mark.slow
 def test_a_killed_process_leaves_what_it_did_a_second_before(tmp_path, machines, monkeypatch):
-    monkeypatch.setattr("pipeline.engine.running._SAMPLED_SECONDS", 0.0)  # its machine is looked at too
-    monkeypatch.setattr("pipeline.engine.sampler._STOP_SECONDS", 60.0)
+    monkeypatch.setattr("pipeline.engine.running._STOP_SECONDS", 60.0)
     clip(tmp_path / "in" / "clip.png", 5, 30)
     steps = {"crc": ("Checksum", {}), "dies": ("DiesOnce", {"at": 13, "mark": str(tmp_path / "died"), "after": 1.5})}
     job = Job(order(tmp_path / "in", tmp_path / "out", steps))

@@ -483,3 +483,18 @@ class Big(Checksum):
     def __call__(self, batch):
         crcs = [zlib.crc32(image) for image in views(batch[self.config.column])]
         return pa.table([pa.array(crcs, pa.int64())], names=["again"])
+
+
+class Small(Stage):
+    """The number of pixels of a small picture."""
+
+    @property
+    def inputs(self):
+        return ("frame_64",)
+
+    @property
+    def outputs(self):
+        return pa.schema([field("small", pa.int64(), "values of the picture")])
+
+    def __call__(self, batch):
+        return pa.table({"small": pa.array([image.size for image in views(batch["frame_64"])], pa.int64())})

@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import Field, ValidationError
 
 from pipeline.errors import ConfigError
 from pipeline.manifest import Strict, explain
+from pipeline.step import Step, fingerprint
 
-FORMAT = 1
+_MARKED = ("use", "version", "settings")  # facts of a step that decide its figures; weights of one size do not
 
 
 class Trial(Strict):
@@ -26,7 +28,7 @@ class Trial(Strict):
     megapixels: float = Field(ge=0)  # of a row, at full size, on average
     calls: int = Field(ge=1)  # that were timed, after one that was not
     rows_per_s: float = Field(gt=0)  # median call
-    phases: dict[str, float] = {}  # seconds a row, by phase
+    phases: dict[str, float] = Field(default_factory=dict)  # seconds a row, by phase
     peak_gb: float | None = None  # allocated at most; None where the device does not tell
     reserved_gb: float | None = None  # held by torch at most
 
@@ -59,7 +61,7 @@ class StepFigures(Strict):
     largest_batch: int = Field(ge=1)  # that did not run out of memory
     largest_is_limit: bool = False  # whether a larger one did; otherwise nothing larger was tried
     fastest_batch: int = Field(ge=1)
-    chunks: dict[str, int] = {}  # prompts, faces, ... at a time, in these trials
+    chunks: dict[str, int] = Field(default_factory=dict)  # prompts, faces, ... at a time, in these trials
     flops_per_row: float | None = None  # counted by torch's FlopCounterMode; None where it sees no operator
     weights_bytes: int | None = None  # parameters and buffers that a call reads
 
@@ -81,7 +83,7 @@ class StepFigures(Strict):
 class Calibration(Strict):
     """All steps that were measured on one device."""
 
-    format: Literal[1] = FORMAT
+    format: Literal[1] = 1
     device: str  # as its driver calls it
     kind: Literal["cuda", "cpu"]
     vram_gb: float | None = None  # of the card
@@ -91,6 +93,18 @@ class Calibration(Strict):
     torch: str
     decode_rows_per_s: float | None = None  # one loader, files to packets, with the steps that have no model
     steps: dict[str, StepFigures]
+
+    def of(self, step: Step) -> StepFigures | None:
+        """What is known of a step as it is placed; None where it was not measured so."""
+        found, place = self.steps.get(step.name), step.placement
+        if found is None or found.settings != settings_of(step.facts):
+            return None
+        return found if (found.precision, found.compile) == (place.precision, place.compile) else None
+
+
+def settings_of(facts: Mapping[str, Any]) -> str:
+    """The fingerprint of a step's stage, version and settings: of `Step.facts`, or of its entry in a run.json."""
+    return fingerprint({name: facts[name] for name in _MARKED})
 
 
 def slug(device: str) -> str:

@@ -58,6 +58,22 @@ MaxErrors = Annotated[
     str | None,
     typer.Option("--max-errors", metavar="N|N%", help="Stop when a step fails on more rows than this, e.g. 100 or 1%."),
 ]
+VramCap = Annotated[
+    float | None,
+    typer.Option(
+        "--vram-cap",
+        metavar="GB",
+        min=0.1,
+        help="As if each GPU had no more memory than this, for all workers together.",
+    ),
+]
+CalibrationPath = Annotated[
+    Path | None,
+    typer.Option(
+        "--calibration",
+        help="What framemill calibrate wrote about the GPU. [dim]Default: calibration/, for this machine's GPU.[/dim]",
+    ),
+]
 Shard = Annotated[
     str | None, typer.Option("--shard", metavar="I/N", help="Only the I-th of N shares of the files, from 1.")
 ]

@@ -33,6 +33,7 @@ from pipeline.plan import Plan
 from pipeline.sample import Sample
 from pipeline.second import SecondPass
 from pipeline.storage import Store
+from pipeline.waves import Wave
 
 T = TypeVar("T")
 _Piece = tuple[Unit, int, frozenset[Span]]
@@ -40,7 +41,8 @@ _Piece = tuple[Unit, int, frozenset[Span]]
 _IN_FLIGHT = 2  # packets of an actor: one being worked on, one fetched
 _TASK_UNITS = 8  # ten seconds of small photos: what a dying task wastes, at most
 _TASKS_PER_SLOT = 4  # lets fast slots take over what slow ones leave
-_SAMPLED_SECONDS = 5.0  # of a run; a sampler's process takes one or two of them to start
+_SAMPLED_SECONDS = 5.0  # of a run, before a process on each other machine watches it
+_STOP_SECONDS = 5.0  # for the board's last lines
 _WATCH_SECONDS = 0.5  # fast enough for a progress bar
 
 
@@ -54,7 +56,7 @@ class Engine:
     def __init__(self, plan: Plan, store: Store, on_samples: Callable[[list[Sample]], None]) -> None:
         self._plan, self._store, self._on_samples = plan, store, on_samples
         self._run = uuid.uuid4().hex[:8]
-        self._board = start_board(Budgets(plan.budgets))
+        self._board = start_board(Budgets(plan.budgets), store)
         self._began = time.monotonic()
         self._samplers: Samplers | None = None
 
@@ -63,15 +65,18 @@ class Engine:
         if self._samplers is not None:
             self._samplers.stop()
             self._samplers = None
+        with suppress(ray.exceptions.RayError):
+            ray.wait([self._board.stop.remote()], timeout=_STOP_SECONDS)
         ray.kill(self._board)
 
-    def first_pass(self, units: Sequence[Unit], ledger: Ledger) -> None:
-        """Decode units and add every first-pass step's columns, where the ledger does not have them all."""
+    def first_pass(self, number: int, units: Sequence[Unit], ledger: Ledger) -> None:
+        """Decode units and add the columns of a wave's steps, where the ledger does not have them all."""
         if not units:
             return
-        groups = self._groups()
+        wave = self._plan.waves[number]
+        groups = self._groups(wave, f"{self._run}-{number}")
         with DataContext.current(_context()):
-            tasks = _by_task(self._shares(units, ledger), self._plan.decode.workers)
+            tasks = _by_task(_shares(wave, units, ledger), wave.decode.workers)
             dataset = _spread(tasks)
             for group in groups:
                 dataset = self._add(dataset, group, len(tasks))
@@ -98,25 +103,16 @@ class Engine:
             asks = {"compute": pool, "num_gpus": place.gpus or None, "fn_constructor_args": (step, reporter)}
             self._consume(_spread(pieces).map_batches(kept, **asks, **_arguments(step.cpus)))
 
-    def _shares(self, units: Sequence[Unit], ledger: Ledger) -> list[list[_Piece]]:
-        """By unit, its shares, and which of its packets were finished before."""
-        rule, facts = self._plan.decode.config, self._plan.first_folders
-        finished = [ledger.common(facts, unit.name) for unit in units]
-        return [
-            [(unit, share, spans) for share in range(shares(unit, rule))]
-            for unit, spans in zip(units, finished, strict=True)
-        ]
-
-    def _groups(self) -> list[Group]:
-        made = self._plan.groups()
+    def _groups(self, wave: Wave, key: str) -> list[Group]:
+        made = wave.groups()
         reporter = Reporter(self._board)
         return [
             Group(
-                key=f"{self._run}-{i}",
+                key=f"{key}-{i}",
                 steps=steps,
                 store=self._store,
                 report=reporter,
-                decode=self._plan.decode if i == 0 else None,
+                decode=wave.decode if i == 0 else None,
                 last=i == len(made) - 1,
             )
             for i, steps in enumerate(made)
@@ -175,10 +171,19 @@ class Engine:
             self._on_samples(ray.get(answer))
 
     def _sample_machines(self) -> None:
-        """Start to, once a run has lasted: a process on each machine is too much for a short one."""
+        """Have other machines than the board's watched, once a run has lasted: it takes a process on each."""
         if self._samplers is None and self._store.run and time.monotonic() - self._began >= _SAMPLED_SECONDS:
             with suppress(ray.exceptions.RayError):
-                self._samplers = Samplers(self._store)
+                self._samplers = Samplers(self._store, self._board)
+
+
+def _shares(wave: Wave, units: Sequence[Unit], ledger: Ledger) -> list[list[_Piece]]:
+    """By unit, its shares, and which of its packets were finished before."""
+    finished = [ledger.common(wave.folders, unit.name) for unit in units]
+    return [
+        [(unit, share, spans) for share in range(shares(unit, wave.decode.config))]
+        for unit, spans in zip(units, finished, strict=True)
+    ]
 
 
 def _by_task(units: Sequence[Sequence[T]], slots: int) -> list[tuple[T, ...]]:

@@ -1,4 +1,4 @@
-"""One small process on each machine that writes down what the machine does, as long as a run lasts."""
+"""What each machine does, written down as long as a run lasts: by the board on its own, by a process on each other."""
 
 from __future__ import annotations
 
@@ -53,11 +53,12 @@ class Sampler:
 
 
 class Samplers:
-    """Those of a run, on every machine that is alive when they are started."""
+    """Those of a run, on every machine that is alive when they are started, but for the board's, which has one."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, board: Any) -> None:
         make: Any = ray.remote(num_cpus=0, max_restarts=-1)(Sampler)
-        nodes = [node["NodeID"] for node in ray.nodes() if node["Alive"]]
+        watched = ray.get(board.node.remote())
+        nodes = [node["NodeID"] for node in ray.nodes() if node["Alive"] and node["NodeID"] != watched]
         there = [NodeAffinitySchedulingStrategy(node_id=node, soft=False) for node in nodes]
         self._actors = [make.options(scheduling_strategy=one).remote(store) for one in there]
 

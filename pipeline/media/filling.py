@@ -83,7 +83,7 @@ class Filling:
                 yield replace(self._close(self._span[1]), share=share)
             return
         if self._own:
-            yield self._close()
+            yield replace(self._close(), ends=True)
         yield replace(self._close(), share=share)
 
     def _close(self, stop: int | None = None) -> Packet:

@@ -58,10 +58,17 @@ class StepFigures:
 class Figures:
     """All steps' totals, and how far the whole is."""
 
-    def __init__(self, units: Iterable[Unit] = ()) -> None:
+    def __init__(self, units: Iterable[Unit] = (), waves: int = 1) -> None:
+        """Begin.
+
+        Args:
+            units: that are gone through.
+            waves: how often.
+        """
+        self._waves = waves
         self.steps: dict[str, StepFigures] = defaultdict(StepFigures)
         self._bytes = {unit.name: sum(media.size for media in unit.media) or 1 for unit in units}
-        self._all_bytes = sum(self._bytes.values())
+        self._all_bytes = waves * sum(self._bytes.values())
         self._done_bytes = 0.0
         self._done_rows: dict[str, int] = defaultdict(int)  # by worker, of what it has begun
         self._finished_rows = 0
@@ -88,7 +95,8 @@ class Figures:
         """How many rows there will be, from the share of bytes decoded to the end; None before any are."""
         if not self._done_bytes:
             return None
-        return max(self.steps[DECODE].rows, round(self._finished_rows * self._all_bytes / self._done_bytes))
+        decoded = max(self.steps[DECODE].rows, round(self._finished_rows * self._all_bytes / self._done_bytes))
+        return round(decoded / self._waves)
 
     def to_dict(self) -> Mapping[str, Any]:
         """For run.json."""

@@ -44,11 +44,19 @@ def print_plan(console: Console, plan: Plan) -> None:
     console.print(where)
     console.print(what)
     shared = [
-        " + ".join(([DECODE] if i == 0 else []) + [step.name for step in group])
-        for i, group in enumerate(plan.groups())
+        " + ".join(([DECODE] if i == 0 else []) + [step.name for step in group if not step.recalled])
+        for wave in plan.waves
+        for i, group in enumerate(wave.groups())
     ]
     console.print(f"First pass, processes by | : {' | '.join(shared)}", highlight=False)
+    print_reasons(console, plan)
     print_absent(console, plan)
+
+
+def print_reasons(console: Console, plan: Plan) -> None:
+    """Why steps are laid out on the card as they are, a line each."""
+    for reason in plan.reasons:
+        console.print(f"GPU: {reason}", highlight=False, soft_wrap=True, markup=False)
 
 
 def print_absent(console: Console, plan: Plan) -> None:
@@ -99,6 +107,8 @@ def print_work(console: Console, work: Work, order: Order) -> None:
     if work.plan.skipped:
         print_absent(console, work.plan)
     _print_dummies(console, work.plan)
+    if work.left and len(work.plan.waves) > 1:
+        print_reasons(console, work.plan)
     if not work.left:
         console.print("Nothing is left to do: every step has finished with every file.", highlight=False)
     elif len(work.pending) < len(work.units):

@@ -15,6 +15,7 @@ import psutil
 
 from pipeline.errors import ConfigError
 from pipeline.job import Order, Result
+from pipeline.machines import gpu_names
 from pipeline.manifest import PipelineFile, ProfileFile
 from pipeline.plan import Choices
 from pipeline.step import Step
@@ -58,8 +59,9 @@ def order_of(store: Store) -> Order:
     try:
         said = found["choices"] | {"stages": tuple(found["choices"]["stages"])}
         said["settings"] = tuple(said["settings"])
-        if said["weights_dir"]:
-            said["weights_dir"] = Path(found["folder"]) / said["weights_dir"]
+        for name in ("weights_dir", "calibration"):
+            if said.get(name):
+                said[name] = Path(found["folder"]) / said[name]
         source = str(found["input"])
         return Order(
             input=source if "://" in source else str(Path(found["folder"]) / Path(source).expanduser()),
@@ -101,6 +103,8 @@ def record(order: Order, result: Result) -> dict[str, Any]:
         "skipped": dict(plan.skipped),
         "fetch": plan.fetch,
         "dummies": list(plan.dummies),
+        "waves": [[step.name for step in wave.own] for wave in plan.waves],
+        "reasons": list(plan.reasons),
         "files": len(result.work.media),
         "frames": result.frames,
         "errors": dict(result.errors),
@@ -110,7 +114,7 @@ def record(order: Order, result: Result) -> dict[str, Any]:
         "python": platform.python_version(),
         "system": platform.platform(),
         "processor": _processor(),
-        "gpu_names": _gpu_names(),
+        "gpu_names": gpu_names(),
         "memory_gb": round(psutil.virtual_memory().total / 1e9, 1),
         "versions": {name: _version(name) for name in _PACKAGES},
     }
@@ -132,20 +136,6 @@ def _version(name: str) -> str | None:
         return version(name)
     except PackageNotFoundError:
         return None
-
-
-def _gpu_names() -> list[str]:
-    """Cards of the driver's machine; none where no driver answers."""
-    try:
-        import pynvml
-
-        pynvml.nvmlInit()
-        found = [
-            pynvml.nvmlDeviceGetName(pynvml.nvmlDeviceGetHandleByIndex(i)) for i in range(pynvml.nvmlDeviceGetCount())
-        ]
-    except Exception:  # no library or no driver: both mean no GPU
-        return []
-    return [name.decode() if isinstance(name, bytes) else str(name) for name in found]
 
 
 def _processor() -> str:

@@ -35,7 +35,10 @@ BATCH_ROWS = 8192  # of records in memory at once, some MB
 
 _STREAM = re.compile(r"(?P<kind>[a-z]+)-(?P<run>[0-9a-f]+)-.+\.jsonl")
 _WHOLE = re.compile(r"(?P<kind>[a-z]+)-(?P<run>[0-9a-f]+)\.parquet")
+_GATHERED = b"framemill.gathered"  # in a Parquet file's metadata: how many bytes of each stream are in it
+_TIMES = ("started", "time")  # what records are sorted by
 ToTable = Callable[[Iterable[Mapping[str, Any]]], pa.Table]
+Consumed = dict[str, int]
 
 
 class Stream:
@@ -86,16 +89,30 @@ def runs(store: Store) -> list[str]:
     return sorted({match["run"] for match in found if match and match["kind"] == CALLS})
 
 
-def read(store: Store, kind: str, run: str, to_table: ToTable) -> pa.Table:
-    """A run's records of one kind, gathered or not."""
-    lines = [line for name in _streams(store, kind, run) for line in _parsed(store.read(f"{FOLDER}/{name}"))]
-    whole = f"{FOLDER}/{kind}-{run}.parquet"
-    made = to_table(lines)
-    return pa.concat_tables([store.read_table(whole).cast(made.schema), made]) if store.exists(whole) else made
+def read(store: Store, kind: str, run: str, to_table: ToTable, *, consumed: Consumed | None = None) -> pa.Table:
+    """A run's records of one kind, gathered or not, in the order in which they began.
+
+    Args:
+        store: the output.
+        kind: of records.
+        run: whose.
+        to_table: makes a table of parsed lines.
+        consumed: takes how many bytes of each stream were read, or gathered before.
+    """
+    pieces = list(batches(store, kind, run, to_table, consumed=consumed))
+    table = pa.concat_tables(pieces) if pieces else to_table(())
+    return table.sort_by(next(name for name in _TIMES if name in table.column_names))
 
 
 def batches(
-    store: Store, kind: str, run: str, to_table: ToTable, *, rows: int = BATCH_ROWS, columns: Collection[str] = ()
+    store: Store,
+    kind: str,
+    run: str,
+    to_table: ToTable,
+    *,
+    rows: int = BATCH_ROWS,
+    columns: Collection[str] = (),
+    consumed: Consumed | None = None,
 ) -> Iterator[pa.Table]:
     """What `read` gives, in pieces, so that a run of any length fits into memory.
 
@@ -106,20 +123,25 @@ def batches(
         to_table: makes a table of parsed lines.
         rows: at most in a piece; those of one process lie in the order in which they were written, or began.
         columns: which are wanted; all where empty.
+        consumed: takes how many bytes of each stream were read, or gathered before.
 
     Raises:
         GoneError: the run has ended meanwhile, and its streams have been gathered.
     """
-    wanted = list(columns) or None
+    wanted, consumed = list(columns) or None, {} if consumed is None else consumed
     names = _streams(store, kind, run)
     if store.exists(whole := f"{FOLDER}/{kind}-{run}.parquet"):
         with store.open(whole) as source:
-            for batch in pq.ParquetFile(source).iter_batches(rows, columns=wanted):
-                yield pa.Table.from_batches([batch])
+            file = pq.ParquetFile(source)
+            consumed |= json.loads((file.schema_arrow.metadata or {}).get(_GATHERED, b"{}"))
+            schema = to_table(()).select(wanted).schema if wanted else to_table(()).schema
+            for batch in file.iter_batches(rows, columns=wanted):
+                yield pa.Table.from_batches([batch]).cast(schema)
     for name in names:
         try:
             with store.open(f"{FOLDER}/{name}") as source:
-                lines = (said for line in io.BufferedReader(source) for said in _parsed(line))
+                source.seek(consumed.setdefault(name, 0))
+                lines = _counted(source, consumed, name)
                 while some := list(islice(lines, rows)):
                     table = to_table(some)
                     yield table.select(wanted) if wanted else table
@@ -135,6 +157,8 @@ def goes_on(store: Store, run: str) -> bool:
 def gather(store: Store, wanted: Collection[str], readers: Mapping[str, ToTable]) -> None:
     """Make Parquet of the streams of runs that have ended, and remove them; what cannot be written stays.
 
+    The file says how far each stream is in it: of one that could not be removed, only what came later is read.
+
     Args:
         store: the output.
         wanted: the runs.
@@ -144,7 +168,10 @@ def gather(store: Store, wanted: Collection[str], readers: Mapping[str, ToTable]
         for kind, to_table in readers.items():
             for run in wanted:
                 if names := _streams(store, kind, run):
-                    store.write_table(f"{FOLDER}/{kind}-{run}.parquet", read(store, kind, run, to_table))
+                    consumed: Consumed = {}
+                    table = read(store, kind, run, to_table, consumed=consumed)
+                    table = table.replace_schema_metadata({_GATHERED: json.dumps(consumed)})
+                    store.write_table(f"{FOLDER}/{kind}-{run}.parquet", table)
                     for name in names:
                         store.remove(f"{FOLDER}/{name}")
 
@@ -154,9 +181,10 @@ def _streams(store: Store, kind: str, run: str) -> list[str]:
     return [match.string for match in found if match and (match["kind"], match["run"]) == (kind, run)]
 
 
-def _parsed(data: bytes) -> Iterable[dict[str, Any]]:
-    """Whole lines; the last one may be torn."""
-    for line in data.split(b"\n"):
+def _counted(source: pa.NativeFile, consumed: Consumed, name: str) -> Iterator[dict[str, Any]]:
+    """The objects in a stream's lines; the last one may be torn."""
+    for line in io.BufferedReader(source):
+        consumed[name] += len(line)
         with suppress(ValueError):
             if isinstance(said := json.loads(line), dict):
                 yield said

@@ -12,6 +12,7 @@ from pipeline.errors import ConfigError
 from pipeline.job import Job
 from pipeline.ledger import COLUMNS
 from pipeline.machines import ROOMY
+from pipeline.media.config import DecodeConfig
 from pipeline.plan import make_plan
 from pipeline.second import ERRORS, FRAMES
 from pipeline.storage import Store
@@ -19,6 +20,7 @@ from pipeline.telemetry.run_file import order_of, write_run_file
 from tests.collections_factory import clip, photo
 from tests.faults.test_dying_processes import order
 from tests.test_engine import rows, table
+from tests.test_media_segments import damage, made
 
 pytestmark = pytest.mark.slow
 
@@ -124,3 +126,50 @@ def test_an_order_is_known_from_the_output_and_one_that_gives_other_results_is_r
     other = replace(wanted, choices=replace(wanted.choices, settings=("crc.refuse=[1]",)), again=Which())
     with pytest.raises(ConfigError, match=r"crc, twice.* would give other results than before"):
         Job(other).run()
+
+
+@pytest.fixture
+def film(wanted, tmp_path, monkeypatch):
+    """A film that is read in six segments, in place of the clip."""
+    (tmp_path / "in" / "clip.png").unlink()
+    path = tmp_path / "in" / "film.mov"
+    path.write_bytes(made("b-frames").read_bytes())
+    cut = {"segment_bytes": path.stat().st_size // 6, "packet_rows": 8, "clip_frames": 5}
+    monkeypatch.setattr(DecodeConfig.__init__, "__kwdefaults__", DecodeConfig.__init__.__kwdefaults__ | cut)
+    return path
+
+
+def test_rows_of_a_film_in_segments_are_computed_again(film, wanted, tmp_path):
+    Job(wanted).run()
+    assert [row["frame_index"] for row in table(tmp_path / "out", ERRORS).to_pylist()] == list(REFUSED)
+    shown(tmp_path)
+    before = times(tmp_path / "out")
+    (tmp_path / "mood" / "good").touch()
+    Job(replace(wanted, again=Which())).run()
+    assert sum(shown(tmp_path)) == len(REFUSED) and not list((tmp_path / "out" / ERRORS).glob("*"))
+    Job(replace(wanted, output=str(tmp_path / "good"))).run()
+    assert table(tmp_path / "out", FRAMES).equals(table(tmp_path / "good", FRAMES))
+    assert len({path.name for path in times(tmp_path / "out") if path.parts[1].startswith("crc-")}) > 6
+    again = {path for path, time in times(tmp_path / "out").items() if before.get(path) != time}
+    assert {path.name.split(".")[1] for path in again if path.parts[1].startswith("crc-")} <= {
+        path.name.split(".")[1] for path in before if int(path.name.split(".")[1].split("-")[0]) <= max(REFUSED)
+    }
+    assert not Job(wanted).run().work.left
+
+
+@pytest.mark.chaos
+def test_a_film_with_a_damaged_segment_is_read_again_whole(film, wanted, tmp_path):
+    good, when = film.read_bytes(), film.stat().st_mtime_ns
+    damage(made("b-frames"), film, 20, 42)
+    os.utime(film, ns=(when, when))
+    (tmp_path / "mood" / "good").touch()
+    Job(wanted).run()
+    lost = table(tmp_path / "out", ERRORS).to_pylist()
+    assert lost and {row["media_id"] for row in lost} == {"film.mov"}
+    film.write_bytes(good)
+    os.utime(film, ns=(when, when))
+    Job(replace(wanted, again=Which(step="decode"))).run()
+    assert not list((tmp_path / "out" / ERRORS).glob("*"))
+    Job(replace(wanted, output=str(tmp_path / "good"))).run()
+    assert table(tmp_path / "out", FRAMES).equals(table(tmp_path / "good", FRAMES))
+    assert not Job(wanted).run().work.left

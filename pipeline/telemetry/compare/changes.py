@@ -37,7 +37,8 @@ def changes(first: Run, second: Run) -> list[Change]:
 
 
 def _profile(first: Run, second: Run) -> Iterator[Change]:
-    yield from _differing("profile", {"name": "profile_name"}, first.record, second.record)
+    yield from _differing("profile", {"name": "profile_name", "waves": "waves"}, first.record, second.record)
+    yield from _differing("profile", {"VRAM cap, GB": "vram_cap"}, first.part("choices"), second.part("choices"))
 
 
 def _placements(first: Run, second: Run) -> Iterator[Change]:
@@ -77,6 +78,8 @@ def _differing(
 
 
 def _said(value: Any) -> str:
+    if isinstance(value, list) and value and all(isinstance(one, list) for one in value):
+        return " | ".join(map(_said, value))
     if isinstance(value, list):
         return ", ".join(map(str, value)) or NOTHING
     return NOTHING if value is None or value == "" else str(value)

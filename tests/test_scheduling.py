@@ -1,0 +1,236 @@
+"""Which models share a card: never more than it holds, producers first, and as fast as the figures allow."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipeline.calibration.figures import Calibration, Line, StepFigures, Trial, settings_of
+from pipeline.cli import main
+from pipeline.errors import ConfigError, ResourceError
+from pipeline.machines import Node
+from pipeline.manifest import ProfileFile, profile_names, read_pipeline, read_profile
+from pipeline.plan import Choices, make_plan
+from pipeline.scheduling.asks import measured, stated
+from pipeline.scheduling.layouts import layout, layouts
+from pipeline.scheduling.sharing import Room
+
+BOX = [Node(name="box", cpus=16, gpus=1)]
+CONTEXT = 0.4
+GPU_PROFILES = sorted(set(profile_names()) - {"cpu-only"})
+MODELS = ("categorize", "faces", "segment", "instances", "inpaint")
+
+
+def shipped(profile="high-throughput", **choices):
+    found = profile if isinstance(profile, ProfileFile) else read_profile(profile)
+    return make_plan(read_pipeline(None), found, Choices(**choices), BOX, check_weights=False)
+
+
+STEPS = [step for step in shipped().first if step.name in MODELS]
+CHECKED = {step.name: step for step in STEPS}
+
+
+def figures(step, *, base=1.0, per_row=0.1, card_ms=10.0, other_ms=0.0, call_ms=0.0, batches=(1, 2, 4, 8, 16), **more):
+    """Of a known law: a call of n rows takes call_ms + n (card_ms + other_ms), and base + n per_row GB."""
+    trials = []
+    for batch in batches:
+        row = call_ms / batch + card_ms + other_ms
+        phases = {"infer": (call_ms / batch + card_ms) / 1000, "postprocess": other_ms / 1000}
+        told = {"phases": phases, "peak_gb": base + per_row * batch}
+        trials.append(Trial(batch=batch, megapixels=1.0, calls=3, rows_per_s=1000 / row, **told))
+    known = {
+        "use": step.use,
+        "settings": settings_of(step.facts),
+        "precision": step.placement.precision,
+        "set_up_s": 5.0,
+        "weights_gb": base,
+        "trials": trials,
+        "memory": Line(base_gb=base, per_row_gb=per_row, error_gb=0.0),
+        "largest_batch": batches[-1],
+        "fastest_batch": batches[-1],
+    }
+    return StepFigures.model_validate(known | more)
+
+
+def calibration(steps, **facts):
+    known = {"device": "Toy Card", "kind": "cuda", "vram_gb": 24.0, "context_gb": 0.5, "made": "2026-11-21"}
+    return Calibration.model_validate(known | {"framemill": "0", "torch": "2", "steps": steps} | facts)
+
+
+def saved(tmp_path, decode_rows_per_s=None, **steps):
+    path = tmp_path / "toy-card.json"
+    known = {name: figures(CHECKED[name], **law) for name, law in steps.items()}
+    path.write_text(calibration(known, decode_rows_per_s=decode_rows_per_s).model_dump_json())
+    return path
+
+
+def on_card(wave):
+    return [step for step in wave.own if step.placement.device == "cuda"]
+
+
+def taken(wave, context=CONTEXT):
+    """GB of a wave's processes, as their limits and contexts add up."""
+    processes = {step.placement.group or step.name: step.placement.workers for step in on_card(wave)}
+    return sum(s.placement.vram_gb * s.placement.workers for s in on_card(wave)) + context * sum(processes.values())
+
+
+@pytest.mark.parametrize("name", GPU_PROFILES)
+def test_a_shipped_profile_holds_all_models_with_their_contexts(name):
+    made = shipped(name)
+    assert len(made.waves) == 1 and taken(made.waves[0]) <= read_profile(name).vram_gb + 0.01
+    assert [reason.startswith("The card holds all its models together") for reason in made.reasons] == [True]
+
+
+@pytest.mark.parametrize("cap", [3.0, 4.0, 6.0, 8.0, 12.0])
+@pytest.mark.parametrize("name", GPU_PROFILES)
+def test_under_a_cap_every_wave_keeps_to_it(name, cap):
+    made = shipped(name, vram_cap=cap)
+    assert all(taken(wave) <= cap + 0.01 for wave in made.waves)
+    assert sorted(step.name for wave in made.waves for step in on_card(wave)) == sorted(MODELS)
+    numbers = {step.name: i for i, wave in enumerate(made.waves) for step in wave.own}
+    for i, wave in enumerate(made.waves):
+        assert all(numbers[other] <= i for step in wave.own for other in step.depends if other in numbers)
+        assert sum(step.placement.gpus * step.placement.workers for step in on_card(wave)) <= 1 + 1e-9
+    later = next(step for step in made.second if step.name == "identities")
+    assert later.placement.vram_gb <= cap - CONTEXT
+
+
+def test_a_step_that_says_nothing_of_memory_is_alone_under_a_cap():
+    entries = {name: {"device": "cuda", "gpus": 0.2} for name in ("faces", "segment")}
+    made = shipped(ProfileFile.model_validate({"steps": entries}), vram_cap=2.0)
+    assert len(made.waves) == 2 and all(taken(wave) <= 2.0 for wave in made.waves)
+    assert len(shipped(ProfileFile.model_validate({"steps": entries})).waves) == 1  # and without one it may do anything
+
+
+def test_one_process_comes_before_another_way_over_the_media():
+    entry = {"device": "cuda", "gpus": 0.2, "vram_gb": 1.0}
+    profile = {"vram_gb": 2.5, "steps": {"categorize": entry, "faces": entry}}
+    made = shipped(ProfileFile.model_validate(profile), stages=("categorize", "faces"))
+    assert [[s.placement.group for s in on_card(wave)] for wave in made.waves] == [["card", "card"]]
+    assert "others than the profile's" in made.reasons[-1]
+
+
+def test_a_step_that_is_too_large_gets_what_there_is_and_the_plan_says_so():
+    made = shipped("gpu-24gb", vram_cap=4.0)
+    segment = next(step for step in made.first if step.name == "segment")
+    assert segment.placement.vram_gb == pytest.approx(3.6)
+    assert any(reason.startswith("segment asks for 8.5 GB, and 3.6 of 4 GB") for reason in made.reasons)
+
+
+def test_waves_of_a_profile_must_fit():
+    profile = read_profile("high-throughput").model_copy(update={"waves": (("faces",), ("segment", "inpaint"))})
+    made = shipped(profile)
+    assert [[s.name for s in on_card(wave)] for wave in made.waves][1] == ["segment", "instances", "inpaint"]
+    with pytest.raises(ResourceError, match=r"waves faces \| segment, inpaint do not fit 5 GB .*leave `waves` out"):
+        shipped(profile, vram_cap=5.0)
+
+
+# By figures
+
+
+def test_batches_grow_until_the_card_is_full(tmp_path):
+    law = {"categorize": {"call_ms": 50.0}, "faces": {"call_ms": 5.0}}
+    choices = {"stages": ("categorize", "faces"), "calibration": saved(tmp_path, 10.0, **law)}
+    free = {step.name: step.placement for step in shipped(**choices).first if step.name in law}
+    assert [place.batch_rows for place in free.values()] == [16, 16]
+    made = shipped(**choices, vram_cap=3.9)
+    tight = {step.name: step.placement for step in made.first if step.name in law}
+    assert len(made.waves) == 1 and taken(made.waves[0], 0.5) <= 3.91
+    assert 1 <= tight["faces"].batch_rows <= tight["categorize"].batch_rows == 8  # calls of faces cost less
+    assert "categorize in batches of 8 instead of 16" in " ".join(made.reasons)
+
+
+def test_another_wave_where_larger_batches_are_worth_it_and_one_process_where_decoding_is_dear(tmp_path):
+    law = {"base": 1.0, "per_row": 0.5, "call_ms": 400.0, "card_ms": 1.0}
+    path = saved(tmp_path, 100.0, categorize=law, faces=law)
+    choices = {"stages": ("categorize", "faces"), "calibration": path, "vram_cap": 9.6}
+    assert [len(on_card(wave)) for wave in shipped(**choices).waves] == [1, 1]
+    saved(tmp_path, 1.0, categorize=law, faces=law)
+    assert [len(on_card(wave)) for wave in shipped(**choices).waves] == [2]
+
+
+def test_a_process_that_works_beside_the_card_gets_help(tmp_path):
+    path = saved(tmp_path, faces={"card_ms": 2.0, "other_ms": 20.0, "per_row": 0.01})
+    made = shipped(stages=("faces",), calibration=path)
+    (faces,) = on_card(made.waves[0])
+    assert faces.placement.workers > 1 and taken(made.waves[0], 0.5) <= 14.01
+    (pinned,) = on_card(shipped(stages=("faces",), calibration=path, settings=("faces.workers=1",)).waves[0])
+    assert pinned.placement.workers == 1
+
+
+def test_what_is_said_for_this_run_stays(tmp_path):
+    path = saved(tmp_path, faces={"call_ms": 9.0})
+    (faces,) = on_card(shipped(stages=("faces",), calibration=path, settings=("faces.batch=2",)).waves[0])
+    assert faces.placement.batch_rows == 2
+
+
+def test_figures_of_other_settings_are_not_used(tmp_path):
+    path = saved(tmp_path, faces={})
+    made = shipped(stages=("faces",), calibration=path, settings=("faces.min_score=0.7",))
+    assert any("no figures of faces with these settings" in reason for reason in made.reasons)
+    (faces,) = on_card(made.waves[0])
+    assert faces.placement.batch_rows == 64
+
+
+def test_a_calibration_of_a_processor_is_refused(tmp_path):
+    path = tmp_path / "cpu.json"
+    path.write_text(calibration({"faces": figures(CHECKED["faces"])}, kind="cpu", vram_gb=None).model_dump_json())
+    with pytest.raises(ConfigError, match="measured on a processor"):
+        shipped(calibration=path)
+
+
+laws = st.fixed_dictionaries(
+    {
+        "base": st.floats(0.1, 4.0),
+        "per_row": st.floats(0.0, 0.4),
+        "card_ms": st.floats(0.1, 100.0),
+        "other_ms": st.floats(0.0, 100.0),
+        "call_ms": st.floats(0.0, 100.0),
+    }
+)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(laws, min_size=1, max_size=4), st.floats(2.0, 12.0), st.floats(0.0, 0.1), st.booleans())
+def test_the_first_layout_keeps_to_the_card_and_none_is_faster(found, limit, decode_s, known):
+    steps = STEPS[: len(found)]
+    room = Room(limit_gb=limit, context_gb=0.5, decode_s=decode_s)
+    asks = [measured(step, figures(step, **law), 1, ()) for step, law in zip(steps, found, strict=True)]
+    if not known:
+        asks = [stated(ask.step, 1, ask.options[-1].gb) for ask in asks]
+    every = layouts(asks, STEPS, room)
+    smallest = [ask.options[-1].gb + room.context_gb for ask in asks]
+    assert bool(every) == (max(smallest) <= limit)
+    for one in every:
+        assert sorted(name for wave in one.waves for name in wave.names) == sorted(step.name for step in steps)
+        for wave in one.waves:
+            budgets, contexts = wave.budgets(), 0.5 * sum(1 for _ in wave.processes)
+            assert sum(budgets.values()) + contexts <= wave.gb + 1e-6 <= limit + 1e-5
+    if every and known:
+        assert every[0].seconds(room) <= 1.03 * min(one.seconds(room) for one in every)
+        assert math.isclose(every[0].rate(room) * every[0].seconds(room), room.rows)
+    elif every:
+        assert len(every[0].waves) == min(len(one.waves) for one in every)
+
+
+def test_many_steps_are_laid_out_one_after_the_other():
+    many = [replace(STEPS[0], name=f"step{i}", depends=frozenset()) for i in range(20)]
+    room = Room(limit_gb=3.0, context_gb=0.4)
+    asks = [stated(step, 1, 1.0) for step in many]
+    (only,) = layouts(asks, many, room)
+    assert [len(wave.names) for wave in only.waves] == [2] * 10
+    assert layout([asks], many, room) is None
+
+
+def test_the_plan_prints_why(capsys):
+    with pytest.raises(SystemExit) as left:
+        main(["plan", "--profile", "high-throughput", "--vram-cap", "4"])
+    said = capsys.readouterr()
+    assert "The first pass goes over the media" in said.out and left.value.code == 2  # there is no GPU here
+    with pytest.raises(SystemExit) as left:
+        main(["plan", "--calibration", "nowhere.json"])
+    assert left.value.code == 2 and "write one by `framemill calibrate`" in capsys.readouterr().err

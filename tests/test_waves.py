@@ -1,0 +1,148 @@
+"""In several ways over the media a run says what it says in one."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from pipeline.engine import session
+from pipeline.errors import ConfigError, OutputError
+from pipeline.job import Job
+from pipeline.ledger import COLUMNS
+from pipeline.manifest import ProfileFile
+from pipeline.second import ERRORS, FRAMES
+from pipeline.storage import Store
+from tests.collections_factory import clip, photo
+from tests.test_engine import ALL, order, rows, table
+from tests.test_plan import plan, toy
+
+STEPS = {"crc": toy("Checksum"), "near": toy("Neighbours"), "twice": toy("Double"), "small": toy("Small")}
+
+
+def waves(*said):
+    return plan(STEPS, {"waves": said}).waves
+
+
+def names(made):
+    return [[step.name for step in wave.own] for wave in made]
+
+
+@pytest.fixture(scope="module")
+def nodes():
+    with session(None) as machines:
+        yield machines
+
+
+@pytest.fixture
+def small(tmp_path):
+    for i in range(6):
+        photo(tmp_path / "in" / f"photo{i}.png", i)
+    clip(tmp_path / "in" / "clip.png", 100, 30)
+    return tmp_path / "in"
+
+
+def waved(wanted, *said, out):
+    return replace(wanted, output=str(out), profile=ProfileFile.model_validate({"waves": said}))
+
+
+def test_without_a_word_there_is_one():
+    (only,) = plan(STEPS).waves
+    assert only.decode.drops == () and not any(step.recalled for step in only.steps)
+
+
+def test_a_step_that_is_not_named_comes_as_early_as_what_it_reads():
+    assert names(waves(["near"], ["crc"])) == [["near", "small"], ["crc", "twice"]]
+
+
+def test_of_an_earlier_wave_only_what_is_read_is_recalled():
+    first, second = waves(["crc", "near", "small"], ["twice"])
+    assert [step.name for step in second.steps if step.recalled] == ["crc"] and not second.own[0].recalled
+    assert set(second.folders) == {first.decode.folder, *(s.folder for s in second.steps)}
+
+
+def test_pixels_that_a_wave_does_not_read_leave_where_they_were_decoded():
+    first, second, third = waves(["crc", "near"], ["small"], ["twice"])
+    assert first.decode.columns == second.decode.columns == third.decode.columns == ("frame", "frame_64")
+    assert [wave.decode.drops for wave in (first, second, third)] == [("frame_64",), ("frame",), ("frame", "frame_64")]
+
+
+def test_steps_that_are_left_out_leave_no_empty_wave():
+    profile = {"waves": [["near"], ["small"], ["crc"]]}
+    assert names(plan(STEPS, profile, stages=("twice", "near")).waves) == [["near"], ["crc", "twice"]]
+
+
+@pytest.mark.parametrize(
+    ("said", "message"),
+    [
+        ([["twice"], ["crc"]], "waves have 'twice' before 'crc', which it reads; put it later"),
+        ([["crc"], ["crc"]], "name step 'crc' twice"),
+        ([["crk"]], "'crk' that the pipeline does not have. Did you mean 'crc'"),
+    ],
+)
+def test_mistakes(said, message):
+    with pytest.raises(ConfigError, match=message):
+        waves(*said)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("said", [[["crc"], ["near", "twice"]], [["near"], ["crc"], ["twice"]]], ids=str)
+def test_tables_are_those_of_one_wave(small, tmp_path, nodes, said):
+    (small / "broken.png").write_bytes(b"\x89PNG\r\n\x1a\n" + b"x" * 40)
+    one = order(small, tmp_path / "one", ALL)
+    Job(one).run()
+    result = Job(several := waved(one, *said, out=tmp_path / "several")).run()
+    assert len(result.work.plan.waves) == len(said) and result.errors == {"truncated": 1}
+    for folder in (FRAMES, "counts", "everything", ERRORS):
+        found = [table(out, folder) if folder == FRAMES else rows(out, folder) for out in (one.output, several.output)]
+        assert found[0].num_rows and found[0].equals(found[1]), folder
+    assert not Job(several).run().work.left
+    assert not Job(replace(several, profile=one.profile)).run().work.left  # waves name no result
+
+
+@pytest.mark.slow
+def test_what_failed_in_an_earlier_wave_is_null_in_a_later_one(small, tmp_path, nodes):
+    steps = {"crc": ("Picky", {"refuse": (3, 17)}), "twice": ("Double", {})}
+    Job(waved(order(small, "", steps), ["crc"], ["twice"], out=tmp_path / "out")).run()
+    found = table(tmp_path / "out", FRAMES)
+    assert found["twice"].to_pylist()[:30] == [None if i in (3, 17) else 2 * i for i in range(30)]
+    assert [(row["frame_index"], row["step"]) for row in table(tmp_path / "out", ERRORS).to_pylist()] == [
+        (3, "crc"),
+        (17, "crc"),
+    ]
+
+
+@pytest.mark.slow
+def test_a_run_that_stopped_in_a_later_wave_goes_on_there(small, tmp_path, nodes):
+    out = tmp_path / "out"
+    wanted = waved(order(small, out, ALL), ["crc"], ["near", "twice"], out=out)
+    Job(wanted).run()
+    before = {path: path.stat().st_mtime_ns for path in (out / COLUMNS).glob("crc-*/*.parquet")}
+    gone = sorted((out / COLUMNS).glob("twice-*/*.parquet"))[::2]
+    for path in gone:
+        path.unlink()
+    steps = Job(wanted).run().figures.steps
+    assert all(path.exists() for path in gone) and "crc" not in steps
+    assert before == {path: path.stat().st_mtime_ns for path in (out / COLUMNS).glob("crc-*/*.parquet")}
+
+
+@pytest.mark.slow
+def test_what_disappears_between_two_waves_stops_the_run(small, tmp_path, nodes, monkeypatch):
+    wanted = waved(order(small, "", ALL), ["crc"], ["near", "twice"], out=tmp_path / "out")
+    first_pass = "pipeline.engine.running.Engine.first_pass"
+    from pipeline.engine.running import Engine
+
+    real = Engine.first_pass
+
+    def robbed(engine, number, units, ledger):
+        if number == 1:
+            for path in (tmp_path / "out" / COLUMNS).glob("crc-*/*.parquet"):
+                path.unlink()
+        real(engine, number, units, ledger)
+
+    monkeypatch.setattr(first_pass, robbed)
+    with pytest.raises(OutputError, match="What 'crc' has written is gone"):
+        Job(wanted).run()
+    monkeypatch.undo()
+    Job(wanted).run()
+    assert Store(str(tmp_path / "out")).names(FRAMES)
