@@ -82,11 +82,41 @@ class Table:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Area:
+    """A part of a picture, filled half transparently and outlined; places are shares of width and height, 0 to 1."""
+
+    rings: Sequence[Sequence[tuple[float, float]]]  # closed outlines; what lies inside two of them is a hole
+    colour: int = 0  # what has one number has one colour; colours come round again
+
+
+@dataclass(frozen=True, kw_only=True)
+class Label:
+    """Words at a place, which is where they begin; shares of width and height, 0 to 1."""
+
+    x: float
+    y: float
+    text: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Legend:
+    """What the colours of an overlay mean."""
+
+    picture: bytes  # PNG, JPEG or WebP
+    text: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class Drawing:
     """What a stage would draw over a thumbnail; all coordinates are shares of width and height, 0 to 1."""
 
     lines: list[tuple[float, float, float, float]] = field(default_factory=list)  # x0, y0, x1, y1
     points: list[tuple[float, float]] = field(default_factory=list)
+    areas: list[Area] = field(default_factory=list)
+    labels: list[Label] = field(default_factory=list)
+    overlay: bytes | None = None  # a picture to lay over the whole frame: PNG, with transparency
+    after: bytes | None = None  # the same frame as the stage made it, to be held against it: PNG, JPEG or WebP
+    legend: Legend | None = None
     caption: str = ""
 
 
@@ -205,7 +235,14 @@ class Stage(ABC):
         """
 
     def preview(self, row: Mapping[str, Any]) -> Drawing | None:  # noqa: ARG002
-        """What to draw over a frame's thumbnail in the report, given its row of outputs; None for nothing."""
+        """What to draw over a frame's thumbnail in the report; None for nothing.
+
+        Args:
+            row: first pass: its outputs, with the content of files where a column holds whole encoded files. Second
+                pass: those of its inputs that are stored, and of each of its tables, by name, a list of the rows that
+                speak of this frame: of its `media_id`, and of its `frame_index`, or of a stretch from `first_frame`
+                to `last_frame` that it lies in, where the table has such columns.
+        """
         return None
 
     def agreement(self, a: pa.Table, b: pa.Table, table: str = "") -> dict[str, float] | None:  # noqa: ARG002

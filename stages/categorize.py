@@ -23,6 +23,7 @@ from pipeline.columns import Image, pixels_of, views
 from pipeline.device import dtype_of, prepare
 from pipeline.stage import Drawing, Placement, Scope, Stage, Weights
 from stages.nets.clip import MODELS, TwoTowers
+from stages.nets.drawings import label_of
 from stages.nets.instances import Instance, area, context, listed, masked, outline, share_box
 from stages.nets.likeness import (
     Things,
@@ -272,7 +273,11 @@ class Categorize(Stage):
             return None
         said = [f"{one['category']} {one['probability']:.0%}" for one in shown]
         more = [f"{len(instances) - len(shown)} more"] if len(instances) > len(shown) else []
-        return Drawing(lines=[line for one in shown for line in outline(**one["box"])], caption=", ".join(said + more))
+        return Drawing(
+            lines=[line for one in shown for line in outline(**one["box"])],
+            labels=[label_of(one["box"], one["category"]) for one in shown],
+            caption=", ".join(said + more),
+        )
 
 
 def _instances_agree(first: Things, second: Things) -> dict[str, float]:

@@ -21,8 +21,8 @@ import numpy as np
 import pyarrow as pa
 
 from pipeline.columns import Image, field, pixels_of, views
-from pipeline.stage import Drawing, Placement, Scope, Stage, Weights
-from stages.nets import kitti
+from pipeline.stage import Drawing, Legend, Placement, Scope, Stage, Weights
+from stages.nets import kitti, wheel
 from stages.nets.likeness import mean_distance, numbers
 from stages.nets.motion import Camera, Field, Gray, camera, motion, residual, score, shake
 
@@ -35,6 +35,12 @@ Preset = Literal["ultrafast", "fast", "medium"]
 RAFT_WEIGHTS = ("raft-small-c-t-v2", "raft-small-princeton")
 PAIRS = 8  # of frames in one call of RAFT: the correlations of full HD take 5.6 GB each, of 224 px 8 to 12 MB
 SMALLEST = 16  # px: DIS matches patches of 8 px on a pyramid; in less there is no motion to speak of
+
+LEGEND = (
+    "Colour is where things move (by the Middlebury wheel), white is rest, and full colour is the speed that a "
+    "twentieth of the picture exceeds. Where the field was not kept (cache), the whole picture has its mean's colour."
+)
+FIELD_OPACITY, TINT_OPACITY = 0.75, 0.3  # of the colours, over the picture
 
 OUTPUTS = pa.schema(
     [
@@ -198,14 +204,33 @@ class Flow(Stage):
         return figures | {"drift": min(1.0, max(share, 1 - same, missing))}
 
     def preview(self, row: Mapping[str, Any]) -> Drawing | None:
-        """A line from the centre along the motion; None for a frame that has none."""
+        """A line from the centre along the motion, under the colours of the field, or of its mean; None without."""
         if row.get("motion_mean") is None:
             return None
         lines, direction = [], row["motion_direction"]
         if direction is not None:
             angle = math.radians(direction)
             lines.append((0.5, 0.5, 0.5 + 0.3 * math.cos(angle), 0.5 - 0.3 * math.sin(angle)))
-        return Drawing(lines=lines, caption=f"motion {row['motion_mean']:.1f} px, cut {row['cut']:.2f}")
+        return Drawing(
+            lines=lines,
+            overlay=_coloured(row),
+            legend=Legend(picture=wheel.legend(), text=LEGEND),
+            caption=f"motion {row['motion_mean']:.1f} px, cut {row['cut']:.2f}",
+        )
+
+
+def _coloured(row: Mapping[str, Any]) -> bytes:
+    """The field in Middlebury's colours where it was kept; without it a tint by the mean motion."""
+    if row.get("flow_field"):
+        flow = kitti.decode(row["flow_field"])
+        lengths = np.linalg.norm(flow, axis=-1)
+        known = lengths[np.isfinite(lengths)]
+        scale = max(1.0, float(np.percentile(known, 95))) if known.size else 1.0
+        return wheel.png(wheel.colours(flow, scale), FIELD_OPACITY)
+    angle = math.radians(row["motion_direction"] or 0.0)
+    length = 0.0 if row["motion_direction"] is None else row["motion_mean"]
+    mean = np.array([[[length * math.cos(angle), -length * math.sin(angle)]]], np.float32)
+    return wheel.png(wheel.colours(mean, max(1.0, row["motion_p95"] or 0.0)), TINT_OPACITY)
 
 
 def _comparable(now: Image, then: Image) -> bool:

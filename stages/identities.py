@@ -11,6 +11,7 @@ Shapes: n faces of the run, c of them clustered, g identities, d numbers of an e
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,8 +21,10 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 
 from pipeline.columns import FRAME_INDEX, MEDIA_ID, field
-from pipeline.stage import Placement, Scope, Stage, Table, Weights
+from pipeline.stage import Drawing, Placement, Scope, Stage, Table, Weights
+from stages.nets.drawings import label_of
 from stages.nets.face_rows import FaceRows, Ints, Singles
+from stages.nets.instances import outline
 from stages.nets.members import Vectors
 from stages.nets.people import Known, People
 
@@ -158,6 +161,19 @@ class Identities(Stage):
                 SUMMARY: _summary(faces, people, known),
             }
 
+    def preview(self, row: Mapping[str, Any]) -> Drawing | None:
+        """Each face's box with the number of its identity; None without faces."""
+        boxes = [face["box"] for face in row.get("faces") or ()]
+        found = [one for one in row.get("identities") or () if one["face_index"] < len(boxes)]
+        if not found:
+            return None
+        shown = [(boxes[one["face_index"]], _called(one["identity"])) for one in found]
+        return Drawing(
+            lines=[line for box, _ in shown for line in outline(**box)],
+            labels=[label_of(box, name) for box, name in shown],
+            caption=", ".join(name for _, name in shown),
+        )
+
     def _clusters(self, vectors: Singles) -> Clusters:
         from stages.nets.clusters import FARTHEST, NOISE, Clusters, clusters
         from stages.nets.spanning import spanning_tree
@@ -182,6 +198,10 @@ class Identities(Stage):
         return Known(
             numbers=np.array(list(rows), np.int64), centroids=np.array(list(rows.values())).reshape(-1, length)
         )
+
+
+def _called(identity: int | None) -> str:
+    return "no identity" if identity is None else f"person {identity}"
 
 
 def _summary_of(output: str) -> str:

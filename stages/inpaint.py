@@ -230,9 +230,9 @@ class Inpaint(Stage):
         return {"painted_difference": share, "drift": min(1.0, max(share, missing))}
 
     def preview(self, row: Mapping[str, Any]) -> Drawing | None:
-        """The share that was painted, in words; None where nothing was."""
+        """The frame as it was made, and the share that was painted, in words; None where nothing was."""
         share = row.get("inpainted_share")
-        return Drawing(caption=f"{share:.1%} painted over") if share else None
+        return Drawing(after=row.get("inpainted") or None, caption=f"{share:.1%} painted over") if share else None
 
 
 def alike(found: Sequence[tuple[int, Crop]]) -> Iterator[list[tuple[int, Crop]]]:

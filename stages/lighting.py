@@ -234,6 +234,13 @@ class Steadiness(Stage):
             "lighting_jumps": pa.Table.from_pylist(found, schema=JUMPS),
         }
 
+    def preview(self, row: Mapping[str, Any]) -> Drawing | None:
+        """How steady the light of the file is, and what jumps at this frame, in words."""
+        spreads = [one for one in row["lighting_steadiness"] if one["consistency"] is not None]
+        said = [f"consistency {one['consistency']:.2f}, jumps: {one['jumps']}" for one in spreads]
+        said += [f"{one['quantity']} jumps by {one['size']:+.2g} {one['unit']}" for one in row["lighting_jumps"]]
+        return Drawing(caption="; ".join(said)) if said else None
+
     def _series(self, rows: pa.Table) -> dict[str, Series]:
         exposure, kelvin, angle, strength = (_floats(rows[name]) for name in MEASURED)
         angle[~(strength >= self.config.strength)] = np.nan

@@ -18,7 +18,8 @@ import numpy as np
 import pyarrow as pa
 
 from pipeline.columns import FRAME_INDEX, MEDIA_ID, field, pixels_of
-from pipeline.stage import Media, Placement, Scope, Stage, Table, Weights
+from pipeline.stage import Drawing, Media, Placement, Scope, Stage, Table, Weights
+from stages.nets.drawings import area_of, label_of
 from stages.nets.edgetam import EDGETAM, available
 from stages.nets.likeness import mask_overlaps
 from stages.nets.masks import BOX, SEGMENTATION, Mask, decode, encode, measures
@@ -126,6 +127,18 @@ class Objects(Stage):
             for number, row, found in self._followed(rows, shown, media):
                 records += ({"media_id": row["media_id"], "frame_index": number, **one} for one in found)
         return {"objects": pa.Table.from_pylist(records, schema=OBJECTS)}
+
+    def preview(self, row: Mapping[str, Any]) -> Drawing | None:
+        """Each object's mask in its colour, with its number; None where all are hidden."""
+        seen = [one for one in row.get("objects") or () if one["box"] and one["segmentation"]]
+        if not seen:
+            return None
+        names = [f"object {one['object']}" for one in seen]
+        return Drawing(
+            areas=[area_of(one["segmentation"], one["object"]) for one in seen],
+            labels=[label_of(one["box"], name) for one, name in zip(seen, names, strict=True)],
+            caption=", ".join(names),
+        )
 
     def agreement(self, a: pa.Table, b: pa.Table, table: str = "") -> dict[str, float] | None:  # noqa: ARG002
         """How masks of an object in a frame overlap; 1 where both are empty."""

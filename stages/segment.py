@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-import cv2
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
@@ -21,8 +20,9 @@ from numpy.typing import NDArray
 from pipeline.columns import field, pixels_of, views
 from pipeline.stage import Drawing, Placement, Scope, Stage, Weights
 from stages.nets.asking import Asking, Frame, Rules
+from stages.nets.drawings import area_of
 from stages.nets.likeness import Things, by_masks
-from stages.nets.masks import BOX, MASK, decode, encode, measures
+from stages.nets.masks import BOX, MASK, encode, measures
 from stages.nets.prompts import READERS, Prompt, PromptFile, prompts_of
 from stages.nets.proposals import Proposals, apart, cleaned, enlarged, scaled
 from stages.nets.sam2 import MODELS, Sam2
@@ -225,27 +225,16 @@ class Segment(Stage):
         return {"masks_found": pairs.found, "mask_iou": overlap, "drift": 1 - pairs.found * overlap}
 
     def preview(self, row: Mapping[str, Any]) -> Drawing | None:
-        """Outlines of the largest masks; None without masks."""
+        """The largest masks, each in a colour; None without masks."""
         masks = row.get("masks")
         if not masks:
             return None
-        lines = []
-        for mask in sorted(masks, key=lambda one: -_share(one))[:DRAWN]:
-            lines += _outline(decode(mask["segmentation"]))
-        return Drawing(lines=lines, caption=f"{len(masks)} {'mask' if len(masks) == 1 else 'masks'}")
+        largest = sorted(masks, key=lambda one: -_share(one))[:DRAWN]
+        areas = [area_of(mask["segmentation"], colour) for colour, mask in enumerate(largest)]
+        more = f", the {DRAWN} largest drawn" if len(masks) > DRAWN else ""
+        return Drawing(areas=areas, caption=f"{len(masks)} {'mask' if len(masks) == 1 else 'masks'}{more}")
 
 
 def _share(mask: Mapping[str, Any]) -> float:
     height, width = mask["segmentation"]["size"]
     return mask["area"] / (height * width)
-
-
-def _outline(mask: NDArray[np.bool_]) -> list[tuple[float, float, float, float]]:
-    """The outer edges of a mask (h w), off by up to 1/200 of its longer side, in shares."""
-    height, width = mask.shape
-    lines = []
-    for contour in cv2.findContours(mask.astype(np.uint8), cv2.RETR_EXTERNAL, cv2.CHAIN_APPROX_SIMPLE)[0]:
-        corners = cv2.approxPolyDP(contour, max(height, width) / 200, True)[:, 0] + 0.5
-        ends = corners / (width, height)
-        lines += [(*a, *b) for a, b in zip(ends.tolist(), np.roll(ends, -1, axis=0).tolist(), strict=True)]
-    return lines

@@ -9,6 +9,7 @@ Shapes: image uint8 h w 3; a grid is the picture at 4 by 4 pixels, uint8 48 in t
 from __future__ import annotations
 
 import itertools
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from pipeline.columns import MEDIA_ID, Image, field, views
-from pipeline.stage import Placement, Scope, Stage, Table, Weights
+from pipeline.stage import Drawing, Placement, Scope, Stage, Table, Weights
 from stages.nets.transitions import Transition, boundaries, cuts, dissolves, fades
 
 SIDE = 4  # pixels of the grid; at 8, motion inside shots takes dissolves 1.6 to 2 times as far off their line
@@ -146,6 +147,12 @@ class Shots(Stage):
             for number, item in enumerate(found)
         ]
         return {"shots": _table(shots, SHOTS), "transitions": _table(changes, TRANSITIONS)}
+
+    def preview(self, row: Mapping[str, Any]) -> Drawing | None:
+        """Which shot the frame lies in, and the transition that it is part of, in words."""
+        said = [f"shot {one['shot']}, frames {one['first_frame']} to {one['last_frame']}" for one in row["shots"]]
+        said += [f"in a {one['kind'].replace('_', ' ')}" for one in row["transitions"]]
+        return Drawing(caption=", ".join(said)) if said else None
 
     def find(self, rows: pa.Table) -> list[Transition]:
         """Transitions between a file's rows, which are in order."""

@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 
 from pipeline.columns import MEDIA_ID, field
-from pipeline.stage import Placement, Scope, Stage, Table
+from pipeline.stage import Drawing, Placement, Scope, Stage, Table
 from stages.nets.lags import correlation, highest
 from stages.nets.spans import spans
 from stages.nets.speech import GRID_HZ, Signal, changes, mouth_on_grid, sound_on_grid, voiced, windows_of
@@ -135,6 +135,15 @@ class Sync(Stage):
             "sync": pa.Table.from_pylist([name | whole], schema=SYNC),
             "sync_shots": pa.Table.from_pylist([name | part for part in parts], schema=SHOTS),
         }
+
+    def preview(self, row: Mapping[str, Any]) -> Drawing | None:
+        """How late the sound of the file is, in words, or why nobody can say."""
+        for one in row["sync"]:
+            if one["offset_ms"] is None:
+                return Drawing(caption=one["reason"] or "")
+            late = f"{abs(one['offset_ms']):.0f} ms {'late' if one['offset_ms'] > 0 else 'early'}"
+            return Drawing(caption=f"sound {late}, confidence {one['confidence']:.1f}")
+        return None
 
     def _judge(self, rows: pa.Table, shots: Sequence[tuple[int, int, int]]) -> tuple[Row, list[Row]]:
         """The file's row and those of its shots, without their names."""

@@ -18,9 +18,9 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from pipeline.columns import FRAME_INDEX, MEDIA_ID, field
-from pipeline.stage import Scope, Stage, Table
+from pipeline.stage import Drawing, Label, Scope, Stage, Table
 from stages.nets.blazepose import LANDMARKS
-from stages.nets.skeleton import LANDMARK
+from stages.nets.skeleton import BONES, LANDMARK
 from stages.nets.spans import spans
 from stages.nets.tracking import Path, Values, filled, follow, jitter, one_euro, sizes
 
@@ -123,6 +123,19 @@ class Tracks(Stage):
             [("frame_index", "ascending"), ("track", "ascending")]
         )
         return {"tracks": whole, "track_summary": pa.Table.from_pylist(figures, schema=SUMMARY)}
+
+    def preview(self, row: Mapping[str, Any]) -> Drawing | None:
+        """Everybody's smoothed skeleton, with the number of the track; None without people."""
+        tracks = row.get("tracks")
+        if not tracks:
+            return None
+        bodies = [[(mark["x"], mark["y"]) for mark in one["landmarks"]] for one in tracks]
+        names = [f"track {one['track']}" for one in tracks]
+        return Drawing(
+            lines=[(*body[a], *body[b]) for body in bodies for a, b in BONES],
+            labels=[Label(x=body[0][0], y=body[0][1], text=name) for body, name in zip(bodies, names, strict=True)],
+            caption=", ".join(names),
+        )
 
     def _paths(self, rows: pa.Table, tables: Mapping[str, pa.Table]) -> Iterator[tuple[int, Path, Frames]]:
         if not rows.num_rows:

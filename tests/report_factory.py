@@ -5,16 +5,21 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 
+import cv2
+import numpy as np
 import pyarrow as pa
 
 from pipeline.columns import field
 from pipeline.failure import to_table
 from pipeline.ledger import cover
+from pipeline.manifest import Targets
 from pipeline.media.config import DecodeConfig
 from pipeline.media.decode import decode
 from pipeline.media.listing import list_media
-from pipeline.stage import Drawing, Stage
+from pipeline.stage import Area, Drawing, Label, Legend, Scope, Stage, Table
 from pipeline.storage import Store
+from pipeline.telemetry import nodes, records
+from pipeline.telemetry.profiles import profile_of
 
 
 class Marked(Stage):
@@ -51,6 +56,86 @@ class Marked(Stage):
             points=[(0.5, 0.5)],
             caption=f"<i>{self.config.word}</i>",
         )
+
+
+def png(colour, side=4, alpha=None):
+    """A picture of one colour (RGB), perhaps see-through."""
+    image = np.full((side, side, 3), colour[::-1], np.uint8)
+    if alpha is not None:
+        image = np.dstack([image, np.full((side, side), alpha, np.uint8)])
+    return cv2.imencode(".png", image)[1].tobytes()
+
+
+class Drawn(Stage):
+    """A first-pass stage that draws in every way there is, and keeps a picture of its own."""
+
+    @property
+    def inputs(self):
+        return ("frame_index",)
+
+    @property
+    def outputs(self):
+        return pa.schema(
+            [field("made", pa.large_binary(), "a file"), field("spots", pa.list_(pa.float32()), "where it draws")]
+        )
+
+    def __call__(self, batch):
+        raise NotImplementedError
+
+    def preview(self, row):
+        if not row["spots"]:
+            return None
+        square = [(0.0, 0.0), (1.0, 0.0), (1.0, 1.0), (0.0, 1.0)]
+        hole = [(0.25, 0.25), (0.75, 0.25), (0.75, 0.75)]
+        return Drawing(
+            areas=[Area(rings=[square, hole], colour=8), Area(rings=[[(0.5, float("inf"))]])],
+            labels=[Label(x=0.5, y=0.5, text="<b>label</b>"), Label(x=float("nan"), y=0, text="nowhere")],
+            overlay=png((255, 0, 0), alpha=99),
+            after=row["made"],
+            legend=Legend(picture=png((0, 255, 0)), text="what <colours> mean"),
+            caption=f"spots {row['spots']}",
+        )
+
+
+class Later(Stage):
+    """A second-pass stage whose tables speak of frames, of stretches and of whole files."""
+
+    scope = Scope.MEDIA
+
+    @property
+    def inputs(self):
+        return ("frame_index", "level")
+
+    @property
+    def tables(self):
+        keys = {
+            "of_frames": ["frame_index"],
+            "of_stretches": ["first_frame", "last_frame"],
+            "of_files": [],
+            "of_nothing": None,
+        }
+        return {
+            name: Table(
+                schema=pa.schema(
+                    [
+                        *([] if own is None else [field("media_id", pa.string(), "")]),
+                        *(field(one, pa.int32(), "") for one in own or ()),
+                        field("word", pa.string(), ""),
+                        field("blob", pa.binary(), ""),
+                    ]
+                ),
+                keys=("word",),
+                description="words",
+            )
+            for name, own in keys.items()
+        }
+
+    def __call__(self, batch):
+        raise NotImplementedError
+
+    def preview(self, row):
+        found = {name: [one["word"] for one in row[name]] for name in self.tables if name in row}
+        return Drawing(caption=f"level {row['level']:g}: {found}")
 
 
 def step(use="tests.report_factory:Marked", **settings):
@@ -126,3 +211,77 @@ def output(folder, out, failures=(), **changes):
         store.write_table("errors/marked-x.parquet", to_table(failures))
     store.write("run.json", json.dumps(record(folder, out, files=len(listing), **changes)).encode())
     return store
+
+
+RUN = "ab12"
+
+
+def call_records(workers, packets=6, seconds=2.0, began=1_000_000.0):
+    """Lines of `pipeline.telemetry.records` of processes that wait, work and hand on in turns.
+
+    Args:
+        workers: by "host:pid" the steps of each process; those with "decode" decode.
+        packets: of each process.
+        seconds: of a packet in a step; a wait takes half of it, handing on a quarter.
+        began: when the set-up of all begins, since the epoch; it takes one packet's time.
+    """
+    lines = []
+    for name, steps in workers.items():
+        at = began + seconds
+        about = {"run": RUN, "worker": name}
+        if "decode" not in steps:
+            lines.append(about | {"kind": "set-up", "step": steps[0], "started": began, "seconds": seconds})
+        for number in range(packets):
+            at += seconds / 2
+            place = {"unit": "u", "start": 10 * number, "stop": 10 * number + 10, "rows": 10, "cost": 1000}
+            for i, one in enumerate(steps):
+                wait = {} if i else {"wait": seconds / 2}
+                phases = {"decode": 0.9 * seconds} if one == "decode" else {"infer": 0.6 * seconds, "write": 0.1}
+                told = about | {"step": one, "started": at, "seconds": seconds} | place
+                lines.append(told | {"kind": "packet"} | wait | phases)
+                if one != "decode":
+                    lines.append(
+                        told | {"kind": "call", "started": at + 0.1, "seconds": 0.7 * seconds, "infer": 0.6 * seconds}
+                    )
+                at += seconds
+            handed = {"kind": "hand-on", "step": steps[-1], "started": at, "seconds": 0.0, "seal": seconds / 4}
+            lines.append(about | place | handed | {"rows": 0})
+            at += seconds / 4
+    return lines
+
+
+def node_samples(workers, seconds, *, cards=0, began=1_000_000.0):
+    """Four samples a second of one machine, with so many GPUs."""
+    pids = [int(name.rpartition(":")[2]) for name in workers]
+    node = next(iter(workers)).rpartition(":")[0]
+    return [
+        {
+            "run": RUN,
+            "node": node,
+            "time": began + i / 4,
+            "cpu_percent": 50 + 30 * (i % 40 < 20),
+            "memory_gb": 8 + i / 200,
+            "workers_gb": {pid: 1.0 + 0.1 * place for place, pid in enumerate(pids)},
+            "store_gb": 0.5,
+            "gpus": [
+                {"use_percent": 90.0 * (i % 8 > 1), "memory_gb": 6.0, "total_gb": 8.0, "power_w": 200.0}
+                | {"temperature_c": 60.0}
+                for _ in range(cards)
+            ],
+            "gpu_processes_gb": dict.fromkeys(pids, 2.0) if cards else {},
+        }
+        for i in range(int(4 * seconds))
+    ]
+
+
+def recorded(store, workers, *, cards=0, targets=None, **times):
+    """Records beside an output's tables, and their figures in its run.json."""
+    lines = call_records(workers, **times)
+    length = max(line["started"] + line["seconds"] for line in lines) - min(line["started"] for line in lines)
+    store.write_table(f"profile/calls-{RUN}.parquet", records.to_table(lines))
+    samples = node_samples(workers, length, cards=cards)
+    store.write_table(f"profile/nodes-{RUN}.parquet", nodes.to_table(samples))
+    found = json.loads(store.read("run.json"))
+    aims = Targets.model_validate(targets) if targets else None
+    found["throughput"] = profile_of(store, RUN, aims).to_dict()
+    store.write("run.json", json.dumps(found).encode())

@@ -254,4 +254,6 @@ def test_previews_can_be_drawn(name, ready, said):
     for row in said[name].values():
         drawing = step.stage.preview(row)
         if drawing is not None:
-            assert np.isfinite([value for group in (*drawing.lines, *drawing.points) for value in group]).all()
+            places = [place for area in drawing.areas for ring in area.rings for place in ring]
+            places += [(label.x, label.y) for label in drawing.labels]
+            assert np.isfinite([value for group in (*drawing.lines, *drawing.points, *places) for value in group]).all()

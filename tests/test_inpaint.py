@@ -409,7 +409,8 @@ def test_settings_that_make_no_sense_are_refused(wrong, message):
 
 
 def test_the_caption_says_how_much():
-    assert make().preview({"inpainted": b"", "inpainted_share": 0.123}).caption == "12.3% painted over"
+    drawing = make().preview({"inpainted": b"png", "inpainted_share": 0.123})
+    assert (drawing.caption, drawing.after) == ("12.3% painted over", b"png")
     assert make().preview({"inpainted": None, "inpainted_share": 0.0}) is None
     assert make().preview({}) is None
 

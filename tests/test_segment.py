@@ -540,22 +540,24 @@ def test_weights_are_those_of_sam_and_all_of_them(toy_file, tmp_path):
         Sam2(TOY, tmp_path / "less.safetensors", Placement())
 
 
-def test_the_drawing_is_outlines(make, photo):
+def test_the_drawing_is_masks_with_their_holes(make, photo):
     stage = make(box_nms_thresh=1, **ANY)
     row = call(stage, photo).to_pylist()[0]
     drawing = stage.preview(row)
     assert drawing.caption == "12 masks"
-    assert all(0 <= value <= 1 for line in drawing.lines for value in line)
+    assert [area.colour for area in drawing.areas] == list(range(12))
+    assert all(0 <= value <= 1 for area in drawing.areas for ring in area.rings for place in ring for value in place)
     square = np.zeros((50, 100), bool)
     square[10:30, 20:60] = True
+    square[15:25, 30:40] = False
     from stages.nets.masks import encode
 
     (code,) = encode([square])
-    drawing = stage.preview({"masks": [{"segmentation": code, "area": 800}], "mask_count": 1})
-    ends = {
-        (round(x * 100 - 0.5), round(y * 50 - 0.5)) for x0, y0, x1, y1 in drawing.lines for x, y in ((x0, y0), (x1, y1))
-    }
-    assert (ends, drawing.caption) == ({(20, 10), (59, 10), (59, 29), (20, 29)}, "1 mask")
+    drawing = stage.preview({"masks": [{"segmentation": code, "area": 700}], "mask_count": 1})
+    (area,) = drawing.areas
+    outer, hole = ([(x * 100 - 0.5, y * 50 - 0.5) for x, y in ring] for ring in area.rings)
+    assert {(round(x), round(y)) for x, y in outer} == {(20, 10), (59, 10), (59, 29), (20, 29)}
+    assert all(28.9 < x < 40.1 and 13.9 < y < 25.1 for x, y in hole) and drawing.caption == "1 mask"
     assert stage.preview({"masks": [], "mask_count": 0}) is None
 
 

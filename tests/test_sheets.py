@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from pipeline.telemetry.report.sheets import LARGEST, PICTURES, ROWS
+from pipeline.telemetry.report.sheets import LARGEST, MOST_BYTES, PICTURES, ROWS
 from tests.collections_factory import photo
 from tests.report_factory import output
 from tests.test_report import page, parsed, text
@@ -76,3 +76,12 @@ def test_rows_without_items_and_empty_tables_are_passed_over(store):
         store, [{"person": 1, "shown": None}, {"person": 2, "shown": []}, {"person": 3, "shown": [{"crop": jpeg(7)}]}]
     )
     assert pictures(page(store)) == [jpeg(7)]
+
+
+def test_all_pictures_of_a_column_together_are_bounded(store):
+    noise = np.random.default_rng(0).integers(0, 255, (200, 200, 3), np.uint8)
+    large = cv2.imencode(".jpg", noise, [cv2.IMWRITE_JPEG_QUALITY, 95])[1].tobytes()
+    assert 40_000 < len(large) < LARGEST
+    write(store, [{"person": i, "shown": [{"media_id": "a", "crop": large}] * PICTURES} for i in range(ROWS)])
+    html = page(store)
+    assert 10 < len(pictures(html)) < ROWS * PICTURES and len(html) < MOST_BYTES + 500_000

@@ -6,20 +6,19 @@ Everything that is not a number goes through `Markup.format`, which escapes it.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from pipeline.stage import Drawing
 from pipeline.telemetry.report.distributions import Bar, Histogram
+from pipeline.telemetry.report.words import coordinate as _n
 from pipeline.telemetry.report.words import count, number, on_axis
 
 WIDTH, HEIGHT = 280, 124  # in units of the drawing; it is scaled to the width of its card
 _LEFT, _RIGHT, _TOP, _BOTTOM = 2.0, 278.0, 18.0, 104.0
 _ASIDE = 16.0  # kept at an end of the axis for a bar of what lies beyond it
 _LETTER = 7.0  # width of a digit, amply
-_DOT = 0.006  # radius of a point as a share of width plus height
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,35 +98,3 @@ def _text(x: float, y: float, anchor: str, said: str) -> Markup:
 def _summary(about: Histogram, what: str) -> str:
     top = max(about.bars, key=lambda bar: bar.rows)
     return f"Histogram of {what}: median {number(about.median)}; most rows, {top.rows:,}, at {top.label}."
-
-
-def overlay(drawing: Drawing, width: int, height: int, colour: int) -> Markup:
-    """A stage's drawing in pixels of a thumbnail: strokes in its colour on a dark edge, to be seen on any picture.
-
-    Args:
-        drawing: lines and points in shares of width and height; what is not finite is left out.
-        width: of the thumbnail, px.
-        height: of the thumbnail, px.
-        colour: number of the colour in the style sheet.
-    """
-    path = _lines(drawing.lines, width, height) + _points(drawing.points, width, height)
-    template = Markup('<g class="ink ink{}"><path class="edge" d="{}"/><path d="{}"/></g>')
-    return template.format(colour, path, path) if path else Markup("")
-
-
-def _lines(lines: Iterable[tuple[float, float, float, float]], width: int, height: int) -> str:
-    scaled = [(a * width, b * height, c * width, d * height) for a, b, c, d in lines]
-    good = [line for line in scaled if all(map(math.isfinite, line))]
-    return "".join(f"M{_n(a)} {_n(b)}L{_n(c)} {_n(d)}" for a, b, c, d in good)
-
-
-def _points(points: Iterable[tuple[float, float]], width: int, height: int) -> str:
-    """Crosses."""
-    r = _DOT * (width + height)
-    scaled = [(x * width, y * height) for x, y in points if math.isfinite(x) and math.isfinite(y)]
-    return "".join(f"M{_n(x - r)} {_n(y)}h{_n(2 * r)}M{_n(x)} {_n(y - r)}v{_n(2 * r)}" for x, y in scaled)
-
-
-def _n(value: float) -> str:
-    """A coordinate with one decimal, and no more characters than that takes."""
-    return f"{value:.1f}".removesuffix(".0")

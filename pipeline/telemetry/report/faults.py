@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
+from pipeline.errors import Reason
 from pipeline.failure import DECODE
 from pipeline.second import ERRORS
 from pipeline.storage import Store
+from pipeline.telemetry.report.picks import MOST_DECODED, Key
 from pipeline.telemetry.report.rows import batches
 
 EXAMPLES = 3
 LONGEST = 2000  # characters of a message or traceback that are shown
+SHOWN = 30  # reasons, the most frequent; a table of more is not read
+PICTURED = 12  # of them with pictures
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,6 +28,8 @@ class Example:
     frame_index: int | None
     message: str
     traceback: str
+    shown: Key | None  # the frame to show; None where decoding it again could end as it did in the run
+    about: str  # what that frame is
 
 
 @dataclass(kw_only=True)
@@ -60,11 +67,29 @@ def unread_files(found: Sequence[Fault]) -> int:
     return sum(fault.whole_files for fault in found if fault.step == DECODE)
 
 
-def _example(row: dict[str, object]) -> Example:
+def keys_of(found: Sequence[Fault]) -> list[Key]:
+    """Frames to show beside the most frequent reasons."""
+    return [one.shown for fault in found[:PICTURED] for one in fault.examples if one.shown is not None]
+
+
+def _shown(row: Mapping[str, Any]) -> tuple[Key | None, str]:
+    """A frame that stands for an error: its own, the one before it where decoding failed, or its file's first."""
+    name, index, decoding = str(row["media_id"]), row["frame_index"], row["step"] == DECODE
+    if row["kind"] == Reason.CRASHED or (decoding and not index):
+        return None, ""
+    if index is None or index >= MOST_DECODED + decoding:
+        return (name, 0), "the file's first frame"
+    return (name, index - decoding), "the frame before" if decoding else "the frame"
+
+
+def _example(row: Mapping[str, Any]) -> Example:
     index = row["frame_index"]
+    shown, about = _shown(row)
     return Example(
         media_id=str(row["media_id"]),
         frame_index=index if isinstance(index, int) else None,
         message=str(row["message"])[:LONGEST],
         traceback=str(row["traceback"])[-LONGEST:],
+        shown=shown,
+        about=about,
     )

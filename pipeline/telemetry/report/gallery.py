@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 import pyarrow as pa
 from markupsafe import Markup
 
 from pipeline.columns import describe
 from pipeline.stage import Drawing, Stage
-from pipeline.storage import Store
-from pipeline.telemetry.report.charts import overlay
-from pipeline.telemetry.report.rows import Folder, is_number, is_text
-from pipeline.telemetry.report.thumbnails import Pick, Thumbnail, choose, rows_of, thumbnails
+from pipeline.telemetry.report.drawings import COLOURS, strokes
+from pipeline.telemetry.report.findings import Findings
+from pipeline.telemetry.report.picks import Key, Pick
+from pipeline.telemetry.report.rows import is_number, is_text
+from pipeline.telemetry.report.thumbnails import Thumbnail
 from pipeline.telemetry.report.words import number, shorten
 
-COLOURS = 6  # of drawings, in the style sheet; with more stages they come round again
+T = TypeVar("T")
+
 VALUES = 2  # shown of a step that has no caption of its own
 LONGEST = 160  # characters of a caption
 
@@ -59,40 +62,47 @@ class Gallery:
     note: str
 
 
-def gallery(store: Store, record: Mapping[str, Any], frames: Folder, stages: Mapping[str, Stage]) -> Gallery:
-    """Frames spread over the collection, in the order of their names."""
-    picks = choose(store, frames)
-    pictures, note = thumbnails(store, picks, record["decode"])
+def gallery(
+    picks: Sequence[Pick], pictures: Mapping[Key, Thumbnail], findings: Findings, stages: Mapping[str, Stage]
+) -> Gallery:
+    """Frames with what each step of the first pass says of them; strokes only, lest one drawing hide another."""
     shown = [pick for pick in picks if pick.key in pictures]
-    rows = rows_of(store, shown)
+    missing = len(picks) - len(shown)
+    note = f"{missing} of {len(picks)} chosen frames are not shown: their files were moved or changed after the run."
     drawing = {name: stage for name, stage in stages.items() if stage.scope.first_pass}
-    return Gallery(tiles=tuple(_tile(pick, rows[pick.key], pictures[pick.key], drawing) for pick in shown), note=note)
+    tiles = tuple(_tile(pick, findings, pictures[pick.key], drawing) for pick in shown)
+    return Gallery(tiles=tiles, note=note if missing else "")
 
 
-def _tile(pick: Pick, row: Mapping[str, Any], picture: Thumbnail, stages: Mapping[str, Stage]) -> Tile:
-    drawn, captions = [], []
-    for place, (name, stage) in enumerate(stages.items()):
-        if not set(stage.outputs.names) <= row.keys():
-            continue
-        own = {column: row[column] for column in stage.outputs.names}
-        colour = place % COLOURS
-        ink, said = _preview(stage, own, picture, colour)
-        drawn.append(ink)
-        words = said or _telling(stage.outputs, own)
-        if words or ink:
-            captions.append(Caption(step=name, text=shorten(words, LONGEST), colour=colour if ink else None))
-    schema = [item for stage in stages.values() for item in stage.outputs if item.name in row]
-    values = tuple(_values(pa.schema(schema), row))
-    return Tile(pick=pick, picture=picture, overlay=Markup("").join(drawn), captions=tuple(captions), values=values)
+def preview(stage: Stage, row: Mapping[str, Any]) -> Drawing:
+    """A stage's drawing of what it found; nothing where it cannot draw its own row."""
+    return safely(lambda: stage.preview(row), None) or Drawing()
 
 
-def _preview(stage: Stage, row: Mapping[str, Any], picture: Thumbnail, colour: int) -> tuple[Markup, str]:
-    """A stage's drawing and caption; a stage that cannot draw its own row goes without."""
+def safely(make: Callable[[], T], otherwise: T) -> T:
+    """What a stage's code or drawing gives: a stage's fault in it must not cost the report."""
     try:
-        drawing = stage.preview(row) or Drawing()
-        return overlay(drawing, picture.width, picture.height, colour), str(drawing.caption)
-    except Exception:  # a stage's fault in drawing must not cost the report
-        return Markup(""), ""
+        return make()
+    except Exception:  # whatever the code of a stage may raise
+        return otherwise
+
+
+def _tile(pick: Pick, findings: Findings, picture: Thumbnail, stages: Mapping[str, Stage]) -> Tile:
+    drawn, captions, row = [], [], findings.row(pick.key)
+    for place, (name, stage) in enumerate(stages.items()):
+        own = findings.of(stage, pick.key)
+        if own is None:
+            continue
+        drawing = preview(stage, own)
+        ink = safely(partial(strokes, drawing, picture.width, picture.height, place), Markup(""))
+        drawn.append(ink)
+        words = str(drawing.caption) or _telling(stage.outputs, own)
+        if words or ink:
+            colour = place % COLOURS if ink else None
+            captions.append(Caption(step=name, text=shorten(words, LONGEST), colour=colour))
+    schema = {item.name: item for stage in stages.values() for item in stage.outputs if item.name in row}
+    values = tuple(_values(pa.schema(schema.values()), row))
+    return Tile(pick=pick, picture=picture, overlay=Markup("").join(drawn), captions=tuple(captions), values=values)
 
 
 def _telling(schema: pa.Schema, row: Mapping[str, Any]) -> str:

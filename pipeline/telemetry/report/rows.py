@@ -93,6 +93,11 @@ def head(store: Store, folder: Folder, count: int) -> pa.Table | None:
     return pa.Table.from_batches(parts).slice(0, count) if parts else None
 
 
+def leaves_of(store: Store, path: str) -> dict[str, str]:
+    """By column of a file what to read of it to see its values, or of a list its length."""
+    return _readable(store, path)[1]
+
+
 def is_number(kind: pa.DataType) -> bool:
     """Whether values of a type have an order and a distance."""
     return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))

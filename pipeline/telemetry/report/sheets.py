@@ -24,6 +24,7 @@ KEY, HINT = b"pictures", b"no_pictures"
 ROWS = 20  # of a table, from its top: what matters most comes first
 PICTURES = 8  # of a row
 LARGEST = 100_000  # bytes of a picture; a face takes 7,000
+MOST_BYTES = 1_500_000  # of all pictures of a column: with several such columns the page can still be mailed
 FACTS = 6  # said of a row: its first columns
 _JPEG = b"\xff\xd8\xff"
 
@@ -77,28 +78,30 @@ def _sheet(schema: pa.Schema, name: str, member: str, rows: list[dict[str, Any]]
     plain = [
         item.name for item in schema if is_number(item.type) or is_text(item.type) or pa.types.is_boolean(item.type)
     ]
-    made = tuple(
-        Row(
-            facts=tuple((key, said(row[key])) for key in plain[:FACTS]),
-            pictures=tuple(_pictures(row[name] or [], member)),
-        )
-        for row in rows
-        if row[name]
-    )
+    made: list[Row] = []
+    left = MOST_BYTES
+    for row in (one for one in rows if one[name]):
+        pictures = _pictures(row[name], member, left)
+        left -= sum(len(picture.uri) for picture in pictures)
+        made.append(Row(facts=tuple((key, said(row[key])) for key in plain[:FACTS]), pictures=tuple(pictures)))
     (about,) = describe(pa.schema([schema.field(name)]))
     hint = (schema.field(name).metadata or {}).get(HINT, b"").decode()
     shown = any(row.pictures for row in made)
     return Sheet(
-        description=about["description"], rows=made if shown else (), without="" if shown or not made else hint
+        description=about["description"], rows=tuple(made) if shown else (), without="" if shown or not made else hint
     )
 
 
-def _pictures(items: list[Mapping[str, Any]], member: str) -> list[Picture]:
-    made = []
+def _pictures(items: list[Mapping[str, Any]], member: str, most_bytes: int) -> list[Picture]:
+    """The first of a row's pictures, until there are enough of them, or enough bytes."""
+    made: list[Picture] = []
     for item in items[:PICTURES]:
         data = item[member]
         if isinstance(data, bytes) and data.startswith(_JPEG) and len(data) <= LARGEST:
             words = ", ".join(f"{key} {said(value)}" for key, value in item.items() if key != member)
             uri = f"data:image/jpeg;base64,{base64.b64encode(data).decode()}"
+            most_bytes -= len(uri)
+            if most_bytes < 0:
+                break
             made.append(Picture(uri=uri, title=shorten(words, 200)))
     return made

@@ -52,7 +52,7 @@ def throughput(figures: Mapping[str, Any], told: Mapping[str, Any] = MappingProx
         return Throughput(lines=lines, verdict=f"{named}{found['reason']}: {found['change']}.")
     busy = sum(step["busy_s"] for step in figures.values())
     loads = {name: step["busy_s"] / max(1, step["workers"]) for name, step in figures.items()}
-    slowest = max(loads, key=lambda name: loads[name], default=None)
+    slowest = max((name for name in loads if loads[name]), key=lambda name: loads[name], default=None)
     lines = tuple(_line(name, step, busy, name == slowest) for name, step in figures.items())
     if slowest is None:
         return Throughput(lines=lines, verdict="No step had anything to do.")

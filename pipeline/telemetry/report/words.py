@@ -59,3 +59,17 @@ def shorten(text: str, longest: int) -> str:
     """A text with its middle left out when it is longer."""
     half = (longest - 1) // 2
     return text if len(text) <= longest else f"{text[: longest - 1 - half]}…{text[len(text) - half :]}"
+
+
+def coordinate(value: float) -> str:
+    """A coordinate of a drawing with one decimal, and no more characters than that takes."""
+    return f"{value:.1f}".removesuffix(".0")
+
+
+def moment(seconds: float) -> str:
+    """Time since a beginning: 0.25 s; 12 s; 2:05; 1:02:05."""
+    if seconds < _MINUTE - 0.5:
+        return f"{number(round(seconds, 2) if seconds < 10 else round(seconds))} s"
+    whole = round(seconds)
+    tail = f"{whole % _HOUR // _MINUTE:02}:{whole % _MINUTE:02}"
+    return f"{whole // _HOUR}:{tail}" if whole >= _HOUR else tail.removeprefix("0")

@@ -1,0 +1,195 @@
+"""The time line, the machines and what to try: what the page says of records is what they hold."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipeline.storage import Store
+from pipeline.telemetry import nodes, records
+from pipeline.telemetry.report.activity import HELD, IDLE, KINDS, OTHER, SETTING_UP, SLICES, STARVED, activity
+from pipeline.telemetry.report.lanes import MOST_LANES, lanes
+from pipeline.telemetry.report.machines import MOST_MACHINES, POINTS, machines, round_up
+from tests.collections_factory import photo
+from tests.report_factory import RUN, call_records, node_samples, output, recorded
+from tests.test_report import page, parsed, text
+
+WORKERS = {"box:1": ["decode", "lighting"], "box:2": ["faces"]}
+
+
+@pytest.fixture
+def store(tmp_path):
+    photo(tmp_path / "in" / "a.png", 1)
+    return output(tmp_path / "in", tmp_path / "out")
+
+
+def kept(tmp_path, lines):
+    store = Store(str(tmp_path))
+    store.write_table(f"profile/calls-{RUN}.parquet", records.to_table(lines))
+    return store
+
+
+def seconds(worker):
+    return dict(zip(KINDS, worker.seconds.sum(axis=1), strict=True))
+
+
+def test_every_second_of_a_process_is_what_its_records_say(tmp_path):
+    found = activity(kept(tmp_path, call_records(WORKERS)), RUN)
+    decoding, faces = found.workers
+    assert (decoding.name, decoding.steps, faces.steps) == ("box:1", ("decode", "lighting"), ("faces",))
+    assert found.steps == ["decode", "faces", "lighting"]
+    known = seconds(faces)
+    # 6 packets of 2 s: 1.2 s of infer, .1 s of writing, the rest other; waits of 1 s, handing on .5 s, set-up 2 s
+    wanted = {"infer": 7.2, "write": 0.6, OTHER: 4.2, STARVED: 6.0, HELD: 3.0, SETTING_UP: 2.0}
+    assert {name: known[name] for name in wanted} == pytest.approx(wanted)
+    assert sum(known.values()) == pytest.approx(found.seconds) == pytest.approx(2 + 6 * (1 + 2 + 2 + 0.5))
+    assert known[IDLE] == pytest.approx(found.seconds - 23.0)
+    assert seconds(decoding)["decode"] == pytest.approx(6 * 1.8)
+
+
+def test_a_wait_that_reaches_back_over_work_counts_once(tmp_path):
+    about = {"run": RUN, "worker": "box:1", "step": "faces", "unit": "u", "rows": 1}
+    lines = [
+        about | {"kind": "packet", "started": 0.0, "seconds": 4.0},
+        about | {"kind": "packet", "started": 5.0, "seconds": 5.0, "wait": 5.0},
+    ]
+    (worker,) = activity(kept(tmp_path, lines), RUN).workers
+    assert (seconds(worker)[OTHER], seconds(worker)[STARVED]) == (pytest.approx(9), pytest.approx(1))
+
+
+moments = st.floats(0, 1000)
+lengths = st.floats(0, 500)
+
+
+@settings(deadline=None, max_examples=40)
+@given(
+    st.lists(
+        st.fixed_dictionaries(
+            {
+                "run": st.just(RUN),
+                "worker": st.sampled_from(["a:1", "a:2", "b:1"]),
+                "kind": st.sampled_from(["call", "packet", "hand-on", "set-up"]),
+                "step": st.sampled_from(["decode", "x", "y"]),
+                "started": moments,
+                "seconds": lengths,
+                **dict.fromkeys(("wait", "fetch", "decode", "infer", "write", "seal"), lengths),
+            }
+        ),
+        min_size=1,
+        max_size=20,
+    )
+)
+def test_any_records_fill_the_time_and_no_more(tmp_path_factory, lines):
+    found = activity(kept(tmp_path_factory.mktemp("out"), lines), RUN)
+    for worker in found.workers:
+        assert worker.seconds.shape == (len(KINDS), SLICES) and worker.seconds.min() >= -1e-9
+        np.testing.assert_allclose(worker.seconds.sum(axis=0), found.seconds / SLICES, rtol=1e-6)
+    assert lanes(found) is not None
+
+
+def test_the_page_draws_lanes_and_machines_with_their_tables(store):
+    recorded(store, WORKERS, cards=1)
+    html = page(store)
+    parsed(html)
+    said = text(html)
+    assert 'aria-label="faces, box:2: working 34%, set-up 6%, waiting for input 17%, handing on 9%, idle 34%"' in html
+    assert len(re.findall(r'<svg class="lane"', html)) == 2
+    assert "Shares of the whole run's time" in said.replace("&#39;", "'")
+    for title in ("GPU use", "GPU memory", "CPU", "Memory"):
+        assert re.search(rf'aria-label="{title} in (GB|%) over time\.', html)
+    assert "card 0: 0 to 90, mean 66.5" in html and "faces (2): 2 to 2, mean 2" in html
+    assert "full: 8 GB" in said and "No GPU was sampled" not in said
+    assert re.search(r'<path class="curve c0" d="M0 [\d.]+h\.5L', html)
+
+
+def test_without_a_gpu_there_are_two_charts_and_a_sentence(store):
+    recorded(store, WORKERS)
+    html = page(store)
+    assert html.count('<svg class="plot"') == 2 and "No GPU was sampled." in text(html)
+
+
+def test_memory_by_process_is_torchs_where_the_driver_does_not_tell_processes_apart(tmp_path):
+    lines = [line | {"device": "cuda", "vram_reserved_gb": 1.5} for line in call_records(WORKERS)]
+    store = kept(tmp_path, lines)
+    samples = [one | {"gpu_processes_gb": {}} for one in node_samples(WORKERS, 30, cards=1)]
+    store.write_table(f"profile/nodes-{RUN}.parquet", nodes.to_table(samples))
+    charts = {one.title: one for one in machines(store, RUN, activity(store, RUN)).charts}
+    names = {curve.name: curve.most for curve in charts["GPU memory"].curves}
+    assert names["faces (2), reserved by torch"] == 1.5 and names["card 0, everybody"] == 6.0
+
+
+def test_stalls_are_told_in_words(store):
+    recorded(store, {"box:1": ["decode"], "box:2": ["faces"]}, packets=2, seconds=8.0)
+    said = text(page(store))
+    assert " s from 22 s: faces (box:2) ; it waited for input from decode ." in said
+    assert "decode (box:1) ; it waited for files to be handed out ." in said
+    assert "decode (box:1) ; it handed a packet on, which faces takes up: it packed and stored it" in said
+
+
+def test_what_to_try_and_targets_stand_at_the_top(store):
+    recorded(store, WORKERS, targets={"gpu_use_percent": [80, 95], "steps": {"faces": {"rows_per_minute": 10}}})
+    html = page(store)
+    said = text(html).partition("Where the time went")[0]
+    found = json.loads(store.read("run.json"))["throughput"]["verdict"]
+    assert found["reason"] in said and found["change"][1:] in said.replace("&#39;", "'")
+    assert "1 of 2 targets of the profile is met; 1 not measured." in said
+    assert re.search(r"faces.rows_per_minute at least 10 [\d.]+ ✓ met", said)
+    assert "gpu_use_percent 80 to 95 – ? not measured" in said
+
+
+def test_without_records_there_is_a_sentence(store):
+    said = text(page(store))
+    assert "No records of what processes did are there, so there is no time line." in said
+    assert "The bottleneck is marked" in said.partition("Where the time went")[0]
+
+
+def test_records_of_a_killed_run_are_read_as_far_as_they_go(store):
+    lines = [json.dumps(line).encode() for line in call_records(WORKERS)]
+    for worker in WORKERS:
+        mine = [line for line in lines if f'"{worker}"'.encode() in line]
+        store.write(f"profile/calls-{RUN}-{worker.replace(':', '-')}.jsonl", b"\n".join([*mine[:7], mine[7][:40]]))
+    said = text(page(store))
+    assert f"The last run had nothing to do; this is run {RUN}." in said and "Longest stalls" in said
+
+
+@pytest.mark.parametrize("torn", [b"", b"PAR1 torn", b"\x00" * 100])
+def test_records_that_cannot_be_read_cost_the_time_line_only(store, torn):
+    store.write(f"profile/calls-{RUN}.parquet", torn)
+    assert "No records of what processes did are there" in text(page(store))
+
+
+def test_many_processes_and_machines_are_bounded_and_said(store):
+    crowd = {f"box{i % 7}:{i}": ["decode"] if i < 80 else [f"step{i % 9}"] for i in range(100)}
+    recorded(store, crowd, packets=2)
+    for i in range(7):
+        samples = [line | {"node": f"box{i}"} for line in node_samples({f"box{i}:1": []}, 5)]
+        store.write_table(f"profile/nodes-{RUN}.parquet", nodes.to_table(samples)) if i == 0 else store.append(
+            f"profile/nodes-{RUN}-box{i}-1.jsonl", b"".join(map(nodes.to_line, samples))
+        )
+    html = page(store)
+    said = text(html)
+    assert html.count('<svg class="lane"') == MOST_LANES and "60 more processes: not drawn." in said
+    assert all(f'aria-label="step{i}, box' in html for i in range(9))  # no step without a lane
+    assert html.count('<svg class="plot"') == 2 * MOST_MACHINES and "3 more machines are not drawn" in said
+
+
+def test_curves_keep_their_gaps_and_ends(tmp_path):
+    store = kept(tmp_path, call_records(WORKERS, packets=20))
+    found = activity(store, RUN)
+    samples = [one for one in node_samples(WORKERS, found.seconds) if not 30 < one["time"] - found.began < 60]
+    store.write_table(f"profile/nodes-{RUN}.parquet", nodes.to_table(samples))
+    (cpu,) = [one for one in machines(store, RUN, found).charts if one.title == "CPU"]
+    values = cpu.curves[0].values
+    gap = slice(int(31 / found.seconds * POINTS), int(59 / found.seconds * POINTS))
+    assert np.isnan(values[gap]).all() and np.isfinite(values[[0, -1]]).all()
+    assert (cpu.curves[0].least, cpu.curves[0].most, cpu.top) == (50.0, 80.0, 100.0)
+
+
+@pytest.mark.parametrize(("value", "top"), [(0, 1), (0.9, 1), (1, 1), (1.01, 2), (2.4, 2.5), (7.9, 10), (26, 50)])
+def test_axes_end_at_round_numbers(value, top):
+    assert round_up(value) == pytest.approx(top)
