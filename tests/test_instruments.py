@@ -9,10 +9,12 @@ import time
 import numpy as np
 import pyarrow as pa
 import pytest
+import torch
 
 from pipeline import spying
 from pipeline.calls import Caller
 from pipeline.columns import SOURCE
+from pipeline.device.recording import Marks
 from pipeline.errors import ConfigError
 from pipeline.instruments import FAILED, NONE, PY_SPY, Counted, Instruments
 from pipeline.packet import HALO
@@ -136,6 +138,11 @@ def test_nsys_is_asked_for_by_the_steps_it_was_named_for(store):
     told = Instruments(nsight=("toy",)).started(made.first, store)["runtime_env"]
     assert told["nsight"]["o"] == f"{store.root}/profile/nsight/toy-{RUN}-%p" and "nvtx" in told["nsight"]["t"]
     assert NONE.started(made.first, store) == {}
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_marks_without_a_gpu_are_none():
+    assert Marks("toy")(None, lambda: 3) == 3
 
 
 @pytest.mark.parametrize("text", ["toy:", "toy:0", "toy:x", "toy:-1"])
