@@ -29,6 +29,9 @@ SECONDS = 120  # at 100 samples a second more than enough for a picture
 _RATE = 100  # samples a second, py-spy's own default
 _ANY_TRACER = (0x59616D61, -1)  # prctl's PR_SET_PTRACER and PR_SET_PTRACER_ANY, from linux/prctl.h
 _WRITES = 10.0  # seconds that it may take to draw a graph
+_STUCK = (
+    30  # seconds after which one that should have ended is killed: it was seen to wait for a process that had crashed
+)
 _TRIES = 20.0  # seconds for the trial
 
 _ASLEEP = "import ctypes, time; ctypes.CDLL(None).prctl(0x59616D61, -1, 0, 0, 0); print(1, flush=True); time.sleep(60)"
@@ -83,6 +86,8 @@ def attach(path: Path) -> None:
         ctypes.CDLL(None).prctl(*_ANY_TRACER, 0, 0, 0)
     where = ["--pid", str(os.getpid()), "--output", f"{path}.svg"]
     command = [tool, "record", *where, "--rate", str(_RATE), "--duration", str(SECONDS)]
+    if limit := shutil.which("timeout"):
+        command = [limit, "--signal=INT", f"--kill-after={_STUCK}", str(SECONDS + _STUCK), *command]
     script = '"$@" >"$0.log" 2>&1 & echo $! >"$0.pid"'  # the shell ends at once, so that py-spy is nobody's child
     subprocess.run(["sh", "-c", script, str(path), *command], start_new_session=True, check=False)
 
@@ -93,11 +98,12 @@ def finish(store: Store, folder: str) -> None:
     there = Path(store.root.removeprefix("file://")) / folder
     pids = [path for path in (there.glob("*.pid") if there.is_dir() else ()) if mine in path.name]
     for path in pids:
-        _wake(int(path.read_text()))
+        _signal(int(path.read_text()), signal.SIGINT)
     until = time.monotonic() + _WRITES
-    while time.monotonic() < until and not all(_over(path) for path in pids):
+    while time.monotonic() < until and any(_is_spy(int(path.read_text())) for path in pids):
         time.sleep(0.1)
     for path in pids:
+        _signal(int(path.read_text()), signal.SIGKILL)
         log = path.with_suffix(".log")
         if not path.with_suffix(".svg").exists():
             said = [line for line in log.read_text().splitlines() if line.strip()]
@@ -108,21 +114,19 @@ def finish(store: Store, folder: str) -> None:
             one.unlink(missing_ok=True)
 
 
-def _over(path: Path) -> bool:
-    return path.with_suffix(".svg").exists() or not _is_spy(int(path.read_text()))
-
-
-def _wake(pid: int) -> None:
+def _signal(pid: int, which: signal.Signals) -> None:
     if _is_spy(pid):
-        with suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGINT)
+        with suppress(ProcessLookupError, psutil.Error):
+            below = psutil.Process(pid).children()  # where `timeout` stands before it
+            for one in (pid, *(child.pid for child in below)) if which is signal.SIGKILL else (pid,):
+                os.kill(one, which)
 
 
 def _is_spy(pid: int) -> bool:
     """Whether it is still there; the number may be another's by now."""
     with suppress(psutil.Error):
         process = psutil.Process(pid)
-        return process.name().startswith("py-spy") and process.status() != psutil.STATUS_ZOMBIE
+        return process.name() in ("py-spy", "timeout") and process.status() != psutil.STATUS_ZOMBIE
     return False
 
 
