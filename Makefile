@@ -28,11 +28,12 @@ $(SAMPLES)/.made: samples/make.py $(STAMP)
 demo: $(SAMPLES)/.made
 	$(BIN)/python pipeline/run.py --profile cpu-only --input $(SAMPLES) --output $(OUT) --missing-weights skip
 
-test: install
-	$(BIN)/python -m pytest
+# What takes seconds has all cores to itself, one test after the other: most of it starts Ray. The rest shares them.
+test: test-fast
+	$(BIN)/python -m pytest -m "(slow or cluster) and not chaos"
 
 test-fast: install
-	$(BIN)/python -m pytest -m "not slow"
+	$(BIN)/python -m pytest -m "not (slow or chaos or cluster)" -n auto --dist loadfile
 
 chaos: install
 	$(BIN)/python -m pytest -m chaos tests/faults
