@@ -7,7 +7,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import psutil
 import pytest
+
+from pipeline.engine import session
 
 _RUN = """
 import ray, sys
@@ -21,7 +24,7 @@ _COMES_IN = "import ray, sys; ray.init(address=sys.argv[1], log_to_driver=False)
 
 @pytest.mark.slow
 def test_nobody_else_gets_into_a_local_ray(tmp_path: Path) -> None:
-    """Its ports are open on all of the machine's addresses, and whoever may connect may run any code."""
+    """Its ports are open to all users of the machine, and whoever may connect may run any code."""
     ours = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
     ours |= {"HOME": str(tmp_path / "ours"), "PYTHONPATH": str(Path(__file__).parents[1])}
     (tmp_path / "ours").mkdir()
@@ -31,6 +34,7 @@ def test_nobody_else_gets_into_a_local_ray(tmp_path: Path) -> None:
     address, _, dashboard = run.stdout.readline().strip().partition(" ")
     try:
         command = [sys.executable, "-c", _COMES_IN, address]
+        ours |= {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}  # who knows no other address than loopback finds it there
         theirs, known = ours | {"HOME": str(tmp_path)}, ours | {"RAY_AUTH_MODE": "token"}
         stranger = subprocess.run(command, env=theirs, capture_output=True, text=True, timeout=120, check=False)
         friend = subprocess.run(command, env=known, capture_output=True, text=True, timeout=120, check=False)
@@ -38,3 +42,13 @@ def test_nobody_else_gets_into_a_local_ray(tmp_path: Path) -> None:
         run.communicate(timeout=60)
     assert (stranger.returncode, stranger.stdout, friend.stdout.strip()) == (1, "", "came in"), friend.stderr
     assert dashboard in ("''", "None")
+
+
+@pytest.mark.slow
+def test_a_local_ray_listens_on_loopback_only() -> None:
+    with session(None) as (node,):
+        children = psutil.Process().children(recursive=True)
+        ports = [one for child in children for one in child.net_connections("tcp") if one.status == "LISTEN"]
+        assert node.name == "127.0.0.1" and len(ports) > 5
+        assert {one.laddr.ip.removeprefix("::ffff:") for one in ports} <= {"127.0.0.1", "::1"}
+    assert "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER" not in os.environ

@@ -7,15 +7,18 @@ import os
 import socket
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 import ray
+from ray._private import ray_constants
 
 from pipeline.engine.ending import interrupts_held
 from pipeline.errors import ResourceError
 from pipeline.machines import Node, this_machine
+
+_CLUSTERS = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
 
 
 @contextmanager
@@ -33,20 +36,41 @@ def session(address: str | None) -> Iterator[list[Node]]:
     if ray.is_initialized():  # inside another session: share it
         yield _nodes()
         return
+    with ExitStack() as stack:
+        if address is None:
+            stack.enter_context(_on_loopback())
+        try:
+            if address is not None:
+                _check_answers(address)
+            with _without_stderr():
+                ray.init(**_init_arguments(address))
+        except (OSError, RuntimeError, ValueError) as error:
+            raise ResourceError(
+                f"No Ray cluster answers at {address!r} ({_first_line(error)}); start one, or leave out --address."
+            ) from error
+        try:
+            yield _nodes()
+        finally:
+            with interrupts_held():
+                ray.shutdown()
+
+
+@contextmanager
+def _on_loopback() -> Iterator[None]:
+    """Keep a Ray of our own to 127.0.0.1, as it does by itself where it knows no clusters: on Windows and on a Mac.
+
+    Otherwise it listens on all addresses, whatever address it is given. Who sets the variable decides.
+    """
+    if _CLUSTERS in os.environ:
+        yield
+        return
+    before, os.environ[_CLUSTERS] = ray_constants.ENABLE_RAY_CLUSTER, "0"
+    ray_constants.ENABLE_RAY_CLUSTER = False  # it was read when Ray was imported
     try:
-        if address is not None:
-            _check_answers(address)
-        with _without_stderr():
-            ray.init(**_init_arguments(address))
-    except (OSError, RuntimeError, ValueError) as error:
-        raise ResourceError(
-            f"No Ray cluster answers at {address!r} ({_first_line(error)}); start one, or leave out --address."
-        ) from error
-    try:
-        yield _nodes()
+        yield
     finally:
-        with interrupts_held():
-            ray.shutdown()
+        ray_constants.ENABLE_RAY_CLUSTER = before
+        del os.environ[_CLUSTERS]
 
 
 @contextmanager
