@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import time
 from collections import defaultdict
+from functools import partial
 from pathlib import Path
 
 import psutil
@@ -39,16 +40,21 @@ def kill_when(undisturbed, out: Path, condition) -> tuple[dict[Path, int], list[
     return chaos.parts(out), family
 
 
-def test_killed_at_the_start_in_the_middle_and_at_the_end(undisturbed, tmp_path):
+MOMENTS = {
+    "start": lambda out: len(chaos.parts(out)) >= 2,
+    "middle": lambda out: len(chaos.parts(out)) >= 30,
+    "end": lambda out: any((out / "frames").glob("[!.]*")),
+}
+
+
+@pytest.mark.parametrize(
+    "moments", [["middle"], pytest.param(["start", "middle", "end"], marks=pytest.mark.chaos)], ids=", ".join
+)
+def test_killed_and_killed_again(undisturbed, tmp_path, moments):
     out = tmp_path / "out"
-    moments = [
-        lambda: len(chaos.parts(out)) >= 2,
-        lambda: len(chaos.parts(out)) >= 30,
-        lambda: any((out / "frames").glob("[!.]*")),
-    ]
     family = []
-    for condition in moments:  # the next run starts while workers of the killed one are still there
-        before, orphans = kill_when(undisturbed, out, condition)
+    for moment in moments:  # the next run starts while workers of the killed one are still there
+        before, orphans = kill_when(undisturbed, out, partial(MOMENTS[moment], out))
         family += orphans
     code, said, wrong = chaos.finish(*undisturbed.words(out))
     assert code == 0 and "Traceback" not in said + wrong, said + wrong

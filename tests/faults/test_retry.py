@@ -139,6 +139,7 @@ def film(wanted, tmp_path, monkeypatch):
     return path
 
 
+@pytest.mark.chaos
 def test_rows_of_a_film_in_segments_are_computed_again(film, wanted, tmp_path):
     Job(wanted).run()
     assert [row["frame_index"] for row in table(tmp_path / "out", ERRORS).to_pylist()] == list(REFUSED)
