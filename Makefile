@@ -29,15 +29,16 @@ $(SAMPLES)/.made: samples/make.py $(STAMP)
 demo: $(SAMPLES)/.made
 	$(BIN)/python pipeline/run.py --profile cpu-only --input $(SAMPLES) --output $(OUT) --missing-weights skip
 
-# What takes seconds has all cores to itself, one test after the other: most of it starts Ray. The rest shares them.
-test: test-fast
+# What starts Ray has the machine to itself, one test after the other. The rest shares the cores.
+test: install
+	$(BIN)/python -m pytest -m "not (slow or chaos or cluster)" -n auto --dist loadfile
 	$(BIN)/python -m pytest -m "slow and not (chaos or cluster)"
 
 test-fast: install
-	$(BIN)/python -m pytest -m "not (slow or chaos or cluster)" -n auto --dist loadfile
+	$(BIN)/python -m pytest -m "not (slow or heavy or chaos or cluster)" -n auto --dist loadfile
 
 chaos: install
-	$(BIN)/python -m pytest -m chaos tests/faults
+	$(BIN)/python -m pytest -m chaos
 
 fuzz: install
 	$(BIN)/python -m tests.faults.fuzz_media out/fuzz --minutes 10

@@ -63,7 +63,7 @@ def test_a_gpu_gives_what_the_cpu_gives(tiny, album, settings_, least):
 # Compiled
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_compiled_batches_of_any_size_give_the_same(tiny, album):
     from torch._dynamo.utils import counters
 
@@ -137,7 +137,7 @@ def test_all_layers_of_the_picture_tower_are_in_8_bits(model):
     assert {layer.scale.dtype for layer in layers} == {torch.float32}, "scales lost precision"
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_8_bits_at_the_published_size(album):
     """ViT-B/32 with random weights: no trained ones are at hand, and theirs have larger outliers."""
     towers = {}

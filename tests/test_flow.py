@@ -175,14 +175,14 @@ def test_a_steady_pan_does_not_shake_but_a_roll_from_side_to_side_does():
 
 
 @pytest.mark.parametrize(("name", "cuts"), [("av/nasa_13013.mp4", [201]), ("video/test_clip_10s.mp4", [103, 213])])
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_the_cuts_of_edited_videos_are_found_and_no_others(name, cuts):
     found = ready()(table(video(name, 0, 10_000)))["cut"].to_pylist()[:-1]
     assert [i for i, value in enumerate(found) if value > 0.5] == cuts
 
 
 @pytest.mark.parametrize("name", ["video/cockatoo.mp4", "vos/06_pingpong.mp4", "vos/bedroom.mp4", "av/grid/bbaf2n.mpg"])
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_nothing_inside_a_continuous_shot_looks_like_a_cut(name):
     # Frames 130 to 190 of the cockatoo are the hardest: its beak fills the frame and moves by 100 px.
     found = ready()(table(video(name, 0, 190)[-60:]))["cut"].to_pylist()[:-1]

@@ -37,7 +37,7 @@ def test_it_has_as_many_parameters_as_published():
     assert sum(one.numel() for one in Raft().parameters()) == 990_162
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @pytest.mark.parametrize("precision", ["full", "bf16"])
 def test_rubberwhale_is_followed_within_a_third_of_a_pixel(precision):
     (now, then), truth = rubberwhale()

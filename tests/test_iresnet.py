@@ -79,7 +79,7 @@ def test_a_small_iresnet_is_what_its_graph_is(tmp_path):
     assert np.abs(by_torch(module, random(3, 32)) - expected).max() < 2e-5 * np.abs(expected).max()
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_iresnet50_at_full_size_is_what_its_graph_is(tmp_path):
     path, pictures = iresnet(tmp_path / "net.onnx"), random(2)
     expected = directions(by_onnxruntime(path, pictures))
@@ -106,7 +106,7 @@ def test_random_weights_are_the_same_each_time_and_give_numbers(precision):
     assert np.abs(one[1] - one[0]).max() > 0, "another face, another embedding"
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @pytest.mark.parametrize(("model", "parameters"), [("arcface-r50", 43_590_976), ("auraface", 65_156_288)])
 def test_random_weights_of_the_large_networks(model, parameters, monkeypatch):
     from stages.nets import recognition
@@ -139,7 +139,7 @@ def test_a_network_whose_architecture_nobody_tells_has_no_random_weights():
 # Compiled
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_compiled_the_answers_are_the_same_for_any_number_of_faces(tmp_path):
     path = iresnet(tmp_path / "net.onnx", blocks=(1, 1, 1, 1), widths=(8, 8, 8, 8))
     network, sizes = NETWORKS["arcface-r50"], (1, 64, 65)

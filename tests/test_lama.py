@@ -88,7 +88,7 @@ def test_the_network_equals_the_third_party_s(small, scene):
         assert np.abs(answer - expected).max() < 0.01
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_the_published_architecture_equals_both_references(tmp_path, scene):
     """At full size: the file has the published one's size, and three ways to run it agree."""
     image, mask = (np.ascontiguousarray(part[40:104, 60:124]) for part in scene)
@@ -191,7 +191,7 @@ def test_random_weights_are_the_same_each_time(scene):
     ).all()
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_compiled_it_is_the_same(scene, tmp_path):
     """With one block, since each takes the compiler seconds."""
     image, mask = (np.ascontiguousarray(part[40:104, 60:124]) for part in scene)

@@ -51,19 +51,19 @@ def outcome(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[int, li
     return json.loads(done.stdout)
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_memory_is_bounded(outcome: dict) -> None:
     assert max(peak for _, _, peak in outcome.values()) < PEAK_MB, {name: found[2] for name, found in outcome.items()}
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @pytest.mark.parametrize("name", ["canvas.gif", "canvas.png", "canvas.webp", "sizes.mov", "packed.mov", "fragment.mp4"])
 def test_what_asks_for_too_much_memory_is_refused(outcome: dict, name: str) -> None:
     rows, failures, _ = outcome[name]
     assert (rows, [kind for _, kind, _ in failures]) == (0, ["too_large"])
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @pytest.mark.parametrize("name", ["long.gif", "long.png", "long.webp"])
 def test_long_animations_are_cut_off_and_said_so(outcome: dict, name: str) -> None:
     rows, failures, _ = outcome[name]
@@ -85,13 +85,13 @@ def test_pixels_are_bounded_by_bytes(kind: str, height: int, width: int, size: i
         assert most == length, "a minute of an animation, and more of a film, is never cut off"
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_true_tables_are_believed(outcome: dict) -> None:
     assert [outcome[name][:2] for name in ("sizes_true.mov", "packed_true.mov")] == [[3, []]] * 2
     assert [kind for _, kind, _ in outcome["tracks.mov"][1]] == ["too_large"]
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_notes_cost_a_photo_or_nothing(outcome: dict) -> None:
     for name in NOTES:
         rows, failures, _ = outcome[name.replace(" ", "_")]

@@ -68,7 +68,7 @@ def peaks(path: Path, column: str = "frame", every_nth: int = 1) -> list[tuple[f
     return [(float(time), int(rows), float(peak)) for time, rows, peak in lines]
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_twenty_minutes_take_the_memory_of_one(tmp_path: Path) -> None:
     *_, first, end = peaks(looped(tmp_path / "film.mov", height=96, width=160, minutes=20))
     assert end[:2] == (pytest.approx(1199.96), 30_000)
@@ -76,7 +76,7 @@ def test_twenty_minutes_take_the_memory_of_one(tmp_path: Path) -> None:
     assert end[2] - first[2] < 40, (first, end)  # MB; its pixels are 1.4 GB, its sound 38 MB
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_segments_of_twenty_minutes_take_the_memory_of_five(tmp_path: Path) -> None:
     """Of a film that one process reads in segments, neither an index nor sound nor pictures pile up."""
     found, size = {}, 0

@@ -322,7 +322,7 @@ def test_max_frames_cuts_the_sound_too(tmp_path: Path) -> None:
     assert [len(row["sound"]) for row in rows] == [640] * 10
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_memory_does_not_grow_with_length(tmp_path: Path) -> None:
     import subprocess
     import sys

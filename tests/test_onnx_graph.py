@@ -60,7 +60,7 @@ def test_every_operator_equals_onnxruntime(tmp_path, count):
     assert used == set(OPERATORS), "an operator that nothing here tests"
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_iresnet50_at_its_published_size(tmp_path):
     path, pictures = iresnet(tmp_path / "r50.onnx"), random(2, 112)
     assert abs(path.stat().st_size / 174_383_860 - 1) < 5e-4  # w600k_r50.onnx

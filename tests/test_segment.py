@@ -175,7 +175,7 @@ def test_the_grid_finds_what_the_published_algorithm_finds(make, answers, photo)
         assert_whole(mask, photo)
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_crops_find_what_the_published_algorithm_finds(make, answers):
     image = cv2.imread(str(media("categories/sam_truck.jpg")))[:, :, ::-1]
     photo = np.ascontiguousarray(cv2.resize(image, (320, 240), interpolation=cv2.INTER_AREA))
@@ -211,7 +211,7 @@ def test_pixels_are_prepared_as_published(name):
     assert by_meta.max() <= 2 and by_meta.mean() < 0.5, "whole levels against fractions of them"
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_compiled_calls_say_the_same_and_compile_once(make, photo, chosen, monkeypatch):
     """Traced as on a GPU; code is not generated, which takes minutes here and is torch's own business."""
     import torch._dynamo
@@ -231,7 +231,7 @@ def test_compiled_calls_say_the_same_and_compile_once(make, photo, chosen, monke
         assert counters["stats"]["unique_graphs"] == 2, "one that looks and one that answers"
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_the_published_architecture_says_what_transformers_says(photo):
     """Tiny, 1024 px, drawn weights; in bfloat16 too, by what is left of the pictures' features."""
     from transformers import Sam2Config, Sam2Model
@@ -359,7 +359,7 @@ def test_crops_are_the_published_ones_and_hold_pixels(height, width, layers, ove
 # Prompts
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_prompts_in_files_and_columns_say_the_same(make, photo, tmp_path):
     rows = [{"media_id": "a.jpg", "frame_index": index % 2, "x": x, "y": y} for index, (x, y) in enumerate(POINTS)]
     rows.append({"media_id": "007", "frame_index": 0, "x": 0.5, "y": 0.5})
@@ -586,7 +586,7 @@ print(peak_mb() - before, table["mask_count"][0], stage.clock.seconds)
 """
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_a_4k_photo_with_many_prompts_stays_small(toy_file):
     """1,024 prompts, of whose 3,072 masks 96 are written; more would only repeat that, in parts of the same size.
 

@@ -51,4 +51,3 @@ def test_a_local_ray_listens_on_loopback_only() -> None:
         ports = [one for child in children for one in child.net_connections("tcp") if one.status == "LISTEN"]
         assert node.name == "127.0.0.1" and len(ports) > 5
         assert {one.laddr.ip.removeprefix("::ffff:") for one in ports} <= {"127.0.0.1", "::1"}
-    assert "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER" not in os.environ

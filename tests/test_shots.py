@@ -84,7 +84,7 @@ def test_cuts_between_clips_are_found_to_the_frame(first, second):
     assert found(frames) == ([("cut", 11, 12)], [12])
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @pytest.mark.parametrize(("name", "cuts", "gradual"), [
     (NASA, [201], [("dissolve", 126, 150)]),
     ("video/test_clip_10s.mp4", [103, 213], [("fade_out", 69, 103), ("fade_out", 132, 153), ("fade_in", 164, 183)]),
