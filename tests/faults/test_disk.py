@@ -116,7 +116,7 @@ def test_a_disk_that_becomes_read_only(undisturbed, disk, nodes):
 @pytest.mark.parametrize(
     ("what", "disturb", "sentence"),
     [
-        (".", remove, "look what removed it"),
+        pytest.param(".", remove, "look what removed it", marks=pytest.mark.chaos),
         pytest.param("columns", remove, "removed them|has gone from the output", marks=pytest.mark.chaos),
         pytest.param("columns", replace, "move the file that stands where a folder should be", marks=pytest.mark.chaos),
     ],

@@ -93,6 +93,7 @@ def test_a_retry_that_was_cut_short_is_finished_by_any_run(wanted, tmp_path):
     assert table(tmp_path / "out", FRAMES)["twice"].null_count == 0 and not list((tmp_path / "out" / ERRORS).glob("*"))
 
 
+@pytest.mark.chaos
 def test_files_that_could_not_be_read_are_read_again_and_no_others(wanted, tmp_path):
     path = tmp_path / "in" / "photo3.png"
     good, when = path.read_bytes(), path.stat().st_mtime_ns
