@@ -67,7 +67,7 @@ def check(out, column, how, culprits):
 
 
 def test_what_kills_is_set_aside_and_nothing_else(media, tmp_path, machines):
-    cases = {how: (device, culprits) for how, device, culprits in CASES if how in ("kill", "segfault")}
+    cases = {how: (device, culprits[:1]) for how, device, culprits in CASES if how in ("kill", "segfault")}
     steps = {how: ("Poison", {"frames": culprits, "how": how, "column": how}) for how, (_, culprits) in cases.items()}
     steps |= {"fine": ("Poison", {"column": "fine"}), "sizes": ("PoisonFile", {"files": ("photo3.png",)})}
     places = {how: place(how, device) | {"cpus": 0.25} for how, (device, _) in cases.items()}

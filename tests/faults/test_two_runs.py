@@ -2,13 +2,31 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
+from pipeline.lease import Lease
+from pipeline.storage import Store
 from tests.faults import chaos
 
 pytestmark = pytest.mark.slow
 
 
+def test_a_second_run_is_refused_before_it_starts_ray(undisturbed, tmp_path):
+    out = tmp_path / "out"
+    store = Store(str(out))
+    store.prepare()
+    with Lease(store):
+        code, said, wrong = chaos.finish(*undisturbed.words(out))
+    assert code == 2 and wrong.startswith(f"Error: Another run is writing into '{out}' (process {os.getpid()} on "), (
+        wrong
+    )
+    assert len(wrong.strip().splitlines()) == 1 and "Starting Ray" not in said
+    assert not chaos.parts(out)
+
+
+@pytest.mark.chaos
 def test_a_second_run_is_refused_and_the_first_goes_on(undisturbed, tmp_path):
     out = tmp_path / "out"
     first = chaos.start(*undisturbed.words(out))
