@@ -26,13 +26,14 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from pipeline.calls import Caller
-from pipeline.job import Job, Order
+from pipeline.job import Job
 from pipeline.ledger import cover
 from pipeline.machines import this_machine
 from pipeline.manifest import read_pipeline, read_profile
 from pipeline.media.decode import decode
 from pipeline.media.listing import list_media
 from pipeline.media.units import Unit
+from pipeline.order import Order
 from pipeline.plan import Choices, Plan, make_plan
 from pipeline.readiness import set_up
 from pipeline.storage import Store

@@ -1,12 +1,10 @@
-"""The command line: options become an order, mistakes become one sentence and exit code 2."""
+"""The command line: its commands, and mistakes as one sentence and exit code 2."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.console import Console
@@ -14,54 +12,21 @@ from rich.markup import escape
 
 from pipeline.commands.calibrate import calibrate
 from pipeline.commands.compare import compare
-from pipeline.commands.executing import ERRORS, cluster_of, execute, leave, say_report
+from pipeline.commands.executing import ERRORS, leave, say_report
 from pipeline.commands.fetch import fetch
-from pipeline.commands.options import (
-    AcceptLicense,
-    Address,
-    ByContent,
-    CalibrationPath,
-    Device,
-    DryRun,
-    EveryNth,
-    Fast,
-    IdentitiesFrom,
-    Input,
-    Limit,
-    MaxErrors,
-    MaxFrames,
-    MaxPixels,
-    MemoryTimeline,
-    MissingWeights,
-    Nsight,
-    Nvtx,
-    Output,
-    PipelinePath,
-    Profile,
-    PySpy,
-    Quiet,
-    Settings,
-    Shard,
-    Stages,
-    Tensorboard,
-    TorchProfiler,
-    VramCap,
-    WeightsDir,
-    instruments,
-    names,
-)
+from pipeline.commands.options import PipelinePath
+from pipeline.commands.plan import plan
 from pipeline.commands.predict import predict
 from pipeline.commands.profile import profile
 from pipeline.commands.retry import retry
+from pipeline.commands.run import EXAMPLES, run
 from pipeline.commands.trace import trace
-from pipeline.errors import ConfigError, FramemillError, UserError
-from pipeline.job import Job, Order
-from pipeline.machines import ROOMY, Node, this_machine
-from pipeline.manifest import PipelineFile, ProfileFile, read_pipeline, read_profile
-from pipeline.placing import fit
+from pipeline.errors import FramemillError, UserError
+from pipeline.machines import ROOMY
+from pipeline.manifest import ProfileFile, read_pipeline
 from pipeline.plan import Choices, make_plan
 from pipeline.storage import Store
-from pipeline.telemetry.printing import print_columns, print_outlook, print_plan, tame
+from pipeline.telemetry.printing import print_columns, tame
 
 app = typer.Typer(
     name="framemill",
@@ -72,227 +37,22 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
-RUN_EXAMPLES = """
-[bold]Examples[/bold]
-
-    python pipeline/run.py --input photos/ --output out/
-
-    python pipeline/run.py -i 's3://bucket/clips' -o /mnt/out --profile high-throughput --address auto
-
-    python pipeline/run.py -i list.txt -o out/ --stages lighting,flow --set flow.preset=medium --limit 100
-
-    ray submit cluster.yaml pipeline/run.py --profile high-throughput --input s3://bucket/in --output s3://bucket/out
-"""
-
-
-@dataclass(frozen=True)
-class Wish:
-    """What the options of `run` and `plan` say, files unread."""
-
-    input: str | None
-    output: str | None
-    pipeline: str | None
-    profile: str
-    choices: Choices
-    address: str | None
-    limit: int | None
-    shard: tuple[int, int] | None
-    by_content: bool
-
-    @cached_property
-    def files(self) -> tuple[PipelineFile, ProfileFile]:
-        """The pipeline file and the profile."""
-        return read_pipeline(self.pipeline), read_profile(self.profile)
-
-    @property
-    def is_whole(self) -> bool:
-        """Whether input and output are said anywhere."""
-        return None not in (self._said("input"), self._said("output"))
-
-    def order(self) -> Order:
-        """What a run is to do.
-
-        Raises:
-            ConfigError: input or output are said nowhere.
-        """
-        pipeline, profile = self.files
-        return Order(
-            input=self._given("input"),
-            output=self._given("output"),
-            pipeline=pipeline,
-            profile=profile,
-            profile_name=self.profile,
-            choices=self.choices,
-            address=cluster_of(self.address),
-            limit=self.limit,
-            shard=self.shard,
-            by_content=self.by_content or pipeline.identify == "content",
-        )
-
-    def _said(self, name: str) -> str | None:
-        """A path from the command line, else from the profile, else from the pipeline file."""
-        return next((str(found) for one in (self, *self.files[::-1]) if (found := getattr(one, name))), None)
-
-    def _given(self, name: str) -> str:
-        if (found := self._said(name)) is None:
-            raise ConfigError(
-                f"No {name} was given: use --{name} PATH, or write `{name}: PATH` in the profile or the pipeline file."
-            )
-        return found
-
-
-@app.command(epilog=RUN_EXAMPLES)
-def run(
-    input_: Input = None,
-    output: Output = None,
-    profile: Profile = "cpu-only",
-    pipeline: PipelinePath = None,
-    stages: Stages = "",
-    settings: Settings = None,
-    device: Device = None,
-    weights_dir: WeightsDir = None,
-    missing_weights: MissingWeights = "fail",
-    accept_license: AcceptLicense = False,
-    identities_from: IdentitiesFrom = None,
-    limit: Limit = None,
-    every_nth: EveryNth = None,
-    max_frames: MaxFrames = None,
-    max_pixels: MaxPixels = None,
-    max_errors: MaxErrors = None,
-    vram_cap: VramCap = None,
-    calibration: CalibrationPath = None,
-    shard: Shard = None,
-    fast_mode: Fast = False,
-    by_content: ByContent = False,
-    dry_run: DryRun = False,
-    address: Address = None,
-    tensorboard: Tensorboard = None,
-    torch_profiler: TorchProfiler = None,
-    memory_timeline: MemoryTimeline = None,
-    nvtx: Nvtx = False,
-    nsight: Nsight = "",
-    py_spy: PySpy = "",
-    quiet: Quiet = False,
-) -> None:
-    """Process a collection. What an earlier run into the same output has done is not done again."""
-    known = [f"identities.known={identities_from}"] if identities_from else []
-    choices = Choices(
-        stages=names(stages),
-        settings=(*(settings or ()), *known),
-        device=device,
-        weights_dir=weights_dir,
-        missing_weights=missing_weights,
-        accept_license=accept_license,
-        max_errors=max_errors,
-        vram_cap=vram_cap,
-        calibration=calibration,
-        decode=_decode(every_nth, max_frames, max_pixels, fast_mode),
-    )
-    console = Console(quiet=quiet)
-    wish = Wish(input_, output, pipeline, profile, choices, address, limit, _shard(shard), by_content)
-    asked = instruments(torch_profiler, memory_timeline, nvtx, nsight, py_spy)
-    if dry_run:
-        _print_plan(console, wish)
-    else:
-        execute(replace(wish.order(), instruments=asked), console, quiet=quiet, tensorboard=tensorboard)
-
-
-@app.command()
-def plan(
-    input_: Input = None,
-    output: Output = None,
-    profile: Profile = "cpu-only",
-    pipeline: PipelinePath = None,
-    stages: Stages = "",
-    settings: Settings = None,
-    device: Device = None,
-    weights_dir: WeightsDir = None,
-    missing_weights: MissingWeights = "fail",
-    identities_from: IdentitiesFrom = None,
-    limit: Limit = None,
-    every_nth: EveryNth = None,
-    max_frames: MaxFrames = None,
-    max_pixels: MaxPixels = None,
-    vram_cap: VramCap = None,
-    calibration: CalibrationPath = None,
-    shard: Shard = None,
-    fast_mode: Fast = False,
-    by_content: ByContent = False,
-    address: Address = None,
-) -> None:
-    """Check a pipeline and a profile against the machines, and print what would run where.
-
-    With --input and --output also what is left to do there, and why.
-    """
-    known = [f"identities.known={identities_from}"] if identities_from else []
-    choices = Choices(
-        stages=names(stages),
-        settings=(*(settings or ()), *known),
-        device=device,
-        weights_dir=weights_dir,
-        missing_weights=missing_weights,
-        vram_cap=vram_cap,
-        calibration=calibration,
-        decode=_decode(every_nth, max_frames, max_pixels, fast_mode),
-    )
-    _print_plan(Console(), Wish(input_, output, pipeline, profile, choices, address, limit, _shard(shard), by_content))
-
-
-app.command()(fetch)
-app.command()(profile)
-app.command()(trace)
-app.command()(retry)
-app.command()(compare)
-app.command()(calibrate)
-app.command()(predict)
+app.command(epilog=EXAMPLES)(run)
+for command in (plan, fetch, profile, trace, retry, compare, calibrate, predict):
+    app.command()(command)
 
 
 @app.command()
 def columns(pipeline: PipelinePath = None) -> None:
     """List the columns and tables that a run writes, with their units and meanings."""
-    plan_ = make_plan(read_pipeline(pipeline), ProfileFile(), Choices(), [ROOMY], check_weights=False)
-    print_columns(Console(), plan_)
+    made = make_plan(read_pipeline(pipeline), ProfileFile(), Choices(), [ROOMY], check_weights=False)
+    print_columns(Console(), made)
 
 
 @app.command()
 def report(output: Annotated[str, typer.Argument(help="Folder or URL of an earlier run's output.")]) -> None:
     """Write report.html again, from the run.json and the tables that lie in an output."""
     say_report(Console(), Store(output), computed=True)
-
-
-def _print_plan(console: Console, wish: Wish) -> None:
-    """The plan as far as it goes, then what it lacks, as an error."""
-    cluster = cluster_of(wish.address)
-    if cluster is None:
-        _print_plan_for(console, wish, [this_machine()])
-        return
-    from pipeline.engine import session
-
-    with session(cluster) as nodes:
-        _print_plan_for(console, wish, nodes)
-
-
-def _print_plan_for(console: Console, wish: Wish, nodes: Sequence[Node]) -> None:
-    made = make_plan(*wish.files, wish.choices, nodes, check_weights=False, check_fit=False)
-    print_plan(console, made)
-    if wish.is_whole:
-        print_outlook(console, *Job(wish.order()).preview(made))
-    fit(made.waves, made.second, nodes)
-
-
-def _decode(every_nth: int | None, max_frames: int | None, max_pixels: int | None, fast: bool) -> dict[str, Any]:
-    """What the options say of decoding."""
-    said = {"every_nth": every_nth, "max_frames": max_frames, "max_pixels": max_pixels, "fast_mode": fast or None}
-    return {key: value for key, value in said.items() if value is not None}
-
-
-def _shard(text: str | None) -> tuple[int, int] | None:
-    if text is None:
-        return None
-    number, _, count = text.partition("/")
-    if not (number.isdecimal() and count.isdecimal() and 1 <= int(number) <= int(count)):
-        raise ConfigError(f"--shard {text!r} is not of the form I/N with I from 1 to N, as in --shard 2/8.")
-    return int(number) - 1, int(count)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -307,3 +67,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except FramemillError as error:
         ERRORS.print(f"[red]Stopped:[/red] {escape(tame(str(error)))}")
         sys.exit(1)
+
+
+def started(arguments: Sequence[str]) -> None:
+    """Run the words after `run.py`: a command's, else those of `framemill run`."""
+    commands = typer.main.get_group(app).commands
+    main(arguments if arguments and arguments[0] in commands else ["run", *arguments])

@@ -10,22 +10,21 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pipeline.again import Which, mark
 from pipeline.assembly import Assembly, sweep
 from pipeline.errors import ConfigError, GoneError, OutputError
 from pipeline.identity import with_digests
-from pipeline.instruments import NONE, Instruments
 from pipeline.lease import Lease
 from pipeline.ledger import Ledger, divide, in_order, read_units, write_units
 from pipeline.machines import Node, this_machine
-from pipeline.manifest import PipelineFile, ProfileFile
 from pipeline.media.listing import in_shard, list_media, shard
 from pipeline.media.store import Media
 from pipeline.media.units import Unit
-from pipeline.plan import Choices, Plan, make_plan
+from pipeline.order import Order
+from pipeline.plan import Plan, make_plan
 from pipeline.reasons import Changes, Outlook, facts_path, find_changes, outlooks, remember
 from pipeline.sample import Reading, Sample
 from pipeline.second import ERRORS, FRAMES, SecondPass, UnitRows, unit_rows
@@ -34,56 +33,10 @@ from pipeline.storage import Store
 from pipeline.tables import Tables
 from pipeline.telemetry.figures import Figures
 from pipeline.telemetry.profiles import RunProfile, gathered, profile_of
+from pipeline.work import Result, Work
 
 if TYPE_CHECKING:
     from pipeline.engine import Engine
-
-
-@dataclass(frozen=True, kw_only=True)
-class Order:
-    """What a person asked for, names resolved."""
-
-    input: str
-    output: str
-    pipeline: PipelineFile
-    profile: ProfileFile
-    profile_name: str
-    choices: Choices
-    address: str | None = None  # of a running Ray cluster; None: start Ray here
-    limit: int | None = None  # files
-    shard: tuple[int, int] | None = None  # number from 0, of how many
-    again: Which | None = None  # failures of earlier runs that are to be tried again
-    by_content: bool = False  # whether changed files are told by what they hold
-    instruments: Instruments = NONE
-
-
-@dataclass(frozen=True, kw_only=True)
-class Work:
-    """What there is, and what of it is left to do."""
-
-    plan: Plan
-    nodes: Sequence[Node]
-    media: Sequence[Media]
-    wanted: frozenset[str]  # files whose rows belong into the tables
-    units: Sequence[Unit]
-    pending: Sequence[Unit]  # units that some first-pass step has not finished
-    left: bool  # anything at all
-    changed: bool  # whether the tables are others after the run than before
-    files: Changes = field(default_factory=Changes)
-    outlook: Sequence[Outlook] = ()  # what each step has to do, and why
-
-
-@dataclass(frozen=True, kw_only=True)
-class Result:
-    """What a run did."""
-
-    work: Work
-    frames: int
-    errors: Counter[str]  # by kind
-    started: float  # seconds since the epoch
-    seconds: float
-    figures: Figures = field(default_factory=Figures)
-    profile: RunProfile | None = None  # from its records; None where no packet went through a step
 
 
 class Job:

@@ -1,4 +1,4 @@
-"""The door that `ray submit` copies and runs: `python run.py ARGS` is `framemill run ARGS`.
+"""The door that `ray submit` copies and runs: `python run.py ARGS` is `framemill run ARGS`, or another command's.
 
 It must work as a lone copied file, on a machine where Framemill is installed, and from a checkout, where it makes the
 checkout importable.
@@ -6,8 +6,6 @@ checkout importable.
 
 import sys
 from pathlib import Path
-
-COMMANDS = ("run", "plan", "fetch", "columns", "report")
 
 
 def _use_checkout() -> None:
@@ -20,7 +18,6 @@ def _use_checkout() -> None:
 
 if __name__ == "__main__":
     _use_checkout()
-    from pipeline.cli import main
+    from pipeline.cli import started
 
-    words = sys.argv[1:]
-    main(words if words and words[0] in COMMANDS else ["run", *words])
+    started(sys.argv[1:])

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.calibration.figures import Trial, read_calibration
+from pipeline.calibration.figures import Calibration, StepFigures, Trial, read_calibration, write_calibration
 from pipeline.calibration.fit import memory_line
 from pipeline.calibration.measuring import measure
 from pipeline.calibration.probe import written
@@ -202,6 +202,29 @@ def test_the_command_writes_a_file_that_is_read_again(call, collection, tmp_path
     other = plan({"eats": {"use": "tests.toy_card:Eats", "with": {"refuses_at": 4}}}, missing_weights="dummy").first[0]
     assert found.of(other) is None
     assert json.loads(path.read_text())["format"] == 1
+
+
+def test_a_later_file_keeps_steps_that_it_lacks_and_what_they_were_measured_with(tmp_path):
+    trial = Trial(batch=1, megapixels=1.0, calls=3, rows_per_s=10.0)
+    step = StepFigures(
+        use="a:B",
+        settings="",
+        precision="full",
+        set_up_s=1.0,
+        weights_gb=0.1,
+        trials=[trial],
+        largest_batch=1,
+        fastest_batch=1,
+    )
+    about = {"device": "card", "kind": "cuda", "made": "2026", "framemill": "", "torch": ""}
+    both = Calibration(**about, context_gb=0.5, decode_rows_per_s=20.0, steps={"a": step, "b": step})
+    fewer = Calibration(**about, context_gb=0.4, decode_rows_per_s=50.0, steps={"a": step})
+    for first, then in ((both, fewer), (fewer, both)):
+        write_calibration(first, tmp_path)
+        found = read_calibration(write_calibration(then, tmp_path))
+        assert (found.steps.keys(), found.context_gb, found.decode_rows_per_s) == ({"a", "b"}, 0.5, 20.0)
+    faster = both.model_copy(update={"context_gb": 0.3, "decode_rows_per_s": 60.0})
+    assert read_calibration(write_calibration(faster, tmp_path)) == faster
 
 
 @pytest.mark.parametrize(

@@ -17,11 +17,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import save_file
 
-from pipeline.job import Job, Order
+from pipeline.job import Job
 from pipeline.ledger import cover
 from pipeline.manifest import PipelineFile, ProfileFile
 from pipeline.media.decode import decode
 from pipeline.media.listing import list_media
+from pipeline.order import Order
 from pipeline.plan import Choices, make_plan
 from pipeline.readiness import set_up
 from pipeline.second import FRAMES

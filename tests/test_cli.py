@@ -228,6 +228,12 @@ def test_run_from_a_lone_copy_with_places_from_the_profile_and_again(small, pipe
     assert (quiet.returncode, quiet.stdout) == (0, "")
 
 
+def test_every_command_is_behind_the_door_that_ray_submit_copies(tmp_path):
+    for words, said in ((("profile", "nowhere"), "no records of a run"), (("--shard", "3/2"), "--input")):
+        found = command(*words, cwd=tmp_path)
+        assert found.returncode == 2 and said in found.stderr, found.stderr
+
+
 def interrupt(words, out, presses=1):
     """Exit code and stderr of a run that gets Ctrl-C as soon as it has written something."""
     run = subprocess.Popen([sys.executable, str(RUN), *words], cwd=ROOT, stderr=subprocess.PIPE, text=True)

@@ -12,12 +12,13 @@ import pytest
 
 from pipeline.engine import Engine, session
 from pipeline.errors import ContractError, SetupError
-from pipeline.job import Job, Order
+from pipeline.job import Job
 from pipeline.ledger import COLUMNS, Ledger, cover
 from pipeline.machines import ROOMY
 from pipeline.manifest import PipelineFile, ProfileFile, read_pipeline
 from pipeline.media.listing import list_media
 from pipeline.media.units import form_units
+from pipeline.order import Order
 from pipeline.plan import Choices, make_plan
 from pipeline.second import ERRORS, FRAMES
 from pipeline.step import DUMMY

@@ -9,11 +9,12 @@ import pytest
 
 from pipeline.engine import session
 from pipeline.identity import with_digests
-from pipeline.job import Job, Order
+from pipeline.job import Job
 from pipeline.ledger import cover, unchanged
 from pipeline.manifest import PipelineFile, ProfileFile
 from pipeline.media.listing import list_media
 from pipeline.media.store import Media
+from pipeline.order import Order
 from pipeline.plan import Choices
 from pipeline.storage import Store
 from tests.collections_factory import frame, photo

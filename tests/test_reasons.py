@@ -8,9 +8,10 @@ import shutil
 import pytest
 
 from pipeline.engine import session
-from pipeline.job import Job, Order
+from pipeline.job import Job
 from pipeline.machines import ROOMY
 from pipeline.manifest import PipelineFile, ProfileFile
+from pipeline.order import Order
 from pipeline.plan import Choices, make_plan
 from pipeline.reasons import FACTS, UNKNOWN, Changes
 from pipeline.telemetry.printing import gone

@@ -73,7 +73,8 @@ def test_a_later_model_needs_a_place_of_its_own_but_not_beside_the_first_pass():
 @pytest.mark.slow
 @pytest.mark.parametrize("model", ["", "pose_landmarker_heavy"])
 def test_the_engine_hands_media_over_and_sets_a_model_up_once_in_each_process(machines, tmp_path, model):
-    from pipeline.job import Job, Order
+    from pipeline.job import Job
+    from pipeline.order import Order
 
     (tmp_path / "in").mkdir()
     for i in range(6):

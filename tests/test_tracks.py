@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 from pipeline.columns import pack
 from pipeline.errors import WeightsError
-from pipeline.job import Job, Order
+from pipeline.job import Job
 from pipeline.manifest import PipelineFile, ProfileFile
+from pipeline.order import Order
 from pipeline.plan import Choices
 from pipeline.stage import Placement
 from pipeline.storage import Store

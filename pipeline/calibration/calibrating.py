@@ -37,7 +37,7 @@ class Watch(Protocol):
         """It is through; with what is known by now, where that is anything."""
 
 
-def chosen(plan: Plan, names: Sequence[str]) -> list[Step]:
+def measurable(plan: Plan, names: Sequence[str]) -> list[Step]:
     """The steps that are measured: those with a model, on the GPU if any runs there.
 
     Args:

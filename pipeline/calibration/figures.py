@@ -134,16 +134,28 @@ def read_calibration(path: Path) -> Calibration:
 def write_calibration(found: Calibration, folder: Path) -> Path:
     """Into a folder, under the device's name; where it lies then.
 
-    Steps that an earlier file of the same device has, and this one lacks, are kept, and the larger context.
+    Steps that an earlier file of the same device has, and this one lacks, are kept, and with them what was measured
+    of all steps together: the larger context, and the slower decoding, where more steps ran beside it.
     """
     path = folder / f"{slug(found.device)}.json"
     folder.mkdir(parents=True, exist_ok=True)
     with suppress(ConfigError):  # there is none, or one that nobody can read any more
         before = read_calibration(path)
-        if before.device == found.device:
-            context = max(before.context_gb, found.context_gb)
-            found = found.model_copy(update={"steps": {**before.steps, **found.steps}, "context_gb": context})
+        if before.device == found.device and before.steps.keys() - found.steps.keys():
+            found = _beside(before, found)
     half = path.with_suffix(".half")
     half.write_text(found.model_dump_json(indent=1) + "\n", encoding="utf-8")
     half.replace(path)
     return path
+
+
+def _beside(before: Calibration, found: Calibration) -> Calibration:
+    """Both together: what was found later, where both have it."""
+    rates = [rate for rate in (before.decode_rows_per_s, found.decode_rows_per_s) if rate is not None]
+    return found.model_copy(
+        update={
+            "steps": {**before.steps, **found.steps},
+            "context_gb": max(before.context_gb, found.context_gb),
+            "decode_rows_per_s": min(rates, default=None),
+        }
+    )

@@ -13,24 +13,11 @@ from rich.markup import escape
 from rich.table import Table
 
 from pipeline.commands.executing import ERRORS
-from pipeline.commands.options import (
-    INTERRUPTED,
-    AcceptLicense,
-    Device,
-    Input,
-    MissingWeights,
-    PipelinePath,
-    Profile,
-    Quiet,
-    Settings,
-    Stages,
-    WeightsDir,
-    names,
-)
-from pipeline.errors import ConfigError
+from pipeline.commands.options import INTERRUPTED, Quiet
+from pipeline.commands.taking import taking
+from pipeline.commands.wish import Chosen
 from pipeline.machines import this_machine
-from pipeline.manifest import read_pipeline, read_profile
-from pipeline.plan import Choices, make_plan
+from pipeline.plan import make_plan
 from pipeline.telemetry.printing import print_absent
 
 if TYPE_CHECKING:
@@ -47,16 +34,9 @@ _BUSY = 0.5  # load for each core from which others are in the way
 ROWS = 16  # 576 MB of 12-megapixel photos; more pictures change no rate, since those of one size take as long
 
 
+@taking
 def calibrate(
-    input_: Input = None,
-    profile: Profile = "cpu-only",
-    pipeline: PipelinePath = None,
-    stages: Stages = "",
-    settings: Settings = None,
-    device: Device = None,
-    weights_dir: WeightsDir = None,
-    missing_weights: MissingWeights = "fail",
-    accept_license: AcceptLicense = False,
+    chosen: Chosen,
     rows: Rows = ROWS,
     most_batch: MostBatch = 256,
     save: Save = Path("calibration"),
@@ -67,24 +47,13 @@ def calibrate(
     Nothing else should use the machine meanwhile. What is found is kept in calibration/DEVICE.json.
     """
     from pipeline.calibration.calibrating import calibrate as measured
-    from pipeline.calibration.calibrating import chosen
+    from pipeline.calibration.calibrating import measurable
     from pipeline.calibration.figures import write_calibration
     from pipeline.calibration.search import Limits
 
-    files = read_pipeline(pipeline), read_profile(profile)
-    source = next((one for one in (input_, files[1].input, files[0].input) if one), None)
-    if source is None:
-        raise ConfigError("No input was given: use --input PATH, whose pictures are as large as those of your runs.")
-    choices = Choices(
-        stages=names(stages),
-        settings=tuple(settings or ()),
-        device=device,
-        weights_dir=weights_dir,
-        missing_weights=missing_weights,
-        accept_license=accept_license,
-    )
-    plan = make_plan(*files, choices, [this_machine()], check_fit=False, calibrated=False)
-    steps = chosen(plan, choices.stages)
+    source = chosen.source
+    plan = make_plan(*chosen.files, chosen.choices, [this_machine()], check_fit=False, calibrated=False)
+    steps = measurable(plan, chosen.choices.stages)
     console = Console(quiet=quiet)
     print_absent(console, plan)
     load, cores = os.getloadavg()[0], len(os.sched_getaffinity(0))

@@ -11,12 +11,14 @@ from rich.console import Console
 
 from pipeline.commands.options import INTERRUPTED
 from pipeline.failure import DECODE
-from pipeline.job import Job, Order, Result, Work
+from pipeline.job import Job
+from pipeline.order import Order
 from pipeline.storage import Store
 from pipeline.telemetry.printing import print_result, print_work, tame
 from pipeline.telemetry.progress import Advised, Both, Silent, View, view
 from pipeline.telemetry.run_file import write_run_file
 from pipeline.telemetry.scalars import Scalars, check
+from pipeline.work import Result, Work
 
 ERRORS = Console(stderr=True, highlight=False, soft_wrap=True)
 

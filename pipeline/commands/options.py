@@ -11,6 +11,7 @@ from pipeline.instruments import Counted, Instruments
 from pipeline.supply import Policy
 
 INTERRUPTED = 130  # what a shell reports for Ctrl-C
+_FILES, _MACHINE, _INSTRUMENTS = "Which files and frames", "On which machine", "Instruments"  # headings of the help
 
 Input = Annotated[
     str | None, typer.Option("--input", "-i", help="Folder, glob, file list (text or Parquet), or s3:// gs:// URL.")
@@ -27,7 +28,10 @@ Settings = Annotated[
     list[str] | None, typer.Option("--set", metavar="STEP.KEY=VALUE", help="A setting of a step; may be repeated.")
 ]
 Device = Annotated[
-    str | None, typer.Option("--device", help="cpu or cuda for all steps that can, instead of the profile's.")
+    str | None,
+    typer.Option(
+        "--device", help="cpu or cuda for all steps that can, instead of the profile's.", rich_help_panel=_MACHINE
+    ),
 ]
 WeightsDir = Annotated[
     Path | None, typer.Option("--weights-dir", help="Folder with weights, recognised by name and hash.")
@@ -49,11 +53,18 @@ IdentitiesFrom = Annotated[
         "--identities-from", metavar="OUT", help="Output of an earlier run, whose identities keep their numbers."
     ),
 ]
-Limit = Annotated[int | None, typer.Option("--limit", min=1, help="Only the first N files.")]
-EveryNth = Annotated[int | None, typer.Option("--every-nth", min=1, help="Keep each N-th frame of a video.")]
-MaxFrames = Annotated[int | None, typer.Option("--max-frames", min=1, help="At most N frames of a video.")]
+Limit = Annotated[int | None, typer.Option("--limit", min=1, help="Only the first N files.", rich_help_panel=_FILES)]
+EveryNth = Annotated[
+    int | None, typer.Option("--every-nth", min=1, help="Keep each N-th frame of a video.", rich_help_panel=_FILES)
+]
+MaxFrames = Annotated[
+    int | None, typer.Option("--max-frames", min=1, help="At most N frames of a video.", rich_help_panel=_FILES)
+]
 MaxPixels = Annotated[
-    int | None, typer.Option("--max-pixels", min=1, help="Refuse larger pictures. [dim]Default: 100 MP.[/dim]")
+    int | None,
+    typer.Option(
+        "--max-pixels", min=1, help="Refuse larger pictures. [dim]Default: 100 MP.[/dim]", rich_help_panel=_FILES
+    ),
 ]
 MaxErrors = Annotated[
     str | None,
@@ -66,6 +77,7 @@ VramCap = Annotated[
         metavar="GB",
         min=0.1,
         help="As if each GPU had no more memory than this, for all workers together.",
+        rich_help_panel=_MACHINE,
     ),
 ]
 CalibrationPath = Annotated[
@@ -73,13 +85,22 @@ CalibrationPath = Annotated[
     typer.Option(
         "--calibration",
         help="What framemill calibrate wrote about the GPU. [dim]Default: calibration/, for this machine's GPU.[/dim]",
+        rich_help_panel=_MACHINE,
     ),
 ]
 Shard = Annotated[
-    str | None, typer.Option("--shard", metavar="I/N", help="Only the I-th of N shares of the files, from 1.")
+    str | None,
+    typer.Option(
+        "--shard", metavar="I/N", help="Only the I-th of N shares of the files, from 1.", rich_help_panel=_FILES
+    ),
 ]
 Fast = Annotated[
-    bool, typer.Option("--fast-mode", help="Previews: every frame reduced to a short side of 360 px or a little more.")
+    bool,
+    typer.Option(
+        "--fast-mode",
+        help="Previews: every frame reduced to a short side of 360 px or a little more.",
+        rich_help_panel=_FILES,
+    ),
 ]
 ByContent = Annotated[
     bool,
@@ -87,16 +108,26 @@ ByContent = Annotated[
         "--by-content",
         help="Tell changed files by what they hold, not by size and time: each is read once more. For collections that "
         "are copied or synchronised.",
+        rich_help_panel=_FILES,
     ),
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the plan and stop.")]
 Address = Annotated[
     str | None,
-    typer.Option("--address", help="Ray cluster to join: auto, or host:port. [dim]Default: start Ray here.[/dim]"),
+    typer.Option(
+        "--address",
+        help="Ray cluster to join: auto, or host:port. [dim]Default: start Ray here.[/dim]",
+        rich_help_panel=_MACHINE,
+    ),
 ]
 Tensorboard = Annotated[
     str | None,
-    typer.Option("--tensorboard", metavar="DIR", help="Write live figures for TensorBoard into a folder, as it runs."),
+    typer.Option(
+        "--tensorboard",
+        metavar="DIR",
+        help="Write live figures for TensorBoard into a folder, as it runs.",
+        rich_help_panel=_INSTRUMENTS,
+    ),
 ]
 TorchProfiler = Annotated[
     str | None,
@@ -104,18 +135,41 @@ TorchProfiler = Annotated[
         "--torch-profiler",
         metavar="STEP[:N]",
         help="Record N calls of a step by torch's profiler. [dim]Default: 5 calls, after one.[/dim]",
+        rich_help_panel=_INSTRUMENTS,
     ),
 ]
 MemoryTimeline = Annotated[
     str | None,
-    typer.Option("--memory-timeline", metavar="STEP[:N]", help="Record what N calls of a step do to torch's memory."),
+    typer.Option(
+        "--memory-timeline",
+        metavar="STEP[:N]",
+        help="Record what N calls of a step do to torch's memory.",
+        rich_help_panel=_INSTRUMENTS,
+    ),
 ]
-Nvtx = Annotated[bool, typer.Option("--nvtx", help="Mark calls and phases on GPUs for NVIDIA's Nsight Systems.")]
+Nvtx = Annotated[
+    bool,
+    typer.Option(
+        "--nvtx", help="Mark calls and phases on GPUs for NVIDIA's Nsight Systems.", rich_help_panel=_INSTRUMENTS
+    ),
+]
 Nsight = Annotated[
-    str, typer.Option("--nsight", metavar="STEP[,STEP]", help="Start the processes of these steps under nsys.")
+    str,
+    typer.Option(
+        "--nsight",
+        metavar="STEP[,STEP]",
+        help="Start the processes of these steps under nsys.",
+        rich_help_panel=_INSTRUMENTS,
+    ),
 ]
 PySpy = Annotated[
-    str, typer.Option("--py-spy", metavar="STEP", help="Draw a flame graph of the Python code of a step's processes.")
+    str,
+    typer.Option(
+        "--py-spy",
+        metavar="STEP",
+        help="Draw a flame graph of the Python code of a step's processes.",
+        rich_help_panel=_INSTRUMENTS,
+    ),
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing but mistakes.")]
 

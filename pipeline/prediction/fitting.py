@@ -86,24 +86,22 @@ def together(
     contexts = {step.process: (step.workers, fits[step.name].context_gb) for step in steps}
     need = sum(step.workers * fits[step.name].need_gb for step in steps)
     need += sum(count * each for count, each in contexts.values())
-    if need <= card.memory_gb:
-        return Together(need_gb=need, memory_gb=card.memory_gb, waves=(tuple(step.name for step in steps),))
-    return Together(need_gb=need, memory_gb=card.memory_gb, waves=_waves(steps, fits, figures, card, planned))
+    waves: tuple[tuple[str, ...], ...] = (tuple(step.name for step in steps),)
+    if need > card.memory_gb:
+        room = Room(limit_gb=card.memory_gb, context_gb=max(fit.context_gb for fit in fits.values()))
+        waves = _waves(_asks(steps, fits, figures, planned), planned, room)
+    return Together(need_gb=need, memory_gb=card.memory_gb, waves=waves)
 
 
-def _waves(
-    steps: Sequence[StepTimes],
-    fits: Mapping[str, Fit],
-    figures: Mapping[str, StepFigures],
-    card: Card,
-    planned: Sequence[Step],
-) -> tuple[tuple[str, ...], ...]:
-    """The fewest waves, at the batches that fit alone, as a plan without rates would choose them."""
+def _asks(
+    steps: Sequence[StepTimes], fits: Mapping[str, Fit], figures: Mapping[str, StepFigures], planned: Sequence[Step]
+) -> list[Ask]:
+    """The steps at the batches that fit alone; none where the first pass is not known."""
     times = {step.name: step for step in steps}
     mine = [step for step in planned if step.name in times]
     if len(mine) < len(times):
-        return ()
-    asks = [
+        return []
+    return [
         Ask(
             step=step,
             options=(Option(batch=fits[step.name].batch or 1, gb=fits[step.name].need_gb),),
@@ -112,5 +110,9 @@ def _waves(
         )
         for step in mine
     ]
-    room = Room(limit_gb=card.memory_gb, context_gb=max(fit.context_gb for fit in fits.values()))
-    return next((tuple(wave.names for wave in found.waves) for found in layouts(asks, planned, room)), ())
+
+
+def _waves(asks: Sequence[Ask], planned: Sequence[Step], room: Room) -> tuple[tuple[str, ...], ...]:
+    """The fewest waves, as a plan without rates would choose them."""
+    found = layouts(asks, planned, room) if asks else []
+    return tuple(wave.names for wave in found[0].waves) if found else ()

@@ -12,13 +12,14 @@ from rich.table import Table
 from pipeline.assembly import frames_schema
 from pipeline.columns import SOURCE, describe
 from pipeline.failure import DECODE
-from pipeline.job import Order, Result, Work
+from pipeline.order import Order
 from pipeline.plan import Plan
 from pipeline.reasons import Changes, Outlook
 from pipeline.second import ERRORS, FRAMES
 from pipeline.stage import Scope
 from pipeline.step import Step
 from pipeline.storage import Store
+from pipeline.work import Result, Work
 
 _NAMED = 3  # files that a sentence names
 

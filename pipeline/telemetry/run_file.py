@@ -14,12 +14,13 @@ from typing import Any
 import psutil
 
 from pipeline.errors import ConfigError
-from pipeline.job import Order, Result
 from pipeline.machines import gpu_names
 from pipeline.manifest import PipelineFile, ProfileFile
+from pipeline.order import Order
 from pipeline.plan import Choices
 from pipeline.step import Step
 from pipeline.storage import Store
+from pipeline.work import Result
 
 NAME = "run.json"
 _TOLD_BY_THE_LAST = ("skipped", "fetch")

@@ -11,8 +11,9 @@ import pytest
 
 from pipeline.engine import session
 from pipeline.errors import OutputError
-from pipeline.job import Job, Order
+from pipeline.job import Job
 from pipeline.manifest import ProfileFile, read_pipeline
+from pipeline.order import Order
 from pipeline.plan import Choices
 from tests.faults import chaos
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from pipeline.errors import SetupError
-from pipeline.job import Job, Order
+from pipeline.job import Job
 from pipeline.manifest import PipelineFile, ProfileFile
+from pipeline.order import Order
 from pipeline.plan import Choices
 from pipeline.second import ERRORS, FRAMES
 from tests.collections_factory import clip, photo

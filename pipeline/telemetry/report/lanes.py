@@ -28,7 +28,7 @@ class Lane:
     name: str
     steps: str
     drawing: Markup
-    shares: tuple[str, ...]  # by `COLUMNS`
+    shares: tuple[str, ...]  # of the run, by the kinds of `Lanes`
     summary: str
 
 
@@ -48,7 +48,6 @@ class Lanes:
 
     lanes: tuple[Lane, ...]
     kinds: tuple[str, ...]  # that occur, in the order of `KINDS`
-    columns: tuple[str, ...]  # of the table
     ticks: tuple[str, ...]
     stalls: tuple[Stall, ...]
     slice: str
@@ -65,7 +64,6 @@ def lanes(found: Activity | None) -> Lanes | None:
     return Lanes(
         lanes=tuple(_lane(one, kinds) for one in shown),
         kinds=kinds,
-        columns=kinds,
         ticks=tuple(moment(_whole(found.seconds * i / (_TICKS - 1), found.seconds)) for i in range(_TICKS)),
         stalls=tuple(_stalls(found)),
         slice=duration(found.seconds / SLICES),
