@@ -168,6 +168,16 @@ def test_a_verdict_says_who_waits_for_whom():
     assert "faces waits 58 % of its time for input while decode is busy 97 % of its time: raise decode's" in str(found)
 
 
+def test_a_verdict_lays_nothing_on_a_later_step_but_that_packets_are_not_taken():
+    """Ray gives an early step no input while a late one is slow, which is not what that step waits for."""
+    slow = {"at": 1.0, **GPU}
+    assert str(Made().step("decode", 3.0, wait=6.2).step("faces", 9.7, **slow).verdict()).startswith(
+        "faces is busy 97 %"
+    )
+    stuck = Made().step("decode", 3.0, seal=6.2).step("faces", 9.7, **slow).verdict()
+    assert str(stuck).startswith("decode spends 58 % of its time handing packets on while faces is busy 97 %")
+
+
 def kept(store, made):
     """The records as the process of each step left them."""
     lines = b"".join(json.dumps(line | {"run": store.run}).encode() + b"\n" for line in made.lines)

@@ -73,11 +73,22 @@ def _busy(steps: Sequence[StepMeasures]) -> Verdict | None:
     reason = f"{step.step} is busy {_percent(step.busy)} of its time"
     if step.busy < step.process_busy - 0.02:
         reason += f", the most of its process, which is busy {_percent(step.process_busy)}"
-    others = [one for one in first if one is not step and not set(one.workers) & set(step.workers)]
-    hungry = max(others, key=lambda one: one.starved, default=None)
+    return Verdict(rule="busy", step=step.step, reason=_suffering(step, first) + reason, change=_change(step))
+
+
+def _suffering(step: StepMeasures, first: Sequence[StepMeasures]) -> str:
+    """Who is held up by a step: those after it, which began later, wait for input; those before it cannot hand on."""
+    place = [one.step for one in first].index(step.step)
+    after, before = (
+        [one for one in side if not set(one.workers) & set(step.workers)] for side in (first[place:], first[:place])
+    )
+    hungry = max(after, key=lambda one: one.starved, default=None)
     if hungry is not None and hungry.starved >= HELD:
-        reason = f"{hungry.step} waits {_percent(hungry.starved)} of its time for input while {reason}"
-    return Verdict(rule="busy", step=step.step, reason=reason, change=_change(step))
+        return f"{hungry.step} waits {_percent(hungry.starved)} of its time for input while "
+    stuck = max(before, key=lambda one: one.held, default=None)
+    if stuck is not None and stuck.held >= HELD:
+        return f"{stuck.step} spends {_percent(stuck.held)} of its time handing packets on while "
+    return ""
 
 
 def _held(steps: Sequence[StepMeasures]) -> Verdict | None:
