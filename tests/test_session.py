@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import psutil
 import pytest
 
 from pipeline.engine import session
+from pipeline.engine.ending import PARKED, ended
 
 _RUN = """
 import ray, sys
@@ -51,3 +53,18 @@ def test_a_local_ray_listens_on_loopback_only() -> None:
         ports = [one for child in children for one in child.net_connections("tcp") if one.status == "LISTEN"]
         assert node.name == "127.0.0.1" and len(ports) > 5
         assert {one.laddr.ip.removeprefix("::ffff:") for one in ports} <= {"127.0.0.1", "::1"}
+
+
+@pytest.mark.slow
+def test_no_thread_of_a_dataset_is_waited_for_in_vain(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a cluster, where Ray's own statistics are on by default, each run once lost half a minute to that."""
+    with session(None):
+        import ray.data
+
+        monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "1")  # Ray turns it off for a cluster of our own
+        before = set(threading.enumerate())
+        batches = iter(ray.data.range(4).iter_batches())
+        with ended(batches):
+            assert sum(len(batch["id"]) for batch in batches) == 4
+        left = {thread.name for thread in set(threading.enumerate()) - before if thread.name not in PARKED}
+    assert not left

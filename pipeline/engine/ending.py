@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from typing import Any
 
 _SECONDS = 30.0  # what a scheduler needs on a machine that does much else; then it is given up
-_PARKED = ("Prefetcher",)  # of Ray Data: waits for work outside the core, and stays with the dataset
+PARKED = ("Prefetcher",)  # of Ray Data: waits for work outside the core, and stays with the dataset
 
 
 @contextmanager
@@ -28,7 +28,7 @@ def ended(batches: Any) -> Iterator[None]:
             batches.close()
             deadline = time.monotonic() + _SECONDS
             for thread in set(threading.enumerate()) - before:
-                if thread.name not in _PARKED:
+                if thread.name not in PARKED:
                     thread.join(max(0.0, deadline - time.monotonic()))
 
 

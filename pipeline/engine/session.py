@@ -19,6 +19,7 @@ from pipeline.errors import ResourceError
 from pipeline.machines import Node, this_machine
 
 _CLUSTERS = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
+_TELLS_NOBODY = "RAY_DATA_USAGE_DISABLED"  # else Ray Data reports on each dataset, from a thread that never ends
 
 
 @contextmanager
@@ -36,6 +37,7 @@ def session(address: str | None) -> Iterator[list[Node]]:
     if ray.is_initialized():  # inside another session: share it
         yield _nodes()
         return
+    os.environ.setdefault(_TELLS_NOBODY, "1")
     with ExitStack() as stack:
         if address is None:
             stack.enter_context(_on_loopback())
