@@ -3,6 +3,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tempfile
 import unicodedata
 from pathlib import Path
 from urllib.parse import quote, unquote_to_bytes
@@ -68,6 +69,21 @@ def test_text_list(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(MediaError) as error:
         read_bytes(found[1])
     assert error.value.reason is Reason.UNREADABLE
+
+
+@pytest.mark.parametrize("prefix", ["", "file://"])
+@given(listed=st.integers(0, 12), limit=st.integers(0, 12))
+def test_a_file_is_read_whole_whatever_it_had_when_it_was_listed(prefix: str, listed: int, limit: int) -> None:
+    with tempfile.TemporaryDirectory() as place:
+        (Path(place) / "a").write_bytes(b"0123456789")
+        media = Media(media_id="a", path=f"{prefix}{place}/a", size=listed, mtime_ns=0)
+        assert read_bytes(media) == b"0123456789"
+        if limit >= 10:
+            assert read_bytes(media, limit) == b"0123456789"
+            return
+        with pytest.raises(MediaError) as error:
+            read_bytes(media, limit)
+        assert error.value.reason is Reason.TOO_LARGE
 
 
 def test_parquet_list(folder: Path, tmp_path: Path) -> None:

@@ -56,8 +56,12 @@ def read_bytes(media: Media, limit: int | None = None) -> bytes:
         MediaError: UNREADABLE; TOO_LARGE when it holds more than `limit` bytes.
     """
     with unreadable(), open_media(media) as stream:
-        data = stream.read() if limit is None else stream.read(limit + 1)
-    if limit is not None and len(data) > limit:
+        if limit is None:
+            return stream.read()
+        data = stream.read(min(media.size, limit) + 1)  # asked for the limit, it would set that much memory aside
+        if media.size < len(data) <= limit:  # the file has grown since it was listed
+            data += stream.read(limit + 1 - len(data))
+    if len(data) > limit:
         raise MediaError(Reason.TOO_LARGE, f"the file has more than {limit:,} bytes, the limit for a photo")
     return data
 
