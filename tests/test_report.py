@@ -369,7 +369,7 @@ def test_tables_of_the_second_pass(store):
 
 
 def test_an_output_without_a_run_is_a_mistake(tmp_path):
-    with pytest.raises(OutputError, match="no run has finished there"):
+    with pytest.raises(OutputError, match="no run has come to its end there"):
         write_report(Store(str(tmp_path)))
 
 

@@ -51,7 +51,8 @@ def write_report(store: Store) -> str:
         record = read_run_file(store)
     except FileNotFoundError as error:
         raise OutputError(
-            f"There is no {RUN_FILE} in {store.root!r}, so no run has finished there; check the path."
+            f"There is no {RUN_FILE} in {store.root!r}, so no run has come to its end there: check the path, or run "
+            "the same command again, which goes on where it stopped."
         ) from error
     store.write(NAME, render(store, record).encode("utf-8", "replace"))
     return store.url(NAME)
