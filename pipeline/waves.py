@@ -1,8 +1,8 @@
 """The first pass in waves: where a card does not hold all models at once, it goes over the media several times.
 
 Each wave decodes again and runs some of the steps; what steps of earlier waves made is read from their parts. Packets
-are cut by the pixels that all steps ask for, so that they are the same in every wave, and leave what no step of their
-wave reads where they were decoded.
+are cut by the pixels that all steps ask for, so that they are the same in every wave; what no step of a wave reads is
+counted, and not made.
 """
 
 from __future__ import annotations

@@ -115,7 +115,8 @@ class Worker:
         keep_to_one_thread()
         work = f"decoding of share {share} of unit {unit.name}"
         guard = DecodeGuard(step, take_up(self._journal, work, self._name))
-        packets = decode(unit, step.columns, step.halo, step.config, share, partial(_tiled, finished), guard)
+        tiled = partial(_tiled, finished)
+        packets = decode(unit, step.columns, step.halo, step.config, share, tiled, guard, drops=step.drops)
         started, took = time.time(), {"wait": self.recorder.waited()}
         for packet in _by_turns(packets, guard):
             decoded = time.time()
@@ -129,8 +130,7 @@ class Worker:
             self._tell(told, packet, packet.failures, share=packet.share)
             if packet.start < packet.stop and (packet.start, packet.stop) not in finished:
                 empty = pa.array([[]] * packet.rows.num_rows, pa.list_(pa.string()))
-                rows = packet.rows.append_column(FAILED, empty).drop_columns(list(step.drops))
-                yield self.apply(replace(packet, rows=rows, failures=()))
+                yield self.apply(replace(packet, rows=packet.rows.append_column(FAILED, empty), failures=()))
             started, took = time.time(), {}
         self.recorder.flush()
         self._journal.end(work)

@@ -6,7 +6,7 @@ stretch of a video that could not be decoded.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice, takewhile
 
@@ -39,6 +39,8 @@ def decode(
     share: int | None = None,
     done: Callable[[int, int], bool] = lambda _start, _stop: False,
     guard: Guard = UNGUARDED,
+    *,
+    drops: Collection[str] = (),
 ) -> Iterator[Packet]:
     """Packets of a unit's frames, ended by an empty one.
 
@@ -50,18 +52,19 @@ def decode(
         share: of a unit that is one large film, which of its `shares` to decode; None: all.
         done: whether the rows between two numbers are there already: a segment of which that is true gives nothing.
         guard: told of each file and frame.
+        drops: of `columns`, what packets do not carry; such pixels are not made, and packets are cut as if they were.
 
     Yields:
-        Packets of whole clips with the schema `packet_schema(columns)`: at most `packet_rows` rows and `packet_bytes`
-        of asked pixels, unless a single clip (or photo) has more. `start` and `stop` count the unit's rows without halo
-        rows. Failures ride on the packet that follows them. The last packet is empty (`start == stop ==` the unit's
-        number of rows) and says that the unit is done.
+        Packets of whole clips with the schema `packet_schema` of the columns that they carry: at most `packet_rows`
+        rows and `packet_bytes` of asked pixels, unless a single clip (or photo) has more. `start` and `stop` count the
+        unit's rows without halo rows. Failures ride on the packet that follows them. The last packet is empty (`start
+        == stop ==` the unit's number of rows) and says that the unit is done.
 
         A share gives the packets of the segment that begins in it; the film's last segment, the empty one too. Their
         numbers are those that the rows have in an undamaged film: where frames were lost, the segment's last packet has
         fewer rows than `stop - start`, maybe none. A film that is not read in segments comes whole with share 0.
     """
-    reading = _Reading(columns=columns, halo=halo, config=config, guard=guard)
+    reading = _Reading(columns=columns, halo=halo, config=config, guard=guard, drops=drops)
     if share is not None and shares(unit, config) > 1:
         yield from reading.share(unit, share, done)
         return
@@ -104,6 +107,7 @@ class _Reading:
     halo: int
     config: DecodeConfig
     guard: Guard = UNGUARDED
+    drops: Collection[str] = ()
 
     def share(self, unit: Unit, number: int, done: Callable[[int, int], bool]) -> Iterator[Packet]:
         """Packets of the segment that begins in a share of a large film; of what cannot be cut, all with share 0."""
@@ -138,7 +142,7 @@ class _Reading:
     def filling(self, unit: Unit, span: tuple[int, int] | None = None, start: int = 0) -> Filling:
         """An empty packet."""
         most = {"most_rows": self.config.packet_rows, "most_bytes": self.config.packet_bytes}
-        return Filling(unit=unit.name, columns=self.columns, span=span, start=start, **most)
+        return Filling(unit=unit.name, columns=self._carried(), span=span, start=start, **most)
 
     def clips(self, media: Media, failures: list[Failure]) -> Iterator[tuple[Opened, Clip]]:
         """Clips of a file, one segment after the other; of one that cannot be opened, a failure."""
@@ -197,10 +201,14 @@ class _Reading:
         self.guard.lives()
         return replace(source, frames=watched(source.frames, self.guard, limit))
 
+    def _carried(self) -> list[str]:
+        return [name for name in self.columns if name not in self.drops]
+
     def _open(self, media: Media, number: int) -> Opened:
         config = self.config
         wanted = Wanted(
-            pixels=tuple(name for name in self.columns if is_pixels(name)),
+            pixels=tuple(name for name in self._carried() if is_pixels(name)),
+            counted=tuple(name for name in self.columns if name in self.drops and is_pixels(name)),
             sound="sound" in self.columns,
             fast=config.fast_mode,
             every_nth=config.every_nth,

@@ -23,6 +23,7 @@ class Frame:
     height: int  # of `frame`, whether or not it was asked for
     width: int
     images: Mapping[str, Image]  # by pixel column
+    unmade: int = 0  # bytes of pixels that were asked for and are not made, since nobody reads them
     time_s: float | None = None  # from the first frame; None for a photo
     sound: Sound | None = (
         None  # from this frame to the next that is kept; None where the file has none, or it was not asked for
@@ -33,7 +34,7 @@ class Frame:
     @property
     def nbytes(self) -> int:
         """Bytes of the pixels that were asked for."""
-        return sum(image.nbytes for image in self.images.values())
+        return self.unmade + sum(image.nbytes for image in self.images.values())
 
 
 @dataclass(frozen=True, kw_only=True)

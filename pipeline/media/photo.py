@@ -67,8 +67,9 @@ def _jpeg_frame(data: bytes, kind: Kind, image: ImageFile, wanted: Wanted) -> Fr
     if not wanted.pixels:  # it must still turn out whether the file is whole
         _jpeg(data, kind, height, width, LARGEST_REDUCTION)
     images = wanted.make(height, width, lambda factor: upright(_jpeg(data, kind, height, width, factor), turn))
+    unmade = wanted.unmade(height, width)
     height, width = wanted.shown(height, width, turn)
-    return Frame(index=0, height=height, width=width, images=images, opens=True)
+    return Frame(index=0, height=height, width=width, images=images, unmade=unmade, opens=True)
 
 
 def _jpeg(data: bytes, kind: Kind, height: int, width: int, factor: int) -> Image:

@@ -32,6 +32,7 @@ class Wanted:
     """What is to be made of each frame."""
 
     pixels: tuple[str, ...]  # names of pixel columns
+    counted: tuple[str, ...] = ()  # of further ones, which are not made: packets are cut as if they were
     sound: bool = False
     fast: bool = False  # `frame` is the smallest reduction with a short side of at least FAST_SHORT_SIDE
     every_nth: int = 1
@@ -48,8 +49,12 @@ class Wanted:
 
     def factors(self, height: int, width: int) -> dict[str, int]:
         """By how much each pixel column is reduced; that of one never depends on which others there are."""
-        base = self.base(height, width)
-        return {name: max(base, reduction(height, width, short_side(name))) for name in self.pixels}
+        return {name: self._factor(name, height, width) for name in self.pixels}
+
+    def unmade(self, height: int, width: int) -> int:
+        """Bytes that the columns which are only counted would have."""
+        factors = (self._factor(name, height, width) for name in self.counted)
+        return sum(3 * -(-height // factor) * -(-width // factor) for factor in factors)
 
     def make(self, height: int, width: int, at: Callable[[int], Image]) -> dict[str, Image]:
         """Each pixel column's image; `at(factor)` makes one and is called once for each factor."""
@@ -72,14 +77,18 @@ class Wanted:
         height, width = size
         once = cache(full)
         images = self.make(height, width, lambda factor: upright(reduced(once(), factor), orientation))
+        unmade = self.unmade(height, width)
         height, width = self.shown(height, width, orientation)
-        return Frame(index=index, height=height, width=width, images=images, **more)
+        return Frame(index=index, height=height, width=width, images=images, unmade=unmade, **more)
 
     def shown(self, height: int, width: int, orientation: int) -> tuple[int, int]:
         """Height and width of `frame`, given those stored."""
         base = self.base(height, width)
         sides = (-(-height // base), -(-width // base))
         return sides[::-1] if orientation in _TURNED else sides
+
+    def _factor(self, name: str, height: int, width: int) -> int:
+        return max(self.base(height, width), reduction(height, width, short_side(name)))
 
     def check(self, height: int, width: int) -> None:
         """Refuse a picture that is larger than the limit before it is unpacked.
