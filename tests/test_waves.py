@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import io
 from dataclasses import replace
 
 import pytest
+from rich.console import Console
 
 from pipeline.engine import session
 from pipeline.errors import ConfigError, OutputError
@@ -13,6 +15,7 @@ from pipeline.ledger import COLUMNS
 from pipeline.manifest import ProfileFile
 from pipeline.second import ERRORS, FRAMES
 from pipeline.storage import Store
+from pipeline.telemetry.printing import print_plan
 from tests.collections_factory import clip, photo
 from tests.test_engine import ALL, order, rows, table
 from tests.test_plan import plan, toy
@@ -65,6 +68,14 @@ def test_pixels_that_a_wave_does_not_read_leave_where_they_were_decoded():
     first, second, third = waves(["crc", "near"], ["small"], ["twice"])
     assert first.decode.columns == second.decode.columns == third.decode.columns == ("frame", "frame_64")
     assert [wave.decode.drops for wave in (first, second, third)] == [("frame_64",), ("frame",), ("frame", "frame_64")]
+
+
+def test_the_plan_shows_the_processes_of_each_wave():
+    console = Console(record=True, width=200, file=io.StringIO())
+    print_plan(console, plan(STEPS, {"waves": [["crc", "near", "small"], ["twice"]]}))
+    said = console.export_text()
+    assert "First pass, wave 1 of 2, processes by | : decode + crc + near + small\n" in said
+    assert "First pass, wave 2 of 2, processes by | : decode + twice\n" in said
 
 
 def test_steps_that_are_left_out_leave_no_empty_wave():

@@ -19,6 +19,7 @@ from pipeline.second import ERRORS, FRAMES
 from pipeline.stage import Scope
 from pipeline.step import Step
 from pipeline.storage import Store
+from pipeline.waves import Wave
 from pipeline.work import Result, Work
 
 _NAMED = 3  # files that a sentence names
@@ -44,14 +45,17 @@ def print_plan(console: Console, plan: Plan) -> None:
         what.add_row(step.name, *_what(step))
     console.print(where)
     console.print(what)
-    shared = [
-        " + ".join(([DECODE] if i == 0 else []) + [step.name for step in group if not step.recalled])
-        for wave in plan.waves
-        for i, group in enumerate(wave.groups())
-    ]
-    console.print(f"First pass, processes by | : {' | '.join(shared)}", highlight=False)
+    for number, wave in enumerate(plan.waves, 1):
+        which = f"First pass, wave {number} of {len(plan.waves)}" if len(plan.waves) > 1 else "First pass"
+        console.print(f"{which}, processes by | : {' | '.join(_processes(wave))}", highlight=False)
     print_reasons(console, plan)
     print_absent(console, plan)
+
+
+def _processes(wave: Wave) -> list[str]:
+    """The steps that share each process of a wave, the one that decodes first."""
+    own = [[step.name for step in group if not step.recalled] for group in wave.groups()]
+    return [" + ".join(([DECODE] if i == 0 else []) + names) for i, names in enumerate(own)]
 
 
 def print_reasons(console: Console, plan: Plan) -> None:
