@@ -74,8 +74,8 @@ def test_the_plan_shows_the_processes_of_each_wave():
     console = Console(record=True, width=200, file=io.StringIO())
     print_plan(console, plan(STEPS, {"waves": [["crc", "near", "small"], ["twice"]]}))
     said = console.export_text()
-    assert "First pass, wave 1 of 2, processes by | : decode + crc + near + small\n" in said
-    assert "First pass, wave 2 of 2, processes by | : decode + twice\n" in said
+    assert "First pass, wave 1 of 2, processes by | : decode | crc + near + small\n" in said
+    assert "First pass, wave 2 of 2, processes by | : decode | twice\n" in said
 
 
 def test_steps_that_are_left_out_leave_no_empty_wave():
