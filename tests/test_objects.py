@@ -69,7 +69,7 @@ def expected(kind: str, make=reference.model) -> list[tuple[np.ndarray, np.ndarr
         return [(a[:, 0].numpy(), b.flatten().numpy()) for a, b in reference.plain(make(), pixels, asked)]
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @pytest.mark.parametrize("kind", ["point", "box", "mask", "both"])
 def test_what_is_followed_equals_the_session_that_forgets_nothing(kind):
     tracker = Tracker(reference.model(), Placement())
@@ -88,7 +88,7 @@ def timm():
     pytest.importorskip("timm", reason="EdgeTAM needs timm: pip install 'framemill[edgetam]'")
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @pytest.mark.parametrize("kind", ["points", "mask"])
 def test_edgetam_equals_its_own_session(timm, kind):
     tracker = Tracker(reference.edgetam(), Placement())
@@ -104,7 +104,7 @@ def test_edgetam_equals_its_own_session(timm, kind):
     assert sizes[16] == sizes[17], "nothing is added when the window is full"
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_edgetam_reads_back_what_transformers_saves(timm, tmp_path):
     whole = built(EDGETAM, None, "cpu")
     whole.save_pretrained(tmp_path)
@@ -141,7 +141,7 @@ def held(tracker: Tracker) -> int:
     return sum(found.values())
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_a_long_video_holds_no_more_than_a_short_one():
     tracker = Tracker(reference.model(), Placement())
     tracker.add(POINT)
@@ -155,7 +155,7 @@ def test_a_long_video_holds_no_more_than_a_short_one():
     assert held(tracker) == 0 and tracker.objects == 0
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_sixteen_bits_say_nearly_the_same():
     tracker = Tracker(reference.model(), Placement(precision="bf16"))
     tracker.add(POINT)

@@ -102,7 +102,7 @@ def judge(table: pa.Table, *cuts: int, **config) -> dict:
 # Meaning
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @pytest.mark.parametrize("frames", SHIFTS)
 def test_the_offset_is_found_in_every_clip(frames):
     for name in CLIPS:
@@ -112,13 +112,13 @@ def test_the_offset_is_found_in_every_clip(frames):
         assert row["reason"] is None
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_steps_of_less_than_a_frame_are_followed():
     at = [judge(table_of("lbax4n", heard("lbax4n", frames)))["offset_ms"] for frames in (0, 0.3, 0.6)]
     assert np.diff(at) == pytest.approx([12, 12], abs=3)
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_confidence_tells_own_sound_from_anothers():
     own = [judge(table_of(name, heard(name, frames)))["confidence"] for name in CLIPS for frames in SHIFTS]
     others = [judge(table_of(a, heard(b)))["confidence"] or 0 for a in CLIPS for b in CLIPS if a != b]
@@ -127,7 +127,7 @@ def test_confidence_tells_own_sound_from_anothers():
     assert min(own) > np.median(others) + 0.5
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_an_offset_in_a_file_comes_through_the_decoder(tmp_path):
     """A clip written anew with its sound .2 s later, by the container's clock."""
     source = media("av/grid/lbax4n.mpg")
@@ -181,7 +181,7 @@ def joined(
 PAIRS = [("lbax4n", "sbwe5n"), ("pwij3p", "bbaf2n"), ("lrwp9a", "lbax4n")]
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @pytest.mark.parametrize(("one", "other"), PAIRS)
 def test_two_shots_with_one_offset_are_read_together(one, other):
     for by in (-8, 0, 8):
@@ -192,7 +192,7 @@ def test_two_shots_with_one_offset_are_read_together(one, other):
         assert row["face_seconds"] > 5.5
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @pytest.mark.parametrize(("one", "other"), PAIRS)
 @pytest.mark.parametrize("by", [8, -8])
 def test_two_shots_with_offsets_of_their_own_are_not_mixed(one, other, by):
@@ -207,7 +207,7 @@ def test_two_shots_with_offsets_of_their_own_are_not_mixed(one, other, by):
     assert row["shots"] in ([0], [0, 1])
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @pytest.mark.parametrize(("one", "other"), PAIRS)
 def test_lips_of_a_cutaway_do_not_spoil_the_speakers(one, other):
     """60 frames of one, 40 of somebody else's lips while the sound goes on, the rest of the other."""
