@@ -204,8 +204,9 @@ class Store:
             self._files.delete_file(self._at(path))
 
     def url(self, path: str) -> str:
-        """Where a person finds an object."""
-        return f"{self.root.rstrip('/')}/{path}"
+        """Where a person finds an object; what the root's URL says of its store stays at the end."""
+        place, mark, query = self.root.partition("?") if "://" in self.root else (self.root, "", "")
+        return f"{place.rstrip('/')}/{path}{mark}{query}"
 
     def _at(self, path: str) -> str:
         """The place of an object; what would lie outside of the root is refused, whoever asks."""

@@ -54,6 +54,18 @@ def test_files_of_any_name_lie_in_the_output(store, tmp_path, name):
     assert [entry.name for entry in tmp_path.iterdir()] == ["out"]
 
 
+@pytest.mark.parametrize(
+    ("root", "url"),
+    [
+        ("file:///{}/out/?a=b", "file:///{}/out/frames?a=b"),
+        ("{}/what?/", "{}/what?/frames"),
+        ("{}/out", "{}/out/frames"),
+    ],
+)
+def test_the_place_of_an_object_is_one_that_can_be_given_again(tmp_path, root, url):
+    assert Store(root.format(tmp_path)).url("frames") == url.format(tmp_path)
+
+
 def test_a_failed_write_leaves_nothing(store, tmp_path):
     store.prepare()
     with pytest.raises(AttributeError):
