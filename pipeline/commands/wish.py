@@ -109,6 +109,10 @@ class Wish(Chosen):
     by_content: ByContent = False
     address: Address = None
 
+    def __post_init__(self) -> None:
+        """Refuse a shard that is none, also where only a plan is asked for."""
+        _shard(self.shard)
+
     @property
     def choices(self) -> Choices:
         """See `Chosen`."""
@@ -132,7 +136,7 @@ class Wish(Chosen):
         """What a run is to do.
 
         Raises:
-            ConfigError: input or output are said nowhere, or the shard is none.
+            ConfigError: input or output are said nowhere.
         """
         pipeline, profile = self.files
         return Order(
