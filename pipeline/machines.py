@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from pipeline.errors import ResourceError
+from pipeline.nvml import handles, library, text
 
 _SLACK = 1e-6
 
@@ -47,15 +48,11 @@ def this_machine() -> Node:
 
 def gpu_names() -> list[str]:
     """This machine's cards, as their driver calls them; none where no driver answers."""
+    nvml = library()
     try:
-        import pynvml
-
-        pynvml.nvmlInit()
-        count = pynvml.nvmlDeviceGetCount()
-        found = [pynvml.nvmlDeviceGetName(pynvml.nvmlDeviceGetHandleByIndex(i)) for i in range(count)]
-    except Exception:  # no library or no driver: both mean no GPU
+        return [text(nvml.nvmlDeviceGetName(handle)) for handle in handles(nvml)]
+    except Exception:  # a card that fell off the bus answers nothing
         return []
-    return [name.decode() if isinstance(name, bytes) else str(name) for name in found]
 
 
 def _gpu_count() -> int:

@@ -22,5 +22,8 @@ def find_calibration(named: Path | None) -> Calibration | None:
         if found.kind != "cuda":
             raise ConfigError(f"'{named}' was measured on a processor ({found.device}); --calibration needs a GPU's.")
         return found
-    paths = (FOLDER / f"{slug(name)}.json" for name in gpu_names()[:1])
-    return next((read_calibration(path) for path in paths if path.is_file()), None)
+    names = set(gpu_names())
+    if len(names) != 1:  # with several kinds of cards nobody knows which one a process will get
+        return None
+    path = FOLDER / f"{slug(names.pop())}.json"
+    return read_calibration(path) if path.is_file() else None

@@ -10,6 +10,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from pipeline.nvml import handles, library, text
+
 
 @dataclass(frozen=True, kw_only=True)
 class Seen:
@@ -119,14 +121,9 @@ def meter_of(device: str) -> Meter:
 
 def _used_gb() -> dict[str, float]:
     """By UUID, what all processes use of each card; nothing where NVML does not answer."""
-    found: dict[str, float] = {}
-    with suppress(Exception):  # no module, no driver, no right to ask it
-        import pynvml
-
-        pynvml.nvmlInit()
-        for i in range(pynvml.nvmlDeviceGetCount()):
-            handle = pynvml.nvmlDeviceGetHandleByIndex(i)
-            uuid = pynvml.nvmlDeviceGetUUID(handle)
-            name = uuid.decode() if isinstance(uuid, bytes) else str(uuid)
-            found[name.removeprefix("GPU-")] = pynvml.nvmlDeviceGetMemoryInfo(handle).used / 1e9
+    nvml, found = library(), dict[str, float]()
+    with suppress(Exception):  # a question that this card or this user is refused
+        for handle in handles(nvml):
+            name = text(nvml.nvmlDeviceGetUUID(handle)).removeprefix("GPU-")
+            found[name] = nvml.nvmlDeviceGetMemoryInfo(handle).used / 1e9
     return found

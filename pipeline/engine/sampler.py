@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 import threading
 import time
@@ -14,6 +13,7 @@ from typing import Any
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
+from pipeline.nvml import library
 from pipeline.sample import Card, Reading
 from pipeline.storage import Store
 from pipeline.telemetry.live import averaged
@@ -30,7 +30,7 @@ class Sampler:
 
     def __init__(self, store: Store, tell: Callable[[Reading], None]) -> None:
         self._tell, self._cards, self._told = tell, list[tuple[Card, ...]](), time.monotonic()
-        self._machine = Machine(store.run, os.getppid(), _nvml())  # a machine's workers are started by its raylet
+        self._machine = Machine(store.run, os.getppid(), library())  # a machine's workers are started by its raylet
         self._stream = Stream(store, NODES, this_process())
         self._done, self._raylet = threading.Event(), _raylet()
         self._store_gb: float | None = None
@@ -100,14 +100,6 @@ def object_store_gb(address: str, port: int) -> float | None:
 
         told = node_stats(address, port, False)  # without a list of all objects
         return float(told.store_stats.object_store_bytes_used) / 1e9
-    return None
-
-
-def _nvml() -> Any:
-    """The module pynvml (the package nvidia-ml-py), else the copy that Ray brings, else None."""
-    for name in ("pynvml", "ray._private.thirdparty.pynvml"):
-        with suppress(ImportError):
-            return importlib.import_module(name)
     return None
 
 

@@ -17,6 +17,7 @@ import psutil
 import pyarrow as pa
 
 from pipeline.columns import field
+from pipeline.nvml import handles
 
 SAMPLE_SECONDS = 0.25  # short enough to see a GPU idle between batches, long enough to cost nothing
 _LIST_SECONDS = 2.0  # between two looks for new processes, which takes milliseconds
@@ -109,11 +110,9 @@ class Cards:
     """The GPUs, as NVML sees them."""
 
     def __init__(self, nvml: Any) -> None:
-        self._nvml = nvml
-        self._handles: list[Any] = []
-        with suppress(Exception):  # no module, no driver, no right to ask it
-            nvml.nvmlInit()
-            self._handles = [nvml.nvmlDeviceGetHandleByIndex(i) for i in range(nvml.nvmlDeviceGetCount())]
+        self._nvml, self._handles = nvml, list[Any]()
+        with suppress(Exception):  # no right to ask for them
+            self._handles = handles(nvml)
 
     def read(self) -> dict[str, Any]:
         """Each card, and the memory of each process; nothing where NVML does not answer."""
