@@ -11,6 +11,7 @@ What was asked is checked before anything starts; a step that nobody asked about
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import sys
 from collections.abc import Iterator, Sequence
@@ -118,7 +119,7 @@ class Instruments:
             return {}
         folder = Path(store.root.removeprefix("file://")) / NSIGHT
         folder.mkdir(parents=True, exist_ok=True)
-        options = {"t": "cuda,cudnn,cublas,nvtx", "o": f"{folder}/{'+'.join(names)}-{store.run}-%p"}
+        options = {"t": "cuda,cudnn,cublas,nvtx", "o": shlex.quote(f"{folder}/{'+'.join(names)}-{store.run}-%p")}
         options |= {"stop-on-exit": "true", "force-overwrite": "true"}
         # Ray has nsys start whichever "python" is found first
         path = os.pathsep.join((str(Path(sys.executable).parent), os.environ.get("PATH", "")))

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
@@ -19,6 +19,7 @@ from typing import Any, ClassVar, Protocol, TypeVar
 import pyarrow as pa
 
 T = TypeVar("T")
+Mark = Callable[[str], AbstractContextManager[Any]]
 Weights = Mapping[str, Path]
 """Verified local files by their name in the weights lockfile."""
 
@@ -180,6 +181,7 @@ class Stage(ABC):
     def __init__(self, config: Config | None = None) -> None:
         self.config: Any = config if config is not None else self.Config()
         self.clock = Clock()  # of its phases; set by the worker
+        self.mark: Mark = nullcontext  # round each phase, by its name; an instrument may set it
         self.chunk_rows: dict[str, int] = {}  # by kind of item; set by the worker
         self.items: dict[str, int] = {}  # by kind, how many were gone through since the worker last looked
 
@@ -267,11 +269,12 @@ class Stage(ABC):
         Upload is to the device, download back from it. On a GPU, where work is only asked for, a phase ends when the
         GPU has done it; nothing waits for that here.
         """
-        self.clock.begin()
-        try:
-            yield
-        finally:
-            self.clock.end(name)
+        with self.mark(name):
+            self.clock.begin()
+            try:
+                yield
+            finally:
+                self.clock.end(name)
 
     def chunks(self, items: Sequence[T], kind: str, default: int = 64) -> Iterator[Sequence[T]]:
         """Parts of a long list of prompts or faces; the worker owns the part's size, and makes it smaller in need."""

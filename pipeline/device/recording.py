@@ -12,7 +12,7 @@ import pickle
 import tempfile
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import nullcontext, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
@@ -22,7 +22,6 @@ import pyarrow as pa
 from pipeline.stage import Stage
 
 Call = Callable[[], Any]
-Range = Callable[[str], AbstractContextManager[Any]]
 
 FIRST = 1  # calls that are not recorded: they load kernels and choose algorithms
 _ROWS = 25  # of a table of operators
@@ -71,7 +70,7 @@ class Marks:
             return call()
         if not self._marked:
             self._marked = True
-            mark_phases(stage, torch.cuda.nvtx.range)
+            stage.mark = torch.cuda.nvtx.range
         with torch.cuda.nvtx.range(self._step):
             return call()
 
@@ -143,7 +142,7 @@ class TorchProfiler(Recorded):
         import torch
 
         if self._profile is None:
-            mark_phases(stage, torch.profiler.record_function)
+            stage.mark = torch.profiler.record_function
         self._profile = _profile(self._device)
         self._profile.start()
         self._range = torch.profiler.record_function(self._step)
@@ -181,15 +180,17 @@ class MemoryTimeline(Recorded):
             return
         import torch
 
-        torch.cuda.memory._record_memory_history(max_entries=_EVENTS)
+        torch.cuda.memory._record_memory_history(max_entries=_EVENTS, stacks="python")
 
     def end(self, number: int) -> None:
         """See `Recorded`."""
         if self._device != "cpu":
             import torch
 
-            self.save(f"-{number}.pickle", pickle.dumps(torch.cuda.memory._snapshot()))
-            torch.cuda.memory._record_memory_history(enabled=None)
+            try:
+                self.save(f"-{number}.pickle", pickle.dumps(torch.cuda.memory._snapshot()))
+            finally:
+                torch.cuda.memory._record_memory_history(enabled=None)
             return
         self._profile.stop()
         told = json.loads(gzip.decompress(_trace(self._profile)))
@@ -199,18 +200,6 @@ class MemoryTimeline(Recorded):
             return
         told["traceEvents"] += counters
         self.save(f"-{number}.json.gz", gzip.compress(json.dumps(told, separators=(",", ":")).encode()))
-
-
-def mark_phases(stage: Stage, mark: Range) -> None:
-    """Have a stage's phases lie in ranges of their names."""
-    timed = stage.phase
-
-    @contextmanager
-    def phase(name: str) -> Iterator[None]:
-        with mark(name), timed(name):
-            yield
-
-    setattr(stage, "phase", phase)  # noqa: B010 - a method of this stage alone
 
 
 def _profile(device: str) -> Any:
