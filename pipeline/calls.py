@@ -10,7 +10,6 @@ What becomes of a call, from the mildest to the worst:
 
 from __future__ import annotations
 
-import os
 import time
 from dataclasses import dataclass, field, replace
 
@@ -30,7 +29,7 @@ from pipeline.failure import Failure
 from pipeline.isolation import Calls
 from pipeline.journal import Care
 from pipeline.packet import HALO
-from pipeline.raised import BROKEN_GPU, Raised, let_go
+from pipeline.raised import Raised, end_if_lost, let_go
 from pipeline.readiness import ready
 from pipeline.recorder import Notes
 from pipeline.stage import Scope, Stage
@@ -92,9 +91,16 @@ class Caller:
             result = self._apart([batch])[0]
         else:
             self._care.note(name)
-            result = self._made(self._stage, cut, batch)
+            result = self._tried(cut, batch)
             self._care.note("")
         return self._settled(rows, cut, batch, result)
+
+    def _tried(self, cut: Cut, batch: pa.Table) -> object:
+        """A call that is noted; where the GPU is lost this process ends with the note unchanged, as if killed by it."""
+        result = self._made(self._stage, cut, batch)
+        if self._care.journaled:
+            end_if_lost(result)
+        return result
 
     def _settled(self, rows: pa.Table, cut: Cut, batch: pa.Table, result: object) -> pa.Table:
         """The answer that a call's result, or what came instead, amounts to."""
@@ -105,8 +111,6 @@ class Caller:
         if not isinstance(result, Raised):
             self._ceilings.worked(self._bucket, cut.keep)
             return self._checked(result, batch.num_rows).slice(0, cut.keep)
-        if result.broken_gpu and self._care.journaled:
-            os._exit(BROKEN_GPU)
         if result.out_of_memory:
             return self._full(rows, cut, batch, result)
         return self._halved(rows, cut) if self._splits(cut) else self._set_aside(rows, cut, result)
@@ -173,7 +177,7 @@ class Caller:
         if self._care.hopeless:
             return self._dead(rows, cut, Died("it was alone", ""))
         self._care.note(self._name(rows, cut))
-        return self._settled(rows, cut, batch, self._made(self._stage, cut, batch))
+        return self._settled(rows, cut, batch, self._tried(cut, batch))
 
     def _dead(self, rows: pa.Table, cut: Cut, died: Died) -> pa.Table:
         """A cut that kills: its rows one by one, each in a child's hands."""

@@ -5,7 +5,6 @@ As in the first pass (`pipeline.calls`), but there is nothing to halve: a file's
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,7 +15,7 @@ from pipeline.errors import ContractError
 from pipeline.failure import Failure
 from pipeline.isolation import FileCall
 from pipeline.journal import Care
-from pipeline.raised import BROKEN_GPU, Raised, let_go
+from pipeline.raised import Raised, end_if_lost, let_go
 from pipeline.step import Step
 from pipeline.trial import Died, Untried, attempt
 
@@ -41,9 +40,9 @@ def called(step: Step, media_id: str, rows: pa.Table, more: Sequence[Any], care:
     if isinstance(result, Untried):
         care.note(name)
         result = _fitted(step, rows, more)
+        if care.journaled:
+            end_if_lost(result)  # with the note unchanged, as if killed by it
         care.note("")
-    if isinstance(result, Raised) and result.broken_gpu and care.journaled:
-        os._exit(BROKEN_GPU)
     told: dict[str, Any]
     if isinstance(result, Died):
         told = {"kind": "Died", "message": result.told(f"step {step.name!r}"), "traceback": result.said}

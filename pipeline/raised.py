@@ -6,6 +6,7 @@ again in smaller pieces must not find them still there.
 
 from __future__ import annotations
 
+import os
 import traceback
 from dataclasses import dataclass
 
@@ -36,6 +37,12 @@ class Raised:
         where, fix = ("the GPU's", "more `vram_gb`") if on_gpu else ("the machine's", "fewer workers")
         message = f"{where} memory does not hold this alone in step {step.name!r}; give it {fix} in the profile"
         return {"kind": "OutOfMemory", "message": message, "traceback": ""}
+
+
+def end_if_lost(result: object) -> None:
+    """End this process where a call's result says that its GPU is lost: only another one can use it again."""
+    if isinstance(result, Raised) and result.broken_gpu:
+        os._exit(BROKEN_GPU)
 
 
 def let_go(error: BaseException) -> Raised:

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from pipeline.deadline import within
-from pipeline.raised import let_go
+from pipeline.raised import BROKEN_GPU, end_if_lost, let_go
 
 _SET_UP_SECONDS = 1800.0  # imports, weights, and a model that is compiled; on a busy machine
 _LINES = 12  # of what the child said last
@@ -101,6 +101,8 @@ def _run(folder: Path, calls: Sequence[int], deadline_s: float) -> Died | None:
 
 def how_it_ended(code: int) -> str:
     """A word for an exit code."""
+    if code == BROKEN_GPU:
+        return "it lost the GPU"
     if code > 0:
         return "it hung" if code == 1 else f"exit code {code}"
     try:
@@ -125,6 +127,8 @@ def _child(folder: Path, calls: Sequence[int]) -> None:
                 result = task.call(number)
         except Exception as error:
             result = let_go(error)
+            print(result.traceback, file=sys.stderr, flush=True)
+        end_if_lost(result)
         half = folder / f"{number}.half"
         half.write_bytes(pickle.dumps(result))
         half.replace(folder / f"{number}.result")

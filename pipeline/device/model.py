@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     M = TypeVar("M", bound=torch.nn.Module)
 
 SEED = 0
+_FULL = ("out of memory", "ALLOC_FAILED", "unable to find an engine")  # the last is cuDNN's, of its workspaces
 Call = Callable[[], Any]
 
 
@@ -40,10 +41,13 @@ def dtype_of(placement: Placement, best: str = "bf16") -> torch.dtype:
 
 
 def ready(module: M, placement: Placement, dtype: torch.dtype) -> M:
-    """A module on the placement's device, with weights of this dtype, for inference only."""
+    """A module on the placement's device, with weights of this dtype, for inference only.
+
+    They get their dtype before they get there, so that the device never holds more of them than it keeps.
+    """
     import torch
 
-    module = module.eval().requires_grad_(False).to(placement.device, dtype)
+    module = module.eval().requires_grad_(False).to(dtype).to(placement.device)
     if placement.channels_last:
         module = module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     return module
@@ -115,11 +119,14 @@ def overheard() -> Iterator[list[Call]]:
 
 
 @contextmanager
-def seeded(device: str) -> Iterator[None]:
-    """Modules built inside get the same random weights each time, made on the device; the generators are put back."""
+def seeded() -> Iterator[None]:
+    """Modules built inside get the same random weights each time; the generator is put back.
+
+    They are made on the CPU: another generator draws other numbers, and a card need not hold them in fp32 first.
+    """
     import torch
 
-    with torch.random.fork_rng(devices=range(torch.cuda.device_count())), torch.device(device):
+    with torch.random.fork_rng(devices=()):
         torch.manual_seed(SEED)
         yield
 
@@ -140,18 +147,6 @@ def limit_memory(gigabytes: float) -> None:
     torch.cuda.set_per_process_memory_fraction(min(1.0, gigabytes * 1e9 / total))
 
 
-def peak_memory(device: str, *, anew: bool = False) -> float | None:
-    """Gigabytes that were allocated at most on a GPU since it was last asked `anew`; None on the CPU."""
-    if device == "cpu":
-        return None
-    import torch
-
-    peak = torch.cuda.max_memory_allocated(device) / 1e9
-    if anew:
-        torch.cuda.reset_peak_memory_stats(device)
-    return peak
-
-
 def release_memory() -> None:
     """Give back what the allocator keeps, after memory ran out: smaller pieces may not fit into its gaps."""
     torch = sys.modules.get("torch")
@@ -160,22 +155,44 @@ def release_memory() -> None:
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether memory ran out, on a GPU or in the machine; false where torch was never loaded."""
+    """Whether memory ran out, on a GPU or in the machine; false where torch was never loaded.
+
+    torch's allocator has an exception of its own for it. Other parts (pinned buffers, handles of cuBLAS, workspaces of
+    cuDNN and cuFFT) say so in a RuntimeError's text: `ATen/cuda/Exceptions.h`.
+    """
     torch = sys.modules.get("torch")
-    return isinstance(error, MemoryError) or (torch is not None and isinstance(error, torch.OutOfMemoryError))
+    if isinstance(error, MemoryError):
+        return True
+    if torch is None or isinstance(error, torch.OutOfMemoryError):
+        return torch is not None
+    return isinstance(error, RuntimeError) and any(text in str(error) for text in _FULL)
 
 
 def is_broken_gpu(error: BaseException) -> bool:
     """Whether the GPU's context is lost, as after a wrong address: every later call of this process fails likewise.
 
-    torch raises `AcceleratorError` (2.8 and later) or a RuntimeError whose text starts with "CUDA error".
+    A process that uses a GPU asks it: a lost one answers every question with the error that broke it. Elsewhere the
+    error's kind tells: torch's `AcceleratorError`, or a RuntimeError whose text starts with "CUDA error".
     """
     torch = sys.modules.get("torch")
     if torch is None or is_out_of_memory(error):
         return False
-    broken = getattr(torch, "AcceleratorError", None)
-    known = broken is not None and isinstance(error, broken)
-    return known or (isinstance(error, RuntimeError) and str(error).startswith("CUDA error"))
+    if torch.cuda.is_initialized():
+        try:
+            torch.cuda.synchronize()
+        except RuntimeError:
+            return True
+        return False
+    said = isinstance(error, RuntimeError) and str(error).startswith("CUDA error")
+    return said or isinstance(error, torch.AcceleratorError)
+
+
+def plain_float32() -> None:
+    """In this process fp32 means fp32 on GPUs as well: no TF32, whose ten bits cuDNN's convolutions take otherwise."""
+    import torch
+
+    torch.backends.cudnn.allow_tf32 = False
+    torch.set_float32_matmul_precision("highest")
 
 
 def device_name(device: str) -> str:

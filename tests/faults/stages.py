@@ -1,4 +1,4 @@
-"""Stages that go wrong as real ones do: they raise, hang, crash, fill the memory, or die before they are ready."""
+"""Stages that go wrong as real ones do: raise, hang, crash, fill the memory, lose the GPU, die before they are ready."""
 
 from __future__ import annotations
 
@@ -27,6 +27,10 @@ def die(how: str) -> None:
         os.abort()
     elif how == "hang":
         time.sleep(3600)
+    elif how == "gpu":  # as torch says it of a wrong address; all later calls of the process would fail likewise
+        import torch
+
+        raise torch.AcceleratorError("CUDA error: an illegal memory access was encountered")
 
 
 class Poison(Stage):

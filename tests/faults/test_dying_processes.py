@@ -42,13 +42,21 @@ def expected(column, culprits=()):
     return [None if n in culprits else 10 * n for n in numbers], column
 
 
-WORDS = {"kill": "SIGKILL", "segfault": "SIGSEGV", "abort": "SIGABRT", "exit": "exit code 3", "hang": "it hung"}
+WORDS = {
+    "kill": "SIGKILL",
+    "segfault": "SIGSEGV",
+    "abort": "SIGABRT",
+    "exit": "exit code 3",
+    "hang": "it hung",
+    "gpu": "it lost the GPU",
+}
 CASES = [  # how, where, the culprits
     ("kill", "cpu", (3, 17)),  # in a decoding task
     ("segfault", "cuda", (3, 17)),  # in a process that keeps a model
     ("abort", "cuda", (29,)),
     ("exit", "cpu", (8, 9)),  # neighbours in one call
     ("hang", "cuda", (11,)),
+    ("gpu", "cuda", (21,)),
 ]
 
 
@@ -68,7 +76,7 @@ def check(out, column, how, culprits):
 
 
 def test_what_kills_is_set_aside_and_nothing_else(media, tmp_path, machines):
-    cases = {how: (device, culprits[:1]) for how, device, culprits in CASES if how in ("kill", "segfault")}
+    cases = {how: (device, culprits[:1]) for how, device, culprits in CASES if how in ("kill", "gpu")}
     steps = {how: ("Poison", {"frames": culprits, "how": how, "column": how}) for how, (_, culprits) in cases.items()}
     steps |= {"fine": ("Poison", {"column": "fine"}), "sizes": ("PoisonFile", {"files": ("photo3.png",)})}
     places = {how: place(how, device) | {"cpus": 0.25} for how, (device, _) in cases.items()}
