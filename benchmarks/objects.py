@@ -128,7 +128,7 @@ def main() -> None:
     parser.add_argument("--precision", default="mixed")
     parser.add_argument("--video", action="append", help="only these")
     args = parser.parse_args()
-    model = built(args.model, args.weights, args.device)
+    model = built(args.model, args.weights)
     tracker = Tracker(model, Placement(device=args.device, precision=args.precision))
     every = Scores()
     if args.weights is None:

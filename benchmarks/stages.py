@@ -30,12 +30,13 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from pipeline.calls import Caller
 from pipeline.columns import SOURCE, Image, is_pixels, pack, reduction, short_side
-from pipeline.device import overheard, peak_memory, wait
+from pipeline.device import overheard, wait
 from pipeline.machines import ROOMY
 from pipeline.manifest import PipelineFile, ProfileFile, read_pipeline
 from pipeline.packet import HALO
 from pipeline.plan import Choices, make_plan
 from pipeline.readiness import set_up
+from pipeline.recorder import Notes
 from pipeline.step import Step
 from samples.make import photos
 from stages.nets.masks import MASK, encode
@@ -86,7 +87,8 @@ def step_of(case: Case) -> Step:
     profile = {"steps": {case.stage: {**entry, "gpus": 0.0, "with": _settings(case)}}}
     steps = {name: step.model_dump(by_alias=True) for name, step in read_pipeline(None).steps.items()}
     files = PipelineFile.model_validate({"steps": steps}), ProfileFile.model_validate(profile)
-    plan = make_plan(*files, Choices(stages=(case.stage,), missing_weights="dummy", accept_license=True), [ROOMY])
+    choices = Choices(stages=(case.stage,), missing_weights="dummy", accept_license=True)
+    plan = make_plan(*files, choices, [ROOMY], calibrated=False)  # the case says the batch
     return next(step for step in plan.first if step.name == case.stage)
 
 
@@ -160,9 +162,13 @@ def measure(case: Case, seconds: float, repeats: int) -> Found:
     rows, caller = rows_for(step, case.batch), Caller(step)
     nothing = np.zeros(case.batch, bool)
 
+    peaks = list[float]()
+
     def work() -> None:
-        if failures := caller.run(rows, nothing).failures:
+        notes = Notes()  # reads the peak of each call, and begins anew
+        if failures := caller.run(rows, nothing, notes=notes).failures:
             raise SystemExit(f"{case.stage}: {failures[0].kind}: {failures[0].message}")
+        peaks.extend([] if notes.memory is None else [notes.memory[2]])
 
     work()
     started = time.perf_counter() - start
@@ -175,14 +181,13 @@ def measure(case: Case, seconds: float, repeats: int) -> Found:
                 call()
 
     alone()
-    peak_memory(case.device, anew=True)
     pairs = [
         (rate(work, case.batch, case.device, seconds), rate(alone, case.batch, case.device, seconds))
         for _ in range(repeats)
     ]
     shares = statistics.median(worker / ceiling for worker, ceiling in pairs)
     worker, ceiling = (statistics.median(values) for values in zip(*pairs, strict=True))
-    return Found(worker=worker, ceiling=ceiling, share=shares, peak=peak_memory(case.device), set_up=started)
+    return Found(worker=worker, ceiling=ceiling, share=shares, peak=max(peaks, default=None), set_up=started)
 
 
 def machine(device: str) -> str:

@@ -16,6 +16,9 @@ from pipeline.stage import Placement, Stage
 from pipeline.step import DecodeStep, Step
 from pipeline.waves import Wave
 
+_LEAST_SHARE = (
+    0.01  # of a card, for a step that --device puts there: without one Ray gives it no card of its own
+)
 _STAGE_NAMES = {"batch": "batch_rows"}  # a profile's word for a field of Placement
 
 
@@ -40,6 +43,9 @@ def placement_entry(
         raise ConfigError(
             f"Step {name!r} cannot run on {result.device!r}, only on {can}; change `device` in the profile."
         )
+    moved = device == "cuda" == result.device and "gpus" not in overrides
+    if moved and not (result.gpus or stage.placement.gpus):
+        return result.model_copy(update={"gpus": _LEAST_SHARE})
     return result.model_copy(update={"gpus": 0.0}) if result.device == "cpu" else result
 
 

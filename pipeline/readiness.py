@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from pipeline import weights as weights_lock
-from pipeline.device import clock_of, limit_memory
+from pipeline.device import clock_of, is_out_of_memory, limit_memory, plain_float32, release_memory
 from pipeline.errors import SetupError
 from pipeline.stage import Placement, Stage
 from pipeline.step import Step
@@ -25,13 +25,26 @@ def set_up(step: Step) -> None:
 
 def ready(stage: Stage, name: str, weights: Mapping[str, Path], placement: Placement) -> None:
     """Have a step's stage load what it needs; see `set_up`."""
+    if placement.device != "cpu":
+        plain_float32()
     paths = {weight: _here(weight, path) for weight, path in weights.items()}
     try:
         stage.setup(paths, placement)
     except Exception as error:
-        raise SetupError(f"Step {name!r} could not be set up: {type(error).__name__}: {error}") from error
+        raise SetupError(f"Step {name!r} could not be set up: {_told(error, placement)}") from error
+    release_memory()  # what only the set-up needed: others may share the card
     stage.clock = clock_of(placement.device)
     stage.items.clear()
+
+
+def _told(error: Exception, placement: Placement) -> str:
+    if not is_out_of_memory(error):
+        return f"{type(error).__name__}: {error}"
+    if placement.device == "cpu":
+        return "the machine's memory does not hold its model; close other programs, or run fewer workers"
+    share = f"{placement.vram_gb:.3g} GB of " if placement.vram_gb else ""
+    fix = "give it more `vram_gb` in the profile, or see who else is on the card (nvidia-smi)"
+    return f"{share}the GPU's memory cannot hold its model; {fix}"
 
 
 def share_gpu(steps: Sequence[Step]) -> None:

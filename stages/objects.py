@@ -113,7 +113,7 @@ class Objects(Stage):
             FileNotFoundError: there is no such file of prompts.
         """
         config = self.config
-        model = built(config.model, weights.get(config.model), placement.device)
+        model = built(config.model, weights.get(config.model))
         self._tracker = Tracker(model, placement)
         self._file = PromptFile(Path(config.prompt_file), config.prompts) if config.prompt_file else None
 

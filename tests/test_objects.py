@@ -106,11 +106,11 @@ def test_edgetam_equals_its_own_session(timm, kind):
 
 @pytest.mark.heavy
 def test_edgetam_reads_back_what_transformers_saves(timm, tmp_path):
-    whole = built(EDGETAM, None, "cpu")
+    whole = built(EDGETAM, None)
     whole.save_pretrained(tmp_path)
     file = tmp_path / "model.safetensors"
     assert file.stat().st_size == 55_912_824, "the published file's"
-    again = built(EDGETAM, file, "cpu").state_dict()
+    again = built(EDGETAM, file).state_dict()
     assert all(torch.equal(again[name], tensor) for name, tensor in whole.state_dict().items())
 
 

@@ -67,6 +67,12 @@ class StepFigures(Strict):
     flops_per_row: float | None = None  # counted by torch's FlopCounterMode; None where it sees no operator
     weights_bytes: int | None = None  # parameters and buffers that a call reads
 
+    @property
+    def unseen(self) -> tuple[str, ...]:
+        """Kinds of items that the step handles and no row had, as faces: what they cost is in none of these figures."""
+        kinds = {kind for trial in self.trials for kind in trial.items}
+        return tuple(sorted(kind for kind in kinds if not any(trial.items.get(kind) for trial in self.trials)))
+
     def rate(self, batch: int) -> float:
         """Rows a second at a batch: of the trials, interpolated in seconds a call between the nearest two."""
         best: dict[int, float] = {}

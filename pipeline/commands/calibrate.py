@@ -142,8 +142,7 @@ def _summary(found: StepFigures) -> list[str]:
     ]
     if found.memory is not None:
         lines.append(f"Peak memory: {_formula(found.memory)}, at most {found.memory.error_gb:.3f} GB off.")
-    idle = {kind for trial in found.trials for kind, number in trial.items.items() if not number}
-    return lines + [f"There were no {kind} in these rows: what they cost is in no figure." for kind in sorted(idle)]
+    return lines + [f"There were no {kind} in these rows: what they cost is in no figure." for kind in found.unseen]
 
 
 def _formula(line: Line) -> str:

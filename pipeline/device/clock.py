@@ -12,6 +12,8 @@ from typing import Any, Protocol
 
 from pipeline.stage import Clock
 
+_MOST = 4096  # phases whose events are kept: a call on a whole film has one or two a frame
+
 
 class Event(Protocol):
     """What is used of `torch.cuda.Event`."""
@@ -33,13 +35,14 @@ class EventClock(Clock):
         super().__init__()
         self._event = event
         self._spare: list[Event] = []
+        self._totals: dict[str, float] = {}  # of phases whose events were read
         self._begun: list[tuple[Event, int]] = []  # open phases: the event, and the number of ended phases by then
         self._spans: list[tuple[str, Event, Event, int, int]] = []  # name, events, depth, ended phases at its begin
 
     @property
     def seconds(self) -> Mapping[str, float]:
         """Since they were last taken; waits for the last event."""
-        totals: dict[str, float] = {}
+        totals = dict(self._totals)
         lengths: list[float] = []
         for name, begin, end, depth, first in self._spans:
             end.synchronize()
@@ -56,13 +59,20 @@ class EventClock(Clock):
         """See `Clock`."""
         begin, first = self._begun.pop()
         self._spans.append((name, begin, self._stamp(), len(self._begun), first))
+        if len(self._spans) >= _MOST and not self._begun:
+            self._settle()
 
     def take(self) -> Mapping[str, float]:
         """See `Clock`."""
-        taken = self.seconds
+        self._settle()
+        taken, self._totals = self._totals, {}
+        return taken
+
+    def _settle(self) -> None:
+        """Read all events, and have them for the next phases."""
+        self._totals = dict(self.seconds)
         self._spare += [event for span in self._spans for event in span[1:3]]
         self._spans = []
-        return taken
 
     def _stamp(self) -> Event:
         event = self._spare.pop() if self._spare else self._event()

@@ -19,9 +19,10 @@ def flops_of(call: Callable[[], object]) -> float | None:
     A multiplication and an addition count as two. Only what `torch.utils.flop_counter` knows is counted: matrix
     products, convolutions and attention, also inside scripted modules; other runtimes (MediaPipe, ONNX) are not seen.
     """
-    from torch.utils.flop_counter import FlopCounterMode
+    import torch
+    from torch.utils.flop_counter import FlopCounterMode, mm_flop
 
-    counter = FlopCounterMode(display=False)
+    counter = FlopCounterMode(display=False, custom_mapping={torch.ops.aten._int_mm: mm_flop})
     with counter:
         call()
     return float(counter.get_total_flops()) or None

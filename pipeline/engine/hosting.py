@@ -17,7 +17,7 @@ import ray
 from pipeline.deadline import within
 from pipeline.engine.board import Reporter
 from pipeline.engine.logs import last_words
-from pipeline.errors import SetupError
+from pipeline.errors import FramemillError, SetupError
 from pipeline.failure import DECODE
 from pipeline.grouping import shared
 from pipeline.instruments import NONE, Instruments
@@ -156,14 +156,23 @@ def task_function(group: Group) -> Callable[[pa.Table], Iterator[pa.Table]]:
 
 
 class KeepsModel:
-    """A process that keeps a model."""
+    """A process that keeps a model.
+
+    One that could not be set up says so when it is first given work: of a process that does not start, Ray would write
+    the traceback on the terminal, and that it tries again.
+    """
 
     def __init__(self, group: Group) -> None:
         self._group = group
-        self._worker = _ready(group, ray.get_runtime_context().get_actor_id())
+        try:
+            self._worker: Worker | FramemillError = _ready(group, ray.get_runtime_context().get_actor_id())
+        except FramemillError as error:
+            self._worker = error
 
     def __call__(self, sealed: pa.Table) -> Iterator[pa.Table]:
         """Apply the group's steps to a packet."""
+        if isinstance(self._worker, FramemillError):
+            raise self._worker
         return _forward(self._worker, self._group, *_open(sealed))
 
 
@@ -173,15 +182,21 @@ def actor_class(group: Group) -> type[KeepsModel]:
 
 
 class KeepsLaterModel:
-    """A process that keeps the model of a second-pass step."""
+    """A process that keeps the model of a second-pass step; see `KeepsModel`."""
 
     def __init__(self, step: SecondPass, report: Reporter) -> None:
         self._step, self._report = step, report
-        with _set_up_once(step.name, ray.get_runtime_context().get_actor_id(), report):
-            step.set_up()
+        self._failed: FramemillError | None = None
+        try:
+            with _set_up_once(step.name, ray.get_runtime_context().get_actor_id(), report):
+                step.set_up()
+        except FramemillError as error:
+            self._failed = error
 
     def __call__(self, batch: pa.Table) -> pa.Table:
         """Do the piece of work in a row."""
+        if self._failed is not None:
+            raise self._failed
         with self._report.fatal():
             self._step(unpack(batch), self._report, self._report)
         return pa.table({"done": [1]})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pipeline.calibration.figures import StepFigures, Trial
 from pipeline.stage import Scope
@@ -53,7 +53,7 @@ def stated(step: Step, workers: int, gb: float) -> Ask:
 
 
 def measured(step: Step, found: StepFigures, workers: int, pinned: Collection[str]) -> Ask:
-    """As a calibration has it.
+    """As a calibration has it; of a step whose items it never saw, at least the memory that the profile says.
 
     Args:
         step: the step.
@@ -64,7 +64,8 @@ def measured(step: Step, found: StepFigures, workers: int, pinned: Collection[st
     sizes = sorted({trial.batch for trial in found.trials if trial.batch <= found.largest_batch})
     if step.stage.scope is not Scope.ROW or "batch" in pinned:
         sizes = [min(step.placement.batch_rows, found.largest_batch)]
-    options = [_option(found, size) for size in sizes]
+    least = step.placement.vram_gb if found.unseen else 0.0
+    options = [replace(one, gb=max(one.gb, least)) for one in (_option(found, size) for size in sizes)]
     return Ask(
         step=step,
         options=_worthwhile(options),

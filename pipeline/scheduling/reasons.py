@@ -38,7 +38,14 @@ def _source(known: Calibration | None, steps: Sequence[Step]) -> list[str]:
     said = [f"By the calibration of {known.device}, {known.made[:10]}; rates are estimates."]
     if lacks:
         said.append(f"It has no figures of {', '.join(lacks)} with these settings, so rates are not compared.")
-    return said
+    return [*said, *(_unseen(step, known) for step in steps if (found := known.of(step)) and found.unseen)]
+
+
+def _unseen(step: Step, known: Calibration) -> str:
+    figures, gb = known.of(step), step.placement.vram_gb
+    kinds = " and ".join(figures.unseen if figures else ())
+    memory = f"gets the profile's {gb:.3g} GB" if gb else "gets what it took without"
+    return f"There were no {kinds} where {step.name} was calibrated: it {memory}, and the rate is of rows without."
 
 
 def _chosen(best: Layout, room: Room) -> str:

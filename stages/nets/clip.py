@@ -63,9 +63,10 @@ docs/openclip_results.csv)."""
 
 
 class TwoTowers:
-    """A model with its weights, on a device.
+    """A model with its weights, on the CPU until it is used.
 
-    Texts are read in fp32, once; `keep_vision` then lets the text tower go and settles how pictures are computed.
+    Texts are read in fp32, once; `keep_vision` then lets the text tower go and settles how pictures are computed. The
+    device never holds both towers, so that the set-up takes no more of its memory than a small batch does.
     """
 
     def __init__(self, architecture: Architecture, weights: Path | None, tokenizer: Path | None, device: str) -> None:
@@ -75,7 +76,7 @@ class TwoTowers:
             architecture: which.
             weights: its file; None for seeded random weights.
             tokenizer: its file; None for a stand-in that knows no language.
-            device: where both towers lie.
+            device: where both towers compute.
 
         Raises:
             ValueError: weights are missing from the file, or the tokenizer's file is none.
@@ -84,9 +85,9 @@ class TwoTowers:
         self._siglip, self._device = architecture.siglip, device
         self._encode = _encoder(architecture, tokenizer)
         if weights is None:
-            self._model = random_model(architecture, device)
+            self._model = random_model(architecture)
         else:
-            self._model = build(architecture, read_state(weights)).to(device)
+            self._model = build(architecture, read_state(weights))
         self._scale = float(self._model.logit_scale.exp())
         self._bias = float(self._model.logit_bias) if architecture.siglip else 0.0
 
@@ -99,6 +100,9 @@ class TwoTowers:
         import torch
 
         ids = torch.tensor(self._encode(texts), device=self._device)
+        self._model.text_model.to(self._device)
+        if not self._siglip:
+            self._model.text_projection.to(self._device)
         with torch.inference_mode():
             parts = [self._model.get_text_features(input_ids=part).pooler_output for part in torch.split(ids, TEXTS)]
             return _unit(torch.cat(parts))
@@ -118,7 +122,7 @@ class TwoTowers:
         swaps = counterparts(vision) if int8 else {}
         self._model = ready(self._model, placement, dtype)
         for name, layer in swaps.items():
-            vision.set_submodule(name, layer)
+            vision.set_submodule(name, layer.to(placement.device))
         self._images = Batches(self._features, placement)
 
     def images(self, pixels: torch.Tensor) -> torch.Tensor:
@@ -177,10 +181,10 @@ def build(architecture: Architecture, state: dict[str, torch.Tensor]) -> Any:
     return loaded.eval().requires_grad_(False)
 
 
-def random_model(architecture: Architecture, device: str) -> Any:
-    """The whole model in fp32 with random weights, the same each time, made on the device."""
+def random_model(architecture: Architecture) -> Any:
+    """The whole model in fp32 with random weights, the same each time."""
     kind, config = configured(architecture)
-    with seeded(device):
+    with seeded():
         return kind(config).eval().requires_grad_(False)
 
 

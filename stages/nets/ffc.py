@@ -55,7 +55,23 @@ class FourierUnit(nn.Module):
         parts = spectrum.permute(0, 1, 4, 2, 3).flatten(1, 2)
         parts = relu(self.bn(self.conv_layer(parts))).reshape(len(x), -1, 2, *spectrum.shape[2:4])
         changed = torch.view_as_complex(parts.permute(0, 1, 3, 4, 2).contiguous())
+        if changed.is_cuda:  # cuFFT takes for granted what the CPU's transform makes sure of
+            changed = symmetric(changed, x.shape[-1])
         return torch.fft.irfft2(changed, s=x.shape[-2:], norm="ortho").to(x.dtype)
+
+
+def symmetric(spectrum: Tensor, width: int) -> Tensor:
+    """A half spectrum (... h w/2+1) of pictures so wide, in which the columns that are their own mirror images are so.
+
+    Real pictures have such spectra, a network's need not be. Transforms differ in what they make of the rest: the
+    CPU's drops it, cuFFT's result is undefined there (its documentation of C2R). Of this one all make the same.
+    """
+    own = [0, width // 2] if width % 2 == 0 else [0]
+    columns = spectrum[..., own]
+    mirrored = columns.flip(-2).roll(1, -2).conj()
+    result = spectrum.clone()
+    result[..., own] = (columns + mirrored) / 2
+    return result
 
 
 class SpectralTransform(nn.Module):

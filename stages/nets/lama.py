@@ -62,7 +62,7 @@ class Eager:
     ) -> None:
         self._phase = phase
         self._placement, self._dtype = placement, dtype_of(placement, best="fp16")
-        self._net = ready(generator(path, placement.device, sizes), placement, torch.float32)
+        self._net = ready(generator(path, sizes), placement, torch.float32)
         cast(self._net, self._dtype)
         self._batches = Batches(self._paint, placement, rows)
         self._at_once = 1 if placement.device == "cpu" else rows
@@ -105,7 +105,7 @@ class LamaCleaner:
                 f"implementation 'lama-cleaner' runs in fp32 only, not in {placement.precision}: choose 'eager'"
             )
         self._at_once = 1 if placement.device == "cpu" else None
-        module = script(path) if path is not None else _Exported(generator(None, placement.device))
+        module = script(path) if path is not None else _Exported(generator(None))
         self.lama = _lama(module.eval().to(placement.device))(torch.device(placement.device))
 
     def __call__(self, images: Sequence[Image], masks: Sequence[Mask]) -> Answers:
@@ -160,10 +160,10 @@ class _Exported(nn.Module):
         return paint(self.net, image, mask.to(image.dtype))
 
 
-def generator(path: Path | None, device: str, sizes: Sizes | None = None) -> Generator:
+def generator(path: Path | None, sizes: Sizes | None = None) -> Generator:
     """The network with a file's weights, or with seeded random ones."""
     if path is None:
-        with seeded(device):
+        with seeded():
             return Generator(sizes).eval()
     with torch.device("meta"):
         net = Generator(sizes)

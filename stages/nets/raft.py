@@ -28,6 +28,7 @@ from pipeline.device import Batches, Phase, dtype_of, ready, seeded, untimed, up
 from pipeline.stage import Placement
 
 FEATURES, HIDDEN, CONTEXT, MOTION = 128, 96, 64, 82  # channels
+AT_ONCE = 2**15  # places whose surroundings are looked up at once: cuDNN's sampler does not take 65,536 pictures
 LEVELS, RADIUS, UPDATES = 4, 3, 12  # the paper's; 12 is what the published accuracies of the small network are at
 SCALE = 8
 LEAST = SCALE << LEVELS  # px: below it, the coarsest correlation would be one pixel wide
@@ -178,7 +179,9 @@ def look_up(pyramid: list[Tensor], at: Tensor) -> Tensor:
     for level, values in enumerate(pyramid):
         last = torch.tensor([values.shape[3] - 1, values.shape[2] - 1], device=at.device, dtype=at.dtype)
         grid = 2 * (centre / 2**level + window) / last - 1
-        found.append(F.grid_sample(values, grid, align_corners=True).reshape(count, height, width, -1))
+        parts = zip(torch.split(values, AT_ONCE), torch.split(grid, AT_ONCE), strict=True)
+        looked = torch.cat([F.grid_sample(*part, align_corners=True) for part in parts])
+        found.append(looked.reshape(count, height, width, -1))
     return torch.cat(found, -1).permute(0, 3, 1, 2).contiguous()
 
 
@@ -188,14 +191,14 @@ def places(height: int, width: int, device: torch.device) -> Tensor:
     return torch.stack([x, y])[None].float()
 
 
-def load(path: Path | None, device: str) -> Raft:
+def load(path: Path | None) -> Raft:
     """The network with a file's weights, or with seeded random ones.
 
     Raises:
         ValueError: the file does not hold these weights.
     """
     if path is None:
-        with seeded(device):
+        with seeded():
             return Raft().eval()
     with torch.device("meta"):
         net = Raft()
@@ -230,7 +233,7 @@ class Flows:
     def __init__(self, path: Path | None, placement: Placement, rows: int, phase: Phase = untimed) -> None:
         self._phase = phase
         self._placement, self._dtype = placement, dtype_of(placement, best="fp16")
-        self._net = ready(load(path, placement.device), placement, self._dtype)
+        self._net = ready(load(path), placement, self._dtype)
         self._batches = Batches(self._flow, placement, rows)
         self._at_once = 1 if placement.device == "cpu" else rows
 

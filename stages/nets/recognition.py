@@ -82,7 +82,7 @@ class Recogniser:
         if path is not None and runtime != "torch":
             self._run = _by_onnx(path, mean, spread, phase)
         else:
-            self._run = _by_torch(_module(network, path, placement), mean, spread, placement, rows, phase)
+            self._run = _by_torch(_module(network, path), mean, spread, placement, rows, phase)
         found = self(np.zeros((1, SIDE, SIDE, 3), np.uint8)).shape[1]  # compiles, where that is asked for
         if found != network.length:
             name = path.name if path else network.weights
@@ -154,7 +154,7 @@ def _by_torch(
     return batch
 
 
-def _module(network: Network, path: Path | None, placement: Placement) -> nn.Module:
+def _module(network: Network, path: Path | None) -> nn.Module:
     """The network of a file, or one of the same architecture with seeded random weights."""
     from stages.nets.iresnet import IResNet, MobileFaceNet
 
@@ -164,7 +164,7 @@ def _module(network: Network, path: Path | None, placement: Placement) -> nn.Mod
         return OnnxGraph(path)
     if network.blocks is None:
         raise ValueError(f"no architecture of {network.weights} is known, so it has no random weights: choose another")
-    with seeded(placement.device):
+    with seeded():
         return IResNet(network.blocks, network.length) if network.blocks else MobileFaceNet(network.length)
 
 

@@ -93,7 +93,7 @@ class Sam2:
     """The model on a device: `look` at pictures, then `answer` prompts on one of them."""
 
     def __init__(self, architecture: Architecture, weights: Path | None, placement: Placement) -> None:
-        """Load a file of safetensors; None for seeded random weights, made on the device.
+        """Load a file of safetensors; None for seeded random weights.
 
         Raises:
             ValueError: the file lacks weights, or holds some that no SAM 2.1 has.
@@ -102,12 +102,11 @@ class Sam2:
         import torch
 
         self._placement, self.dtype, self.architecture = placement, dtype_of(placement), architecture
-        model = filled(architecture, weights) if weights else drawn(architecture, placement.device)
-        model = ready(model, placement, torch.float32)
+        model = filled(architecture, weights) if weights else drawn(architecture)
         with torch.inference_mode():
             positions = model.get_image_wide_positional_embeddings()
-        self._prompts, model.prompt_encoder = model.prompt_encoder, None
-        self._positions = positions.to(self.dtype)
+        self._prompts, model.prompt_encoder = ready(model.prompt_encoder, placement, torch.float32), None
+        self._positions = positions.to(self.dtype).to(placement.device)
         self._model = ready(model, placement, self.dtype)
         self._encode = Batches(self._flat_features, placement)
         self._decoders: dict[tuple[int, bool], Batches] = {}
@@ -215,11 +214,11 @@ def vision(architecture: Architecture) -> Any:
     )
 
 
-def drawn(architecture: Architecture, device: str) -> Any:
+def drawn(architecture: Architecture) -> Any:
     """The model with seeded random weights."""
     from transformers import Sam2Model
 
-    with seeded(device):
+    with seeded():
         return Sam2Model(configured(architecture))
 
 

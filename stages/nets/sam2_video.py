@@ -36,18 +36,18 @@ class Tracker:
     """One network on its device, for one video at a time."""
 
     def __init__(self, model: Any, placement: Placement) -> None:
-        """Take a model of transformers, in float32.
+        """Take a model of transformers, in float32 and on the CPU.
 
         Positions of prompts stay in float32, as for pictures: in bfloat16 a point would be off by up to 2 px of 1,024.
         """
         import torch
 
         self._placement, self.dtype = placement, dtype_of(placement)
-        model = ready(model, placement, torch.float32)
         with torch.inference_mode():
-            positions = model.get_image_wide_positional_embeddings().to(self.dtype)
+            positions = model.get_image_wide_positional_embeddings().to(self.dtype).to(placement.device)
+        prompts, model.prompt_encoder = ready(model.prompt_encoder, placement, torch.float32), None
         model = ready(model, placement, self.dtype)
-        model.prompt_encoder.float()
+        model.prompt_encoder = prompts
         model.prompt_encoder.register_forward_pre_hook(_in_float32, with_kwargs=True)
         model.prompt_encoder.register_forward_hook(lambda _m, _i, made: tuple(one.to(self.dtype) for one in made))
         model.get_image_wide_positional_embeddings = lambda: positions
@@ -126,7 +126,7 @@ def squared(mask: Mask, side: int, device: str) -> torch.Tensor:
     return (interpolate(whole, (side, side), mode="bilinear", antialias=True) >= 0.5).float()
 
 
-def built(name: str, weights: Path | None, device: str) -> Any:
+def built(name: str, weights: Path | None) -> Any:
     """A model by its name, with the weights of a file of safetensors, in float32, or with seeded random ones.
 
     Raises:
@@ -141,7 +141,7 @@ def built(name: str, weights: Path | None, device: str) -> Any:
     kind: Any = EdgeTamVideoModel if name == EDGETAM else Sam2VideoModel
     config = configuration() if name == EDGETAM else Sam2VideoConfig(vision_config=vision(MODELS[name]))
     if weights is None:
-        with seeded(device):
+        with seeded():
             return kind(config)
     logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     model, report = kind.from_pretrained(
