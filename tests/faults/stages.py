@@ -1,4 +1,4 @@
-"""Stages that go wrong as real ones do: raise, hang, crash, fill the memory, lose the GPU, die before they are ready."""
+"""Stages that go wrong as real ones do: raise, hang, crash, fill memory, lose the GPU, die before they are ready."""
 
 from __future__ import annotations
 
