@@ -263,7 +263,7 @@ def test_a_row_that_makes_a_stage_raise_is_alone_to_blame(small, tmp_path, nodes
     assert [(e["media_id"], e["frame_index"], e["step"], e["kind"]) for e in errors] == [
         ("clip.png", i, "crc", "ValueError") for i in (3, 17)
     ]
-    assert "not to my taste" in errors[0]["message"] and "toys.py" in errors[0]["traceback"]
+    assert "not to my taste" in errors[0]["message"] and "faulty.py" in errors[0]["traceback"]
     assert result.errors == {"ValueError": 2}
 
 
