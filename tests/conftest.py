@@ -71,3 +71,26 @@ def tiny(tmp_path, monkeypatch):
     state["logit_scale"] = torch.tensor(4.6)  # the trained model's: log 100
     save_file(state, tmp_path / "tiny.safetensors")
     return tmp_path / "tiny.safetensors"
+
+
+@pytest.fixture(scope="session")
+def sam_file(tmp_path_factory):
+    """Random weights of a SAM 2.1 that a test can afford."""
+    from tests.sam_weights import TOY, lively
+
+    return lively(TOY, tmp_path_factory.mktemp("weights") / "toy.safetensors")
+
+
+@pytest.fixture
+def sam(sam_file, monkeypatch):
+    """The file of these weights, while `toy` is one of the models that a stage may be told to take."""
+    import torch
+
+    from stages.nets.sam2 import MODELS
+    from tests.sam_weights import TOY
+
+    monkeypatch.setitem(MODELS, "toy", TOY)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(min(2, threads))
+    yield sam_file
+    torch.set_num_threads(threads)
