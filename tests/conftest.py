@@ -94,3 +94,23 @@ def sam(sam_file, monkeypatch):
     torch.set_num_threads(min(2, threads))
     yield sam_file
     torch.set_num_threads(threads)
+
+
+@pytest.fixture
+def no_weights(tmp_path, monkeypatch):
+    """A machine without any weights, and no proxy between the test and a server of its own."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.delenv("FRAMEMILL_WEIGHTS", raising=False)
+    for name in ("NO_PROXY", "no_proxy"):
+        monkeypatch.setenv(name, "127.0.0.1")
+
+
+@pytest.fixture
+def site(no_weights):
+    """A server that has a file of weights to give, for such a machine."""
+    from tests.fetch_factory import CONTENT
+    from tests.range_server import serving
+
+    with serving() as found:
+        found.files["/toy.bin"] = CONTENT
+        yield found
