@@ -1,3 +1,5 @@
+"""What is named as the input becomes a list of files, with names that lead nowhere else, in units that stay."""
+
 from __future__ import annotations
 
 import os
