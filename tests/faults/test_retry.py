@@ -19,8 +19,8 @@ from pipeline.storage import Store
 from pipeline.telemetry.run_file import order_of, write_run_file
 from tests.collections_factory import clip, photo
 from tests.faults.test_dying_processes import order
+from tests.segmented_films import damage, made
 from tests.test_engine import rows, table
-from tests.test_media_segments import damage, made
 
 pytestmark = pytest.mark.slow
 
