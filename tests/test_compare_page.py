@@ -15,8 +15,8 @@ from pipeline.telemetry.compare.page import render, write_page
 from pipeline.telemetry.compare.runs import read_sides
 from tests.collections_factory import photo
 from tests.report_factory import figures, step
+from tests.report_reader import LOADS, Tags
 from tests.test_compare import calls, make
-from tests.test_report import LOADS, Tags
 
 __all__ = ["make"]
 
