@@ -1,4 +1,4 @@
-"""A small real collection for all tests that need one, and stages set up once."""
+"""What tests of many files share: a small real collection, one Ray, small models, and a machine without weights."""
 
 from __future__ import annotations
 
@@ -8,6 +8,9 @@ import cv2
 import pytest
 
 from samples.make import pan, photos, tone, write_clip
+
+HELPERS = ("people_factory", "photo_factory", "report_reader", "segment_factory", "segmented_films")
+pytest.register_assert_rewrite(*(f"tests.{name}" for name in HELPERS))  # what they assert is told as tests' own
 
 
 @pytest.fixture(scope="session")

@@ -4,21 +4,16 @@ from __future__ import annotations
 
 from functools import cache
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import cv2
 import numpy as np
 import pyarrow as pa
 
 from pipeline.columns import pack, views
-from pipeline.ledger import cover
-from pipeline.media.config import DecodeConfig
-from pipeline.media.decode import decode
-from pipeline.media.listing import list_media
 from pipeline.stage import Placement
-from pipeline.storage import Store
 from stages.faces import Faces
-from tests.material import media, weights
+from tests.material import media, picture, weights
+from tests.media_factory import packets_of
 
 PORTRAITS = {
     "obama/obama.jpg": "obama",
@@ -55,10 +50,6 @@ def faces():
     return make()
 
 
-def read(name):
-    return cv2.cvtColor(cv2.imread(str(media(name))), cv2.COLOR_BGR2RGB)
-
-
 def call(stage, *images):
     return stage(pa.table({stage.pixels: pack(list(images))}))
 
@@ -78,16 +69,14 @@ def scaled(image, factor):
 
 @cache
 def portraits():
-    return {name: read(f"faces/{name}") for name in PORTRAITS}
+    return {name: picture(f"faces/{name}") for name in PORTRAITS}
 
 
 @cache
 def speakers():
     """Every fifteenth frame of the GRID clips, as the pipeline decodes them, by clip."""
-    listed, result = list_media(str(media("av/grid"))), {}
-    with TemporaryDirectory() as folder:
-        units = cover(Store(folder), listed, listed, slots=1)
-    for packet in (p for unit in units for p in decode(unit, ("frame",), 0, DecodeConfig(every_nth=15))):
+    result = {}
+    for packet in packets_of(media("av/grid"), every_nth=15):
         for name, image in zip(packet.rows["media_id"].to_pylist(), views(packet.rows["frame"]), strict=True):
             result.setdefault(Path(name).stem, []).append(image)
     return result
@@ -99,10 +88,10 @@ def album():
     tall = portraits()["single/astronaut.png"]
     return [
         tall,
-        read("categories/cat.bmp"),
+        picture("categories/cat.bmp"),
         np.hstack([tall, tall[:, ::-1]]),
         np.zeros((1, 1, 3), np.uint8),
-        read("pose/test_image.bmp"),
+        picture("pose/test_image.bmp"),
         np.full((3, 900, 3), 90, np.uint8),
         portraits()["single/grace_hopper.bmp"],
     ]

@@ -19,11 +19,10 @@ from tests.faces_factory import (
     found,
     make,
     portraits,
-    read,
     scaled,
     speakers,
 )
-from tests.material import media
+from tests.material import media, picture
 
 
 def test_every_portrait_and_every_frame_of_a_speaker_has_one_face():
@@ -48,13 +47,13 @@ def test_similarity_tells_people_apart():
 
 @pytest.mark.parametrize("detector", ["yunet", "yunet-s"])
 def test_photos_without_people_have_no_faces(detector):
-    photos = [read(f"categories/{path.name}") for path in sorted(media("categories").iterdir())]
+    photos = [picture(f"categories/{path.name}") for path in sorted(media("categories").iterdir())]
     assert len(photos) == 20
     assert sum(call(make(detector=detector, size=0), *photos)["face_count"].to_pylist()) == 0
 
 
 def test_boxes_and_landmarks_lie_where_the_face_is():
-    image = read("faces/single/astronaut.png")
+    image = picture("faces/single/astronaut.png")
     (face,) = found(faces(), image)[0]
     box = np.array(list(face["box"].values())) * 512
     assert np.abs(box - [178, 65, 178 + 91, 65 + 111]).max() < 4  # by another program, with the same network
@@ -67,14 +66,14 @@ def test_boxes_and_landmarks_lie_where_the_face_is():
 
 @pytest.mark.parametrize("factor", [0.15, 0.5, 2, 5])
 def test_a_face_of_any_size_is_found_once_and_is_the_same_person(factor):
-    image = read("faces/obama/obama.jpg")[:700]  # the face is 226 px wide
+    image = picture("faces/obama/obama.jpg")[:700]  # the face is 226 px wide
     (face,), (other,) = found(faces(), image, scaled(image, factor))
     assert np.allclose(list(face["box"].values()), list(other["box"].values()), atol=0.03)
     assert embedding(face) @ embedding(other) > (0.9 if factor > 0.2 else 0.7)
 
 
 def test_of_two_sights_of_one_face_the_one_with_more_pixels_counts():
-    image = read("faces/single/grace_hopper.bmp")  # a face 230 px high, which the small showing finds with .940
+    image = picture("faces/single/grace_hopper.bmp")  # a face 230 px high, which the small showing finds with .940
     both, close = faces()._detect(image), faces()._detect._shown(image, max(image.shape))
     assert faces()._detect._shown(image, 320).scores[0] > close.scores[0]
     assert (both.points == close.points).all()
@@ -93,7 +92,7 @@ def test_a_mirrored_face_looks_the_other_way():
 
 
 def test_quality_falls_with_blur_and_smallness():
-    image = read("faces/single/grace_hopper.bmp")
+    image = picture("faces/single/grace_hopper.bmp")
     pictures = [image, cv2.GaussianBlur(image, (0, 0), 4), scaled(image, 0.25)]
     sharp, blurred, small = (one["quality"] for (one,) in found(faces(), *pictures))
     assert 1 >= sharp > 0.8

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.faces_factory import album, call, embedding, faces, make, portraits, read
+from tests.faces_factory import album, call, embedding, faces, make, portraits
+from tests.material import picture
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +61,7 @@ def test_tiny_pictures_hold_nobody(height, width, seed):
 
 
 def test_how_pixels_lie_in_memory_changes_nothing():
-    image = read("faces/single/astronaut.png")
+    image = picture("faces/single/astronaut.png")
     turned_twice = np.ascontiguousarray(image[:, ::-1])[:, ::-1]
     assert not turned_twice.flags.c_contiguous
     for one, other in zip(faces()._detect(image), faces()._detect(turned_twice), strict=True):

@@ -12,21 +12,17 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from pipeline.ledger import cover
 from pipeline.machines import Node
 from pipeline.manifest import PipelineFile, ProfileFile
-from pipeline.media.config import DecodeConfig
-from pipeline.media.decode import decode
-from pipeline.media.listing import list_media
 from pipeline.packet import Packet
 from pipeline.plan import Choices, make_plan
 from pipeline.stage import Placement
-from pipeline.storage import Store
 from pipeline.weights import default_lock, resolve
 from stages.faces import DETECTORS, Faces
 from stages.nets.recognition import NETWORKS
 from tests.faces_factory import album, call, embedding, faces, files, found, make
 from tests.material import media, weights
+from tests.media_factory import packets_of
 
 
 def test_no_rows_give_no_rows():
@@ -168,9 +164,7 @@ def test_the_engine_writes_what_the_stage_says(framemill, tmp_path):
     )
     assert written["face_count"].to_pylist() == [1, 0, 1, 1, 1, 1]
     stage = make(keep_crops=True)
-    listed = list_media(str(tmp_path / "in"))
-    units = cover(Store(str(tmp_path / "units")), listed, listed, slots=1)
-    rows = [p.rows for u in units for p in decode(u, (stage.pixels,), 0, DecodeConfig(every_nth=25))]
+    rows = [packet.rows for packet in packets_of(tmp_path / "in", (stage.pixels,), every_nth=25)]
     direct = {
         (row["media_id"], row["frame_index"]): answer
         for table in rows

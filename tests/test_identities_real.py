@@ -14,9 +14,9 @@ from sklearn.metrics import adjusted_rand_score
 
 from pipeline.columns import pack
 from stages.identities import Identities
-from tests.faces_factory import PORTRAITS, SPEAKERS, make, read
+from tests.faces_factory import PORTRAITS, SPEAKERS, make
 from tests.identities_factory import identities, numbers
-from tests.material import media, weights
+from tests.material import media, picture, weights
 
 WHO = {Path(name).name: who for name, who in PORTRAITS.items()} | {f"{k}.mpg": who for k, who in SPEAKERS.items()}
 
@@ -26,7 +26,7 @@ def album():
     """Every tenth frame of six clips of five speakers, and seven photos of four people."""
     stage, parts = make(keep_crops=True), []
     clips = {f"av/grid/{name}.mpg": _frames(media(f"av/grid/{name}.mpg")) for name in SPEAKERS}
-    for name, images in {**{f"faces/{name}": [read(f"faces/{name}")] for name in PORTRAITS}, **clips}.items():
+    for name, images in {**{f"faces/{name}": [picture(f"faces/{name}")] for name in PORTRAITS}, **clips}.items():
         made = stage(pa.table({stage.pixels: pack(images)}))
         height, width = images[0].shape[:2]
         whole = {"height": pa.array([height] * len(images), pa.int32()), "width": [width] * len(images)}

@@ -17,12 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.ndimage import distance_transform_edt
 
-from pipeline.ledger import cover
-from pipeline.media.config import DecodeConfig
-from pipeline.media.decode import decode
-from pipeline.media.listing import list_media
 from pipeline.stage import Placement
-from pipeline.storage import Store
 from stages.inpaint import Inpaint
 from tests.inpaint_factory import (
     BARE,
@@ -39,6 +34,7 @@ from tests.inpaint_factory import (
     values,
 )
 from tests.material import media
+from tests.media_factory import packets_of
 
 
 def test_a_real_photo_stays_to_the_bit_outside_the_mask_and_changes_inside():
@@ -194,11 +190,7 @@ def test_the_engine_writes_what_the_stage_says(framemill, tmp_path, monkeypatch)
     torch.set_num_threads(1)
     stage = Inpaint(Inpaint.Config(**config))
     stage.setup({}, Placement())
-    listed = list_media(str(tmp_path / "in"))
-    units = cover(Store(str(tmp_path / "units")), listed, listed, slots=1)
-    rows = pa.concat_tables([p.rows for u in units for p in decode(u, ("frame",), 0, DecodeConfig())]).sort_by(
-        "media_id"
-    )
+    rows = pa.concat_tables(packet.rows for packet in packets_of(tmp_path / "in")).sort_by("media_id")
     direct = stage(rows.select(list(stage.inputs))).to_pylist()
     torch.set_num_threads(threads)
     assert [row["media_id"] for row in written] == ["a.png", "b.png", "c.png"]

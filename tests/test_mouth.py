@@ -14,12 +14,8 @@ import pytest
 from pipeline.columns import pack
 from stages.mouth import SHAPES
 from stages.nets.facemesh import FaceMesh
-from tests.material import media, weights
+from tests.material import media, picture, weights
 from tests.sync_factory import clip, decoded, mouth
-
-
-def photo(name: str) -> np.ndarray:
-    return cv2.cvtColor(cv2.imread(str(media(name))), cv2.COLOR_BGR2RGB)
 
 
 def mouths_of(*images: np.ndarray) -> list[list[dict]]:
@@ -27,8 +23,8 @@ def mouths_of(*images: np.ndarray) -> list[list[dict]]:
 
 
 def test_lips_lie_in_the_lower_half_of_the_face_and_a_cat_has_none():
-    image = photo("faces/single/grace_hopper.bmp")
-    (found,), none = mouths_of(image, photo("categories/cat.bmp"))
+    image = picture("faces/single/grace_hopper.bmp")
+    (found,), none = mouths_of(image, picture("categories/cat.bmp"))
     assert none == []
     box, lips = found["box"], np.array([(point["x"], point["y"]) for point in found["lips"]])
     assert ((lips > [box["x0"], (box["y0"] + box["y1"]) / 2]) & (lips < [box["x1"], box["y1"]])).all()
@@ -45,7 +41,7 @@ def test_a_film_without_a_face_has_none():
 
 
 def test_size_and_mirror_change_little():
-    image = photo("faces/single/astronaut.png")
+    image = picture("faces/single/astronaut.png")
     (one,), (half,), (mirrored,) = mouths_of(image, image[::2, ::2], image[:, ::-1])
     for other in (half, mirrored):
         assert other["opening"] == pytest.approx(one["opening"], abs=0.04)
@@ -61,7 +57,7 @@ def test_opening_follows_the_jaw():
 
 
 def test_batches_change_nothing_and_the_larger_face_comes_first():
-    image = photo("faces/single/astronaut.png")
+    image = picture("faces/single/astronaut.png")
     small = cv2.copyMakeBorder(image[::2, ::2], 0, image.shape[0] - -(-image.shape[0] // 2), 0, 0, cv2.BORDER_CONSTANT)
     both = np.ascontiguousarray(np.hstack([small, image]))
     together = mouths_of(image, both, image)

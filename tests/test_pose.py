@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import pickle
 
-import cv2
 import duckdb
 import numpy as np
 import pyarrow as pa
@@ -20,7 +19,7 @@ from pipeline.stage import Placement
 from stages.nets.blazepose import BlazePose
 from stages.nets.skeleton import BONES, COCO_17
 from stages.pose import DRAWN, LANDMARKS, Pose
-from tests.material import media
+from tests.material import media, picture
 from tests.pose_factory import model_file
 
 # COCO's standard deviations of annotated keypoints, in the order of COCO_17: cocoapi, PythonAPI/pycocotools/cocoeval.py
@@ -37,10 +36,6 @@ def make(model, **settings_):
 @pytest.fixture(scope="module", params=["pose_landmarker_full_bundled", "pose_landmarker_lite_zipped"])
 def pose(request):
     return make(request.param)
-
-
-def read(name):
-    return cv2.cvtColor(cv2.imread(str(media(name))), cv2.COLOR_BGR2RGB)
 
 
 def call(stage, *images):
@@ -62,7 +57,7 @@ def oks(predicted, annotation):
 
 def coco():
     annotation = json.loads(media("pose/coco/coco_785.json").read_text())
-    return read("pose/coco/000000000785.jpg"), annotation
+    return picture("pose/coco/000000000785.jpg"), annotation
 
 
 # Meaning
@@ -87,7 +82,8 @@ def test_the_measure_itself_can_say_no():
 
 def test_people_are_counted(pose):
     photos = [
-        read(name) for name in ("pose/squat.bmp", "pose/test_image.bmp", "categories/cat.bmp", "categories/coffee.png")
+        picture(name)
+        for name in ("pose/squat.bmp", "pose/test_image.bmp", "categories/cat.bmp", "categories/coffee.png")
     ]
     one, some, *none = call(pose, *photos)["people"].to_pylist()
     assert one == 1
@@ -96,14 +92,14 @@ def test_people_are_counted(pose):
 
 
 def test_two_people_side_by_side_are_two_and_the_more_visible_comes_first(pose):
-    squat = read("pose/squat.bmp")
+    squat = picture("pose/squat.bmp")
     poses = call(pose, np.hstack([squat, squat]))["poses"][0].as_py()
     assert sorted(person["box"]["x0"] > 0.5 for person in poses) == [False, True]
     assert [person["score"] for person in poses] == sorted((person["score"] for person in poses), reverse=True)
 
 
 def test_a_mirrored_picture_gives_mirrored_people(pose):
-    squat = read("pose/squat.bmp")
+    squat = picture("pose/squat.bmp")
     (person,), (mirrored,) = (poses.as_py() for poses in call(pose, squat, squat[:, ::-1])["poses"])
     back = points(mirrored)[list(MIRRORED)] * [-1, 1] + [1, 0]
     assert np.abs(back - points(person)).mean() < 0.02
@@ -111,7 +107,7 @@ def test_a_mirrored_picture_gives_mirrored_people(pose):
 
 
 def test_world_landmarks_are_metres(pose):
-    (person,) = call(pose, read("pose/squat.bmp"))["poses"][0].as_py()
+    (person,) = call(pose, picture("pose/squat.bmp"))["poses"][0].as_py()
     world = np.array([list(mark.values()) for mark in person["world"]])
     hips, thigh = world[[23, 24]], np.linalg.norm(world[23] - world[25])
     assert np.abs(hips.mean(axis=0)).max() < 0.02
@@ -120,7 +116,7 @@ def test_world_landmarks_are_metres(pose):
 
 
 def test_a_low_confidence_finds_nobody_twice():
-    model, portrait = "pose_landmarker_full_bundled", read("faces/single/grace_hopper.bmp")
+    model, portrait = "pose_landmarker_full_bundled", picture("faces/single/grace_hopper.bmp")
     raw = BlazePose(model_file(model), max_people=8, min_detection=0.3, min_presence=0.5)
     assert len(raw(portrait)[0]) > 1  # MediaPipe itself does
     assert call(make(model, min_detection_confidence=0.3), portrait)["people"].to_pylist() == [1]
@@ -143,7 +139,7 @@ def test_names_of_landmarks_are_those_of_mediapipe_and_coco():
 @pytest.fixture(scope="module")
 def album():
     photos = [
-        read(name)
+        picture(name)
         for name in ("pose/squat.bmp", "pose/test_image.bmp", "categories/cat.bmp", "faces/single/grace_hopper.bmp")
     ]
     return [*photos, np.zeros((1, 1, 3), np.uint8), np.full((8, 8, 3), 90, np.uint8), coco()[0][::2, ::2]]
@@ -168,7 +164,7 @@ def test_another_process_worth_of_state_changes_nothing(pose, album, alone):
 
 
 def test_how_pixels_lie_in_memory_changes_nothing(pose):
-    squat = read("pose/squat.bmp")
+    squat = picture("pose/squat.bmp")
     body, world = pose.find(squat)
     turned = np.ascontiguousarray(squat[:, ::-1])[:, ::-1]
     assert not turned.flags.c_contiguous
@@ -223,7 +219,7 @@ def test_settings_that_make_no_sense_are_refused(wrong):
 
 
 def test_the_drawing_is_the_skeleton_without_hidden_parts(pose):
-    row = call(pose, read("pose/squat.bmp")).to_pylist()[0]
+    row = call(pose, picture("pose/squat.bmp")).to_pylist()[0]
     whole = pose.preview(row)
     assert len(whole.lines) == len(BONES)
     assert whole.caption == "1 person"

@@ -1,4 +1,4 @@
-"""MediaPipe's graphs for poses: quiet, named and given up where they fail, and nobody whom they find twice is two."""
+"""MediaPipe's graphs for poses: quiet, named and given up where they fail, and whom they find twice is one."""
 
 from __future__ import annotations
 

@@ -15,17 +15,13 @@ import pytest
 import yaml
 
 from pipeline.columns import pixels_of
-from pipeline.ledger import cover
-from pipeline.media.config import DecodeConfig
-from pipeline.media.decode import decode as decode_media
-from pipeline.media.listing import list_media
 from pipeline.stage import Placement
-from pipeline.storage import Store
 from pipeline.weights import default_lock
 from stages.nets.masks import decode, encode
 from stages.nets.sam2 import MODELS
 from stages.segment import Segment
 from tests.material import media
+from tests.media_factory import packets_of
 from tests.segment_factory import ANY, SIZE, assert_whole, call, found, iou, stage_of, truck
 
 
@@ -186,10 +182,8 @@ def test_the_engine_writes_what_the_stage_says(framemill, tmp_path):
     (written,) = pq.read_table(tmp_path / "out" / "frames").select(["masks", "mask_count"]).to_pylist()
     stage = Segment(Segment.Config(**given))
     stage.setup({}, Placement())
-    listed = list_media(str(tmp_path / "in"))
-    units = cover(Store(str(tmp_path / "units")), listed, listed, slots=1)
-    packets = [p.rows for u in units for p in decode_media(u, (stage.pixels,), 0, DecodeConfig())]
-    (rows,) = [rows for rows in packets if rows.num_rows]
+    packets = packets_of(tmp_path / "in", (stage.pixels,))
+    (rows,) = [packet.rows for packet in packets if packet.rows.num_rows]
     (direct,) = stage(rows.select(stage.inputs)).to_pylist()
     assert written["mask_count"] == direct["mask_count"] == 3
     for one, other in zip(written["masks"], direct["masks"], strict=True):

@@ -19,7 +19,7 @@ from pipeline.weights import resolve
 from stages.pose import Pose
 from stages.shots import Shots
 from stages.tracks import Tracks
-from tests.material import media
+from tests.material import picture
 from tests.media_factory import film
 from tests.people_factory import batch, owners, shots
 
@@ -33,10 +33,6 @@ def pose():
     stage = Pose(Pose.Config(max_people=3))
     stage.setup(found, Placement())
     return stage
-
-
-def real(name):
-    return cv2.cvtColor(cv2.imread(str(media(name))), cv2.COLOR_BGR2RGB)
 
 
 def centre(person):
@@ -53,7 +49,7 @@ def sized(found, height, width):
 
 @pytest.mark.slow
 def test_a_real_person_panned_then_mirrored_after_a_cut_has_one_id_a_shot(pose):
-    image = real("pose/squat.bmp")
+    image = picture("pose/squat.bmp")
     height, width = image.shape[:2]
     wide = cv2.copyMakeBorder(image, 0, 0, 80, 80, cv2.BORDER_REPLICATE)
     views = [wide[:, 6 * i : 6 * i + width] for i in range(12)]
@@ -70,7 +66,7 @@ def test_a_real_person_panned_then_mirrored_after_a_cut_has_one_id_a_shot(pose):
 
 @pytest.mark.slow
 def test_two_real_people_side_by_side_who_trade_places_in_the_list_keep_their_ids(pose):
-    image = real("pose/squat.bmp")
+    image = picture("pose/squat.bmp")
     height, width = image.shape[:2]
     frames = []
     for i in range(10):
@@ -86,7 +82,7 @@ def test_two_real_people_side_by_side_who_trade_places_in_the_list_keep_their_id
 
 def apart(number):
     """Two real people on one grey wall, who walk through each other's places: the picture of one frame."""
-    image = cv2.resize(real("pose/squat.bmp"), None, fx=0.6, fy=0.6, interpolation=cv2.INTER_AREA)
+    image = cv2.resize(picture("pose/squat.bmp"), None, fx=0.6, fy=0.6, interpolation=cv2.INTER_AREA)
     height, width = image.shape[:2]
     wall = np.full((height, 3 * width, 3), 128, np.uint8)
     for person, x in ((image[:, ::-1], 2 * width - 2 * width * number // 29), (image, 2 * width * number // 29)):
@@ -115,9 +111,9 @@ def test_two_real_people_who_cross_keep_their_ids(pose):
 
 @pytest.mark.slow
 def test_through_the_engine_tables_are_what_the_stages_say(machines, tmp_path):
-    image = cv2.resize(real("pose/squat.bmp"), None, fx=0.5, fy=0.5, interpolation=cv2.INTER_AREA)
+    image = cv2.resize(picture("pose/squat.bmp"), None, fx=0.5, fy=0.5, interpolation=cv2.INTER_AREA)
     views = [np.ascontiguousarray(np.roll(image, 3 * i, axis=1)) for i in range(8)]
-    other = cv2.resize(real("categories/coffee.png"), image.shape[1::-1], interpolation=cv2.INTER_AREA)
+    other = cv2.resize(picture("categories/coffee.png"), image.shape[1::-1], interpolation=cv2.INTER_AREA)
     (tmp_path / "in").mkdir()
     film(tmp_path / "in" / "a.mkv", [*views, *[other] * 6, *(view[:, ::-1].copy() for view in views)])
     cv2.imwrite(str(tmp_path / "in" / "b.png"), image[..., ::-1])
