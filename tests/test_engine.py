@@ -16,6 +16,7 @@ from pipeline.ledger import COLUMNS, Ledger, cover
 from pipeline.machines import ROOMY
 from pipeline.manifest import ProfileFile, read_pipeline
 from pipeline.media.listing import list_media
+from pipeline.media.names import media_id
 from pipeline.media.units import form_units
 from pipeline.plan import Choices, make_plan
 from pipeline.second import FRAMES
@@ -120,10 +121,13 @@ def test_a_unit_is_finished_before_its_last_packet_is_handed_on(small, tmp_path)
 
 
 def test_hostile_names_travel(tmp_path, machines):
-    for i, name in enumerate(["a b.png", "new\nline.png", "right\u202eto left.png", "100%.png", "<b>&.png", "ünï.png"]):
+    names = ["a b.png", "new\nline.png", "right\u202eto left.png", "100%.png", "<b>&.png", "ünï.png"]
+    for i, name in enumerate(names):
         photo(tmp_path / "in" / name, i)
     Job(order(tmp_path / "in", tmp_path / "out", {"crc": ("Checksum", {})})).run()
-    assert table(tmp_path / "out", FRAMES).num_rows == 6
+    found = table(tmp_path / "out", FRAMES).select(["media_id", "crc"]).to_pylist()
+    expected = {media_id(name): zlib.crc32(frame(i, 0)) for i, name in enumerate(names)}
+    assert {row["media_id"]: row["crc"] for row in found} == expected and len(found) == 6
 
 
 # Processes

@@ -40,11 +40,10 @@ def test_gpu_use_is_of_the_samples_within_calls():
     assert "this one is full" in verdict(measure(to_table(full.lines), table)).change
 
 
-def test_a_machine_is_read(tmp_path):
+def test_a_machine_is_read():
     with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"]) as child:
         machine = nodes.Machine("0", os.getpid())
         first = json.loads(nodes.to_line(machine.read()))
-        (tmp_path / "file").write_bytes(bytes(1 << 20))
         table = nodes.to_table([json.loads(nodes.to_line(machine.read(0.5))), first])
         child.kill()
     assert table.schema.equals(nodes.SCHEMA, check_metadata=True)

@@ -7,7 +7,7 @@ import re
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from pipeline.cli import main
@@ -50,11 +50,11 @@ def test_steps_of_one_process_share_its_waiting_but_not_their_work():
 @given(st.lists(st.integers(1, 50), min_size=5, max_size=40), st.floats(0.1, 20))
 @settings(deadline=None)
 def test_a_steady_process_has_its_own_rate_whatever_its_packets(sizes, rate):
+    assume(max(sizes) < 0.6 * sum(sizes))  # else one packet lies over all that is steady
     rows = np.array(sizes, float)
-    found = steady_rate(np.cumsum(rows) / rate, rows)
-    assert found is None or found == pytest.approx(rate)
+    assert steady_rate(np.cumsum(rows) / rate, rows) == pytest.approx(rate)
     slow_start = steady_rate(np.concatenate([[0.0], 1e6 + np.cumsum(rows) / rate]), np.concatenate([[1e-9], rows]))
-    assert slow_start is None or slow_start == pytest.approx(rate, rel=1e-3)
+    assert slow_start == pytest.approx(rate, rel=1e-3)
 
 
 def test_too_few_packets_have_no_steady_rate():
