@@ -81,3 +81,20 @@ def shots(*starts: int) -> dict[str, pa.Table]:
 def judge(table: pa.Table, *cuts: int, **config) -> dict:
     (row,) = Sync(Sync.Config(**config))(table, shots(0, *cuts))["sync"].to_pylist()
     return row
+
+
+def joined(
+    *parts: tuple[str, int, int], shifts: tuple[float, ...] = (0, 0), heard_of: tuple[str, ...] = ()
+) -> pa.Table:
+    """Lips of runs of frames (clip, first, count) after each other, and whole clips' sound, each later by its shift."""
+    mouths = pa.concat_tables([clip(name)[1].slice(first, count) for name, first, count in parts])
+    names = heard_of or tuple(name for name, _, _ in parts)
+    samples = np.concatenate([moved(clip(name)[2], by) for name, by in zip(names, shifts, strict=False)])
+    sound = spoken(samples, np.concatenate([clip(name)[3] for name in names]))
+    count = len(mouths)
+    keys = {
+        "media_id": ["a"] * count,
+        "frame_index": pa.array(range(count), pa.int32()),
+        "time_s": np.arange(count) / 25,
+    }
+    return pa.table(keys | {"mouths": mouths["mouths"], "voice": sound["voice"].slice(0, count)})

@@ -1,4 +1,4 @@
-"""Sync: the offset of sound from lips is found where the speaker's own sound was moved, and doubted with another's."""
+"""Sync: the offset of sound from lips is found where the speaker's own was moved, shot by shot, and else doubted."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from stages.sync import Sync
 from stages.voice import Voice
 from tests.material import media, weights
 from tests.media_factory import film
-from tests.sync_factory import CLIPS, MODEL, clip, decoded, heard, judge, mouth, shots, spoken, table_of, voice
+from tests.sync_factory import CLIPS, MODEL, clip, decoded, heard, joined, judge, mouth, shots, spoken, table_of, voice
 
 SHIFTS = (-8, -4, 0, 4, 8)
 
@@ -77,6 +77,61 @@ def test_the_correlation_at_zero_is_that_of_the_file_as_it_is():
     assert all(0.3 < row["voiced_share"] < 0.9 for row in rows)  # sentences with pauses before and after
 
 
+# Cuts
+
+
+PAIRS = [("lbax4n", "sbwe5n"), ("pwij3p", "bbaf2n"), ("lrwp9a", "lbax4n")]
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize(("one", "other"), PAIRS)
+def test_two_shots_with_one_offset_are_read_together(one, other):
+    for by in (-8, 0, 8):
+        late = joined((one, 0, 75), (other, 0, 75), shifts=(by, by))
+        row = judge(late, 75)
+        assert row["offset_frames"] == pytest.approx(by, abs=2)
+        assert (row["shots"], row["first_frame"], row["last_frame"]) == ([0, 1], 0, 149)
+        assert row["face_seconds"] > 5.5
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize(("one", "other"), PAIRS)
+@pytest.mark.parametrize("by", [8, -8])
+def test_two_shots_with_offsets_of_their_own_are_not_mixed(one, other, by):
+    table = joined((one, 0, 75), (other, 0, 72), shifts=(0, by))
+    made = Sync()(table, shots(0, 75))
+    first, second = made["sync_shots"]["offset_frames"].to_pylist()
+    row = made["sync"].to_pylist()[0]
+    assert row["offset_frames"] == pytest.approx(0, abs=2), "that of the longest"
+    assert first == pytest.approx(0, abs=2)
+    assert second == pytest.approx(by, abs=2)
+    assert made["sync_shots"]["first_frame"].to_pylist() == [0, 75]
+    assert row["shots"] in ([0], [0, 1])
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize(("one", "other"), PAIRS)
+def test_lips_of_a_cutaway_do_not_spoil_the_speakers(one, other):
+    """60 frames of one, 40 of somebody else's lips while the sound goes on, the rest of the other."""
+    third = "id2_vcd_swwp2s"
+    for by in (-4, 4):
+        table = joined((one, 0, 60), (third, 20, 40), (other, 25, 50), shifts=(by, by), heard_of=(one, other))
+        row = judge(table, 60, 100)
+        assert row["offset_frames"] == pytest.approx(by, abs=2)
+
+
+def test_a_look_ends_at_the_cut():
+    """The same place of the face, so that boxes alone would follow it across; .8 s of either side is no look."""
+    table = joined(("lbax4n", 20, 20), ("lbax4n", 40, 20), heard_of=("lbax4n",))
+    assert judge(table)["reason"] != "no face"
+    assert judge(table, 20)["reason"] == "no face"
+
+
+def test_a_file_whose_shots_failed_is_refused():
+    with pytest.raises(ValueError, match="no shots are known of 'lbax4n.mpg'"):
+        Sync()(table_of("lbax4n", heard("lbax4n")), shots())
+
+
 # Why there is no offset
 
 
@@ -108,7 +163,7 @@ def test_one_frame_with_sound_is_answered():
     assert judge(table_of("lbax4n", heard("lbax4n")).slice(3, 1))["reason"] == "fewer than 8 frames a second"
 
 
-# Which face
+# Whose lips, and how open
 
 
 def test_the_order_of_rows_does_not_matter():
@@ -129,6 +184,14 @@ def test_of_two_faces_the_larger_steady_one_is_read():
     ]
     table = pa.table([pa.array(crowd, pa.list_(MOUTH))], names=["mouths"])
     assert judge(table_of("lbax4n", heard("lbax4n"), table)) == judge(table_of("lbax4n", heard("lbax4n")))
+
+
+def test_opening_follows_the_jaw():
+    for name in ("lbax4n", "lrwp9a"):
+        rows = [found[0] for found in clip(name)[1]["mouths"].to_pylist()]
+        opening, jaw = (np.array([row[key] for row in rows]) for key in ("opening", "jaw_open"))
+        assert np.corrcoef(opening, jaw)[0, 1] > 0.8
+        assert opening.max() > 3 * np.percentile(opening, 10)
 
 
 # Settings, and through the engine
