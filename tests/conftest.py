@@ -1,4 +1,4 @@
-"""A small real collection for all tests that need one, and stages set up once."""
+"""What tests of many files share: a small real collection, one Ray, small models, and a machine without weights."""
 
 from __future__ import annotations
 
@@ -8,6 +8,9 @@ import cv2
 import pytest
 
 from samples.make import pan, photos, tone, write_clip
+
+HELPERS = ("people_factory", "photo_factory", "report_reader", "segment_factory", "segmented_films")
+pytest.register_assert_rewrite(*(f"tests.{name}" for name in HELPERS))  # what they assert is told as tests' own
 
 
 @pytest.fixture(scope="session")
@@ -71,3 +74,46 @@ def tiny(tmp_path, monkeypatch):
     state["logit_scale"] = torch.tensor(4.6)  # the trained model's: log 100
     save_file(state, tmp_path / "tiny.safetensors")
     return tmp_path / "tiny.safetensors"
+
+
+@pytest.fixture(scope="session")
+def sam_file(tmp_path_factory):
+    """Random weights of a SAM 2.1 that a test can afford."""
+    from tests.sam_weights import TOY, lively
+
+    return lively(TOY, tmp_path_factory.mktemp("weights") / "toy.safetensors")
+
+
+@pytest.fixture
+def sam(sam_file, monkeypatch):
+    """The file of these weights, while `toy` is one of the models that a stage may be told to take."""
+    import torch
+
+    from stages.nets.sam2 import MODELS
+    from tests.sam_weights import TOY
+
+    monkeypatch.setitem(MODELS, "toy", TOY)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(min(2, threads))
+    yield sam_file
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture
+def no_weights(tmp_path, monkeypatch):
+    """A machine without any weights, and no proxy between the test and a server of its own."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.delenv("FRAMEMILL_WEIGHTS", raising=False)
+    for name in ("NO_PROXY", "no_proxy"):
+        monkeypatch.setenv(name, "127.0.0.1")
+
+
+@pytest.fixture
+def site(no_weights):
+    """A server that has a file of weights to give, for such a machine."""
+    from tests.fetch_factory import CONTENT
+    from tests.range_server import serving
+
+    with serving() as found:
+        found.files["/toy.bin"] = CONTENT
+        yield found

@@ -8,6 +8,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import cv2
+import numpy as np
 import pytest
 
 ROOT = Path(os.environ.get("FRAMEMILL_TEST_MATERIAL", Path(__file__).resolve().parents[2] / "shared"))
@@ -16,6 +18,11 @@ ROOT = Path(os.environ.get("FRAMEMILL_TEST_MATERIAL", Path(__file__).resolve().p
 def media(name: str) -> Path:
     """A file or folder of the test media."""
     return _find("media", name)
+
+
+def picture(name: str) -> np.ndarray:
+    """A photo of the test media in RGB."""
+    return cv2.cvtColor(cv2.imread(str(media(name))), cv2.COLOR_BGR2RGB)
 
 
 def weights(name: str) -> Path:

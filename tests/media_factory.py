@@ -105,3 +105,11 @@ def rows_of(packet: Packet) -> list[dict[str, Any]]:
         else:
             columns[name] = column.to_pylist()
     return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
+
+
+def click(at_s: float, seconds: float = 2.0) -> np.ndarray:
+    """Silence but for a hundredth of a second, at 48 kHz."""
+    sound = np.zeros(round(seconds * 48_000), np.int16)
+    start = round(at_s * 48_000)
+    sound[start : start + 480] = (20_000 * np.sin(np.arange(480) * 0.3)).astype(np.int16)
+    return sound

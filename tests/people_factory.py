@@ -8,6 +8,7 @@ import pyarrow as pa
 from stages.nets.blazepose import LANDMARKS
 from stages.nets.skeleton import PERSON
 from stages.shots import SHOTS
+from stages.tracks import Tracks
 
 HEIGHT, WIDTH, FPS = 360, 640, 25.0
 # A standing body, feet at (0, 0), one unit tall: x, y of 33 landmarks in the order of MediaPipe's PoseLandmark.
@@ -66,3 +67,25 @@ def shots(*starts, frames, media_id="a.mp4"):
     ]
     named = [dict(zip(SHOTS.names, row, strict=True)) for row in rows]
     return {"shots": pa.Table.from_pylist(named, schema=SHOTS)}
+
+
+def track(frames, *starts, times=None, **config):
+    """Both tables of Tracks, as rows."""
+    stage = Tracks(Tracks.Config(**config))
+    made = stage(batch(frames, times), shots(*(starts or (0,)), frames=len(frames)))
+    assert all(made[name].schema.equals(table.schema) for name, table in stage.tables.items())
+    return made["tracks"].to_pylist(), made["track_summary"].to_pylist()
+
+
+def owners(rows, truth):
+    """By track, the people whom it held: `truth` gives the names of a frame's poses in order."""
+    found = {}
+    for row in rows:
+        if row["pose_index"] is not None:
+            found.setdefault(row["track"], set()).add(truth[row["frame_index"]][row["pose_index"]])
+    return found
+
+
+def middle(row):
+    """The mean of a row's landmarks, in px."""
+    return np.array([(mark["x"] * WIDTH, mark["y"] * HEIGHT) for mark in row["landmarks"]]).mean(0)

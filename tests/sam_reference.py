@@ -9,11 +9,16 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from functools import cache
 
 import cv2
 import numpy as np
 import torch
 from PIL import Image
+from safetensors.torch import load_file
+
+from stages.nets.sam2 import configured
+from tests.sam_weights import TOY
 
 MEAN, STD = np.array([0.485, 0.456, 0.406]), np.array([0.229, 0.224, 0.225])
 
@@ -41,6 +46,16 @@ class Result:
     points: list = field(default_factory=list)  # shares of the frame
     dropped: dict = field(default_factory=dict)  # by filter, how many
     judged: dict = field(default_factory=dict)  # by filter, the values it compared with its threshold
+
+
+@cache
+def plain(path):
+    """The weights of a file in transformers' own model."""
+    from transformers import Sam2Model
+
+    model = Sam2Model(configured(TOY)).eval()
+    model.load_state_dict(load_file(path))
+    return model
 
 
 def pixel_values(image, side=1024):

@@ -8,12 +8,12 @@ from pipeline.budget import Budget, Budgets
 from pipeline.engine import session
 from pipeline.errors import BudgetError, ConfigError
 from pipeline.job import Job
-from pipeline.manifest import PipelineFile
+from pipeline.manifest import PipelineFile, ProfileFile
 from pipeline.plan import Choices, make_plan
 from pipeline.sample import Sample
 from tests.collections_factory import clip
-from tests.test_engine import order
-from tests.test_plan import BOX, ProfileFile, toy
+from tests.engine_factory import order
+from tests.plan_factory import BOX, toy
 
 
 @pytest.mark.parametrize(

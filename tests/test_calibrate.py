@@ -19,7 +19,7 @@ from pipeline.calibration.search import Full, Limits, fastest, search
 from pipeline.columns import SOURCE
 from pipeline.device import flops_of, weights_bytes
 from pipeline.stage import Scope
-from tests.test_plan import plan, toy
+from tests.plan_factory import plan, toy
 from tests.toy_card import ToyMeter
 from tests.toys import Neighbours
 

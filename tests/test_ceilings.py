@@ -17,7 +17,7 @@ from pipeline.ceilings import _PATIENCE, Ceilings, bucket_of
 from pipeline.columns import SOURCE, field
 from pipeline.packet import HALO
 from pipeline.stage import Stage
-from tests.test_plan import plan, toy
+from tests.plan_factory import plan, toy
 
 
 def packet(rows, pixels=(10, 10)):

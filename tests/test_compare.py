@@ -1,79 +1,21 @@
-"""Runs side by side: what differs is named, noise is no difference, and what is no run is said in a sentence."""
+"""Two runs side by side: what differs is named, and noise is no difference."""
 
 from __future__ import annotations
 
 import json
-import shutil
 
-import numpy as np
-import pyarrow as pa
 import pytest
-from typer.testing import CliRunner
 
-from pipeline.cli import app
 from pipeline.errors import ConfigError
 from pipeline.storage import Store
 from pipeline.telemetry import nodes
 from pipeline.telemetry.compare.comparison import compare
-from pipeline.telemetry.compare.runs import read_run, read_sides
-from pipeline.telemetry.records import to_table
-from tests.collections_factory import clip, photo
-from tests.report_factory import figures, output, record, step
+from pipeline.telemetry.compare.runs import read_sides
+from tests.collections_factory import clip
+from tests.compare_factory import BEGAN, calls, invoke, line, make, pair
+from tests.report_factory import figures, step
 
-BEGAN = 1772600767.0  # 2026-03-04T05:06:07+00:00, when the factory's runs began
-
-
-def calls(count, ms=20.0, workers=2, step="marked", seed=0, spread=0.2, run="a1", rows=16):
-    """Records of a step's calls: log-normal times, each worker without a pause."""
-    chance = np.random.default_rng(seed)
-    found = []
-    for worker in range(workers):
-        seconds = rows * ms / 1000 * np.exp(spread * chance.normal(size=count // workers))
-        begun = BEGAN + 1 + np.cumsum(seconds) - seconds
-        found += [
-            {
-                "run": run,
-                "kind": "call",
-                "step": step,
-                "worker": f"h:{worker}",
-                "started": t,
-                "seconds": s,
-                "rows": rows,
-            }
-            for t, s in zip(begun.tolist(), seconds.tolist(), strict=True)
-        ]
-    return found
-
-
-@pytest.fixture
-def make(tmp_path):
-    """A maker of outputs by name: a run over two photos, as its run.json is told to be."""
-    folder = tmp_path / "in"
-    folder.mkdir()
-    for name in ("a.png", "b.png"):
-        photo(folder / name, 1)
-
-    def made(name, lines=(), **changes):
-        store = output(folder, tmp_path / name, **changes)
-        for run in {one["run"] for one in lines}:
-            own = to_table(one for one in lines if one["run"] == run)
-            store.write_table(f"profile/calls-{run}.parquet", own)
-        return store.root
-
-    made.folder = folder
-    return made
-
-
-def pair(a, b, **more):
-    return compare(read_sides([a, b]), {}, drift_rows=0, **more).pairs[0]
-
-
-def line(found, step, name):
-    return next(one for one in found.lines[step] if one.name == name)
-
-
-def invoke(*words):
-    return CliRunner().invoke(app, ["compare", "--html", "", *words], env={"COLUMNS": "200"})
+__all__ = ["make"]
 
 
 def test_the_same_command_twice_is_the_same_work(make):
@@ -110,6 +52,22 @@ def test_files_are_told_by_name_and_size(make):
     found = pair(before, make("b")).files
     assert (found.same, found.changed, found.only_first, found.only_second) == (0, ("b.png",), ("a.png",), ("c.png",))
     assert found.words == "0 files are the same in both, 1 have changed, 1 are only in A, 1 are only in B."
+
+
+def test_runs_of_different_pipelines_share_what_they_share(make):
+    found = pair(make("a"), make("b", steps={"other": step()}, figures={"decode": figures(12, 1.0)}))
+    assert {one.step: one.verdict for one in found.work}["other"] == "only in B"
+    assert any("no step in common" in note for note in found.notes)
+    assert set(found.lines) == {"run", "decode"}
+
+
+def test_three_sides_are_each_compared_with_the_first(make):
+    done = invoke(make("a"), make("b"), make("c"))
+    assert done.exit_code == 0
+    assert "B beside A" in done.output and "C beside A" in done.output
+
+
+# Figures
 
 
 def test_figures_ratios_and_what_changed_around_them(make):
@@ -150,6 +108,12 @@ def test_costs_are_of_1000_images(make):
     cost = line(found, "run", "cost")
     assert cost.first == pytest.approx(1000 * 1.2 * 133.2 / 3600 / 12) and cost.second is None
     assert line(found, "run", "energy").first is None
+
+
+@pytest.mark.parametrize("word", ["A", "A=", "A=x", "A=-1", "A=inf", "C=1"])
+def test_a_price_is_a_side_and_a_number(make, word):
+    done = invoke(make("a"), make("b"), "--price", word)
+    assert isinstance(done.exception, ConfigError) and repr(word) in str(done.exception)
 
 
 def test_quantiles_come_from_records_of_this_run_and_a_torn_stream_is_read(make):
@@ -204,129 +168,3 @@ def test_energy_is_the_gpus_power_over_time_without_gaps(make):
     found = line(pair(root, idle), "run", "energy")
     assert found.first == pytest.approx(1000 * (300 * 49.5 + 360) / 3600 / 12)
     assert found.second is None
-
-
-@pytest.mark.parametrize("what", ["gone", "no run", "damaged", "foreign"])
-def test_what_is_no_run_is_said_in_a_sentence(make, tmp_path, what):
-    good, bad = make("a"), tmp_path / "bad"
-    if what != "gone":
-        bad.mkdir()
-    if what in ("damaged", "foreign"):
-        (bad / "run.json").write_text('{"steps"' if what == "damaged" else '{"name": "x"}')
-    done = invoke(good, str(bad))
-    assert isinstance(done.exception, ConfigError)
-    words = {"gone": "no folder", "no run": "no output", "damaged": "is damaged", "foreign": "none of Framemill's"}
-    assert words[what] in str(done.exception)
-    assert str(done.exception).count("\n") == 0
-
-
-def test_the_same_output_twice_is_refused_by_any_name(make, tmp_path):
-    root = make("a")
-    (tmp_path / "link").symlink_to(root)
-    for words in (
-        [root, root],
-        [root, f"{tmp_path}/./a"],
-        [root, str(tmp_path / "link")],
-        [f"{root},{root}", make("b")],
-    ):
-        with pytest.raises(ConfigError, match="given twice"):
-            read_sides(words)
-    with pytest.raises(ConfigError, match="two outputs or more"):
-        read_sides([root])
-
-
-def test_a_run_json_of_another_version_is_compared_as_far_as_it_goes(make, tmp_path):
-    a, b = make("a"), make("b")
-    told = record(make.folder, b)
-    for key in ("machines", "versions", "processor", "decode"):
-        told.pop(key)
-    told["figures"] = {"marked": {"rows": 12, "rows_per_second": 3}}
-    Store(b).write("run.json", json.dumps(told).encode())
-    found = pair(a, b)
-    assert [note for note in found.notes if "another version" in note and "machines" in note]
-    assert line(found, "marked", "rows").second == 12
-    assert line(found, "marked", "rate").second is None
-    assert invoke(a, b).exit_code == 0
-
-
-def test_a_run_that_was_killed_is_compared_as_far_as_it_came(make):
-    a, b = make("a", calls(100)), make("b", calls(100))
-    unit = Store(b).names("frames")[0].split("-")[0]
-    Store(b).write(f"columns/marked-f/{unit}.00000000-00000008.parquet", b"")
-    Store(b).write("facts/marked-f.json", json.dumps({"use": "x", "version": 1, "settings": {}}).encode())
-    Store(b).remove("run.json")
-    shutil.rmtree(f"{b}/frames")
-    found = pair(a, b)
-    assert next(one for one in found.work if one.step == "marked").verdict == "same"
-    assert line(found, "marked", "rows").second == 8
-    assert line(found, "marked", "p50").interval is not None
-    assert found.files.same == 2
-    assert any("has come to its end" in note for note in found.notes)
-    assert invoke(a, b).exit_code == 0
-
-
-def test_runs_of_different_pipelines_share_what_they_share(make):
-    found = pair(make("a"), make("b", steps={"other": step()}, figures={"decode": figures(12, 1.0)}))
-    assert {one.step: one.verdict for one in found.work}["other"] == "only in B"
-    assert any("no step in common" in note for note in found.notes)
-    assert set(found.lines) == {"run", "decode"}
-
-
-@pytest.mark.parametrize("word", ["A", "A=", "A=x", "A=-1", "A=inf", "C=1"])
-def test_a_price_is_a_side_and_a_number(make, word):
-    done = invoke(make("a"), make("b"), "--price", word)
-    assert isinstance(done.exception, ConfigError) and repr(word) in str(done.exception)
-
-
-def test_three_sides_are_each_compared_with_the_first(make):
-    done = invoke(make("a"), make("b"), make("c"))
-    assert done.exit_code == 0
-    assert "B beside A" in done.output and "C beside A" in done.output
-
-
-def test_names_in_the_terminal_are_no_markup(make):
-    name = "x[red]\x1b[2J"
-    root = make("a", steps={name: step()}, figures={name: figures(12, 1.0)})
-    done = invoke(root, make("b", steps={name: step()}, figures={name: figures(12, 1.0)}))
-    assert "x[red]\\x1b[2J" in done.output and "\x1b[2J" not in done.output
-
-
-def test_records_are_of_the_run_that_run_json_names(make):
-    lines = [*calls(50, run="01"), *[one | {"started": one["started"] + 1} for one in calls(60, run="02")]]
-    assert len(read_run(make("a", lines, throughput={"run": "01"})).calls["marked"].rows) == 50
-    assert len(read_run(make("b", lines, throughput={})).calls["marked"].rows) == 60
-
-
-def test_records_of_another_version_are_none(make):
-    root = make("a")
-    Store(root).write_table("profile/calls-a1.parquet", pa.table({"started": [BEGAN + 1], "took": [1.0]}))
-    assert read_run(root).calls == {}
-
-
-def test_a_record_of_a_killed_run_alone_is_read(make):
-    root = make("a", [*calls(50, run="01"), *[one | {"started": one["started"] + 1e6} for one in calls(60, run="02")]])
-    Store(root).remove("run.json")
-    Store(root).write("facts/marked-f.json", b"{}")
-    assert len(read_run(root).calls["marked"].rows) == 60
-
-
-WRONG = (None, 3, "x", [], {}, {"marked": None}, {"marked": 3})
-
-
-def test_a_run_json_with_anything_in_it_never_ends_in_a_traceback(make):
-    good, bad = make("a", calls(20)), make("b", calls(20))
-    told = record(make.folder, bad)
-    for key in told:
-        for value in WRONG:
-            Store(bad).write("run.json", json.dumps(told | {key: value}).encode())
-            pair(good, bad), pair(bad, good)
-    for key in told["steps"]["marked"]:
-        for value in WRONG:
-            changed = told["steps"]["marked"] | {"fingerprint": "g", key: value}
-            Store(bad).write("run.json", json.dumps(told | {"steps": {"marked": changed}}).encode())
-            compare(read_sides([good, bad]), {}, drift_rows=5)
-    for value in WRONG:
-        Store(bad).write(
-            "run.json", json.dumps(told | {"steps": {"marked": value}, "figures": {"marked": value}}).encode()
-        )
-        assert invoke(good, bad).exit_code == 0

@@ -18,8 +18,8 @@ from pipeline.telemetry.compare.drift import find_drift
 from pipeline.telemetry.compare.runs import read_run, read_sides
 from pipeline.telemetry.compare.sampled import Side, common, sample
 from pipeline.telemetry.compare.values import compare_columns
+from tests.compare_factory import invoke, make
 from tests.report_factory import Marked, step
-from tests.test_compare import invoke, make
 
 __all__ = ["make"]
 

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from pipeline.errors import ConfigError
 from pipeline.telemetry.compare.gate import judge, parse
+from tests.compare_factory import calls, invoke, make, pair
 from tests.report_factory import figures
-from tests.test_compare import calls, invoke, make, pair
 
 __all__ = ["make"]
 

@@ -14,9 +14,9 @@ from pipeline.telemetry.compare.comparison import compare
 from pipeline.telemetry.compare.page import render, write_page
 from pipeline.telemetry.compare.runs import read_sides
 from tests.collections_factory import photo
+from tests.compare_factory import calls, make
 from tests.report_factory import figures, step
-from tests.test_compare import calls, make
-from tests.test_report import LOADS, Tags
+from tests.report_reader import LOADS, Tags
 
 __all__ = ["make"]
 

@@ -20,7 +20,7 @@ from pipeline.second import columns_of, unit_rows
 from pipeline.storage import Store
 from tests.collections_factory import photo, recut
 from tests.media_factory import packets_of, rows_of
-from tests.test_media_segments import FRAMES, WHOLE, damage, made
+from tests.segmented_films import FRAMES, WHOLE, damage, made
 
 pytestmark = pytest.mark.slow
 

@@ -7,70 +7,17 @@ import pickle
 from functools import cache
 from itertools import pairwise
 
-import av
 import cv2
 import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from hypothesis.extra import numpy as hnp
 
-from pipeline.columns import PIXELS, pack, reduction
-from pipeline.stage import Placement
+from pipeline.columns import PIXELS, pack
 from stages.flow import Flow
-from stages.nets import wheel
-from stages.nets.kitti import decode, encode
-from tests.material import media
-
-
-def ready(**config) -> Flow:
-    stage = Flow(Flow.Config(**config))
-    stage.setup({}, Placement())
-    return stage
-
-
-def table(frames, size: int = 224) -> pa.Table:
-    height, width = frames[0].shape[:2]
-    by = reduction(height, width, size or None)
-    small = [cv2.resize(f, (-(-width // by), -(-height // by)), interpolation=cv2.INTER_AREA) for f in frames]
-    sides = {
-        "height": pa.array([height] * len(frames), pa.int32()),
-        "width": pa.array([width] * len(frames), pa.int32()),
-    }
-    return pa.table({f"frame_{size}" if size else "frame": pack(small)} | sides)
-
-
-@cache
-def video(name: str, start: int, stop: int) -> list[np.ndarray]:
-    with av.open(str(media(name))) as container:
-        frames = [
-            frame.to_ndarray(format="rgb24") for _, frame in zip(range(stop), container.decode(video=0), strict=False)
-        ]
-    return frames[start:]
-
-
-@cache
-def photo(name: str) -> np.ndarray:
-    return cv2.cvtColor(cv2.imread(str(media(name))), cv2.COLOR_BGR2RGB)
-
-
-def window(image, x: int, y: int, height: int = 360, width: int = 540) -> np.ndarray:
-    return np.ascontiguousarray(image[y : y + height, x : x + width])
-
-
-def rubberwhale() -> tuple[list[np.ndarray], np.ndarray]:
-    """Two RGB frames and the true flow, huge where it is not known."""
-    frames = [photo(f"flow/rubberwhale/rubberwhale{i}.png") for i in (1, 2)]
-    raw = media("flow/rubberwhale/flow10.flo").read_bytes()
-    width, height = np.frombuffer(raw, np.int32, 2, offset=4)
-    return frames, np.frombuffer(raw, np.float32, offset=12).reshape(height, width, 2)
-
-
-def off(flow: np.ndarray, truth: np.ndarray) -> float:
-    """Mean end-point error in px where the truth is known."""
-    known = (np.abs(truth) < 1e9).all(-1)
-    return float(np.linalg.norm(flow - truth, axis=-1)[known].mean())
+from stages.nets.kitti import decode
+from tests.flow_factory import off, photo, ready, rubberwhale, table, video, window
 
 
 def error(backend: str, preset: str = "medium") -> float:
@@ -151,6 +98,9 @@ def test_an_empty_batch_and_frames_too_small_or_of_other_sizes_give_nulls():
         assert all(value is None for row in rows for value in row.values())
 
 
+# Shake
+
+
 def test_shake_is_the_change_of_motion_over_the_diagonal():
     image = photo("categories/building.jpg")
     shifts = [(0, 0), (4, 1), (9, -3), (5, 2), (6, 2)]
@@ -174,42 +124,7 @@ def test_a_steady_pan_does_not_shake_but_a_roll_from_side_to_side_does():
     )
 
 
-@pytest.mark.parametrize(("name", "cuts"), [("av/nasa_13013.mp4", [201]), ("video/test_clip_10s.mp4", [103, 213])])
-@pytest.mark.heavy
-def test_the_cuts_of_edited_videos_are_found_and_no_others(name, cuts):
-    found = ready()(table(video(name, 0, 10_000)))["cut"].to_pylist()[:-1]
-    assert [i for i, value in enumerate(found) if value > 0.5] == cuts
-
-
-@pytest.mark.parametrize("name", ["video/cockatoo.mp4", "vos/06_pingpong.mp4", "vos/bedroom.mp4", "av/grid/bbaf2n.mpg"])
-@pytest.mark.heavy
-def test_nothing_inside_a_continuous_shot_looks_like_a_cut(name):
-    # Frames 130 to 190 of the cockatoo are the hardest: its beak fills the frame and moves by 100 px.
-    found = ready()(table(video(name, 0, 190)[-60:]))["cut"].to_pylist()[:-1]
-    assert max(found) < 0.3
-
-
-@pytest.mark.parametrize(
-    ("first", "second"),
-    [
-        ("av/grid/bbaf2n.mpg", "av/grid/lbax4n.mpg"),
-        ("av/grid/sbwe5n.mpg", "av/nasa_13013.mp4"),
-        ("vos/bedroom.mp4", "av/grid/sbwe5n.mpg"),
-    ],
-)
-def test_two_clips_joined_are_cut_at_the_joint_only(first, second):
-    head, tail = video(first, 0, 4), video(second, 0, 4)
-    height, width = head[0].shape[:2]
-    frames = [*head, *(cv2.resize(frame, (width, height), interpolation=cv2.INTER_AREA) for frame in tail)]
-    found = ready()(table(frames))["cut"].to_pylist()[:-1]
-    assert [value > 0.5 for value in found] == [False] * 3 + [True] + [False] * 3
-
-
-@pytest.mark.parametrize("stops", [-2, -1, 1])
-def test_a_flash_is_not_a_cut(stops):
-    now, then = video("av/grid/bbaf2n.mpg", 0, 2)
-    brighter = (np.clip((then / 255.0) ** 2.2 * 2.0**stops, 0, 1) ** (1 / 2.2) * 255).astype(np.uint8)
-    assert ready()(table([now, brighter]))["cut"].to_pylist()[0] < 0.3
+# The same wherever clips are cut
 
 
 def shot() -> list[np.ndarray]:
@@ -231,43 +146,23 @@ def test_where_clips_are_cut_does_not_matter(cuts):
 
 
 def test_results_do_not_depend_on_threads_or_on_what_came_before():
-    stage = ready(cache=True)
+    stage, before = ready(cache=True), cv2.getNumThreads()
     stage(table(shot()[::-1]))
-    cv2.setNumThreads(2)
-    assert stage(table(shot())).equals(uncut())
-    cv2.setNumThreads(1)
-
-
-@given(
-    hnp.arrays(
-        np.float32, st.tuples(st.integers(1, 9), st.integers(1, 9), st.just(2)), elements=st.floats(-511, 511, width=32)
-    )
-)
-def test_a_field_survives_the_file_within_a_64th_of_a_pixel(flow):
-    again = decode(encode(flow))
-    assert again.shape == flow.shape
-    assert np.abs(again - flow).max() <= 1 / 64
-
-
-def test_the_file_is_laid_out_as_kitti_has_it_and_marks_what_it_cannot_say():
-    flow = np.array([[[1.5, -2.0], [600.0, 0.0], [np.nan, 0.0], [0.0, -np.inf]]], np.float32)
-    blue, green, red = cv2.split(cv2.imdecode(np.frombuffer(encode(flow), np.uint8), cv2.IMREAD_UNCHANGED))
-    assert (red[0, 0], green[0, 0]) == (2**15 + 96, 2**15 - 128)
-    assert blue.tolist() == [[1, 0, 0, 0]]
-    again = decode(encode(flow))
-    assert again[0, 0].tolist() == [1.5, -2.0] and np.isnan(again[0, 1:]).all()
-
-
-@pytest.mark.parametrize("data", [b"", b"noise", cv2.imencode(".png", np.zeros((4, 4, 3), np.uint8))[1].tobytes()])
-def test_another_file_is_refused(data):
-    with pytest.raises(ValueError, match="KITTI"):
-        decode(data)
+    try:
+        for threads in (1, 2, 3):
+            cv2.setNumThreads(threads)
+            assert stage(table(shot())).equals(uncut()), threads
+    finally:
+        cv2.setNumThreads(before)
 
 
 def test_the_kept_field_is_the_one_the_numbers_come_from():
     row = uncut().to_pylist()[0]
     assert np.linalg.norm(decode(row["flow_field"]), axis=-1).mean() == pytest.approx(row["motion_mean"], abs=1 / 64)
     assert "flow_field" not in Flow().outputs.names
+
+
+# Settings
 
 
 @pytest.mark.parametrize("config", [{"preset": "slow"}, {"backend": "horn"}, {"model": "raft-large"}])
@@ -279,40 +174,3 @@ def test_an_unknown_setting_is_refused(config):
 def test_it_asks_for_the_size_it_computes_at_and_pickles():
     assert Flow(Flow.Config(size=0)).inputs[0] == "frame" and Flow().inputs[0] == "frame_224"
     assert pickle.loads(pickle.dumps(Flow())).outputs == Flow().outputs
-
-
-def test_the_drawing_points_where_things_move():
-    image = photo("categories/building.jpg")
-    row = ready()(table([window(image, 60, 60), window(image, 66, 60)])).to_pylist()
-    (x0, y0, x1, y1), *_ = Flow().preview(row[0]).lines
-    assert x1 < x0 and y1 == pytest.approx(y0, abs=0.02)  # the camera moves right, so the picture moves left
-    assert Flow().preview(row[1]) is None
-
-
-def test_colours_of_the_drawing_are_those_of_the_middlebury_wheel():
-    still = np.zeros((2, 2, 2), np.float32)
-    assert (wheel.colours(still, 1.0) == 255).all()
-    moving = np.zeros((1, 5, 2), np.float32)
-    moving[0] = [(1, 0), (0, 1), (-1, 0), (0, -1), (np.nan, 0)]  # right, down, left, up
-    right, down, left, up, unknown = wheel.colours(moving, 1.0)[0].tolist()
-    assert right == [255, 0, 0]  # red is where the published wheel begins
-    assert down[0] == 255 and down[1] > 150 and down[2] == 0  # between yellow and red
-    assert left[0] == 0 and left[1] > 200 and left[2] > 200  # about cyan
-    assert up[2] == 255 and up[1] == 0 and up[0] > 50  # between blue and magenta
-    assert unknown == [0, 0, 0]
-    half, fast = wheel.colours(np.array([[[0.5, 0], [2, 0]]], np.float32), 1.0)[0].tolist()
-    assert half == [255, 127, 127] and fast == [191, 0, 0]
-
-
-def test_the_drawing_shows_the_field_where_it_was_kept_and_else_the_mean():
-    image = photo("categories/building.jpg")
-    row = ready(cache=True)(table([window(image, 60, 60), window(image, 66, 60)])).to_pylist()[0]
-    whole, mean = (
-        cv2.imdecode(np.frombuffer(drawing.overlay, np.uint8), cv2.IMREAD_UNCHANGED)
-        for drawing in (Flow().preview(row), Flow().preview({**row, "flow_field": None}))
-    )
-    assert whole.shape[2] == 4 and min(whole.shape[:2]) > 100 and mean.shape == (1, 1, 4)
-    for blue, green, red in (whole[..., :3].reshape(-1, 3).mean(axis=0), mean[0, 0, :3]):
-        assert blue > red and green > red  # to the left: about cyan
-    legend = Flow().preview(row).legend
-    assert "wheel" in legend.text and legend.picture.startswith(b"\x89PNG")

@@ -16,8 +16,8 @@ from pipeline.stage import Placement
 from pipeline.weights import default_lock
 from stages.flow import Flow
 from stages.nets.raft import Flows, Raft, correlations, look_up, padded, places
+from tests.flow_factory import off, photo, rubberwhale, table, video, window
 from tests.material import weights
-from tests.test_flow import off, photo, rubberwhale, table, video, window
 
 PRINCETON = "raft-small-princeton"
 

@@ -6,7 +6,7 @@ import pytest
 
 from pipeline.errors import ConfigError, ResourceError
 from pipeline.machines import Node
-from tests.test_plan import plan, toy
+from tests.plan_factory import plan, toy
 
 STEPS = {"crc": toy("Checksum"), "near": toy("Neighbours"), "twice": toy("Double")}
 GPU = [Node(name="box", cpus=8, gpus=1)]

@@ -21,7 +21,7 @@ from pipeline.packet import HALO
 from pipeline.readiness import set_up
 from pipeline.storage import Store
 from tests.collections_factory import photo
-from tests.test_plan import plan, toy
+from tests.plan_factory import plan, toy
 
 RUN = "0123456789ab"
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-import pickle
-from functools import cache
 
 import cv2
 import numpy as np
@@ -14,38 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from pipeline.columns import PIXELS, pack, reduction
+from pipeline.columns import pack
 from pipeline.stage import Placement
-from stages.lighting import Lighting, Steadiness
+from stages.lighting import Lighting
 from stages.nets.photometry import LINEAR, duv, noise, temperature
-from tests.material import media
+from tests.lighting_factory import gain, light, photo
 
 PHOTOS = ["building.jpg", "cat.bmp", "coffee.png", "home.jpg", "motorcycle_left.png"]
-
-
-@cache
-def photo(name: str) -> np.ndarray:
-    """As frame_224 holds it."""
-    image = cv2.cvtColor(cv2.imread(str(media(name))), cv2.COLOR_BGR2RGB)
-    by = reduction(*image.shape[:2], 224)
-    return cv2.resize(image, (-(-image.shape[1] // by), -(-image.shape[0] // by)), interpolation=cv2.INTER_AREA)
-
-
-def light(*images: np.ndarray, **config) -> list[dict]:
-    stage = Lighting(Lighting.Config(**config))
-    stage.setup({}, Placement())
-    return stage(pa.table({"frame_224": pack(images)})).to_pylist()
-
-
-def gain(image: np.ndarray, by) -> np.ndarray:
-    """A photo under `by` times as much light: one factor, or one for each of R, G, B."""
-    level = np.clip(LINEAR[image] * by, 0, 1)
-    encoded = np.where(level <= 0.0031308, 12.92 * level, 1.055 * level ** (1 / 2.4) - 0.055)
-    return np.rint(255 * encoded).astype(np.uint8)
-
-
-def angle_between(one: float, other: float) -> float:
-    return abs((one - other + 180) % 360 - 180)
 
 
 @pytest.mark.parametrize("name", PHOTOS)
@@ -101,6 +74,20 @@ def test_a_flatter_gamma_lowers_contrast_and_range_and_lifts_exposure(name):
     assert rows[0]["exposure"] < rows[1]["exposure"] < rows[2]["exposure"]
 
 
+def test_the_concert_is_darkest_and_the_hazy_workshop_flattest():
+    names = ["concert.jpg", "low-contrast.jpg", "moon.png"]
+    concert, hazy, moon = light(*(photo(f"lighting/{name}") for name in names))
+    assert concert["exposure"] < moon["exposure"] < hazy["exposure"]
+    assert [row["lighting_key"] for row in (concert, hazy, moon)] == ["low-key", "mid-key", "mid-key"]
+    assert concert["clipped_shadows"] > 0.3 and hazy["clipped_shadows"] == 0
+    assert hazy["dynamic_range"] < moon["dynamic_range"] < concert["dynamic_range"]
+    assert hazy["contrast"] < concert["contrast"] / 2
+    assert concert["colour_temperature"] == pytest.approx(6504, abs=5)  # black and white
+
+
+# Colour
+
+
 @pytest.mark.parametrize(
     ("x", "y", "kelvin", "distance"),
     [
@@ -138,6 +125,13 @@ def test_what_has_no_colour_temperature_gets_none(code):
     assert (row["colour_temperature"], row["tint"]) == (None, None)
 
 
+# Direction
+
+
+def angle_between(one: float, other: float) -> float:
+    return abs((one - other + 180) % 360 - 180)
+
+
 @pytest.mark.parametrize("name", PHOTOS)
 def test_turning_and_mirroring_the_picture_turns_the_light(name):
     image = photo(f"categories/{name}")
@@ -159,6 +153,9 @@ def test_a_lamp_put_beside_a_real_photo_is_found(angle):
     (row,) = light(gain(image, 2 ** (2 * side)[..., None]))
     assert angle_between(row["light_direction"], angle) < 10
     assert row["light_strength"] > 0.6
+
+
+# Noise
 
 
 @pytest.mark.parametrize("name", ["apple.jpg", "brick.png", "cat.bmp", "sunflower.bmp"])
@@ -188,15 +185,7 @@ def test_full_size_noise_is_read_where_asked_for():
     assert row["noise"] > 30 and row["contrast"] == pytest.approx(0, abs=1e-4)
 
 
-def test_the_concert_is_darkest_and_the_hazy_workshop_flattest():
-    names = ["concert.jpg", "low-contrast.jpg", "moon.png"]
-    concert, hazy, moon = light(*(photo(f"lighting/{name}") for name in names))
-    assert concert["exposure"] < moon["exposure"] < hazy["exposure"]
-    assert [row["lighting_key"] for row in (concert, hazy, moon)] == ["low-key", "mid-key", "mid-key"]
-    assert concert["clipped_shadows"] > 0.3 and hazy["clipped_shadows"] == 0
-    assert hazy["dynamic_range"] < moon["dynamic_range"] < concert["dynamic_range"]
-    assert hazy["contrast"] < concert["contrast"] / 2
-    assert concert["colour_temperature"] == pytest.approx(6504, abs=5)  # black and white
+# Any pixels
 
 
 images = hnp.arrays(np.uint8, st.tuples(st.integers(1, 40), st.integers(1, 40), st.just(3)))
@@ -228,11 +217,6 @@ def test_any_pixels_give_numbers_in_range_and_the_same_in_any_company(batch):
     assert all(row[name] is not None for row in rows for name in always)
 
 
-def test_an_empty_batch_keeps_the_schema():
-    out = Lighting()(pa.table({"frame_224": pa.array([], PIXELS)}))
-    assert out.num_rows == 0 and out.schema == Lighting().outputs
-
-
 def test_the_arrow_points_to_the_light_and_settings_are_checked():
     ramp = np.linspace(40, 200, 300).astype(np.uint8)[None, :, None].repeat(224, 0).repeat(3, 2)
     (row,) = light(ramp)
@@ -240,114 +224,5 @@ def test_the_arrow_points_to_the_light_and_settings_are_checked():
     assert (x0, y0) == (0.5, 0.5) and x1 > 0.8 and y1 == pytest.approx(0.5, abs=0.01)
     assert "mid-key" in Lighting().preview(row).caption
     assert Lighting().preview(dict.fromkeys(row)) is None
-    assert pickle.loads(pickle.dumps(Lighting())).config == Lighting().config
     with pytest.raises(ValueError, match="noise_pixels"):
         Lighting.Config(noise_pixels="full")
-
-
-def clip(frames: list[np.ndarray]) -> pa.Table:
-    """What Lighting says of frames, as Steadiness reads it."""
-    rows = light(*frames)
-    keys = {
-        "media_id": pa.array(["a.mp4"] * len(rows), pa.string()),
-        "frame_index": pa.array(range(len(rows)), pa.int32()),
-        "time_s": pa.array([i / 25 for i in range(len(rows))], pa.float64()),
-    }
-    names = Steadiness().inputs[3:]
-    return pa.table(
-        keys | {name: pa.array([row[name] for row in rows], Lighting().outputs.field(name).type) for name in names}
-    )
-
-
-def steadiness(table: pa.Table, **config) -> tuple[list[dict], list[dict]]:
-    stage = Steadiness(Steadiness.Config(**config))
-    out = stage(table)
-    assert {name: part.schema for name, part in out.items()} == {
-        name: part.schema for name, part in stage.tables.items()
-    }
-    return out["lighting_steadiness"].to_pylist(), out["lighting_jumps"].to_pylist()
-
-
-def grainy(image: np.ndarray, by: list) -> list[np.ndarray]:
-    """The photo under each of these lights, each with grain of its own, as a camera gives."""
-    noise_of = np.random.default_rng(0)
-    lit = [gain(image, factor).astype(float) + noise_of.normal(0, 2, image.shape) for factor in by]
-    return [np.clip(np.rint(frame), 0, 255).astype(np.uint8) for frame in lit]
-
-
-@pytest.mark.parametrize("stops", [-1.0, 0.5])
-def test_a_jump_of_exposure_is_found_where_and_as_large_as_it_is(stops):
-    frames = grainy(photo("categories/cat.bmp"), [0.4] * 12 + [0.4 * 2**stops] * 8)
-    (file,), jumps = steadiness(clip(frames))
-    assert [(jump["frame_index"], jump["quantity"], jump["unit"]) for jump in jumps] == [(12, "exposure", "stop")]
-    assert jumps[0]["size"] == pytest.approx(stops, abs=0.05) and jumps[0]["time_s"] == pytest.approx(12 / 25)
-    assert (file["frames"], file["jumps"]) == (20, 1)
-    assert file["exposure_std"] == pytest.approx(abs(stops) * math.sqrt(0.6 * 0.4), rel=0.1)
-
-
-def test_a_jump_of_colour_is_found_in_mired():
-    image = photo("categories/cat.bmp")
-    frames = grainy(image, [0.5] * 9 + [np.array([0.5, 0.45, 0.35])] * 9)
-    table = clip(frames)
-    _, jumps = steadiness(table)
-    assert [
-        (jump["frame_index"], jump["quantity"], jump["unit"]) for jump in jumps if jump["quantity"] != "exposure"
-    ] == [(9, "colour", "mired")]
-    before, after = (1e6 / table["colour_temperature"][i].as_py() for i in (8, 9))
-    assert jumps[-1]["size"] == pytest.approx(after - before, rel=1e-3) and jumps[-1]["size"] > 20
-
-
-def test_a_lamp_that_changes_sides_is_a_jump_of_direction():
-    image = photo("categories/brick.png")
-    side = np.linspace(-1, 1, image.shape[1])[None, :, None]
-    left, right = 0.5 * 2**-side, 0.5 * 2**side
-    _, jumps = steadiness(clip(grainy(image, [left] * 6 + [right] * 6)))
-    assert [(jump["frame_index"], jump["quantity"]) for jump in jumps] == [(6, "direction")]
-    assert abs(jumps[0]["size"]) == pytest.approx(180, abs=10)
-
-
-def test_directions_are_averaged_round_the_circle():
-    table = clip(grainy(photo("categories/cat.bmp"), [0.5] * 4))
-    index = table.schema.get_field_index("light_direction")
-    near_zero = table.set_column(index, "light_direction", pa.array([359, 1, 358, 2], pa.float32()))
-    (file,), jumps = steadiness(near_zero)
-    assert file["direction_std"] == pytest.approx(1.58, abs=0.01) and not jumps
-
-
-@pytest.mark.parametrize("last", [0.1, 0.9])
-def test_a_smooth_ramp_has_spread_but_no_jump(last):
-    lights = [np.array([1.0, 1.0, 1 - 0.01 * i]) * level for i, level in enumerate(np.geomspace(0.4, last, 24))]
-    (file,), jumps = steadiness(clip(grainy(photo("categories/cat.bmp"), lights)))
-    assert jumps == [] and file["jumps"] == 0
-    assert file["exposure_std"] > 0.2 and file["consistency"] < 0.9
-
-
-def test_steady_light_is_consistent_and_every_change_makes_it_less_so():
-    image = photo("categories/cat.bmp")
-    lights = [[0.4] * 10, [0.4] * 5 + [0.5] * 5, [0.4] * 5 + [0.8] * 5]
-    shares = [steadiness(clip(grainy(image, light)))[0][0]["consistency"] for light in lights]
-    assert shares[0] > 0.95
-    assert shares == sorted(shares, reverse=True) and shares[2] < 0.9
-
-
-def test_the_order_of_rows_does_not_matter():
-    table = clip(grainy(photo("categories/cat.bmp"), [0.4] * 7 + [0.8] * 5))
-    shuffled = table.take(np.random.default_rng(1).permutation(len(table)))
-    assert steadiness(shuffled) == steadiness(table)
-
-
-def test_a_photo_has_a_row_without_spreads():
-    (file,), jumps = steadiness(clip([photo("categories/cat.bmp")]))
-    assert jumps == [] and (file["frames"], file["jumps"]) == (1, 0)
-    assert {file[name] for name in ("exposure_std", "colour_std", "direction_std", "consistency")} == {None}
-    assert steadiness(clip([])) == ([], [])
-
-
-def test_frames_without_values_are_passed_over():
-    table = clip(grainy(photo("categories/cat.bmp"), [0.4] * 8 + [0.8] * 8))
-    gaps = [None if i in (3, 4) else value for i, value in enumerate(table["exposure"].to_pylist())]
-    holes = table.set_column(table.schema.get_field_index("exposure"), "exposure", pa.array(gaps, pa.float32()))
-    _, jumps = steadiness(holes)
-    assert [(jump["frame_index"], jump["quantity"]) for jump in jumps] == [(8, "exposure")]
-    nothing = holes.set_column(holes.schema.get_field_index("exposure"), "exposure", pa.nulls(16, pa.float32()))
-    assert steadiness(nothing)[0][0]["exposure_std"] is None

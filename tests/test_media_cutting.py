@@ -1,3 +1,5 @@
+"""Packets and clips: however a unit is cut, every frame comes once, in order, and with the frames after it."""
+
 from __future__ import annotations
 
 from functools import cache

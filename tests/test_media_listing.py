@@ -1,24 +1,22 @@
+"""What is named as the input, a folder, a pattern, a file, a list or a URL, becomes a list of files or one sentence."""
+
 from __future__ import annotations
 
 import os
 import subprocess
 import sys
 import tempfile
-import unicodedata
 from pathlib import Path
-from urllib.parse import quote, unquote_to_bytes
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import example, given
+from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.errors import ConfigError, InputError, MediaError, Reason
-from pipeline.media.listing import list_media, shard
-from pipeline.media.names import as_folder, media_id
+from pipeline.errors import InputError, MediaError, Reason
+from pipeline.media.listing import list_media
 from pipeline.media.store import Media, read_bytes
-from pipeline.media.units import MOST_BYTES, MOST_FILES, form_units
 
 
 @pytest.fixture
@@ -145,62 +143,6 @@ def test_mistakes_are_one_sentence_with_the_fix(tmp_path: Path, make: str, sourc
     assert "\n" not in str(error.value)
 
 
-def test_hostile_names_are_printable_and_lossless(tmp_path: Path) -> None:
-    names = [
-        b"a b.jpg",
-        b"new\nline.jpg",
-        b"100%.jpg",
-        "rtl\u202ename.jpg".encode(),
-        b"latin\xe9.jpg",
-        "ünï.jpg".encode(),
-        b"tab\t",
-    ]
-    for name in names:
-        Path(os.fsdecode(os.fsencode(tmp_path) + b"/" + name)).write_bytes(name)
-    found = list_media(str(tmp_path))
-    assert sorted(unquote_to_bytes(item.media_id) for item in found) == sorted(names)
-    assert all(read_bytes(item) == unquote_to_bytes(item.media_id) for item in found)
-    assert all(item.media_id.isprintable() for item in found)
-    assert pa.array([item.media_id for item in found]).type == pa.string()
-    assert "a b.jpg" in {item.media_id for item in found} and "ünï.jpg" in {item.media_id for item in found}
-
-
-@given(st.text(st.characters(exclude_categories=["Cs"]), min_size=1).map(lambda text: text.lstrip("/")))
-@example("../x")
-@example("a/../../../b")
-@example("./a//b/")
-@example("..")
-def test_media_id_never_leaves_its_folder(relative: str) -> None:
-    name = media_id(relative)
-    assert not {unicodedata.category(sign) for sign in name} & {"Cc", "Zl", "Zp"}
-    assert not {unicodedata.bidirectional(sign) for sign in name} & {
-        "RLO",
-        "LRO",
-        "RLE",
-        "LRE",
-        "PDF",
-        "RLI",
-        "LRI",
-        "FSI",
-    }
-    assert not name.startswith("/") and not {"", ".", ".."} & set(name.split("/"))
-    assert os.path.normpath(f"/out/{name}").startswith("/out/")
-    if not {"", ".", ".."} & set(relative.split("/")):
-        assert unquote_to_bytes(name) == relative.encode()
-
-
-@given(st.lists(st.text(st.characters(exclude_categories=["Cs"]), max_size=300), min_size=1, max_size=30).map("/".join))
-@example("a" * 5000)
-@example("\x01" * 120 + "/x.jpg")
-@example("/".join(["ü" * 120] * 20))
-def test_a_folder_of_any_media_id_can_be_made(relative: str) -> None:
-    name = media_id(relative)
-    folder = as_folder(name)
-    assert len(folder.encode()) <= 700 and all(0 < len(part.encode()) <= 255 for part in folder.split("/"))
-    assert {"", ".", ".."}.isdisjoint(folder.split("/"))
-    assert folder == name or (len(name.encode()) > 200 and folder != as_folder(name + "x"))
-
-
 def test_a_list_may_not_take_all_memory(tmp_path: Path) -> None:
     (tmp_path / "a.jpg").write_bytes(b"1")
     (tmp_path / "long.txt").write_bytes(b"a.jpg\n" + b"x" * 70_000 + b"\na.jpg\n")
@@ -262,40 +204,3 @@ def test_no_permission(folder: Path) -> None:
     done = subprocess.run([sys.executable, "-c", code, str(folder)], capture_output=True, text=True, check=False)
     assert "('sub', 0)" in done.stdout, done.stderr
     assert "No permission to read" in done.stdout
-
-
-def test_shards_share_out_every_file_and_stay_put(folder: Path) -> None:
-    media = [Media(media_id=f"{i}.jpg", path=f"/{i}.jpg", size=1, mtime_ns=0) for i in range(300)]
-    shards = [shard(media, index, 3) for index in range(3)]
-    assert sorted(item.media_id for part in shards for item in part) == sorted(item.media_id for item in media)
-    assert min(len(part) for part in shards) > 60
-    assert shard(media[1:], 0, 3) == [item for item in shards[0] if item.media_id != "0.jpg"]
-    with pytest.raises(ConfigError, match="0 to 2"):
-        shard(media, 3, 3)
-
-
-def made(sizes: list[int]) -> list[Media]:
-    return [Media(media_id=quote(f"{i}.jpg"), path=f"/{i}", size=size, mtime_ns=i) for i, size in enumerate(sizes)]
-
-
-@given(st.lists(st.integers(0, 2 * MOST_BYTES), max_size=600), st.integers(1, 9))
-def test_units_keep_order_and_limits(sizes: list[int], slots: int) -> None:
-    media = made(sizes)
-    units = form_units(media, slots=slots)
-    assert [item for unit in units for item in unit.media] == media
-    for unit in units:
-        assert len(unit.media) <= MOST_FILES
-        assert sum(item.size for item in unit.media) <= MOST_BYTES or len(unit.media) == 1
-    if len(media) >= 4 * slots:
-        assert len(units) >= 4 * slots
-    assert len({unit.name for unit in units}) == len(units)
-
-
-def test_unit_names_follow_their_members_only() -> None:
-    media = made([10] * 20)
-    before, after = form_units(media, slots=2), form_units(media, slots=2)
-    assert [unit.name for unit in before] == [unit.name for unit in after]
-    touched = [*media[:-1], Media(media_id=media[-1].media_id, path="/x", size=10, mtime_ns=99)]
-    changed = form_units(touched, slots=2)
-    assert [unit.name for unit in changed][:-1] == [unit.name for unit in before][:-1]
-    assert changed[-1].name != before[-1].name

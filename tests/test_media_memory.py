@@ -1,4 +1,4 @@
-"""Twenty minutes of video must take no more memory than one."""
+"""Decoding a long film takes no more memory than a short one, in one piece or in segments."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from pathlib import Path
 import av
 import numpy as np
 import pytest
+
+from tests.media_factory import click, film, numbered
 
 _CODE = """
 import sys
@@ -89,3 +91,16 @@ def test_segments_of_twenty_minutes_take_the_memory_of_five(tmp_path: Path) -> N
     assert [values[1] for values in found.values()] == [7_500, 30_000]
     assert found[5][0] == 2 and found[20][0] >= 7
     assert found[20][2] - found[5][2] < 40, found  # MB; pixels of the fifteen minutes between are 1 GB
+
+
+@pytest.mark.heavy
+def test_memory_does_not_grow_with_length(tmp_path: Path) -> None:
+    """With larger pictures, and sound that is compressed."""
+    found = []
+    for seconds in (4, 24):
+        frames = [numbered(i, 360, 640) for i in range(25)] * seconds
+        way = {"codec": "libx264", "pix_fmt": "yuv420p", "sound": click(1, seconds), "sound_codec": "aac"}
+        found.append(peaks(film(tmp_path / f"{seconds}.mp4", frames, **way))[-1])
+    (_, few, less), (_, many, more) = found
+    assert (few, many) == (100, 600)
+    assert more - less < 40, found  # MB; 500 more frames are 346 MB of pixels

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from fractions import Fraction
-from functools import cache
 from itertools import groupby
 from pathlib import Path
-from tempfile import mkdtemp
 from typing import Any
 
 import av
@@ -20,82 +17,13 @@ from pipeline.media.clips import cut
 from pipeline.media.config import DecodeConfig
 from pipeline.media.decode import decode, frames_of
 from pipeline.media.listing import list_media
-from pipeline.media.units import Unit, shares
+from pipeline.media.units import Unit
 from pipeline.packet import Packet
 from pipeline.sample import Sample
 from pipeline.telemetry.figures import Figures
 from tests.material import media
 from tests.media_factory import packets_of, rows_of
-
-WHOLE = 1 << 40  # bytes of a segment: more than any film has
-FRAMES, GOP, RATE = 120, 10, 25
-FILMS: dict[str, tuple[str, dict[str, str], str]] = {  # codec, its options, codec of the sound
-    "b-frames": ("libx264", {"bf": "3", "x264-params": "b-adapt=0:scenecut=0"}, "aac"),
-    "all key frames": ("mjpeg", {}, "pcm_s16le"),
-    "variable rate": ("libx264", {"bf": "2"}, "pcm_s16le"),
-    "open and closed": ("libx265", {"x265-params": "open-gop=1:scenecut=0:log-level=none"}, "aac"),
-    "no reordering": ("mpeg4", {"bf": "0"}, ""),
-    "av1": ("libsvtav1", {"preset": "12"}, ""),
-}
-
-
-def times(name: str) -> Iterator[int]:
-    """Of frames, in 1/600 s."""
-    rng = np.random.default_rng(1)
-    steps = rng.integers(8, 90, FRAMES) if name == "variable rate" else np.full(FRAMES, 600 // RATE)
-    return iter((np.cumsum(steps) - steps[0]).tolist())
-
-
-@cache
-def made(name: str) -> Path:
-    """A film of moving noise, with sound of another kind of noise; some begin late, in both or in one of them."""
-    codec, options, heard = FILMS[name]
-    path = Path(mkdtemp()) / ("film.mp4" if name == "av1" else "film.mov")
-    rng = np.random.default_rng(0)
-    scene = np.kron(rng.integers(0, 255, (8, 12, 3), np.uint8), np.ones((8, 8, 1), np.uint8))
-    with av.open(str(path), "w") as out:
-        track = out.add_stream(codec, rate=RATE, options=options)
-        track.height, track.width, track.pix_fmt = 64, 96, "yuvj420p" if codec == "mjpeg" else "yuv420p"
-        track.gop_size = GOP
-        if name == "variable rate":
-            track.codec_context.time_base = Fraction(1, 600)
-        sound = out.add_stream(heard, rate=44_100, layout="stereo") if heard else None
-        if heard == "aac":
-            sound.codec_context.options = {"aac_pns": "0"}  # noise out of a generator that goes on through the film
-        last = 0
-        for number, last in enumerate(times(name)):
-            picture = av.VideoFrame.from_ndarray(np.roll(scene, 3 * number, axis=1), format="rgb24")
-            picture.pts, picture.time_base = last + 20 * (name == "variable rate"), Fraction(1, 600)
-            out.mux(track.encode(picture))
-        out.mux(track.encode(None))
-        wave = (3000 * rng.standard_normal((2, last * 44_100 // 600))).astype(np.int16)
-        for start in range(0, wave.shape[1] if sound else 0, 1024):
-            part = np.ascontiguousarray(wave[:, start : start + 1024].T.reshape(1, -1))
-            piece = av.AudioFrame.from_ndarray(part, format="s16", layout="stereo")
-            piece.sample_rate, piece.time_base, piece.pts = 44_100, Fraction(1, 44_100), start + 441
-            out.mux(sound.encode(piece))
-        if sound:
-            out.mux(sound.encode(None))
-    return path
-
-
-def by_share(path: Path, columns: tuple[str, ...], halo: int = 0, **config: Any) -> list[list[Packet]]:
-    """The packets of each share, decoded in the order of falling numbers."""
-    unit, rule = Unit(name="unit", media=tuple(list_media(str(path)))), DecodeConfig(**config)
-    numbers = range(shares(unit, rule))
-    return [list(decode(unit, columns, halo, rule, share)) for share in reversed(numbers)][::-1]
-
-
-def same(one: Any, other: Any) -> bool:
-    return bool(np.array_equal(one, other) if isinstance(one, np.ndarray) else one == other)
-
-
-def check_rows(given: list[dict], expected: list[dict]) -> None:
-    """Equal but for the numbers of clips."""
-    assert [row["frame_index"] for row in given] == [row["frame_index"] for row in expected]
-    for row, other in zip(given, expected, strict=True):
-        names = row.keys() - {"clip_index"}
-        assert [name for name in names if not same(row[name], other[name])] == [], row["frame_index"]
+from tests.segmented_films import FILMS, FRAMES, GOP, RATE, WHOLE, by_share, check_rows, made
 
 
 @settings(max_examples=40, deadline=None)
@@ -180,6 +108,9 @@ def test_real_films(name: str) -> None:
     check_rows([row for part in parts for packet in part for row in rows_of(packet)], whole)
 
 
+# Films that are not cut
+
+
 def remuxed(source: Path, path: Path, skip: int = 0, **options: str) -> Path:
     """Copied packet by packet; `skip` packets of the beginning hidden by an edit list."""
     with av.open(str(source)) as container, av.open(str(path), "w", options=options) as out:
@@ -228,70 +159,7 @@ def test_key_frames_that_need_what_is_before_begin_no_segment(tmp_path: Path, op
     assert others and not any(others) and first[-1].stop == FRAMES
 
 
-def test_a_file_that_cannot_be_read_is_told_once(tmp_path: Path) -> None:
-    (tmp_path / "film.mp4").write_bytes(b"\0\0\0\x18ftypisom" + bytes(1000))
-    parts = by_share(tmp_path / "film.mp4", ("frame",), segment_bytes=100)
-    failures = [failure for part in parts for packet in part for failure in packet.failures]
-    assert len(parts) > 5 and len(failures) == 1 and failures[0].frame_index is None
-
-
-def places(path: Path) -> list[tuple[int, int]]:
-    """Where each packet of the pictures lies, and how many bytes it has."""
-    with av.open(str(path)) as container:
-        return [(entry.pos, entry.size) for entry in container.streams.video[0].index_entries]
-
-
-def damage(path: Path, copy: Path, first: int, last: int) -> Path:
-    """Zeros in place of the packets of some frames, key frames included."""
-    data = bytearray(path.read_bytes())
-    for place, size in places(path)[first : last + 1]:
-        data[place : place + size] = bytes(size)
-    copy.write_bytes(data)
-    return copy
-
-
-@pytest.mark.parametrize(("first", "last"), [(0, 3), (33, 36), (59, 59), (30, 59), (28, 31)])
-def test_a_damaged_segment_shifts_no_other(tmp_path: Path, first: int, last: int) -> None:
-    path, columns = made("b-frames"), ("frame", "sound")
-    config = {"segment_bytes": path.stat().st_size // 4, "packet_rows": 8, "clip_frames": 5}
-    sound = by_share(path, columns, **config)
-    broken = by_share(damage(path, tmp_path / "film.mov", first, last), columns, **config)
-    assert [(part[0].start, part[-1].stop) for part in broken] == [(part[0].start, part[-1].stop) for part in sound]
-    for part, other in zip(broken, sound, strict=True):
-        failures = [failure for packet in part for failure in packet.failures]
-        rows = [row for packet in part for row in rows_of(packet)]
-        before = {row["frame_index"]: row for packet in other for row in rows_of(packet)}
-        if not set(range(first, last + 1)) & before.keys():
-            assert not failures
-            assert [packet.rows.equals(one.rows) for packet, one in zip(part, other, strict=True)] == [True] * len(part)
-            continue
-        assert {failure.kind for failure in failures} == {"corrupt"}
-        assert {failure.frame_index for failure in failures} <= before.keys() - {row["frame_index"] for row in rows}
-        assert len(rows) < len(before)
-        assert [packet.start for packet in part[1:]] == [packet.stop for packet in part[:-1]]
-        clips = [row["clip_index"] for row in rows]
-        assert clips == sorted(clips) and set(clips) <= set(range(part[0].start, part[-1].stop))
-        for row in rows:
-            about = ("frame", "time_s", "frame_index", "height")
-            assert all(same(row[name], before[row["frame_index"]][name]) for name in about)
-    spans = [(packet.start, packet.stop) for part in broken for packet in part]
-    assert [start for start, _ in spans] == [0, *(stop for _, stop in spans[:-1])] and spans[-1] == (FRAMES, FRAMES)
-
-
-def test_an_index_that_promises_more_frames_than_there_are_is_told(tmp_path: Path) -> None:
-    """The 35th packet of 120 is replaced by one that shows nothing, and is no error to the decoder."""
-    data = bytearray(made("no reordering").read_bytes())
-    place, size = places(made("no reordering"))[35]
-    empty = b"\x00\x00\x01\xb6" + int("0101000011000000", 2).to_bytes(2, "big")  # vop_coded is 0
-    data[place : place + size] = empty + bytes(size - len(empty))
-    (tmp_path / "film.mov").write_bytes(data)
-    parts = by_share(tmp_path / "film.mov", ("frame",), segment_bytes=len(data) // 4)
-    rows = [row for part in parts for packet in part for row in rows_of(packet)]
-    failures = [failure for part in parts for packet in part for failure in packet.failures]
-    numbers = [row["frame_index"] for row in rows]
-    assert len(set(numbers)) == len(numbers) == FRAMES - 1
-    assert [failure.kind for failure in failures] == ["corrupt"] and failures[0].frame_index not in numbers
-    assert parts[-1][-1].stop == FRAMES
+# Shares in any order
 
 
 def test_what_is_there_is_not_decoded_again() -> None:

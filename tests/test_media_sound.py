@@ -1,4 +1,4 @@
-"""A pulse at a known time must lie at the known sample of the slice of the frame that is seen then."""
+"""Sound lies with the frames that are seen when it is heard: to the sample, and where pieces of it are lost too."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ from pathlib import Path
 import av
 import numpy as np
 import pytest
+from PIL import Image as Pil
 
 from pipeline.columns import SOUND_RATE
-from tests.media_factory import decoded, numbered
+from tests.material import media
+from tests.media_factory import click, decoded, film, numbered
 
 _PULSES_S = (0.51, 1.25, 2.71)  # on the clock of the container, none at the edge of a slice
 
@@ -89,3 +91,64 @@ def test_lost_pieces_do_not_shift_the_rest(tmp_path: Path, lost: tuple[int, ...]
     where = {"video_s": Fraction(0), "sound_s": Fraction(0)}
     path = sounding(tmp_path / "film.mkv", rate=48_000, layout="mono", codec="pcm_s16le", lost=lost, **where)
     assert pulses(path, where["video_s"]) == pytest.approx(_PULSES_S, abs=17 / SOUND_RATE)
+
+
+# Slices
+
+
+def resampled(path: Path) -> np.ndarray:
+    """The whole sound in one go."""
+    with av.open(str(path)) as container:
+        mixer = av.AudioResampler(format="s16", layout="mono", rate=SOUND_RATE)
+        parts = [part for frame in container.decode(audio=0) for part in mixer.resample(frame)]
+        return np.concatenate([part.to_ndarray()[0] for part in (*parts, *mixer.resample(None))])
+
+
+@pytest.mark.parametrize("every_nth", [1, 3])
+@pytest.mark.parametrize("name", ["av/grid/bbaf2n.mpg", "av/nasa_13013.mp4", "video/cockatoo.mp4"])
+def test_slices_of_sound_are_the_whole_sound(name: str, every_nth: int) -> None:
+    rows, failures = decoded(media(name), ("sound",), every_nth=every_nth)
+    assert failures == []
+    assert all(row["sound"].dtype == np.int16 for row in rows)
+    assert np.array_equal(np.concatenate([row["sound"] for row in rows]), resampled(media(name)))
+    lengths = [len(row["sound"]) for row in rows[1:-1]]
+    assert abs(np.median(lengths) - SOUND_RATE * every_nth / rows[0]["fps"]) <= 1
+
+
+@pytest.mark.parametrize("starts_s", [0.0, 0.5])
+def test_sound_lies_with_the_frame_that_is_seen(tmp_path: Path, starts_s: float) -> None:
+    frames = [numbered(i) for i in range(50)]
+    path = film(tmp_path / "film.mkv", frames, sound=click(1.0 - starts_s, 2 - starts_s), sound_starts_s=starts_s)
+    rows, _ = decoded(path, ("sound",))
+    loud = [row["frame_index"] for row in rows if len(row["sound"]) and np.abs(row["sound"]).max() > 5000]
+    assert loud == [25]
+    assert [len(row["sound"]) for row in rows[:10]] == ([640] * 10 if not starts_s else [0] * 10)
+
+
+def test_a_hole_in_the_sound_does_not_shift_the_rest(tmp_path: Path) -> None:
+    frames = [numbered(i) for i in range(50)]
+    path = film(tmp_path / "film.mkv", frames, sound=click(1.5))
+    with av.open(str(path)) as container, av.open(str(tmp_path / "hole.mkv"), "w") as out:
+        copies = {track.index: out.add_stream_from_template(track) for track in container.streams}
+        for packet in container.demux():
+            if packet.dts is None or (packet.stream.type == "audio" and 0.4 < packet.pts * packet.time_base < 1.0):
+                continue
+            packet.stream = copies[packet.stream_index]
+            out.mux(packet)
+    rows, _ = decoded(tmp_path / "hole.mkv", ("sound",))
+    loud = [row["frame_index"] for row in rows if len(row["sound"]) and np.abs(row["sound"]).max() > 5000]
+    assert loud in ([37], [37, 38])
+    assert sum(len(row["sound"]) for row in rows) == pytest.approx(2 * SOUND_RATE, abs=50)
+
+
+def test_no_sound_is_null(tmp_path: Path) -> None:
+    film(tmp_path / "film.mkv", [numbered(i) for i in range(3)])
+    Pil.fromarray(numbered(1)).save(tmp_path / "photo.png")
+    rows, failures = decoded(tmp_path, ("sound", "frame"))
+    assert [row["sound"] for row in rows] == [None] * 4 and failures == []
+
+
+def test_max_frames_cuts_the_sound_too(tmp_path: Path) -> None:
+    path = film(tmp_path / "film.mkv", [numbered(i) for i in range(50)], sound=click(1.0))
+    rows, _ = decoded(path, ("sound",), max_frames=10)
+    assert [len(row["sound"]) for row in rows] == [640] * 10

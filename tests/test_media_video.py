@@ -1,3 +1,5 @@
+"""A film of any container, size, turn and matrix becomes its frames, each with its number, time and pixels."""
+
 from __future__ import annotations
 
 from pathlib import Path
@@ -6,7 +8,6 @@ import av
 import numpy as np
 import pytest
 
-from pipeline.columns import SOUND_RATE
 from tests.material import media
 from tests.media_factory import decoded, film, numbered
 
@@ -129,6 +130,9 @@ def test_a_stream_that_names_no_matrix_is_read_by_its_size(
     assert np.abs(rows[0]["frame"][9, 9].astype(int) - (200, 60, 30)).max() <= 3
 
 
+# What is asked for
+
+
 def test_every_nth_and_max_frames(tmp_path: Path) -> None:
     path = film(tmp_path / "film.mkv", [numbered(i) for i in range(50)])
     rows, _ = decoded(path, every_nth=7)
@@ -162,189 +166,3 @@ def test_sound_without_pictures_is_empty(tmp_path: Path) -> None:
     assert rows == [] and [(failure.kind, failure.message) for failure in failures] == [
         ("empty", "there is only sound in it")
     ]
-
-
-def remuxed(source: Path, path: Path, **options: str) -> bytes:
-    with av.open(str(source)) as container, av.open(str(path), "w", options=options) as out:
-        track = container.streams.video[0]
-        copy = out.add_stream_from_template(track)
-        for packet in container.demux(track):
-            if packet.dts is not None:
-                packet.stream = copy
-                out.mux(packet)
-    return path.read_bytes()
-
-
-@pytest.mark.parametrize(
-    ("name", "options"),
-    [
-        ("whole.mp4", {"movflags": "+faststart"}),
-        ("end.mp4", {}),
-        ("parts.mp4", {"movflags": "+frag_keyframe+empty_moov"}),
-        ("whole.mkv", {}),
-        ("whole.ts", {}),
-    ],
-)
-def test_a_cut_film_keeps_its_whole_frames(tmp_path: Path, name: str, options: dict[str, str]) -> None:
-    data = remuxed(media("av/nasa_13013.mp4"), tmp_path / name, **options)
-    whole, failures = decoded(tmp_path / name, ("frame_90",))
-    assert (len(whole), failures) == (325, [])
-    for tenth in range(1, 10):
-        (tmp_path / name).write_bytes(data[: len(data) * tenth // 10])
-        rows, failures = decoded(tmp_path / name, ("frame_90",))
-        assert len(failures) == 1
-        assert failures[0].kind == "truncated" or name == "whole.ts"
-        assert failures[0].frame_index == (len(rows) or None)
-        assert all(np.array_equal(row["frame_90"], whole[row["frame_index"]]["frame_90"]) for row in rows)
-        assert [row["frame_index"] for row in rows] == list(range(len(rows)))
-    assert len(rows) > 250 or name == "end.mp4"
-
-
-def test_a_cut_program_stream_keeps_its_whole_frames(tmp_path: Path) -> None:
-    """MPEG program streams do not say how long they are; the decoder has to notice."""
-    data = media("av/grid/bbaf2n.mpg").read_bytes()
-    whole, _ = decoded(media("av/grid/bbaf2n.mpg"))
-    for tenth in range(1, 10):
-        (tmp_path / "film.mpg").write_bytes(data[: len(data) * tenth // 10])
-        rows, failures = decoded(tmp_path / "film.mpg")
-        assert [(failure.kind, failure.frame_index) for failure in failures] == [("corrupt", len(rows))]
-        assert all(np.array_equal(row["frame"], whole[row["frame_index"]]["frame"]) for row in rows)
-        assert abs(len(rows) - 75 * tenth / 10) < 4
-
-
-def test_a_damaged_film_goes_on_at_the_next_key_frame(tmp_path: Path) -> None:
-    """The 20th of 60 packets loses its end: what is predicted from it is left out, the rest keeps numbers and times."""
-    rng = np.random.default_rng(0)
-    calm = {"sc_threshold": "1000000000"}  # no key frames but each twelfth
-    scenes = [np.roll(rng.integers(0, 255, (64, 64, 3), dtype=np.uint8), i, axis=1) for i in range(60)]
-    path = film(tmp_path / "film.mkv", scenes, codec="mpeg4", pix_fmt="yuv420p", gop=12, options=calm)
-    whole, _ = decoded(path)
-    with av.open(str(path)) as container:
-        packet = [packet for packet in container.demux(video=0) if packet.size][20]
-        body = bytes(packet)
-    data = path.read_bytes()
-    at = data.index(body)
-    path.write_bytes(data[: at + 10] + b"\xff" * (len(body) - 10) + data[at + len(body) :])
-    rows, failures = decoded(path)
-    assert [row["frame_index"] for row in rows] == [*range(20), *range(24, 60)]
-    assert [(failure.kind, failure.frame_index) for failure in failures] == [("corrupt", 20)]
-    for row in rows:
-        assert np.array_equal(row["frame"], whole[row["frame_index"]]["frame"])
-        assert row["time_s"] == whole[row["frame_index"]]["time_s"]
-    clip = {row["frame_index"]: row["clip_index"] for row in rows}
-    assert clip[19] != clip[24]  # no clip runs across the gap
-
-
-@pytest.mark.parametrize("number", [0, 186, 210, 240, 276, 312])
-def test_a_damaged_h264_film_has_no_made_up_frame(tmp_path: Path, number: int) -> None:
-    """Half a packet is noise; with B-frames and a decoder that would rather conceal the damage."""
-    data = remuxed(media("av/nasa_13013.mp4"), tmp_path / "film.mp4")
-    whole, _ = decoded(tmp_path / "film.mp4", ("frame_90",))
-    with av.open(str(tmp_path / "film.mp4")) as container:
-        at, size = [(packet.pos, packet.size) for packet in container.demux(video=0) if packet.size][number]
-    noise = np.random.default_rng(number).bytes(size // 2)
-    (tmp_path / "film.mp4").write_bytes(data[: at + size // 4] + noise + data[at + size // 4 + len(noise) :])
-    rows, failures = decoded(tmp_path / "film.mp4", ("frame_90",))
-    assert failures and {failure.kind for failure in failures} == {"corrupt"}
-    given = {row["frame_index"] for row in rows}
-    assert len(rows) > 100 and all(failure.frame_index not in given for failure in failures)
-    began = whole[rows[0]["frame_index"]]["time_s"]
-    assert [row["time_s"] for row in rows] == pytest.approx(
-        [whole[row["frame_index"]]["time_s"] - began for row in rows]
-    )
-    assert all(np.array_equal(row["frame_90"], whole[row["frame_index"]]["frame_90"]) for row in rows)
-
-
-def resampled(path: Path) -> np.ndarray:
-    """The whole sound in one go."""
-    with av.open(str(path)) as container:
-        mixer = av.AudioResampler(format="s16", layout="mono", rate=SOUND_RATE)
-        parts = [part for frame in container.decode(audio=0) for part in mixer.resample(frame)]
-        return np.concatenate([part.to_ndarray()[0] for part in (*parts, *mixer.resample(None))])
-
-
-@pytest.mark.parametrize("every_nth", [1, 3])
-@pytest.mark.parametrize("name", ["av/grid/bbaf2n.mpg", "av/nasa_13013.mp4", "video/cockatoo.mp4"])
-def test_slices_of_sound_are_the_whole_sound(name: str, every_nth: int) -> None:
-    rows, failures = decoded(media(name), ("sound",), every_nth=every_nth)
-    assert failures == []
-    assert all(row["sound"].dtype == np.int16 for row in rows)
-    assert np.array_equal(np.concatenate([row["sound"] for row in rows]), resampled(media(name)))
-    lengths = [len(row["sound"]) for row in rows[1:-1]]
-    assert abs(np.median(lengths) - SOUND_RATE * every_nth / rows[0]["fps"]) <= 1
-
-
-def click(at_s: float, seconds: float = 2.0) -> np.ndarray:
-    sound = np.zeros(round(seconds * 48_000), np.int16)
-    start = round(at_s * 48_000)
-    sound[start : start + 480] = (20_000 * np.sin(np.arange(480) * 0.3)).astype(np.int16)
-    return sound
-
-
-@pytest.mark.parametrize("starts_s", [0.0, 0.5])
-def test_sound_lies_with_the_frame_that_is_seen(tmp_path: Path, starts_s: float) -> None:
-    frames = [numbered(i) for i in range(50)]
-    path = film(tmp_path / "film.mkv", frames, sound=click(1.0 - starts_s, 2 - starts_s), sound_starts_s=starts_s)
-    rows, _ = decoded(path, ("sound",))
-    loud = [row["frame_index"] for row in rows if len(row["sound"]) and np.abs(row["sound"]).max() > 5000]
-    assert loud == [25]
-    assert [len(row["sound"]) for row in rows[:10]] == ([640] * 10 if not starts_s else [0] * 10)
-
-
-def test_a_hole_in_the_sound_does_not_shift_the_rest(tmp_path: Path) -> None:
-    frames = [numbered(i) for i in range(50)]
-    path = film(tmp_path / "film.mkv", frames, sound=click(1.5))
-    with av.open(str(path)) as container, av.open(str(tmp_path / "hole.mkv"), "w") as out:
-        copies = {track.index: out.add_stream_from_template(track) for track in container.streams}
-        for packet in container.demux():
-            if packet.dts is None or (packet.stream.type == "audio" and 0.4 < packet.pts * packet.time_base < 1.0):
-                continue
-            packet.stream = copies[packet.stream_index]
-            out.mux(packet)
-    rows, _ = decoded(tmp_path / "hole.mkv", ("sound",))
-    loud = [row["frame_index"] for row in rows if len(row["sound"]) and np.abs(row["sound"]).max() > 5000]
-    assert loud in ([37], [37, 38])
-    assert sum(len(row["sound"]) for row in rows) == pytest.approx(2 * SOUND_RATE, abs=50)
-
-
-def test_no_sound_is_null(tmp_path: Path) -> None:
-    from PIL import Image as Pil
-
-    film(tmp_path / "film.mkv", [numbered(i) for i in range(3)])
-    Pil.fromarray(numbered(1)).save(tmp_path / "photo.png")
-    rows, failures = decoded(tmp_path, ("sound", "frame"))
-    assert [row["sound"] for row in rows] == [None] * 4 and failures == []
-
-
-def test_max_frames_cuts_the_sound_too(tmp_path: Path) -> None:
-    path = film(tmp_path / "film.mkv", [numbered(i) for i in range(50)], sound=click(1.0))
-    rows, _ = decoded(path, ("sound",), max_frames=10)
-    assert [len(row["sound"]) for row in rows] == [640] * 10
-
-
-@pytest.mark.heavy
-def test_memory_does_not_grow_with_length(tmp_path: Path) -> None:
-    import subprocess
-    import sys
-
-    code = (
-        "import sys\nfrom tests.memory import peak_mb\n"
-        "from tests.media_factory import Unit, DecodeConfig, decode, list_media\n"
-        "unit = Unit(name='u', media=tuple(list_media(sys.argv[1])))\n"
-        "for p in decode(unit, ['frame', 'sound'], 1, DecodeConfig(packet_bytes=16 << 20)): del p\n"
-        "print(peak_mb())\n"
-    )
-    peaks = []
-    for seconds in (4, 24):
-        frames = [numbered(i, 360, 640) for i in range(25)] * seconds
-        path = film(
-            tmp_path / f"{seconds}.mp4",
-            frames,
-            codec="libx264",
-            pix_fmt="yuv420p",
-            sound=click(1, seconds),
-            sound_codec="aac",
-        )
-        run = subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True, text=True, check=True)
-        peaks.append(float(run.stdout))
-    assert peaks[1] - peaks[0] < 40, peaks  # MB; 500 more frames are 346 MB of pixels

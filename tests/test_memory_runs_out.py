@@ -9,7 +9,7 @@ import pytest
 from pipeline.calls import Caller
 from pipeline.columns import SOURCE
 from pipeline.packet import HALO
-from tests.test_plan import plan, toy
+from tests.plan_factory import plan, toy
 
 
 def run(rows, chunk=8, **settings):

@@ -19,7 +19,7 @@ from pipeline.engine.board import start_board
 from pipeline.budget import Budgets
 from pipeline.job import Job
 from pipeline.sample import Reading
-from tests.test_engine import order
+from tests.engine_factory import order
 
 with session(None):
     node = ray.nodes()[0]

@@ -1,16 +1,10 @@
-"""Pose: real people in real photos, and results that depend on the picture alone."""
+"""Pose: real people in real photos, where COCO's annotators have them, and results that depend on the picture alone."""
 
 from __future__ import annotations
 
 import json
 import pickle
-import subprocess
-import sys
-import threading
-import time
-from pathlib import Path
 
-import cv2
 import duckdb
 import numpy as np
 import pyarrow as pa
@@ -20,30 +14,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline.columns import pack
-from pipeline.errors import WeightsError
 from pipeline.packet import Packet
 from pipeline.stage import Placement
-from pipeline.weights import resolve
-from stages.nets import tasks
 from stages.nets.blazepose import BlazePose
 from stages.nets.skeleton import BONES, COCO_17
-from stages.nets.tasks import within
-from stages.pose import DRAWN, LANDMARKS, Pose, boxes, distinct, scores
-from tests.material import ROOT, media, weights
+from stages.pose import DRAWN, LANDMARKS, Pose
+from tests.material import media, picture
+from tests.pose_factory import model_file
 
 # COCO's standard deviations of annotated keypoints, in the order of COCO_17: cocoapi, PythonAPI/pycocotools/cocoeval.py
 SIGMAS = np.array([26, 25, 25, 35, 35, 79, 79, 72, 72, 62, 62, 107, 107, 87, 87, 89, 89]) / 1000
 MIRRORED = (0, 4, 5, 6, 1, 2, 3, 8, 7, 10, 9, *(i + (1 if i % 2 else -1) for i in range(11, 33)))  # left <-> right
-
-
-def model_file(name):
-    """The file of a lock entry, or a skipped test."""
-    if name == "pose_landmarker_lite_zipped":
-        return weights("pose_landmarker_lite.task")
-    try:
-        return resolve([name], weights_dir=ROOT / "weights" if (ROOT / "weights").is_dir() else None)[name]
-    except WeightsError as error:
-        pytest.skip(str(error))
 
 
 def make(model, **settings_):
@@ -55,10 +36,6 @@ def make(model, **settings_):
 @pytest.fixture(scope="module", params=["pose_landmarker_full_bundled", "pose_landmarker_lite_zipped"])
 def pose(request):
     return make(request.param)
-
-
-def read(name):
-    return cv2.cvtColor(cv2.imread(str(media(name))), cv2.COLOR_BGR2RGB)
 
 
 def call(stage, *images):
@@ -80,7 +57,7 @@ def oks(predicted, annotation):
 
 def coco():
     annotation = json.loads(media("pose/coco/coco_785.json").read_text())
-    return read("pose/coco/000000000785.jpg"), annotation
+    return picture("pose/coco/000000000785.jpg"), annotation
 
 
 # Meaning
@@ -105,7 +82,8 @@ def test_the_measure_itself_can_say_no():
 
 def test_people_are_counted(pose):
     photos = [
-        read(name) for name in ("pose/squat.bmp", "pose/test_image.bmp", "categories/cat.bmp", "categories/coffee.png")
+        picture(name)
+        for name in ("pose/squat.bmp", "pose/test_image.bmp", "categories/cat.bmp", "categories/coffee.png")
     ]
     one, some, *none = call(pose, *photos)["people"].to_pylist()
     assert one == 1
@@ -114,14 +92,14 @@ def test_people_are_counted(pose):
 
 
 def test_two_people_side_by_side_are_two_and_the_more_visible_comes_first(pose):
-    squat = read("pose/squat.bmp")
+    squat = picture("pose/squat.bmp")
     poses = call(pose, np.hstack([squat, squat]))["poses"][0].as_py()
     assert sorted(person["box"]["x0"] > 0.5 for person in poses) == [False, True]
     assert [person["score"] for person in poses] == sorted((person["score"] for person in poses), reverse=True)
 
 
 def test_a_mirrored_picture_gives_mirrored_people(pose):
-    squat = read("pose/squat.bmp")
+    squat = picture("pose/squat.bmp")
     (person,), (mirrored,) = (poses.as_py() for poses in call(pose, squat, squat[:, ::-1])["poses"])
     back = points(mirrored)[list(MIRRORED)] * [-1, 1] + [1, 0]
     assert np.abs(back - points(person)).mean() < 0.02
@@ -129,7 +107,7 @@ def test_a_mirrored_picture_gives_mirrored_people(pose):
 
 
 def test_world_landmarks_are_metres(pose):
-    (person,) = call(pose, read("pose/squat.bmp"))["poses"][0].as_py()
+    (person,) = call(pose, picture("pose/squat.bmp"))["poses"][0].as_py()
     world = np.array([list(mark.values()) for mark in person["world"]])
     hips, thigh = world[[23, 24]], np.linalg.norm(world[23] - world[25])
     assert np.abs(hips.mean(axis=0)).max() < 0.02
@@ -138,7 +116,7 @@ def test_world_landmarks_are_metres(pose):
 
 
 def test_a_low_confidence_finds_nobody_twice():
-    model, portrait = "pose_landmarker_full_bundled", read("faces/single/grace_hopper.bmp")
+    model, portrait = "pose_landmarker_full_bundled", picture("faces/single/grace_hopper.bmp")
     raw = BlazePose(model_file(model), max_people=8, min_detection=0.3, min_presence=0.5)
     assert len(raw(portrait)[0]) > 1  # MediaPipe itself does
     assert call(make(model, min_detection_confidence=0.3), portrait)["people"].to_pylist() == [1]
@@ -155,13 +133,13 @@ def test_names_of_landmarks_are_those_of_mediapipe_and_coco():
     assert len(BONES) == len(bones)
 
 
-# Results depend on the picture alone
+# The picture alone
 
 
 @pytest.fixture(scope="module")
 def album():
     photos = [
-        read(name)
+        picture(name)
         for name in ("pose/squat.bmp", "pose/test_image.bmp", "categories/cat.bmp", "faces/single/grace_hopper.bmp")
     ]
     return [*photos, np.zeros((1, 1, 3), np.uint8), np.full((8, 8, 3), 90, np.uint8), coco()[0][::2, ::2]]
@@ -186,7 +164,7 @@ def test_another_process_worth_of_state_changes_nothing(pose, album, alone):
 
 
 def test_how_pixels_lie_in_memory_changes_nothing(pose):
-    squat = read("pose/squat.bmp")
+    squat = picture("pose/squat.bmp")
     body, world = pose.find(squat)
     turned = np.ascontiguousarray(squat[:, ::-1])[:, ::-1]
     assert not turned.flags.c_contiguous
@@ -204,12 +182,6 @@ def test_tiny_pictures_are_answered(pose, height, width, seed):
 
 
 # The columns
-
-
-def test_no_rows_give_no_rows(pose):
-    table = call(pose)
-    assert table.num_rows == 0
-    assert table.schema.equals(pose.outputs)
 
 
 def test_the_columns_survive_packets_parquet_and_duckdb(pose, album, tmp_path):
@@ -247,101 +219,10 @@ def test_settings_that_make_no_sense_are_refused(wrong):
 
 
 def test_the_drawing_is_the_skeleton_without_hidden_parts(pose):
-    row = call(pose, read("pose/squat.bmp")).to_pylist()[0]
+    row = call(pose, picture("pose/squat.bmp")).to_pylist()[0]
     whole = pose.preview(row)
     assert len(whole.lines) == len(BONES)
     assert whole.caption == "1 person"
     row["poses"][0]["landmarks"][27]["visibility"] = DRAWN / 2  # the left ankle: to knee, heel and toes
     assert len(pose.preview(row).lines) == len(BONES) - 3
     assert pose.preview({"poses": [], "people": 0}) is None
-
-
-# People found twice
-
-
-@settings(max_examples=60, deadline=None)
-@given(shift=st.floats(0, 2), seed=st.integers(0, 99), height=st.integers(100, 2000), width=st.integers(100, 2000))
-def test_only_people_on_the_same_spot_are_the_same(shift, seed, height, width):
-    random = np.random.default_rng(seed)
-    one = random.uniform(0.2, 0.4, (LANDMARKS, 5)).astype(np.float32)
-    other = one.copy()
-    other[:, 3] *= 0.9  # less visible
-    left, top, right, bottom = boxes(one[None])[0] * [width, height, width, height]
-    other[:, 0] += shift * 0.1 * np.hypot(right - left, bottom - top) / width
-    expected = [1] if shift < 0.95 else [1, 0] if shift > 1.1 else None
-    found = distinct(np.stack([other, one]), height, width)
-    assert expected is None or found == expected
-
-
-def test_nobody_is_nobody():
-    nobody = np.empty((0, LANDMARKS, 5), np.float32)
-    assert distinct(nobody, 100, 100) == []
-    assert scores(nobody).shape == (0,)
-
-
-# Set-up
-
-
-def test_a_file_that_mediapipe_refuses_is_named(tmp_path):
-    path = tmp_path / "junk.task"
-    path.write_bytes(b"no zip at all")
-    with pytest.raises(RuntimeError, match=r"junk\.task"):
-        BlazePose(path, max_people=1, min_detection=0.5, min_presence=0.5)
-
-
-def test_set_up_that_takes_too_long_is_given_up(monkeypatch):
-    path = model_file("pose_landmarker_lite_zipped")
-    monkeypatch.setattr(tasks, "SETUP_SECONDS", 0.0)
-    with pytest.raises(TimeoutError, match="not ready within 0 s"):
-        BlazePose(path, max_people=1, min_detection=0.5, min_presence=0.5)
-
-
-def test_within_passes_on_what_happened():
-    assert within(5, lambda: 3, "three") == 3
-    with pytest.raises(KeyError, match="gone"):
-        within(5, lambda: {}["gone"], "a key")
-    never = threading.Event()
-    with pytest.raises(TimeoutError, match="an answer was not ready"):
-        within(0.05, never.wait, "an answer")
-    never.set()
-
-
-SCRIPT = """
-import os, sys, cv2, pyarrow as pa
-from pathlib import Path
-from pipeline.columns import pack
-from pipeline.stage import Placement
-import stages.pose
-assert not {"mediapipe", "matplotlib", "torch"} & set(sys.modules), "importing the stage must stay cheap"
-stage = stages.pose.Pose()
-stage.setup({stage.config.model: Path(sys.argv[1])}, Placement())
-start = os.times()
-for _ in range(30):
-    people = stage(pa.table({stage.pixels: pack([cv2.imread(sys.argv[2])[:, :, ::-1]])}))["people"].to_pylist()
-end = os.times()
-print(people, (end.user + end.system - start.user - start.system) / (end.elapsed - start.elapsed))
-"""
-
-
-def test_a_process_is_quiet_ends_well_and_keeps_to_one_core():
-    model = model_file("pose_landmarker_lite_zipped")
-    root = Path(__file__).resolve().parents[1]
-    command = [sys.executable, "-c", SCRIPT, str(model), str(media("pose/squat.bmp"))]
-    done = subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=60, check=False)
-    assert (done.returncode, done.stderr) == (0, "")
-    people, cores = done.stdout.rsplit(" ", 1)
-    assert people == "[1]"
-    assert float(cores) < 1.2
-
-
-def test_a_graph_that_does_not_close_is_left_to_the_system(monkeypatch):
-    class Stuck:
-        def close(self) -> None:
-            threading.Event().wait(60)
-
-    monkeypatch.setattr(tasks, "CLOSE_SECONDS", 0.1)
-    stuck, begin = Stuck(), time.monotonic()
-    tasks.close(stuck)
-    assert time.monotonic() - begin < 30
-    stuck.close()  # returns at once now
-    assert time.monotonic() - begin < 30

@@ -17,7 +17,7 @@ from pipeline.telemetry import nodes
 from pipeline.telemetry.records import CALL, DURATIONS, HAND_ON, PACKET, SCHEMA, Record, to_table
 from pipeline.telemetry.streams import CALLS, FOLDER, NODES, Stream, gather, read, runs
 from tests.collections_factory import clip, photo
-from tests.test_engine import ALL, order
+from tests.engine_factory import ALL, order
 from tests.toys import Checksum
 
 RUN = "0123456789ab"

@@ -18,7 +18,7 @@ from pipeline.storage import Store
 from pipeline.telemetry.report.drawings import picture_uri, whole
 from tests.collections_factory import clip, photo
 from tests.report_factory import Drawn, output, png, step
-from tests.test_report import page, parsed, text
+from tests.report_reader import page, parsed, text
 
 HERE = "tests.report_factory"
 

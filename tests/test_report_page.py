@@ -14,7 +14,7 @@ import pytest
 from pipeline.failure import Failure, to_table
 from tests.collections_factory import photo
 from tests.report_factory import figures, output, recorded, step
-from tests.test_report import HOSTILE, page, parsed, text
+from tests.report_reader import HOSTILE, page, parsed, text
 
 CSS = (files("pipeline.telemetry.report") / "report.css").read_text("utf-8")
 WORKERS = {"box:1": ["decode", "marked"], "box:2": ["faces"]}

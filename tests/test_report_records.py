@@ -17,7 +17,7 @@ from pipeline.telemetry.report.lanes import MOST_LANES, lanes
 from pipeline.telemetry.report.machines import MOST_MACHINES, POINTS, machines, round_up
 from tests.collections_factory import photo
 from tests.report_factory import RUN, call_records, node_samples, output, recorded
-from tests.test_report import page, parsed, text
+from tests.report_reader import page, parsed, text
 
 WORKERS = {"box:1": ["decode", "lighting"], "box:2": ["faces"]}
 

@@ -13,7 +13,7 @@ import pytest
 from pipeline.telemetry.report.sheets import LARGEST, MOST_BYTES, PICTURES, ROWS
 from tests.collections_factory import photo
 from tests.report_factory import output
-from tests.test_report import page, parsed, text
+from tests.report_reader import page, parsed, text
 
 ITEM = pa.struct([("media_id", pa.string()), ("crop", pa.large_binary())])
 META = {"description": "how <they> look", "pictures": "crop", "no_pictures": "Ask <nicely> for pictures."}

@@ -14,8 +14,8 @@ from pipeline.columns import pack
 from pipeline.stage import Placement
 from stages.flow import Flow
 from stages.shots import Features, Shots
+from tests.flow_factory import photo, table, video, window
 from tests.media_factory import film
-from tests.test_flow import photo, table, video, window
 
 SPEAKER, PINGPONG, ROOM, NASA = "av/grid/bbaf2n.mpg", "vos/06_pingpong.mp4", "vos/bedroom.mp4", "av/nasa_13013.mp4"
 

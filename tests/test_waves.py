@@ -17,8 +17,8 @@ from pipeline.second import ERRORS, FRAMES
 from pipeline.storage import Store
 from pipeline.telemetry.printing import print_plan
 from tests.collections_factory import clip, photo
-from tests.test_engine import ALL, order, rows, table
-from tests.test_plan import plan, toy
+from tests.engine_factory import ALL, order, rows, table
+from tests.plan_factory import plan, toy
 
 STEPS = {"crc": toy("Checksum"), "near": toy("Neighbours"), "twice": toy("Double"), "small": toy("Small")}
 

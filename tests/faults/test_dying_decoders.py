@@ -13,8 +13,8 @@ import pytest
 from pipeline.second import ERRORS, FRAMES
 from samples.make import pan, tone, write_clip
 from tests.collections_factory import photo
+from tests.engine_factory import table
 from tests.faults.chaos import ROOT
-from tests.test_engine import table
 
 pytestmark = pytest.mark.slow
 

@@ -11,7 +11,7 @@ from pipeline.order import Order
 from pipeline.plan import Choices
 from pipeline.second import ERRORS, FRAMES
 from tests.collections_factory import clip, photo
-from tests.test_engine import rows, table
+from tests.engine_factory import rows, table
 
 pytestmark = pytest.mark.slow
 

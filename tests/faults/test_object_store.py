@@ -11,8 +11,8 @@ import pytest
 from PIL import Image
 
 from pipeline.second import FRAMES
+from tests.engine_factory import table
 from tests.faults.chaos import ROOT
-from tests.test_engine import table
 
 pytestmark = pytest.mark.chaos
 

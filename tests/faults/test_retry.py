@@ -18,9 +18,9 @@ from pipeline.second import ERRORS, FRAMES
 from pipeline.storage import Store
 from pipeline.telemetry.run_file import order_of, write_run_file
 from tests.collections_factory import clip, photo
+from tests.engine_factory import rows, table
 from tests.faults.test_dying_processes import order
-from tests.test_engine import rows, table
-from tests.test_media_segments import damage, made
+from tests.segmented_films import damage, made
 
 pytestmark = pytest.mark.slow
 

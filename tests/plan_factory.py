@@ -1,0 +1,18 @@
+"""What tests of plans share: a machine, steps of toys, and the plan that is made of them."""
+
+from __future__ import annotations
+
+from pipeline.machines import Node
+from pipeline.manifest import PipelineFile, ProfileFile
+from pipeline.plan import Choices, make_plan
+
+BOX = [Node(name="box", cpus=8)]
+
+
+def plan(steps, profile=None, nodes=BOX, **choices):
+    pipeline = PipelineFile.model_validate({"steps": steps})
+    return make_plan(pipeline, ProfileFile.model_validate(profile or {}), Choices(**choices), nodes)
+
+
+def toy(name, **settings):
+    return {"use": f"tests.toys:{name}", "with": settings}

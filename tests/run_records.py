@@ -1,0 +1,44 @@
+"""Records of a run that was never made, so that the truth about its figures is known."""
+
+from __future__ import annotations
+
+import json
+
+from pipeline.telemetry.measures import measure
+from pipeline.telemetry.records import CALL, HAND_ON, PACKET, SET_UP, Record, to_table
+from pipeline.telemetry.verdict import verdict
+
+LOOP = 10.0  # seconds from one packet of a process to its next
+GPU = {"device": "cuda"}
+
+
+class Made:
+    """Records of a run: each step has a process, and a packet in each loop."""
+
+    def __init__(self):
+        self.lines = []
+
+    def add(self, worker, **facts):
+        self.lines.append(json.loads(Record(**facts).line("0", worker)))
+
+    def step(self, name, busy, wait=0.0, seal=0.0, packets=6, worker=None, **facts):
+        """A step that works `busy` seconds of each loop."""
+        phases, worker = facts.pop("phases", {"infer": busy}), worker or f"h:{name}"
+        self.add(worker, kind=SET_UP, step=name, started=facts.get("at", 0.0) - 1.0, seconds=facts.pop("set_up", 0.5))
+        for i in range(packets):
+            place = {"unit": facts.get("unit", "u"), "start": 10 * i, "stop": 10 * i + 10, "step": name}
+            about = place | {"device": facts.get("device", "cpu"), "rows": 10, "cost": 1000, "seconds": busy}
+            begin = LOOP * i + facts.get("at", 0.0)
+            memory = (1.0, 2.0, 1.0 + i) if facts.get("device") == "cuda" else None
+            durations = phases | {"wait": wait if i else 99.0}
+            self.add(worker, kind=PACKET, started=begin, durations=durations, memory=memory, **about)
+            if name != "decode":
+                self.add(worker, kind=CALL, started=begin, durations=phases, memory=memory, **about)
+            self.add(worker, kind=HAND_ON, started=begin + busy, durations={"seal": seal}, unit="u", step=name)
+        return self
+
+    def measured(self, nodes=None):
+        return {one.step: one for one in measure(to_table(self.lines), nodes)}
+
+    def verdict(self):
+        return verdict(measure(to_table(self.lines)))

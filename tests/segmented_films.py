@@ -1,0 +1,104 @@
+"""What tests of segments share: films of several codecs that can be cut, decoded share by share, and damaged."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from fractions import Fraction
+from functools import cache
+from pathlib import Path
+from tempfile import mkdtemp
+from typing import Any
+
+import av
+import numpy as np
+
+from pipeline.media.config import DecodeConfig
+from pipeline.media.decode import decode
+from pipeline.media.listing import list_media
+from pipeline.media.units import Unit, shares
+from pipeline.packet import Packet
+
+WHOLE = 1 << 40  # bytes of a segment: more than any film has
+FRAMES, GOP, RATE = 120, 10, 25
+FILMS: dict[str, tuple[str, dict[str, str], str]] = {  # codec, its options, codec of the sound
+    "b-frames": ("libx264", {"bf": "3", "x264-params": "b-adapt=0:scenecut=0"}, "aac"),
+    "all key frames": ("mjpeg", {}, "pcm_s16le"),
+    "variable rate": ("libx264", {"bf": "2"}, "pcm_s16le"),
+    "open and closed": ("libx265", {"x265-params": "open-gop=1:scenecut=0:log-level=none"}, "aac"),
+    "no reordering": ("mpeg4", {"bf": "0"}, ""),
+    "av1": ("libsvtav1", {"preset": "12"}, ""),
+}
+
+
+def times(name: str) -> Iterator[int]:
+    """Of frames, in 1/600 s."""
+    rng = np.random.default_rng(1)
+    steps = rng.integers(8, 90, FRAMES) if name == "variable rate" else np.full(FRAMES, 600 // RATE)
+    return iter((np.cumsum(steps) - steps[0]).tolist())
+
+
+@cache
+def made(name: str) -> Path:
+    """A film of moving noise, with sound of another kind of noise; some begin late, in both or in one of them."""
+    codec, options, heard = FILMS[name]
+    path = Path(mkdtemp()) / ("film.mp4" if name == "av1" else "film.mov")
+    rng = np.random.default_rng(0)
+    scene = np.kron(rng.integers(0, 255, (8, 12, 3), np.uint8), np.ones((8, 8, 1), np.uint8))
+    with av.open(str(path), "w") as out:
+        track = out.add_stream(codec, rate=RATE, options=options)
+        track.height, track.width, track.pix_fmt = 64, 96, "yuvj420p" if codec == "mjpeg" else "yuv420p"
+        track.gop_size = GOP
+        if name == "variable rate":
+            track.codec_context.time_base = Fraction(1, 600)
+        sound = out.add_stream(heard, rate=44_100, layout="stereo") if heard else None
+        if heard == "aac":
+            sound.codec_context.options = {"aac_pns": "0"}  # noise out of a generator that goes on through the film
+        last = 0
+        for number, last in enumerate(times(name)):
+            picture = av.VideoFrame.from_ndarray(np.roll(scene, 3 * number, axis=1), format="rgb24")
+            picture.pts, picture.time_base = last + 20 * (name == "variable rate"), Fraction(1, 600)
+            out.mux(track.encode(picture))
+        out.mux(track.encode(None))
+        wave = (3000 * rng.standard_normal((2, last * 44_100 // 600))).astype(np.int16)
+        for start in range(0, wave.shape[1] if sound else 0, 1024):
+            part = np.ascontiguousarray(wave[:, start : start + 1024].T.reshape(1, -1))
+            piece = av.AudioFrame.from_ndarray(part, format="s16", layout="stereo")
+            piece.sample_rate, piece.time_base, piece.pts = 44_100, Fraction(1, 44_100), start + 441
+            out.mux(sound.encode(piece))
+        if sound:
+            out.mux(sound.encode(None))
+    return path
+
+
+def by_share(path: Path, columns: tuple[str, ...], halo: int = 0, **config: Any) -> list[list[Packet]]:
+    """The packets of each share, decoded in the order of falling numbers."""
+    unit, rule = Unit(name="unit", media=tuple(list_media(str(path)))), DecodeConfig(**config)
+    numbers = range(shares(unit, rule))
+    return [list(decode(unit, columns, halo, rule, share)) for share in reversed(numbers)][::-1]
+
+
+def same(one: Any, other: Any) -> bool:
+    return bool(np.array_equal(one, other) if isinstance(one, np.ndarray) else one == other)
+
+
+def check_rows(given: list[dict], expected: list[dict]) -> None:
+    """Equal but for the numbers of clips."""
+    assert [row["frame_index"] for row in given] == [row["frame_index"] for row in expected]
+    for row, other in zip(given, expected, strict=True):
+        names = row.keys() - {"clip_index"}
+        assert [name for name in names if not same(row[name], other[name])] == [], row["frame_index"]
+
+
+def places(path: Path) -> list[tuple[int, int]]:
+    """Where each packet of the pictures lies, and how many bytes it has."""
+    with av.open(str(path)) as container:
+        return [(entry.pos, entry.size) for entry in container.streams.video[0].index_entries]
+
+
+def damage(path: Path, copy: Path, first: int, last: int) -> Path:
+    """Zeros in place of the packets of some frames, key frames included."""
+    data = bytearray(path.read_bytes())
+    for place, size in places(path)[first : last + 1]:
+        data[place : place + size] = bytes(size)
+    copy.write_bytes(data)
+    return copy

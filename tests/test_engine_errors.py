@@ -1,0 +1,63 @@
+"""A row or a file that is to blame is a line in errors and costs no other; a stage that is to blame ends the run."""
+
+from __future__ import annotations
+
+import pytest
+
+from pipeline.errors import ContractError, SetupError
+from pipeline.job import Job
+from pipeline.second import ERRORS, FRAMES
+from pipeline.step import DUMMY
+from pipeline.storage import Store
+from tests.engine_factory import ALL, order, small, table
+
+__all__ = ["small"]
+
+pytestmark = pytest.mark.slow
+
+
+def test_a_row_that_makes_a_stage_raise_is_alone_to_blame(small, tmp_path, machines):
+    out = tmp_path / "out"
+    result = Job(order(small, out, {"crc": ("Picky", {"refuse": (3, 17)}), "twice": ("Double", {})})).run()
+    frames = table(out, FRAMES)
+    expected = [None if i in (3, 17) else i for i in range(30)]
+    assert frames["crc"].to_pylist()[:30] == expected
+    assert frames["twice"].to_pylist()[:30] == [None if i is None else 2 * i for i in expected]
+    errors = table(out, ERRORS).to_pylist()
+    assert [(e["media_id"], e["frame_index"], e["step"], e["kind"]) for e in errors] == [
+        ("clip.png", i, "crc", "ValueError") for i in (3, 17)
+    ]
+    assert "not to my taste" in errors[0]["message"] and "faulty.py" in errors[0]["traceback"]
+    assert result.errors == {"ValueError": 2}
+
+
+def test_bad_files_are_lines_in_errors(small, tmp_path, machines):
+    (small / "broken.png").write_bytes(b"\x89PNG\r\n\x1a\n" + b"x" * 40)
+    (small / "empty.jpg").write_bytes(b"")  # the only one of its unit
+    result = Job(order(small, tmp_path / "out", ALL)).run()
+    assert not Job(order(small, tmp_path / "out", ALL)).run().work.left
+    errors = table(tmp_path / "out", ERRORS).to_pylist()
+    assert {e["media_id"] for e in errors} == {"broken.png", "empty.jpg"} and all(e["step"] == "decode" for e in errors)
+    assert result.frames == 36
+
+
+def test_errors_beside_random_weights_are_marked_too(small, tmp_path):
+    steps = {"picky": ("Picky", {"refuse": (3,)}), "seeded": ("Seeded", {})}
+    Job(order(small, tmp_path / "out", steps, missing_weights="dummy")).run()
+    store = Store(str(tmp_path / "out"))
+    found = [store.read_table(f"{ERRORS}/{name}") for name in store.names(ERRORS)]
+    assert found and all(one.schema.metadata[DUMMY.encode()] == b"seeded" for one in found)
+
+
+def test_a_stage_that_lies_stops_the_run(small, tmp_path, machines):
+    with pytest.raises(
+        ContractError, match=r"Step 'liar' broke its promise.\ndeclared: promised int64\nreturned: delivered int32"
+    ):
+        Job(order(small, tmp_path / "out", {"liar": ("Liar", {})})).run()
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])  # a task, and a process of its own
+def test_a_stage_that_cannot_be_set_up_stops_the_run(small, tmp_path, machines, device):
+    wanted = order(small, tmp_path / "out", {"odd": ("Unready", {})}, device=device)
+    with pytest.raises(SetupError, match="Step 'odd' could not be set up: RuntimeError: the model is upside down"):
+        Job(wanted).run()

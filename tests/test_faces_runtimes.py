@@ -1,0 +1,109 @@
+"""Faces: torch, a GPU and onnxruntime make the same embeddings, quietly, and name a file that is none of theirs."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pipeline.stage import Placement
+from stages.faces import Faces
+from stages.nets.align import SIDE
+from stages.nets.recognition import NETWORKS, Recogniser
+from stages.nets.yunet import YuNet
+from tests.faces_factory import album, call, embedding, files, found, make, speakers
+from tests.material import media, weights
+from tests.onnx_factory import iresnet
+
+
+def test_torch_equals_onnxruntime():
+    pictures = [*album(), *(image for clip in speakers().values() for image in clip[:2])]
+    by_onnx = make(runtime="onnxruntime", embedding="float32")
+    rows = call(by_onnx, *pictures).to_pylist()
+    expected = np.stack([embedding(face) for row in rows for face in row["faces"]])
+    assert len(expected) == 18
+    for chunk in (1, 5, 64):
+        stage = make(runtime="torch", embedding="float32")
+        stage.chunk_rows["faces"] = chunk
+        vectors = np.stack([embedding(face) for row in found(stage, *pictures) for face in row])
+        assert np.abs(vectors - expected).max() < 2e-5
+    clear = np.array([face["quality"] > 0.1 for row in rows for face in row["faces"]])
+    assert clear.sum() == 16, "all but two of 20 px, which bfloat16 takes to .9989"
+    for precision, least, which in (("bf16", 0.999, clear), ("fp16", 0.9999, slice(None))):
+        stage = make(runtime="torch", precision=precision, embedding="float32")
+        vectors = np.stack([embedding(face) for row in found(stage, *pictures) for face in row])
+        assert (vectors * expected).sum(1)[which].min() > least
+
+
+def test_a_gpu_equals_onnxruntime():
+    import torch
+
+    if not torch.cuda.is_available():
+        pytest.skip("no GPU here")
+    pictures = [*album(), *(image for clip in speakers().values() for image in clip[:2])]
+    rows = call(make(embedding="float32"), *pictures).to_pylist()
+    clear = [face for row in rows for face in row["faces"] if face["quality"] > 0.1]
+    expected = np.stack([embedding(face) for face in clear])
+    for precision, least in (("mixed", 0.9999), ("full", 0.9999), ("bf16", 0.999)):
+        stage = Faces(Faces.Config(embedding="float32"))
+        stage.setup(files(), Placement(device="cuda", precision=precision, channels_last=True))
+        again = [face for row in found(stage, *pictures) for face in row if face["quality"] > 0.1]
+        vectors = np.stack([embedding(face) for face in again])
+        assert (vectors * expected).sum(1).min() > least, precision
+
+
+def test_a_network_of_512_numbers_runs_in_both_runtimes(tmp_path):
+    path = iresnet(tmp_path / "net.onnx", blocks=(1, 1, 1, 1), widths=(8, 8, 8, 8), length=512)
+    crops = np.random.default_rng(0).integers(0, 256, (3, SIDE, SIDE, 3), dtype=np.uint8)
+    network = NETWORKS["arcface-r50"]
+    one, other = (
+        Recogniser(network, path, runtime=way, placement=Placement())(crops) for way in ("torch", "onnxruntime")
+    )
+    assert one.shape == (3, 512)
+    assert np.abs(one - other).max() < 2e-5
+
+
+def test_files_that_are_not_what_they_should_be_are_named(tmp_path):
+    junk = tmp_path / "junk.onnx"
+    junk.write_bytes(b"no graph at all")
+    with pytest.raises(RuntimeError, match=r"junk\.onnx"):
+        YuNet(junk, side=0, min_score=0.5, most=1)
+    for runtime in ("torch", "onnxruntime"):
+        with pytest.raises(ValueError, match=r"junk\.onnx"):
+            Recogniser(NETWORKS["mobilefacenet"], junk, runtime=runtime, placement=Placement())
+        with pytest.raises(ValueError, match=r"MobileFaceNet\.onnx gives embeddings of length 128, not 512"):
+            Recogniser(NETWORKS["auraface"], weights("MobileFaceNet.onnx"), runtime=runtime, placement=Placement())
+    with pytest.raises(ValueError, match="runs on the CPU only"):
+        Faces(Faces.Config(runtime="onnxruntime")).setup(files(), Placement(device="cuda"))
+
+
+SCRIPT = """
+import os, sys, cv2, pyarrow as pa
+from pathlib import Path
+from pipeline.columns import pack
+from pipeline.stage import Placement
+import stages.faces
+assert not {"torch", "onnx", "onnxruntime"} & set(sys.modules), "importing the stage must stay cheap"
+stage = stages.faces.Faces()
+stage.setup(dict(zip(stage.weights, map(Path, sys.argv[1:3]))), Placement())
+assert "torch" not in sys.modules
+start = os.times()
+for _ in range(40):
+    count = stage(pa.table({stage.pixels: pack([cv2.imread(sys.argv[3])[:, :, ::-1]])}))["face_count"].to_pylist()
+end = os.times()
+print(count, (end.user + end.system - start.user - start.system) / (end.elapsed - start.elapsed))
+"""
+
+
+def test_a_process_is_quiet_and_keeps_to_one_core():
+    paths = (files()["yunet_n_dynamic"], files()["mobilefacenet"], media("faces/obama/obama.jpg"))
+    root = Path(__file__).resolve().parents[1]
+    command = [sys.executable, "-c", SCRIPT, *map(str, paths)]
+    done = subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    count, cores = done.stdout.rsplit(" ", 1)
+    assert count == "[1]"
+    assert float(cores) < 1.2

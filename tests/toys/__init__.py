@@ -1,0 +1,35 @@
+"""Small honest stages for tests of the engine, all under one name: a pipeline file says `tests.toys:Checksum`.
+
+Each says what it was given, so that a test can see whether that was right.
+"""
+
+from tests.toys.columns import Big, Blurs, Checksum, Double, Halves, Neighbours, Reads, Small
+from tests.toys.faulty import DiesOnce, Hungry, Liar, Picky, Unready
+from tests.toys.tables import Bytes, Count, Everything, Reader, Shares, Total, Watches
+from tests.toys.weighted import Bound, Greedy, Seeded
+
+__all__ = [
+    "Big",
+    "Blurs",
+    "Bound",
+    "Bytes",
+    "Checksum",
+    "Count",
+    "DiesOnce",
+    "Double",
+    "Everything",
+    "Greedy",
+    "Halves",
+    "Hungry",
+    "Liar",
+    "Neighbours",
+    "Picky",
+    "Reader",
+    "Reads",
+    "Seeded",
+    "Shares",
+    "Small",
+    "Total",
+    "Unready",
+    "Watches",
+]
