@@ -63,7 +63,7 @@ def fetch(
 def _users(pipeline: str | None, profile: str, choices: Choices) -> Users:
     """What a run with the same options would need."""
     steps, places = read_pipeline(pipeline), read_profile(profile)
-    plan = make_plan(steps, places, choices, [ROOMY], check_weights=False)
+    plan = make_plan(steps, places, choices, [ROOMY], check_weights=False, check_fit=False)
     found: dict[str, list[str]] = defaultdict(list)
     for step in plan.steps:
         for name in step.stage.weights:
