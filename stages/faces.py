@@ -8,9 +8,8 @@ Shapes: n faces of a call; boxes n 4, points n 5 2 as in `stages.nets.align`, em
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal
 
 import cv2
@@ -22,20 +21,12 @@ from pipeline.columns import Image, field, pixels_of, views
 from pipeline.stage import Drawing, Placement, Scope, Stage, Weights
 from stages.nets import scrfd
 from stages.nets.align import crop, scales, sharpness, similarity, turned
+from stages.nets.detection import DETECTORS, PICTURES, detection
 from stages.nets.instances import outline
 from stages.nets.likeness import Things, by_boxes, cosine_figures, cosines
 from stages.nets.masks import BOX, POINT
-from stages.nets.placeholder import Placeholder
 from stages.nets.recognition import NETWORKS, ROWS, Recogniser, stacked
-from stages.nets.yunet import Found, YuNet
-
-DETECTORS = {
-    "yunet": "yunet_n_dynamic",
-    "yunet-s": "yunet_s_dynamic",
-    "yunet-2023mar": "yunet_2023mar",
-    "scrfd": "scrfd_10g",
-}
-"""Entries of the weights lockfile by the name that a pipeline file uses."""
+from stages.nets.yunet import Found
 
 LANDMARKS = ("right eye", "left eye", "nose", "right corner of the mouth", "left corner of the mouth")
 YUNET_SIDE, YUNET_SCORE = 1280, 0.85  # see Config
@@ -48,9 +39,10 @@ _TYPES = {"float16": pa.float16(), "float32": pa.float32()}
 class Faces(Stage):
     """Faces, how they look at the camera, and embeddings whose cosine tells whether two are one person.
 
-    YuNet runs on the CPU in any case, 65 ms a picture of 2 MP; the device is the recognition network's, and SCRFD's
-    where onnxruntime can use it. Without the detector's weights (`dummy_weights`) each picture has the same four faces
-    (`stages.nets.placeholder`): such a benchmark holds alignment and embedding, and no detector's time.
+    On a GPU torch runs both networks, of detectors YuNet's two open ones. SCRFD is there too where onnxruntime can use
+    it; otherwise a detector is a core's work beside the card (YuNet: 65 ms a picture of 2 MP). Without the detector's
+    weights (`dummy_weights`) each picture has the same four faces (`stages.nets.placeholder`): such a benchmark holds
+    alignment and embedding, and no detector's time.
     """
 
     scope = Scope.ROW
@@ -164,7 +156,14 @@ class Faces(Stage):
         if runtime == "onnxruntime" and placement.device != "cpu":
             where = repr(placement.device)
             raise ValueError(f"onnxruntime runs on the CPU only; choose runtime 'torch' or 'auto' on {where}")
-        self._detect = self._detector(weights.get(detector), placement)
+        self._detect, self._batched = detection(
+            config.detector,
+            weights.get(detector),
+            (config.shown, config.sure, config.max_faces),
+            runtime,
+            placement,
+            self.phase,
+        )
         self._recognise = Recogniser(
             NETWORKS[config.model],
             weights.get(network),
@@ -174,19 +173,11 @@ class Faces(Stage):
             phase=self.phase,
         )
 
-    def _detector(self, path: Path | None, placement: Placement) -> Callable[[Image], Found]:
-        side, min_score, most = self.config.shown, self.config.sure, self.config.max_faces
-        if path is None:
-            return Placeholder(most=most)
-        if self.config.detector == "scrfd":
-            return scrfd.Scrfd(path, side=side, min_score=min_score, most=most, placement=placement)
-        return YuNet(path, side=side, min_score=min_score, most=most)
-
     def __call__(self, batch: pa.Table) -> pa.Table:
         """The faces of each picture."""
         images = views(batch[self.pixels])
-        with self.phase("infer"):
-            found = [self._large_enough(self._detect(image)) for image in images]
+        parts = self.chunks(images, "pictures", PICTURES) if self._batched else [images]
+        found = [self._large_enough(one) for part in parts for one in self._detect(part)]
         counts = [len(one.scores) for one in found]
         faces = self._faces(images, found, np.repeat(np.arange(len(images)), counts))
         offsets = pa.array(np.cumsum([0, *counts]), pa.int32())

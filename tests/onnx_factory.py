@@ -96,6 +96,19 @@ def mixed(path: Path, opset=11) -> Path:
     return b.save(path, b.add("Gemm", x, b.normal(512, 5, scale=0.1), alpha=0.5), [5], 16)
 
 
+def pyramid(path: Path) -> Path:
+    """What a detector has besides: a coarse grid enlarged and joined to a fine one, and a row for each place."""
+    b = Builder()
+    fine = b.conv("input", 3, 4, 3)
+    coarse = b.add("MaxPool", fine, kernel_shape=[2, 2], strides=[2, 2], pads=[0, 0, 0, 0])
+    how = {"mode": "nearest", "coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
+    x = b.add("Resize", coarse, b.weight(np.array([], np.float32)), b.weight(np.array([1, 1, 2, 2], np.float32)), **how)
+    x = b.add("Transpose", b.add("Concat", fine, x, axis=1), perm=[0, 2, 3, 1])
+    count = b.add("Unsqueeze", b.add("Gather", b.add("Shape", x), b.weight(np.int64(0)), axis=0), axes=[0])
+    shape = b.add("Concat", count, b.weight(np.array([-1], np.int64)), b.weight(np.array([8], np.int64)), axis=0)
+    return b.save(path, b.add("Sigmoid", b.add("Reshape", x, shape)), [None, 8], 16)
+
+
 def scrfd(path: Path, *, seed=0, leading=False, outputs=9) -> dict[tuple[int, int], tuple[np.ndarray, np.ndarray]]:
     """A detector with SCRFD's outputs, for pictures of any size; each answers from the mean colour of its cell.
 

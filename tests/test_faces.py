@@ -10,6 +10,7 @@ import pytest
 
 from stages.faces import qualities
 from stages.nets.align import SIDE
+from stages.nets.yunet import OpenCv, YuNet
 from tests.faces_factory import (
     PORTRAITS,
     SPEAKERS,
@@ -22,7 +23,7 @@ from tests.faces_factory import (
     scaled,
     speakers,
 )
-from tests.material import media, picture
+from tests.material import media, picture, weights
 
 
 def test_every_portrait_and_every_frame_of_a_speaker_has_one_face():
@@ -74,8 +75,9 @@ def test_a_face_of_any_size_is_found_once_and_is_the_same_person(factor):
 
 def test_of_two_sights_of_one_face_the_one_with_more_pixels_counts():
     image = picture("faces/single/grace_hopper.bmp")  # a face 230 px high, which the small showing finds with .940
-    both, close = faces()._detect(image), faces()._detect._shown(image, max(image.shape))
-    assert faces()._detect._shown(image, 320).scores[0] > close.scores[0]
+    show = OpenCv(weights("yunet_n_dynamic.onnx"), 0.85)
+    (both,), (close,) = YuNet(show, side=1280, most=500)([image]), show([image], [max(image.shape)])
+    assert show([image], [320])[0].scores[0] > close.scores[0]
     assert (both.points == close.points).all()
 
 

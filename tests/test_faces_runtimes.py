@@ -13,7 +13,8 @@ from pipeline.stage import Placement
 from stages.faces import Faces
 from stages.nets.align import SIDE
 from stages.nets.recognition import NETWORKS, Recogniser
-from stages.nets.yunet import YuNet
+from stages.nets.yunet import OpenCv, YuNet
+from stages.nets.yunet_torch import Torch
 from tests.faces_factory import album, call, embedding, files, found, make, speakers
 from tests.material import media, weights
 from tests.onnx_factory import iresnet
@@ -66,11 +67,27 @@ def test_a_network_of_512_numbers_runs_in_both_runtimes(tmp_path):
     assert np.abs(one - other).max() < 2e-5
 
 
+def test_torch_finds_what_opencv_finds():
+    path = weights("yunet_n_dynamic.onnx")
+    crowd = np.concatenate([np.concatenate([image[:200, :160]] * 2, axis=1) for image in album()[:1]] * 2)
+    pictures = [*album(), *(image for clip in speakers().values() for image in clip[:2]), crowd, crowd[:1, :1]]
+    by_torch, by_opencv = (
+        YuNet(show, side=640, most=500)(pictures) for show in (Torch(path, 0.6, Placement()), OpenCv(path, 0.6))
+    )
+    assert [len(one.scores) for one in by_torch] == [len(one.scores) for one in by_opencv]
+    assert sum(len(one.scores) for one in by_opencv) >= 18 and not len(by_opencv[-1].scores)
+    for one, other in zip(by_torch, by_opencv, strict=True):
+        assert np.allclose(one.boxes, other.boxes, atol=1e-2) and np.allclose(one.points, other.points, atol=1e-2)
+        assert np.allclose(one.scores, other.scores, atol=1e-5)
+
+
 def test_files_that_are_not_what_they_should_be_are_named(tmp_path):
     junk = tmp_path / "junk.onnx"
     junk.write_bytes(b"no graph at all")
     with pytest.raises(RuntimeError, match=r"junk\.onnx"):
-        YuNet(junk, side=0, min_score=0.5, most=1)
+        OpenCv(junk, 0.5)
+    with pytest.raises(ValueError, match=r"junk\.onnx"):
+        Torch(junk, 0.5, Placement())
     for runtime in ("torch", "onnxruntime"):
         with pytest.raises(ValueError, match=r"junk\.onnx"):
             Recogniser(NETWORKS["mobilefacenet"], junk, runtime=runtime, placement=Placement())

@@ -47,6 +47,7 @@ class Scrfd:
     def __init__(self, path: Path, *, side: int, min_score: float, most: int, placement: Placement) -> None:
         self._side, self._min_score, self._most = side, min_score, most
         self._session = _session(path, placement)
+        self.on_gpu = "CUDAExecutionProvider" in self._session.get_providers()
         outputs = len(self._session.get_outputs())
         if outputs != len(STRIDES) * len(_WIDTHS):
             raise ValueError(f"{path.name} has {outputs} outputs; SCRFD with landmarks has nine")

@@ -1,12 +1,13 @@
-"""YuNet as a function from one picture to faces of any size.
+"""YuNet as a function from pictures to faces of any size.
 
-Its anchors end at about 400 px: a face of 800 px is found three times or not at all. So the picture is shown twice,
-once as large as small faces need and once small, and each face is taken where it has a size at which the network is
-good. OpenCV's FaceDetectorYN does the rest.
+Its anchors end at about 400 px: a face of 800 px is found three times or not at all. So a picture is shown twice, once
+as large as small faces need and once small, and each face is taken where it has a size at which the network is good.
+What runs the network is told apart: OpenCV's FaceDetectorYN here, torch in `stages.nets.yunet_torch`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Image = NDArray[np.uint8]  # h w 3, RGB
+Size = tuple[int, int]  # height and width
 
 OVERLAP = 0.3  # IoU from which two boxes are one face: the default of FaceDetectorYN
 GLANCE = 320  # px, longest side of the second, small showing: 4 ms
@@ -38,22 +40,46 @@ class Found(NamedTuple):
         return self.boxes[:, 2:] - self.boxes[:, :2]
 
 
+Show = Callable[[Sequence[Image], Sequence[int]], list[Found]]
+"""Faces of pictures (RGB) that are shown with these longest sides, in the pictures' own pixels, the surest first."""
+
+
 class YuNet:
-    """The detector, on one CPU thread.
+    """The detector: two showings of each picture.
+
+    Args:
+        show: runs the network.
+        side: longest side in px of a picture's first showing; 0 for the picture as it is.
+        most: faces of one picture.
+    """
+
+    def __init__(self, show: Show, *, side: int, most: int) -> None:
+        self._show, self._side, self._most = show, side, most
+
+    def __call__(self, images: Sequence[Image]) -> list[Found]:
+        """The faces of each picture."""
+        longest = [max(image.shape[:2]) for image in images]
+        sides = [min(length, self._side or length) for length in longest]
+        found = self._show(images, sides)
+        again = [i for i, side in enumerate(sides) if side > GLANCE]
+        for i, glanced in zip(again, self._show([images[i] for i in again], [GLANCE] * len(again)), strict=True):
+            found[i] = _both(found[i], glanced, LARGEST * longest[i] / sides[i])
+        return [one.taken(np.argsort(-one.scores, kind="stable")[: self._most]) for one in found]
+
+
+class OpenCv:
+    """The network by OpenCV, one picture after the other on one thread.
 
     Args:
         path: an ONNX file whose height and width are open, as in libfacedetection.train and opencv_zoo.
-        side: longest side in px of the picture's first showing; 0 for the picture as it is.
         min_score: from 0 to 1.
-        most: faces of one picture.
 
     Raises:
         RuntimeError: OpenCV refuses the file.
     """
 
-    def __init__(self, path: Path, *, side: int, min_score: float, most: int) -> None:
+    def __init__(self, path: Path, min_score: float) -> None:
         cv2.setNumThreads(1)  # workers side by side scale better than threads inside a picture
-        self._side, self._most = side, most
         level = cv2.utils.logging.setLogLevel(cv2.utils.logging.LOG_LEVEL_ERROR)  # it warns of a target nobody set
         try:
             self._net = cv2.FaceDetectorYN.create(str(path), "", (GLANCE, GLANCE), min_score, OVERLAP)
@@ -62,33 +88,37 @@ class YuNet:
         finally:
             cv2.utils.logging.setLogLevel(level)
 
-    def __call__(self, image: Image) -> Found:
-        """The faces of one RGB picture."""
-        longest = max(image.shape[:2])
-        first = min(longest, self._side or longest)
-        found = self._shown(image, first)
-        if first > GLANCE:
-            limit = LARGEST * longest / first
-            found = found.taken(found.sides.max(axis=1) <= limit)
-            glanced = self._shown(image, GLANCE)  # sees large faces, some that were seen before among them
-            found = _joined(found, glanced.taken(glanced.sides.max(axis=1) > limit / 2))
-        return found.taken(np.argsort(-found.scores, kind="stable")[: self._most])
+    def __call__(self, images: Sequence[Image], sides: Sequence[int]) -> list[Found]:
+        """See `Show`."""
+        return [self._one(image, size_shown(image, side)) for image, side in zip(images, sides, strict=True)]
 
-    def _shown(self, image: Image, side: int) -> Found:
-        """The faces found when the picture is shrunk to this longest side."""
-        height, width = image.shape[:2]
-        shrink = side / max(height, width)
-        size = (max(1, round(width * shrink)), max(1, round(height * shrink)))
-        shown = image if size == (width, height) else cv2.resize(image, size, interpolation=cv2.INTER_AREA)
-        self._net.setInputSize(size)
+    def _one(self, image: Image, size: Size) -> Found:
+        whole = size == image.shape[:2]
+        shown = image if whole else cv2.resize(image, size[::-1], interpolation=cv2.INTER_AREA)
+        self._net.setInputSize(size[::-1])
         rows = self._net.detect(cv2.cvtColor(shown, cv2.COLOR_RGB2BGR))[1]
-        if rows is None:
-            rows = np.empty((0, 15), np.float32)
-        rows = rows[np.isfinite(rows).all(axis=1)]
-        back = np.array([width / size[0], height / size[1]], np.float32)
-        start, extent = rows[:, :2] * back, rows[:, 2:4] * back
-        boxes = np.concatenate([start, start + extent], axis=1)
-        return Found(boxes, rows[:, 4:14].reshape(-1, 5, 2) * back, rows[:, 14])
+        return unscaled(np.empty((0, 15), np.float32) if rows is None else rows, image, size)
+
+
+def size_shown(image: Image, side: int) -> Size:
+    """Of a picture with this longest side."""
+    height, width = image.shape[:2]
+    shrink = side / max(height, width)
+    return max(1, round(height * shrink)), max(1, round(width * shrink))
+
+
+def unscaled(rows: NDArray[np.float32], image: Image, shown: Size) -> Found:
+    """FaceDetectorYN's rows (n 15: x y width height, five points, score) of what was shown, as faces of the picture."""
+    rows = rows[np.isfinite(rows).all(axis=1)]
+    back = np.array([image.shape[1] / shown[1], image.shape[0] / shown[0]], np.float32)
+    start, extent = rows[:, :2] * back, rows[:, 2:4] * back
+    return Found(np.concatenate([start, start + extent], axis=1), rows[:, 4:14].reshape(-1, 5, 2) * back, rows[:, 14])
+
+
+def _both(close: Found, glanced: Found, limit: float) -> Found:
+    """Small faces of the first showing, large ones of the second, which sees some of the first again."""
+    small = close.taken(close.sides.max(axis=1) <= limit)
+    return _joined(small, glanced.taken(glanced.sides.max(axis=1) > limit / 2))
 
 
 def _joined(sure: Found, more: Found) -> Found:
