@@ -171,6 +171,8 @@ def test_weights_are_found_wherever_a_stage_keeps_them():
     assert weights_bytes(Holder()) == 4 * (16 + 1)
     assert weights_bytes(object()) is None
     assert flops_of(lambda: net(torch.zeros(3, 4))) == 2 * 3 * 16 and flops_of(lambda: None) is None
+    whole = torch.ones(32, 16, dtype=torch.int8)
+    assert flops_of(lambda: torch._int_mm(whole, whole.t())) == 2 * 32 * 16 * 32
 
 
 @pytest.fixture

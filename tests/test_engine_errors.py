@@ -57,7 +57,8 @@ def test_a_stage_that_lies_stops_the_run(small, tmp_path, machines):
 
 
 @pytest.mark.parametrize("device", ["cpu", "cuda"])  # a task, and a process of its own
-def test_a_stage_that_cannot_be_set_up_stops_the_run(small, tmp_path, machines, device):
-    wanted = order(small, tmp_path / "out", {"odd": ("Unready", {})}, device=device)
+def test_a_stage_that_cannot_be_set_up_stops_the_run_in_one_sentence(small, tmp_path, machines, device, capfd):
+    wanted = order(small, tmp_path / "out", {"odd": ("Unready", {})}, device=device, settings=("odd.gpus=0",))
     with pytest.raises(SetupError, match="Step 'odd' could not be set up: RuntimeError: the model is upside down"):
         Job(wanted).run()
+    assert "Traceback" not in capfd.readouterr().err

@@ -109,6 +109,15 @@ def test_correlations_are_looked_up_as_the_paper_says():
     assert found[level * 49 + (dx + 3) * 7 + dy + 3, y, x] == pytest.approx(want, abs=1e-4)
 
 
+def test_looking_up_in_parts_changes_nothing(monkeypatch):
+    generator = torch.Generator().manual_seed(0)
+    now, then = (torch.rand(2, 5, 16, 24, generator=generator) for _ in "ab")
+    pyramid, at = correlations(now, then), places(16, 24, torch.device("cpu")).expand(2, -1, -1, -1) + 0.25
+    whole = look_up(pyramid, at)
+    monkeypatch.setattr("stages.nets.raft.AT_ONCE", 100)
+    assert torch.equal(look_up(pyramid, at), whole)
+
+
 @pytest.mark.parametrize(("height", "width"), [(16, 16), (130, 170), (388, 584), (128, 136)])
 def test_pictures_are_continued_to_sides_that_the_network_takes(height, width):
     pixels = torch.rand(1, 3, height, width)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import time
+from contextlib import contextmanager
 
 import numpy as np
 import pyarrow as pa
@@ -22,6 +23,7 @@ from pipeline.readiness import set_up
 from pipeline.storage import Store
 from tests.collections_factory import photo
 from tests.plan_factory import plan, toy
+from tests.toys import Checksum
 
 RUN = "0123456789ab"
 
@@ -143,6 +145,22 @@ def test_nsys_is_asked_for_by_the_steps_it_was_named_for(store):
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 def test_marks_without_a_gpu_are_none():
     assert Marks("toy")(None, lambda: 3) == 3
+
+
+def test_marks_lie_round_phases_of_what_a_stage_hands_its_phase_to():
+    stage, marked = Checksum(), []
+    inner = stage.phase  # as a network has it that was built in the set-up
+
+    @contextmanager
+    def mark(name):
+        marked.append(f"{name} {sorted(stage.clock.seconds)}")
+        yield
+        marked.append(f"{name} {sorted(stage.clock.seconds)}")
+
+    stage.mark = mark
+    with inner("infer"):
+        pass
+    assert marked == ["infer []", "infer ['infer']"]
 
 
 @pytest.mark.parametrize("text", ["toy:", "toy:0", "toy:x", "toy:-1"])

@@ -14,7 +14,7 @@ import torch
 
 from pipeline.stage import Placement
 from pipeline.weights import default_lock
-from stages.nets.ffc import FourierUnit, Generator, Sizes, cast
+from stages.nets.ffc import FourierUnit, Generator, Sizes, cast, symmetric
 from stages.nets.lama import Eager, LamaCleaner, generator, matched
 from tests.lama_factory import Reference, enliven, save
 from tests.material import media
@@ -167,6 +167,19 @@ def test_fourier_units_stay_in_fp32():
     assert units
     for tensor in net.parameters():
         assert tensor.dtype == (torch.float32 if id(tensor) in units else torch.float16)
+
+
+@pytest.mark.parametrize("width", [8, 9])
+def test_a_spectrum_made_symmetric_is_that_of_the_picture_the_cpu_makes_of_it(width):
+    generator = torch.Generator().manual_seed(0)
+    odd = torch.randn(2, 3, 6, width // 2 + 1, generator=generator, dtype=torch.complex64)
+    picture = torch.fft.irfft2(odd, s=(6, width), norm="ortho")
+    found = symmetric(odd, width)
+    assert torch.allclose(torch.fft.irfft2(found, s=(6, width), norm="ortho"), picture, atol=1e-6)
+    assert torch.allclose(found, torch.fft.rfft2(picture, norm="ortho"), atol=1e-6), (
+        "no transform can take it otherwise"
+    )
+    assert not torch.allclose(odd, found, atol=0.1)
 
 
 def test_how_it_is_laid_out_changes_little(small, scene):

@@ -5,11 +5,17 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 import pytest
+import torch
 
 from pipeline.calls import Caller
 from pipeline.columns import SOURCE
+from pipeline.device import is_broken_gpu, is_out_of_memory
+from pipeline.errors import SetupError
 from pipeline.packet import HALO
+from pipeline.readiness import ready
+from pipeline.stage import Placement
 from tests.plan_factory import plan, toy
+from tests.toys import Checksum
 
 
 def run(rows, chunk=8, **settings):
@@ -44,9 +50,47 @@ def test_what_never_fits_is_told_in_one_sentence_without_a_traceback():
     assert outcome.columns["rows_at_once"].null_count == 1
 
 
-def test_a_gpu_that_runs_out_of_memory_is_told_by_its_own_error():
-    torch = pytest.importorskip("torch")
-    from pipeline.device import is_out_of_memory
+FULL = [
+    torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB."),
+    torch.AcceleratorError("CUDA error: out of memory"),  # page-locked buffers
+    RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
+    RuntimeError("cuDNN error: CUDNN_STATUS_ALLOC_FAILED"),
+    RuntimeError("GET was unable to find an engine to execute this computation"),
+    RuntimeError("cuFFT error: CUFFT_ALLOC_FAILED"),
+    RuntimeError("Triton Error [CUDA]: out of memory"),
+    MemoryError(),
+]
+LOST = [
+    torch.AcceleratorError("CUDA error: an illegal memory access was encountered"),
+    RuntimeError("CUDA error: device-side assert triggered"),
+]
+NEITHER = [RuntimeError("out of memory, says a text"), ValueError("CUDA error: no")]
 
-    assert is_out_of_memory(torch.OutOfMemoryError("CUDA out of memory"))
-    assert not is_out_of_memory(RuntimeError("out of memory, says a text"))
+
+@pytest.mark.parametrize("error", [*FULL, *LOST, *NEITHER], ids=str)
+def test_what_torch_and_its_libraries_say_is_told_apart(error):
+    assert (is_out_of_memory(error), is_broken_gpu(error)) == (error in FULL, error in LOST)
+
+
+@pytest.mark.parametrize("lost", [True, False])
+def test_a_gpu_in_use_is_asked_whether_it_is_lost(monkeypatch, lost):
+    def synchronize():
+        if lost:
+            raise torch.AcceleratorError("CUDA error: an illegal memory access was encountered")
+
+    monkeypatch.setattr("torch.cuda.is_initialized", lambda: True)
+    monkeypatch.setattr("torch.cuda.synchronize", synchronize)
+    assert is_broken_gpu(RuntimeError("cuDNN error: CUDNN_STATUS_EXECUTION_FAILED")) == lost
+    assert is_broken_gpu(RuntimeError("CUDA error: invalid configuration argument")) == lost
+
+
+@pytest.mark.parametrize(
+    ("vram", "said"), [(1.5, "1.5 GB of the GPU's memory cannot"), (0.0, "the GPU's memory cannot")]
+)
+def test_a_model_that_does_not_fit_is_told_in_one_sentence(vram, said):
+    class Large(Checksum):
+        def setup(self, weights, placement):
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+
+    with pytest.raises(SetupError, match=rf"^Step 'large' could not be set up: {said} hold its model; give it more"):
+        ready(Large(), "large", {}, Placement(device="cuda", vram_gb=vram))

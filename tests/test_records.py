@@ -153,6 +153,26 @@ def test_phases_by_events_add_up_and_nobody_waits_in_the_call(rounds):
     assert len(events) == 10  # used again
 
 
+def test_a_call_with_many_phases_keeps_few_events(monkeypatch):
+    monkeypatch.setattr("pipeline.device.clock._MOST", 6)
+    events = []
+
+    def event():
+        events.append(Ticking())
+        return events[-1]
+
+    clock, Ticking.now = EventClock(event), 0.0
+    for _ in range(100):
+        clock.begin()
+        clock.begin()
+        Ticking.now += 1
+        clock.end("infer")
+        Ticking.now += 2
+        clock.end("preprocess")
+    assert clock.take() == {"infer": 100, "preprocess": 200} and clock.take() == {}
+    assert len(events) <= 14
+
+
 def test_phases_inside_others_are_counted_once(monkeypatch):
     clock, moment = Clock(), iter([0.0, 1.0, 3.0, 10.0])
     monkeypatch.setattr("pipeline.stage.time.perf_counter", lambda: next(moment))

@@ -34,13 +34,24 @@ STEPS = [step for step in shipped().first if step.name in MODELS]
 CHECKED = {step.name: step for step in STEPS}
 
 
-def figures(step, *, base=1.0, per_row=0.1, card_ms=10.0, other_ms=0.0, call_ms=0.0, batches=(1, 2, 4, 8, 16), **more):
+def figures(
+    step,
+    *,
+    base=1.0,
+    per_row=0.1,
+    card_ms=10.0,
+    other_ms=0.0,
+    call_ms=0.0,
+    batches=(1, 2, 4, 8, 16),
+    items=None,
+    **more,
+):
     """Of a known law: a call of n rows takes call_ms + n (card_ms + other_ms), and base + n per_row GB."""
     trials = []
     for batch in batches:
         row = call_ms / batch + card_ms + other_ms
         phases = {"infer": (call_ms / batch + card_ms) / 1000, "postprocess": other_ms / 1000}
-        told = {"phases": phases, "peak_gb": base + per_row * batch}
+        told = {"phases": phases, "items": items or {}, "peak_gb": base + per_row * batch}
         trials.append(Trial(batch=batch, megapixels=1.0, calls=3, rows_per_s=1000 / row, **told))
     known = {
         "use": step.use,
@@ -160,6 +171,20 @@ def test_a_process_that_works_beside_the_card_gets_help(tmp_path):
     assert faces.placement.workers > 1 and taken(made.waves[0], 0.5) <= 14.01
     (pinned,) = on_card(shipped(stages=("faces",), calibration=path, settings=("faces.workers=1",)).waves[0])
     assert pinned.placement.workers == 1
+
+
+def test_memory_that_was_measured_without_faces_is_not_believed(tmp_path):
+    seen, unseen = (
+        saved(tmp_path, faces={"base": 0.04, "per_row": 0.0, "items": {"faces": count}}).read_text()
+        for count in (2.0, 0.0)
+    )
+    for text, gb, said in ((seen, 0.04, False), (unseen, 1.75, True)):
+        (tmp_path / "toy-card.json").write_text(text)
+        made = shipped(stages=("faces",), calibration=tmp_path / "toy-card.json")
+        (faces,) = on_card(made.waves[0])
+        assert faces.placement.vram_gb == pytest.approx(gb, rel=0.2)
+        words = "There were no faces where faces was calibrated: it gets the profile's 1.75 GB"
+        assert any(reason.startswith(words) for reason in made.reasons) == said
 
 
 def test_what_is_said_for_this_run_stays(tmp_path):

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     M = TypeVar("M", bound=torch.nn.Module)
 
 SEED = 0
-_FULL = ("out of memory", "ALLOC_FAILED", "unable to find an engine")  # the last is cuDNN's, of its workspaces
+_FULL = ("CUDA error: out of memory", "[CUDA]: out of memory", "ALLOC_FAILED", "unable to find an engine")  # of cuDNN
 Call = Callable[[], Any]
 
 
