@@ -35,8 +35,9 @@ def working(step, seconds, wait=0.0, *, rows=10, worker="host:1", until=100.0, p
     each = seconds + wait
     begins = (until - each * (packets - i) + wait for i in range(packets))
     around = {"wait": wait} if wait else {}
-    about = {"step": step, "worker": worker, "rows": rows, "seconds": seconds, "around": around, "calls": (seconds,)}
-    return [Sample(started=begin, **about, **more) for begin in begins]
+    about = {"step": step, "worker": worker, "rows": rows, "seconds": seconds, "around": around}
+    about |= {"calls": (seconds,)} | more
+    return [Sample(started=begin, **about) for begin in begins]
 
 
 def live(*some):
@@ -71,6 +72,13 @@ def test_steps_of_one_process_wait_together_and_a_first_wait_is_none():
     assert (a.busy, b.busy) == pytest.approx((0.5, 0.25), abs=0.02)
     alone = live([Sample(step="a", worker="h:1", rows=1, started=90, seconds=5, around={"wait": 60.0})])
     assert alone.step("a", 95.0).waiting == 0.0
+
+
+def test_time_on_files_that_fail_is_work_and_no_packet():
+    figures = Figures()
+    figures.add(working("decode", 1.0, 1.0, packets=10, rows=0, calls=()))
+    found = figures.live.step("decode", 100.0)
+    assert found.busy == pytest.approx(0.5) and (found.rows_per_s, found.packets, found.p95_ms) == (0.0, 0, None)
 
 
 def test_what_is_long_over_is_not_told():

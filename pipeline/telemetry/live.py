@@ -80,7 +80,8 @@ class Live:
         workers = frozenset(sample.worker for sample in mine)
         seconds = sum(sample.seconds for sample in mine)
         working, any_working, waited = self._shares(name, workers, since)
-        calls = [one for sample in mine for one in sample.calls]
+        whole = [sample for sample in mine if sample.rows]  # others are of files that fail, or end: time, and no packet
+        calls = [one for sample in whole for one in sample.calls]
         peaks = [sample.memory[2] for sample in mine if sample.memory]
         begin = max(since, self._first[name])
         return StepNow(
@@ -88,7 +89,7 @@ class Live:
             busy=working,
             process_busy=any_working,
             waiting=waited,
-            packets=len(mine),
+            packets=len(whole),
             lasted=now - self._first[name],
             p95_ms=1000 * float(np.percentile(calls, 95)) if calls else None,
             infer=sum(sample.phases.get("infer", 0.0) for sample in mine) / max(seconds, 1e-9),

@@ -1,6 +1,8 @@
 """Figures from records: how fast each step and each of its processes was, and what it did with its time.
 
-docs/profiling.md says of each figure what it means and how it is computed. Nothing is read here but tables.
+docs/profiling.md says of each figure what it means and how it is computed. Nothing is read here but tables. Packets
+without rows, of files that cannot be read and of the ends of files, count as time and as no packet: a process was at
+work on them, and said nothing of what a row takes.
 """
 
 from __future__ import annotations
@@ -68,21 +70,23 @@ class StepMeasures(Use):
 
 
 def measure(calls: pa.Table, nodes: pa.Table | None = None) -> list[StepMeasures]:
-    """Figures of each step that a packet went through, in the order in which they began.
+    """Figures of each step that a row came out of, in the order in which they began.
 
     Args:
         calls: records, as `pipeline.telemetry.records.SCHEMA`.
         nodes: samples of the machines, as `pipeline.telemetry.nodes.SCHEMA`; None for none.
     """
-    packets = calls.filter(pc.and_(pc.equal(calls["kind"], PACKET), pc.greater(calls["rows"], 0))).sort_by("started")
-    return [_step(name, calls, packets, nodes) for name in pc.unique(packets["step"]).to_pylist()]
+    packets = calls.filter(pc.equal(calls["kind"], PACKET)).sort_by("started")
+    made = set(_with_rows(packets)["step"].to_pylist())
+    return [_step(name, calls, packets, nodes) for name in pc.unique(packets["step"]).to_pylist() if name in made]
 
 
 def _step(name: str, calls: pa.Table, packets: pa.Table, nodes: pa.Table | None) -> StepMeasures:
     mine = packets.filter(pc.equal(packets["step"], name))
     own = calls.filter(pc.equal(calls["step"], name))
     made = own.filter(pc.equal(own["kind"], CALL))
-    units = mine if name == DECODE else made
+    whole = _with_rows(mine)
+    units = whole if name == DECODE else made
     workers = pc.unique(mine["worker"]).to_pylist()
     uses = {one: _use(_of(mine, one), _of(calls, one)) for one in workers}
     spans = {one: _span(_of(mine, one)) for one in workers}
@@ -95,7 +99,7 @@ def _step(name: str, calls: pa.Table, packets: pa.Table, nodes: pa.Table | None)
         beside_decode=name != DECODE and bool(decoding & set(workers)),
         workers=uses,
         **_together(uses, spans, mine),
-        packets=mine.num_rows,
+        packets=whole.num_rows,
         calls=units.num_rows,
         call_ms=_percentiles(_floats(units, "seconds")),
         row_ms=_percentiles(_floats(units, "seconds") / np.maximum(1, _floats(units, "rows"))),
@@ -124,7 +128,7 @@ def _use(mine: pa.Table, process: pa.Table) -> Use:
     return Use(
         rows=rows,
         rows_per_s=rows / span,
-        steady_rows_per_s=steady_rate(_ends(mine), _floats(mine, "rows")),
+        steady_rows_per_s=_steady(mine),
         seconds=seconds,
         busy=min(1.0, seconds / span),
         process_busy=min(1.0, working / span),
@@ -144,9 +148,14 @@ def _together(uses: Mapping[str, Use], spans: Mapping[str, tuple[float, float]],
     return shares | {
         "rows": rows,
         "rows_per_s": rows / max(end - begin, 1e-9),
-        "steady_rows_per_s": steady_rate(_ends(mine), _floats(mine, "rows")),
+        "steady_rows_per_s": _steady(mine),
         "seconds": float(_floats(mine, "seconds").sum()),
     }
+
+
+def _steady(mine: pa.Table) -> float | None:
+    whole = _with_rows(mine)
+    return steady_rate(_ends(whole), _floats(whole, "rows"))
 
 
 def steady_rate(ends: Floats, rows: Floats) -> float | None:
@@ -196,6 +205,10 @@ def _percentiles(values: Floats) -> Percentiles:
         return (0.0, 0.0, 0.0)
     p50, p95, p99 = (float(one) for one in 1000 * np.percentile(values, (50, 95, 99)))
     return p50, p95, p99
+
+
+def _with_rows(packets: pa.Table) -> pa.Table:
+    return packets.filter(pc.greater(packets["rows"], 0))
 
 
 def _span(mine: pa.Table) -> tuple[float, float]:
