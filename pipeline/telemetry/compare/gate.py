@@ -171,5 +171,7 @@ def _not_measured(condition: Condition, step: str, pair: Pair) -> ConfigError:
     missing = [side.name for side in sides if condition.figure not in side.steps.get(step, {})]
     where = "as no rows of both were compared" if condition.figure not in FIGURES else f"in {' and '.join(missing)}"
     said = f"--fail-if: {condition.text!r}: {condition.figure} of {step} was not measured {where}"
+    parts = [run.path for side in sides if side.name in missing for run in side.runs if run.of_others]
+    said += f", as other runs made part of {', '.join(parts)}" if parts else ""
     name_them = f"; name the steps it is for, as in STEP.{condition.text}"
     return ConfigError(f"{said}{'' if condition.step or step == OF_THE_RUN else name_them}.")
