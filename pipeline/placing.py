@@ -9,7 +9,7 @@ from typing import Any
 from pipeline.errors import ConfigError
 from pipeline.failure import DECODE
 from pipeline.grouping import process_of, shared
-from pipeline.machines import Demand, Node, place
+from pipeline.machines import SLACK, Demand, Node, place
 from pipeline.manifest import PlacementEntry, ProfileFile, Workers
 from pipeline.settings import validated
 from pipeline.stage import Placement, Stage
@@ -68,6 +68,28 @@ def resolve_workers(wanted: Workers | None, own: int, most: int, *, clamp: bool)
     """A number of workers; those that take turns on the cores are never more than `most`."""
     number = most if wanted == "auto" else wanted or own
     return min(number, most) if clamp else number
+
+
+def clamped(wave: Wave, cores: float) -> Wave:
+    """A wave with as many tasks at once as find a place beside its models' processes, which stay: no more would run.
+
+    It is for decoding and for steps without a model. Across several machines what is left may be in pieces too small
+    for a task, so this is the most.
+    """
+    *models, _ = demands(wave.decode, wave.own)
+    free = cores - sum(asked.cpus * asked.copies for asked in models)
+
+    def most(workers: int, cpus: float) -> int:
+        return max(1, min(workers, int((free + SLACK) / cpus)))
+
+    steps = tuple(
+        step
+        if step.keeps_model
+        else replace(step, placement=replace(step.placement, workers=most(step.placement.workers, step.placement.cpus)))
+        for step in wave.steps
+    )
+    decode = replace(wave.decode, workers=most(wave.decode.workers, wave.decode.cpus))
+    return replace(wave, decode=decode, steps=steps)
 
 
 def _placed(step: Step, entry: PlacementEntry) -> Step:
