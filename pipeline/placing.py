@@ -113,6 +113,21 @@ def fit(waves: Sequence[Wave], steps: Sequence[Step], nodes: Sequence[Node]) -> 
         place([Demand(step=step.name, cpus=asks.cpus, gpus=asks.gpus, copies=asks.workers)], nodes)
 
 
+def full(waves: Sequence[Wave], second: Sequence[Step], cores: float) -> frozenset[str]:
+    """Steps for another of whose workers no core is left, decoding too: to ask for more would be refused, or wait."""
+    found = set[str]()
+    for wave in waves:
+        *models, task = demands(wave.decode, wave.own)
+        free = cores - sum(asked.cpus * asked.copies for asked in models)
+        tasks = [(step.name, step.placement) for step in wave.own if not step.keeps_model]
+        counts = [(DECODE, wave.decode.workers, wave.decode.cpus), *((n, p.workers, p.cpus) for n, p in tasks)]
+        found |= {name for name, workers, cpus in counts if (workers + 1) * cpus > free + SLACK}
+        mine = [(step.name, step.placement.cpus) for step in wave.own if step.keeps_model]
+        found |= {name for name, cpus in mine if cpus + task.cpus > free + SLACK}
+    asked = [(step.name, step.placement) for step in second]
+    return frozenset(found | {name for name, place in asked if (place.workers + 1) * place.cpus > cores + SLACK})
+
+
 def demands(decode: DecodeStep, steps: Sequence[Step]) -> list[Demand]:
     """Every model's processes, and the largest task: tasks take turns, processes stay."""
     processes: dict[str, list[Step]] = {}

@@ -117,7 +117,7 @@ def test_an_idle_gpu_is_told_with_its_reason():
     told_ = said(hungry, placed("faces", workers=2))
     assert told_ == (
         "The GPU is used 20 %: faces waits 60 % of its time for input while decode's processes are busy 100 %; "
-        "raise decode's workers in the profile, or lower faces's from 2."
+        "raise decode's workers in the profile, or lower faces's workers from 2."
     )
     small = live(DECODING["idle"], working("faces", 0.5, **ON_GPU))
     assert said(small, placed("faces")) == (
@@ -140,6 +140,23 @@ def test_models_on_the_cpu_that_wait_are_told_and_who_they_wait_for():
     assert advice([beside, placed("faces")], names).endswith(
         "while lighting's processes are busy 100 %; raise decode's workers, whose processes it shares, in the profile."
     )
+
+
+def test_no_more_workers_are_asked_for_where_all_cores_are_taken():
+    waiting = [DECODING["busy"], working("faces", 0.2, 0.3, **ON_GPU)]
+    outside = [DECODING["idle"], working("faces", 0.5, device="cuda", phases={"preprocess": 0.4})]
+    for some, cost in ((waiting, "lower decode's cost"), (outside, "lower its cost")):
+        found = live(*some)
+        found.read(Reading(node="host", time=98.0, cards=(), cpu_percent=97.0))
+        told_ = said(found, placed("faces"))
+        assert f"; more workers will not help, as all cores are taken (CPU 97 %): {cost}" in told_
+        assert "raise" not in told_ and "one more" not in told_
+    found, step = live(*waiting), placed("faces")
+    found.read(Reading(node="host", time=99.0, cards=({**CARD, "use_percent": 20.0},), cpu_percent=50.0))
+    now = {name: found.step(name, 100.0) for name in (DECODE, "faces")}
+    assert "raise decode's workers" in advice([step], now)
+    told_ = advice([step], now, decode_full=True)
+    assert "no core is left for one more worker (CPU 50 %): lower decode's cost" in told_
 
 
 @pytest.mark.parametrize(

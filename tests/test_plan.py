@@ -6,6 +6,7 @@ import pytest
 
 from pipeline.errors import ConfigError
 from pipeline.machines import Node
+from pipeline.placing import full
 from tests.plan_factory import plan, toy
 
 
@@ -67,6 +68,18 @@ def test_tasks_are_planned_for_the_cores_that_models_leave():
     tight = plan(steps, profile, nodes=[Node(name="small", cpus=4)])
     assert [[step.name for step in group] for group in tight.groups()] == [["crc"], ["twice"]]
     assert (tight.decode.workers, tight.first[0].placement.workers) == (1, 1)
+
+
+def test_steps_for_which_no_core_is_left_are_told():
+    steps = {"crc": toy("Checksum"), "twice": toy("Double")}
+    profile = {"decode": {"workers": 1}, "defaults": {"workers": 1}, "steps": {"twice": {"group": "models"}}}
+    by_cores = {}
+    for cores in (2, 3, 4):
+        made = plan(steps, profile, nodes=[Node(name="box", cpus=cores)])
+        by_cores[cores] = full(made.waves, made.second, cores)
+    assert by_cores == {2: {"decode", "crc", "twice"}, 3: set(), 4: set()}
+    many = plan(steps, profile | {"decode": {"workers": 8}})  # of which seven find a core: a model may take one's
+    assert many.decode.workers == 7 and full(many.waves, many.second, 8) == {"decode"}
 
 
 # Settings

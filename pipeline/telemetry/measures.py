@@ -7,7 +7,7 @@ work on them, and said nothing of what a row takes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -23,6 +23,7 @@ INSIDE = tuple(name for name in DURATIONS if name not in ("wait", "fetch", "seal
 """Durations that are part of a packet's seconds."""
 
 STEADY = (0.2, 0.8)  # shares of the rows between which a step's rate is steady: its start and its end are not in it
+_LEAST_SAMPLES = 4  # of a machine, a second's: the first one of a run tells nothing
 _LEAST_MOMENTS = 5  # packets below which a steady rate would be of one or two of them
 
 Floats = NDArray[np.float64]
@@ -63,6 +64,7 @@ class StepMeasures(Use):
     retries: int
     vram_peak_gb: float | None
     gpu_use: float | None  # mean utilisation of its machines' GPUs during its calls, 0 to 1
+    cpu_use: float | None = None  # mean use of its machines' cores during its packets, by whomever, 0 to 1
 
     def to_dict(self) -> dict[str, Any]:
         """For run.json, with four digits after the point."""
@@ -110,6 +112,7 @@ def _step(name: str, calls: pa.Table, packets: pa.Table, nodes: pa.Table | None)
         retries=int(pc.sum(mine["retries"]).as_py()),
         vram_peak_gb=pc.max(mine["vram_peak_gb"]).as_py(),
         gpu_use=gpu_use(made, nodes),
+        cpu_use=cpu_use(mine, nodes),
     )
 
 
@@ -180,17 +183,28 @@ def gpu_use(calls: pa.Table, nodes: pa.Table | None) -> float | None:
     calls = calls.filter(pc.equal(calls["device"], "cuda"))
     if nodes is None or not calls.num_rows:
         return None
-    found: list[float] = []
-    for node in pc.unique(calls["node"]).to_pylist():
-        mine = calls.filter(pc.equal(calls["node"], node)).sort_by("started")
+    cards = _during(calls, nodes, "gpus")
+    told = [[card["use_percent"] for card in each or () if card["use_percent"] is not None] for each in cards]
+    found = [max(uses) / 100 for uses in told if uses]
+    return float(np.mean(found)) if found else None
+
+
+def cpu_use(packets: pa.Table, nodes: pa.Table | None) -> float | None:
+    """Mean use of all cores, 0 to 1, over the samples that fell into a packet on the same machine; None of too few."""
+    found = [use / 100 for use in _during(packets, nodes, "cpu_percent") if use is not None] if nodes else []
+    return float(np.mean(found)) if len(found) >= _LEAST_SAMPLES else None
+
+
+def _during(records: pa.Table, nodes: pa.Table, name: str) -> Iterator[Any]:
+    """What samples of a machine say while one of its records went on."""
+    for node in pc.unique(records["node"]).to_pylist():
+        mine = records.filter(pc.equal(records["node"], node)).sort_by("started")
         starts, reach = _floats(mine, "started"), np.maximum.accumulate(_ends(mine))
         there = nodes.filter(pc.equal(nodes["node"], node))
-        for moment, cards in zip(there["time"].to_pylist(), there["gpus"].to_pylist(), strict=True):
+        for moment, value in zip(there["time"].to_pylist(), there[name].to_pylist(), strict=True):
             before = int(np.searchsorted(starts, moment, side="right")) - 1
-            told = [card["use_percent"] for card in cards or () if card["use_percent"] is not None]
-            if before >= 0 and moment <= reach[before] and told:
-                found.append(max(told) / 100)
-    return float(np.mean(found)) if found else None
+            if before >= 0 and moment <= reach[before]:
+                yield value
 
 
 def _phases(mine: pa.Table, seconds: float) -> dict[str, float]:
