@@ -51,7 +51,7 @@ def test_files_are_told_by_name_and_size(make):
     clip(make.folder / "b.png", 1, 3)
     found = pair(before, make("b")).files
     assert (found.same, found.changed, found.only_first, found.only_second) == (0, ("b.png",), ("a.png",), ("c.png",))
-    assert found.words == "0 files are the same in both, 1 have changed, 1 are only in A, 1 are only in B."
+    assert found.words == "0 files are the same in both, 1 has changed, 1 is only in A, 1 is only in B."
 
 
 def test_runs_of_different_pipelines_share_what_they_share(make):
