@@ -24,6 +24,7 @@ from pipeline.media.listing import in_shard, list_media, shard
 from pipeline.media.store import Media
 from pipeline.media.units import Unit
 from pipeline.order import Order
+from pipeline.placing import full
 from pipeline.plan import Plan, make_plan
 from pipeline.reasons import Changes, Outlook, facts_path, find_changes, outlooks, remember
 from pipeline.sample import Reading, Sample
@@ -232,10 +233,11 @@ class Job:
         self._figures.add(samples)
         self._watch(self._figures)
 
-    def _profile(self) -> RunProfile | None:
+    def _profile(self, work: Work) -> RunProfile | None:
         """What the run's records say; a profile that cannot be read is no reason to lose a run."""
         with suppress(OutputError, OSError):
-            return profile_of(self.store, self.store.run, self._order.profile.targets)
+            crowded = full(work.plan.waves, work.plan.second, sum(node.cpus for node in work.nodes))
+            return profile_of(self.store, self.store.run, self._order.profile.targets, crowded)
         return None
 
     def _result(self, work: Work, started: float) -> Result:
@@ -254,5 +256,5 @@ class Job:
             started=started,
             seconds=time.time() - started,
             figures=self._figures,
-            profile=self._profile(),
+            profile=self._profile(work),
         )

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pipeline.errors import ResourceError
 from pipeline.nvml import handles, library, text
 
-_SLACK = 1e-6
+SLACK = 1e-6
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,7 +80,7 @@ def place(demands: Sequence[Demand], nodes: Sequence[Node]) -> None:
 
 
 def _fits(demand: Demand, node: Node) -> bool:
-    return demand.cpus <= node.cpus + _SLACK and demand.gpus <= node.gpus + _SLACK
+    return demand.cpus <= node.cpus + SLACK and demand.gpus <= node.gpus + SLACK
 
 
 def _complaint(demand: Demand, copy: int, free: Sequence[Node], nodes: Sequence[Node], placed: Sequence[str]) -> str:

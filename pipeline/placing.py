@@ -9,7 +9,7 @@ from typing import Any
 from pipeline.errors import ConfigError
 from pipeline.failure import DECODE
 from pipeline.grouping import process_of, shared
-from pipeline.machines import Demand, Node, place
+from pipeline.machines import SLACK, Demand, Node, place
 from pipeline.manifest import PlacementEntry, ProfileFile, Workers
 from pipeline.settings import validated
 from pipeline.stage import Placement, Stage
@@ -70,6 +70,28 @@ def resolve_workers(wanted: Workers | None, own: int, most: int, *, clamp: bool)
     return min(number, most) if clamp else number
 
 
+def clamped(wave: Wave, cores: float) -> Wave:
+    """A wave with as many tasks at once as find a place beside its models' processes, which stay: no more would run.
+
+    It is for decoding and for steps without a model. Across several machines what is left may be in pieces too small
+    for a task, so this is the most.
+    """
+    *models, _ = demands(wave.decode, wave.own)
+    free = cores - sum(asked.cpus * asked.copies for asked in models)
+
+    def most(workers: int, cpus: float) -> int:
+        return max(1, min(workers, int((free + SLACK) / cpus)))
+
+    steps = tuple(
+        step
+        if step.keeps_model
+        else replace(step, placement=replace(step.placement, workers=most(step.placement.workers, step.placement.cpus)))
+        for step in wave.steps
+    )
+    decode = replace(wave.decode, workers=most(wave.decode.workers, wave.decode.cpus))
+    return replace(wave, decode=decode, steps=steps)
+
+
 def _placed(step: Step, entry: PlacementEntry) -> Step:
     given = entry.model_dump(exclude_none=True, exclude={"workers", "chunks"})
     placement: Placement = replace(
@@ -89,6 +111,21 @@ def fit(waves: Sequence[Wave], steps: Sequence[Step], nodes: Sequence[Node]) -> 
     for step in (step for step in steps if step.keeps_model_later):
         asks = step.placement
         place([Demand(step=step.name, cpus=asks.cpus, gpus=asks.gpus, copies=asks.workers)], nodes)
+
+
+def full(waves: Sequence[Wave], second: Sequence[Step], cores: float) -> frozenset[str]:
+    """Steps for another of whose workers no core is left, decoding too: to ask for more would be refused, or wait."""
+    found = set[str]()
+    for wave in waves:
+        *models, task = demands(wave.decode, wave.own)
+        free = cores - sum(asked.cpus * asked.copies for asked in models)
+        tasks = [(step.name, step.placement) for step in wave.own if not step.keeps_model]
+        counts = [(DECODE, wave.decode.workers, wave.decode.cpus), *((n, p.workers, p.cpus) for n, p in tasks)]
+        found |= {name for name, workers, cpus in counts if (workers + 1) * cpus > free + SLACK}
+        mine = [(step.name, step.placement.cpus) for step in wave.own if step.keeps_model]
+        found |= {name for name, cpus in mine if cpus + task.cpus > free + SLACK}
+    asked = [(step.name, step.placement) for step in second]
+    return frozenset(found | {name for name, place in asked if (place.workers + 1) * place.cpus > cores + SLACK})
 
 
 def demands(decode: DecodeStep, steps: Sequence[Step]) -> list[Demand]:

@@ -21,10 +21,10 @@ from pipeline.lineage import Makers, Stages, find_makers, in_order, is_decoded, 
 from pipeline.machines import Node
 from pipeline.manifest import Decode, PipelineFile, PlacementEntry, ProfileFile, read_pipeline
 from pipeline.media.config import DecodeConfig
-from pipeline.placing import fit, placement_entry, resolve_workers, settle
+from pipeline.placing import clamped, fit, placement_entry, resolve_workers, settle
 from pipeline.scheduling import CONTEXT_GB, Wishes, schedule
 from pipeline.settings import Overrides, build_all, read_overrides, validated
-from pipeline.stage import Stage
+from pipeline.stage import Scope, Stage
 from pipeline.step import DecodeStep, Step, contents, fingerprint
 from pipeline.supply import Policy, Supply, refuse_missing, refuse_unaccepted, take_stock
 from pipeline.waves import Wave, in_waves
@@ -127,12 +127,12 @@ def make_plan(
     known = find_calibration(choices.calibration) if calibrated else None
     wishes = _wishes(profile, choices, overrides, known)
     chosen = schedule([step for step in placed if step.first_pass], decode, nodes, wishes)
-    waves = in_waves(decode, chosen.steps, chosen.numbers)
+    waves = tuple(clamped(wave, cores) for wave in in_waves(decode, chosen.steps, chosen.numbers))
     second = tuple(_later(step, choices.vram_cap) for step in placed if not step.first_pass)
     if check_fit:
         fit(waves, second, nodes)
     return Plan(
-        decode=decode,
+        decode=replace(decode, workers=max(wave.decode.workers for wave in waves)),
         first=_first(waves, order),
         waves=waves,
         second=second,
@@ -155,7 +155,9 @@ def _wishes(profile: ProfileFile, choices: Choices, overrides: Overrides, known:
 
 
 def _later(step: Step, cap_gb: float | None) -> Step:
-    """A second-pass step, which has the card to itself, as far as it may have it."""
+    """A second-pass step, which has the card to itself, as far as it may have it; a call with all rows is one."""
+    if step.stage.scope is Scope.DATASET:
+        step = replace(step, placement=replace(step.placement, workers=1))
     asks = step.placement
     if cap_gb is None or asks.device == "cpu":
         return step

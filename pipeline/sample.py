@@ -49,11 +49,12 @@ Card = Mapping[str, float | None]
 
 @dataclass(frozen=True, kw_only=True)
 class Reading:
-    """What a machine's cards did since the reading before, a second or so ago."""
+    """What a machine's cards and cores did since the reading before, a second or so ago."""
 
     node: str
     time: float  # seconds since the epoch
     cards: tuple[Card, ...]
+    cpu_percent: float | None = None  # of all cores together
 
 
 Report = Callable[[Sample], None]

@@ -51,7 +51,7 @@ def test_files_are_told_by_name_and_size(make):
     clip(make.folder / "b.png", 1, 3)
     found = pair(before, make("b")).files
     assert (found.same, found.changed, found.only_first, found.only_second) == (0, ("b.png",), ("a.png",), ("c.png",))
-    assert found.words == "0 files are the same in both, 1 have changed, 1 are only in A, 1 are only in B."
+    assert found.words == "0 files are the same in both, 1 has changed, 1 is only in A, 1 is only in B."
 
 
 def test_runs_of_different_pipelines_share_what_they_share(make):
@@ -75,7 +75,7 @@ def test_figures_ratios_and_what_changed_around_them(make):
     place["placement"] = place["placement"] | {"workers": 4, "device": "cuda"}
     told = {"decode": figures(12, 1.0), "marked": figures(12, 3.0, 4, infer=1.5) | {"rows_per_s": 40.0}}
     found = pair(
-        make("a", waves=[["marked", "flow"]], choices={"vram_cap": None}),
+        make("a", waves=[["marked", "flow"]], choices={"vram_cap": None}, loaders={"workers": 2, "cpus": 1.0}),
         make(
             "b",
             figures=told,
@@ -84,6 +84,7 @@ def test_figures_ratios_and_what_changed_around_them(make):
             versions={"pillow": "12"},
             waves=[["marked"], ["flow"]],
             choices={"vram_cap": 8.0},
+            loaders={"workers": 1, "cpus": 1.0},
         ),
     )
     assert (line(found, "marked", "rate").first, line(found, "marked", "rate").second) == (20.0, 40.0)
@@ -93,6 +94,7 @@ def test_figures_ratios_and_what_changed_around_them(make):
     assert line(found, "marked", "vram").first is None
     changed = {(one.where, one.what): (one.first, one.second) for one in found.changes}
     assert changed == {
+        ("decode", "workers"): ("2", "1"),
         ("marked", "workers"): ("2", "4"),
         ("marked", "device"): ("cpu", "cuda"),
         ("profile", "waves"): ("marked, flow", "marked | flow"),
@@ -100,6 +102,14 @@ def test_figures_ratios_and_what_changed_around_them(make):
         ("machine", "processor"): ("A <Processor>", "Other"),
         ("version", "pillow"): ("–", "12"),
     }
+
+
+def test_workers_that_an_earlier_version_was_asked_for_are_not_those_that_ran(make):
+    place = step(word="here", pair=[1, 2])
+    place["placement"] = place["placement"] | {"workers": 1, "device": "cuda"}
+    for loaders in ({}, {"loaders": {"workers": 1, "cpus": 1.0}}):
+        found = pair(make("a"), make("b", steps={"marked": place}, **loaders))
+        assert [(one.where, one.what) for one in found.changes] == [("marked", "device")]
 
 
 def test_costs_are_of_1000_images(make):

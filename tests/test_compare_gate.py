@@ -69,9 +69,33 @@ def test_noise_fails_nothing_and_a_real_change_does(make):
     noisy = make("b", calls(60, spread=1.0, seed=3), figures=told(18.0))
     clear = make("c", calls(400, spread=0.1, seed=3), figures=told(10.0))
     (finding,) = judge(parse("marked.rate<-5%"), pair(base, noisy))
-    assert not finding.failed and "holds 0: none" in finding.words
+    assert not finding.failed and finding.unclear and "holds 0: take more files" in finding.words
     (finding,) = judge(parse("marked.rate<-5%"), pair(make("d", calls(400, spread=0.1), figures=told(20.0)), clear))
     assert finding.failed and "interval -5" in finding.words
+
+
+def test_what_could_not_be_told_is_said_in_quiet_too(make, tmp_path):
+    base = make("a", calls(60, spread=1.0), figures=told(20.0))
+    noisy = make("b", calls(60, spread=1.0, seed=3), figures=told(15.0))
+    page = tmp_path / "page.html"
+    done = invoke(base, noisy, "-q", "--html", str(page), "--fail-if", "marked.rate<-5%, frames<0%")
+    assert (done.exit_code, done.stdout) == (0, "")
+    assert done.stderr.startswith("Could not tell: marked.rate<-5%: rate of marked: A 20, B 15 1/s, -25.0 % (interval")
+    assert done.stderr.count("\n") == 1
+    said = page.read_text()
+    assert "None of 2 conditions failed; of 1 it could not be told." in said and "<b>Could not tell</b>" in said
+
+
+def test_files_that_one_side_lacks_are_said_in_quiet_and_fewer_frames_fail(make):
+    base = make("a", frames=12, waves=[["marked"]])
+    (make.folder / "b.png").unlink()
+    other = make("b", frames=6, waves=[["marked"]])
+    done = invoke(base, other, "-q", "--fail-if", "frames<0%")
+    assert done.exit_code == 1 and done.stdout == ""
+    files, failed = done.stderr.splitlines()
+    assert files == "The files of A and B differ: 1 file is the same in both, 1 is only in A."
+    assert failed.startswith("Failed: frames<0%: frames of run: A 12, B 6, -50.0 %")
+    assert invoke(base, other, "-q").stderr == ""
 
 
 @pytest.mark.parametrize(

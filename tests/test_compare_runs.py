@@ -87,6 +87,41 @@ def test_a_run_that_was_killed_is_compared_as_far_as_it_came(make):
     assert invoke(a, b).exit_code == 0
 
 
+WHOLE = {"frames": 12, "waves": [["marked"]], "seconds": 30.0}
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        {"decode": figures(5, 1.0), "marked": figures(5, 1.0)},  # resumed, or a shard
+        {"decode": figures(12, 1.0), "marked": figures(3, 1.0)},  # a step was added, or retried
+        {"decode": figures(12, 1.0)},  # all but decoding was there
+        {},
+    ],
+)
+def test_a_run_that_made_a_part_is_not_compared_as_the_whole(make, part):
+    figures_of_a = {name: figures(12, 1.0) for name in ("decode", "marked")}
+    a, b = make("a", figures=figures_of_a, **WHOLE), make("b", figures=part, **WHOLE)
+    found = pair(a, b)
+    (note,) = (one for one in found.notes if one.startswith(f"Other runs made part of {b}"))
+    assert f"marked {part.get('marked', {'rows': 0})['rows']}" in note
+    assert line(found, "run", "seconds").second is None and line(found, "marked", "errors").second is None
+    assert line(found, "run", "frames").second == 12 and line(found, "run", "seconds").first == 30.0
+    for condition in ("seconds>+5%", "seconds>100", "marked.errors>0"):
+        told = invoke(a, b, "--fail-if", condition).exception
+        assert isinstance(told, ConfigError) and f"in B, as other runs made part of {b}." in str(told)
+
+
+def test_a_run_that_made_all_is_compared_whole_in_waves_and_after_a_killed_process_too(make):
+    twice = {"decode": figures(24, 1.0), "marked": figures(12, 1.0)}
+    a = make("a", figures=twice, **WHOLE | {"waves": [["marked"], []]})
+    parts = {"decode": figures(1000, 1.0), "marked": figures(992, 1.0)}  # a process never told of its last packet
+    b = make("b", figures=parts, **WHOLE | {"frames": 1000})
+    found = pair(a, b)
+    assert not any("Other runs" in note for note in found.notes)
+    assert line(found, "run", "seconds").second == 30.0
+
+
 def test_records_are_of_the_run_that_run_json_names(make):
     lines = [*calls(50, run="01"), *[one | {"started": one["started"] + 1} for one in calls(60, run="02")]]
     assert len(read_run(make("a", lines, throughput={"run": "01"})).calls["marked"].rows) == 50

@@ -35,8 +35,9 @@ def working(step, seconds, wait=0.0, *, rows=10, worker="host:1", until=100.0, p
     each = seconds + wait
     begins = (until - each * (packets - i) + wait for i in range(packets))
     around = {"wait": wait} if wait else {}
-    about = {"step": step, "worker": worker, "rows": rows, "seconds": seconds, "around": around, "calls": (seconds,)}
-    return [Sample(started=begin, **about, **more) for begin in begins]
+    about = {"step": step, "worker": worker, "rows": rows, "seconds": seconds, "around": around}
+    about |= {"calls": (seconds,)} | more
+    return [Sample(started=begin, **about) for begin in begins]
 
 
 def live(*some):
@@ -71,6 +72,13 @@ def test_steps_of_one_process_wait_together_and_a_first_wait_is_none():
     assert (a.busy, b.busy) == pytest.approx((0.5, 0.25), abs=0.02)
     alone = live([Sample(step="a", worker="h:1", rows=1, started=90, seconds=5, around={"wait": 60.0})])
     assert alone.step("a", 95.0).waiting == 0.0
+
+
+def test_time_on_files_that_fail_is_work_and_no_packet():
+    figures = Figures()
+    figures.add(working("decode", 1.0, 1.0, packets=10, rows=0, calls=()))
+    found = figures.live.step("decode", 100.0)
+    assert found.busy == pytest.approx(0.5) and (found.rows_per_s, found.packets, found.p95_ms) == (0.0, 0, None)
 
 
 def test_what_is_long_over_is_not_told():
@@ -109,7 +117,7 @@ def test_an_idle_gpu_is_told_with_its_reason():
     told_ = said(hungry, placed("faces", workers=2))
     assert told_ == (
         "The GPU is used 20 %: faces waits 60 % of its time for input while decode's processes are busy 100 %; "
-        "raise decode's workers in the profile, or lower faces's from 2."
+        "raise decode's workers in the profile, or lower faces's workers from 2."
     )
     small = live(DECODING["idle"], working("faces", 0.5, **ON_GPU))
     assert said(small, placed("faces")) == (
@@ -132,6 +140,23 @@ def test_models_on_the_cpu_that_wait_are_told_and_who_they_wait_for():
     assert advice([beside, placed("faces")], names).endswith(
         "while lighting's processes are busy 100 %; raise decode's workers, whose processes it shares, in the profile."
     )
+
+
+def test_no_more_workers_are_asked_for_where_all_cores_are_taken():
+    waiting = [DECODING["busy"], working("faces", 0.2, 0.3, **ON_GPU)]
+    outside = [DECODING["idle"], working("faces", 0.5, device="cuda", phases={"preprocess": 0.4})]
+    for some, cost in ((waiting, "lower decode's cost"), (outside, "lower its cost")):
+        found = live(*some)
+        found.read(Reading(node="host", time=98.0, cards=(), cpu_percent=97.0))
+        told_ = said(found, placed("faces"))
+        assert f"; more workers will not help, as all cores are taken (CPU 97 %): {cost}" in told_
+        assert "raise" not in told_ and "one more" not in told_
+    found, step = live(*waiting), placed("faces")
+    found.read(Reading(node="host", time=99.0, cards=({**CARD, "use_percent": 20.0},), cpu_percent=50.0))
+    now = {name: found.step(name, 100.0) for name in (DECODE, "faces")}
+    assert "raise decode's workers" in advice([step], now)
+    told_ = advice([step], now, decode_full=True)
+    assert "no core is left for one more worker (CPU 50 %): lower decode's cost" in told_
 
 
 @pytest.mark.parametrize(

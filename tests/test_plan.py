@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from pipeline.errors import ConfigError
+from pipeline.machines import Node
+from pipeline.placing import full
 from tests.plan_factory import plan, toy
 
 
@@ -53,6 +55,31 @@ def test_steps_without_a_model_share_the_loaders_when_their_numbers_agree():
 def test_no_more_calls_at_a_time_than_cores():
     made = plan({"crc": toy("Checksum")}, {"decode": {"workers": 64}, "defaults": {"workers": 64}})
     assert (made.decode.workers, made.first[0].placement.workers) == (8, 8)
+
+
+def test_tasks_are_planned_for_the_cores_that_models_leave():
+    steps = {"crc": toy("Checksum"), "twice": toy("Double"), "all": toy("Everything")}
+    busy = {"twice": {"group": "models", "workers": 2, "cpus": 1.5}}  # a step of a group stays in its process
+    profile = {"decode": {"workers": 8}, "defaults": {"workers": 8}, "steps": busy}
+    made = plan(steps, profile)
+    assert (made.decode.workers, made.first[0].placement.workers) == (5, 5)
+    assert [wave.decode.workers for wave in made.waves] == [5]
+    assert (made.first[1].placement.workers, made.second[0].placement.workers) == (2, 1)  # all rows are one call
+    tight = plan(steps, profile, nodes=[Node(name="small", cpus=4)])
+    assert [[step.name for step in group] for group in tight.groups()] == [["crc"], ["twice"]]
+    assert (tight.decode.workers, tight.first[0].placement.workers) == (1, 1)
+
+
+def test_steps_for_which_no_core_is_left_are_told():
+    steps = {"crc": toy("Checksum"), "twice": toy("Double")}
+    profile = {"decode": {"workers": 1}, "defaults": {"workers": 1}, "steps": {"twice": {"group": "models"}}}
+    by_cores = {}
+    for cores in (2, 3, 4):
+        made = plan(steps, profile, nodes=[Node(name="box", cpus=cores)])
+        by_cores[cores] = full(made.waves, made.second, cores)
+    assert by_cores == {2: {"decode", "crc", "twice"}, 3: set(), 4: set()}
+    many = plan(steps, profile | {"decode": {"workers": 8}})  # of which seven find a core: a model may take one's
+    assert many.decode.workers == 7 and full(many.waves, many.second, 8) == {"decode"}
 
 
 # Settings

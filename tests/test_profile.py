@@ -11,9 +11,13 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from pipeline.cli import main
+from pipeline.sample import Sample
 from pipeline.storage import Store
+from pipeline.telemetry.compare.calls import read_calls
+from pipeline.telemetry.figures import Figures
 from pipeline.telemetry.measures import steady_rate
 from pipeline.telemetry.profiles import gathered, profile_of
+from pipeline.telemetry.records import PACKET
 from pipeline.telemetry.report import write_report
 from pipeline.telemetry.streams import FOLDER
 from tests.collections_factory import photo
@@ -59,6 +63,35 @@ def test_a_steady_process_has_its_own_rate_whatever_its_packets(sizes, rate):
 
 def test_too_few_packets_have_no_steady_rate():
     assert Made().step("a", 1.0, packets=4).measured()["a"].steady_rows_per_s is None
+
+
+def test_the_table_at_the_end_and_the_profile_say_the_same_of_files_that_fail_and_of_their_ends():
+    made = Made().step("decode", 2.0, packets=6, phases={"decode": 1.5, "write": 0.5})
+    about = {"kind": PACKET, "step": "decode", "unit": "u"}
+    made.add("h:decode", started=55.0, seconds=15.0, durations={"decode": 15.0}, **about)  # a file that is none
+    made.add("h:other", started=0.0, seconds=72.0, durations={"decode": 72.0}, **about)  # all of whose files are none
+    told = made.measured()["decode"]
+    figures = Figures()
+    for line in (one for one in made.lines if one["kind"] == PACKET):
+        names = ("step", "worker", "started", "seconds")
+        figures.add([Sample(**{name: line[name] for name in names}, rows=line.get("rows", 0))])
+    step = figures.steps["decode"]
+    assert told.rows_per_s == pytest.approx(step.rate) == pytest.approx(60 / 72)
+    assert told.seconds == pytest.approx(step.busy) == 6 * 2.0 + 15.0 + 72.0
+    assert (told.rows, set(told.workers)) == (step.rows, step.workers)
+    assert told.busy == pytest.approx(step.busy / (70.0 + 72.0))
+    assert told.phases == pytest.approx({"decode": 96 / 99, "write": 3 / 99, "other": 0.0})
+    assert (told.packets, told.calls) == (6, 6) and told.call_ms == pytest.approx((2000,) * 3)  # they were no calls
+
+
+def test_a_comparison_by_records_alone_counts_the_time_of_files_that_fail(store):
+    made = Made().step("decode", 2.0, packets=6)
+    made.add("h:decode", kind=PACKET, step="decode", unit="u", started=55.0, seconds=15.0)
+    kept(store, made)
+    gathered(store, ["abc123"])
+    calls, told = read_calls(store, "abc123")["decode"], made.measured()["decode"]
+    assert calls.packet_rows / calls.span_s == pytest.approx(told.rows_per_s) == pytest.approx(60 / 70)
+    assert calls.packet_s == told.seconds and len(calls.rows) == 6
 
 
 # The command and the report

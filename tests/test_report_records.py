@@ -16,7 +16,7 @@ from pipeline.telemetry.report.activity import HELD, IDLE, KINDS, OTHER, SETTING
 from pipeline.telemetry.report.lanes import MOST_LANES, lanes
 from pipeline.telemetry.report.machines import MOST_MACHINES, POINTS, machines, round_up
 from tests.collections_factory import photo
-from tests.report_factory import RUN, call_records, node_samples, output, recorded
+from tests.report_factory import RUN, call_records, figures, node_samples, output, recorded
 from tests.report_reader import page, parsed, text
 
 WORKERS = {"box:1": ["decode", "lighting"], "box:2": ["faces"]}
@@ -154,7 +154,27 @@ def test_records_of_a_killed_run_are_read_as_far_as_they_go(store):
         mine = [line for line in lines if f'"{worker}"'.encode() in line]
         store.write(f"profile/calls-{RUN}-{worker.replace(':', '-')}.jsonl", b"\n".join([*mine[:7], mine[7][:40]]))
     said = text(page(store))
-    assert f"The last run had nothing to do; this is run {RUN}." in said and "Longest stalls" in said
+    assert f"The last run kept no records; this is run {RUN}." in said and "Longest stalls" in said
+
+
+def test_a_run_whose_files_all_failed_is_told_as_itself_and_there_is_nothing_to_try(tmp_path):
+    photo(tmp_path / "in" / "a.png", 1)
+    idle = figures(0, 0.044) | {"errors": 5, "ms_per_row": None, "rows_per_s": 0.0}
+    made = {"started": "1970-01-12T13:46:40+00:00", "seconds": 60.0, "throughput": {}}  # when these records are of
+    store = output(tmp_path / "in", tmp_path / "out", figures={"decode": idle, "marked": figures(0, 0.0)}, **made)
+    lines = [line | {"rows": 0} for line in call_records({"box:1": ["decode"]})]
+    store.write_table(f"profile/calls-{RUN}.parquet", records.to_table(lines))
+    said = text(page(store))
+    assert "No row came out of any step: there is no bottleneck." in said
+    assert "What to try" not in said and "The bottleneck is" not in said and "this is run" not in said
+    assert "Longest stalls" in said or "Time line" in said
+
+
+def test_a_run_that_only_removed_rows_shows_the_records_of_the_one_before(tmp_path):
+    photo(tmp_path / "in" / "a.png", 1)
+    store = output(tmp_path / "in", tmp_path / "out", figures={}, throughput={})
+    store.write_table(f"profile/calls-{RUN}.parquet", records.to_table(call_records(WORKERS)))
+    assert f"The last run had nothing to do; this is run {RUN}." in text(page(store))
 
 
 @pytest.mark.parametrize("torn", [b"", b"PAR1 torn", b"\x00" * 100])

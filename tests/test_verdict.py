@@ -76,3 +76,39 @@ def test_a_verdict_lays_nothing_on_a_later_step_but_that_packets_are_not_taken()
     )
     stuck = Made().step("decode", 3.0, seal=6.2).step("faces", 9.7, **slow).verdict()
     assert str(stuck).startswith("decode spends 58 % of its time handing packets on while faces is busy 97 %")
+
+
+TAKEN = {
+    "decode": Made().step("decode", 9.7).step("faces", 3.0, wait=6.2, **GPU),
+    "pose": Made().step("decode", 2.0).step("pose", 9.0),
+    "light": Made().step("decode", 2.0, worker="h:1").step("light", 7.5, worker="h:1", at=2.0),
+    "identities": Made().step("decode", 0.5).step("identities", 15.0, unit="all.parquet"),
+    "faces": Made().step("decode", 2.0).step("faces", 9.0, phases={"infer": 2.0, "postprocess": 7.0}, **GPU),
+}
+
+
+@pytest.mark.parametrize("step", TAKEN)
+def test_where_all_cores_are_taken_no_more_workers_are_asked_for(step):
+    made = TAKEN[step]
+    assert "worker" in made.verdict(cpu=60.0).change and "more workers" not in made.verdict(cpu=60.0).change
+    busy, placed = made.verdict(cpu=98.0), made.verdict(cpu=60.0, full=[step])
+    for found, why in (
+        (busy, "all cores are taken (CPU 98 %)"),
+        (placed, "no core is left for one more worker (CPU 60 %)"),
+    ):
+        assert found.step == step and found.reason.endswith(f", and {why}")
+        assert found.change.startswith(f"more workers will not help; lower {step}'s cost ")
+        assert "a machine with more cores" in found.change and "raise" not in found.change
+    assert ("GPU" in busy.change) == (step in ("pose", "light", "identities"))
+    assert "`cpus`" in placed.change and "`cpus`" not in busy.change
+
+
+def test_what_else_helps_is_said_on_full_cores_too():
+    copies = Made().step("faces", 9.0, phases={"infer": 2.0, "upload": 7.0}, **GPU)
+    assert "pin_memory" in copies.verdict(cpu=99.0, full=["faces"]).change
+
+
+def test_a_step_over_all_rows_is_not_given_more_workers():
+    made = Made().step("decode", 9.0, worker="h:1").step("decode", 9.0, worker="h:2")
+    found = made.step("identities", 90.0, packets=1, unit="all.parquet").verdict()
+    assert found.step == "identities" and found.change == "raise its cpus"

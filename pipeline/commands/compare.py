@@ -54,7 +54,8 @@ def compare(
 ) -> None:
     """Compare runs: whether they did the same work, how fast, and with what results.
 
-    Exits with 1 where a condition of --fail-if is so, and with 2 where it cannot be told.
+    Exits with 1 where a condition of --fail-if is so, and with 2 where its figure was not measured. A change beyond
+    its threshold whose interval holds 0 could not be told from chance: that is said, also with -q, and exits with 0.
     """
     from pipeline.telemetry.compare.comparison import compare as comparison_of
     from pipeline.telemetry.compare.comparison import letters
@@ -70,9 +71,11 @@ def compare(
     console = Console(quiet=quiet)
     print_comparison(console, found)
     findings = [finding for pair in found.pairs for finding in judge(conditions, pair)]
+    for pair in found.pairs if conditions else ():
+        if pair.files.differ:  # a figure of other files, or of fewer, says nothing of speed
+            say(ERRORS, f"The files of {pair.first.name} and {pair.second.name} differ: {pair.files.words}")
     for finding in findings:
-        where, word = (ERRORS, "Failed") if finding.failed else (console, "Passed")
-        say(where, f"{word}: {finding.words}")
+        say(ERRORS if finding.failed or finding.unclear else console, f"{finding.outcome}: {finding.words}")
     if html:
         say(console, f"Page: {write_page(html, found, findings)}")
     if any(finding.failed for finding in findings):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich import box
@@ -12,10 +12,9 @@ from rich.console import Console
 from rich.table import Table
 
 from pipeline.errors import OutputError
-from pipeline.manifest import Targets
 from pipeline.storage import Store
 from pipeline.telemetry.measures import StepMeasures, Use
-from pipeline.telemetry.profiles import RunProfile, chosen_run, profile_of, targets_of
+from pipeline.telemetry.profiles import RunProfile, chosen_run, full_of, profile_of, targets_of
 from pipeline.telemetry.run_file import read_run_file
 from pipeline.telemetry.targets import Judged
 
@@ -31,7 +30,8 @@ def profile(output: Out, run: Run = None, workers: Workers = False, json_: Json 
     """Show where the time of a run went: rates, calls, waiting, memory, and the bottleneck with what to try."""
     store = Store(output)
     name = chosen_run(store, run)
-    found = profile_of(store, name, _targets(store))
+    record = _last(store)
+    found = profile_of(store, name, targets_of(record), full_of(record, name))
     if found is None:
         raise OutputError(f"No packet has gone through a step of run {name} in {store.root!r} yet; look again later.")
     if json_:
@@ -40,12 +40,12 @@ def profile(output: Out, run: Run = None, workers: Workers = False, json_: Json 
         _print(Console(), found, workers=workers)
 
 
-def _targets(store: Store) -> Targets:
-    """Those of the last run that has ended; of a first run there are none yet."""
+def _last(store: Store) -> Mapping[str, Any]:
+    """The run.json of the last run that has ended; of a first run there is none yet."""
     try:
-        return targets_of(read_run_file(store))
+        return read_run_file(store)
     except FileNotFoundError:
-        return Targets()
+        return {}
 
 
 def _print(console: Console, found: RunProfile, *, workers: bool) -> None:

@@ -21,15 +21,16 @@ from pipeline.telemetry.nodes import SAMPLE_SECONDS, Machine, this_process, to_l
 from pipeline.telemetry.streams import NODES, Stream
 
 _STORE_SECONDS = 1.0  # between two questions to Ray, which go through its node manager
-_TOLD_SECONDS = 1.0  # between two readings of the cards for those who watch
+_TOLD_SECONDS = 1.0  # between two readings for those who watch
 _STOP_SECONDS = 5.0  # for the last lines; then it is ended without them
 
 
 class Sampler:
-    """Samples its machine in a thread until it is told to stop; what its cards do, the board hears too."""
+    """Samples its machine in a thread until it is told to stop; what its cards and cores do, the board hears too."""
 
     def __init__(self, store: Store, tell: Callable[[Reading], None]) -> None:
         self._tell, self._cards, self._told = tell, list[tuple[Card, ...]](), time.monotonic()
+        self._uses: list[float] = []
         self._machine = Machine(store.run, os.getppid(), library())  # a machine's workers are started by its raylet
         self._stream = Stream(store, NODES, this_process())
         self._done, self._raylet = threading.Event(), _raylet()
@@ -54,12 +55,13 @@ class Sampler:
             self._done.wait(max(0.0, due - time.monotonic()))
 
     def _read(self, sample: Mapping[str, Any]) -> None:
-        """Tell means of the last second, where there are cards."""
+        """Tell means of the last second."""
         self._cards.append(tuple(sample["gpus"]))
+        self._uses.append(sample["cpu_percent"])
         if time.monotonic() - self._told >= _TOLD_SECONDS:
-            if cards := averaged(self._cards):
-                self._tell(Reading(node=sample["node"], time=sample["time"], cards=tuple(cards)))
-            self._cards, self._told = [], time.monotonic()
+            cards, use = tuple(averaged(self._cards)), sum(self._uses) / len(self._uses)
+            self._tell(Reading(node=sample["node"], time=sample["time"], cards=cards, cpu_percent=use))
+            self._cards, self._uses, self._told = [], [], time.monotonic()
 
     def _object_store(self) -> float | None:
         if time.monotonic() - self._asked >= _STORE_SECONDS:

@@ -86,8 +86,7 @@ class Figures:
                 figures.set_up = max(figures.set_up, sample.seconds)
                 continue
             self.steps[sample.step].add(sample)
-            if sample.rows:
-                self.live.add(sample)
+            self.live.add(sample)
             if sample.step == DECODE:
                 self._advance(sample)
 

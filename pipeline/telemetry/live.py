@@ -38,6 +38,7 @@ class StepNow:
     workers: frozenset[str]  # host:pid
     vram_peak_gb: float | None  # of the fullest process, by torch
     card: Card | None  # what its machines' busiest card did; None on the CPU, or where nobody tells
+    cpu_use: float | None = None  # of its machines' cores, by whomever, 0 to 1; None where nobody tells
 
 
 class Live:
@@ -80,7 +81,9 @@ class Live:
         workers = frozenset(sample.worker for sample in mine)
         seconds = sum(sample.seconds for sample in mine)
         working, any_working, waited = self._shares(name, workers, since)
-        calls = [one for sample in mine for one in sample.calls]
+        whole = [sample for sample in mine if sample.rows]  # others are of files that fail, or end: time, and no packet
+        nodes = {one.rpartition(":")[0] for one in workers}
+        calls = [one for sample in whole for one in sample.calls]
         peaks = [sample.memory[2] for sample in mine if sample.memory]
         begin = max(since, self._first[name])
         return StepNow(
@@ -88,14 +91,15 @@ class Live:
             busy=working,
             process_busy=any_working,
             waiting=waited,
-            packets=len(mine),
+            packets=len(whole),
             lasted=now - self._first[name],
             p95_ms=1000 * float(np.percentile(calls, 95)) if calls else None,
             infer=sum(sample.phases.get("infer", 0.0) for sample in mine) / max(seconds, 1e-9),
             device=mine[0].device,
             workers=workers,
             vram_peak_gb=max(peaks, default=None),
-            card=self._busiest({one.rpartition(":")[0] for one in workers}, now) if mine[0].device != "cpu" else None,
+            card=self._busiest(nodes, now) if mine[0].device != "cpu" else None,
+            cpu_use=self._cpu_use(nodes, now),
         )
 
     def cards(self, now: float) -> dict[str, Card]:
@@ -106,6 +110,11 @@ class Live:
     def _busiest(self, nodes: Iterable[str], now: float) -> Card | None:
         found = [card for node in nodes for card in self._of(node, now)]
         return max(found, key=lambda card: card.get("use_percent") or 0.0, default=None)
+
+    def _cpu_use(self, nodes: Iterable[str], now: float) -> float | None:
+        readings = (one for node in nodes for one in self._readings.get(node, ()))
+        told = [one.cpu_percent for one in readings if one.time > now - WINDOW_SECONDS and one.cpu_percent is not None]
+        return float(np.mean(told)) / 100 if told else None
 
     def _of(self, node: str, now: float) -> list[Card]:
         told = [one.cards for one in self._readings.get(node, ()) if one.time > now - WINDOW_SECONDS]

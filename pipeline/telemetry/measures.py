@@ -1,11 +1,13 @@
 """Figures from records: how fast each step and each of its processes was, and what it did with its time.
 
-docs/profiling.md says of each figure what it means and how it is computed. Nothing is read here but tables.
+docs/profiling.md says of each figure what it means and how it is computed. Nothing is read here but tables. Packets
+without rows, of files that cannot be read and of the ends of files, count as time and as no packet: a process was at
+work on them, and said nothing of what a row takes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -21,6 +23,7 @@ INSIDE = tuple(name for name in DURATIONS if name not in ("wait", "fetch", "seal
 """Durations that are part of a packet's seconds."""
 
 STEADY = (0.2, 0.8)  # shares of the rows between which a step's rate is steady: its start and its end are not in it
+_LEAST_SAMPLES = 4  # of a machine, a second's: the first one of a run tells nothing
 _LEAST_MOMENTS = 5  # packets below which a steady rate would be of one or two of them
 
 Floats = NDArray[np.float64]
@@ -61,6 +64,7 @@ class StepMeasures(Use):
     retries: int
     vram_peak_gb: float | None
     gpu_use: float | None  # mean utilisation of its machines' GPUs during its calls, 0 to 1
+    cpu_use: float | None = None  # mean use of its machines' cores during its packets, by whomever, 0 to 1
 
     def to_dict(self) -> dict[str, Any]:
         """For run.json, with four digits after the point."""
@@ -68,21 +72,23 @@ class StepMeasures(Use):
 
 
 def measure(calls: pa.Table, nodes: pa.Table | None = None) -> list[StepMeasures]:
-    """Figures of each step that a packet went through, in the order in which they began.
+    """Figures of each step that a row came out of, in the order in which they began.
 
     Args:
         calls: records, as `pipeline.telemetry.records.SCHEMA`.
         nodes: samples of the machines, as `pipeline.telemetry.nodes.SCHEMA`; None for none.
     """
-    packets = calls.filter(pc.and_(pc.equal(calls["kind"], PACKET), pc.greater(calls["rows"], 0))).sort_by("started")
-    return [_step(name, calls, packets, nodes) for name in pc.unique(packets["step"]).to_pylist()]
+    packets = calls.filter(pc.equal(calls["kind"], PACKET)).sort_by("started")
+    made = set(_with_rows(packets)["step"].to_pylist())
+    return [_step(name, calls, packets, nodes) for name in pc.unique(packets["step"]).to_pylist() if name in made]
 
 
 def _step(name: str, calls: pa.Table, packets: pa.Table, nodes: pa.Table | None) -> StepMeasures:
     mine = packets.filter(pc.equal(packets["step"], name))
     own = calls.filter(pc.equal(calls["step"], name))
     made = own.filter(pc.equal(own["kind"], CALL))
-    units = mine if name == DECODE else made
+    whole = _with_rows(mine)
+    units = whole if name == DECODE else made
     workers = pc.unique(mine["worker"]).to_pylist()
     uses = {one: _use(_of(mine, one), _of(calls, one)) for one in workers}
     spans = {one: _span(_of(mine, one)) for one in workers}
@@ -95,7 +101,7 @@ def _step(name: str, calls: pa.Table, packets: pa.Table, nodes: pa.Table | None)
         beside_decode=name != DECODE and bool(decoding & set(workers)),
         workers=uses,
         **_together(uses, spans, mine),
-        packets=mine.num_rows,
+        packets=whole.num_rows,
         calls=units.num_rows,
         call_ms=_percentiles(_floats(units, "seconds")),
         row_ms=_percentiles(_floats(units, "seconds") / np.maximum(1, _floats(units, "rows"))),
@@ -106,6 +112,7 @@ def _step(name: str, calls: pa.Table, packets: pa.Table, nodes: pa.Table | None)
         retries=int(pc.sum(mine["retries"]).as_py()),
         vram_peak_gb=pc.max(mine["vram_peak_gb"]).as_py(),
         gpu_use=gpu_use(made, nodes),
+        cpu_use=cpu_use(mine, nodes),
     )
 
 
@@ -124,7 +131,7 @@ def _use(mine: pa.Table, process: pa.Table) -> Use:
     return Use(
         rows=rows,
         rows_per_s=rows / span,
-        steady_rows_per_s=steady_rate(_ends(mine), _floats(mine, "rows")),
+        steady_rows_per_s=_steady(mine),
         seconds=seconds,
         busy=min(1.0, seconds / span),
         process_busy=min(1.0, working / span),
@@ -144,9 +151,14 @@ def _together(uses: Mapping[str, Use], spans: Mapping[str, tuple[float, float]],
     return shares | {
         "rows": rows,
         "rows_per_s": rows / max(end - begin, 1e-9),
-        "steady_rows_per_s": steady_rate(_ends(mine), _floats(mine, "rows")),
+        "steady_rows_per_s": _steady(mine),
         "seconds": float(_floats(mine, "seconds").sum()),
     }
+
+
+def _steady(mine: pa.Table) -> float | None:
+    whole = _with_rows(mine)
+    return steady_rate(_ends(whole), _floats(whole, "rows"))
 
 
 def steady_rate(ends: Floats, rows: Floats) -> float | None:
@@ -171,17 +183,28 @@ def gpu_use(calls: pa.Table, nodes: pa.Table | None) -> float | None:
     calls = calls.filter(pc.equal(calls["device"], "cuda"))
     if nodes is None or not calls.num_rows:
         return None
-    found: list[float] = []
-    for node in pc.unique(calls["node"]).to_pylist():
-        mine = calls.filter(pc.equal(calls["node"], node)).sort_by("started")
+    cards = _during(calls, nodes, "gpus")
+    told = [[card["use_percent"] for card in each or () if card["use_percent"] is not None] for each in cards]
+    found = [max(uses) / 100 for uses in told if uses]
+    return float(np.mean(found)) if found else None
+
+
+def cpu_use(packets: pa.Table, nodes: pa.Table | None) -> float | None:
+    """Mean use of all cores, 0 to 1, over the samples that fell into a packet on the same machine; None of too few."""
+    found = [use / 100 for use in _during(packets, nodes, "cpu_percent") if use is not None] if nodes else []
+    return float(np.mean(found)) if len(found) >= _LEAST_SAMPLES else None
+
+
+def _during(records: pa.Table, nodes: pa.Table, name: str) -> Iterator[Any]:
+    """What samples of a machine say while one of its records went on."""
+    for node in pc.unique(records["node"]).to_pylist():
+        mine = records.filter(pc.equal(records["node"], node)).sort_by("started")
         starts, reach = _floats(mine, "started"), np.maximum.accumulate(_ends(mine))
         there = nodes.filter(pc.equal(nodes["node"], node))
-        for moment, cards in zip(there["time"].to_pylist(), there["gpus"].to_pylist(), strict=True):
+        for moment, value in zip(there["time"].to_pylist(), there[name].to_pylist(), strict=True):
             before = int(np.searchsorted(starts, moment, side="right")) - 1
-            told = [card["use_percent"] for card in cards or () if card["use_percent"] is not None]
-            if before >= 0 and moment <= reach[before] and told:
-                found.append(max(told) / 100)
-    return float(np.mean(found)) if found else None
+            if before >= 0 and moment <= reach[before]:
+                yield value
 
 
 def _phases(mine: pa.Table, seconds: float) -> dict[str, float]:
@@ -196,6 +219,10 @@ def _percentiles(values: Floats) -> Percentiles:
         return (0.0, 0.0, 0.0)
     p50, p95, p99 = (float(one) for one in 1000 * np.percentile(values, (50, 95, 99)))
     return p50, p95, p99
+
+
+def _with_rows(packets: pa.Table) -> pa.Table:
+    return packets.filter(pc.greater(packets["rows"], 0))
 
 
 def _span(mine: pa.Table) -> tuple[float, float]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -30,6 +30,7 @@ class RunProfile:
     steps: Sequence[StepMeasures]
     verdict: Verdict
     targets: Sequence[Judged] = ()
+    full: Collection[str] = ()  # steps for another of whose workers no core was left
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON knows it."""
@@ -37,24 +38,26 @@ class RunProfile:
             "run": self.run,
             "verdict": asdict(self.verdict),
             "targets": [asdict(one) for one in self.targets],
+            "full": sorted(self.full),
             "steps": {step.step: step.to_dict() for step in self.steps},
         }
 
 
-def profile_of(store: Store, run: str, targets: Targets | None = None) -> RunProfile | None:
+def profile_of(store: Store, run: str, targets: Targets | None = None, full: Collection[str] = ()) -> RunProfile | None:
     """A run's figures, from its records as far as they are there; None where no packet went through a step.
 
     Args:
         store: the output.
         run: which of its runs.
         targets: what the figures are held against; None for nothing.
+        full: steps for another of whose workers no core was left, by `pipeline.placing.full`.
     """
     machines = read(store, NODES, run, nodes.to_table)
     calls = read(store, CALLS, run, to_table)
     if not (steps := measure(calls, machines)):
         return None
     aims = judged(targets, Cards.of(calls, machines), steps) if targets else []
-    return RunProfile(run=run, steps=steps, verdict=verdict(steps), targets=aims)
+    return RunProfile(run=run, steps=steps, verdict=verdict(steps, full), targets=aims, full=full)
 
 
 def gathered(store: Store, wanted: Sequence[str]) -> None:
@@ -84,6 +87,12 @@ def _began(store: Store, run: str) -> float | None:
 def targets_of(record: Mapping[str, Any]) -> Targets:
     """What the profile of a run.json aims at."""
     return Targets.model_validate((record.get("profile") or {}).get("targets") or {})
+
+
+def full_of(record: Mapping[str, Any], run: str) -> Collection[str]:
+    """Steps for another of whose workers no core was left, where a run.json tells it of that run."""
+    known = told(record)
+    return tuple(known.get("full") or ()) if known.get("run") == run else ()
 
 
 def told(record: Mapping[str, Any]) -> Mapping[str, Any]:

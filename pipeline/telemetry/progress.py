@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import ExitStack
 from types import TracebackType
 from typing import Any, Protocol
@@ -158,9 +158,17 @@ class Both:
 class Advised:
     """A view that is given one sentence too, once, where the first batches show that a GPU or models stand idle."""
 
-    def __init__(self, shown: View, plan: Plan) -> None:
+    def __init__(self, shown: View, plan: Plan, full: Collection[str] = ()) -> None:
+        """Begin.
+
+        Args:
+            shown: what is given it.
+            plan: of the run.
+            full: steps for another of whose workers no core is left, decoding too.
+        """
         self._shown, self._said, self._next = shown, False, 0.0
-        self._steps = [Placed.of(step) for step in plan.first]
+        self._steps = [Placed.of(step, full=step.name in full) for step in plan.first]
+        self._decode_full = DECODE in full
 
     def show(self, figures: Figures) -> None:
         """See `View`."""
@@ -175,7 +183,8 @@ class Advised:
     def _advice(self, figures: Figures) -> str:
         moment = time.time()
         names = (DECODE, *(step.name for step in self._steps))
-        return advice(self._steps, {name: now for name in names if (now := figures.live.step(name, moment))})
+        now = {name: known for name in names if (known := figures.live.step(name, moment))}
+        return advice(self._steps, now, decode_full=self._decode_full)
 
     def say(self, sentence: str) -> None:
         """See `View`."""

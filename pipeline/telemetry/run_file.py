@@ -100,6 +100,7 @@ def record(order: Order, result: Result) -> dict[str, Any]:
         "profile": order.profile.model_dump(exclude_none=True),
         "pipeline": order.pipeline.model_dump(by_alias=True),
         "decode": vars(plan.decode.config) | {"fingerprint": plan.decode.fingerprint, "columns": plan.decode.columns},
+        "loaders": {"workers": plan.decode.workers, "cpus": plan.decode.cpus},
         "steps": {step.name: _step(step) for step in plan.steps},
         "skipped": dict(plan.skipped),
         "fetch": plan.fetch,

@@ -5,10 +5,11 @@ A run is a line of processes that wait for each other, so the one that never wai
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 from pipeline.failure import DECODE
+from pipeline.telemetry.cores import TAKEN, taken
 from pipeline.telemetry.measures import StepMeasures
 
 LEAST_PACKETS = 4  # of the step that took most: below that a pattern is an accident
@@ -31,8 +32,13 @@ class Verdict:
         return f"{self.reason}: {self.change}."
 
 
-def verdict(steps: Sequence[StepMeasures]) -> Verdict:
-    """The first rule that applies; the last one always does."""
+def verdict(steps: Sequence[StepMeasures], full: Collection[str] = ()) -> Verdict:
+    """The first rule that applies; the last one always does.
+
+    Args:
+        steps: figures of the run.
+        full: steps for another of whose workers no core is left; see `pipeline.placing.full`.
+    """
     if not steps or max(steps, key=lambda one: one.seconds).packets < LEAST_PACKETS:
         return Verdict(
             rule="too-short",
@@ -40,10 +46,10 @@ def verdict(steps: Sequence[StepMeasures]) -> Verdict:
             reason=f"Fewer than {LEAST_PACKETS} packets went through the step that took most of the time",
             change="take more files, or longer ones, to see a pattern",
         )
-    return next(found for rule in _RULES if (found := rule(steps)) is not None)
+    return next(found for rule in _RULES if (found := rule(steps, full)) is not None)
 
 
-def _start_up(steps: Sequence[StepMeasures]) -> Verdict | None:
+def _start_up(steps: Sequence[StepMeasures], _: Collection[str]) -> Verdict | None:
     length = max(one.end for one in steps) - min(one.begin for one in steps)
     slowest = max(steps, key=lambda one: one.set_up_s)
     if slowest.set_up_s < START_UP * (length + slowest.set_up_s):
@@ -52,7 +58,7 @@ def _start_up(steps: Sequence[StepMeasures]) -> Verdict | None:
     return Verdict(rule="start-up", step=slowest.step, reason=took, change="take more files in one run")
 
 
-def _later(steps: Sequence[StepMeasures]) -> Verdict | None:
+def _later(steps: Sequence[StepMeasures], full: Collection[str]) -> Verdict | None:
     """Steps of the second pass run one after the other, when the first pass is over."""
     first = [one for one in steps if not one.later]
     length = max((one.end for one in first), default=0.0) - min((one.begin for one in first), default=0.0)
@@ -60,10 +66,13 @@ def _later(steps: Sequence[StepMeasures]) -> Verdict | None:
     if slow is None or slow.end - slow.begin <= length:
         return None
     took = f"{slow.step} of the second pass took {slow.end - slow.begin:.0f} s, the whole first pass {length:.0f} s"
-    return Verdict(rule="later", step=slow.step, reason=took, change=f"raise {slow.step}'s workers, or its cpus")
+    if why := taken(slow.cpu_use, full=slow.step in full):
+        return Verdict(rule="later", step=slow.step, reason=f"{took}, and {why}", change=_instead(slow))
+    more = "its cpus" if slow.packets == 1 else f"{slow.step}'s workers, or its cpus"  # all rows may be one call
+    return Verdict(rule="later", step=slow.step, reason=took, change=f"raise {more}")
 
 
-def _busy(steps: Sequence[StepMeasures]) -> Verdict | None:
+def _busy(steps: Sequence[StepMeasures], full: Collection[str]) -> Verdict | None:
     """The step that takes most of the busiest processes."""
     first = [one for one in steps if not one.later]
     top = max((one.process_busy for one in first), default=0.0)
@@ -73,7 +82,10 @@ def _busy(steps: Sequence[StepMeasures]) -> Verdict | None:
     reason = f"{step.step} is busy {_percent(step.busy)} of its time"
     if step.busy < step.process_busy - 0.02:
         reason += f", the most of its process, which is busy {_percent(step.process_busy)}"
-    return Verdict(rule="busy", step=step.step, reason=_suffering(step, first) + reason, change=_change(step))
+    change, why = _change(step), taken(step.cpu_use, full=step.step in full)
+    if why and "worker" in change:
+        reason, change = f"{reason}, and {why}", _instead(step)
+    return Verdict(rule="busy", step=step.step, reason=_suffering(step, first) + reason, change=change)
 
 
 def _suffering(step: StepMeasures, first: Sequence[StepMeasures]) -> str:
@@ -91,7 +103,7 @@ def _suffering(step: StepMeasures, first: Sequence[StepMeasures]) -> str:
     return ""
 
 
-def _held(steps: Sequence[StepMeasures]) -> Verdict | None:
+def _held(steps: Sequence[StepMeasures], _: Collection[str]) -> Verdict | None:
     """Nobody is at the limit, and yet packets are not taken."""
     step = max((one for one in steps if not one.later), key=lambda one: one.held, default=None)
     if step is None or step.held < HELD:
@@ -104,7 +116,7 @@ def _held(steps: Sequence[StepMeasures]) -> Verdict | None:
     )
 
 
-def _idle(steps: Sequence[StepMeasures]) -> Verdict:
+def _idle(steps: Sequence[StepMeasures], _: Collection[str]) -> Verdict:
     top = max(steps, key=lambda one: one.process_busy)
     return Verdict(
         rule="idle",
@@ -114,7 +126,8 @@ def _idle(steps: Sequence[StepMeasures]) -> Verdict:
     )
 
 
-_RULES: tuple[Callable[[Sequence[StepMeasures]], Verdict | None], ...] = (_start_up, _later, _busy, _held, _idle)
+_Rule = Callable[[Sequence[StepMeasures], Collection[str]], Verdict | None]
+_RULES: tuple[_Rule, ...] = (_start_up, _later, _busy, _held, _idle)
 
 
 def _change(step: StepMeasures) -> str:
@@ -129,6 +142,18 @@ def _change(step: StepMeasures) -> str:
     if step.beside_decode:
         return f"raise decode's workers, whose processes it shares, or lower {step.step}'s cost by its settings"
     return f"raise {step.step}'s workers, or lower its cost by its settings"
+
+
+def _instead(step: StepMeasures) -> str:
+    """What to try where more workers would find no core."""
+    less = "with smaller pictures such as frame_1024" if step.step == DECODE else "by its settings"
+    ways = [f"lower {step.step}'s cost {less}"]
+    if step.cpu_use is not None and step.cpu_use < TAKEN:
+        ways.append("lower `cpus` in the profile, so that more find a place")
+    ways.append("take a machine with more cores")
+    if step.device == "cpu" and step.step != DECODE:
+        ways.append("run it on a GPU where it can use one")
+    return f"more workers will not help; {', or '.join(ways)}"
 
 
 def _on_gpu(step: StepMeasures, phase: str) -> str:

@@ -103,7 +103,7 @@ def _step(table: pa.Table) -> Calls:
     kinds = np.array(table["kind"].to_pylist(), dtype=object)
     started, seconds = table["started"].to_numpy(), table["seconds"].to_numpy()
     rows = table["rows"].to_numpy()
-    packets = (kinds == PACKET) & (rows > 0)
+    packets = kinds == PACKET  # those without rows too, of files that fail or end: their time is the step's
     picked = kinds == CALL if (kinds == CALL).any() else packets
     more: dict[str, Any] = {"vram_peak_gb": pc.max(table["vram_peak_gb"]).as_py()}
     if (set_up := seconds[kinds == SET_UP]).size:

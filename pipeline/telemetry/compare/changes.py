@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from pipeline.failure import DECODE
 from pipeline.telemetry.compare.runs import Run
 
 _MACHINE: Mapping[str, str] = {
@@ -16,6 +17,7 @@ _MACHINE: Mapping[str, str] = {
     "python": "Python",
     "system": "system",
 }
+LOADERS = "loaders"
 NOTHING = "–"
 
 
@@ -42,10 +44,13 @@ def _profile(first: Run, second: Run) -> Iterator[Change]:
 
 
 def _placements(first: Run, second: Run) -> Iterator[Change]:
+    """What ran: earlier versions wrote down the workers that were asked for, and nothing of decoding."""
+    told = bool(first.part(LOADERS) and second.part(LOADERS))
+    yield from _differing(DECODE, {key: key for key in first.part(LOADERS)}, first.part(LOADERS), second.part(LOADERS))
     for step in first.part("steps"):
         places = [run.part("steps", step, "placement") for run in (first, second)]
         if all(places):
-            keys = {key: key for key in {**places[0], **places[1]}}
+            keys = {key: key for key in {**places[0], **places[1]} if told or key != "workers"}
             yield from _differing(step, keys, *places)
 
 

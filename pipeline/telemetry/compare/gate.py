@@ -2,7 +2,7 @@
 
     conditions = condition ("," condition)*
     condition  = [step "."] figure ("<" | "<=" | ">" | ">=") threshold
-    threshold  = ("+" | "-") number "%"     a change against the base
+    threshold  = ("+" | "-") number "%"     a change against the base; of 0% the sign may be left out
                | number                     the other side's value itself, in the figure's unit
 
 Without a step, a condition on a step's figure is for every step. What was not measured is an error and never a pass.
@@ -58,6 +58,12 @@ class Finding:
 
     failed: bool
     words: str
+    unclear: bool = False  # beyond the threshold, and no more than chance may do: neither a failure nor a pass
+
+    @property
+    def outcome(self) -> str:
+        """In words."""
+        return "Failed" if self.failed else "Could not tell" if self.unclear else "Passed"
 
 
 def parse(text: str) -> list[Condition]:
@@ -77,7 +83,7 @@ def _condition(text: str) -> Condition:
     known = {*FIGURES, DRIFT}
     if figure not in known and step is None:
         raise ConfigError(f"--fail-if: {text!r}: there is no figure {figure!r}.{did_you_mean(figure, known)}")
-    if relative and match["number"][0] not in "+-":
+    if relative and match["number"][0] not in "+-" and float(match["number"]):
         raise ConfigError(f"--fail-if: {text!r}: say which way, +{match['number']}% or -{match['number']}%.")
     if relative and figure == DRIFT:
         raise ConfigError(f"--fail-if: {text!r}: drift is 0 where nothing changed, so give a number, as in drift>0.01.")
@@ -121,7 +127,7 @@ def _finding(condition: Condition, step: str, pair: Pair) -> Finding:
     found = _change(line) if condition.relative else line.second
     beyond = condition.holds(found)
     noise = beyond and condition.relative and line.interval is not None and line.interval.holds_zero
-    return Finding(failed=beyond and not noise, words=_words(condition, line, pair, noise=noise))
+    return Finding(failed=beyond and not noise, words=_words(condition, line, pair, noise=noise), unclear=noise)
 
 
 def _change(line: Line) -> float:
@@ -156,7 +162,7 @@ def _words(condition: Condition, line: Line, pair: Pair, *, noise: bool) -> str:
     said = f"{condition.text}: {line.name} of {line.step}: {sides}{unit}{change}"
     if line.interval is not None:
         said += f" (interval {100 * line.interval.low:+.1f} to {100 * line.interval.high:+.1f} %"
-        said += ", which holds 0: none)" if noise else ")"
+        said += ", which holds 0: take more files, or repeat runs)" if noise else ")"
     elif line.why_unknown:
         said += f" (no interval: {line.why_unknown})"
     return f"{said}."
@@ -171,5 +177,7 @@ def _not_measured(condition: Condition, step: str, pair: Pair) -> ConfigError:
     missing = [side.name for side in sides if condition.figure not in side.steps.get(step, {})]
     where = "as no rows of both were compared" if condition.figure not in FIGURES else f"in {' and '.join(missing)}"
     said = f"--fail-if: {condition.text!r}: {condition.figure} of {step} was not measured {where}"
+    parts = [run.path for side in sides if side.name in missing for run in side.runs if run.of_others]
+    said += f", as other runs made part of {', '.join(parts)}" if parts else ""
     name_them = f"; name the steps it is for, as in STEP.{condition.text}"
     return ConfigError(f"{said}{'' if condition.step or step == OF_THE_RUN else name_them}.")

@@ -60,6 +60,8 @@ def measure(run: Run, step: str) -> dict[str, float]:
     if not run.record:
         found = {"rows": run.rows_so_far(step)} | found
     found |= _from_run_file(told)
+    if step in run.of_others:  # nobody has added up the errors of all runs
+        found.pop("errors", None)
     return {name: float(value) for name, value in found.items()}
 
 
@@ -100,6 +102,8 @@ def measure_run(run: Run, price: float | None, energy_wh: float | None) -> dict[
     """
     told = {name: run.record.get(name) for name in ("seconds", "frames")}
     found = {name: float(value) for name, value in told.items() if isinstance(value, int | float)}
+    if run.of_others:  # its tables are whole, and its time is that of a part
+        return {name: value for name, value in found.items() if name == "frames"}
     images = run.part("figures", "decode").get("rows")
     if isinstance(images, int | float) and images > 0:
         if price is not None and "seconds" in found:

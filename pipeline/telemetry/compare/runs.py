@@ -20,6 +20,7 @@ from pipeline.ledger import COLUMNS, Ledger, read_units
 from pipeline.reasons import FACTS, Facts
 from pipeline.second import FRAMES
 from pipeline.storage import Store
+from pipeline.telemetry.compare import share
 from pipeline.telemetry.compare.calls import Calls, read_calls, run_of
 from pipeline.telemetry.run_file import NAME, read_run_file
 
@@ -71,6 +72,11 @@ class Run:
         }
 
     @cached_property
+    def of_others(self) -> Mapping[str, int]:
+        """Steps of which other runs made rows too, and how many this one made; empty where it made all."""
+        return share.of_others(self.record)
+
+    @cached_property
     def media(self) -> dict[str, tuple[int, str]]:
         """By media_id, size in bytes and digest (empty where unknown), of the files whose rows are in the tables."""
         made = {unit for name in self.store.names(FRAMES) if (unit := unit_of(name))}
@@ -118,14 +124,13 @@ def read_run(path: str) -> Run:
     if not isinstance(record, dict) or not {"steps", "figures", "profile"} & record.keys():
         raise ConfigError(f"The {NAME} in {path!r} is none of Framemill's; give the folder that --output named.")
     missing = [key for key in _USED if key not in record]
-    notes = (
-        (
-            f"The {NAME} in {path} was written by another version of Framemill and lacks {', '.join(missing)}: "
-            "what rests on that is left out.",
-        )
+    lacking = (
+        f"The {NAME} in {path} was written by another version of Framemill and lacks {', '.join(missing)}: "
+        "what rests on that is left out."
         if missing
-        else ()
+        else ""
     )
+    notes = tuple(said for said in (lacking, share.note(path, record)) if said)
     return Run(path=path, store=store, record=record, notes=notes)
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pipeline.failure import DECODE
 from pipeline.reasons import differences
 from pipeline.telemetry.compare.runs import Run
+from pipeline.telemetry.report.words import count
 
 SAME, DIFFERENT, UNKNOWN = "same", "different", "not known"
 _MOST_NAMED = 200  # of files that differ; how many there are is always said
@@ -33,14 +34,20 @@ class Files:
     names: tuple[str, str]
 
     @property
+    def differ(self) -> bool:
+        """Whether any has changed or is in one run only."""
+        return bool(self.changed or self.only_first or self.only_second)
+
+    @property
     def words(self) -> str:
         """A sentence."""
         first, second = self.names
-        if not (self.changed or self.only_first or self.only_second):
-            return f"The same {self.same:,} files." if self.same else "Neither run knows its files."
-        said = [f"{self.same:,} files are the same in both"]
-        said += [f"{len(self.changed):,} have changed"] if self.changed else []
-        said += [f"{len(found):,} are only in {name}" for name, found in self._only(first, second) if found]
+        if not self.differ:
+            return f"The same {count(self.same, 'file')}." if self.same else "Neither run knows its files."
+        said = [f"{self.same:,} {'file is' if self.same == 1 else 'files are'} the same in both"]
+        said += [f"{len(self.changed):,} {'has' if len(self.changed) == 1 else 'have'} changed"] if self.changed else []
+        only = [(name, len(found)) for name, found in self._only(first, second) if found]
+        said += [f"{number:,} {_are(number)} only in {name}" for name, number in only]
         return f"{', '.join(said)}."
 
     @property
@@ -51,6 +58,10 @@ class Files:
 
     def _only(self, first: str, second: str) -> Sequence[tuple[str, tuple[str, ...]]]:
         return (first, self.only_first), (second, self.only_second)
+
+
+def _are(number: int) -> str:
+    return "is" if number == 1 else "are"
 
 
 def compare_work(first: Run, second: Run, names: tuple[str, str]) -> list[StepWork]:

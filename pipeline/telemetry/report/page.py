@@ -61,11 +61,11 @@ def write_report(store: Store) -> str:
 def render(store: Store, record: Mapping[str, Any]) -> str:
     """The page; the same output gives the same page."""
     found, stages, figures = faults(store), rebuild(record["steps"]), told(record)
-    speeds, drawn = throughput(record["figures"], figures), recorded(store, figures)
+    speeds, drawn = throughput(record["figures"], figures), recorded(store, record)
     facts = {
         "record": record,
         **_head(store, record, found),
-        "advice": recommendation(figures, speeds.verdict),
+        "advice": recommendation(figures, "" if speeds.idle else speeds.verdict),
         "speed": run_speed(record),
         **_pictures(store, record, found, stages),
         "throughput": speeds,

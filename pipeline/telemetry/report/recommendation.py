@@ -27,7 +27,7 @@ class Target:
 class Recommendation:
     """What stands at the top."""
 
-    reason: str
+    reason: str  # empty where there is nothing to say
     change: str  # empty where there is nothing to try
     targets: tuple[Target, ...]
     aims: str  # how many are met, in words; empty without targets

@@ -9,6 +9,7 @@ from typing import Any
 
 from pipeline.errors import OutputError
 from pipeline.storage import Store
+from pipeline.telemetry.compare.calls import run_of
 from pipeline.telemetry.profiles import chosen_run
 from pipeline.telemetry.report.activity import activity
 from pipeline.telemetry.report.lanes import Lanes, lanes
@@ -24,14 +25,16 @@ class Recorded:
     note: str = ""
 
 
-def recorded(store: Store, told: Mapping[str, Any]) -> Recorded:
-    """Of the run that the figures are of; where it had nothing to do, of the last one that has records."""
+def recorded(store: Store, record: Mapping[str, Any]) -> Recorded:
+    """Of the run that a run.json is of; where that left no records, of the last one that has some."""
     missing = Recorded(note="No records of what processes did are there, so there is no time line.")
     with suppress(OutputError, OSError, ValueError, KeyError):  # gone, torn, or of another version
-        run = chosen_run(store, told.get("run"))
+        own = run_of(store, record)
+        run = own or chosen_run(store, None)
         found = activity(store, run)
         if found is None:
             return missing
-        note = "" if told else f"The last run had nothing to do; this is run {run}."
+        why = "kept no records" if record.get("figures") else "had nothing to do"
+        note = "" if own else f"The last run {why}; this is run {run}."
         return Recorded(lanes=lanes(found), machines=machines(store, run, found), note=note)
     return missing

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
@@ -35,6 +35,7 @@ class Throughput:
 
     lines: tuple[StepLine, ...]
     verdict: str
+    idle: bool = False  # whether no row came out, so that there is nothing to try
 
 
 def throughput(figures: Mapping[str, Any], told: Mapping[str, Any] = MappingProxyType({})) -> Throughput:
@@ -55,7 +56,10 @@ def throughput(figures: Mapping[str, Any], told: Mapping[str, Any] = MappingProx
     slowest = max((name for name in loads if loads[name]), key=lambda name: loads[name], default=None)
     lines = tuple(_line(name, step, busy, name == slowest) for name, step in figures.items())
     if slowest is None:
-        return Throughput(lines=lines, verdict="No step had anything to do.")
+        return Throughput(lines=lines, verdict="No step had anything to do.", idle=True)
+    if not any(step["rows"] for step in figures.values()):  # time on files that fail says nothing of what is slow
+        plain = tuple(replace(line, bottleneck=False) for line in lines)
+        return Throughput(lines=plain, verdict="No row came out of any step: there is no bottleneck.", idle=True)
     step = figures[slowest]
     each = "its worker was" if step["workers"] == 1 else f"each of its {step['workers']:,} workers was"
     verdict = (
