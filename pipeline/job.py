@@ -79,7 +79,7 @@ class Job:
                 from pipeline.engine import session
 
                 nodes = stack.enter_context(session(address))
-            listing = list_media(self._order.input)
+            listing = self._listed()
             plan = self._plan(nodes)
             if told := self._order.instruments.check(plan, self.store, here=address is None):
                 self._on_wait(told)
@@ -111,12 +111,15 @@ class Job:
         Raises:
             InputError: there is no input.
         """
-        plan, listing = self._shared(plan), self._identified(list_media(self._order.input), keep=False)
+        plan, listing = self._shared(plan), self._identified(self._listed(), keep=False)
         known, fresh, wanted = self._divide(plan, listing)
         changes = find_changes(self.store, listing, fresh)
         units = in_order([*known, *fresh])
         rows = self._rows(plan, units, wanted)
         return changes, outlooks(plan, self.store, units, fresh, rows, changes)
+
+    def _listed(self) -> list[Media]:
+        return list_media(self._order.input, self._order.output, say=self._on_wait)
 
     def _shared(self, plan: Plan) -> Plan:
         if self._order.shard is None:
