@@ -16,9 +16,7 @@ from pipeline.stage import Placement, Stage
 from pipeline.step import DecodeStep, Step
 from pipeline.waves import Wave
 
-_LEAST_SHARE = (
-    0.01  # of a card, for a step that --device puts there: without one Ray gives it no card of its own
-)
+_LEAST_SHARE = 0.01  # of a card, for a step that --device puts there: without one Ray gives it no card of its own
 _STAGE_NAMES = {"batch": "batch_rows"}  # a profile's word for a field of Placement
 
 
