@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pipeline.again import Which, mark
-from pipeline.assembly import Assembly, sweep
+from pipeline.assembly import Assembly, refuse_foreign, sweep
 from pipeline.errors import ConfigError, GoneError, OutputError
 from pipeline.identity import with_digests
 from pipeline.lease import Lease
@@ -84,6 +84,7 @@ class Job:
             if told := self._order.instruments.check(plan, self.store, here=address is None):
                 self._on_wait(told)
             self.store.prepare()
+            refuse_foreign(self.store, self._owners(plan))
             lease = stack.enter_context(Lease(self.store, self._order.shard, on_wait=self._on_wait))
             self.store = self.store.of_run(lease.run)
             self.store.sweep(lease.taken_over)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from pyarrow import fs
 
-from pipeline.errors import InputError
+from pipeline.errors import InputError, OutputError
 from pipeline.job import Job
 from pipeline.media.listing import list_media
 from tests.engine_factory import order, small
@@ -109,3 +109,16 @@ def test_the_same_run_into_a_folder_of_its_input_finds_nothing_left_to_do(small:
     assert len(other.work.media) == 7, "by what lies in it, for a run that does not know it"
     moved = Job(order(small.parent, small / "third", steps))
     assert len(moved._listed()) == 7
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("machines")
+@pytest.mark.parametrize("name", ["frames/mine.jpg", "frames/mine.parquet", "everything/notes.txt"])
+def test_files_that_no_run_wrote_are_never_swept_from_a_tables_folder(small: Path, tmp_path: Path, name: str) -> None:
+    own = tmp_path / "project" / name
+    own.parent.mkdir(parents=True)
+    own.write_bytes(b"a year's work")
+    steps = {"crc": ("Checksum", {}), "all": ("Everything", {})}
+    with pytest.raises(OutputError, match=f"holds '{own.name}', which no run wrote"):
+        Job(order(small, tmp_path / "project", steps)).run()
+    assert own.read_bytes() == b"a year's work"
