@@ -111,7 +111,9 @@ class Job:
 
         Raises:
             InputError: there is no input.
+            OutputError: the output is a file.
         """
+        self.store.as_folder()
         plan, listing = self._shared(plan), self._identified(self._listed(), keep=False)
         known, fresh, wanted = self._divide(plan, listing)
         changes = find_changes(self.store, listing, fresh)

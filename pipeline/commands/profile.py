@@ -29,7 +29,7 @@ _SHOWN = 0.01  # share of a step's time from which a phase is named
 
 def profile(output: Out, run: Run = None, workers: Workers = False, json_: Json = False) -> None:
     """Show where the time of a run went: rates, calls, waiting, memory, and the bottleneck with what to try."""
-    store = Store(output)
+    store = Store(output).as_folder()
     name = chosen_run(store, run)
     found = profile_of(store, name, _targets(store))
     if found is None:

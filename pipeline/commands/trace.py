@@ -30,7 +30,7 @@ class _Sink(Protocol):
 
 def trace(output: Out, run: Run = None, file: File = None) -> None:
     """Write all processes of a run on one time line, with calls, waiting, memory, machines and each packet's way."""
-    store = Store(output)
+    store = Store(output).as_folder()
     name = chosen_run(store, run)
     folder, target = (store, f"trace-{name}.json.gz") if file is None else _beside(file)
     with folder.writing(target) as sink:

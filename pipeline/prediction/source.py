@@ -97,7 +97,7 @@ def read_source(path: str) -> Source:
         ConfigError: no run into it has ended.
         OutputError: it kept no records.
     """
-    store = Store(path)
+    store = Store(path).as_folder()
     try:
         record = read_run_file(store)
     except FileNotFoundError as error:

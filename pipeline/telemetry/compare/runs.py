@@ -108,7 +108,7 @@ def read_run(path: str) -> Run:
         ConfigError: it is none, or its run.json is none of ours.
         OutputError: no file system is known for the URL.
     """
-    store = Store(path)
+    store = Store(path).as_folder()
     try:
         record = read_run_file(store)
     except FileNotFoundError:
