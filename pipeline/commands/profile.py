@@ -16,7 +16,7 @@ from pipeline.manifest import Targets
 from pipeline.storage import Store
 from pipeline.telemetry.measures import StepMeasures, Use
 from pipeline.telemetry.profiles import RunProfile, chosen_run, profile_of, targets_of
-from pipeline.telemetry.run_file import read_run_file
+from pipeline.telemetry.run_file import read_whole
 from pipeline.telemetry.targets import Judged
 
 Out = Annotated[str, typer.Argument(help="Folder or URL of a run's output; the run may still be going on.")]
@@ -43,7 +43,7 @@ def profile(output: Out, run: Run = None, workers: Workers = False, json_: Json 
 def _targets(store: Store) -> Targets:
     """Those of the last run that has ended; of a first run there are none yet."""
     try:
-        return targets_of(read_run_file(store))
+        return targets_of(read_whole(store))
     except FileNotFoundError:
         return Targets()
 

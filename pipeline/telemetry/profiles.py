@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import pyarrow.compute as pc
+from pydantic import ValidationError
 
 from pipeline.errors import OutputError, did_you_mean
 from pipeline.manifest import Targets
@@ -82,8 +84,10 @@ def _began(store: Store, run: str) -> float | None:
 
 
 def targets_of(record: Mapping[str, Any]) -> Targets:
-    """What the profile of a run.json aims at."""
-    return Targets.model_validate((record.get("profile") or {}).get("targets") or {})
+    """What the profile of a run.json aims at; nothing where another version wrote something else."""
+    with suppress(ValidationError):
+        return Targets.model_validate((record.get("profile") or {}).get("targets") or {})
+    return Targets()
 
 
 def told(record: Mapping[str, Any]) -> Mapping[str, Any]:

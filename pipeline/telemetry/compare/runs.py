@@ -105,7 +105,7 @@ def read_run(path: str) -> Run:
     """Look into an output.
 
     Raises:
-        ConfigError: it is none, or its run.json is none of ours.
+        ConfigError: it is none, or its run.json is damaged or none of ours.
         OutputError: no file system is known for the URL.
     """
     store = Store(path).as_folder()
@@ -113,10 +113,6 @@ def read_run(path: str) -> Run:
         record = read_run_file(store)
     except FileNotFoundError:
         return _unfinished(path, store)
-    except ValueError as error:
-        raise ConfigError(f"The {NAME} in {path!r} is damaged ({error}); run the same command again first.") from error
-    if not isinstance(record, dict) or not {"steps", "figures", "profile"} & record.keys():
-        raise ConfigError(f"The {NAME} in {path!r} is none of Framemill's; give the folder that --output named.")
     missing = [key for key in _USED if key not in record]
     notes = (
         (
