@@ -8,7 +8,11 @@ from pathlib import Path
 import pytest
 
 from pipeline.cli import main
-from tests.compare_factory import calls, make
+from pipeline.storage import Store
+from pipeline.telemetry.records import to_table
+from pipeline.telemetry.report import write_report
+from tests.compare_factory import calls, line, make, pair
+from tests.report_factory import call_records
 
 __all__ = ["make"]
 READING = {
@@ -81,3 +85,42 @@ def test_a_run_goes_on_by_its_parts_and_writes_a_damaged_run_json_anew(framemill
     assert "Nothing is left to do" in framemill(*words)
     assert json.loads(path.read_text())["frames"] == 2
     assert "Report: " in framemill("report", tmp_path / "out")
+
+
+def torn(root, name):
+    """A file of records of which the end is missing."""
+    path = Path(root) / "profile" / name
+    path.write_bytes(path.read_bytes()[:-20])
+
+
+@pytest.mark.parametrize("words", [["profile", "{}"], ["profile", "{}", "--run", "a1"], ["trace", "{}"]])
+def test_damaged_records_are_named(make, capsys, words):
+    root = make("a", calls(40))
+    torn(root, "calls-a1.parquet")
+    said = refused(capsys, *(word.format(root) for word in words))
+    assert f"profile/calls-a1.parquet in the output '{root}' is damaged (" in said and "delete it" in said
+    assert not list(Path(root).glob("trace*"))
+
+
+@pytest.mark.parametrize("command", ["profile", "trace"])
+def test_one_damaged_file_leaves_other_runs_alone(make, capsys, command):
+    root = make("a")
+    for run in ("a1", "b2"):
+        lines = [line | {"run": run} for line in call_records({"h:1": ["decode"], "h:2": ["marked"]})]
+        Store(root).write_table(f"profile/calls-{run}.parquet", to_table(lines))
+    torn(root, "calls-b2.parquet")
+    for words, aside in ((["--run", "a1"], False), ([], True)):
+        with pytest.raises(SystemExit) as end:
+            main([command, root, *words])
+        said = capsys.readouterr()
+        assert end.value.code == 0, said.err
+        assert "a1" in said.out and ("A run is left out: profile/calls-b2.parquet" in said.err) is aside
+    assert "is damaged" in refused(capsys, command, root, "--run", "b2")
+
+
+def test_compare_and_the_report_say_that_records_are_damaged(make):
+    a, b = make("a", calls(40)), make("b", calls(40))
+    assert line(pair(a, b), "marked", "rate").interval
+    torn(b, "calls-a1.parquet")
+    assert line(pair(a, b), "marked", "rate").why_unknown == "B's records of calls are damaged"
+    assert "No time line: profile/calls-a1.parquet" in Path(write_report(Store(b))).read_text()

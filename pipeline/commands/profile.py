@@ -11,6 +11,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from pipeline.commands.executing import told_aside
 from pipeline.errors import OutputError
 from pipeline.manifest import Targets
 from pipeline.storage import Store
@@ -30,7 +31,7 @@ _SHOWN = 0.01  # share of a step's time from which a phase is named
 def profile(output: Out, run: Run = None, workers: Workers = False, json_: Json = False) -> None:
     """Show where the time of a run went: rates, calls, waiting, memory, and the bottleneck with what to try."""
     store = Store(output).as_folder()
-    name = chosen_run(store, run)
+    name = chosen_run(store, run, say=told_aside)
     found = profile_of(store, name, _targets(store))
     if found is None:
         raise OutputError(f"No packet has gone through a step of run {name} in {store.root!r} yet; look again later.")

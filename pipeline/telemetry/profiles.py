@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow.compute as pc
 from pydantic import ValidationError
 
-from pipeline.errors import OutputError, did_you_mean
+from pipeline.errors import DamagedError, OutputError, did_you_mean
 from pipeline.manifest import Targets
 from pipeline.storage import Store
 from pipeline.telemetry import nodes
@@ -64,13 +64,30 @@ def gathered(store: Store, wanted: Sequence[str]) -> None:
     gather(store, wanted, READERS)
 
 
-def chosen_run(store: Store, asked: str | None) -> str:
+def chosen_run(store: Store, asked: str | None, say: Callable[[str], None] = lambda _: None) -> str:
     """The run that was asked for, else the one that began last.
 
+    Args:
+        store: the output.
+        asked: its name; None for the last one.
+        say: told, in a sentence, of each other run whose records are damaged, and which may have been the last.
+
     Raises:
+        DamagedError: the records of that one, or of all, are damaged.
         OutputError: there is none, or not that one.
     """
-    known = {run: began for run in runs(store) if (began := _began(store, run)) is not None}
+    known: dict[str, float] = {}
+    damaged: dict[str, DamagedError] = {}
+    for run in runs(store):
+        try:
+            if (began := _began(store, run)) is not None:
+                known[run] = began
+        except DamagedError as error:
+            damaged[run] = error
+    if damaged and (asked in damaged or not known):
+        raise damaged[asked if asked in damaged else min(damaged)]
+    for why in damaged.values() if asked is None else ():
+        say(f"A run is left out: {why}")
     if not known:
         raise OutputError(f"There are no records of a run in {store.root!r}; check the path, or run something first.")
     if asked is not None and asked not in known:

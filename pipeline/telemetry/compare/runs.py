@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.assembly import unit_of
-from pipeline.errors import ConfigError
+from pipeline.errors import ConfigError, DamagedError
 from pipeline.failure import DECODE
 from pipeline.ledger import COLUMNS, Ledger, read_units
 from pipeline.reasons import FACTS, Facts
@@ -81,7 +81,19 @@ class Run:
     @cached_property
     def calls(self) -> dict[str, Calls]:
         """By step, the records of its calls; empty where none were kept."""
-        return read_calls(self.store, self.recorded)
+        return self._read[0]
+
+    @property
+    def damage(self) -> str:
+        """Why the records that are there cannot be read; empty where they can, or there are none."""
+        return self._read[1]
+
+    @cached_property
+    def _read(self) -> tuple[dict[str, Calls], str]:
+        try:
+            return read_calls(self.store, self.recorded), ""
+        except DamagedError as error:
+            return {}, str(error)
 
     @cached_property
     def recorded(self) -> str | None:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from pipeline.errors import OutputError
+from pipeline.errors import DamagedError, OutputError
 from pipeline.storage import Store
 from pipeline.telemetry.profiles import chosen_run
 from pipeline.telemetry.report.activity import activity
@@ -27,11 +26,14 @@ class Recorded:
 def recorded(store: Store, told: Mapping[str, Any]) -> Recorded:
     """Of the run that the figures are of; where it had nothing to do, of the last one that has records."""
     missing = Recorded(note="No records of what processes did are there, so there is no time line.")
-    with suppress(OutputError, OSError, ValueError, KeyError):  # gone, torn, or of another version
+    try:
         run = chosen_run(store, told.get("run"))
         found = activity(store, run)
         if found is None:
             return missing
         note = "" if told else f"The last run had nothing to do; this is run {run}."
         return Recorded(lanes=lanes(found), machines=machines(store, run, found), note=note)
-    return missing
+    except DamagedError as error:
+        return Recorded(note=f"No time line: {error}")
+    except (OutputError, OSError, ValueError, KeyError):  # gone, or of another version
+        return missing
