@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from pipeline.calls import nulls
 from pipeline.columns import SOURCE
+from pipeline.errors import OutputError
 from pipeline.failure import traced
 from pipeline.journal import Journal
 from pipeline.plan import Plan
@@ -18,6 +19,7 @@ from pipeline.stage import Placement
 from pipeline.step import marked
 from pipeline.storage import Store
 
+_OF_A_RUN = re.compile(r"(?:.*-)?(?:all|[0-9a-f]{16})-[0-9a-f]{12}\.parquet")
 _OF_A_UNIT = re.compile(r"(?:.*-)?(?P<unit>[0-9a-f]{16})-[0-9a-f]{12}\.parquet")
 
 ASSEMBLE = "assemble"
@@ -89,6 +91,20 @@ def sweep(
     for path in stale:
         store.remove(path)
     return len(stale)
+
+
+def refuse_foreign(store: Store, owners: Sequence[SecondPass]) -> None:
+    """Stop before files are swept that no run wrote: a folder of photos may be called frames, too.
+
+    Raises:
+        OutputError: there is one in a table's folder.
+    """
+    for folder in sorted({folder for owner in owners for folder in owner.live([])}):
+        if other := next((name for name in store.names(folder) if not _OF_A_RUN.fullmatch(name)), None):
+            raise OutputError(
+                f"{store.url(folder)!r} holds {other!r}, which no run wrote, and runs delete what is not theirs there; "
+                "move it, or choose another --output."
+            )
 
 
 def unit_of(name: str) -> str | None:

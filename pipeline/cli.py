@@ -52,7 +52,7 @@ def columns(pipeline: PipelinePath = None) -> None:
 @app.command()
 def report(output: Annotated[str, typer.Argument(help="Folder or URL of an earlier run's output.")]) -> None:
     """Write report.html again, from the run.json and the tables that lie in an output."""
-    say_report(Console(), Store(output), computed=True)
+    say_report(Console(), Store(output).as_folder(), computed=True)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

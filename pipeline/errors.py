@@ -4,7 +4,8 @@ FramemillError
 ├── UserError             one sentence with the fix; the command line prints it and exits with 2
 │   ├── InputError        the input is missing, empty or of no known kind
 │   ├── OutputError       the output cannot be written, or belongs to another run
-│   │   └── GoneError     something that was in the output has gone
+│   │   ├── GoneError     something that was in the output has gone
+│   │   └── DamagedError  something in the output cannot be read any more
 │   ├── ConfigError       a manifest, profile, setting or name is wrong
 │   ├── ResourceError     a worker does not fit the machines
 │   └── WeightsError      weights are missing or are not what the lockfile says
@@ -41,6 +42,10 @@ class OutputError(UserError):
 
 class GoneError(OutputError, FileNotFoundError):
     """Something that was in the output has gone."""
+
+
+class DamagedError(OutputError):
+    """Something in the output cannot be read any more."""
 
 
 class ConfigError(UserError):

@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pipeline.again import Which, mark
-from pipeline.assembly import Assembly, sweep
+from pipeline.assembly import Assembly, refuse_foreign, sweep
 from pipeline.errors import ConfigError, GoneError, OutputError
 from pipeline.identity import with_digests
 from pipeline.lease import Lease
@@ -80,11 +80,12 @@ class Job:
                 from pipeline.engine import session
 
                 nodes = stack.enter_context(session(address))
-            listing = list_media(self._order.input)
+            listing = self._listed()
             plan = self._plan(nodes)
             if told := self._order.instruments.check(plan, self.store, here=address is None):
                 self._on_wait(told)
             self.store.prepare()
+            refuse_foreign(self.store, self._owners(plan))
             lease = stack.enter_context(Lease(self.store, self._order.shard, on_wait=self._on_wait))
             self.store = self.store.of_run(lease.run)
             self.store.sweep(lease.taken_over)
@@ -111,13 +112,18 @@ class Job:
 
         Raises:
             InputError: there is no input.
+            OutputError: the output is a file.
         """
-        plan, listing = self._shared(plan), self._identified(list_media(self._order.input), keep=False)
+        self.store.as_folder()
+        plan, listing = self._shared(plan), self._identified(self._listed(), keep=False)
         known, fresh, wanted = self._divide(plan, listing)
         changes = find_changes(self.store, listing, fresh)
         units = in_order([*known, *fresh])
         rows = self._rows(plan, units, wanted)
         return changes, outlooks(plan, self.store, units, fresh, rows, changes)
+
+    def _listed(self) -> list[Media]:
+        return list_media(self._order.input, self._order.output, say=self._on_wait)
 
     def _shared(self, plan: Plan) -> Plan:
         if self._order.shard is None:

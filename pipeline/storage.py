@@ -71,6 +71,17 @@ class Store:
         """The same objects, written by a run."""
         return Store(self.root, run)
 
+    def as_folder(self) -> Store:
+        """Itself, whose root is a folder or is not there yet.
+
+        Raises:
+            OutputError: the root is a file.
+        """
+        if self._base and self._files.get_file_info(self._base).type == pafs.FileType.File:
+            folder = self.root.partition("?")[0].rpartition("/")[0]
+            raise OutputError(f"{self.root!r} is a file, no output; the folder that it lies in is {folder!r}.")
+        return self
+
     def prepare(self) -> None:
         """Make the root, and prove that it can be written.
 
@@ -79,6 +90,7 @@ class Store:
         """
         probe = f"run.probe-{uuid.uuid4().hex[:8]}"
         try:
+            self.as_folder()
             self._files.create_dir(self._base, recursive=True)
             self._write(probe, b"")
             self.remove(probe)

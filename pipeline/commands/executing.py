@@ -75,6 +75,11 @@ def execute(order: Order, console: Console, *, quiet: bool, tensorboard: str | N
             leave(INTERRUPTED)
 
 
+def told_aside(words: str) -> None:
+    """Say something beside what a command prints, which may be read by a program."""
+    ERRORS.print(tame(words), markup=False)
+
+
 def leave(code: int) -> NoReturn:
     """End this process here: with Ray stopped in the middle, Python was seen to crash while it takes itself down."""
     sys.stdout.flush()

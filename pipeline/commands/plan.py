@@ -45,5 +45,6 @@ def _show_on(console: Console, wish: Wish, nodes: Sequence[Node]) -> None:
     made = make_plan(*wish.files, wish.choices, nodes, check_weights=False, check_fit=False)
     print_plan(console, made)
     if wish.is_whole:
-        print_outlook(console, *Job(wish.order()).preview(made))
+        job = Job(wish.order(), on_wait=lambda said: console.print(said, highlight=False, soft_wrap=True, markup=False))
+        print_outlook(console, *job.preview(made))
     fit(made.waves, made.second, nodes)

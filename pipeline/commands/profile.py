@@ -11,11 +11,12 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from pipeline.commands.executing import told_aside
 from pipeline.errors import OutputError
 from pipeline.storage import Store
 from pipeline.telemetry.measures import StepMeasures, Use
 from pipeline.telemetry.profiles import RunProfile, chosen_run, full_of, profile_of, targets_of
-from pipeline.telemetry.run_file import read_run_file
+from pipeline.telemetry.run_file import read_whole
 from pipeline.telemetry.targets import Judged
 
 Out = Annotated[str, typer.Argument(help="Folder or URL of a run's output; the run may still be going on.")]
@@ -28,8 +29,8 @@ _SHOWN = 0.01  # share of a step's time from which a phase is named
 
 def profile(output: Out, run: Run = None, workers: Workers = False, json_: Json = False) -> None:
     """Show where the time of a run went: rates, calls, waiting, memory, and the bottleneck with what to try."""
-    store = Store(output)
-    name = chosen_run(store, run)
+    store = Store(output).as_folder()
+    name = chosen_run(store, run, say=told_aside)
     record = _last(store)
     found = profile_of(store, name, targets_of(record), full_of(record, name))
     if found is None:
@@ -43,7 +44,7 @@ def profile(output: Out, run: Run = None, workers: Workers = False, json_: Json 
 def _last(store: Store) -> Mapping[str, Any]:
     """The run.json of the last run that has ended; of a first run there is none yet."""
     try:
-        return read_run_file(store)
+        return read_whole(store)
     except FileNotFoundError:
         return {}
 

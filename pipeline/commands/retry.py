@@ -36,7 +36,7 @@ def retry(
 ) -> None:
     """Compute again the rows and files of an output that failed. All others stay as they are."""
     try:
-        order = order_of(Store(output))
+        order = order_of(Store(output).as_folder())
     except FileNotFoundError as error:
         raise ConfigError(
             f"There is no run.json in {output!r}: give the output of a run that came to its end, or run the same "

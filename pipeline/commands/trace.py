@@ -10,6 +10,7 @@ from typing import Annotated, Protocol
 import typer
 from rich.console import Console
 
+from pipeline.commands.executing import told_aside
 from pipeline.commands.profile import Out, Run
 from pipeline.errors import OutputError
 from pipeline.storage import Store
@@ -30,8 +31,8 @@ class _Sink(Protocol):
 
 def trace(output: Out, run: Run = None, file: File = None) -> None:
     """Write all processes of a run on one time line, with calls, waiting, memory, machines and each packet's way."""
-    store = Store(output)
-    name = chosen_run(store, run)
+    store = Store(output).as_folder()
+    name = chosen_run(store, run, say=told_aside)
     folder, target = (store, f"trace-{name}.json.gz") if file is None else _beside(file)
     with folder.writing(target) as sink:
         if target.endswith(".gz"):

@@ -9,6 +9,8 @@
 
 A single file is told apart by content: one that starts with Parquet's magic number is a table of paths; text of which a
 line names an existing file, or is a URL, is a list of paths; anything else is taken for media.
+
+Folders that are outputs of runs are left out (`outputs`), but for what a list, or the fixed part of a pattern, names.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ import glob
 import hashlib
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from operator import attrgetter
 
 import pyarrow as pa
@@ -30,22 +32,30 @@ from pyarrow import fs
 from pipeline.errors import ConfigError, InputError, did_you_mean
 from pipeline.media.lists import read_list
 from pipeline.media.names import escape, is_url, media_id, relative_to_common
+from pipeline.media.outputs import Outputs, above
 from pipeline.media.store import Media, connect, url_below
 
 _MAGIC = re.compile(r"[*?[]")
+_UNCOUNTED = "hidden ones and those of outputs do not count"
 
 
-def list_media(source: str) -> list[Media]:
+def list_media(source: str, output: str | None = None, say: Callable[[str], None] = lambda _: None) -> list[Media]:
     """Every file of the input once, sorted by `media_id`.
 
     A file that a list names and that does not exist, a link that leads nowhere and a folder that may not be entered
     stay in the list with size 0: decoding says of each why it is unreadable, so no file is lost in silence.
 
+    Args:
+        source: what a person named.
+        output: of the run that reads it; None where nothing is written.
+        say: told, in a sentence, which outputs of runs lie in the input and are left out.
+
     Raises:
-        InputError: nothing is there, it may not be read, or it holds no file.
+        InputError: nothing is there, it may not be read, it holds no file, or it is an output itself.
     """
+    outputs = Outputs(source, output)
     try:
-        found = _remote(source) if is_url(source) else _local(source)
+        found = list(_remote(source, outputs) if is_url(source) else _local(source, outputs))
     except PermissionError as exc:
         raise InputError(
             f"No permission to read {escape(source)!r}: let this user read it, or choose another input."
@@ -54,6 +64,8 @@ def list_media(source: str) -> list[Media]:
         raise InputError(
             f"Cannot read {escape(source)!r}: {escape(str(exc))}. Check the address and the credentials."
         ) from exc
+    if told := outputs.told():
+        say(told)
     return sorted({item.media_id: item for item in found}.values(), key=attrgetter("media_id"))
 
 
@@ -73,22 +85,23 @@ def _hash(name: str) -> int:
     return int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "big")
 
 
-def _local(source: str) -> Iterable[Media]:
+def _local(source: str, outputs: Outputs) -> Iterable[Media]:
     path = os.path.abspath(os.path.expanduser(source))
     try:
         os.stat(path)
     except (FileNotFoundError, NotADirectoryError):
         if _MAGIC.search(source):
-            return _glob(path)
+            return _glob(path, outputs)
         raise InputError(f"There is no {escape(source)!r}.{_near(path)}") from None
     if not os.path.isdir(path):
         return _single(path)
+    outputs.check(path)
     with os.scandir(
         path
     ):  # a folder that may not be read at all is the user's mistake, one below it is a line in the errors table
-        found = list(_walk(path, path))
+        found = list(_walk(path, path, outputs))
     if not found:
-        raise InputError(f"The folder {escape(source)!r} holds no files (hidden ones do not count): choose another.")
+        raise InputError(f"The folder {escape(source)!r} holds no files ({_UNCOUNTED}): choose another.")
     return found
 
 
@@ -108,15 +121,17 @@ def _single(path: str) -> Iterable[Media]:
     return [_media(path, os.path.basename(path))] if entries is None else _listed(entries)
 
 
-def _walk(root: str, folder: str, above: tuple[tuple[int, int], ...] = ()) -> Iterator[Media]:
-    """Files below `folder`; links are followed, except to a folder they lie in (`above`: device and inode of each)."""
+def _walk(root: str, folder: str, outputs: Outputs, around: tuple[tuple[int, int], ...] = ()) -> Iterator[Media]:
+    """Files below `folder`; links are followed, except to a folder they lie in (`around`: device and inode of each)."""
     try:
         here = os.stat(folder)
         entries = list(os.scandir(folder))
     except OSError:
         yield Media(media_id=media_id(folder[len(root) :].lstrip("/")), path=folder, size=0, mtime_ns=0)
         return
-    inside = (*above, (here.st_dev, here.st_ino))
+    inside = (*around, (here.st_dev, here.st_ino))
+    if outputs.takes(folder[len(root) :].lstrip("/"), inside[-1], {entry.name for entry in entries}):
+        return
     for entry in entries:
         if entry.name.startswith("."):
             continue
@@ -124,7 +139,7 @@ def _walk(root: str, folder: str, above: tuple[tuple[int, int], ...] = ()) -> It
             if entry.is_file() or entry.is_symlink():
                 yield _media(entry.path, entry.path[len(root) :].lstrip("/"), entry)
         elif not entry.is_symlink() or _identity(entry) not in inside:
-            yield from _walk(root, entry.path, inside)
+            yield from _walk(root, entry.path, outputs, inside)
 
 
 def _identity(entry: os.DirEntry[str]) -> tuple[int, int]:
@@ -140,16 +155,19 @@ def _media(path: str, relative: str, entry: os.DirEntry[str] | None = None) -> M
     return Media(media_id=media_id(relative), path=path, size=found.st_size, mtime_ns=found.st_mtime_ns)
 
 
-def _glob(pattern: str) -> Iterable[Media]:
+def _glob(pattern: str, outputs: Outputs) -> Iterable[Media]:
     fixed = pattern[: _MAGIC.search(pattern).start()]  # type: ignore[union-attr]
     root = os.path.dirname(fixed)
+    outputs.check(root)
     matches = glob.glob(pattern, recursive=True)
     found: list[Media] = []
     for path in matches:
+        if outputs.holds(path, root):
+            continue
         if not os.path.isdir(path):
             found.append(_media(path, path[len(root) :].lstrip("/")))
         elif "**" not in pattern:
-            found.extend(_walk(root, path))
+            found.extend(_walk(root, path, outputs))
     if not found:
         raise InputError(
             f"No file matches {escape(pattern)!r}: check the pattern, and quote it so that the shell leaves it alone."
@@ -166,7 +184,7 @@ def _listed(entries: Sequence[str]) -> Iterable[Media]:
             yield _media(path, relative)
 
 
-def _remote(source: str) -> Iterable[Media]:
+def _remote(source: str, outputs: Outputs) -> Iterable[Media]:
     system, inner = connect(source)
     inner = inner.rstrip("/")
     info = system.get_file_info(inner)
@@ -176,19 +194,21 @@ def _remote(source: str) -> Iterable[Media]:
         with system.open_input_file(inner) as stream:
             entries = read_list(stream, source)
         return [_remote_media(info, source, info.base_name)] if entries is None else _listed(entries)
-    below = (
+    outputs.check(source)
+    below = [
         (item, item.path[len(inner) :].lstrip("/"))
         for item in system.get_file_info(fs.FileSelector(inner, recursive=True))
-    )
+    ]
+    left_out = outputs.among(source, [relative for _, relative in below])
     found = [
         _remote_media(item, url_below(source, item.path), relative)
         for item, relative in below
-        if item.type == fs.FileType.File and not any(part.startswith(".") for part in relative.split("/"))
+        if item.type == fs.FileType.File
+        and not any(part.startswith(".") for part in relative.split("/"))
+        and not (left_out and left_out.intersection(above(relative)))
     ]
     if not found:
-        raise InputError(
-            f"{escape(source)!r} holds no files (hidden ones do not count): choose one with photos or videos."
-        )
+        raise InputError(f"{escape(source)!r} holds no files ({_UNCOUNTED}): choose one with photos or videos.")
     return found
 
 

@@ -20,7 +20,7 @@ from pipeline.storage import Store
 from pipeline.telemetry.compare.calls import run_of
 from pipeline.telemetry.measures import INSIDE, measure
 from pipeline.telemetry.records import PACKET, to_table
-from pipeline.telemetry.run_file import order_of, read_run_file
+from pipeline.telemetry.run_file import order_of, read_whole
 from pipeline.telemetry.streams import CALLS, read
 
 COPIES, MODEL = ("upload", "download"), "infer"
@@ -97,9 +97,9 @@ def read_source(path: str) -> Source:
         ConfigError: no run into it has ended.
         OutputError: it kept no records.
     """
-    store = Store(path)
+    store = Store(path).as_folder()
     try:
-        record = read_run_file(store)
+        record = read_whole(store)
     except FileNotFoundError as error:
         raise ConfigError(
             f"There is no run.json in {path!r}: give the output of a run that came to its end."

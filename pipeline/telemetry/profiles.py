@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import pyarrow.compute as pc
+from pydantic import ValidationError
 
-from pipeline.errors import OutputError, did_you_mean
+from pipeline.errors import DamagedError, OutputError, did_you_mean
 from pipeline.manifest import Targets
 from pipeline.storage import Store
 from pipeline.telemetry import nodes
@@ -65,13 +67,30 @@ def gathered(store: Store, wanted: Sequence[str]) -> None:
     gather(store, wanted, READERS)
 
 
-def chosen_run(store: Store, asked: str | None) -> str:
+def chosen_run(store: Store, asked: str | None, say: Callable[[str], None] = lambda _: None) -> str:
     """The run that was asked for, else the one that began last.
 
+    Args:
+        store: the output.
+        asked: its name; None for the last one.
+        say: told, in a sentence, of each other run whose records are damaged, and which may have been the last.
+
     Raises:
+        DamagedError: the records of that one, or of all, are damaged.
         OutputError: there is none, or not that one.
     """
-    known = {run: began for run in runs(store) if (began := _began(store, run)) is not None}
+    known: dict[str, float] = {}
+    damaged: dict[str, DamagedError] = {}
+    for run in runs(store):
+        try:
+            if (began := _began(store, run)) is not None:
+                known[run] = began
+        except DamagedError as error:
+            damaged[run] = error
+    if damaged and (asked in damaged or not known):
+        raise damaged[asked if asked in damaged else min(damaged)]
+    for why in damaged.values() if asked is None else ():
+        say(f"A run is left out: {why}")
     if not known:
         raise OutputError(f"There are no records of a run in {store.root!r}; check the path, or run something first.")
     if asked is not None and asked not in known:
@@ -85,8 +104,10 @@ def _began(store: Store, run: str) -> float | None:
 
 
 def targets_of(record: Mapping[str, Any]) -> Targets:
-    """What the profile of a run.json aims at."""
-    return Targets.model_validate((record.get("profile") or {}).get("targets") or {})
+    """What the profile of a run.json aims at; nothing where another version wrote something else."""
+    with suppress(ValidationError):
+        return Targets.model_validate((record.get("profile") or {}).get("targets") or {})
+    return Targets()
 
 
 def full_of(record: Mapping[str, Any], run: str) -> Collection[str]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import platform
 import sys
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
@@ -23,6 +25,13 @@ from pipeline.storage import Store
 from pipeline.work import Result
 
 NAME = "run.json"
+_BY_STEP = ("steps", "figures")
+_KINDS: dict[str, type] = {
+    **dict.fromkeys(("arguments", "machines", "waves"), list),
+    **dict.fromkeys((*_BY_STEP, "profile", "pipeline", "decode", "choices", "errors", "throughput", "skipped"), dict),
+}
+"""What readers go into; where one of these is something else, somebody or something has damaged the file."""
+
 _TOLD_BY_THE_LAST = ("skipped", "fetch")
 _PACKAGES = ("framemill", "ray", "pyarrow", "numpy", "torch", "opencv-contrib-python", "av", "pillow", "mediapipe")
 
@@ -30,11 +39,12 @@ _PACKAGES = ("framemill", "ray", "pyarrow", "numpy", "torch", "opencv-contrib-py
 def write_run_file(store: Store, order: Order, result: Result) -> bool:
     """Write or replace the output's run.json; false where it stays as it is.
 
-    A run with nothing to do leaves the record of the one that did the work, but for what it left out itself.
+    A run with nothing to do leaves the record of the one that did the work, but for what it left out itself. A damaged
+    one is replaced: the parts say what is done, and nothing of that rests on this file.
     """
     made = record(order, result)
-    if not result.work.changed and store.exists(NAME):
-        before = read_run_file(store)
+    before = None if result.work.changed else _readable(store)
+    if before is not None:
         told = {key: made[key] for key in _TOLD_BY_THE_LAST}
         if all(before.get(key) == value for key, value in told.items()):
             return False
@@ -44,9 +54,59 @@ def write_run_file(store: Store, order: Order, result: Result) -> bool:
 
 
 def read_run_file(store: Store) -> dict[str, Any]:
-    """The record of the last run that did something; FileNotFoundError when there is none."""
-    found: dict[str, Any] = json.loads(store.read(NAME))
+    """The record of the last run that did something, whatever is under its keys.
+
+    Raises:
+        FileNotFoundError: there is none.
+        ConfigError: it is damaged, or none of ours.
+    """
+    try:
+        found: Any = json.loads(store.read(NAME))
+    except ValueError as error:
+        raise _damaged(store, str(error)) from error
+    if not isinstance(found, dict) or not {"steps", "figures", "profile"} & found.keys():
+        raise ConfigError(f"The {NAME} in {store.root!r} is none of Framemill's; give the folder that --output named.")
     return found
+
+
+def read_whole(store: Store, needs: Sequence[str] = ()) -> dict[str, Any]:
+    """As `read_run_file`, and what readers go into is of the kind that they take it for.
+
+    Args:
+        store: the output.
+        needs: keys without which the reader can do nothing.
+
+    Raises:
+        FileNotFoundError: there is none.
+        ConfigError: it is damaged, none of ours, or another version's that has no such keys.
+    """
+    found = read_run_file(store)
+    for key, kind in _KINDS.items():
+        if not isinstance(found.get(key, kind()), kind):
+            raise _damaged(store, f"{key!r} is a {type(found[key]).__name__}")
+    for key in _BY_STEP:
+        if wrong := [name for name, said in found.get(key, {}).items() if not isinstance(said, dict)]:
+            raise _damaged(store, f"{key!r} says nothing of {wrong[0]!r}")
+    if lacks := [key for key in needs if key not in found]:
+        raise ConfigError(
+            f"The {NAME} in {store.root!r} was written by another version of Framemill and lacks {', '.join(lacks)}; "
+            "run the same command again with this one first."
+        )
+    return found
+
+
+def _readable(store: Store) -> dict[str, Any] | None:
+    """The record that is there; None where there is none, or nobody can read it."""
+    with suppress(FileNotFoundError, ConfigError):
+        return read_whole(store)
+    return None
+
+
+def _damaged(store: Store, why: str) -> ConfigError:
+    return ConfigError(
+        f"The {NAME} in {store.root!r} is damaged ({why}); run the same command again, which writes it anew and "
+        "computes nothing twice."
+    )
 
 
 def order_of(store: Store) -> Order:
@@ -54,9 +114,9 @@ def order_of(store: Store) -> Order:
 
     Raises:
         FileNotFoundError: no run into it came to its end.
-        ConfigError: another version of Framemill wrote its run.json.
+        ConfigError: its run.json is damaged, or another version of Framemill wrote it.
     """
-    found = read_run_file(store)
+    found = read_whole(store)
     try:
         said = found["choices"] | {"stages": tuple(found["choices"]["stages"])}
         said["settings"] = tuple(said["settings"])

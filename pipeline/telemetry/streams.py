@@ -17,14 +17,14 @@ import re
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from itertools import islice
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipeline.errors import GoneError, OutputError
+from pipeline.errors import DamagedError, GoneError, OutputError
 from pipeline.storage import Store
 
 FOLDER = "profile"
@@ -98,6 +98,9 @@ def read(store: Store, kind: str, run: str, to_table: ToTable, *, consumed: Cons
         run: whose.
         to_table: makes a table of parsed lines.
         consumed: takes how many bytes of each stream were read, or gathered before.
+
+    Raises:
+        DamagedError: what was gathered cannot be read.
     """
     pieces = list(batches(store, kind, run, to_table, consumed=consumed))
     table = pa.concat_tables(pieces) if pieces else to_table(())
@@ -127,15 +130,18 @@ def batches(
 
     Raises:
         GoneError: the run has ended meanwhile, and its streams have been gathered.
+        DamagedError: what was gathered cannot be read.
     """
     wanted, consumed = list(columns) or None, {} if consumed is None else consumed
     names = _streams(store, kind, run)
     if store.exists(whole := f"{FOLDER}/{kind}-{run}.parquet"):
         with store.open(whole) as source:
-            file = pq.ParquetFile(source)
+            with _damage(store, whole):
+                file = pq.ParquetFile(source)
             consumed |= json.loads((file.schema_arrow.metadata or {}).get(_GATHERED, b"{}"))
             schema = to_table(()).select(wanted).schema if wanted else to_table(()).schema
-            for batch in file.iter_batches(rows, columns=wanted):
+            pieces = file.iter_batches(rows, columns=wanted)
+            while (batch := _next(pieces, store, whole)) is not None:
                 yield pa.Table.from_batches([batch]).cast(schema)
     for name in names:
         try:
@@ -179,6 +185,22 @@ def gather(store: Store, wanted: Collection[str], readers: Mapping[str, ToTable]
 def _streams(store: Store, kind: str, run: str) -> list[str]:
     found = (_STREAM.fullmatch(name) for name in store.names(FOLDER))
     return [match.string for match in found if match and (match["kind"], match["run"]) == (kind, run)]
+
+
+def _next(pieces: Iterator[pa.RecordBatch], store: Store, path: str) -> pa.RecordBatch | None:
+    with _damage(store, path):
+        return next(pieces, None)
+
+
+@contextmanager
+def _damage(store: Store, path: str) -> Iterator[None]:
+    try:
+        yield
+    except (pa.ArrowException, OSError) as error:
+        reason = " ".join(str(error).split()).rstrip(".")
+        raise DamagedError(
+            f"{path} in the output {store.root!r} is damaged ({reason}); delete it: no result rests on records."
+        ) from error
 
 
 def _counted(source: pa.NativeFile, consumed: Consumed, name: str) -> Iterator[dict[str, Any]]:

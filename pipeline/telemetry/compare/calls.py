@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from pipeline.errors import DamagedError
 from pipeline.storage import Store
 from pipeline.telemetry.records import CALL, PACKET, SET_UP, to_table
 from pipeline.telemetry.streams import CALLS, read, runs
@@ -57,7 +58,11 @@ def calls_of(worker: Any, started: Any, seconds: Any, rows: Any, **more: Any) ->
 
 
 def read_calls(store: Store, run: str | None) -> dict[str, Calls]:
-    """By step, what a run wrote down of its calls; empty where it kept no records that this version can read."""
+    """By step, what a run wrote down of its calls; empty where it kept no records that this version can read.
+
+    Raises:
+        DamagedError: they cannot be read by any.
+    """
     if run is None:
         return {}
     try:
@@ -77,17 +82,22 @@ def run_of(store: Store, record: Mapping[str, Any]) -> str | None:
     known, named = runs(store), record.get("throughput")
     if isinstance(named, Mapping) and named.get("run") in known:
         return str(named["run"])
-    begun = {run: _began(store, run) for run in known}
+    every = {run: _began(store, run) for run in known}
+    begun = {run: at for run, at in every.items() if at is not None}
     if record:
         begin, end = _window(record)
         begun = {run: at for run, at in begun.items() if begin <= at <= end}
-    return max(begun, key=lambda run: begun[run], default=None)
+    damaged = [run for run, at in every.items() if at is None]  # where no other is meant, it may be one of these
+    return max(begun, key=lambda run: begun[run], default=next(iter(damaged), None))
 
 
-def _began(store: Store, run: str) -> float:
+def _began(store: Store, run: str) -> float | None:
+    """When a run's first record began; None where its records are damaged."""
     try:
         return float(pc.min(read(store, CALLS, run, to_table)["started"]).as_py() or 0.0)
-    except (KeyError, ValueError):
+    except DamagedError:
+        return None
+    except (KeyError, ValueError):  # of another version
         return 0.0
 
 

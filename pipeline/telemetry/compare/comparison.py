@@ -182,6 +182,8 @@ def _why(step: str, sides: Sequence[Side]) -> str:
     for side in sides:
         counts = [len(run.calls[step].rows) if step in run.calls else 0 for run in side.runs]
         if not min(counts):
+            if any(run.damage for run in side.runs):
+                return f"{side.name}'s records of calls are damaged"
             return f"{side.name} has no records of its calls"
     counts = [len(run.calls[step].rows) for side in sides for run in side.runs]
     return f"a side has too few calls ({min(counts):,})"

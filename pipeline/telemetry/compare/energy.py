@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from pipeline.errors import DamagedError
 from pipeline.telemetry.compare.runs import Run
 from pipeline.telemetry.nodes import to_table
 from pipeline.telemetry.streams import NODES, read
@@ -20,7 +21,7 @@ def energy_wh(run: Run) -> float | None:
         return None
     try:
         samples = read(run.store, NODES, run.recorded, to_table)
-    except (KeyError, ValueError):  # of another version
+    except (DamagedError, KeyError, ValueError):  # or of another version
         return None
     moments: dict[str, dict[float, float]] = defaultdict(dict)
     for row in samples.select(["node", "time", "gpus"]).to_pylist():

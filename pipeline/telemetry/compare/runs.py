@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.assembly import unit_of
-from pipeline.errors import ConfigError
+from pipeline.errors import ConfigError, DamagedError
 from pipeline.failure import DECODE
 from pipeline.ledger import COLUMNS, Ledger, read_units
 from pipeline.reasons import FACTS, Facts
@@ -87,7 +87,19 @@ class Run:
     @cached_property
     def calls(self) -> dict[str, Calls]:
         """By step, the records of its calls; empty where none were kept."""
-        return read_calls(self.store, self.recorded)
+        return self._read[0]
+
+    @property
+    def damage(self) -> str:
+        """Why the records that are there cannot be read; empty where they can, or there are none."""
+        return self._read[1]
+
+    @cached_property
+    def _read(self) -> tuple[dict[str, Calls], str]:
+        try:
+            return read_calls(self.store, self.recorded), ""
+        except DamagedError as error:
+            return {}, str(error)
 
     @cached_property
     def recorded(self) -> str | None:
@@ -111,18 +123,14 @@ def read_run(path: str) -> Run:
     """Look into an output.
 
     Raises:
-        ConfigError: it is none, or its run.json is none of ours.
+        ConfigError: it is none, or its run.json is damaged or none of ours.
         OutputError: no file system is known for the URL.
     """
-    store = Store(path)
+    store = Store(path).as_folder()
     try:
         record = read_run_file(store)
     except FileNotFoundError:
         return _unfinished(path, store)
-    except ValueError as error:
-        raise ConfigError(f"The {NAME} in {path!r} is damaged ({error}); run the same command again first.") from error
-    if not isinstance(record, dict) or not {"steps", "figures", "profile"} & record.keys():
-        raise ConfigError(f"The {NAME} in {path!r} is none of Framemill's; give the folder that --output named.")
     missing = [key for key in _USED if key not in record]
     lacking = (
         f"The {NAME} in {path} was written by another version of Framemill and lacks {', '.join(missing)}: "

@@ -34,9 +34,13 @@ from pipeline.telemetry.report.throughput import run_speed, throughput
 from pipeline.telemetry.report.thumbnails import thumbnails
 from pipeline.telemetry.report.words import count, number, share, shorten
 from pipeline.telemetry.run_file import NAME as RUN_FILE
-from pipeline.telemetry.run_file import read_run_file
+from pipeline.telemetry.run_file import read_whole
 
 NAME = "report.html"
+_NEEDED = (
+    *("arguments", "decode", "figures", "files", "input", "machines", "output", "processor", "profile_name"),
+    *("python", "seconds", "started", "steps", "system", "versions"),
+)  # keys of run.json that the page is made of
 _SECRET = re.compile(r"(?<=://)[^/\s@<>&\"'#;]+@")  # user and key in the URL of a bucket
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")  # HTML has none, and an editor may obey them
 
@@ -46,9 +50,10 @@ def write_report(store: Store) -> str:
 
     Raises:
         OutputError: no run has finished there.
+        ConfigError: its run.json cannot be read.
     """
     try:
-        record = read_run_file(store)
+        record = read_whole(store, _NEEDED)
     except FileNotFoundError as error:
         raise OutputError(
             f"There is no {RUN_FILE} in {store.root!r}, so no run has come to its end there: check the path, or run "

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from pipeline.errors import OutputError
+from pipeline.errors import DamagedError, OutputError
 from pipeline.storage import Store
 from pipeline.telemetry.compare.calls import run_of
 from pipeline.telemetry.profiles import chosen_run
@@ -28,7 +27,7 @@ class Recorded:
 def recorded(store: Store, record: Mapping[str, Any]) -> Recorded:
     """Of the run that a run.json is of; where that left no records, of the last one that has some."""
     missing = Recorded(note="No records of what processes did are there, so there is no time line.")
-    with suppress(OutputError, OSError, ValueError, KeyError):  # gone, torn, or of another version
+    try:
         own = run_of(store, record)
         run = own or chosen_run(store, None)
         found = activity(store, run)
@@ -37,4 +36,7 @@ def recorded(store: Store, record: Mapping[str, Any]) -> Recorded:
         why = "kept no records" if record.get("figures") else "had nothing to do"
         note = "" if own else f"The last run {why}; this is run {run}."
         return Recorded(lanes=lanes(found), machines=machines(store, run, found), note=note)
-    return missing
+    except DamagedError as error:
+        return Recorded(note=f"No time line: {error}")
+    except (OutputError, OSError, ValueError, KeyError):  # gone, or of another version
+        return missing
