@@ -25,7 +25,9 @@ class Made:
     def step(self, name, busy, wait=0.0, seal=0.0, packets=6, worker=None, **facts):
         """A step that works `busy` seconds of each loop."""
         phases, worker = facts.pop("phases", {"infer": busy}), worker or f"h:{name}"
-        self.add(worker, kind=SET_UP, step=name, started=facts.get("at", 0.0) - 1.0, seconds=facts.pop("set_up", 0.5))
+        ready, device = facts.get("at", 0.0) - 0.5, facts.get("device", "cpu")
+        length = facts.pop("set_up", 0.5)
+        self.add(worker, kind=SET_UP, step=name, started=ready - length, seconds=length, device=device)
         for i in range(packets):
             place = {"unit": facts.get("unit", "u"), "start": 10 * i, "stop": 10 * i + 10, "step": name}
             about = place | {"device": facts.get("device", "cpu"), "rows": 10, "cost": 1000, "seconds": busy}

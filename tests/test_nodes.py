@@ -13,6 +13,7 @@ import pytest
 from pipeline.telemetry import nodes
 from pipeline.telemetry.measures import measure
 from pipeline.telemetry.records import to_table
+from pipeline.telemetry.targets import Cards
 from pipeline.telemetry.verdict import verdict
 from tests.run_records import GPU, LOOP, Made
 
@@ -38,6 +39,15 @@ def test_gpu_use_is_of_the_samples_within_calls():
     full = Made().step("faces", 9.9, **GPU)
     table = nodes.to_table([sample | {"gpus": [card]} for sample in samples])
     assert "this one is full" in verdict(measure(to_table(full.lines), table)).change
+
+
+def test_a_gpu_that_waits_for_a_set_up_is_not_idle():
+    calls = to_table(Made().step("faces", 9.0, set_up=1000.0, **GPU).lines)
+    samples = [(LOOP * i + 1, 90.0) for i in range(6)] + [(-100.0 * i, 0.0) for i in range(1, 9)]
+    told = [{"run": "0", "node": "h", "time": at, "gpus": [{"use_percent": use}]} for at, use in samples]
+    table = nodes.to_table(told)
+    assert measure(calls, table)[0].gpu_use == pytest.approx(0.9)
+    assert Cards.of(calls, table).gpu_use_percent == pytest.approx(90)
 
 
 def test_a_machine_is_read():

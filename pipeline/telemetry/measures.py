@@ -180,7 +180,7 @@ def gpu_use(calls: pa.Table, nodes: pa.Table | None) -> float | None:
 
     Of a machine with several GPUs the busiest counts, sample by sample: which of them a call used is not known.
     """
-    calls = calls.filter(pc.equal(calls["device"], "cuda"))
+    calls = calls.filter(pc.and_(pc.equal(calls["device"], "cuda"), pc.equal(calls["kind"], CALL)))
     if nodes is None or not calls.num_rows:
         return None
     cards = _during(calls, nodes, "gpus")
