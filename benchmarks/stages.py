@@ -104,7 +104,7 @@ def rows_for(step: Step, count: int) -> pa.Table:
         "masks": [[mask()]] * count,
     }
     types = {item.name: item.type for item in SOURCE} | {"masks": pa.list_(MASK)}
-    names = dict.fromkeys(("media_id", "frame_index", "clip_index", *step.stage.inputs))
+    names = dict.fromkeys(("media_id", "frame_index", "clip_index", "height", "width", *step.stage.inputs))
     columns = {
         name: pack([reduced(image, name) for image in pictures])
         if is_pixels(name)
