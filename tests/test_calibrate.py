@@ -231,6 +231,8 @@ def test_a_later_file_keeps_steps_that_it_lacks_and_what_they_were_measured_with
     ("words", "said"),
     [
         ([], "No input was given"),
+        (["--input", "/nowhere/at/all", "--save", "README.md"], "--save 'README.md': "),
+        (["--input", "/nowhere/at/all", "--save", "README.md/deeper"], "README.md' is not a folder"),
         (["--input", "/nowhere/at/all", "--stages", "categorize"], "/nowhere/at/all"),
         (["--input", ".", "--stages", "categorise"], "Did you mean 'categorize'?"),
         (["--input", ".", "--stages", "lighting"], "nothing to measure"),
