@@ -14,7 +14,7 @@ import os
 import shlex
 import shutil
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -75,7 +75,7 @@ class Instruments:
             here: whether the run's processes will be on this machine; on others nobody can look for tools.
 
         Returns:
-            A sentence about what will show nothing; empty for none.
+            A sentence about each that will show nothing, or may not; empty for none.
 
         Raises:
             ConfigError: a step is unknown, or a tool is missing or may not be used.
@@ -95,8 +95,7 @@ class Instruments:
             )
         if self.py_spy and here:
             spying.check()
-        on_gpu = any(step.placement.device == "cuda" for step in plan.first)
-        return "" if on_gpu or not self.nvtx else "--nvtx marks nothing: no step of the first pass runs on a GPU."
+        return " ".join(self._doubts(steps))
 
     def probe(self, step: Step, store: Store) -> Probe | None:
         """What calls a step's stage instead of its worker; None where nobody asked."""
@@ -137,6 +136,14 @@ class Instruments:
                 yield f"{option}: {len(names) - len(failed)} files in {store.url(folder)}"
             elif not names:
                 yield f"{option}: nothing was recorded: the step was called too seldom, or on another machine."
+
+    def _doubts(self, steps: Mapping[str, Step]) -> Iterator[str]:
+        """What will show nothing, or may not: a step that cannot run on a GPU may still compute by torch on the CPU."""
+        if self.nvtx and not any(step.placement.device == "cuda" for step in steps.values()):
+            yield "--nvtx marks nothing: no step of the first pass runs on a GPU."
+        watched = self.memory_timeline.step if self.memory_timeline is not None else ""
+        if watched and "cuda" not in steps[watched].stage.devices:
+            yield f"--memory-timeline {watched} shows nothing unless the step computes by torch; it has none for a GPU."
 
     def _check_together(self) -> None:
         """One profiler a call: of two of torch's, one inside the other, the process died."""

@@ -68,29 +68,71 @@ def place(demands: Sequence[Demand], nodes: Sequence[Node]) -> None:
     Raises:
         ResourceError: some process finds no place; the message names the step, what it wants and what was left.
     """
+    if (refused := _first_refused(demands, nodes)) is not None:
+        raise ResourceError(_complaint(refused, demands, nodes))
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Refused:
+    """A process that found no place, and what was placed before it."""
+
+    demand: Demand
+    copy: int  # how many of its kind found one
+    free: Sequence[Node]
+    placed: Sequence[Demand]
+
+
+def _first_refused(demands: Sequence[Demand], nodes: Sequence[Node]) -> _Refused | None:
     free = [replace(node) for node in nodes]
-    placed: list[str] = []
+    placed: list[Demand] = []
     for demand in sorted(demands, key=lambda d: (-d.gpus, -d.cpus)):
         for copy in range(demand.copies):
             spot = next((i for i, node in enumerate(free) if _fits(demand, node)), None)
             if spot is None:
-                raise ResourceError(_complaint(demand, copy, free, nodes, placed))
+                return _Refused(demand=demand, copy=copy, free=free, placed=placed)
             free[spot] = replace(free[spot], cpus=free[spot].cpus - demand.cpus, gpus=free[spot].gpus - demand.gpus)
-        placed.append(f"{demand.copies} x {demand.step}")
+        placed.append(demand)
+    return None
 
 
 def _fits(demand: Demand, node: Node) -> bool:
     return demand.cpus <= node.cpus + SLACK and demand.gpus <= node.gpus + SLACK
 
 
-def _complaint(demand: Demand, copy: int, free: Sequence[Node], nodes: Sequence[Node], placed: Sequence[str]) -> str:
+def _complaint(refused: _Refused, demands: Sequence[Demand], nodes: Sequence[Node]) -> str:
+    demand = refused.demand
     want = f"{demand.cpus:g} CPU" + (f" and {demand.gpus:g} GPU" if demand.gpus else "")
     have = "; ".join(f"{node.name} has {node.cpus:g} CPU, {node.gpus:g} GPU" for node in nodes[:4])
     if demand.gpus and not any(node.gpus for node in nodes):
         missing = f"Step {demand.step!r} wants {want} for each worker, and there is no GPU ({have})"
         return f"{missing}; use --profile cpu-only or --device cpu."
-    left = max(node.cpus for node in free)
-    after = f" after placing {', '.join(placed)}" if placed else ""
-    missing = f"worker {copy + 1} of {demand.copies} wants {want}, but at most {left:g} CPU on one node is free{after}"
-    fix = f"lower `workers` or `cpus` in the profile, or --set {demand.step}.workers=1"
-    return f"Step {demand.step!r} does not fit: {missing} ({have}); {fix}."
+    most = max(refused.free, key=lambda node: (node.gpus, node.cpus) if demand.gpus else (node.cpus, node.gpus))
+    left = f"{most.cpus:g} CPU" + (f", {most.gpus:g} GPU" if demand.gpus else "")
+    names = ", ".join(f"{one.copies} x {one.step}" for one in refused.placed)
+    after = f" after placing {names}" if names else ""
+    which = f"worker {refused.copy + 1} of {demand.copies} wants {want}, but at most {left} on one node is free{after}"
+    return f"Step {demand.step!r} does not fit: {which} ({have}); {_fix(refused, demands, nodes)}."
+
+
+def _fix(refused: _Refused, demands: Sequence[Demand], nodes: Sequence[Node]) -> str:
+    """What makes all of them fit: fewer workers of one step, where that does, else what is asked for each."""
+    demand = refused.demand
+    for one in (demand, *reversed(refused.placed)):
+        if workers := _most_workers(one, demands, nodes):
+            words = " ".join(f"--set {name}.workers={workers}" for name in one.step.split("+"))
+            return f"give {one.step} fewer workers in the profile, or {words}"
+    what = "`cpus` or `gpus`" if demand.gpus else "`cpus`"
+    if not any(_fits(demand, node) for node in nodes):
+        return f"lower {what} of {demand.step} in the profile"
+    names = ", ".join(one.step for one in (*refused.placed, demand))
+    return f"lower `workers` or {what} of {names} in the profile, or name fewer steps with --stages"
+
+
+def _most_workers(one: Demand, demands: Sequence[Demand], nodes: Sequence[Node]) -> int:
+    """The most workers of one step with which all demands fit; 0 where one is too many, too."""
+    low, high = 0, one.copies - 1
+    while low < high:
+        middle = (low + high + 1) // 2
+        fewer = [replace(other, copies=middle) if other is one else other for other in demands]
+        low, high = (middle, high) if _first_refused(fewer, nodes) is None else (low, middle - 1)
+    return low

@@ -14,10 +14,34 @@ from typing import Annotated, Any, Literal, TypeVar
 import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
+from pipeline.budget import Budget
 from pipeline.errors import ConfigError, did_you_mean
 
 M = TypeVar("M", bound="Strict")
-Workers = int | Literal["auto"]
+
+
+def _workers(said: Any) -> Any:
+    """A number from 1, or auto: none at all would be taken for one in silence."""
+    if said == "auto" or (isinstance(said, int) and not isinstance(said, bool) and said >= 1):
+        return said
+    raise ValueError("must be a number from 1, or auto")
+
+
+def _budget(said: Any) -> Any:
+    """What `Budget` reads."""
+    if said is not None:
+        try:
+            Budget.read(str(said))
+        except ConfigError:
+            raise ValueError("must be a number of rows, as 100, or a share of them, as 1%") from None
+    return said
+
+
+Workers = Annotated[int | Literal["auto"], BeforeValidator(_workers)]
+MaybeWorkers = Annotated[
+    int | Literal["auto"] | None, BeforeValidator(lambda said: None if said is None else _workers(said))
+]
+MaxErrors = Annotated[str | int | None, BeforeValidator(_budget)]
 
 
 class Strict(BaseModel):
@@ -31,7 +55,7 @@ class StepEntry(Strict):
 
     use: str = Field(pattern=r"^[\w.]+:\w+$")  # module:Class
     with_: dict[str, Any] = Field(default_factory=dict, alias="with")
-    max_errors: str | int | None = None  # rows it may fail on, or a share as "1%"; then the run stops
+    max_errors: MaxErrors = None  # rows it may fail on, or a share as "1%"; then the run stops
 
 
 class Decode(Strict):
@@ -41,7 +65,7 @@ class Decode(Strict):
     max_frames: int | None = Field(None, ge=1)  # of one video
     max_pixels: int = Field(100_000_000, ge=1)  # refuse larger pictures by their header: 100 MP takes 300 MB decoded
     max_length: int = Field(2_500_000, ge=1)  # frames of one file that are looked at: a day at 25 fps, and some
-    max_errors: str | int | None = None  # files, or stretches of them, that may be unreadable; as of a step
+    max_errors: MaxErrors = None  # files, or stretches of them, that may be unreadable; as of a step
     fast_mode: bool = False  # previews: every frame is first reduced to a short side of at least 360 px
 
 
@@ -52,7 +76,7 @@ class PipelineFile(Strict):
     output: str | None = None
     identify: Literal["time", "content"] = "time"  # how a changed file is known; by content each is read once more
     decode: Decode = Decode()
-    max_errors: str | int | None = None  # of each step that does not say its own, decoding aside
+    max_errors: MaxErrors = None  # of each step that does not say its own, decoding aside
     steps: dict[str, StepEntry]
     planned: tuple[str, ...] = ()  # steps that profiles may already place though no pipeline has them yet
 
@@ -67,7 +91,7 @@ class PlacementEntry(Strict):
     device: Literal["cpu", "cuda"] | None = None
     cpus: float | None = Field(None, gt=0)
     gpus: float | None = Field(None, ge=0)
-    workers: Workers | None = None
+    workers: MaybeWorkers = None
     batch: int | None = Field(None, ge=1)
     vram_gb: float | None = Field(None, ge=0)
     precision: Precision | None = None
@@ -98,8 +122,10 @@ def _target(said: Any) -> Any:
     """A number, or [least, most] where either may be null."""
     ends = said if isinstance(said, list | tuple) and len(said) == 2 else (said, said)
     numbers = [end for end in ends if isinstance(end, int | float) and not isinstance(end, bool) and end >= 0]
-    if not numbers or len(numbers) < sum(end is not None for end in ends) or numbers != sorted(numbers):
+    if not numbers or len(numbers) < sum(end is not None for end in ends):
         raise ValueError("must be a number, or [least, most] where either may be null")
+    if numbers != sorted(numbers):
+        raise ValueError(f"must have the least before the most, as [{numbers[1]:g}, {numbers[0]:g}]")
     return said
 
 
@@ -202,7 +228,8 @@ def explain(error: ValidationError, model: type[BaseModel], where: str) -> str:
         known = _keys_at(model, path[:-1])
         place = f" in {'.'.join(path[:-1])}" if path[:-1] else ""
         return f"{where}: unknown key {path[-1]!r}{place}.{did_you_mean(path[-1], known)}"
-    return f"{where}: {'.'.join(path)}: {first['msg'][0].lower()}{first['msg'][1:]} (got {first.get('input')!r})."
+    said = first["msg"].removeprefix("Value error, ")
+    return f"{where}: {'.'.join(path)}: {said[0].lower()}{said[1:]} (got {first.get('input')!r})."
 
 
 def _keys_at(model: type[BaseModel], path: list[str]) -> list[str]:

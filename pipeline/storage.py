@@ -20,6 +20,7 @@ import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
 from pipeline.errors import GoneError, OutputError
+from pipeline.media.names import as_uri
 
 _TEMPORARY = ".tmp-"
 _NO_RUN = "0"
@@ -52,7 +53,7 @@ class Store:
         self._run = run
         self.root = root if "://" in root else str(Path(root).expanduser().absolute())
         try:
-            self._files, self._base = pafs.FileSystem.from_uri(self.root)
+            self._files, self._base = pafs.FileSystem.from_uri(as_uri(self.root) if "://" in root else self.root)
         except (pa.ArrowInvalid, OSError) as error:
             raise OutputError(
                 f"The output {root!r} cannot be opened ({error}); give a folder or an s3:// or gs:// URL."

@@ -18,6 +18,7 @@ from pipeline.calibration.rows import batch_of
 from pipeline.calibration.search import Full, Limits, fastest, search
 from pipeline.columns import SOURCE
 from pipeline.device import flops_of, weights_bytes
+from pipeline.errors import ConfigError
 from pipeline.stage import Scope
 from tests.plan_factory import plan, toy
 from tests.toy_card import ToyMeter
@@ -229,10 +230,19 @@ def test_a_later_file_keeps_steps_that_it_lacks_and_what_they_were_measured_with
     assert read_calibration(write_calibration(faster, tmp_path)) == faster
 
 
+@pytest.mark.parametrize("text", ['{"steps": {}, "version": 1}', "[]", "{", "5"])
+def test_a_file_of_another_kind_is_no_calibration(tmp_path, text):
+    (tmp_path / "run.json").write_text(text)
+    with pytest.raises(ConfigError, match=r"run.json' is no calibration; write one by `framemill calibrate`"):
+        read_calibration(tmp_path / "run.json")
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
         ([], "No input was given"),
+        (["--input", "/nowhere/at/all", "--save", "README.md"], "--save 'README.md': "),
+        (["--input", "/nowhere/at/all", "--save", "README.md/deeper"], "README.md' is not a folder"),
         (["--input", "/nowhere/at/all", "--stages", "categorize"], "/nowhere/at/all"),
         (["--input", ".", "--stages", "categorise"], "Did you mean 'categorize'?"),
         (["--input", ".", "--stages", "lighting"], "nothing to measure"),

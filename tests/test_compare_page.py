@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from pipeline.cli import app
-from pipeline.errors import OutputError
+from pipeline.errors import ConfigError, OutputError
 from pipeline.telemetry.compare.comparison import compare
 from pipeline.telemetry.compare.page import render, write_page
 from pipeline.telemetry.compare.runs import read_sides
@@ -67,7 +67,15 @@ def test_the_command_writes_it_and_says_where(make, tmp_path):
     assert "None of 2 conditions failed." in said
     assert "prefers-color-scheme: dark" in said and 'name="viewport"' in said
     with pytest.raises(OutputError, match="cannot be written"):
-        write_page(str(tmp_path / "gone" / "x.html"), compare(read_sides([a, b]), {}, drift_rows=0), [])
+        write_page(str(page / "x.html"), compare(read_sides([a, b]), {}, drift_rows=0), [])
+
+
+def test_where_it_is_written_is_looked_at_before_anything_is_compared(make, tmp_path):
+    a, b, page = make("a"), make("b"), tmp_path / "new folder" / "deeper" / "x.html"
+    assert CliRunner().invoke(app, ["compare", a, b, "--html", str(page), "-q"]).exit_code == 0 and page.exists()
+    for wrong, said in ((page / "x.html", "is not a folder"), (page.parent, "is a folder")):
+        done = CliRunner().invoke(app, ["compare", "nowhere", "at-all", "--html", str(wrong)])
+        assert isinstance(done.exception, ConfigError) and said in str(done.exception)
 
 
 def test_a_difference_for_the_worse_is_marked_and_noise_is_not(make):

@@ -135,6 +135,14 @@ def test_tools_that_are_missing_are_named(store, monkeypatch):
     assert "marks nothing" in Instruments(nvtx=True).check(made, store, here=True)
 
 
+def test_a_memory_timeline_of_a_step_without_torch_is_doubted_before_the_run(store):
+    steps = {"lighting": {"use": "stages.lighting:Lighting"}, "faces": {"use": "stages.faces:Faces"}}
+    made = plan(steps, missing_weights="dummy")
+    said = Instruments(memory_timeline=Counted(step="lighting")).check(made, store, here=True)
+    assert said.startswith("--memory-timeline lighting shows nothing unless the step computes by torch")
+    assert Instruments(memory_timeline=Counted(step="faces")).check(made, store, here=True) == ""
+
+
 def test_nsys_is_asked_for_by_the_steps_it_was_named_for(store):
     made = plan(STEPS, {"steps": {"toy": {"group": "g"}}})
     told = Instruments(nsight=("toy",)).started(made.first, store)["runtime_env"]

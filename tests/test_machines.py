@@ -30,6 +30,29 @@ def test_a_missing_gpu_is_named():
         place([Demand(step="clip", cpus=1, gpus=1)], [LAPTOP])
 
 
+def said(*demands, nodes=(LAPTOP,)):
+    with pytest.raises(ResourceError) as error:
+        place(demands, nodes)
+    return str(error.value)
+
+
+def test_the_advice_works_whichever_step_found_no_place():
+    faces, decode = Demand(step="faces", cpus=1, copies=2), Demand(step="decode", cpus=1)
+    assert "'decode' does not fit" in said(faces, decode) and "--set faces.workers=1" in said(faces, decode)
+    assert "decode.workers" not in said(faces, decode)
+    place([Demand(step="faces", cpus=1, copies=1), decode], [LAPTOP])
+    many = Demand(step="pose+faces", cpus=1, copies=8)
+    assert "--set pose.workers=1 --set faces.workers=1" in said(many, decode)
+    assert "workers=15" in said(Demand(step="pose", cpus=1, copies=40), decode, nodes=[BOX])
+
+
+def test_fewer_workers_are_not_advised_where_there_is_one():
+    one = said(Demand(step="a", cpus=2), Demand(step="decode", cpus=1))
+    assert "lower `workers` or `cpus` of a, decode in the profile, or name fewer steps" in one and "--set" not in one
+    assert said(Demand(step="decode", cpus=4)).endswith("; lower `cpus` of decode in the profile.")
+    assert "16 CPU, 1 GPU on one node" in said(Demand(step="clip", cpus=1, gpus=2), nodes=[BOX])
+
+
 def test_resources_of_two_nodes_do_not_add_up_for_one_process():
     with pytest.raises(ResourceError):
         place([Demand(step="big", cpus=3)], [LAPTOP, LAPTOP])

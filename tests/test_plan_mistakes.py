@@ -20,6 +20,7 @@ MISTAKES = {
         "'a' has no setting 'colum'. Did you mean 'column'",
     ),
     "wrong type": ({"a": toy("Picky", refuse="x")}, {}, {}, "step 'a': setting 'refuse' is wrong"),
+    "no workers": ({"a": toy("Checksum")}, {}, {"settings": ("a.workers=0",)}, "must be a number from 1, or auto"),
     "unknown chosen": ({"a": toy("Checksum")}, {}, {"stages": ("b",)}, "no step 'b'"),
     "unknown in profile": ({"crc": toy("Checksum")}, {"steps": {"crk": {}}}, {}, "'crk' .* Did you mean 'crc'"),
     "bad set": ({"a": toy("Checksum")}, {}, {"settings": ("a.column",)}, "not of the form step.key=value"),

@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
+import json
 import re
+import shlex
+from dataclasses import asdict
 from functools import partial
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
+import typer
 
+from pipeline.cli import app
 from pipeline.columns import field
+from pipeline.commands.wish import Wish
 from pipeline.errors import OutputError
 from pipeline.failure import Failure
+from pipeline.plan import Choices
 from pipeline.storage import Store
 from pipeline.telemetry.report import NAME, write_report
 from pipeline.telemetry.report.rows import extract
-from tests.report_factory import figures, output
+from pipeline.telemetry.report.summary import command
+from tests.report_factory import figures, output, record
 from tests.report_reader import folder, page, parsed, store, text
 
 __all__ = ["folder", "store"]
@@ -160,3 +169,27 @@ def test_a_real_run_writes_it_and_can_write_it_again(framemill, collection, tmp_
     monkeypatch.chdir(tmp_path)
     framemill("report", out)
     assert (out / NAME).read_text() == first
+
+
+@pytest.mark.parametrize("started", [["retry", "out", "--profile", "x"], ["-q"], []])
+def test_a_run_that_no_run_command_started_gets_one_that_does_the_same_work(started):
+    """Read by the command line itself, the words give the choices that run.json holds."""
+    chosen = Choices(
+        stages=("faces", "lighting"),
+        settings=("faces.model=sface", "lighting.x=a b"),
+        missing_weights="skip",
+        weights_dir=Path("/w w"),
+        max_errors="1%",
+        vram_cap=8.0,
+        decode={"every_nth": 2, "fast_mode": True},
+    )
+    said = record("/in put", "/out", arguments=started, choices=asdict(chosen), limit=3, shard=[1, 4], by_content=True)
+    words = shlex.split(command(json.loads(json.dumps(said, default=str))))
+    assert words[:2] == ["framemill", "run"]
+    kind = typer.main.get_command(app).commands["run"]
+    given = kind.make_context("run", words[2:]).params
+    wish = Wish(**{key: value for key, value in given.items() if key in Wish.__dataclass_fields__})
+    order = wish.order()
+    assert order.choices == chosen
+    assert (order.input, order.output, order.profile_name) == ("/in put", "/out", "cpu-only")
+    assert (order.limit, order.shard, order.by_content) == (3, (1, 4), True)

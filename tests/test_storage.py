@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import pickle
 import shutil
+from urllib.parse import unquote
 
 import pyarrow as pa
 import pytest
@@ -12,7 +13,9 @@ from fsspec.implementations.memory import MemoryFileSystem
 from pyarrow.fs import FSSpecHandler, PyFileSystem
 
 from pipeline.errors import GoneError, OutputError
+from pipeline.media.listing import list_media
 from pipeline.media.names import as_folder, media_id
+from pipeline.media.store import read_bytes
 from pipeline.storage import Store
 
 
@@ -31,6 +34,16 @@ def test_what_is_written_is_read(store):
     assert store.names("t") == ["x.parquet"] and store.folders() == ["a", "t"]
     assert store.names("nothing") == []
     assert store.exists("a/b.bin") and not store.exists("a")
+
+
+@pytest.mark.parametrize("name", ["a b ü", "a%20b%20%C3%BC", "50% [x]", "50%25 [x]"])
+def test_urls_may_be_written_as_people_write_them(tmp_path, name):
+    store = Store(f"file://{tmp_path}/{name}")
+    store.prepare()
+    store.write("a.bin", b"data")
+    assert (tmp_path / unquote(name) / "a.bin").read_bytes() == b"data"
+    assert store.url("a.bin") == f"file://{tmp_path}/{name}/a.bin"
+    assert read_bytes(list_media(store.root)[0]) == b"data", "an input of that name is the same folder"
 
 
 @pytest.mark.parametrize("path", ["../x", "a/../../x", "/etc/x", "a//b", "./a", "a/.", "..", "a\0b"])

@@ -51,7 +51,7 @@ def test_targets_of_the_cards(use, memory, met):
 WRONG = {
     "targets: {gpu_use_pecent: 80}": "unknown key 'gpu_use_pecent' in targets. Did you mean 'gpu_use_percent'",
     "targets: {steps: {faces: {rows_per_minut: 1}}}": "Did you mean 'rows_per_minute'",
-    "targets: {gpu_use_percent: [95, 80]}": "must be a number, or",
+    "targets: {gpu_use_percent: [95, 80]}": r"must have the least before the most, as \[80, 95\] \(got \[95, 80\]\)",
     "targets: {gpu_use_percent: lots}": "must be a number, or",
     "targets: {gpu_use_percent: [null, null]}": "must be a number, or",
     "targets: {gpu_use_percent: -1}": "must be a number, or",

@@ -19,6 +19,7 @@ from pipeline.errors import ConfigError
 from pipeline.manifest import Strict, explain
 from pipeline.step import Step, fingerprint
 
+_OF_ITS_OWN = frozenset({"device", "kind", "steps"})  # keys that every calibration has, and other files have not all
 _MARKED = ("use", "version", "settings")  # facts of a step that decide its figures; weights of one size do not
 
 
@@ -128,6 +129,8 @@ def read_calibration(path: Path) -> Calibration:
     """
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
+        if not isinstance(data, dict) or not data.keys() >= _OF_ITS_OWN:
+            raise ConfigError(f"'{path}' is no calibration; write one by `framemill calibrate`.")
         return Calibration.model_validate(data)
     except OSError as error:
         raise ConfigError(f"There is no calibration at '{path}'; write one by `framemill calibrate`.") from error

@@ -14,6 +14,7 @@ from rich.table import Table
 
 from pipeline.commands.executing import ERRORS
 from pipeline.commands.options import INTERRUPTED, Quiet
+from pipeline.commands.places import check_folder
 from pipeline.commands.taking import taking
 from pipeline.commands.wish import Chosen
 from pipeline.machines import this_machine
@@ -51,6 +52,7 @@ def calibrate(
     from pipeline.calibration.figures import write_calibration
     from pipeline.calibration.search import Limits
 
+    check_folder("--save", save)
     source = chosen.source
     plan = make_plan(*chosen.files, chosen.choices, [this_machine()], check_fit=False, calibrated=False)
     steps = measurable(plan, chosen.choices.stages)

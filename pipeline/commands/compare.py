@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -10,6 +11,7 @@ from rich.console import Console
 
 from pipeline.commands.executing import ERRORS
 from pipeline.commands.options import Quiet
+from pipeline.commands.places import check_file
 from pipeline.errors import ConfigError, did_you_mean
 
 DRIFT_ROWS = 5000  # of each table: drift is then known to a hundredth, and reading takes seconds
@@ -64,6 +66,8 @@ def compare(
     from pipeline.telemetry.compare.printing import print_comparison, say
     from pipeline.telemetry.compare.runs import read_sides
 
+    if html:
+        check_file("--html", Path(html))
     conditions = parse(fail_if) if fail_if is not None else []
     sides = read_sides([*([baseline] if baseline is not None else []), *outputs])
     prices = _prices(price or (), letters()[: len(sides)])

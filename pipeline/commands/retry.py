@@ -45,7 +45,7 @@ def retry(
     if profile is not None:
         order = replace(order, profile=read_profile(profile), profile_name=profile)
     if weights_dir is not None:
-        order = replace(order, choices=replace(order.choices, weights_dir=weights_dir))
+        order = replace(order, choices=replace(order.choices, weights_dir=weights_dir.absolute()))
     known = {*order.pipeline.steps, "decode"}
     if stage is not None and stage not in known:
         raise ConfigError(f"The run in {output!r} had no step {stage!r}.{did_you_mean(stage, known)}")

@@ -13,7 +13,7 @@ import os
 import posixpath
 import re
 from collections.abc import Sequence
-from urllib.parse import unquote, urlsplit
+from urllib.parse import quote, unquote, urlsplit
 
 # Unicode categories Cc, Cf, Zl and Zp as of version 14, and lone surrogates (undecodable bytes). Spelled out, because
 # the categories that Python knows grow with its version, and a media_id must not.
@@ -21,12 +21,18 @@ _UNPRINTABLE = re.compile(
     "[\x00-\x1f%\x7f-\x9f\xad\u0600-\u0605\u061c\u06dd\u070f\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ud800-\udfff\ufeff\ufff9-\ufffb]"
 )
 _LONGEST_PART, _LONGEST = 200, 700  # bytes: file systems take 255 of a name, object stores 1,024 of a key
+_LONE_PERCENT = re.compile("%(?![0-9A-Fa-f]{2})")
 _SCHEME = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]*)://")
 
 
 def is_url(path: str) -> bool:
     """Whether a path names a place in an object store (`s3://...`), or a local one by `file://`."""
     return _SCHEME.match(path) is not None
+
+
+def as_uri(url: str) -> str:
+    """A URL as people write it, with spaces and letters of their language, as libraries take it; "%XX" stays."""
+    return _LONE_PERCENT.sub("%25", quote(url, safe="%/:?#@!$&'()*+,;=~", errors="surrogateescape"))
 
 
 def media_id(relative: str) -> str:

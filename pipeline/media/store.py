@@ -20,7 +20,7 @@ import pyarrow as pa
 from pyarrow import fs
 
 from pipeline.errors import MediaError, Reason
-from pipeline.media.names import escape, is_url
+from pipeline.media.names import as_uri, escape, is_url
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -94,7 +94,7 @@ def url_below(root: str, path: str) -> str:
 
 @lru_cache(maxsize=32)
 def _file_system(root: str) -> fs.FileSystem:
-    return fs.FileSystem.from_uri(root)[0]
+    return fs.FileSystem.from_uri(as_uri(root))[0]
 
 
 def _open(path: str) -> Any:

@@ -32,6 +32,7 @@ _KINDS: dict[str, type] = {
 }
 """What readers go into; where one of these is something else, somebody or something has damaged the file."""
 
+_ASKED = ("arguments", "folder", "output")
 _TOLD_BY_THE_LAST = ("skipped", "fetch")
 _PACKAGES = ("framemill", "ray", "pyarrow", "numpy", "torch", "opencv-contrib-python", "av", "pillow", "mediapipe")
 
@@ -42,9 +43,10 @@ def write_run_file(store: Store, order: Order, result: Result) -> bool:
     A run with nothing to do leaves the record of the one that did the work, but for what it left out itself. A damaged
     one is replaced: the parts say what is done, and nothing of that rests on this file.
     """
-    made = record(order, result)
-    before = None if result.work.changed else _readable(store)
-    if before is not None:
+    made, before = record(order, result), _readable(store)
+    if order.again is not None and before is not None:  # the command that is worth giving again is the run's
+        made |= {key: before[key] for key in _ASKED if key in before}
+    if before is not None and not result.work.changed:
         told = {key: made[key] for key in _TOLD_BY_THE_LAST}
         if all(before.get(key) == value for key, value in told.items()):
             return False

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import shlex
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -16,7 +18,8 @@ from pipeline.media.config import DecodeConfig
 from pipeline.plan import make_plan
 from pipeline.second import ERRORS, FRAMES
 from pipeline.storage import Store
-from pipeline.telemetry.run_file import order_of, write_run_file
+from pipeline.telemetry.report.summary import command
+from pipeline.telemetry.run_file import order_of, read_run_file, write_run_file
 from tests.collections_factory import clip, photo
 from tests.engine_factory import rows, table
 from tests.faults.test_dying_processes import order
@@ -127,6 +130,24 @@ def test_an_order_is_known_from_the_output_and_one_that_gives_other_results_is_r
     other = replace(wanted, choices=replace(wanted.choices, settings=("crc.refuse=[1]",)), again=Which())
     with pytest.raises(ConfigError, match=r"crc, twice.* would give other results than before"):
         Job(other).run()
+
+
+def test_the_command_that_is_worth_giving_again_stays_that_of_the_run(wanted, tmp_path, monkeypatch):
+    out = tmp_path / "out"
+    words = ["run", "-i", str(tmp_path / "in"), "-o", str(out), "--pipeline", "mine.yaml", "--set", "crc.refuse=[3]"]
+    monkeypatch.setattr("sys.argv", ["framemill", *words])
+    job = Job(wanted)
+    write_run_file(job.store, wanted, job.run())
+    folder = str(Path.cwd())
+    (tmp_path / "mood" / "good").touch()
+    monkeypatch.setattr("sys.argv", ["framemill", "retry", "out", "--profile", "cpu-only"])
+    monkeypatch.chdir(tmp_path)
+    again = replace(order_of(Store(str(out))), output="out", again=Which())
+    job = Job(again)
+    write_run_file(job.store, again, job.run())
+    record = read_run_file(job.store)
+    assert record["errors"] != {"ValueError": 2, "KeyError": 1}, "it is the record of the run that tried again"
+    assert command(record) == f"cd {shlex.quote(folder)} && {shlex.join(['framemill', *words])}"
 
 
 @pytest.fixture

@@ -28,6 +28,7 @@ def write_page(path: str, comparison: Comparison, findings: list[Finding]) -> st
     """
     target = Path(path).expanduser()
     try:
+        target.parent.mkdir(parents=True, exist_ok=True)
         target.write_text(render(comparison, findings), encoding="utf-8", errors="replace")
     except OSError as error:
         reason = (error.strerror or str(error)).lower()

@@ -109,14 +109,36 @@ def _machine(record: Mapping[str, Any]) -> str:
 
 
 def command(record: Mapping[str, Any]) -> str:
-    """The shell command that runs it again. A run that was started from Python gets the nearest one."""
+    """The shell command that runs it again; of a run that no such command started, one that does the same work."""
     words = [str(word) for word in record["arguments"]]
-    if not any(word.split("=")[0] in _OPTIONS for word in words):
-        words = ["run", "--profile", record["profile_name"], "--input", record["input"], "--output", record["output"]]
-    elif words[0].startswith("-"):
+    if words and words[0].startswith("-"):
         words = ["run", *words]
+    if words[:1] != ["run"] or not any(word.split("=")[0] in _OPTIONS for word in words):
+        words = ["run", "--profile", record["profile_name"], "--input", record["input"], "--output", record["output"]]
+        words += _chosen(record)
     there = f"cd {shlex.quote(record['folder'])} && " if record.get("folder") else ""  # paths may be relative to it
     return there + shlex.join(["framemill", *words])
+
+
+def _chosen(record: Mapping[str, Any]) -> list[str]:
+    """What run.json says was chosen beyond the two files, as options; of a pipeline file it does not know the name."""
+    said = record.get("choices") or {}
+    shard = record.get("shard")
+    values = {
+        "stages": ",".join(said.get("stages") or ()),
+        **{name: said.get(name) for name in ("device", "weights_dir", "max_errors", "vram_cap", "calibration")},
+        "missing_weights": said.get("missing_weights") if said.get("missing_weights") != "fail" else None,
+        "accept_license": said.get("accept_license"),
+        **(said.get("decode") or {}),
+        "limit": record.get("limit"),
+        "shard": f"{shard[0] + 1}/{shard[1]}" if shard else None,
+        "by_content": record.get("by_content"),
+    }
+    words = [word for setting in said.get("settings") or () for word in ("--set", str(setting))]
+    for name, value in values.items():
+        if value:
+            words += [f"--{name.replace('_', '-')}", *([] if value is True else [str(value)])]
+    return words
 
 
 def one_liners(store: Store) -> dict[str, str]:
