@@ -13,6 +13,7 @@ from rich.table import Table
 
 from pipeline.errors import OutputError
 from pipeline.storage import Store
+from pipeline.telemetry.absence import no_rows
 from pipeline.telemetry.measures import StepMeasures, Use
 from pipeline.telemetry.profiles import RunProfile, chosen_run, full_of, profile_of, targets_of
 from pipeline.telemetry.run_file import read_run_file
@@ -33,7 +34,7 @@ def profile(output: Out, run: Run = None, workers: Workers = False, json_: Json 
     record = _last(store)
     found = profile_of(store, name, targets_of(record), full_of(record, name))
     if found is None:
-        raise OutputError(f"No packet has gone through a step of run {name} in {store.root!r} yet; look again later.")
+        raise OutputError(no_rows(store, name))
     if json_:
         print(json.dumps(found.to_dict(), indent=2))
     else:

@@ -12,6 +12,7 @@ from pipeline.errors import OutputError, did_you_mean
 from pipeline.manifest import Targets
 from pipeline.storage import Store
 from pipeline.telemetry import nodes
+from pipeline.telemetry.absence import no_records
 from pipeline.telemetry.measures import StepMeasures, measure
 from pipeline.telemetry.records import to_table
 from pipeline.telemetry.streams import CALLS, NODES, batches, gather, read, runs
@@ -73,7 +74,7 @@ def chosen_run(store: Store, asked: str | None) -> str:
     """
     known = {run: began for run in runs(store) if (began := _began(store, run)) is not None}
     if not known:
-        raise OutputError(f"There are no records of a run in {store.root!r}; check the path, or run something first.")
+        raise OutputError(no_records(store))
     if asked is not None and asked not in known:
         raise OutputError(f"There are no records of a run {asked!r} in {store.root!r}.{did_you_mean(asked, known)}")
     return asked or max(known, key=lambda run: known[run])
