@@ -139,6 +139,16 @@ def test_the_run_that_began_last_is_told_of_unless_another_is_named(store, capsy
         assert json.loads(capsys.readouterr().out)["run"] == run
 
 
+def test_a_step_without_records_of_calls_has_no_percentiles(store, capsys):
+    made = Made().step("decode", 9.0).step("faces", 3.0)
+    made.lines = [line for line in made.lines if (line["step"], line["kind"]) != ("faces", "call")]
+    kept(store, made)
+    with pytest.raises(SystemExit):
+        main(["profile", store.root])
+    (line,) = (one for one in capsys.readouterr().out.splitlines() if re.match(r" faces +0 ", one))
+    assert re.match(r" faces +0 +- +- +infer", line), line
+
+
 def refused(capsys, *words):
     """What the command says in its one sentence."""
     with pytest.raises(SystemExit) as end:

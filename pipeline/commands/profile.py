@@ -92,7 +92,7 @@ def _use(one: Use) -> list[str]:
 def _calls(steps: Sequence[StepMeasures]) -> Table:
     table = _table("step", "calls", "call ms p50/p95/p99", "row ms p50/p95/p99", "inside")
     for step in steps:
-        times = ["/".join(_short(value) for value in values) for values in (step.call_ms, step.row_ms)]
+        times = ["/".join(map(_short, values)) if step.calls else "-" for values in (step.call_ms, step.row_ms)]
         table.add_row(step.step, f"{step.calls:,}", *times, _phases(step.phases))
     return table
 
