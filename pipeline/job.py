@@ -25,7 +25,7 @@ from pipeline.media.store import Media
 from pipeline.media.units import Unit
 from pipeline.order import Order
 from pipeline.placing import full
-from pipeline.plan import Plan, make_plan
+from pipeline.plan import Plan, idle_cap, make_plan
 from pipeline.reasons import Changes, Outlook, facts_path, find_changes, outlooks, remember
 from pipeline.sample import Reading, Sample
 from pipeline.second import ERRORS, FRAMES, SecondPass, UnitRows, unit_rows
@@ -82,8 +82,10 @@ class Job:
                 nodes = stack.enter_context(session(address))
             listing = self._listed()
             plan = self._plan(nodes)
-            if told := self._order.instruments.check(plan, self.store, here=address is None):
-                self._on_wait(told)
+            cap = idle_cap(plan, self._order.choices)
+            for told in (cap, self._order.instruments.check(plan, self.store, here=address is None)):
+                if told:
+                    self._on_wait(told)
             self.store.prepare()
             refuse_foreign(self.store, self._owners(plan))
             lease = stack.enter_context(Lease(self.store, self._order.shard, on_wait=self._on_wait))

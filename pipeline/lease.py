@@ -153,7 +153,7 @@ class Lease:
         """
         first, deadline = other, time.monotonic() + MISSED * self._beat_seconds
         told = False
-        while (now := self._read(other.run)) is not None:
+        while (now := _read(self._store, other.run)) is not None:
             gives_up = now.state == "asking" and now.run > self.run
             if _dead(now, self._note.machine) or time.monotonic() > deadline:
                 self._put(over=(*self._note.over, now.run, *now.over))
@@ -215,18 +215,29 @@ class Lease:
 
     def _others(self) -> list[Note]:
         """What the leases say that do not go with ours."""
-        found = {match["run"] for name in self._store.names("") if (match := _NAME.fullmatch(name))}
-        notes = [note for run in sorted(found - self._friends - {self.run}) if (note := self._read(run)) is not None]
+        wanted = sorted(_there(self._store) - self._friends - {self.run})
+        notes = [note for run in wanted if (note := _read(self._store, run)) is not None]
         self._friends |= {note.run for note in notes if not conflict(self._note.shard, note.shard)}
         return [note for note in notes if note.run not in self._friends]
 
-    def _read(self, run: str) -> Note | None:
-        try:
-            said = json.loads(self._store.read(_name(run)))
-        except FileNotFoundError:
-            return None
-        shard = tuple(said.pop("shard") or ()) or None
-        return Note(**said | {"over": tuple(said["over"])}, shard=shard)
+
+def at_work(store: Store) -> frozenset[str]:
+    """Runs into an output that go on, as far as can be told at once; one that died on another machine is among them."""
+    notes = (_read(store, run) for run in _there(store))
+    return frozenset(note.run for note in notes if note is not None and not _dead(note, _machine()))
+
+
+def _there(store: Store) -> set[str]:
+    return {match["run"] for name in store.names("") if (match := _NAME.fullmatch(name))}
+
+
+def _read(store: Store, run: str) -> Note | None:
+    try:
+        said = json.loads(store.read(_name(run)))
+    except FileNotFoundError:
+        return None
+    shard = tuple(said.pop("shard") or ()) or None
+    return Note(**said | {"over": tuple(said["over"])}, shard=shard)
 
 
 def _name(run: str) -> str:

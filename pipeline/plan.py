@@ -144,6 +144,12 @@ def make_plan(
     )
 
 
+def idle_cap(plan: Plan, choices: Choices) -> str:
+    """That --vram-cap changes nothing in a plan without a GPU, in a sentence; empty where it does, or was not given."""
+    on_gpu = any(step.placement.device == "cuda" for step in plan.steps)
+    return "" if on_gpu or choices.vram_cap is None else "--vram-cap does nothing: no step runs on a GPU."
+
+
 def _wishes(profile: ProfileFile, choices: Choices, overrides: Overrides, known: Calibration | None) -> Wishes:
     return Wishes(
         vram_gb=profile.vram_gb,

@@ -207,6 +207,14 @@ def test_the_command_writes_a_file_that_is_read_again(call, collection, tmp_path
     assert json.loads(path.read_text())["format"] == 1
 
 
+def test_weights_that_nobody_sees_are_not_said_to_be_none(call, collection, tmp_path):
+    (tmp_path / "p.yaml").write_text('steps:\n  byte: {use: "tests.toys:Seeded"}\n')  # torch holds nothing of it
+    where = ("--pipeline", tmp_path / "p.yaml", "--save", tmp_path / "c", "--missing-weights", "dummy")
+    code, out, err = call("--input", collection, "--most-batch", 2, "--rows", 4, *where)
+    assert code == 0, err
+    assert "weights not seen" in out and "0.000 GB" not in out
+
+
 def test_a_later_file_keeps_steps_that_it_lacks_and_what_they_were_measured_with(tmp_path):
     trial = Trial(batch=1, megapixels=1.0, calls=3, rows_per_s=10.0)
     step = StepFigures(

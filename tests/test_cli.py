@@ -131,6 +131,15 @@ def test_the_plan_of_a_run_says_what_is_to_do_and_touches_nothing(small, pipelin
     assert wrong.returncode == 2 and "There is no" in wrong.stderr and "Traceback" not in wrong.stderr
 
 
+def test_a_cap_on_cards_that_nothing_runs_on_is_said_to_do_nothing(framemill, small, pipeline, tmp_path):
+    said = "--vram-cap does nothing: no step runs on a GPU."
+    assert said in command("plan", "--pipeline", pipeline, "--vram-cap", "8").stdout
+    assert said not in command("plan", "--pipeline", pipeline).stdout
+    words = ("--pipeline", pipeline, "--input", small, "--output", tmp_path / "out", "--limit", 1, "--vram-cap", 8)
+    told = framemill("run", *words)
+    assert said in told and "1 frame in" in told and "1 file (" in told
+
+
 def test_a_plan_that_does_not_fit_is_shown_and_then_refused():
     done = command("plan", "--profile", "high-throughput", "--set", "pose.workers=1000")
     assert done.returncode == 2 and "1000" in done.stdout and "motion_mean" in done.stdout

@@ -118,6 +118,11 @@ def test_costs_are_of_1000_images(make):
     cost = line(found, "run", "cost")
     assert cost.first == pytest.approx(1000 * 1.2 * 133.2 / 3600 / 12) and cost.second is None
     assert line(found, "run", "energy").first is None
+    assert "No price of B is known, and so no cost: give --price B=... too." in found.notes
+    both = compare(sides, {"A": 1.2, "B": 0.4}, drift_rows=0).pairs[0]
+    assert not any("price" in note for note in (*both.notes, *pair(make("c"), make("d")).notes))
+    done = invoke(make("e"), make("f"), "--price", "A=1.2")
+    assert "cost, per 1,000 images" in done.output and "energy, Wh per 1,000 images" in done.output
 
 
 @pytest.mark.parametrize("word", ["A", "A=", "A=x", "A=-1", "A=inf", "C=1"])

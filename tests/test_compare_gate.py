@@ -125,6 +125,6 @@ def test_a_step_that_the_new_run_lacks_is_not_measured(make):
 def test_errors_from_none_are_more_without_end(make):
     base, worse = make("a", figures=told(20.0)), make("b", figures=told(20.0, errors=3))
     (finding,) = judge(parse("marked.errors>+50%"), pair(base, worse))
-    assert finding.failed
+    assert finding.failed and finding.words == "marked.errors>+50%: errors of marked: A 0, B 3, from none."
     (finding,) = judge(parse("marked.errors>+50%"), pair(base, make("c", figures=told(20.0))))
     assert not finding.failed

@@ -214,6 +214,15 @@ def test_a_log_file_gets_a_line(figures, monkeypatch):
     )
 
 
+def test_one_error_is_no_errors(monkeypatch):
+    found, console = Figures(), Console(file=io.StringIO(), width=80)
+    found.add([Sample(step=DECODE, worker="h:1", rows=1, failures=1, started=1.0, seconds=1.0)])
+    shown = Lines(console, [DECODE])
+    monkeypatch.setattr(shown, "_next", 0.0)
+    shown.show(found)
+    assert console.file.getvalue() == "decode 1, 1 error\n"
+
+
 def test_advice_is_given_once(figures):
     step = SimpleNamespace(  # what `Placed.of` asks of a step
         name="faces",

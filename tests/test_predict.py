@@ -256,6 +256,20 @@ def test_the_command_prints_an_estimate_with_its_back_tests(call, tmp_path):
     assert "Back-tests on NVIDIA GeForce RTX 4090" in out and "sets the pace" in out and "rests on:" in out
 
 
+def test_an_error_that_rounds_to_nothing_has_no_sign_and_the_estimate_says_where_it_lies(call, tmp_path):
+    path = write_calibration(calibration({"big": figures()}), tmp_path / "c")
+    for beside in (0.999, 1.001):
+        code, out, err = call(output(tmp_path / f"{beside}", beside=beside), "--for", "l4", "--calibration", path)
+        assert code == 0, err
+        assert "it took 0% against alone" in out and "-0%" not in out and "+0%" not in out
+        assert "may lie at its interval's lower end" in out
+
+
+@pytest.mark.parametrize("said", ["RTX 5080", "rtx 5080", "NVIDIA GeForce RTX 5080", "rtx-5080"])
+def test_a_card_is_known_by_the_names_that_it_goes_by(said):
+    assert card_named(said, CARDS) == CARDS["rtx-5080"]
+
+
 def test_mistakes_are_one_sentence(call, tmp_path):
     good, on_cpu = output(tmp_path / "good"), output(tmp_path / "cpu", device="cpu")
     folder = tmp_path / "c"
@@ -266,6 +280,7 @@ def test_mistakes_are_one_sentence(call, tmp_path):
     (tmp_path / "bad.yaml").write_text("mine: {names: [x], memory_gb: 8}\n")
     cases = [
         ((good, "--for", "rtx-508", "--calibration", path), "Did you mean 'rtx-5080'?"),
+        ((good, "--for", "RTX 508", "--calibration", path), "Did you mean 'rtx-5080'?"),
         ((on_cpu, "--for", "l4", "--calibration", path), "measured on a CPU"),
         ((good, "--for", "l4", "--calibration", cpu), "measured on a CPU"),
         ((good, "--for", "l4", "--calibration", other), "The calibration is of 'NVIDIA L4'"),

@@ -11,6 +11,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from pipeline.cli import main
+from pipeline.lease import Lease
 from pipeline.sample import Sample
 from pipeline.storage import Store
 from pipeline.telemetry.compare.calls import read_calls
@@ -138,16 +139,48 @@ def test_the_run_that_began_last_is_told_of_unless_another_is_named(store, capsy
         assert json.loads(capsys.readouterr().out)["run"] == run
 
 
-@pytest.mark.parametrize(
-    ("words", "said"), [([], "no records of a run in"), (["--run", "abd123"], "no records of a run")]
-)
-def test_mistakes_are_one_sentence(store, capsys, words, said):
-    if words:
-        kept(store, Made().step("decode", 9.0))
+def test_a_step_without_records_of_calls_has_no_percentiles(store, capsys):
+    made = Made().step("decode", 9.0).step("faces", 3.0)
+    made.lines = [line for line in made.lines if (line["step"], line["kind"]) != ("faces", "call")]
+    kept(store, made)
+    with pytest.raises(SystemExit):
+        main(["profile", store.root])
+    (line,) = (one for one in capsys.readouterr().out.splitlines() if re.match(r" faces +0 ", one))
+    assert re.match(r" faces +0 +- +- +infer", line), line
+
+
+def refused(capsys, *words):
+    """What the command says in its one sentence."""
     with pytest.raises(SystemExit) as end:
-        main(["profile", store.root, *words])
+        main(["profile", *words])
     told = capsys.readouterr().err
-    assert end.value.code == 2 and said in told and told.count("\n") == 1
+    assert end.value.code == 2 and told.count("\n") == 1
+    return told
+
+
+def test_what_has_no_records_is_told_apart(store, capsys, tmp_path):
+    assert "There is no folder" in refused(capsys, str(tmp_path / "gone"))
+    assert "There is no output of Framemill in" in refused(capsys, store.root)
+    with Lease(store):
+        assert "has just begun" in refused(capsys, store.root)
+    store.write("facts/decode-1.json", b"{}")
+    assert "no records of a run in" in refused(capsys, store.root)
+    kept(store, Made().step("decode", 9.0))
+    assert "no records of a run 'abd123'" in refused(capsys, store.root, "--run", "abd123")
+
+
+def test_a_run_that_is_over_and_made_no_row_is_told_from_one_that_has_just_begun(store, capsys):
+    made = Made()
+    made.add("h:1", kind=PACKET, step="decode", started=5000.0, seconds=1.0)
+    with Lease(store) as lease:
+        kept(Store(store.root).of_run(lease.run), made)
+        assert f"through a step of run {lease.run}" in (said := refused(capsys, store.root)) and "look again" in said
+    store.write("errors/decode-1.parquet", b"")
+    said = refused(capsys, store.root)
+    assert f"Run {lease.run} in {store.root!r} is over, and no row came out of it" in said
+    assert "errors says what failed" in said and said.endswith("nor did one come out of another run.\n")
+    kept(store, Made().step("decode", 9.0))
+    assert refused(capsys, store.root).endswith("look at another one by --run abc123.\n")
 
 
 def test_the_report_shows_what_the_records_say(tmp_path, store):

@@ -135,7 +135,8 @@ def _inside(trial: Trial) -> str:
 
 def _summary(found: StepFigures) -> list[str]:
     limit = "a larger one did not run" if found.largest_is_limit else "the largest that was tried"
-    weights = f"weights {found.weights_gb:.3f} GB" + (" (random)" if found.dummy else "")
+    seen = f"weights {found.weights_gb:.3f} GB" if found.weights_gb else "weights not seen"  # of a runtime of its own
+    weights = seen + (" (random)" if found.dummy else "")
     cost = f", {found.flops_per_row / 1e9:,.2f} GFLOP a row" if found.flops_per_row else ", FLOPs not seen"
     lines = [
         f"Set-up {found.set_up_s:.1f} s, {weights}{cost}.",

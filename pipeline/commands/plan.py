@@ -12,7 +12,7 @@ from pipeline.commands.wish import Wish
 from pipeline.job import Job
 from pipeline.machines import Node, this_machine
 from pipeline.placing import fit
-from pipeline.plan import make_plan
+from pipeline.plan import idle_cap, make_plan
 from pipeline.telemetry.printing import print_outlook, print_plan
 
 
@@ -44,6 +44,8 @@ def show_plan(console: Console, wish: Wish) -> None:
 def _show_on(console: Console, wish: Wish, nodes: Sequence[Node]) -> None:
     made = make_plan(*wish.files, wish.choices, nodes, check_weights=False, check_fit=False)
     print_plan(console, made)
+    if told := idle_cap(made, wish.choices):
+        console.print(told, highlight=False, soft_wrap=True)
     if wish.is_whole:
         job = Job(wish.order(), on_wait=lambda said: console.print(said, highlight=False, soft_wrap=True, markup=False))
         print_outlook(console, *job.preview(made))

@@ -82,6 +82,7 @@ def _calibration(path: Path | None, source: Source) -> Calibration:
 
 def _print(console: Console, found: Prediction, source: Source) -> None:
     _say(console, f"ESTIMATE from a run and a calibration on {found.source}; nothing was measured on the cards below.")
+    _say(console, "It takes the slower of two ratios, and so may lie at its interval's lower end (docs/predicting.md).")
     for one in found.cards:
         console.print(_table(one))
         _say(console, _verdict(one, source))
@@ -92,7 +93,7 @@ def _print(console: Console, found: Prediction, source: Source) -> None:
         _say(
             console,
             f"  {name}: a call's time at a batch and size left out, off by {tested.held_out:.0%}; its memory by "
-            f"{tested.memory:.0%}; on the card beside the other steps it took {tested.mixed:+.0%} against alone",
+            f"{tested.memory:.0%}; on the card beside the other steps it took {_signed(tested.mixed)} against alone",
         )
     if source.shared > 1:
         _say(
@@ -100,7 +101,7 @@ def _print(console: Console, found: Prediction, source: Source) -> None:
             f"  processes waited for each other on the card: their times there are divided by {source.shared:.2f}",
         )
     if found.run_error is not None:
-        _say(console, f"  the run: its own rate from the calibration, off by {found.run_error:+.0%}")
+        _say(console, f"  the run: its own rate from the calibration, off by {_signed(found.run_error)}")
     for name, why in found.not_shown.items():
         _say(console, f"Not predicted: {name}, since {why}.")
     if found.later:
@@ -141,6 +142,12 @@ def _verdict(one: RunEstimate, source: Source) -> str:
 
 def _between(rate: Interval) -> str:
     return f"{_short(rate.low)} to {_short(rate.high)}"
+
+
+def _signed(share: float) -> str:
+    """A change in percent; of what rounds to nothing no sign is known."""
+    said = f"{share:+.0%}"
+    return "0%" if said in ("-0%", "+0%") else said
 
 
 def _short(value: float) -> str:

@@ -14,6 +14,7 @@ from rich.table import Table
 from pipeline.commands.executing import told_aside
 from pipeline.errors import OutputError
 from pipeline.storage import Store
+from pipeline.telemetry.absence import no_rows
 from pipeline.telemetry.measures import StepMeasures, Use
 from pipeline.telemetry.profiles import RunProfile, chosen_run, full_of, profile_of, targets_of
 from pipeline.telemetry.run_file import read_whole
@@ -34,7 +35,7 @@ def profile(output: Out, run: Run = None, workers: Workers = False, json_: Json 
     record = _last(store)
     found = profile_of(store, name, targets_of(record), full_of(record, name))
     if found is None:
-        raise OutputError(f"No packet has gone through a step of run {name} in {store.root!r} yet; look again later.")
+        raise OutputError(no_rows(store, name))
     if json_:
         print(json.dumps(found.to_dict(), indent=2))
     else:
@@ -92,7 +93,7 @@ def _use(one: Use) -> list[str]:
 def _calls(steps: Sequence[StepMeasures]) -> Table:
     table = _table("step", "calls", "call ms p50/p95/p99", "row ms p50/p95/p99", "inside")
     for step in steps:
-        times = ["/".join(_short(value) for value in values) for values in (step.call_ms, step.row_ms)]
+        times = ["/".join(map(_short, values)) if step.calls else "-" for values in (step.call_ms, step.row_ms)]
         table.add_row(step.step, f"{step.calls:,}", *times, _phases(step.phases))
     return table
 

@@ -79,13 +79,15 @@ def read_cards(path: Path | None = None) -> Cards:
 
 
 def card_named(name: str, cards: Cards) -> Card:
-    """The card that a person means.
+    """The card that a person means, by its short name or as its driver or its maker writes it.
 
     Raises:
         ConfigError: there is none of that name.
     """
-    if (found := cards.get(name)) is None:
-        raise ConfigError(f"--for: there is no card {name!r} in the file of cards.{did_you_mean(name, cards)}")
+    known = {slug(said): card for short, card in cards.items() for said in (short, *card.names)}
+    if (found := cards.get(name) or known.get(slug(name))) is None:
+        near = did_you_mean(slug(name), cards)
+        raise ConfigError(f"--for: there is no card {name!r} in the file of cards.{near}")
     return found
 
 

@@ -19,6 +19,7 @@ from pipeline.second import ERRORS, FRAMES
 from pipeline.stage import Scope
 from pipeline.step import Step
 from pipeline.storage import Store
+from pipeline.telemetry.amounts import counted
 from pipeline.waves import Wave
 from pipeline.work import Result, Work
 
@@ -107,7 +108,7 @@ def tame(text: str) -> str:
 def print_work(console: Console, work: Work, order: Order) -> None:
     """What was found, and what of it is left to do."""
     files = sum(media.size for media in work.media)
-    said = f"{len(work.media):,} files ({files / 1e6:,.1f} MB) in {order.input}; profile {order.profile_name}"
+    said = f"{counted(len(work.media), 'file')} ({files / 1e6:,.1f} MB) in {order.input}; profile {order.profile_name}"
     console.print(tame(said), highlight=False, soft_wrap=True, markup=False)
     if work.plan.skipped:
         print_absent(console, work.plan)
@@ -176,7 +177,7 @@ def print_result(console: Console, store: Store, result: Result) -> None:
     errors = sum(result.errors.values())
     reasons = ", ".join(f"{count} {kind}" for kind, count in result.errors.most_common())
     console.print(
-        tame(f"{result.frames:,} frames in {store.url(FRAMES)}, {result.seconds:.1f} s"),
+        tame(f"{counted(result.frames, 'frame')} in {store.url(FRAMES)}, {result.seconds:.1f} s"),
         highlight=False,
         soft_wrap=True,
         markup=False,
@@ -185,7 +186,7 @@ def print_result(console: Console, store: Store, result: Result) -> None:
         console.print(gone(removed, dropped=True), highlight=False, soft_wrap=True, markup=False)
     _print_dummies(console, result.work.plan)
     if errors:
-        said = tame(f"{errors:,} errors in {store.url(ERRORS)}: {reasons}")
+        said = tame(f"{counted(errors, 'error')} in {store.url(ERRORS)}: {reasons}")
         console.print(said, highlight=False, soft_wrap=True, markup=False)
 
 

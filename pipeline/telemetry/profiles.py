@@ -14,6 +14,7 @@ from pipeline.errors import DamagedError, OutputError, did_you_mean
 from pipeline.manifest import Targets
 from pipeline.storage import Store
 from pipeline.telemetry import nodes
+from pipeline.telemetry.absence import no_records
 from pipeline.telemetry.measures import StepMeasures, measure
 from pipeline.telemetry.records import to_table
 from pipeline.telemetry.streams import CALLS, NODES, batches, gather, read, runs
@@ -92,7 +93,7 @@ def chosen_run(store: Store, asked: str | None, say: Callable[[str], None] = lam
     for why in damaged.values() if asked is None else ():
         say(f"A run is left out: {why}")
     if not known:
-        raise OutputError(f"There are no records of a run in {store.root!r}; check the path, or run something first.")
+        raise OutputError(no_records(store))
     if asked is not None and asked not in known:
         raise OutputError(f"There are no records of a run {asked!r} in {store.root!r}.{did_you_mean(asked, known)}")
     return asked or max(known, key=lambda run: known[run])

@@ -15,6 +15,7 @@ from pipeline.failure import DECODE
 from pipeline.plan import Plan
 from pipeline.sample import Card
 from pipeline.telemetry.advice import Placed, advice
+from pipeline.telemetry.amounts import counted
 from pipeline.telemetry.figures import Figures
 from pipeline.telemetry.live import StepNow
 
@@ -70,7 +71,7 @@ class Bars:
             step, now = figures.steps[name], figures.live.step(name, moment)
             told: dict[str, Any] = {"rate": f"{now.rows_per_s:,.1f}/s" if now else ""}
             told["doing"] = _doing(now, narrow=self._narrow) if now else ""
-            told["errors"] = f"{step.failures} errors" if step.failures else ""
+            told["errors"] = counted(step.failures, "error") if step.failures else ""
             self._progress.update(task, completed=step.rows, total=figures.expected_rows, **told)
 
     def say(self, sentence: str) -> None:
@@ -101,7 +102,7 @@ class Lines:
         parts = [_line(name, figures.steps[name].rows, figures.live.step(name, moment)) for name in self._steps]
         errors = sum(step.failures for step in figures.steps.values())
         of = f" of about {total} rows" if total else ""
-        self.say(f"{', '.join(parts)}{of}, {errors} errors")
+        self.say(f"{', '.join(parts)}{of}, {counted(errors, 'error')}")
 
     def say(self, sentence: str) -> None:
         """See `View`."""

@@ -209,6 +209,9 @@ def _notes(pair: Pair) -> list[str]:
     different = [one.step for one in pair.work if one.verdict == DIFFERENT]
     if different:
         said.append(f"Not the same work in {', '.join(different)}: figures of these steps are of different things.")
+    unpriced = [side.name for side in sides if side.price is None]
+    if len(unpriced) == 1:
+        said.append(f"No price of {unpriced[0]} is known, and so no cost: give --price {unpriced[0]}=... too.")
     if any(run.record.get("limit") or run.record.get("shard") for side in sides for run in side.runs):
         said.append("A run was limited to some of its files.")
     return list(dict.fromkeys(said))

@@ -158,7 +158,7 @@ def _on_results(condition: Condition, step: str, pair: Pair) -> Finding:
 def _words(condition: Condition, line: Line, pair: Pair, *, noise: bool) -> str:
     sides = f"{pair.first.name} {_value(line.first)}, {pair.second.name} {_value(line.second)}"
     unit = f" {line.unit}" if line.unit else ""
-    change = f", {100 * _change(line):+.1f} %" if line.first is not None else ""
+    change = "" if line.first is None else ", from none" if math.isinf(by := _change(line)) else f", {100 * by:+.1f} %"
     said = f"{condition.text}: {line.name} of {line.step}: {sides}{unit}{change}"
     if line.interval is not None:
         said += f" (interval {100 * line.interval.low:+.1f} to {100 * line.interval.high:+.1f} %"

@@ -45,8 +45,8 @@ _STEP = (
 _RUN = (
     Figure(name="seconds", title="start to end", unit="s"),
     Figure(name="frames", title="frames in the tables", unit="", counted=True),
-    Figure(name="energy", title="energy of the GPUs for 1,000 images", unit="Wh"),
-    Figure(name="cost", title="cost of 1,000 images", unit=""),
+    Figure(name="energy", title="energy of the GPUs", unit="Wh per 1,000 images"),
+    Figure(name="cost", title="cost, in the unit of --price", unit="per 1,000 images"),
 )
 FIGURES: Mapping[str, Figure] = {one.name: one for one in (*_STEP, *_RUN)}
 STEP_FIGURES, RUN_FIGURES = (tuple(one.name for one in those) for those in (_STEP, _RUN))
