@@ -226,6 +226,14 @@ def test_what_does_not_fit_takes_a_smaller_batch_or_is_said_not_to(tmp_path):
     assert waved.steps[0].rate is not None and waved.rate is None and "2 waves" in waved.why_not
 
 
+def test_an_estimate_of_a_step_whose_items_were_never_there_says_so(tmp_path):
+    found = figures(0.05)
+    bare = [trial.model_copy(update={"items": {"faces": 0.0}}) for trial in found.trials]
+    known = calibration({"big": found.model_copy(update={"trials": bare})})
+    (card,) = predicted(output(tmp_path / "out"), known, "rtx-5080").cards
+    assert card.steps[0].assumption.startswith("there were no faces where it was calibrated")
+
+
 def test_a_model_that_uses_little_of_its_card_may_not_change_with_it():
     here, target = CARDS["rtx-4060"], CARDS["h200"]
     busy, idle = figures(flops=1e11), figures(flops=1e6)

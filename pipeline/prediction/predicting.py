@@ -148,8 +148,14 @@ def _step(
         fit=fits,
         rate=Interval(central=ends[0], low=ends[1], high=ends[2]),
         on_card_s=busy,
-        assumption=_assumption(step, scale, tested),
+        assumption=_unseen(figures) or _assumption(step, scale, tested),
     )
+
+
+def _unseen(figures: StepFigures) -> str:
+    """What the memory of a step rests on whose items were in no row of its calibration; empty otherwise."""
+    kinds = " and ".join(figures.unseen)
+    return kinds and f"there were no {kinds} where it was calibrated, so its memory is that of rows without"
 
 
 def _slower_by(figures: StepFigures, step: StepTimes, batch: int) -> float:
