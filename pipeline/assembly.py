@@ -100,11 +100,16 @@ def refuse_foreign(store: Store, owners: Sequence[SecondPass]) -> None:
         OutputError: there is one in a table's folder.
     """
     for folder in sorted({folder for owner in owners for folder in owner.live([])}):
-        if other := next((name for name in store.names(folder) if not _OF_A_RUN.fullmatch(name)), None):
+        if other := next((name for name in store.names(folder) if _foreign(name)), None):
             raise OutputError(
                 f"{store.url(folder)!r} holds {other!r}, which no run wrote, and runs delete what is not theirs there; "
                 "move it, or choose another --output."
             )
+
+
+def _foreign(name: str) -> bool:
+    """Whether a file in a table's folder is somebody's; hidden ones are file managers' and go with what they are of."""
+    return not name.startswith(".") and _OF_A_RUN.fullmatch(name) is None
 
 
 def unit_of(name: str) -> str | None:

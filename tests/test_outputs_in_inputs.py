@@ -122,3 +122,5 @@ def test_files_that_no_run_wrote_are_never_swept_from_a_tables_folder(small: Pat
     with pytest.raises(OutputError, match=f"holds '{own.name}', which no run wrote"):
         Job(order(small, tmp_path / "project", steps)).run()
     assert own.read_bytes() == b"a year's work"
+    own.rename(own.with_name(".DS_Store"))  # a file manager's, which stops nobody
+    assert Job(order(small, tmp_path / "project", steps)).run().frames
