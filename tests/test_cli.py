@@ -239,7 +239,7 @@ def test_run_from_a_lone_copy_with_places_from_the_profile_and_again(small, pipe
 
 def test_every_command_is_behind_the_door_that_ray_submit_copies(tmp_path):
     for words, said in (
-        (("profile", "nowhere"), "no records of a run"),
+        (("profile", "nowhere"), "There is no folder"),
         (("--shard", "3/2"), "of the form I/N"),
         (("plan", "--shard", "3/2"), "of the form I/N"),
     ):
