@@ -1,0 +1,1 @@
+"""A GPU that computes nothing, to rehearse on: docs/rehearsing.md."""
