@@ -11,7 +11,7 @@ What was asked is checked before anything starts; a step that nobody asked about
 from __future__ import annotations
 
 import os
-import shlex
+import re
 import shutil
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -118,7 +118,7 @@ class Instruments:
             return {}
         folder = Path(store.root.removeprefix("file://")) / NSIGHT
         folder.mkdir(parents=True, exist_ok=True)
-        options = {"t": "cuda,cudnn,cublas,nvtx", "o": shlex.quote(f"{folder}/{'+'.join(names)}-{store.run}-%p")}
+        options = {"t": "cuda,cudnn,cublas,nvtx", "o": _escaped(f"{folder}/{'+'.join(names)}-{store.run}-%p")}
         options |= {"stop-on-exit": "true", "force-overwrite": "true"}
         # Ray has nsys start whichever "python" is found first
         path = os.pathsep.join((str(Path(sys.executable).parent), os.environ.get("PATH", "")))
@@ -181,3 +181,8 @@ def _check_nsight(steps: list[Step], *, here: bool) -> None:
             "--nsight needs Nsight Systems, and there is no nsys on the PATH; install nsight-systems-cli from "
             "developer.nvidia.com/nsight-systems."
         )
+
+
+def _escaped(path: str) -> str:
+    """A path for the shell command that Ray puts together; quoted, it would not be absolute to Ray any more."""
+    return re.sub(r"([\s!\"#$&'()*;<>?\[\\\]^`{|}~])", r"\\\1", path)

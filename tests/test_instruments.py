@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import gzip
 import json
+import subprocess
 import time
 from contextlib import contextmanager
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -143,11 +145,15 @@ def test_a_memory_timeline_of_a_step_without_torch_is_doubted_before_the_run(sto
     assert Instruments(memory_timeline=Counted(step="faces")).check(made, store, here=True) == ""
 
 
-def test_nsys_is_asked_for_by_the_steps_it_was_named_for(store):
+def test_nsys_is_asked_for_by_the_steps_it_was_named_for(store, tmp_path):
     made = plan(STEPS, {"steps": {"toy": {"group": "g"}}})
     told = Instruments(nsight=("toy",)).started(made.first, store)["runtime_env"]
     assert told["nsight"]["o"] == f"{store.root}/profile/nsight/toy-{RUN}-%p" and "nvtx" in told["nsight"]["t"]
     assert NONE.started(made.first, store) == {}
+    odd = Store(str(tmp_path / "it's (1) née")).of_run(RUN)
+    place = Instruments(nsight=("toy",)).started(made.first, odd)["runtime_env"]["nsight"]["o"]
+    done = subprocess.run(f"echo {Path('/logs') / place}", shell=True, capture_output=True, text=True, check=True)
+    assert done.stdout == f"{odd.root}/profile/nsight/toy-{RUN}-%p\n", "as Ray joins it, and its shell reads it"
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
