@@ -173,6 +173,15 @@ def test_a_process_that_works_beside_the_card_gets_help(tmp_path):
     assert pinned.placement.workers == 1
 
 
+@pytest.mark.parametrize(("cores", "rate"), [(16, 40), (3, 20), (2, 10)])
+def test_no_more_loaders_are_counted_on_than_find_a_core(tmp_path, cores, rate):
+    path = saved(tmp_path, decode_rows_per_s=10.0, faces={})
+    choices = Choices(stages=("faces",), calibration=path)
+    nodes = [Node(name="box", cpus=cores, gpus=1)]
+    made = make_plan(read_pipeline(None), read_profile("high-throughput"), choices, nodes, check_weights=False)
+    assert any(f"decoding holds this wave to {rate} rows/s" in reason for reason in made.reasons)
+
+
 def test_memory_that_was_measured_without_faces_is_not_believed(tmp_path):
     seen, unseen = (
         saved(tmp_path, faces={"base": 0.04, "per_row": 0.0, "items": {"faces": count}}).read_text()

@@ -82,13 +82,14 @@ def schedule(steps: Sequence[Step], decode: DecodeStep, nodes: Sequence[Node], w
 def _room(steps: Sequence[Step], decode: DecodeStep, nodes: Sequence[Node], wishes: Wishes, limit: float) -> Room:
     known = wishes.calibration
     busy = sum(step.placement.cpus * step.placement.workers for step in steps if step.keeps_model)
-    cores = sum(node.cpus for node in nodes) - busy - decode.cpus * decode.workers
+    free = sum(node.cpus for node in nodes) - busy
+    loaders = max(1, min(decode.workers, int(free / decode.cpus)))  # no more run, whatever the profile asks for
     decoding = known.decode_rows_per_s if known else None
     return Room(
         limit_gb=limit,
         context_gb=(known.context_gb if known else 0.0) or CONTEXT_GB,
-        decode_s=1 / (decoding * decode.workers) if decoding else None,
-        cpus=max(0.0, cores),
+        decode_s=1 / (decoding * loaders) if decoding else None,
+        cpus=max(0.0, free - decode.cpus * loaders),
     )
 
 
