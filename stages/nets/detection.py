@@ -19,7 +19,7 @@ DETECTORS = {
 }
 """Entries of the weights lockfile by the name that a pipeline file uses."""
 
-PICTURES = 8  # shown at once where torch runs the detector: some 100 MB each at 1280 px
+PICTURES = 8  # shown at once where torch runs the detector: 70 to 100 MB each at 1280 px, by the picture's own size
 _BY_TORCH = ("yunet", "yunet-s")
 
 Detect = Callable[[Sequence[Image]], list[Found]]

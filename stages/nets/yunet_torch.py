@@ -66,7 +66,10 @@ class Torch:
             with self._phase("upload"):
                 levels = upload(images, self._placement.device, pin=self._placement.pin_memory)
             with self._phase("infer"):  # with what makes its input, since the card does it
-                guesses = self._guesses(averaged(levels.permute(0, 3, 1, 2).flip(1).float(), size))
+                shown = [
+                    averaged(one.permute(2, 0, 1).flip(0).float(), size) for one in levels
+                ]  # one at a time is large
+                guesses = self._guesses(torch.stack(shown))
             with self._phase("download"):
                 return guesses.cpu().numpy()
 
@@ -80,11 +83,11 @@ class Torch:
 
 
 def averaged(pixels: Tensor, size: Size) -> Tensor:
-    """Levels n c h w at a smaller size, each the average of the area that it covers, whole: OpenCV's INTER_AREA.
+    """Levels c h w at a smaller size, each the average of the area that it covers, whole: OpenCV's INTER_AREA.
 
     The processor takes 10 ms for what is shown of a picture of 2 MP; here it is two products of matrices.
     """
-    height, width = pixels.shape[2:]
+    height, width = pixels.shape[1:]
     if size == (height, width):
         return pixels
     down, across = (
