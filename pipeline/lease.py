@@ -21,7 +21,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from types import TracebackType
+from types import FrameType, TracebackType
 from typing import Literal
 
 import psutil
@@ -93,7 +93,7 @@ class Lease:
             since=datetime.now(UTC).isoformat(timespec="seconds"),
             shard=shard,
         )
-        self._lost = ""
+        self._lost, self._deaf = "", False
         self._friends: set[str] = set()  # runs of other shards: read once, where there may be a hundred of them
         self._owner = threading.get_ident()
         self._writing, self._stop = threading.Lock(), threading.Event()
@@ -107,6 +107,7 @@ class Lease:
     def __enter__(self) -> Lease:
         _HERE.add(self.run)
         self._put()
+        self._listen()
         self._thread.start()
         try:
             for other in self._others():
@@ -203,9 +204,22 @@ class Lease:
         if self._owner == threading.main_thread().ident and not self._stop.is_set():
             signal.pthread_kill(self._owner, signal.SIGINT)  # it ends as by Ctrl-C, wherever it waits
 
+    def _listen(self) -> None:
+        """Hear our own Ctrl-C where the user's is ignored, as in what a script starts in the background."""
+        on_main = self._owner == threading.main_thread().ident
+        self._deaf = on_main and signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+        if self._deaf:
+            signal.signal(signal.SIGINT, self._heard)
+
+    def _heard(self, _number: int, _frame: FrameType | None) -> None:
+        if self._lost:
+            raise KeyboardInterrupt
+
     def _end(self) -> None:
         self._stop.set()
         self._thread.join()
+        if self._deaf:
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
         _HERE.discard(self.run)
 
     def _put(self, **changes: object) -> None:

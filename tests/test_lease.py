@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -107,6 +108,17 @@ def test_elsewhere_a_lease_that_changes_is_alive_and_one_that_does_not_is_dead(s
     assert time.monotonic() - start > MISSED * QUICK
 
 
+@pytest.fixture(params=["Ctrl-C heard", "Ctrl-C ignored"])
+def keyboard(request):
+    """As in a terminal, and as in what a script starts in the background."""
+    ignored = request.param == "Ctrl-C ignored"
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN if ignored else signal.default_int_handler)
+    yield
+    assert (signal.getsignal(signal.SIGINT) is signal.SIG_IGN) == ignored
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("keyboard")
 @pytest.mark.parametrize("trace", ["taken", "deleted"])
 def test_a_run_that_lost_its_lease_stops_wherever_it_waits(store, trace):
     sentence = "does not hold the output .* any more .*; see that only one run"
