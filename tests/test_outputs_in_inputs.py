@@ -122,5 +122,11 @@ def test_files_that_no_run_wrote_are_never_swept_from_a_tables_folder(small: Pat
     with pytest.raises(OutputError, match=f"holds '{own.name}', which no run wrote"):
         Job(order(small, tmp_path / "project", steps)).run()
     assert own.read_bytes() == b"a year's work"
-    own.rename(own.with_name(".DS_Store"))  # a file manager's, which stops nobody
-    assert Job(order(small, tmp_path / "project", steps)).run().frames
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("machines")
+def test_a_file_manager_s_hidden_file_stops_nobody(small: Path, tmp_path: Path) -> None:
+    (tmp_path / "project" / "frames").mkdir(parents=True)
+    (tmp_path / "project" / "frames" / ".DS_Store").write_bytes(b"icons")
+    assert Job(order(small, tmp_path / "project", {"crc": ("Checksum", {})})).run().frames
