@@ -80,8 +80,7 @@ class Worker:
             took = time.time() - started
             device = step.placement.device
             self.recorder.write(Record(kind=SETTING_UP, step=step.name, device=device, started=started, seconds=took))
-            if step.weights:
-                report(Sample(step=f"{step.name}{SET_UP}", worker=self._name, started=started, seconds=took))
+            report(Sample(step=f"{step.name}{SET_UP}", worker=self._name, started=started, seconds=took))
         self.recorder.free()
 
     def apply(self, packet: Packet, fetched: float | None = None) -> Packet:
