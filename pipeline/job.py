@@ -24,7 +24,6 @@ from pipeline.media.listing import in_shard, list_media, shard
 from pipeline.media.store import Media
 from pipeline.media.units import Unit
 from pipeline.order import Order
-from pipeline.placing import full
 from pipeline.plan import Plan, idle_cap, make_plan
 from pipeline.reasons import Changes, Outlook, facts_path, find_changes, outlooks, remember
 from pipeline.sample import Reading, Sample
@@ -244,8 +243,7 @@ class Job:
     def _profile(self, work: Work) -> RunProfile | None:
         """What the run's records say; a profile that cannot be read is no reason to lose a run."""
         with suppress(OutputError, OSError):
-            crowded = full(work.plan.waves, work.plan.second, sum(node.cpus for node in work.nodes))
-            return profile_of(self.store, self.store.run, self._order.profile.targets, crowded)
+            return profile_of(self.store, self.store.run, self._order.profile.targets, work.crowded)
         return None
 
     def _result(self, work: Work, started: float) -> Result:

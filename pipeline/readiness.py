@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from pipeline import weights as weights_lock
-from pipeline.device import clock_of, is_out_of_memory, limit_memory, plain_float32, release_memory
+from pipeline.device import clock_of, is_out_of_memory, limit_memory, plain_convolutions, release_memory
 from pipeline.errors import SetupError
 from pipeline.stage import Placement, Stage
 from pipeline.step import Step
@@ -26,7 +26,7 @@ def set_up(step: Step) -> None:
 def ready(stage: Stage, name: str, weights: Mapping[str, Path], placement: Placement) -> None:
     """Have a step's stage load what it needs; see `set_up`."""
     if placement.device != "cpu":
-        plain_float32()
+        plain_convolutions()
     paths = {weight: _here(weight, path) for weight, path in weights.items()}
     try:
         stage.setup(paths, placement)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pipeline.machines import Node
 from pipeline.media.store import Media
 from pipeline.media.units import Unit
+from pipeline.placing import full
 from pipeline.plan import Plan
 from pipeline.reasons import Changes, Outlook
 from pipeline.telemetry.figures import Figures
@@ -29,6 +30,11 @@ class Work:
     changed: bool  # whether the tables are others after the run than before
     files: Changes = field(default_factory=Changes)
     outlook: Sequence[Outlook] = ()  # what each step has to do, and why
+
+    @property
+    def crowded(self) -> frozenset[str]:
+        """Steps for another of whose workers no core is left, decoding too."""
+        return full(self.plan.waves, self.plan.second, sum(node.cpus for node in self.nodes))
 
 
 @dataclass(frozen=True, kw_only=True)

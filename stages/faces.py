@@ -159,10 +159,12 @@ class Faces(Stage):
         self._detect, self._batched = detection(
             config.detector,
             weights.get(detector),
-            (config.shown, config.sure, config.max_faces),
-            runtime,
-            placement,
-            self.phase,
+            side=config.shown,
+            min_score=config.sure,
+            most=config.max_faces,
+            runtime=runtime,
+            placement=placement,
+            phase=self.phase,
         )
         self._recognise = Recogniser(
             NETWORKS[config.model],

@@ -10,12 +10,11 @@ import pytest
 from pipeline.engine import session
 from pipeline.job import Job
 from pipeline.machines import ROOMY
-from pipeline.manifest import PipelineFile, ProfileFile
-from pipeline.order import Order
-from pipeline.plan import Choices, make_plan
+from pipeline.plan import make_plan
 from pipeline.reasons import FACTS, UNKNOWN, Changes
 from pipeline.telemetry.printing import gone
 from tests.collections_factory import clip, photo
+from tests.engine_factory import order as toys
 
 pytestmark = pytest.mark.slow
 STEPS = {
@@ -28,15 +27,7 @@ STEPS = {
 
 
 def order(folder, out, steps=STEPS, **choices):
-    entries = {name: {"use": f"tests.toys:{toy}", "with": settings} for name, (toy, settings) in steps.items()}
-    return Order(
-        input=str(folder),
-        output=str(out),
-        pipeline=PipelineFile.model_validate({"steps": entries}),
-        profile=ProfileFile(),
-        profile_name="none",
-        choices=Choices(**{"missing_weights": "dummy", **choices}),
-    )
+    return toys(folder, out, steps, **{"missing_weights": "dummy", **choices})
 
 
 @pytest.fixture(scope="module")

@@ -16,9 +16,10 @@ from pipeline.manifest import ProfileFile
 from pipeline.second import ERRORS, FRAMES
 from pipeline.storage import Store
 from pipeline.telemetry.printing import print_plan
-from tests.collections_factory import clip, photo
-from tests.engine_factory import ALL, order, rows, table
+from tests.engine_factory import ALL, order, rows, small, table
 from tests.plan_factory import plan, toy
+
+__all__ = ["small"]
 
 STEPS = {"crc": toy("Checksum"), "near": toy("Neighbours"), "twice": toy("Double"), "small": toy("Small")}
 
@@ -35,14 +36,6 @@ def names(made):
 def nodes():
     with session(None) as machines:
         yield machines
-
-
-@pytest.fixture
-def small(tmp_path):
-    for i in range(6):
-        photo(tmp_path / "in" / f"photo{i}.png", i)
-    clip(tmp_path / "in" / "clip.png", 100, 30)
-    return tmp_path / "in"
 
 
 def waved(wanted, *said, out):

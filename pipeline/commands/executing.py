@@ -13,7 +13,6 @@ from pipeline.commands.options import INTERRUPTED
 from pipeline.failure import DECODE
 from pipeline.job import Job
 from pipeline.order import Order
-from pipeline.placing import full
 from pipeline.storage import Store
 from pipeline.telemetry.printing import print_result, print_work, tame
 from pipeline.telemetry.progress import Advised, Both, Silent, View, view
@@ -49,8 +48,7 @@ def execute(order: Order, console: Console, *, quiet: bool, tensorboard: str | N
                 views = [view(console, steps, quiet=quiet)]
                 if tensorboard is not None:
                     views.append(Scalars(tensorboard, job.store.run, [*steps, *(one.name for one in work.plan.second)]))
-                crowded = full(work.plan.waves, work.plan.second, sum(node.cpus for node in work.nodes))
-                shown = stack.enter_context(Advised(Both(views), work.plan, crowded))
+                shown = stack.enter_context(Advised(Both(views), work.plan, work.crowded))
 
         def on_result(result: Result) -> None:
             told = write_run_file(job.store, order, result)

@@ -20,7 +20,12 @@ if TYPE_CHECKING:
     M = TypeVar("M", bound=torch.nn.Module)
 
 SEED = 0
-_FULL = ("CUDA error: out of memory", "[CUDA]: out of memory", "ALLOC_FAILED", "unable to find an engine")  # of cuDNN
+_FULL = (  # what the driver, Triton, NVIDIA's libraries, and cuDNN for want of workspace say of memory that ran out
+    "CUDA error: out of memory",
+    "[CUDA]: out of memory",
+    "ALLOC_FAILED",
+    "unable to find an engine",
+)
 Call = Callable[[], Any]
 
 
@@ -187,12 +192,11 @@ def is_broken_gpu(error: BaseException) -> bool:
     return said or isinstance(error, torch.AcceleratorError)
 
 
-def plain_float32() -> None:
-    """In this process fp32 means fp32 on GPUs as well: no TF32, whose ten bits cuDNN's convolutions take otherwise."""
+def plain_convolutions() -> None:
+    """Have cuDNN's convolutions compute fp32 in fp32, as products do: by default they take TF32, of ten bits."""
     import torch
 
     torch.backends.cudnn.allow_tf32 = False
-    torch.set_float32_matmul_precision("highest")
 
 
 def device_name(device: str) -> str:

@@ -26,14 +26,24 @@ Detect = Callable[[Sequence[Image]], list[Found]]
 
 
 def detection(
-    name: str, path: Path | None, sure: tuple[int, float, int], runtime: str, placement: Placement, phase: Phase
+    name: str,
+    path: Path | None,
+    *,
+    side: int,
+    min_score: float,
+    most: int,
+    runtime: str,
+    placement: Placement,
+    phase: Phase,
 ) -> tuple[Detect, bool]:
     """Faces of pictures, and whether many are looked at together.
 
     Args:
         name: of the detector.
         path: its weights; None for faces that are made up.
-        sure: longest side in px that it is shown, the least score of a face, and the most faces of a picture.
+        side: longest side in px that it is shown; 0 for all pixels.
+        min_score: of a face.
+        most: faces of one picture.
         runtime: "torch" or "onnxruntime", as for the other network.
         placement: torch's device.
         phase: counts the time of a block.
@@ -42,7 +52,6 @@ def detection(
         RuntimeError: OpenCV refuses the file.
         ValueError: onnxruntime does, or torch cannot run its graph.
     """
-    side, min_score, most = sure
     if path is not None and runtime == "torch" and name in _BY_TORCH:
         from stages.nets.yunet_torch import Torch
 
