@@ -1,7 +1,12 @@
-# make demo    a first run on sample media          make lint    ruff and mypy --strict
-# make test    tests, but for faults and cluster    make bench   the benchmarks, with their ratios
-# make fuzz    damaged media for ten minutes        make chaos   runs killed at many moments, and other faults: half an hour
-# make cluster-test   a Ray cluster over ssh, on this machine: four minutes, needs root
+# make demo            a first run on sample media
+# make test            each stage and command, most failure rules
+# make test-all        the other tests
+# make test-material   download real media and small networks, which some tests need (tests/material.yaml, 48 MB)
+# make chaos           runs that are killed at many moments, and other faults: half an hour
+# make fuzz            damaged media for ten minutes
+# make cluster-test    a Ray cluster over ssh on this machine: four minutes, needs root
+# make lint            ruff, mypy --strict, order of imports
+# make bench           the benchmarks, with their ratios
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -9,7 +14,7 @@ STAMP := $(VENV)/.installed
 SAMPLES := samples/media
 OUT := out/demo
 
-.PHONY: install demo test test-fast chaos fuzz lint format bench cluster-test clean
+.PHONY: install demo test test-all test-material chaos fuzz lint format bench cluster-test clean
 
 install: $(STAMP)
 
@@ -27,15 +32,19 @@ $(SAMPLES)/.made: samples/make.py $(STAMP)
 	touch $@
 
 demo: $(SAMPLES)/.made
-	$(BIN)/python pipeline/run.py --profile cpu-only --input $(SAMPLES) --output $(OUT) --missing-weights skip
+	$(BIN)/framemill run --profile cpu-only --input $(SAMPLES) --output $(OUT) --missing-weights skip
 
-# What starts Ray has the machine to itself, one test after the other. The rest shares the cores.
+# Tests that start Ray (`slow`) have the machine to themselves, one after the other. The others share the cores.
 test: install
-	$(BIN)/python -m pytest -m "not (slow or chaos or cluster)" -n auto --dist loadfile
-	$(BIN)/python -m pytest -m "slow and not (chaos or cluster)"
-
-test-fast: install
 	$(BIN)/python -m pytest -m "not (slow or heavy or chaos or cluster)" -n auto --dist loadfile
+	$(BIN)/python -m pytest -m "slow and not (heavy or chaos or cluster)"
+
+test-all: install
+	$(BIN)/python -m pytest -m "heavy and not (slow or chaos or cluster)" -n auto --dist loadfile
+	$(BIN)/python -m pytest -m "heavy and slow and not (chaos or cluster)"
+
+test-material: install
+	$(BIN)/python -m tests.support.material_download
 
 chaos: install
 	$(BIN)/python -m pytest -m chaos
@@ -44,21 +53,22 @@ fuzz: install
 	$(BIN)/python -m tests.faults.fuzz_media out/fuzz --minutes 10
 
 cluster-test: install
-	$(BIN)/python -m pytest -m cluster tests/test_cluster.py
+	$(BIN)/python -m pytest -m cluster tests/engine/test_cluster.py
 
 lint: install
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/lint-imports
 
 format: install
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
 bench: install $(SAMPLES)/.made
-	$(BIN)/python benchmarks/engine_overhead.py
-	$(BIN)/python benchmarks/identities.py
-	$(BIN)/python benchmarks/stages.py --small
+	$(BIN)/python -m benchmarks.engine_overhead
+	$(BIN)/python -m benchmarks.identities
+	$(BIN)/python -m benchmarks.stages --small
 
 clean:
 	rm -rf out samples/media .cache build *.egg-info

@@ -1,11 +1,11 @@
-"""What the engine costs: the same CPU stages through it, in a bare loop, and in the shortest Ray Data script.
+"""Overhead of the engine: the same CPU stages in the engine, in a bare loop, and in a minimal Ray Data script.
 
-    python benchmarks/engine_overhead.py [--photos 4000] [--clips 16] [--repeats 3]
+    python -m benchmarks.engine_overhead [--photos 4000] [--clips 16] [--repeats 3]
 
 The bare loop decodes the same units and calls the same stages in one process for each core, and writes nothing: it is
-the ceiling. The shortest script is `read_images` and a `map_batches` that calls the same stage. All run in turns in
-this one call. Rates are of the steady state: between a fifth and four fifths of the rows. Start-up, to the first
-packet, stands apart.
+the limit. The minimal script is `read_images` and a `map_batches` that calls the same stage. All run in turns in one
+call. Rates are those of the steady state: between a fifth and four fifths of the rows. Start-up, to the first packet,
+is separate.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import argparse
 import multiprocessing
 import shutil
 import statistics
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -23,20 +22,19 @@ from pathlib import Path
 import cv2
 import numpy as np
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
-from pipeline.calls import Caller
 from pipeline.job import Job
-from pipeline.ledger import cover
-from pipeline.machines import this_machine
-from pipeline.manifest import read_pipeline, read_profile
-from pipeline.media.decode import decode
-from pipeline.media.listing import list_media
+from pipeline.media.discovery.listing import list_media
+from pipeline.media.packets.decode import decode
 from pipeline.media.units import Unit
-from pipeline.order import Order
-from pipeline.plan import Choices, Plan, make_plan
-from pipeline.readiness import set_up
-from pipeline.storage import Store
+from pipeline.output.object_store import Store
+from pipeline.output.unit_table import ensure_units
+from pipeline.planning.manifest import read_pipeline, read_profile
+from pipeline.planning.plan import Plan, make_plan
+from pipeline.planning.plan_options import PlanOptions
+from pipeline.planning.processes.resources import this_machine
+from pipeline.runtime.packet_caller import PacketCaller
+from pipeline.runtime.run.request import RunRequest
+from pipeline.runtime.stage_setup import set_up
 from samples.make import pan, photos, tone, write_clip
 
 Rate = tuple[float, float]  # rows a second in the steady state, seconds of start-up
@@ -47,7 +45,7 @@ CLIP_FRAMES = 250
 
 
 def make_photos(folder: Path, count: int) -> None:
-    """JPEG photos of 1 MP: windows of a sample photo, enlarged."""
+    """Write JPEG photos of 1 MP: windows of a sample photo, enlarged."""
     folder.mkdir(parents=True)
     source = cv2.resize(cv2.imread(str(photos()["china.jpg"])), None, fx=3, fy=3, interpolation=cv2.INTER_CUBIC)
     width, height = PHOTO_SIDE
@@ -58,7 +56,7 @@ def make_photos(folder: Path, count: int) -> None:
 
 
 def make_clips(folder: Path, count: int) -> None:
-    """H.264 clips of 480x360."""
+    """Write H.264 clips of 480x360."""
     folder.mkdir(parents=True)
     image = cv2.cvtColor(cv2.imread(str(photos()["china.jpg"])), cv2.COLOR_BGR2RGB)
     write_clip(folder / "0.mp4", pan(image, CLIP_FRAMES), tone(CLIP_FRAMES / 25, 440))
@@ -66,20 +64,20 @@ def make_clips(folder: Path, count: int) -> None:
         shutil.copyfile(folder / "0.mp4", folder / f"{i}.mp4")
 
 
-def order(folder: Path, out: Path, stages: Sequence[str]) -> Order:
-    """The order that `run --profile cpu-only --stages ...` would place."""
-    return Order(
+def order(folder: Path, out: Path, stages: Sequence[str]) -> RunRequest:
+    """Return the request of `run --profile cpu-only --stages ...`."""
+    return RunRequest(
         input=str(folder),
         output=str(out),
         pipeline=read_pipeline(None),
         profile=read_profile("cpu-only"),
         profile_name="cpu-only",
-        choices=Choices(stages=tuple(stages)),
+        options=PlanOptions(stages=tuple(stages)),
     )
 
 
 def steady_rate(seen: Sequence[Moment]) -> float:
-    """Rows a second between a fifth and four fifths of all: processes have started, and none has run dry."""
+    """Return the rows a second between a fifth and four fifths of all, when all processes have work."""
     times, rows = np.array(seen, float).T
     rows, first = np.unique(rows, return_index=True)
     inside = [0.2 * rows[-1], 0.8 * rows[-1]]
@@ -88,7 +86,7 @@ def steady_rate(seen: Sequence[Moment]) -> float:
 
 
 def engine(folder: Path, stages: Sequence[str]) -> Rate:
-    """Through the engine, tables written."""
+    """Run the engine, which also writes the tables."""
     seen: list[Moment] = []
     with tempfile.TemporaryDirectory() as out:
         begin = time.time()
@@ -100,12 +98,12 @@ def engine(folder: Path, stages: Sequence[str]) -> Rate:
 
 
 def bare(folder: Path, stages: Sequence[str]) -> Rate:
-    """In a loop, one process for each core, nothing written."""
-    plan = make_plan(read_pipeline(None), read_profile("cpu-only"), Choices(stages=tuple(stages)), [this_machine()])
+    """Run a loop in one process for each core, without output."""
+    plan = make_plan(read_pipeline(None), read_profile("cpu-only"), PlanOptions(stages=tuple(stages)), [this_machine()])
     media = list_media(str(folder))
     begin = time.time()
     with tempfile.TemporaryDirectory() as out, multiprocessing.get_context("spawn").Pool(plan.decode.workers) as pool:
-        units = cover(Store(out), media, media, slots=plan.decode.workers)
+        units = ensure_units(Store(out), media, media, slots=plan.decode.workers)
         pool.map(_warm, [plan] * plan.decode.workers, chunksize=1)
         start, seen, rows = time.time(), list[Moment](), 0
         for count in pool.imap_unordered(_unit, [(plan, unit) for unit in units]):
@@ -114,7 +112,7 @@ def bare(folder: Path, stages: Sequence[str]) -> Rate:
     return steady_rate(seen), start - begin
 
 
-_ready: dict[str, list[Caller]] = {}
+_ready: dict[str, list[PacketCaller]] = {}
 
 
 def _warm(plan: Plan) -> None:
@@ -122,8 +120,8 @@ def _warm(plan: Plan) -> None:
         cv2.setNumThreads(1)
         for step in plan.first:
             set_up(step)
-        _ready["callers"] = [Caller(step) for step in plan.first]
-        time.sleep(0.5)  # long enough for the other process to take the other one
+        _ready["callers"] = [PacketCaller(step) for step in plan.first]
+        time.sleep(0.5)  # so that each process takes one task
 
 
 def _unit(work: tuple[Plan, Unit]) -> int:
@@ -138,13 +136,13 @@ def _unit(work: tuple[Plan, Unit]) -> int:
     return rows
 
 
-def shortest_script(folder: Path) -> Rate:
-    """`read_images`, then the lighting stage on what it read."""
+def minimal_script(folder: Path) -> Rate:
+    """Run `read_images`, then the lighting stage on its images."""
     import pyarrow as pa
     import ray
 
-    from pipeline.columns import pack
-    from stages.lighting import Lighting
+    from pipeline.contract.columns import pack
+    from stages.lighting.stage import Lighting
 
     stage = Lighting()
 
@@ -166,14 +164,14 @@ def shortest_script(folder: Path) -> Rate:
 
 def compare(title: str, runs: dict[str, Callable[[], Rate]], repeats: int) -> None:
     """Run all in turns and print medians, and ratios to the first."""
-    found: dict[str, list[Rate]] = {name: [] for name in runs}
+    results: dict[str, list[Rate]] = {name: [] for name in runs}
     for _ in range(repeats):
         for name, run in runs.items():
-            found[name].append(run())
+            results[name].append(run())
     print(f"\n{title}")
-    first = next(iter(found))
-    for name, rates in found.items():
-        ratios = [rate / base for (rate, _), (base, _) in zip(rates, found[first], strict=True)]
+    first = next(iter(results))
+    for name, rates in results.items():
+        ratios = [rate / base for (rate, _), (base, _) in zip(rates, results[first], strict=True)]
         spread = f"{min(ratios):.2f} to {max(ratios):.2f}"
         rate, start_up = statistics.median(r for r, _ in rates), statistics.median(s for _, s in rates)
         print(
@@ -188,21 +186,23 @@ def main() -> None:
     parser.add_argument("--photos", type=int, default=4000)
     parser.add_argument("--clips", type=int, default=16)
     parser.add_argument("--repeats", type=int, default=3)
-    words = parser.parse_args()
+    options = parser.parse_args()
     with tempfile.TemporaryDirectory() as work:
-        pictures, films = Path(work) / "photos", Path(work) / "clips"
-        make_photos(pictures, words.photos)
-        make_clips(films, words.clips)
-        title = f"{words.photos} photos of 1 MP, lighting (full-size pixels in the script, which has no reduced decode)"
+        images, clips = Path(work) / "photos", Path(work) / "clips"
+        make_photos(images, options.photos)
+        make_clips(clips, options.clips)
+        title = (
+            f"{options.photos} photos of 1 MP, lighting (full-size pixels in the script, which has no reduced decode)"
+        )
         runs = {
-            "bare loop": lambda: bare(pictures, ["lighting"]),
-            "engine": lambda: engine(pictures, ["lighting"]),
-            "shortest Ray Data script": lambda: shortest_script(pictures),
+            "bare loop": lambda: bare(images, ["lighting"]),
+            "engine": lambda: engine(images, ["lighting"]),
+            "minimal Ray Data script": lambda: minimal_script(images),
         }
-        compare(title, runs, words.repeats)
-        title = f"{words.clips} clips of {CLIP_FRAMES} frames, 480x360, lighting and flow"
+        compare(title, runs, options.repeats)
+        title = f"{options.clips} clips of {CLIP_FRAMES} frames, 480x360, lighting and flow"
         both = ["lighting", "flow"]
-        compare(title, {"bare loop": lambda: bare(films, both), "engine": lambda: engine(films, both)}, words.repeats)
+        compare(title, {"bare loop": lambda: bare(clips, both), "engine": lambda: engine(clips, both)}, options.repeats)
 
 
 if __name__ == "__main__":

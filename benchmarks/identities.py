@@ -1,13 +1,13 @@
-"""How long HDBSCAN takes over faces: hdbscan by itself against the tree by blocked matrix products, in one run.
+"""Time of HDBSCAN on faces: the hdbscan package, and our tree by blocked matrix products, in one run.
 
-    python benchmarks/identities.py                                # 10,000 x 512, both; minutes
-    python benchmarks/identities.py --faces 55000 --plain none     # ours alone
-    python benchmarks/identities.py --faces 55000 --plain none --device cuda
+    python -m benchmarks.identities                                # 10,000 x 512, both; minutes
+    python -m benchmarks.identities --faces 55000 --plain none     # ours alone
+    python -m benchmarks.identities --faces 55000 --plain none --device cuda
 
-Faces are made up: as many people as one in 25 faces, sizes as in an album (few appear often), cosines within a person
-from about .5 to .8, strangers about 0, and one face in ten nobody's. `default` is hdbscan as one would call it, on unit
-vectors; `generic` is the one whose labels must be equal, on a matrix of all distances, which takes 8 bytes times the
-square of the faces.
+Faces are random: one person for 25 faces, cluster sizes as in an album (few people appear often), cosines within a
+person from about 0.5 to 0.8, between strangers about 0, and one face in ten of no person. `default` is hdbscan with its
+defaults, on unit vectors. `generic` must give equal labels; its matrix of all distances takes 8 bytes times the square
+of the number of faces.
 """
 
 from __future__ import annotations
@@ -15,26 +15,22 @@ from __future__ import annotations
 import argparse
 import os
 import resource
-import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
-from stages.nets.clusters import Clusters, clusters
-from stages.nets.spanning import spanning_tree
+from stages.identities.hdbscan import Clusters, hdbscan_clusters
+from stages.identities.spanning_tree import spanning_tree
 
 MIN_SIZE, MIN_SAMPLES = 3, 2
 
 
 def album(count: int, length: int, seed: int = 0) -> NDArray[np.float32]:
-    """Embeddings of made-up faces: count x length, of length 1."""
+    """Return random embeddings of faces: count x length, of norm 1."""
     random = np.random.default_rng(seed)
     people = max(2, count // 25)
     share = random.pareto(1.2, people) + 0.1
@@ -48,12 +44,12 @@ def album(count: int, length: int, seed: int = 0) -> NDArray[np.float32]:
 
 
 def ours(faces: NDArray[np.float32], device: str) -> Clusters:
-    """By blocked products."""
-    return clusters(spanning_tree(faces, MIN_SAMPLES, device), MIN_SIZE)
+    """Cluster by blocked products."""
+    return hdbscan_clusters(spanning_tree(faces, MIN_SAMPLES, device), MIN_SIZE)
 
 
 def plain(faces: NDArray[np.float32], algorithm: str) -> Any:
-    """By hdbscan alone."""
+    """Cluster by hdbscan alone."""
     from hdbscan import HDBSCAN
 
     settings = {"min_cluster_size": MIN_SIZE, "min_samples": MIN_SAMPLES}
@@ -67,10 +63,10 @@ def plain(faces: NDArray[np.float32], algorithm: str) -> Any:
 
 
 def timed(work: Callable[[], Any]) -> tuple[float, float, Any]:
-    """Seconds by the clock, seconds of all cores together, and what came of it."""
+    """Return wall seconds, processor seconds of all cores, and the result."""
     start, used = time.perf_counter(), time.process_time()
-    made = work()
-    return time.perf_counter() - start, time.process_time() - used, made
+    result = work()
+    return time.perf_counter() - start, time.process_time() - used, result
 
 
 def main() -> None:
@@ -80,21 +76,23 @@ def main() -> None:
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--plain", default="default,generic", help="default, generic, both with a comma, or none")
-    given = parser.parse_args()
-    torch.set_num_threads(given.threads)
-    faces = album(given.faces, given.length)
-    ours(faces[:500], given.device)  # libraries load at the first call
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    faces = album(options.faces, options.length)
+    ours(faces[:500], options.device)  # libraries load at the first call
     load = os.getloadavg()[0]
-    seconds, used, found = timed(lambda: ours(faces, given.device))
-    size = f"{given.faces:,} x {given.length}"
+    seconds, used, result = timed(lambda: ours(faces, options.device))
+    size = f"{options.faces:,} x {options.length}"
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
-    print(f"{size}, {given.device}, {given.threads} threads; load before the run {load:.1f}; {os.cpu_count()} cores")
-    people, noise = found.labels.max() + 1, (found.labels < 0).sum()
+    print(
+        f"{size}, {options.device}, {options.threads} threads; load before the run {load:.1f}; {os.cpu_count()} cores"
+    )
+    people, noise = result.labels.max() + 1, (result.labels < 0).sum()
     print(f"blocked products  {seconds:8.1f} s  {used:8.1f} core-s   {people:,} clusters, {noise:,} noise", end="")
     print(f"; peak memory {peak:.1f} GB")
-    for algorithm in [name for name in given.plain.split(",") if name != "none"]:
+    for algorithm in [name for name in options.plain.split(",") if name != "none"]:
         other, used, model = timed(lambda algorithm=algorithm: plain(faces, algorithm))  # type: ignore[misc]
-        same = "" if algorithm == "default" else f"; labels equal: {np.array_equal(model.labels_, found.labels)}"
+        same = "" if algorithm == "default" else f"; labels equal: {np.array_equal(model.labels_, result.labels)}"
         print(f"hdbscan {algorithm:9} {other:8.1f} s  {used:8.1f} core-s   {other / seconds:.1f} times as long{same}")
 
 

@@ -1,10 +1,10 @@
-"""Does memory stay flat as a collection grows? Peaks of driver and workers for 1, 4 and 16 times as many photos.
+"""Peak memory of driver and workers for collections of 1, 4 and 16 times as many photos.
 
-    python benchmarks/memory.py [--files 2000] [--factors 1,4,16]
+    python -m benchmarks.memory [--files 2000] [--factors 1,4,16]
 
-Photos of 1 MP are links to a few files with other names, so that disks are not filled; each run is a process of its
-own, looked at four times a second. Ray's object store, a fixed share of the machine, is not counted. Of fewer than
-2,000 photos units are smaller, as so many slots share them, and so are the packets.
+Photos of 1 MP are links to a few files, which saves disk space. Each run is a separate process, sampled four times a
+second. Ray's object store, a fixed share of the machine, is not counted. With fewer than 2,000 photos units are
+smaller, since all slots share them, and so are the packets.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _PIPELINE = "steps: {lighting: {use: 'stages.lighting:Lighting'}}\n"
 
 
 def collection(folder: Path, files: int) -> Path:
-    """Photos of 1 MP under many names."""
+    """Write photos of 1 MP: a few files under many names."""
     rng = np.random.default_rng(0)
     folder.mkdir(parents=True)
     originals = [folder.parent / f"original{i}.jpg" for i in range(_DIFFERENT)]
@@ -41,14 +41,14 @@ def collection(folder: Path, files: int) -> Path:
 
 
 def peaks(command: list[str]) -> tuple[float, float, int]:
-    """Most private memory of the driver and of all its children together, in MB, and the seconds it took."""
+    """Return the peak private memory of the driver, and of all its children together, in MB, and the seconds."""
     start, driver, workers = time.monotonic(), 0.0, 0.0
     run = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL)
-    me = psutil.Process(run.pid)
+    parent = psutil.Process(run.pid)
     while run.poll() is None:
         with suppress(psutil.Error):
-            driver = max(driver, me.memory_full_info().uss / 1e6)
-            workers = max(workers, sum(_private(child) for child in me.children(recursive=True)))
+            driver = max(driver, parent.memory_full_info().uss / 1e6)
+            workers = max(workers, sum(_private(child) for child in parent.children(recursive=True)))
         time.sleep(_EVERY)
     if run.returncode:
         sys.exit(f"the run ended with {run.returncode}")
@@ -62,7 +62,7 @@ def _private(process: psutil.Process) -> float:
 
 
 def main() -> None:
-    """Run and print."""
+    """Run each collection and print a line for it."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--files", type=int, default=2000)
     parser.add_argument("--factors", default="1,4,16")

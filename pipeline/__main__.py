@@ -1,5 +1,5 @@
-"""`python -m pipeline` is the command line."""
+"""The command line as `python -m pipeline`."""
 
-from pipeline.cli import main
+from pipeline.cli.app import main
 
 main()

@@ -1,42 +1,48 @@
-"""A run from end to end: list, plan, compute what is missing, put the tables together, say what happened.
+"""A run from end to end: list, plan, take the lease, find what is missing, compute it, and return the result.
 
-Nothing here computes; it asks the ledger what is left and hands that to the engine. Where nothing is left, Ray is not
-even started.
+Nothing is computed here. The ledger shows what is left, and the engine does it. Ray is not started if nothing is left.
 """
 
 from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, closing, suppress
 from dataclasses import replace
+from itertools import count
 from typing import TYPE_CHECKING
 
-from pipeline.again import Which, mark
-from pipeline.assembly import Assembly, refuse_foreign, sweep
-from pipeline.errors import ConfigError, GoneError, OutputError
-from pipeline.identity import with_digests
-from pipeline.lease import Lease
-from pipeline.ledger import Ledger, divide, in_order, read_units, write_units
-from pipeline.machines import Node, this_machine
-from pipeline.media.listing import in_shard, list_media, shard
-from pipeline.media.store import Media
+from pipeline.contract.errors import ConfigError, DamagedError, GoneError, OutputError
+from pipeline.contract.output_names import COLUMNS, DAMAGED, DIGESTS, ERRORS, FRAMES, UNITS
+from pipeline.contract.stage import Scope
 from pipeline.media.units import Unit
-from pipeline.order import Order
-from pipeline.plan import Plan, idle_cap, make_plan
-from pipeline.reasons import Changes, Outlook, facts_path, find_changes, outlooks, remember
-from pipeline.sample import Reading, Sample
-from pipeline.second import ERRORS, FRAMES, SecondPass, UnitRows, unit_rows
-from pipeline.stage import Scope
-from pipeline.storage import Store
-from pipeline.tables import Tables
-from pipeline.telemetry.figures import Figures
-from pipeline.telemetry.profiles import RunProfile, gathered, profile_of
-from pipeline.work import Result, Work
+from pipeline.output.damage import damaged_tables, remove_table
+from pipeline.output.lease import Lease
+from pipeline.output.ledger import Ledger
+from pipeline.output.object_store import Store
+from pipeline.output.unit_table import write_units
+from pipeline.planning.plan import Plan, idle_cap, make_plan
+from pipeline.planning.processes.resources import Node, this_machine
+from pipeline.profiling.events import Reading, StepEvent
+from pipeline.profiling.record_log import gather
+from pipeline.profiling.run_profile import RunProfile, profile_of
+from pipeline.profiling.stats.totals import RunTotals
+from pipeline.runtime.assemble import Assembly, refuse_foreign, sweep
+from pipeline.runtime.check import listed_damage
+from pipeline.runtime.recovery.retry import FailureFilter, mark_for_retry
+from pipeline.runtime.run.change_report import Changes, Outlook, facts_path, find_changes, outlooks, remember
+from pipeline.runtime.run.files import RunFiles
+from pipeline.runtime.run.request import RunRequest
+from pipeline.runtime.run.result import RunResult, Workload
+from pipeline.runtime.second_pass import SecondPass, UnitRows, unit_rows
+from pipeline.runtime.table_steps import Tables
 
 if TYPE_CHECKING:
     from pipeline.engine import Engine
+
+
+_ATTEMPTS = 3  # a disk that damages what was just written has no use for a fourth
 
 
 class Job:
@@ -44,209 +50,225 @@ class Job:
 
     def __init__(
         self,
-        order: Order,
-        watch: Callable[[Figures], None] = lambda _: None,
-        on_plan: Callable[[Work], None] = lambda _: None,
+        request: RunRequest,
+        watch: Callable[[RunTotals], None] = lambda _: None,
+        on_plan: Callable[[Workload], None] = lambda _: None,
         on_wait: Callable[[str], None] = lambda _: None,
-        on_result: Callable[[Result], None] = lambda _: None,
+        on_result: Callable[[RunResult], None] = lambda _: None,
     ) -> None:
-        """Bind.
+        """Keep the request; nothing is read yet.
 
         Args:
-            order: what to do.
-            watch: told how far it is.
-            on_plan: told what there is to do, before it is done.
-            on_wait: told, in a sentence, why nothing is begun yet.
-            on_result: told the result while the output is still ours, to write about it there.
-        """
-        self._order, self._watch, self._on_plan = order, watch, on_plan
-        self._on_wait, self._on_result = on_wait, on_result
-        self.store = Store(order.output)
-        self._figures = Figures()
-
-    def run(self) -> Result:
-        """Do what is left of the order.
+            request: the run, with input and output.
+            watch: called with the totals while steps run.
+            on_plan: called with the work before it starts.
+            on_wait: called with sentences about the start, such as the wait for another run's lease.
+            on_result: called with the result while the output's lease is held, to write about it there.
 
         Raises:
-            UserError: input, output, a name, a setting or the machines are wrong, and nothing was started; or the
-                output cannot be written any more, or is another run's.
+            ConfigError: the request has no input or no output.
+        """
+        request.require("input", "output")
+        self._request, self._watch, self._on_plan = request, watch, on_plan
+        self._on_wait, self._on_result = on_wait, on_result
+        self.store = Store(request.output)
+        self._totals = RunTotals()
+
+    def run(self) -> RunResult:
+        """Compute what is missing from the output.
+
+        Raises:
+            UserError: input, output, a name, a setting or the machines are wrong, and nothing was started. Or the
+                output cannot be written any more, or belongs to another run.
             ContractError: a stage broke its promise.
         """
-        started, address = time.time(), self._order.address
+        started = time.time()
         with ExitStack() as stack:
-            nodes: Sequence[Node] = [this_machine()]
-            if address is not None:
-                from pipeline.engine import session
-
-                nodes = stack.enter_context(session(address))
-            listing = self._listed()
+            nodes = self._join_cluster(stack)
+            files = RunFiles.find(self._request, self._on_wait)
             plan = self._plan(nodes)
-            cap = idle_cap(plan, self._order.choices)
-            for told in (cap, self._order.instruments.check(plan, self.store, here=address is None)):
-                if told:
-                    self._on_wait(told)
-            self.store.prepare()
-            refuse_foreign(self.store, self._owners(plan))
-            lease = stack.enter_context(Lease(self.store, self._order.shard, on_wait=self._on_wait))
-            self.store = self.store.of_run(lease.run)
-            self.store.sweep(lease.taken_over)
-            if self._order.again is not None:
-                self._mark(plan, self._order.again, self._identified(listing, keep=True))
-            work = self._look(plan, nodes, self._identified(listing, keep=True))
-            if work.left:
-                if address is None:
-                    from pipeline.engine import session
-
-                    stack.enter_context(session(None))
-                with self._recorded(lease):
-                    self._passes(work, lease)
-            result = self._result(work, started)
+            lease = self._take_lease(plan, stack)
+            files = files.identified(self.store, self._on_wait, keep=True)
+            self._remove_listed(plan)
+            for attempt in count(1):
+                try:
+                    if self._request.retry is not None:
+                        self._mark_failures(plan, files, self._request.retry)
+                    work = self._look(plan, nodes, files)
+                    if work.left:
+                        self._compute(work, files, lease, stack)
+                    result = self._result(work, started)
+                    break
+                except DamagedError:
+                    if attempt == _ATTEMPTS or not self._remove_damaged(plan):
+                        raise
             self._on_result(result)
             return result
 
-    def _plan(self, nodes: Sequence[Node]) -> Plan:
-        """The plan; a shard's has no steps over everything, which a run without shards does at the end."""
-        return self._shared(make_plan(self._order.pipeline, self._order.profile, self._order.choices, nodes))
-
     def preview(self, plan: Plan) -> tuple[Changes, Sequence[Outlook]]:
-        """What a run by a plan would do and why; nothing is touched.
+        """Return what a run by a plan would do and why; nothing is written.
 
         Raises:
             InputError: there is no input.
             OutputError: the output is a file.
         """
-        self.store.as_folder()
-        plan, listing = self._shared(plan), self._identified(self._listed(), keep=False)
-        known, fresh, wanted = self._divide(plan, listing)
-        changes = find_changes(self.store, listing, fresh)
-        units = in_order([*known, *fresh])
-        rows = self._rows(plan, units, wanted)
-        return changes, outlooks(plan, self.store, units, fresh, rows, changes)
+        self.store.check_folder()
+        plan = self._without_dataset_steps(plan)
+        files = RunFiles.find(self._request, self._on_wait).identified(self.store, self._on_wait, keep=False)
+        units = files.units(self.store, plan.decode.workers)
+        changes = find_changes(self.store, list(files.listing), units.fresh)
+        rows = self._rows(plan, units.all, units.wanted)
+        return changes, outlooks(plan, self.store, units.all, units.fresh, rows, changes)
 
-    def _listed(self) -> list[Media]:
-        return list_media(self._order.input, self._order.output, say=self._on_wait)
+    # Before anything is computed
 
-    def _shared(self, plan: Plan) -> Plan:
-        if self._order.shard is None:
+    def _join_cluster(self, stack: ExitStack) -> Sequence[Node]:
+        """Return the machines of the cluster that the request names, else this one."""
+        if self._request.address is None:
+            return [this_machine()]
+        from pipeline.engine import session
+
+        return stack.enter_context(session(self._request.address))
+
+    def _plan(self, nodes: Sequence[Node]) -> Plan:
+        request = self._request
+        plan = self._without_dataset_steps(make_plan(request.pipeline, request.profile, request.options, nodes))
+        profilers = request.profilers.check(plan, self.store, here=request.address is None)
+        for note in (idle_cap(plan, request.options), profilers):
+            if note:
+                self._on_wait(note)
+        return plan
+
+    def _without_dataset_steps(self, plan: Plan) -> Plan:
+        """Return the plan of a shard: a run without shards computes the steps over everything at the end."""
+        if self._request.shard is None:
             return plan
         return replace(plan, second=tuple(step for step in plan.second if step.stage.scope is not Scope.DATASET))
 
-    def _look(self, plan: Plan, nodes: Sequence[Node], listing: list[Media]) -> Work:
-        known, fresh, wanted = self._divide(plan, listing)
-        units = in_order([*known, *fresh])
-        changes = find_changes(self.store, listing, fresh)
-        rows = self._rows(plan, units, wanted)
-        done = {unit.unit for unit in rows}
-        pending = [unit for unit in units if unit.name not in done]
+    def _take_lease(self, plan: Plan, stack: ExitStack) -> Lease:
+        """Reserve the output for this run."""
+        self.store.prepare()
+        refuse_foreign(self.store, self._owners(plan))
+        lease = stack.enter_context(Lease(self.store, self._request.shard, on_wait=self._on_wait))
+        self.store = self.store.of_run(lease.run)
+        return lease
+
+    def _mark_failures(self, plan: Plan, files: RunFiles, which: FailureFilter) -> None:
+        """Mark failures of earlier runs, so that this run computes them again."""
+        if changed := [step.name for step in plan.steps if not self.store.exists(facts_path(step))]:
+            raise ConfigError(
+                f"{', '.join(changed)} would give other results than before, since settings, weights or versions have "
+                "changed; use `framemill run`, which computes all their rows again.",
+                code="FM-RETRY-CHANGED",
+            )
+        units = files.units(self.store, plan.decode.workers)
+        rows = self._rows(plan, units.known, units.wanted)
+        marked = mark_for_retry(self.store, plan, units.known, rows, self._owners(plan), which)
+        self._on_wait(marked.summary())
+
+    def _look(self, plan: Plan, nodes: Sequence[Node], files: RunFiles) -> Workload:
+        """Return what is there and what is left to do, and store the new units."""
+        units = files.units(self.store, plan.decode.workers)
+        changes = find_changes(self.store, list(files.listing), units.fresh)
+        rows = self._rows(plan, units.all, units.wanted)
+        finished = {unit.unit for unit in rows}
+        pending = [unit for unit in units.all if unit.name not in finished]
         owners = self._owners(plan)
         left = bool(pending) or any(owner.pieces(rows) for owner in owners)
-        outlook = outlooks(plan, self.store, units, fresh, rows, changes, deep=False)
-        write_units(self.store, fresh)
+        outlook = outlooks(plan, self.store, units.all, units.fresh, rows, changes, deep=False)
+        write_units(self.store, units.fresh)
         remember(self.store, plan)
-        swept = 0 if left else sweep(self.store, owners, rows, self._share())
-        work = Work(
+        swept = 0 if left else sweep(self.store, owners, rows, files.deletable(self.store))
+        work = Workload(
             plan=plan,
             nodes=nodes,
-            media=self._select(listing),
-            wanted=wanted,
-            units=units,
+            media=files.selected,
+            wanted=units.wanted,
+            units=units.all,
             pending=pending,
             left=left,
             changed=left or swept > 0,
             files=changes,
             outlook=outlook,
         )
-        self._figures = Figures(pending, len(plan.waves))
+        self._totals = RunTotals(pending, len(plan.waves))
         self._on_plan(work)
         return work
 
-    def _mark(self, plan: Plan, which: Which, listing: list[Media]) -> None:
-        """Have this run try again what failed in earlier ones, and say what that is."""
-        if anew := [step.name for step in plan.steps if not self.store.exists(facts_path(step))]:
-            raise ConfigError(
-                f"{', '.join(anew)} would give other results than before: settings, weights or versions have changed. "
-                "Then all rows are computed again, and `framemill run` does that."
-            )
-        known, _, wanted = self._divide(plan, listing)
-        found = mark(self.store, plan, known, self._rows(plan, known, wanted), self._owners(plan), which)
-        self._on_wait(found.told())
+    def _remove_listed(self, plan: Plan) -> None:
+        """Delete files that `framemill check` found to be damaged, so that they are computed again."""
+        folders = self._folders(plan)
+        self._remove([path for path in listed_damage(self.store) if path.rpartition("/")[0] in folders])
+        self.store.remove(DAMAGED)
 
-    def _divide(self, plan: Plan, listing: list[Media]) -> tuple[list[Unit], list[Unit], frozenset[str]]:
-        """Known units, new units, and the files whose rows belong into the tables."""
-        media, sharded = self._select(listing), self._order.shard is not None
-        known, fresh = divide(self.store, listing, media, slots=plan.decode.workers, sharded=sharded)
-        whole = sharded and self._order.limit is None  # a unit that this shard has may hold files of others
-        return known, fresh, frozenset(item.media_id for item in (listing if whole else media))
+    def _remove_damaged(self, plan: Plan) -> bool:
+        """Delete tables that cannot be read, and return whether there were any."""
+        damaged = damaged_tables(self.store, self._folders(plan))
+        self._remove(damaged)
+        return bool(damaged)
 
-    def _identified(self, listing: list[Media], *, keep: bool) -> list[Media]:
-        """The listing, with digests of the files that are ours to look at where they are told by content."""
-        if not self._order.by_content:
-            return listing
-        ours = with_digests(self.store, self._select(listing), keep=keep, say=self._on_wait)
-        return list(({media.media_id: media for media in listing} | {media.media_id: media for media in ours}).values())
+    def _folders(self, plan: Plan) -> list[str]:
+        """Return the folders of the output that a run writes tables into."""
+        tables = {folder for owner in self._owners(plan) for folder in owner.live([])}
+        parts = [f"{COLUMNS}/{name}" for name in self.store.folders(COLUMNS)]
+        return [UNITS, DIGESTS, *parts, *sorted(tables)]
 
-    def _select(self, listing: Sequence[Media]) -> list[Media]:
-        chosen = list(listing) if self._order.shard is None else shard(listing, *self._order.shard)
-        return chosen[: self._order.limit]
+    def _remove(self, damaged: Sequence[str]) -> None:
+        for path in damaged:
+            remove_table(self.store, path)
+        if damaged:
+            more = f" and {len(damaged) - 3} more" if len(damaged) > 3 else ""
+            self._on_wait(f"Damaged files of the output are computed again: {', '.join(damaged[:3])}{more}.")
 
-    def _share(self) -> frozenset[str] | None:
-        """The units whose files are ours to delete; None: all files are."""
-        if self._order.shard is None:
-            return None
-        units = read_units(self.store)
-        return frozenset(unit.name for unit in units if in_shard(unit.media[0].media_id, *self._order.shard))
+    # The two passes
 
-    @contextmanager
-    def _recorded(self, lease: Lease) -> Iterator[None]:
-        """Processes that work inside write down what they do; what they and runs that died wrote is gathered."""
+    def _compute(self, work: Workload, files: RunFiles, lease: Lease, stack: ExitStack) -> None:
+        from pipeline.engine import Engine, session
+
+        if self._request.address is None:
+            stack.enter_context(session(None))
         try:
-            yield
+            with closing(Engine(work.plan, self.store, self._on_events, self._request.profilers)) as engine:
+                self._first_pass(engine, work, lease)
+                self._second_pass(engine, work, files, lease)
         finally:
-            gathered(self.store, (lease.run, *lease.taken_over))
+            gather(self.store, (lease.run, *lease.taken_over))
 
-    def _passes(self, work: Work, lease: Lease) -> None:
-        from pipeline.engine import Engine
-
-        with closing(Engine(work.plan, self.store, self._on_samples, self._order.instruments)) as engine:
-            self._computed(engine, work, lease)
-        self.store.sweep(lease.taken_over)  # workers of a run that was killed live on for a moment
-
-    def _computed(self, engine: Engine, work: Work, lease: Lease) -> None:
+    def _first_pass(self, engine: Engine, work: Workload, lease: Lease) -> None:
         for number, wave in enumerate(work.plan.waves):
             ledger = Ledger(self.store)
-            engine.first_pass(
-                number, [unit for unit in work.pending if not ledger.has(wave.folders, unit.name)], ledger
-            )
+            unfinished = [unit for unit in work.pending if not ledger.has(wave.folders, unit.name)]
+            engine.first_pass(number, unfinished, ledger)
             lease.check()
+
+    def _second_pass(self, engine: Engine, work: Workload, files: RunFiles, lease: Lease) -> None:
         rows = self._rows(work.plan, work.units, work.wanted)
         if missing := len(work.units) - len(rows):
             raise OutputError(
-                f"Results of {missing} of {len(work.units)} units of files have gone from {self.store.root!r} during "
-                "the run; look what removed them, then run the same command again to go on."
+                f"Results of {missing} of {len(work.units)} units of files were removed from {self.store.root!r} "
+                "during the run; find out what removed them, then run the same command again to continue.",
+                code="FM-OUTPUT-GONE",
             )
         owners = self._owners(work.plan)
         for owner in owners:
             engine.second_pass(owner, owner.pieces(rows))
             lease.check()
-        sweep(self.store, owners, rows, self._share())
+        sweep(self.store, owners, rows, files.deletable(self.store))
+
+    def _on_events(self, events: list[StepEvent | Reading]) -> None:
+        self._totals.add(events)
+        self._watch(self._totals)
 
     def _rows(self, plan: Plan, units: Sequence[Unit], wanted: frozenset[str]) -> list[UnitRows]:
         return unit_rows(plan, Ledger(self.store), units, wanted)
 
     def _owners(self, plan: Plan) -> list[SecondPass]:
+        """Return the writers of the output's tables in their order; each owns its folders."""
         return [*(Tables(step, plan, self.store) for step in plan.second), Assembly(plan, self.store)]
 
-    def _on_samples(self, samples: list[Sample | Reading]) -> None:
-        self._figures.add(samples)
-        self._watch(self._figures)
+    # The result
 
-    def _profile(self, work: Work) -> RunProfile | None:
-        """What the run's records say; a profile that cannot be read is no reason to lose a run."""
-        with suppress(OutputError, OSError):
-            return profile_of(self.store, self.store.run, self._order.profile.targets, work.crowded)
-        return None
-
-    def _result(self, work: Work, started: float) -> Result:
+    def _result(self, work: Workload, started: float) -> RunResult:
         kinds: Counter[str] = Counter()
         frames = 0
         for name in self.store.names(ERRORS):
@@ -255,12 +277,18 @@ class Job:
         for name in self.store.names(FRAMES):
             with suppress(GoneError):
                 frames += self.store.count_rows(f"{FRAMES}/{name}")
-        return Result(
+        return RunResult(
             work=work,
             frames=frames,
             errors=kinds,
             started=started,
             seconds=time.time() - started,
-            figures=self._figures,
+            figures=self._totals,
             profile=self._profile(work),
         )
+
+    def _profile(self, work: Workload) -> RunProfile | None:
+        """Return the profile of the run's records; None if it cannot be read, which is no reason to lose a run."""
+        with suppress(OutputError, OSError):
+            return profile_of(self.store, self.store.run, self._request.profile.targets, work.saturated)
+        return None

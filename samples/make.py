@@ -1,4 +1,4 @@
-"""A small collection to try things on: three photos that ship inside dependencies, and clips with sound made from them.
+"""A small collection for trials: three photos that dependencies ship, and clips with sound made from them.
 
 python samples/make.py FOLDER
 """
@@ -25,7 +25,7 @@ Image = NDArray[np.uint8]
 
 
 def photos() -> dict[str, Path]:
-    """Where the photos lie inside installed packages."""
+    """Return the paths of the photos inside installed packages."""
     sklearn = Path(str(files("sklearn.datasets").joinpath("images")))
     matplotlib = Path(str(files("matplotlib").joinpath("mpl-data/sample_data")))
     return {
@@ -36,7 +36,7 @@ def photos() -> dict[str, Path]:
 
 
 def pan(photo: Image, frames: int) -> list[Image]:
-    """A window that moves over the photo from left to right."""
+    """Return frames of a window that moves over the photo from left to right."""
     width, height = SIDE
     scale = max(height / photo.shape[0], 1.3 * width / photo.shape[1])
     large = cv2.resize(photo, None, fx=scale, fy=scale, interpolation=cv2.INTER_AREA)
@@ -47,19 +47,19 @@ def pan(photo: Image, frames: int) -> list[Image]:
 
 
 def dim(frames: list[Image]) -> list[Image]:
-    """The same frames, with the light going down in the second half."""
+    """Return the same frames with the light reduced in the second half."""
     half = len(frames) // 2
     return [f if i < half else (f * 0.35).astype(np.uint8) for i, f in enumerate(frames)]
 
 
 def tone(seconds: float, hertz: float) -> NDArray[np.int16]:
-    """A tone that swells twice a second; 1 x samples at 16 kHz."""
+    """Return a tone that swells twice a second; 1 x samples at 16 kHz."""
     t = np.arange(int(seconds * RATE)) / RATE
     return (9000 * np.sin(2 * np.pi * hertz * t) * np.sin(2 * np.pi * t) ** 2).astype(np.int16)[None, :]
 
 
 def write_clip(path: Path, frames: list[Image], sound: NDArray[np.int16]) -> None:
-    """Encode H.264 and AAC."""
+    """Write a clip in H.264 and AAC."""
     with av.open(str(path), "w") as container:
         video = container.add_stream("libx264", rate=FPS)
         video.width, video.height, video.pix_fmt = *SIDE, "yuv420p"

@@ -1,1 +1,1 @@
-"""The stages: one noun a file, each adding columns to rows (first pass) or writing tables (second pass)."""
+"""The stages: a folder each, with its class in `stage.py`, re-exported for `use:` in pipeline files."""

@@ -1,16 +1,35 @@
-"""What tests of many files share: a small real collection, one Ray, small models, and a machine without weights."""
+"""Fixtures that tests of several packages share: a small real collection, one Ray, a machine without weights.
+
+Fixtures of one package's tests lie in that folder's conftest.py. tests/README.md says which test runs when.
+"""
 
 from __future__ import annotations
 
 import shutil
 
 import cv2
+import hypothesis
 import pytest
 
 from samples.make import pan, photos, tone, write_clip
 
 HELPERS = ("people_factory", "photo_factory", "report_reader", "segment_factory", "segmented_films")
-pytest.register_assert_rewrite(*(f"tests.{name}" for name in HELPERS))  # what they assert is told as tests' own
+pytest.register_assert_rewrite(*(f"tests.support.{name}" for name in HELPERS))  # their asserts explain themselves too
+
+# An example that is slow on a busy machine is no failure.
+hypothesis.settings.register_profile(
+    "untimed", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow], print_blob=True
+)
+hypothesis.settings.load_profile("untimed")
+
+
+def pytest_collection_modifyitems(items):
+    """Mark tests on the shared Ray as slow: they run one after the other, with the machine to themselves."""
+    for item in items:
+        if "machines" in item.fixturenames:
+            item.add_marker("slow")
+    # A task that writes to an output that is gone keeps its core until Ray ends, so these tests come last.
+    items.sort(key=lambda item: item.path.name == "test_disk.py")
 
 
 @pytest.fixture(scope="session")
@@ -26,77 +45,27 @@ def collection(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def machines():
-    """One Ray for all tests that can share it, since a start takes seconds: the machines it has."""
+    """The machines of one Ray, which all tests share since a start takes seconds."""
     from pipeline.engine import session
 
-    with session(None) as found:
-        yield found
+    with session(None) as nodes:
+        yield nodes
 
 
 @pytest.fixture
 def framemill(machines, capsys):
-    """The command line in this process, on the shared Ray: called with its words, it returns what it printed."""
-    from pipeline.cli import main
+    """The command line in this process, on the shared Ray: a call takes its words and returns its output."""
+    from pipeline.cli.app import main
 
-    def call(*words):
+    def call(*words, code=0):
         capsys.readouterr()
         with pytest.raises(SystemExit) as end:
             main([str(word) for word in words])
-        said = capsys.readouterr()
-        assert end.value.code == 0, said.err
-        return said.out
+        output = capsys.readouterr()
+        assert end.value.code == code, output.err
+        return output.out
 
     return call
-
-
-@pytest.fixture(scope="module")
-def one_thread():
-    """Many small calls in torch, whose threads would only wait for each other on a busy machine."""
-    import torch
-
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
-@pytest.fixture
-def tiny(tmp_path, monkeypatch):
-    """CLIP of two small layers, quick enough for many calls; its weights are scaled up so that pictures differ."""
-    import torch
-    from safetensors.torch import save_file
-
-    from tests.clip_factory import TINY, reference
-
-    monkeypatch.setattr("stages.nets.clip.MODELS", TINY)
-    monkeypatch.setattr("stages.categorize.MODELS", TINY)
-    state = {name: value * 3 for name, value in reference(TINY["clip-vit-b32"]).state_dict().items()}
-    state["logit_scale"] = torch.tensor(4.6)  # the trained model's: log 100
-    save_file(state, tmp_path / "tiny.safetensors")
-    return tmp_path / "tiny.safetensors"
-
-
-@pytest.fixture(scope="session")
-def sam_file(tmp_path_factory):
-    """Random weights of a SAM 2.1 that a test can afford."""
-    from tests.sam_weights import TOY, lively
-
-    return lively(TOY, tmp_path_factory.mktemp("weights") / "toy.safetensors")
-
-
-@pytest.fixture
-def sam(sam_file, monkeypatch):
-    """The file of these weights, while `toy` is one of the models that a stage may be told to take."""
-    import torch
-
-    from stages.nets.sam2 import MODELS
-    from tests.sam_weights import TOY
-
-    monkeypatch.setitem(MODELS, "toy", TOY)
-    threads = torch.get_num_threads()
-    torch.set_num_threads(min(2, threads))
-    yield sam_file
-    torch.set_num_threads(threads)
 
 
 @pytest.fixture
@@ -106,14 +75,3 @@ def no_weights(tmp_path, monkeypatch):
     monkeypatch.delenv("FRAMEMILL_WEIGHTS", raising=False)
     for name in ("NO_PROXY", "no_proxy"):
         monkeypatch.setenv(name, "127.0.0.1")
-
-
-@pytest.fixture
-def site(no_weights):
-    """A server that has a file of weights to give, for such a machine."""
-    from tests.fetch_factory import CONTENT
-    from tests.range_server import serving
-
-    with serving() as found:
-        found.files["/toy.bin"] = CONTENT
-        yield found

@@ -1,41 +1,40 @@
-"""Pixels and models on the device that runs them: the one owner of torch in `pipeline/`.
+"""Pixels and models on their device; the only package of `pipeline/` that imports torch.
 
-    copying  ->  pixels  ->  (the stage's model, made ready by `model`)
+    transfer  ->  preprocessing  ->  the stage's model, prepared by `model.ready`
 
-torch is imported where it is used: the driver plans without it.
+torch is imported inside functions, because the driver plans without it.
 """
 
-from pipeline.device.clock import clock_of, memory_gb
-from pipeline.device.copying import Phase, untimed, upload
-from pipeline.device.counting import flops_of, weights_bytes
-from pipeline.device.meter import Meter, NoMeter, Seen, TorchMeter, meter_of
+from pipeline.device.flops import flops_of, weights_bytes
+from pipeline.device.memory import DeviceMemory, Meter, meter_of
 from pipeline.device.model import (
     Batches,
     device_name,
+    disable_tf32,
     dtype_of,
     is_broken_gpu,
     is_out_of_memory,
     limit_memory,
-    overheard,
-    plain_convolutions,
     ready,
+    recorded_calls,
     release_memory,
     seeded,
     wait,
 )
-from pipeline.device.pixels import LONGEST, Preparation, middle, prepare
+from pipeline.device.preprocessing import LONGEST, Preparation, middle, prepare
+from pipeline.device.timing import clock_of, memory_gb
+from pipeline.device.transfer import Phase, untimed, upload
 
 __all__ = [
     "LONGEST",
     "Batches",
+    "DeviceMemory",
     "Meter",
-    "NoMeter",
     "Phase",
     "Preparation",
-    "Seen",
-    "TorchMeter",
     "clock_of",
     "device_name",
+    "disable_tf32",
     "dtype_of",
     "flops_of",
     "is_broken_gpu",
@@ -44,10 +43,9 @@ __all__ = [
     "memory_gb",
     "meter_of",
     "middle",
-    "overheard",
-    "plain_convolutions",
     "prepare",
     "ready",
+    "recorded_calls",
     "release_memory",
     "seeded",
     "untimed",

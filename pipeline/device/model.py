@@ -1,7 +1,6 @@
-"""A model runs as its placement says: where, in which arithmetic, compiled or not, in batches of one size.
+"""Execution of models as their placement says: device, arithmetic, compilation and fixed batch sizes.
 
-What a stage does with it stays the same: that a faster way gives the same result within a stated tolerance is each
-stage's own test.
+The tests of each stage state how far results of a faster way may differ from fp32 on the CPU.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
-from pipeline.stage import Placement
+from pipeline.contract.placement import Placement
 
 if TYPE_CHECKING:
     import torch
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
     M = TypeVar("M", bound=torch.nn.Module)
 
 SEED = 0
-_FULL = (  # what the driver, Triton, NVIDIA's libraries, and cuDNN for want of workspace say of memory that ran out
+_FULL = (  # out-of-memory messages of the driver, Triton, NVIDIA's libraries, and cuDNN without workspace
     "CUDA error: out of memory",
     "[CUDA]: out of memory",
     "ALLOC_FAILED",
@@ -30,25 +29,25 @@ Call = Callable[[], Any]
 
 
 def dtype_of(placement: Placement, best: str = "bf16") -> torch.dtype:
-    """The torch dtype of a model's weights.
+    """Return the torch dtype of a model's weights.
 
     Args:
-        placement: its `precision`: full is float32; mixed is float32 on the CPU, where few processors have arithmetic
-            for less, and `best` on a GPU, where that is several times as fast; fp16 and bf16 are what they say.
+        placement: its `precision` decides. full: float32. mixed: `best` on a GPU, which is several times as fast, and
+            float32 on the CPU, since few CPUs have 16-bit arithmetic. fp16 and bf16: that type.
         best: the 16-bit type that suits the model.
     """
     import torch
 
-    name = placement.precision
+    name: str = placement.precision
     if name == "mixed":
         name = "full" if placement.device == "cpu" else best
     return {"full": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}[name]
 
 
 def ready(module: M, placement: Placement, dtype: torch.dtype) -> M:
-    """A module on the placement's device, with weights of this dtype, for inference only.
+    """Return a module on the placement's device, with weights of this dtype, for inference only.
 
-    They get their dtype before they get there, so that the device never holds more of them than it keeps.
+    Weights are converted before they are copied, so that the device never holds more than it keeps.
     """
     import torch
 
@@ -59,23 +58,23 @@ def ready(module: M, placement: Placement, dtype: torch.dtype) -> M:
 
 
 class Batches:
-    """A function of tensors that share their first axis, called as the placement says.
+    """A function of tensors with a common first axis, compiled if the placement says so.
 
-    Compiled, it is called on exactly `rows` rows, since each new size would be compiled anew: a smaller batch is
-    filled up with its last row and the answer cut, a larger one goes in parts.
+    A compiled function is called with exactly `rows` rows, since each other size would be compiled again. A smaller
+    batch is padded with its last row and the result is cut; a larger one is split.
     """
 
-    _heard: ClassVar[list[Call] | None] = None
+    _recorded: ClassVar[list[Call] | None] = None
 
     def __init__(self, function: Callable[..., torch.Tensor], placement: Placement, rows: int | None = None) -> None:
         """Wrap a function.
 
         Args:
-            function: of tensors n ..., to a tensor n ...; rows must not depend on each other.
+            function: maps tensors n ... to a tensor n ...; rows must not depend on each other.
             placement: its `compile`.
-            rows: of a compiled call; None for the placement's `batch_rows`.
+            rows: number of rows of a compiled call; None for the placement's `batch`.
         """
-        self._rows = rows or placement.batch_rows
+        self._rows = rows or placement.batch
         self._fixed = placement.compile
         self._function = function
         if placement.compile:
@@ -84,9 +83,9 @@ class Batches:
             self._function = torch.compile(function, dynamic=False)
 
     def __call__(self, *tensors: torch.Tensor) -> torch.Tensor:
-        """The function's answer for all rows, of which there is at least one."""
-        if Batches._heard is not None:
-            Batches._heard.append(partial(self, *tensors))
+        """Return the function's result for all rows; there must be at least one."""
+        if Batches._recorded is not None:
+            Batches._recorded.append(partial(self, *tensors))
         if not self._fixed:
             return self._function(*tensors)
         import torch
@@ -99,7 +98,7 @@ class Batches:
         import torch
 
         count = len(part[0])
-        # one kind of tensor: for one that was made outside of inference mode, the function would be compiled again
+        # inference tensors only: a tensor from outside of inference mode would cause another compilation
         part = tuple(tensor if tensor.is_inference() else tensor.clone() for tensor in part)
         if count < self._rows:
             missing = self._rows - count
@@ -107,27 +106,27 @@ class Batches:
         try:
             return self._function(*part)[:count].clone()
         except Exception as error:
-            if is_out_of_memory(error):  # fewer rows would be filled up to as many again
+            if is_out_of_memory(error):  # a smaller batch would be padded to the same size
                 self._rows = max(1, self._rows // 2)
             raise
 
 
 @contextmanager
-def overheard() -> Iterator[list[Call]]:
-    """Calls of models inside, to be made again: the model alone, on input that lies on the device already."""
+def recorded_calls() -> Iterator[list[Call]]:
+    """Collect the model calls in this block, so that they can be repeated alone with inputs on the device."""
     calls: list[Call] = []
-    Batches._heard = calls
+    Batches._recorded = calls
     try:
         yield calls
     finally:
-        Batches._heard = None
+        Batches._recorded = None
 
 
 @contextmanager
 def seeded() -> Iterator[None]:
-    """Modules built inside get the same random weights each time; the generator is put back.
+    """Give modules built in this block the same random weights each time, and restore the generator.
 
-    They are made on the CPU: another generator draws other numbers, and a card need not hold them in fp32 first.
+    Weights are drawn on the CPU: a GPU's generator draws other numbers, and would hold them in fp32 first.
     """
     import torch
 
@@ -137,7 +136,7 @@ def seeded() -> Iterator[None]:
 
 
 def wait(device: str) -> None:
-    """Until the device has done what it was asked for, so that a phase's time is its own."""
+    """Wait until the device has finished its work."""
     if device != "cpu":
         import torch
 
@@ -145,7 +144,7 @@ def wait(device: str) -> None:
 
 
 def limit_memory(gigabytes: float) -> None:
-    """Let this process allocate at most so much on its GPU; more raises, as on a smaller card."""
+    """Limit this process's memory on its GPU; more raises an out-of-memory error, as on a smaller GPU."""
     import torch
 
     total = torch.cuda.get_device_properties(0).total_memory
@@ -153,31 +152,30 @@ def limit_memory(gigabytes: float) -> None:
 
 
 def release_memory() -> None:
-    """Give back what the allocator keeps, after memory ran out: smaller pieces may not fit into its gaps."""
+    """Release cached memory after an out-of-memory error, since smaller blocks may not fit into its gaps."""
     torch = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_initialized():
         torch.cuda.empty_cache()
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether memory ran out, on a GPU or in the machine; false where torch was never loaded.
+    """Return whether an error means out of memory, on a GPU or in the machine.
 
-    torch's allocator has an exception of its own for it. Other parts (pinned buffers, handles of cuBLAS, workspaces of
-    cuDNN and cuFFT) say so in a RuntimeError's text: `ATen/cuda/Exceptions.h`.
+    torch's allocator raises an exception of its own. Other parts (pinned buffers, cuBLAS handles, workspaces of cuDNN
+    and cuFFT) raise a RuntimeError with a known text (`ATen/cuda/Exceptions.h`).
     """
     torch = sys.modules.get("torch")
-    if isinstance(error, MemoryError):
-        return True
-    if torch is None or isinstance(error, torch.OutOfMemoryError):
-        return torch is not None
-    return isinstance(error, RuntimeError) and any(text in str(error) for text in _FULL)
+    if torch is None:
+        return isinstance(error, MemoryError)
+    is_known_text = isinstance(error, RuntimeError) and any(text in str(error) for text in _FULL)
+    return is_known_text or isinstance(error, (MemoryError, torch.OutOfMemoryError))
 
 
 def is_broken_gpu(error: BaseException) -> bool:
-    """Whether the GPU's context is lost, as after a wrong address: every later call of this process fails likewise.
+    """Return whether the GPU's context is lost, as after an illegal address; then every later call fails too.
 
-    A process that uses a GPU asks it: a lost one answers every question with the error that broke it. Elsewhere the
-    error's kind tells: torch's `AcceleratorError`, or a RuntimeError whose text starts with "CUDA error".
+    In a process that uses a GPU, `synchronize` raises the error of a lost context again. In other processes the class
+    decides: torch's `AcceleratorError`, or a RuntimeError with a text that starts with "CUDA error".
     """
     torch = sys.modules.get("torch")
     if torch is None or is_out_of_memory(error):
@@ -188,19 +186,22 @@ def is_broken_gpu(error: BaseException) -> bool:
         except RuntimeError:
             return True
         return False
-    said = isinstance(error, RuntimeError) and str(error).startswith("CUDA error")
-    return said or isinstance(error, torch.AcceleratorError)
+    is_cuda_error = isinstance(error, RuntimeError) and str(error).startswith("CUDA error")
+    return is_cuda_error or isinstance(error, torch.AcceleratorError)
 
 
-def plain_convolutions() -> None:
-    """Have cuDNN's convolutions compute fp32 in fp32, as products do: by default they take TF32, of ten bits."""
+def disable_tf32() -> None:
+    """Turn off TF32 in cuDNN's convolutions, so that fp32 is computed in fp32, as in matrix products.
+
+    By default they round to TF32, which has a mantissa of ten bits.
+    """
     import torch
 
     torch.backends.cudnn.allow_tf32 = False
 
 
 def device_name(device: str) -> str:
-    """What a device is called by its maker; "cpu" for the processor."""
+    """Return the product name of a device; "cpu" for the CPU."""
     if device == "cpu":
         return device
     import torch

@@ -1,14 +1,16 @@
-"""Steps on Ray Data; this package alone knows Ray.
+"""Steps on Ray Data. No other package imports Ray.
 
-session   a connection to Ray, and its machines
-board     where workers leave what the driver must know
-hosting   the functions and actors that Ray calls
-ending    the end of a dataset, also by Ctrl-C
-sampler   what the machines do, four times a second
-running   datasets of sealed packets through all of them
+session         a connection to Ray, and its machines
+coordinator     the actor that collects events, attempts and errors of all workers
+workers         the functions and actors that Ray calls
+shutdown        the end of a dataset, also by Ctrl-C
+node_samplers   metrics of the machines, four times a second
+prometheus      live metrics for Ray's agent
+logs            the last lines of a dead worker's log
+datasets        datasets of sealed packets through all steps
 """
 
-from pipeline.engine.running import Engine
+from pipeline.engine.datasets import Engine
 from pipeline.engine.session import session
 
 __all__ = ["Engine", "session"]

@@ -1,4 +1,4 @@
-"""What a process said last, for those who ask why it died."""
+"""The last lines of a dead worker's log."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ _NOISE = re.compile(r"^:|^Extension modules:|^PC: @|^ +@ +0x|logging\.cc|/site-p
 _LONGEST = 300  # of a line
 
 
-def last_words(worker: str) -> str:
-    """The last lines on standard error of a dead process of this machine, given as host:pid; empty where none is found.
+def last_lines(worker: str) -> str:
+    """Return the last lines on standard error of a dead process of this machine, host:pid; empty if there are none.
 
-    Ray tells no one where its logs are but by a private name; without it, its usual place is looked through.
+    Only a private name of Ray gives the folder of its logs; without it, the usual folder is searched.
     """
     host, _, pid = worker.rpartition(":")
     if host != socket.gethostname():

@@ -1,4 +1,4 @@
-"""A connection to Ray: a local one of our own, or a running cluster."""
+"""The connection to Ray: a local one, or a running cluster."""
 
 from __future__ import annotations
 
@@ -13,43 +13,45 @@ from typing import Any
 
 import ray
 from ray._private import ray_constants
+from ray.job_config import JobConfig
 
-from pipeline.engine.ending import interrupts_held
-from pipeline.errors import ResourceError
-from pipeline.machines import Node, this_machine
+from pipeline.contract.errors import ResourceError
+from pipeline.engine.ray_folder import private_folder
+from pipeline.engine.shutdown import interrupts_held, signals_kept
+from pipeline.planning.processes.resources import Node, this_machine
 
 _CLUSTERS = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
-_TELLS_NOBODY = "RAY_DATA_USAGE_DISABLED"  # else Ray Data reports on each dataset, from a thread that never ends
+_NO_USAGE_REPORTS = "RAY_DATA_USAGE_DISABLED"  # else Ray Data reports on each dataset, from a thread that never ends
+
+_QUIET: dict[str, Any] = {"log_to_driver": False, "logging_level": "error"}
 
 
 @contextmanager
 def session(address: str | None) -> Iterator[list[Node]]:
-    """A connection to Ray: a local one of our own, or a running cluster. Yields the machines.
+    """Connect to Ray, start a local one without an address, and yield the machines.
 
     Raises:
-        ResourceError: there is no cluster at the address.
+        ResourceError: no cluster answers at the address.
     """
-    os.environ.setdefault(
-        "RAY_BACKEND_LOG_LEVEL", "fatal"
-    )  # Ray's C++ core writes notes on its own doings to the terminal
-    for name in ("ray", "ray.data"):  # what stops a run is told once, by us
+    os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")  # else Ray's C++ core logs to the terminal
+    for name in ("ray", "ray.data"):  # we print the error that stops a run, once
         logging.getLogger(name).setLevel(logging.CRITICAL)
     if ray.is_initialized():  # inside another session: share it
         yield _nodes()
         return
-    os.environ.setdefault(_TELLS_NOBODY, "1")
+    os.environ.setdefault(_NO_USAGE_REPORTS, "1")
     with ExitStack() as stack:
         if address is None:
             stack.enter_context(_on_loopback())
+            arguments = _local_arguments(stack.enter_context(private_folder()))
+        else:
+            _check_answers(address)
+            arguments = {"address": address, **_QUIET}
         try:
-            if address is not None:
-                _check_answers(address)
-            with _without_stderr():
-                ray.init(**_init_arguments(address))
+            with _without_stderr(), signals_kept():
+                ray.init(**arguments)
         except (OSError, RuntimeError, ValueError) as error:
-            raise ResourceError(
-                f"No Ray cluster answers at {address!r} ({_first_line(error)}); start one, or leave out --address."
-            ) from error
+            raise _no_ray(address, error) from error
         try:
             yield _nodes()
         finally:
@@ -59,9 +61,9 @@ def session(address: str | None) -> Iterator[list[Node]]:
 
 @contextmanager
 def _on_loopback() -> Iterator[None]:
-    """Keep a Ray of our own to 127.0.0.1, as it does by itself where it knows no clusters: on Windows and on a Mac.
+    """Bind a local Ray to 127.0.0.1, its own default on Windows and macOS, where it supports no clusters.
 
-    Otherwise it listens on all addresses, whatever address it is given. Who sets the variable decides.
+    Otherwise it listens on all addresses, whatever address it is given. A variable set by the user is kept.
     """
     if _CLUSTERS in os.environ:
         yield
@@ -77,7 +79,7 @@ def _on_loopback() -> Iterator[None]:
 
 @contextmanager
 def _without_stderr() -> Iterator[None]:
-    """Ray's C++ core says on the terminal that its level of logging was set, before that level holds."""
+    """Hide a line on the terminal: Ray's C++ core prints that its log level was set before the level holds."""
     sys.stderr.flush()
     kept = os.dup(2)
     with Path(os.devnull).open("wb") as nowhere:
@@ -90,10 +92,22 @@ def _without_stderr() -> Iterator[None]:
 
 
 def _check_answers(address: str) -> None:
-    """Ray tries for minutes to reach a port that nobody listens on; ask first."""
+    """Check that the port is open: Ray tries for minutes to reach a closed one."""
     host, colon, port = address.rpartition(":")
     if colon and port.isdecimal():
-        socket.create_connection((host.rpartition("/")[2] or "127.0.0.1", int(port)), timeout=10).close()
+        try:
+            socket.create_connection((host.rpartition("/")[2] or "127.0.0.1", int(port)), timeout=10).close()
+        except (OSError, ValueError) as error:
+            raise _no_ray(address, error) from error
+
+
+def _no_ray(address: str | None, error: Exception) -> ResourceError:
+    reason = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
+    if address is None:
+        return ResourceError(f"Ray does not start on this machine ({reason}).", code="FM-RAY-START")
+    return ResourceError(
+        f"No Ray cluster answers at {address!r} ({reason}). Start one, or leave out --address.", code="FM-NO-CLUSTER"
+    )
 
 
 def _nodes() -> list[Node]:
@@ -102,11 +116,12 @@ def _nodes() -> list[Node]:
     return [Node(name=name, cpus=size.get("CPU", 0.0), gpus=size.get("GPU", 0.0)) for name, size in sizes]
 
 
-def _init_arguments(address: str | None) -> dict[str, Any]:
-    quiet = {"log_to_driver": False, "logging_level": "error"}
-    if address is not None:
-        return {"address": address, **quiet}
-    roots = [str(Path(__file__).resolve().parents[2]), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
+def _local_arguments(folder: str) -> dict[str, Any]:
+    root = str(Path(__file__).resolve().parents[2])
+    # Ray puts the working directory first on its workers' paths, where a user's own `pipeline/` or `stages/` would hide
+    # ours. Marked as a client's, a job keeps the paths it is given. Workers insert each at the front: the last wins.
+    job = JobConfig(_client_job=True, _py_driver_sys_path=[str(Path.cwd()), root])
+    roots = [root, *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
     os.environ["PYTHONPATH"] = os.pathsep.join(
         dict.fromkeys(root for root in roots if root)
     )  # this checkout, also in its workers
@@ -116,9 +131,7 @@ def _init_arguments(address: str | None) -> dict[str, Any]:
         "num_cpus": int(here.cpus),
         "num_gpus": int(here.gpus),
         "include_dashboard": False,
-        **quiet,
+        "job_config": job,
+        "_temp_dir": folder,
+        **_QUIET,
     }
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")

@@ -1,8 +1,9 @@
-"""Files become packets here and nowhere else: decoders, and the faults foreign files bring, stay behind this door.
+"""Media files to packets of rows. Decoders, and the errors of untrusted files, stay inside this package.
 
-    listing   what is there               -> Media
-    units     which files travel together -> Unit
-    decode    their pixels and sound      -> Packet
+    discovery/      an input to a list of MediaFile
+    units           files decoded together: Unit
+    source_reader   one file to a FrameSource: images/, video/
+    packets/        a unit to packets, and a file's frames for the second pass
 
 `av`, `PIL`, `cv2` and `simplejpeg` are imported by the modules of this package only.
 """

@@ -1,29 +1,29 @@
-"""What of the media is looked at, and how it is cut: light enough to be read by the plan without loading a decoder."""
+"""Settings of decoding, free of decoder imports so that planning can read them."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 DECODE_VERSION = 3
-"""Raise it when the same file gives other rows or pixels: everything is then computed again."""
+"""To be raised when the same file gives other rows or pixels: all outputs are then computed again."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class DecodeConfig:
-    """How files become frames, clips and packets."""
+    """The rules by which files become frames, clips and packets."""
 
-    every_nth: int = 1  # keep frames of a video whose number is a multiple
+    every_nth: int = 1  # keep frames of a video with a number that is a multiple
     max_frames: int | None = None  # of one video
-    max_length: int = 2_500_000  # frames of one file that are looked at, kept or not: a day at 25 fps, and some
-    fast_mode: bool = False  # every frame is first reduced to a short side of at least 360 px
-    max_pixels: int = 100_000_000  # h * w by the header: 300 MB decoded
-    clip_frames: int = 64  # two seconds and a half at 25 fps: long enough for motion, 177 MB at 1280x720
-    packet_bytes: int = 128 << 20  # asked pixels of one packet: a few packets in flight for each process fit a laptop
-    # bytes of file; a film of twice as many or more is read in segments of so many to twice as many, so that several
-    # tasks decode it at once: 20 s of a core for 1080p at 6 Mbit/s, a hundred times what finding its place costs
+    max_length: int = 2_500_000  # frames of one file, kept or not: more than a day at 25 fps
+    fast_mode: bool = False  # first reduce every frame to a short side of at least 360 px
+    max_pixels: int = 100_000_000  # height * width in the header: 300 MB decoded
+    clip_frames: int = 64  # 2.5 s at 25 fps: long enough for motion, 177 MB at 1280x720
+    packet_bytes: int = 128 << 20  # of requested pixels: a few packets in flight for each process fit a laptop
+    # file bytes; a film of at least twice as many is read in segments of this to twice this size, so that several tasks
+    # decode it at once: 20 s of a core for 1080p at 6 Mbit/s, a hundred times the cost of finding the segment
     segment_bytes: int = 64_000_000
-    packet_rows: int = 512  # small photos: seconds of work, so that the cost of moving a packet does not show
+    packet_rows: int = 512  # small photos: seconds of work, so that the cost of moving a packet is negligible
 
-    def shares(self, size: int) -> int:
-        """Into how many shares a file of so many bytes is cut, where its format allows it."""
+    def share_count(self, size: int) -> int:
+        """Return the number of shares that a file of `size` bytes is cut into, if its format allows it."""
         return max(1, size // self.segment_bytes)

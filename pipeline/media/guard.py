@@ -1,61 +1,54 @@
-"""Who watches over decoding: a native decoder may crash or hang on a file, and takes its process along."""
+"""Protection from native decoders that crash or hang on a file and end their process."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
-from pipeline.errors import MediaError, Reason
-from pipeline.media.store import Media
+from pipeline.contract.errors import MediaError, Reason
+from pipeline.media.files import MediaFile
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Limit:
-    """How far a file may be read, since beyond that it kills."""
+class ReadLimit:
+    """The readable part of a file that kills its decoder."""
 
-    items: int  # frames, and stretches that are lost, as a decoder gives them
-    how: str  # what it died of
+    max_items: int  # frames and lost stretches, as the decoder yields them
+    cause: str  # of the process's death
 
     @property
     def error(self) -> MediaError:
-        """What is told of the rest."""
-        after = f" after {self.items} frames" if self.items else ""
-        said = f"decoding it killed the process ({self.how}){after}, also alone in a process of its own"
-        return MediaError(Reason.CRASHED, said)
+        """The error for the rest of the file."""
+        after = f" after {self.max_items} frames" if self.max_items else ""
+        message = f"decoding killed the process ({self.cause}){after}, also in a separate process"
+        return MediaError(Reason.CRASHED, message)
 
 
-class Guard(Protocol):
-    """Told of each file, or segment of one, before it is opened, and of each frame."""
+class Guard:
+    """Observer of decoding: called before each file, or segment of one, is opened, and after each frame.
 
-    def opens(self, media: Media, share: int) -> Limit | None:
-        """A file is about to be opened; how far it may be read, None for all of it."""
+    This one has no effect.
+    """
 
-    def lives(self) -> None:
-        """A frame was decoded, or a file opened."""
-
-
-class Unguarded:
-    """Nobody does."""
-
-    def opens(self, media: Media, share: int) -> Limit | None:  # noqa: ARG002
-        """See `Guard`."""
+    def start_file(self, media: MediaFile, share: int) -> ReadLimit | None:  # noqa: ARG002
+        """Register a file before it is opened; return its limit, or None to read all of it."""
         return None
 
-    def lives(self) -> None:
-        """See `Guard`."""
+    def heartbeat(self) -> None:
+        """Register a decoded frame or an opened file."""
 
 
-def watched(items: Iterator[T], guard: Guard, limit: Limit | None) -> Iterator[T]:
-    """What a decoder gives, up to the limit.
+def guarded(items: Iterator[T], guard: Guard, limit: ReadLimit | None) -> Iterator[T]:
+    """Yield a decoder's items up to the limit.
 
     Raises:
         MediaError: CRASHED, at the limit.
     """
-    for number, item in enumerate(items):
-        guard.lives()
+    for count, item in enumerate(items, 1):
+        guard.heartbeat()
         yield item
-        if limit is not None and number + 1 >= limit.items:
+        if limit is not None and count >= limit.max_items:
             raise limit.error

@@ -1,4 +1,4 @@
-"""Files travel in units: many small ones share the cost of a task, a long video is one alone, for several tasks."""
+"""Units of decoding: small files share a task, and a long video is a unit of its own for several tasks."""
 
 from __future__ import annotations
 
@@ -7,36 +7,36 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from pipeline.media.config import DecodeConfig
-from pipeline.media.store import Media
+from pipeline.media.files import MediaFile
 
-MOST_FILES = 256  # some seconds of decoding, so that a task that dies costs little
-MOST_BYTES = 64_000_000  # of file; a larger file stands alone
-UNITS_PER_SLOT = 4  # lets fast slots take over what slow ones leave
+MAX_FILES = 256  # some seconds of decoding, so that a task that dies costs little
+MAX_BYTES = 64_000_000  # of files; a larger file is a unit of its own
+UNITS_PER_SLOT = 4  # so that fast slots take over work of slow ones
 
 
 @dataclass(frozen=True, kw_only=True)
 class Unit:
-    """Files that are decoded together. Its name is a hash of them: the same files give the same unit in every run."""
+    """Files decoded together. The name is a hash of them: the same files give the same unit in every run."""
 
     name: str
-    media: tuple[Media, ...]
-    attempt: int = 0  # of files that could not be decoded in the unit before
-    superseded: frozenset[str] = frozenset()  # media_ids of its files that a later attempt's unit stands for
+    media: tuple[MediaFile, ...]
+    attempt: int = 0  # raised for files that failed in an earlier unit
+    superseded: frozenset[str] = frozenset()  # media_ids of its files that a later attempt's unit replaces
 
 
-def form_units(media: Sequence[Media], *, slots: int) -> list[Unit]:
-    """Consecutive files together, in at least about four units for each slot where there are enough files.
+def form_units(media: Sequence[MediaFile], *, slots: int) -> list[Unit]:
+    """Group consecutive files into units, about four or more per slot if there are enough files.
 
     Args:
         media: files in a fixed order.
-        slots: decode tasks that may run at the same time.
+        slots: decode tasks that may run at once.
     """
-    most_files = max(1, min(MOST_FILES, len(media) // (UNITS_PER_SLOT * max(1, slots))))
+    max_files = max(1, min(MAX_FILES, len(media) // (UNITS_PER_SLOT * max(1, slots))))
     units: list[Unit] = []
-    members: list[Media] = []
+    members: list[MediaFile] = []
     size = 0
     for item in media:
-        if members and (len(members) >= most_files or size + item.size > MOST_BYTES):
+        if members and (len(members) >= max_files or size + item.size > MAX_BYTES):
             units.append(_unit(members))
             members, size = [], 0
         members.append(item)
@@ -44,17 +44,17 @@ def form_units(media: Sequence[Media], *, slots: int) -> list[Unit]:
     return [*units, _unit(members)] if members else units
 
 
-def shares(unit: Unit, config: DecodeConfig) -> int:
-    """How many tasks may decode a unit at once: by its file's size, where it is one, as nobody has opened it yet."""
-    return config.shares(unit.media[0].size) if len(unit.media) == 1 else 1
+def share_count(unit: Unit, config: DecodeConfig) -> int:
+    """Return the number of tasks that may decode a unit at once, by the size of its single unopened file."""
+    return config.share_count(unit.media[0].size) if len(unit.media) == 1 else 1
 
 
-def again(unit: Unit, names: Collection[str]) -> Unit:
-    """A unit of some of a unit's files, to be decoded once more."""
+def retry_unit(unit: Unit, names: Collection[str]) -> Unit:
+    """Return a new unit of some of a unit's files, to decode them again."""
     return _unit([media for media in unit.media if media.media_id in names], unit.attempt + 1)
 
 
-def _unit(members: Sequence[Media], attempt: int = 0) -> Unit:
+def _unit(members: Sequence[MediaFile], attempt: int = 0) -> Unit:
     digest = hashlib.blake2b(digest_size=8, salt=attempt.to_bytes(8, "big"))
     for item in members:
         digest.update(f"{item.media_id}\n{item.size}\n{item.digest or item.mtime_ns}\n".encode())

@@ -1,7 +1,7 @@
-"""Weights that come by themselves: one command brings what a run needs, and a run itself never touches the network.
+"""The download command's work: find an entry on this machine, or get it from its sources in the lockfile's order.
 
-A file is sought on this machine first, then at its sources in the lockfile's order. It lies in the cache only when it
-is whole and its hash is right; until then its beginning waits in `.partial/`, where nobody looks for weights.
+A file enters the cache only when it is complete and its hash matches. Until then its beginning lies in `.partial/`,
+which no search for weights enters. Runs never call this module.
 """
 
 from __future__ import annotations
@@ -17,155 +17,153 @@ from pathlib import Path
 
 from filelock import FileLock
 
-from pipeline.errors import WeightsError
-from pipeline.weights.digest import sha256
-from pipeline.weights.download import UnreachableError, Watch, download
-from pipeline.weights.locate import assembled, cache_folder, folders, locate
-from pipeline.weights.lock import Bundle, Entry, Local, Member, Url, Wheel
+from pipeline.contract.errors import WeightsError
+from pipeline.weights.checksums import atomic_file, sha256
+from pipeline.weights.download import ProgressCallback, UnreachableError, download
+from pipeline.weights.lockfile import Bundle, Entry, Local, Member, Url, Wheel
+from pipeline.weights.resolver import cache_folder, extract_to_cache, locate, search_folders
 
-_DEAD_SECONDS = 600.0  # since a copy under way last wrote; the slowest stick writes each second
+_STALE_SECONDS = 600.0  # since a copy was last written to; the slowest USB stick writes every second
 _PARTIAL = ".partial"  # two levels above its files, so that no search for weights sees them
 
 
-def fetch(entry: Entry, *, weights_dir: Path | None = None, watch: Watch = lambda *_: None) -> Path:
-    """The verified local file of an entry, brought into the cache where this machine does not have it.
+def fetch(entry: Entry, *, weights_dir: Path | None = None, on_progress: ProgressCallback = lambda *_: None) -> Path:
+    """Return the verified local file of an entry, downloaded into the cache if this machine lacks it.
 
-    Any number of processes may ask for one entry at once: one brings it, the others wait and find it.
+    Several processes may fetch one entry at once: one downloads it, and the others wait for its file.
 
     Args:
         entry: of the lockfile.
-        weights_dir: a folder to look in before the others.
-        watch: told how far a download is.
+        weights_dir: a folder to search before the others.
+        on_progress: called as a download advances.
 
     Raises:
-        WeightsError: no source has it; one sentence says what each answered.
+        WeightsError: no source has it; one sentence names the failure of each.
     """
-    if path := at_hand(entry, weights_dir):
+    if path := find_local(entry, weights_dir):
         return path
-    with _alone(entry) as place:
-        return at_hand(entry, weights_dir) or _from_sources(entry, place, watch)
+    with _locked(entry) as folder:
+        return find_local(entry, weights_dir) or _from_sources(entry, folder, on_progress)
 
 
-def at_hand(entry: Entry, weights_dir: Path | None = None) -> Path | None:
-    """The verified local file of an entry; None also where another file has its name.
+def find_local(entry: Entry, weights_dir: Path | None = None) -> Path | None:
+    """Return the verified local file of an entry, or None, also where another file has its name.
 
     Raises:
-        WeightsError: a folder that somebody named does not exist.
+        WeightsError: a folder given by the user does not exist.
     """
-    folders(weights_dir)
+    search_folders(weights_dir)
     try:
         return locate(entry, weights_dir=weights_dir)
     except WeightsError:
         return None
 
 
-def carry(entry: Entry, path: Path, folder: Path) -> Path:
-    """A verified copy in a folder that can be taken to a machine without network, under the entry's own file name.
+def copy_to(entry: Entry, path: Path, folder: Path) -> Path:
+    """Put a verified copy, under the entry's own file name, into a folder for machines without network.
 
     Raises:
-        WeightsError: the folder cannot be written, or the copy differs from what was copied.
+        WeightsError: the folder is not writable, or the copy differs from its source.
     """
     target = folder / entry.file
-    temporary = None
     try:
-        folder.mkdir(parents=True, exist_ok=True)
         if target.exists() and sha256(target, cache_folder()) == entry.sha256:
             return target
-        _sweep(folder, entry)
-        with tempfile.NamedTemporaryFile(dir=folder, prefix=f".{entry.file}.", delete=False) as file:
-            temporary = Path(file.name)
-        shutil.copyfile(path, temporary)
-        if sha256(temporary, cache_folder(), remembered=False) != entry.sha256:
-            raise WeightsError(f"The copy of {entry.file} in {folder} differs from {path}; the disk may be failing.")
-        temporary.chmod(0o644)  # a temporary file is its maker's alone; this one is for other machines and people
-        temporary.replace(target)
+        _remove_stale(folder, entry)
+        with atomic_file(target) as copy:
+            shutil.copyfile(path, copy)
+            if sha256(copy, cache_folder(), use_cache=False) != entry.sha256:
+                message = f"The copy of {entry.file} in {folder} differs from {path}; the disk may be failing."
+                raise WeightsError(message, code="FM-COPY-DIFFERS")
+            copy.chmod(0o644)  # temporary files are private to their user; this one is for other machines and users
     except OSError as error:
-        raise WeightsError(f"{folder} cannot be written ({error.strerror}); choose another with --to.") from error
-    finally:
-        if temporary is not None:
-            temporary.unlink(missing_ok=True)
+        message = f"{folder} is not writable ({error.strerror}); choose another with --to."
+        raise WeightsError(message, code="FM-FOLDER-NOT-WRITABLE") from error
     return target
 
 
-def _sweep(folder: Path, entry: Entry) -> None:
-    """Remove what copies left that were killed: gigabytes that nobody sees, on a stick that is then full."""
+def _remove_stale(folder: Path, entry: Entry) -> None:
+    """Remove incomplete copies of killed processes: hidden gigabytes that would fill a USB stick."""
     for path in folder.glob(f".{entry.file}.*"):
-        if time.time() - path.stat().st_mtime > _DEAD_SECONDS:
+        if time.time() - path.stat().st_mtime > _STALE_SECONDS:
             path.unlink(missing_ok=True)
 
 
 def verify(entry: Entry, weights_dir: Path | None = None) -> Path | None:
-    """The local file of an entry after reading all of it again, whatever is remembered; None where there is none.
+    """Return the local file of an entry after hashing it again without the cache; None if it is missing.
 
     Raises:
-        WeightsError: the file is not what the lockfile says.
+        WeightsError: the file differs from the lockfile.
     """
     path = locate(entry, weights_dir=weights_dir)
-    if path is not None and (digest := sha256(path, cache_folder(), remembered=False)) != entry.sha256:
+    if path is not None and (digest := sha256(path, cache_folder(), use_cache=False)) != entry.sha256:
         raise WeightsError(
-            f"{path} has changed: its sha256 is {digest}, the lockfile says {entry.sha256}; remove it and fetch again."
+            f"{path} has changed: its sha256 is {digest}, the lockfile has {entry.sha256}. Remove it and fetch again.",
+            code="FM-WEIGHTS-MISMATCH",
         )
     return path
 
 
 @contextlib.contextmanager
-def _alone(entry: Entry) -> Iterator[Path]:
-    """The entry's own folder under `.partial/`, for one process at a time."""
-    place = cache_folder() / _PARTIAL / entry.name
+def _locked(entry: Entry) -> Iterator[Path]:
+    """Yield the entry's own folder under `.partial/`, to one process at a time."""
+    folder = cache_folder() / _PARTIAL / entry.name
     try:
-        place.mkdir(parents=True, exist_ok=True)
-        lock = FileLock(place / "lock")
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = FileLock(folder / "lock")
         lock.acquire()
     except OSError as error:
-        raise WeightsError(
-            f"{cache_folder()} cannot be written ({error.strerror}); point XDG_CACHE_HOME elsewhere."
-        ) from error
+        message = f"{cache_folder()} is not writable ({error.strerror}); point XDG_CACHE_HOME elsewhere."
+        raise WeightsError(message, code="FM-CACHE-NOT-WRITABLE") from error
     try:
-        yield place
+        yield folder
     finally:
         lock.release()
 
 
-def _from_sources(entry: Entry, place: Path, watch: Watch) -> Path:
-    said: list[str] = []
+def _from_sources(entry: Entry, folder: Path, on_progress: ProgressCallback) -> Path:
+    failures: list[str] = []
     offline = False
     for source in entry.sources:
         if not isinstance(source, Local):
-            watch(entry.name, 0, entry.bytes)
+            on_progress(entry.name, 0, entry.bytes)
         try:
             match source:
                 case Url(url=url):
-                    return _downloaded(entry, url, place, watch)
+                    return _download(entry, url, folder, on_progress)
                 case Bundle() | Member():
-                    return assembled(entry, source, _wheel(source, place))
+                    return extract_to_cache(entry, source, _download_wheel(source, folder))
                 case Local(note=note):
-                    said.append(f"it is not published as such ({note}), so put it into {cache_folder()}")
+                    failures.append(f"it has no download of its own ({note}), so put it into {cache_folder()}")
         except WeightsError as error:
-            said.append(str(error).rstrip("."))
+            failures.append(str(error).rstrip("."))
             offline |= isinstance(error, UnreachableError)
-        except OSError as error:  # a full disk, or a cache that is half writable
-            said.append(f"{cache_folder()} cannot be written ({error.strerror})")
-    way = f"; offline, carry it over with `framemill fetch {entry.name} --to DIR` and --weights-dir DIR"
-    raise WeightsError(f"{entry.name} could not be fetched: {'; '.join(said)}{way if offline else ''}.")
+        except OSError as error:  # a full disk, or a cache of mixed permissions
+            failures.append(f"{cache_folder()} is not writable ({error.strerror})")
+    hint = f"; without network, copy it over with `framemill fetch {entry.name} --to DIR` and --weights-dir DIR"
+    message = f"{entry.name} could not be fetched: {'; '.join(failures)}{hint if offline else ''}."
+    raise WeightsError(message, code="FM-FETCH-FAILED")
 
 
-def _downloaded(entry: Entry, url: str, place: Path, watch: Watch) -> Path:
-    part = place / f"{entry.sha256[:16]}.part"  # by its hash: the beginning of an older version is never continued
-    download(entry, url, part, watch)
+def _download(entry: Entry, url: str, folder: Path, on_progress: ProgressCallback) -> Path:
+    part = folder / f"{entry.sha256[:16]}.part"  # named by hash: the beginning of an older version is never resumed
+    download(entry, url, part, on_progress)
     target = cache_folder() / entry.file
     part.replace(target)
     return target
 
 
-def _wheel(source: Wheel, place: Path) -> Path:
-    """A wheel from the package registry that pip is set up for, kept in the cache as a source."""
-    wanted = f"{source.package}=={source.version}"
-    with tempfile.TemporaryDirectory(dir=place) as name:
+def _download_wheel(source: Wheel, folder: Path) -> Path:
+    """Download a wheel from the package registry that pip is configured for, and keep it in the cache."""
+    requirement = f"{source.package}=={source.version}"
+    with tempfile.TemporaryDirectory(dir=folder) as name:
         options = ["--no-deps", "--only-binary", ":all:", "--disable-pip-version-check", "-q", "--dest", name]
-        command = [sys.executable, "-m", "pip", "download", *options, wanted]
+        command = [sys.executable, "-m", "pip", "download", *options, requirement]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         wheel = next(Path(name).glob(source.wheels), None)
         if done.returncode or wheel is None:
-            lines = [line for line in done.stderr.splitlines() if line.strip()] or ["it says nothing"]
-            raise UnreachableError(f"pip could not download {wanted} ({lines[-1].removeprefix('ERROR: ').rstrip('.')})")
+            lines = [line for line in done.stderr.splitlines() if line.strip()] or ["no error message"]
+            reason = lines[-1].removeprefix("ERROR: ").rstrip(".")
+            message = f"pip could not download {requirement} ({reason})"
+            raise UnreachableError(message, code="FM-SOURCE-UNREACHABLE")
         return Path(shutil.move(wheel, cache_folder() / wheel.name))

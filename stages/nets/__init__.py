@@ -1,1 +1,1 @@
-"""What no library gives as one function, for stages to build on: networks, and the photometry of a picture."""
+"""Networks, as published or read from their files."""

@@ -12,10 +12,9 @@ from pathlib import Path
 import psutil
 import pyarrow as pa
 
-from pipeline.ledger import COLUMNS
-from pipeline.second import FRAMES
-from pipeline.storage import Store
-from tests.collections_factory import clip, photo
+from pipeline.contract.output_names import COLUMNS, FRAMES
+from pipeline.output.object_store import Store
+from tests.support.collections_factory import clip, photo
 
 ROOT = Path(__file__).resolve().parents[2]
 STEPS = {
@@ -71,14 +70,14 @@ def ended(run: subprocess.Popen[str]) -> tuple[int, str, str]:
 
 def parts(out: Path) -> dict[Path, int]:
     """The parts there are, with the time of their last change."""
-    found = {}
+    result = {}
     for path in (out / COLUMNS).glob("*/[!.]*.parquet"):
-        found[path] = path.stat().st_mtime_ns
-    return found
+        result[path] = path.stat().st_mtime_ns
+    return result
 
 
 def wait_for(condition: Callable[[], object], run: subprocess.Popen[str], seconds: float = 200) -> bool:
-    """Whether a condition came true while a run was running."""
+    """Return whether a condition became true during a run."""
     deadline = time.monotonic() + seconds
     while not condition():
         if run.poll() is not None or time.monotonic() > deadline:
@@ -116,14 +115,14 @@ def _is_agent(process: psutil.Process) -> bool:
 def tables(out: Path) -> dict[str, pa.Table]:
     """Every table of an output in one order of rows."""
     store = Store(str(out))
-    found = {}
+    result = {}
     for folder in (FRAMES, "counts", "everything"):
         read = [store.read_table(f"{folder}/{name}") for name in store.names(folder)]
         if read:
             whole = pa.concat_tables(read)
             keys = [name for name in ("media_id", "frame_index") if name in whole.column_names]
-            found[folder] = whole.sort_by([(key, "ascending") for key in keys]) if keys else whole
-    return found
+            result[folder] = whole.sort_by([(key, "ascending") for key in keys]) if keys else whole
+    return result
 
 
 def leftovers(out: Path) -> list[str]:
@@ -133,9 +132,9 @@ def leftovers(out: Path) -> list[str]:
 
 def check_whole(out: Path, undisturbed: Path) -> None:
     """Every row once, as without the disturbance, and nothing besides."""
-    found, expected = tables(out), tables(undisturbed)
+    result, expected = tables(out), tables(undisturbed)
     assert expected[FRAMES].num_rows == FRAME_COUNT
-    assert found.keys() == expected.keys()
+    assert result.keys() == expected.keys()
     for name, table in expected.items():
-        assert found[name].equals(table), name
+        assert result[name].equals(table), name
     assert leftovers(out) == []

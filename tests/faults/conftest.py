@@ -1,4 +1,4 @@
-"""One collection, one pipeline and one run that nobody disturbs, for all tests of disturbed ones."""
+"""One collection, one pipeline and one undisturbed run, for all tests of disturbed ones."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Undisturbed:
 @pytest.fixture(scope="session")
 def undisturbed(tmp_path_factory):
     folder = tmp_path_factory.mktemp("undisturbed")
-    made = Undisturbed(chaos.collection(folder / "in"), chaos.pipeline(folder / "pipeline.yaml"), folder / "out")
-    code, said, wrong = chaos.finish(*made.words(made.out))
-    assert code == 0, said + wrong
-    return made
+    run = Undisturbed(chaos.collection(folder / "in"), chaos.pipeline(folder / "pipeline.yaml"), folder / "out")
+    code, printed, stderr = chaos.finish(*run.words(run.out))
+    assert code == 0, printed + stderr
+    return run

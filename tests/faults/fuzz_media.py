@@ -22,16 +22,16 @@ import traceback
 from pathlib import Path
 from random import Random
 
-from pipeline.columns import views
-from pipeline.deadline import within
+from pipeline.contract.columns import views
 from pipeline.media.config import DecodeConfig
-from pipeline.media.decode import decode
-from pipeline.media.pixels import keep_to_one_thread
-from pipeline.media.store import Media
+from pipeline.media.files import MediaFile
+from pipeline.media.images.pyramid import use_one_thread
+from pipeline.media.packets.decode import decode
 from pipeline.media.units import Unit
+from pipeline.runtime.recovery.watchdog import within
 from tests.faults.mutations import damaged
 from tests.faults.seeds import seeds
-from tests.memory import peak_mb
+from tests.support.memory import peak_mb
 
 CONFIG = DecodeConfig(max_pixels=2_000_000, packet_bytes=16 << 20, segment_bytes=1000)  # films are cut in many
 MORE_MB = 200  # above the libraries: a picture of 2 MP in RGBA, RGB and floats, and two packets
@@ -46,17 +46,17 @@ class BrokenError(Exception):
     """A promise that was not kept."""
 
 
-def outcome(media: Media) -> tuple[str, int, list[str]]:
-    """What decoding gives, as a digest; the number of rows; kind and message of each failure.
+def outcome(media: MediaFile) -> tuple[str, int, list[str]]:
+    """Decode a file; return a digest of its rows, their number, and the kind and message of each failure.
 
     Raises:
         BrokenError: rows or failures are not as promised.
     """
-    digest, rows, said, seen = hashlib.blake2b(digest_size=8), 0, [], set()
+    digest, rows, messages, seen = hashlib.blake2b(digest_size=8), 0, [], set()
     for packet in decode(Unit(name="u", media=(media,)), _COLUMNS, 1, CONFIG):
-        said += [f"{failure.frame_index} {failure.kind}: {failure.message}" for failure in packet.failures]
+        messages += [f"{failure.frame_index} {failure.kind}: {failure.message}" for failure in packet.failures]
         if any(not failure.message or not failure.message.isprintable() for failure in packet.failures):
-            raise BrokenError(f"a message is empty or has several lines: {said}")
+            raise BrokenError(f"a message is empty or has several lines: {messages}")
         table = packet.rows
         for name in _COLUMNS[:2]:
             for image in views(table[name]):
@@ -71,20 +71,20 @@ def outcome(media: Media) -> tuple[str, int, list[str]]:
             seen.add(-1 if row["halo"] else row["frame_index"])
         if packet.stop - packet.start != table["halo"].to_pylist().count(False):
             raise BrokenError(f"{packet.start} to {packet.stop} are not its rows")
-    if not rows and not said:
+    if not rows and not messages:
         raise BrokenError("neither a row nor a failure")
-    digest.update(repr(said).encode())
-    return digest.hexdigest(), rows, said
+    digest.update(repr(messages).encode())
+    return digest.hexdigest(), rows, messages
 
 
-def tried(data: bytes, path: Path) -> tuple[int, list[str]]:
-    """Decode bytes twice, with all checks; the number of rows, and the failures.
+def check_bytes(data: bytes, path: Path) -> tuple[int, list[str]]:
+    """Decode bytes twice, with all checks; return the number of rows, and the failures.
 
     Raises:
         BrokenError: something was not as promised.
     """
     path.write_bytes(data)
-    media = Media(media_id="x", path=str(path), size=len(data), mtime_ns=1)
+    media = MediaFile(media_id="x", path=str(path), size=len(data), mtime_ns=1)
     Path("/proc/self/clear_refs").write_text("5")  # the peak of memory is counted anew
     before, started = peak_mb(), time.process_time()
     with within(HANGS_AFTER):
@@ -99,12 +99,12 @@ def tried(data: bytes, path: Path) -> tuple[int, list[str]]:
             raise BrokenError(f"{took:.1f} s: {first}")
         if more > MORE_MB:
             raise BrokenError(f"{more:.0f} MB: {first}")
-        if (again := outcome(media)) != first:
-            raise BrokenError(f"not the same twice: {first} and {again}")
+        if (second := outcome(media)) != first:
+            raise BrokenError(f"not the same twice: {first} and {second}")
     return first[1], first[2]
 
 
-def made(files: dict[str, bytes], seed: int, number: int) -> tuple[str, bytes]:
+def mutated(files: dict[str, bytes], seed: int, number: int) -> tuple[str, bytes]:
     """Name of the file that input `number` comes from, and its bytes."""
     rng, names = Random(f"{seed}:{number}"), sorted(files)
     whole = [name for name in names if not name.startswith("media/")]  # most of the others are broken as they are
@@ -115,15 +115,15 @@ def made(files: dict[str, bytes], seed: int, number: int) -> tuple[str, bytes]:
 def _child(folder: Path, seed: int, first: int, until: float) -> None:
     resource.setrlimit(resource.RLIMIT_AS, (ADDRESSES, ADDRESSES))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    keep_to_one_thread()
+    use_one_thread()
     files, tally = seeds(), {"inputs": 0, "with rows": 0, "broken": 0}
     for number in range(first, first + _RENEWED):
         if time.time() > until:
             break
-        name, data = made(files, seed, number)
+        name, data = mutated(files, seed, number)
         (folder / "now").write_text(str(number))
         try:
-            tally["with rows"] += tried(data, folder / "input")[0] > 0
+            tally["with rows"] += check_bytes(data, folder / "input")[0] > 0
         except BrokenError as error:
             tally["broken"] += 1
             _keep(folder, number, data, f"{name}\n{error}")
@@ -131,10 +131,10 @@ def _child(folder: Path, seed: int, first: int, until: float) -> None:
     sys.stdout.write(json.dumps({"next": number + (time.time() <= until), **tally}))
 
 
-def _keep(folder: Path, number: int, data: bytes, said: str) -> None:
+def _keep(folder: Path, number: int, data: bytes, messages: str) -> None:
     (folder / "findings").mkdir(exist_ok=True)
     (folder / "findings" / str(number)).write_bytes(data)
-    (folder / "findings" / f"{number}.txt").write_text(said)
+    (folder / "findings" / f"{number}.txt").write_text(messages)
 
 
 def run(folder: Path, seed: int, minutes: float, most: int | None = None) -> dict[str, int]:
@@ -148,13 +148,13 @@ def run(folder: Path, seed: int, minutes: float, most: int | None = None) -> dic
         command += ["--seed", str(seed), "--child", str(number), str(until)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode == 0:
-            told = json.loads(done.stdout)
-            number = told["next"]
-            total = {name: count + told[name] for name, count in total.items()}
+            tally_of_child = json.loads(done.stdout)
+            number = tally_of_child["next"]
+            total = {name: count + tally_of_child[name] for name, count in total.items()}
         else:
             died = int((folder / "now").read_text())
-            said = f"exit code {done.returncode}\n{done.stderr[-4000:]}"
-            _keep(folder, died, (folder / "input").read_bytes(), said)
+            messages = f"exit code {done.returncode}\n{done.stderr[-4000:]}"
+            _keep(folder, died, (folder / "input").read_bytes(), messages)
             total["inputs"], total["broken"] = total["inputs"] + died - number + 1, total["broken"] + 1
             number = died + 1
         state.write_text(str(number))
@@ -169,16 +169,16 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=10.0)
     parser.add_argument("--input", type=int, help="try this one only")
     parser.add_argument("--child", nargs=2, help=argparse.SUPPRESS)
-    given = parser.parse_args()
-    if given.child:
-        _child(given.folder, given.seed, int(given.child[0]), float(given.child[1]))
-    elif given.input is not None:
-        given.folder.mkdir(parents=True, exist_ok=True)
-        name, data = made(seeds(), given.seed, given.input)
-        sys.stdout.write(f"{name}: {tried(data, given.folder / 'input')}\n")
+    arguments = parser.parse_args()
+    if arguments.child:
+        _child(arguments.folder, arguments.seed, int(arguments.child[0]), float(arguments.child[1]))
+    elif arguments.input is not None:
+        arguments.folder.mkdir(parents=True, exist_ok=True)
+        name, data = mutated(seeds(), arguments.seed, arguments.input)
+        sys.stdout.write(f"{name}: {check_bytes(data, arguments.folder / 'input')}\n")
     else:
-        total = run(given.folder, given.seed, given.minutes)
-        sys.stdout.write(f"{total}; findings in {given.folder / 'findings'}\n")
+        total = run(arguments.folder, arguments.seed, arguments.minutes)
+        sys.stdout.write(f"{total}; findings in {arguments.folder / 'findings'}\n")
         sys.exit(total["broken"] > 0)
 
 

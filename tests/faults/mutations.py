@@ -1,4 +1,4 @@
-"""Damage done to a file, most of it where formats keep sizes, counts and dimensions, as there it goes deepest."""
+"""Damage to files, mostly where formats store sizes, counts and dimensions, since it has most effect there."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def _head(data: bytearray, _: bytes, rng: Random) -> None:
 
 def _field(data: bytearray, _: bytes, rng: Random) -> None:
     """A number at or soon after a name: the box's size, its counts and dimensions."""
-    places = [found.start() for found in _PLACES.finditer(data)]
+    places = [match.start() for match in _PLACES.finditer(data)]
     if places:
         at = rng.choice(places) + rng.choice((-4, 0, 2, 4, 4, 8, 12, 16, 20, rng.randrange(64)))
         _put(data, max(0, min(len(data) - 1, at)), rng)

@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 from PIL import Image as Pil
 
-from pipeline.errors import MediaError
-from pipeline.media.sniff import HEAD, sniff
-from tests.material import ROOT
-from tests.media_factory import encoded, film, numbered
+from pipeline.contract.errors import MediaError
+from pipeline.media.file_types import HEAD_BYTES, detect_kind
+from tests.support.material import ROOT
+from tests.support.media_factory import encoded, film, numbered
 
 _MOST = 40_000  # bytes of a file taken from the test media: small ones are decoded a hundred times a second
 _SAME = {"fflags": "bitexact"}  # no date and no random identity: the same bytes in every process
@@ -42,14 +42,14 @@ _FILMS: dict[str, dict] = {  # by the name of the file
 
 def seeds() -> dict[str, bytes]:
     """Files by name; those of the test media too, where they lie beside the checkout."""
-    found = {**_photos(), **_films(), "tone.wav": _wav()}
+    files = {**_photos(), **_films(), "tone.wav": _wav()}
     for path in sorted((ROOT / "media" / "malformed").rglob("*")):
         if path.is_file() and path.stat().st_size <= _MOST:
             data = path.read_bytes()
             with suppress(MediaError):
-                sniff(data[:HEAD])
-                found[f"media/{path.parent.name}/{path.name}"] = data
-    return found
+                detect_kind(data[:HEAD_BYTES])
+                files[f"media/{path.parent.name}/{path.name}"] = data
+    return files
 
 
 def _photos() -> dict[str, bytes]:

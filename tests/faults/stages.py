@@ -1,4 +1,4 @@
-"""Stages that go wrong as real ones do: raise, hang, crash, fill memory, lose the GPU, die before they are ready."""
+"""Stages that fail as real ones do: raise, hang, crash, fill memory, lose the GPU, die before they are ready."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from pipeline.columns import field
-from pipeline.stage import Placement, Scope, Stage, Table
+from pipeline.contract.columns import field
+from pipeline.contract.placement import Placement
+from pipeline.contract.stage import Scope, Stage, Table
+from tests.toys.faulty import Picky, Unready
 
 
 def die(how: str) -> None:
@@ -37,7 +39,7 @@ class Poison(Stage):
     """The frame's number times ten; some frames kill whoever looks at them."""
 
     devices = ("cpu", "cuda")  # "cuda" gives it processes of its own, on any machine
-    placement = Placement(batch_rows=4, cpus=0.5)
+    placement = Placement(batch=4, cpus=0.5)
 
     @dataclass(frozen=True, kw_only=True)
     class Config(Stage.Config):
@@ -48,9 +50,7 @@ class Poison(Stage):
         column: str = "tenfold"
         halo_of: str = "frame_index"
 
-    @property
-    def inputs(self):
-        return ("frame_index", "media_id", "clip_index")
+    inputs = ("frame_index", "media_id", "clip_index")
 
     @property
     def outputs(self):
@@ -83,9 +83,7 @@ class PoisonFile(Stage):
     class Config(Stage.Config):
         files: tuple[str, ...] = ()
 
-    @property
-    def inputs(self):
-        return ("media_id",)
+    inputs = ("media_id",)
 
     @property
     def tables(self):
@@ -99,43 +97,21 @@ class PoisonFile(Stage):
         return {"sizes": pa.table([[name], [batch.num_rows]], schema=self.tables["sizes"].schema)}
 
 
-class StillBorn(Stage):
+class StillBorn(Unready):
     """Dies in its set-up."""
-
-    devices = ("cpu", "cuda")
-
-    @property
-    def inputs(self):
-        return ("frame_index",)
-
-    @property
-    def outputs(self):
-        return pa.schema([field("never", pa.int64(), "never made")])
 
     def setup(self, weights, placement):
         print("the model file is from the future", file=os.sys.stderr, flush=True)
         die("segfault")
 
-    def __call__(self, batch):
-        raise AssertionError("called without a set-up")
 
-
-class Moody(Stage):
-    """Frames' numbers plus one; raises on some until its mood has changed, and notes how many rows it was shown."""
+class Moody(Picky):
+    """Frames' numbers plus one; raises on some until its mood has changed, and notes the rows of each call."""
 
     @dataclass(frozen=True, kw_only=True)
-    class Config(Stage.Config):
-        refuse: tuple[int, ...] = ()
+    class Config(Picky.Config):
         mood: str = ""  # a folder: while it is empty, the mood is bad
         log: str = ""
-
-    @property
-    def inputs(self):
-        return ("frame_index",)
-
-    @property
-    def outputs(self):
-        return pa.schema([field("crc", pa.int64(), "number plus one")])
 
     def __call__(self, batch):
         with Path(self.config.log).open("a", encoding="utf-8") as log:
@@ -153,13 +129,8 @@ class Slow(Stage):
     class Config(Stage.Config):
         seconds: float = 0.02  # a row
 
-    @property
-    def inputs(self):
-        return ("frame_index",)
-
-    @property
-    def outputs(self):
-        return pa.schema([field("number", pa.int64(), "the frame's number")])
+    inputs = ("frame_index",)
+    outputs = pa.schema([field("number", pa.int64(), "the frame's number")])
 
     def __call__(self, batch):
         time.sleep(self.config.seconds * batch.num_rows)

@@ -1,4 +1,4 @@
-"""An output whose disk fails in the middle of a run: one sentence with the fix, and then the same command goes on."""
+"""An output on a disk that fails during a run: one sentence with the fix, and the same command continues later."""
 
 from __future__ import annotations
 
@@ -9,16 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.engine import session
-from pipeline.errors import OutputError
+from pipeline.contract.errors import OutputError
 from pipeline.job import Job
-from pipeline.manifest import ProfileFile, read_pipeline
-from pipeline.order import Order
-from pipeline.plan import Choices
+from pipeline.planning.manifest import ProfileFile, read_pipeline
+from pipeline.planning.plan_options import PlanOptions
+from pipeline.runtime.run.request import RunRequest
 from tests.faults import chaos
 
 pytestmark = pytest.mark.slow
-AGAIN = "run the same command again"
 
 
 @pytest.fixture
@@ -43,43 +41,36 @@ def remount(disk: Path, how: str) -> None:
         time.sleep(0.01)
 
 
+@pytest.mark.heavy
 def test_a_disk_that_is_full(undisturbed, disk):
     out = disk / "out"
-    code, said, wrong = chaos.finish(*undisturbed.words(out))
-    assert code == 2, said + wrong
-    assert wrong.startswith(f"Error: The output '{out}' cannot be written any more (No space left on device, at "), (
-        wrong
-    )
-    assert "free some space there" in wrong and AGAIN in wrong and len(wrong.strip().splitlines()) == 1
+    code, printed, stderr = chaos.finish(*undisturbed.words(out))
+    assert code == 2, printed + stderr
+    assert "[FM-OUTPUT-NOT-WRITABLE]" in stderr and f"'{out}'" in stderr and "No space left on device" in stderr, stderr
+    assert len(stderr.strip().splitlines()) == 1
     before = chaos.parts(out)
     assert before and not list(out.rglob(".tmp-*"))
     remount(disk, "size=8m")
-    code, said, wrong = chaos.finish(*undisturbed.words(out))
-    assert code == 0, said + wrong
+    code, printed, stderr = chaos.finish(*undisturbed.words(out))
+    assert code == 0, printed + stderr
     after = chaos.parts(out)
     assert all(after[path] == before[path] for path in before if not path.parent.name.startswith("decode-"))
     chaos.check_whole(out, undisturbed.out)
 
 
-@pytest.fixture(scope="module")
-def nodes():
-    with session(None) as machines:
-        yield machines
-
-
-def order(undisturbed, out: Path) -> Order:
-    return Order(
+def order(undisturbed, out: Path) -> RunRequest:
+    return RunRequest(
         input=str(undisturbed.source),
         output=str(out),
         pipeline=read_pipeline(str(undisturbed.pipeline)),
         profile=ProfileFile(),
         profile_name="none",
-        choices=Choices(),
+        options=PlanOptions(),
     )
 
 
-def disturbed(undisturbed, out: Path, disturb) -> str:
-    """What a run says that is disturbed as soon as some of its parts are there."""
+def disturbed(undisturbed, out: Path, disturb) -> OutputError:
+    """Return the error of a run that is disturbed as soon as some of its parts are there."""
     done = []
 
     def watch(_):
@@ -89,7 +80,7 @@ def disturbed(undisturbed, out: Path, disturb) -> str:
     with pytest.raises(OutputError) as error:
         Job(order(undisturbed, out), watch=watch).run()
     assert done
-    return str(error.value)
+    return error.value
 
 
 def remove(path: Path) -> None:
@@ -105,28 +96,30 @@ def replace(path: Path) -> None:
 
 
 @pytest.mark.chaos
-def test_a_disk_that_becomes_read_only(undisturbed, disk, nodes):
+def test_a_disk_that_becomes_read_only(undisturbed, disk, machines):
     remount(disk, "size=8m")
     out = disk / "out"
-    said = disturbed(undisturbed, out, lambda: remount(disk, "ro"))
-    assert "Read-only file system" in said and "make it writable" in said and AGAIN in said
+    error = disturbed(undisturbed, out, lambda: remount(disk, "ro"))
+    assert error.code == "FM-OUTPUT-NOT-WRITABLE" and "Read-only file system" in str(error)
     remount(disk, "rw")
     goes_on(undisturbed, out)
 
 
 @pytest.mark.parametrize(
-    ("what", "disturb", "sentence"),
+    ("what", "disturb", "code", "reasons"),
     [
-        pytest.param(".", remove, "look what removed it", marks=pytest.mark.chaos),
-        pytest.param("columns", remove, "removed them|has gone from the output", marks=pytest.mark.chaos),
-        pytest.param("columns", replace, "move the file that stands where a folder should be", marks=pytest.mark.chaos),
+        pytest.param(".", remove, "FM-OUTPUT-NOT-WRITABLE", ("No such file",), marks=pytest.mark.chaos),
+        pytest.param("columns", remove, "FM-OUTPUT-GONE", ("",), marks=pytest.mark.chaos),
+        pytest.param(
+            *("columns", replace, "FM-OUTPUT-NOT-WRITABLE", ("Not a directory", "File exists")), marks=pytest.mark.chaos
+        ),
     ],
     ids=["removed", "partly removed", "a file in the way"],
 )
-def test_an_output_that_is(undisturbed, tmp_path, nodes, what, disturb, sentence):
+def test_an_output_that_is(undisturbed, tmp_path, machines, what, disturb, code, reasons):
     out = tmp_path / "out"
-    said = disturbed(undisturbed, out, lambda: disturb(out / what))
-    assert any(part in said for part in sentence.split("|")) and AGAIN in said, said
+    error = disturbed(undisturbed, out, lambda: disturb(out / what))
+    assert error.code == code and any(reason in str(error) for reason in reasons), error
     if (out / what).is_file():
         (out / what).unlink()
     goes_on(undisturbed, out)

@@ -1,4 +1,4 @@
-"""Files on which a decoder crashes or hangs are set aside; of a video, the frames before that are kept."""
+"""Files that crash or hang a decoder are isolated; a video keeps the frames before that."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ import textwrap
 import numpy as np
 import pytest
 
-from pipeline.second import ERRORS, FRAMES
+from pipeline.contract.output_names import ERRORS, FRAMES
 from samples.make import pan, tone, write_clip
-from tests.collections_factory import photo
-from tests.engine_factory import table
 from tests.faults.chaos import ROOT
+from tests.support.collections_factory import photo
+from tests.support.engine_factory import table
 
 pytestmark = pytest.mark.slow
 
 FAULT = '''
-    """Gives every Python process below a decoder with a fault: no file is at hand that crashes a real one."""
+    """Give every child process a decoder with a fault, since no known file crashes a real one."""
     import ctypes, importlib.abc, importlib.machinery, os, sys, time
 
     class Broken(importlib.abc.MetaPathFinder):
         def find_spec(self, name, path, target=None):
-            if name not in ("pipeline.media.photo", "pipeline.media.video"):
+            if name not in ("pipeline.media.images.photo", "pipeline.media.video.reader"):
                 return None
             spec = importlib.machinery.PathFinder.find_spec(name, path)
             run = spec.loader.exec_module
@@ -44,23 +44,23 @@ FAULT = '''
         else:
             film = module.open_video
             def open_video(media, *more):
-                opened = film(media, *more)
+                source = film(media, *more)
                 if "fatal" in media.media_id:
-                    frames, opened = opened.frames, module.Opened(**vars(opened) | {"frames": broken(opened.frames)})
-                return opened
+                    source = module.FrameSource(**vars(source) | {"frames": broken(source.frames)})
+                return source
             module.open_video = open_video
 
     def broken(frames):
-        for number, one in enumerate(frames):
+        for number, frame in enumerate(frames):
             if number == 21:
                 os.abort()
-            yield one
+            yield frame
 
     sys.meta_path.insert(0, Broken())
 '''
 
 
-def test_what_kills_decoders_is_set_aside(tmp_path):
+def test_files_that_kill_decoders_are_isolated(tmp_path):
     for i in range(6):
         photo(tmp_path / "in" / f"photo{i}.png", i)
     for number, words in ((2, b"crash me"), (4, b"hang me")):
@@ -86,11 +86,11 @@ def test_what_kills_decoders_is_set_aside(tmp_path):
     frames = table(tmp_path / "out", FRAMES).to_pylist()
     names = ["fatal.mp4"] * 21 + [f"photo{i}.png" for i in (0, 1, 3, 5)]
     assert [row["media_id"] for row in frames] == names and all(row["crc"] is not None for row in frames)
-    told = {
+    errors = {
         row["media_id"]: (row["kind"], row["frame_index"], row["message"])
         for row in table(tmp_path / "out", ERRORS).to_pylist()
     }
-    assert told.keys() == {"fatal.mp4", "photo2.png", "photo4.png"}
-    assert told["fatal.mp4"][:2] == ("crashed", 21) and "(SIGABRT) after 21 frames" in told["fatal.mp4"][2]
-    assert told["photo2.png"][:2] == ("crashed", None) and "(SIGSEGV)" in told["photo2.png"][2]
-    assert "(it hung)" in told["photo4.png"][2]
+    assert errors.keys() == {"fatal.mp4", "photo2.png", "photo4.png"}
+    assert errors["fatal.mp4"][:2] == ("crashed", 21) and "(SIGABRT) after 21 frames" in errors["fatal.mp4"][2]
+    assert errors["photo2.png"][:2] == ("crashed", None) and "(SIGSEGV)" in errors["photo2.png"][2]
+    assert "(it hung)" in errors["photo4.png"][2]

@@ -1,17 +1,17 @@
-"""Rows that kill every process that meets them are set aside, alone; a kill from outside loses nothing."""
+"""Rows that kill every process are set aside, and no others; a kill from outside loses nothing."""
 
 from __future__ import annotations
 
 import pytest
 
-from pipeline.errors import SetupError
+from pipeline.contract.errors import SetupError
+from pipeline.contract.output_names import ERRORS, FRAMES
 from pipeline.job import Job
-from pipeline.manifest import PipelineFile, ProfileFile
-from pipeline.order import Order
-from pipeline.plan import Choices
-from pipeline.second import ERRORS, FRAMES
-from tests.collections_factory import clip, photo
-from tests.engine_factory import rows, table
+from pipeline.planning.manifest import PipelineFile, ProfileFile
+from pipeline.planning.plan_options import PlanOptions
+from pipeline.runtime.run.request import RunRequest
+from tests.support.collections_factory import clip, photo
+from tests.support.engine_factory import rows, table
 
 pytestmark = pytest.mark.slow
 
@@ -25,14 +25,16 @@ def media(tmp_path):
 
 
 def order(folder, out, steps, profile=None, **choices):
-    entries = {name: {"use": f"tests.faults.stages:{kind}", "with": said} for name, (kind, said) in steps.items()}
-    return Order(
+    entries = {
+        name: {"use": f"tests.faults.stages:{kind}", "with": settings} for name, (kind, settings) in steps.items()
+    }
+    return RunRequest(
         input=str(folder),
         output=str(out),
         pipeline=PipelineFile.model_validate({"steps": entries}),
         profile=ProfileFile.model_validate(profile or {}),
         profile_name="none",
-        choices=Choices(**choices),
+        options=PlanOptions(**choices),
     )
 
 
@@ -61,18 +63,18 @@ CASES = [  # how, where, the culprits
 
 
 def place(how, device):
-    """A placement; what hangs has a deadline that an innocent call keeps on a busy machine too."""
+    """A placement; a stage that hangs has a timeout that other calls meet on a busy machine too."""
     return {"device": device, "gpus": 0.0} | ({"deadline_s": 5.0} if how == "hang" else {})
 
 
 def check(out, column, how, culprits):
     """Each culprit is null and has a line in errors; no other is."""
     assert table(out, FRAMES)[column].to_pylist() == expected(column, culprits)[0]
-    found = [line for line in table(out, ERRORS).to_pylist() if line["step"] == column]
-    keys = [(e["media_id"], e["frame_index"], e["kind"]) for e in found]
+    lines = [line for line in table(out, ERRORS).to_pylist() if line["step"] == column]
+    keys = [(e["media_id"], e["frame_index"], e["kind"]) for e in lines]
     assert keys == [("clip.png", i, "Died") for i in culprits]
-    assert all(WORDS[how] in e["message"] for e in found)
-    assert all(e["input"].endswith("in/clip.png") for e in found) and len({e["fingerprint"] for e in found}) == 1
+    assert all(WORDS[how] in e["message"] for e in lines)
+    assert all(e["input"].endswith("in/clip.png") for e in lines) and len({e["fingerprint"] for e in lines}) == 1
 
 
 def test_what_kills_is_set_aside_and_nothing_else(media, tmp_path, machines):
@@ -123,5 +125,8 @@ def test_two_deaths_from_outside_cost_no_row(media, tmp_path, machines, device):
 def test_a_set_up_that_keeps_dying_stops_the_run_with_its_last_words(media, tmp_path, machines, device):
     profile = {"steps": {"odd": {"device": device, "gpus": 0.0}}}
     wanted = order(media, tmp_path / "out", {"odd": ("StillBorn", {})}, profile)
-    with pytest.raises(SetupError, match=r"(?s)3 processes died .* in the set-up of odd.*the model file is from"):
+    with pytest.raises(SetupError) as error:
         Job(wanted).run()
+    assert error.value.code == "FM-SETUP-KEEPS-DYING"
+    for value in ("3 processes", "odd", "the model file is from the future"):
+        assert value in str(error.value)

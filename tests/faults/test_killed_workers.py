@@ -1,4 +1,4 @@
-"""Processes of a run that are killed at any moment cost time, and neither a row nor a line in errors."""
+"""Processes that are killed at any moment cost time, but no row and no line in errors."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from tests.faults import chaos
 
 pytestmark = pytest.mark.slow
 
-WORK = ("decode", "model", "count", "all", "assemble", "Board")  # names of processes, as `ps` shows them
+WORK = ("decode", "model", "count", "all", "assemble", "Coordinator")  # names of processes, as `ps` shows them
 STEPS = chaos.STEPS | {"model": "tests.faults.stages:Poison"}
 
 
 def victims(run) -> list[psutil.Process]:
-    """Processes at work for a run: decoding tasks, those that keep a model, second-pass tasks, the board."""
-    found = []
+    """Processes at work for a run: decoding tasks, those that keep a model, second-pass tasks, the coordinator."""
+    pids = []
     for process in psutil.Process(run.pid).children(recursive=True):
         with suppress(psutil.Error):
             title = (process.cmdline() or [""])[0]
             if title.startswith("ray::") and any(name in title for name in WORK):
-                found.append(process)
-    return found
+                pids.append(process)
+    return pids
 
 
 def disturbed(words, kills: int, pause: tuple[float, float], rng: random.Random) -> tuple[int, str, str, list[str]]:
@@ -33,9 +33,9 @@ def disturbed(words, kills: int, pause: tuple[float, float], rng: random.Random)
     run, killed = chaos.start(*words), []
     while run.poll() is None and len(killed) < kills:
         time.sleep(rng.uniform(*pause))
-        if found := victims(run):
+        if pids := victims(run):
             with suppress(psutil.Error):
-                victim = rng.choice(found)
+                victim = rng.choice(pids)
                 name = victim.cmdline()[0]
                 victim.kill()
                 killed.append(name)
@@ -52,15 +52,15 @@ def quiet(undisturbed, tmp_path_factory):
     )  # a process of its own
     pipeline = chaos.pipeline(folder / "pipeline.yaml", STEPS)
     words = ["--pipeline", pipeline, "--input", undisturbed.source, "--profile", profile, "--output"]
-    code, said, wrong = chaos.finish(*words, folder / "out")
-    assert code == 0, said + wrong
+    code, printed, stderr = chaos.finish(*words, folder / "out")
+    assert code == 0, printed + stderr
     return words, folder / "out"
 
 
 def check(quiet, out, seed: int, kills: int, pause: tuple[float, float]) -> None:
     words, expected = quiet
-    code, said, wrong, killed = disturbed([*words, out], kills, pause, random.Random(seed))
-    assert code == 0, (killed, said + wrong)
+    code, printed, stderr, killed = disturbed([*words, out], kills, pause, random.Random(seed))
+    assert code == 0, (killed, printed + stderr)
     assert killed
     chaos.check_whole(out, expected)
     assert not list((out / "errors").glob("*")), killed

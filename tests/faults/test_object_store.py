@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from pipeline.second import FRAMES
-from tests.engine_factory import table
+from pipeline.contract.output_names import FRAMES
 from tests.faults.chaos import ROOT
+from tests.support.engine_factory import table
 
 pytestmark = pytest.mark.chaos
 
@@ -20,7 +20,7 @@ STORE = 80_000_000  # bytes; Ray takes no fewer than 75 million
 RUN = """
 import sys, ray
 ray.init(address="local", num_cpus=2, object_store_memory={store}, include_dashboard=False, log_to_driver=False)
-from pipeline.cli import main
+from pipeline.cli.app import main
 main(["run", "--input", "in", "--output", "out", "--pipeline", "pipeline.yaml", "--profile", "profile.yaml"])
 """
 

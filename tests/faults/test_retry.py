@@ -1,4 +1,4 @@
-"""`retry` computes what failed, what was made of its absence, and nothing else; the result is a good run's."""
+"""`retry` computes failed rows and rows that depend on them, and no others; the result equals a good run's."""
 
 from __future__ import annotations
 
@@ -9,21 +9,20 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.again import Which
-from pipeline.errors import ConfigError
+from pipeline.contract.errors import ConfigError
+from pipeline.contract.output_names import COLUMNS, ERRORS, FRAMES
 from pipeline.job import Job
-from pipeline.ledger import COLUMNS
-from pipeline.machines import ROOMY
 from pipeline.media.config import DecodeConfig
-from pipeline.plan import make_plan
-from pipeline.second import ERRORS, FRAMES
-from pipeline.storage import Store
-from pipeline.telemetry.report.summary import command
-from pipeline.telemetry.run_file import order_of, read_run_file, write_run_file
-from tests.collections_factory import clip, photo
-from tests.engine_factory import rows, table
+from pipeline.output.object_store import Store
+from pipeline.planning.plan import make_plan
+from pipeline.planning.processes.resources import ROOMY
+from pipeline.reporting.html.summary import command
+from pipeline.runtime.recovery.retry import FailureFilter
+from pipeline.runtime.run.record import read_unchecked, stored_request, write_run_record
 from tests.faults.test_dying_processes import order
-from tests.segmented_films import damage, made
+from tests.support.collections_factory import clip, photo
+from tests.support.engine_factory import rows, table
+from tests.support.segmented_films import damage, sample_film
 
 pytestmark = pytest.mark.slow
 
@@ -38,13 +37,13 @@ def wanted(tmp_path, machines):
     clip(tmp_path / "in" / "clip.png", 100, 30)
     (tmp_path / "mood").mkdir()
     moody = {"refuse": REFUSED, "mood": str(tmp_path / "mood"), "log": str(tmp_path / "log")}
-    made = order(tmp_path / "in", tmp_path / "out", {"crc": ("Moody", moody)})
+    request = order(tmp_path / "in", tmp_path / "out", {"crc": ("Moody", moody)})
     steps = {
         name: {"use": f"{TOYS}:{kind}"}
         for name, kind in (("twice", "Double"), ("count", "Count"), ("all", "Everything"))
     }
-    entries = made.pipeline.model_dump(by_alias=True)["steps"] | steps | {"near": {"use": f"{TOYS}:Neighbours"}}
-    return replace(made, pipeline=type(made.pipeline).model_validate({"steps": entries}))
+    entries = request.pipeline.model_dump(by_alias=True)["steps"] | steps | {"near": {"use": f"{TOYS}:Neighbours"}}
+    return replace(request, pipeline=type(request.pipeline).model_validate({"steps": entries}))
 
 
 def shown(tmp_path):
@@ -66,7 +65,7 @@ def test_failed_rows_are_computed_again_and_all_that_hangs_on_them(wanted, tmp_p
     shown(tmp_path)
     before = times(out)
     (tmp_path / "mood" / "good").touch()
-    Job(replace(wanted, again=Which(kind="ValueError"))).run()
+    Job(replace(wanted, retry=FailureFilter(kind="ValueError"))).run()
     assert shown(tmp_path) == [2]  # rows 3 and 17 in one call
     frames = table(out, FRAMES)
     assert frames["crc"].to_pylist()[:30] == [None if n == 5 else n + 1 for n in range(30)]
@@ -75,7 +74,7 @@ def test_failed_rows_are_computed_again_and_all_that_hangs_on_them(wanted, tmp_p
     assert (line["frame_index"], line["kind"]) == (5, "KeyError")
     changed = {path.parts[1].split("-")[0] for path, time in times(out).items() if before.get(path) != time}
     assert changed <= {"crc", "twice", "decode"}
-    Job(replace(wanted, again=Which())).run()
+    Job(replace(wanted, retry=FailureFilter())).run()
     assert shown(tmp_path) == [1] and not list((out / ERRORS).glob("*"))
     good = replace(wanted, output=str(tmp_path / "good"))
     Job(good).run()
@@ -85,11 +84,12 @@ def test_failed_rows_are_computed_again_and_all_that_hangs_on_them(wanted, tmp_p
     assert not Job(wanted).run().work.left
 
 
+@pytest.mark.heavy
 def test_a_retry_that_was_cut_short_is_finished_by_any_run(wanted, tmp_path):
     Job(wanted).run()
     (tmp_path / "mood" / "good").touch()
-    job = Job(replace(wanted, again=Which(step="crc")))
-    job._passes = lambda *_: (_ for _ in ()).throw(KeyboardInterrupt)  # the moment after the marks were written
+    job = Job(replace(wanted, retry=FailureFilter(step="crc")))
+    job._compute = lambda *_: (_ for _ in ()).throw(KeyboardInterrupt)  # the moment after the marks were written
     with pytest.raises(KeyboardInterrupt):
         job.run()
     Job(wanted).run()
@@ -108,7 +108,7 @@ def test_files_that_could_not_be_read_are_read_again_and_no_others(wanted, tmp_p
     shown(tmp_path)
     path.write_bytes(good)
     os.utime(path, ns=(when, when))
-    Job(replace(wanted, again=Which(step="decode"))).run()
+    Job(replace(wanted, retry=FailureFilter(step="decode"))).run()
     assert shown(tmp_path) == [1]
     assert not list((tmp_path / "out" / ERRORS).glob("*"))
     Job(replace(wanted, output=str(tmp_path / "good"))).run()
@@ -116,36 +116,42 @@ def test_files_that_could_not_be_read_are_read_again_and_no_others(wanted, tmp_p
     assert not Job(wanted).run().work.left
     path.write_bytes(good[:-20] + b"\0" * 20)
     os.utime(path, ns=(when, when))
-    Job(replace(wanted, again=Which())).run()  # nothing failed, so nothing is read
+    Job(replace(wanted, retry=FailureFilter())).run()  # nothing failed, so nothing is read
     assert table(tmp_path / "out", FRAMES).equals(table(tmp_path / "good", FRAMES))
 
 
+@pytest.mark.heavy
 def test_an_order_is_known_from_the_output_and_one_that_gives_other_results_is_refused(wanted, tmp_path):
     job = Job(wanted)
-    write_run_file(job.store, wanted, job.run())
-    again = order_of(Store(str(tmp_path / "out")))
-    assert replace(again, pipeline=wanted.pipeline) == wanted
-    told = [Job(one).preview(make_plan(one.pipeline, one.profile, one.choices, [ROOMY]))[1] for one in (again, wanted)]
-    assert told[0] == told[1]
-    other = replace(wanted, choices=replace(wanted.choices, settings=("crc.refuse=[1]",)), again=Which())
-    with pytest.raises(ConfigError, match=r"crc, twice.* would give other results than before"):
+    write_run_record(job.store, wanted, job.run())
+    repeated = stored_request(Store(str(tmp_path / "out")))
+    assert replace(repeated, pipeline=wanted.pipeline) == wanted
+
+    def outlook(request):
+        return Job(request).preview(make_plan(request.pipeline, request.profile, request.options, [ROOMY]))[1]
+
+    assert outlook(repeated) == outlook(wanted)
+    other = replace(wanted, options=replace(wanted.options, settings=("crc.refuse=[1]",)), retry=FailureFilter())
+    with pytest.raises(ConfigError) as error:
         Job(other).run()
+    assert error.value.code == "FM-RETRY-CHANGED" and all(step in str(error.value) for step in ("crc", "twice"))
 
 
+@pytest.mark.heavy
 def test_the_command_that_is_worth_giving_again_stays_that_of_the_run(wanted, tmp_path, monkeypatch):
     out = tmp_path / "out"
     words = ["run", "-i", str(tmp_path / "in"), "-o", str(out), "--pipeline", "mine.yaml", "--set", "crc.refuse=[3]"]
     monkeypatch.setattr("sys.argv", ["framemill", *words])
     job = Job(wanted)
-    write_run_file(job.store, wanted, job.run())
+    write_run_record(job.store, wanted, job.run())
     folder = str(Path.cwd())
     (tmp_path / "mood" / "good").touch()
     monkeypatch.setattr("sys.argv", ["framemill", "retry", "out", "--profile", "cpu-only"])
     monkeypatch.chdir(tmp_path)
-    again = replace(order_of(Store(str(out))), output="out", again=Which())
-    job = Job(again)
-    write_run_file(job.store, again, job.run())
-    record = read_run_file(job.store)
+    repeated = replace(stored_request(Store(str(out))), output="out", retry=FailureFilter())
+    job = Job(repeated)
+    write_run_record(job.store, repeated, job.run())
+    record = read_unchecked(job.store)
     assert record["errors"] != {"ValueError": 2, "KeyError": 1}, "it is the record of the run that tried again"
     assert command(record) == f"cd {shlex.quote(folder)} && {shlex.join(['framemill', *words])}"
 
@@ -155,7 +161,7 @@ def film(wanted, tmp_path, monkeypatch):
     """A film that is read in six segments, in place of the clip."""
     (tmp_path / "in" / "clip.png").unlink()
     path = tmp_path / "in" / "film.mov"
-    path.write_bytes(made("b-frames").read_bytes())
+    path.write_bytes(sample_film("b-frames").read_bytes())
     cut = {"segment_bytes": path.stat().st_size // 6, "packet_rows": 8, "clip_frames": 5}
     monkeypatch.setattr(DecodeConfig.__init__, "__kwdefaults__", DecodeConfig.__init__.__kwdefaults__ | cut)
     return path
@@ -168,13 +174,13 @@ def test_rows_of_a_film_in_segments_are_computed_again(film, wanted, tmp_path):
     shown(tmp_path)
     before = times(tmp_path / "out")
     (tmp_path / "mood" / "good").touch()
-    Job(replace(wanted, again=Which())).run()
+    Job(replace(wanted, retry=FailureFilter())).run()
     assert sum(shown(tmp_path)) == len(REFUSED) and not list((tmp_path / "out" / ERRORS).glob("*"))
     Job(replace(wanted, output=str(tmp_path / "good"))).run()
     assert table(tmp_path / "out", FRAMES).equals(table(tmp_path / "good", FRAMES))
     assert len({path.name for path in times(tmp_path / "out") if path.parts[1].startswith("crc-")}) > 6
-    again = {path for path, time in times(tmp_path / "out").items() if before.get(path) != time}
-    assert {path.name.split(".")[1] for path in again if path.parts[1].startswith("crc-")} <= {
+    repeated = {path for path, time in times(tmp_path / "out").items() if before.get(path) != time}
+    assert {path.name.split(".")[1] for path in repeated if path.parts[1].startswith("crc-")} <= {
         path.name.split(".")[1] for path in before if int(path.name.split(".")[1].split("-")[0]) <= max(REFUSED)
     }
     assert not Job(wanted).run().work.left
@@ -183,7 +189,7 @@ def test_rows_of_a_film_in_segments_are_computed_again(film, wanted, tmp_path):
 @pytest.mark.chaos
 def test_a_film_with_a_damaged_segment_is_read_again_whole(film, wanted, tmp_path):
     good, when = film.read_bytes(), film.stat().st_mtime_ns
-    damage(made("b-frames"), film, 20, 42)
+    damage(sample_film("b-frames"), film, 20, 42)
     os.utime(film, ns=(when, when))
     (tmp_path / "mood" / "good").touch()
     Job(wanted).run()
@@ -191,7 +197,7 @@ def test_a_film_with_a_damaged_segment_is_read_again_whole(film, wanted, tmp_pat
     assert lost and {row["media_id"] for row in lost} == {"film.mov"}
     film.write_bytes(good)
     os.utime(film, ns=(when, when))
-    Job(replace(wanted, again=Which(step="decode"))).run()
+    Job(replace(wanted, retry=FailureFilter(step="decode"))).run()
     assert not list((tmp_path / "out" / ERRORS).glob("*"))
     Job(replace(wanted, output=str(tmp_path / "good"))).run()
     assert table(tmp_path / "out", FRAMES).equals(table(tmp_path / "good", FRAMES))

@@ -6,23 +6,22 @@ import os
 
 import pytest
 
-from pipeline.lease import Lease
-from pipeline.storage import Store
+from pipeline.output.lease import Lease
+from pipeline.output.object_store import Store
 from tests.faults import chaos
 
 pytestmark = pytest.mark.slow
 
 
+@pytest.mark.heavy
 def test_a_second_run_is_refused_before_it_starts_ray(undisturbed, tmp_path):
     out = tmp_path / "out"
     store = Store(str(out))
     store.prepare()
     with Lease(store):
-        code, said, wrong = chaos.finish(*undisturbed.words(out))
-    assert code == 2 and wrong.startswith(f"Error: Another run is writing into '{out}' (process {os.getpid()} on "), (
-        wrong
-    )
-    assert len(wrong.strip().splitlines()) == 1 and "Starting Ray" not in said
+        code, printed, stderr = chaos.finish(*undisturbed.words(out))
+    assert code == 2 and "[FM-OUTPUT-IN-USE]" in stderr and f"process {os.getpid()} on " in stderr, stderr
+    assert len(stderr.strip().splitlines()) == 1 and "Starting Ray" not in printed
     assert not chaos.parts(out)
 
 
@@ -31,11 +30,11 @@ def test_a_second_run_is_refused_and_the_first_goes_on(undisturbed, tmp_path):
     out = tmp_path / "out"
     first = chaos.start(*undisturbed.words(out))
     assert chaos.wait_for(lambda: chaos.parts(out), first), first.communicate()
-    code, said, wrong = chaos.finish(*undisturbed.words(out))
-    assert code == 2 and wrong.startswith(f"Error: Another run is writing into '{out}' (process {first.pid} on "), wrong
-    assert len(wrong.strip().splitlines()) == 1 and "Starting Ray" not in said
-    code, said, wrong = chaos.ended(first)
-    assert code == 0, said + wrong
+    code, printed, stderr = chaos.finish(*undisturbed.words(out))
+    assert code == 2 and "[FM-OUTPUT-IN-USE]" in stderr and f"process {first.pid} on " in stderr, stderr
+    assert len(stderr.strip().splitlines()) == 1 and "Starting Ray" not in printed
+    code, printed, stderr = chaos.ended(first)
+    assert code == 0, printed + stderr
     chaos.check_whole(out, undisturbed.out)
 
 
@@ -46,9 +45,9 @@ def test_a_run_that_another_took_over_from_stops(undisturbed, tmp_path):
     assert chaos.wait_for(lambda: chaos.parts(out), run), run.communicate()
     (lease,) = out.glob("run.lease-*.json")
     lease.unlink()
-    code, said, wrong = chaos.ended(run)
-    assert code == 2 and wrong.startswith(f"Error: This run does not hold the output '{out}' any more"), said + wrong
-    assert len(wrong.strip().splitlines()) == 1
+    code, printed, stderr = chaos.ended(run)
+    assert code == 2 and "[FM-OUTPUT-LOST]" in stderr and f"'{out}'" in stderr, printed + stderr
+    assert len(stderr.strip().splitlines()) == 1
     assert chaos.finish(*undisturbed.words(out))[0] == 0
     assert chaos.tables(out)["frames"].equals(chaos.tables(undisturbed.out)["frames"])
 
@@ -56,13 +55,13 @@ def test_a_run_that_another_took_over_from_stops(undisturbed, tmp_path):
 @pytest.mark.chaos
 def test_shards_at_once_and_one_of_them_killed_are_the_whole_after_a_last_run(undisturbed, tmp_path):
     out = tmp_path / "out"
-    one, two = (chaos.start(*undisturbed.words(out, "--shard", f"{i}/2")) for i in (1, 2))
-    assert chaos.wait_for(lambda: chaos.parts(out), one), one.communicate()
-    family = chaos.kill(one)
-    code, said, wrong = chaos.finish(*undisturbed.words(out, "--shard", "1/2"))  # sweeps while the other writes
-    assert code == 0, said + wrong
-    code, said, wrong = chaos.ended(two)
-    assert code == 0, said + wrong
+    first_shard, second_shard = (chaos.start(*undisturbed.words(out, "--shard", f"{i}/2")) for i in (1, 2))
+    assert chaos.wait_for(lambda: chaos.parts(out), first_shard), first_shard.communicate()
+    family = chaos.kill(first_shard)
+    code, printed, stderr = chaos.finish(*undisturbed.words(out, "--shard", "1/2"))  # sweeps while the other writes
+    assert code == 0, printed + stderr
+    code, printed, stderr = chaos.ended(second_shard)
+    assert code == 0, printed + stderr
     chaos.wait_for_end(family)
     found = chaos.tables(out)
     assert found["frames"].equals(chaos.tables(undisturbed.out)["frames"]), "each frame once, whoever wrote it"

@@ -1,4 +1,4 @@
-"""Loaded by Python before anything else: torch leaves cuDNN alone, which would not work on a card that is none."""
+"""Module that Python loads first: it turns cuDNN off in torch, since a GPU that computes nothing cannot run it."""
 
 import importlib.abc
 import importlib.machinery
@@ -6,7 +6,7 @@ import sys
 
 
 class _WithoutCudnn(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Loads torch as usual, and then turns cuDNN off."""
+    """Loader that loads torch as usual, and then turns cuDNN off."""
 
     def find_spec(self, name, path=None, target=None):
         if name != "torch":

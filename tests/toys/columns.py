@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from pipeline.columns import field, views
-from pipeline.stage import Scope, Stage
-from stages.nets.masks import MASK, encode
+from pipeline.contract.columns import field, views
+from pipeline.contract.stage import Scope, Stage
+from stages.shared.masks import MASK, encode
 
 
 class Checksum(Stage):
@@ -24,9 +24,7 @@ class Checksum(Stage):
     def inputs(self):
         return (self.config.column,)
 
-    @property
-    def outputs(self):
-        return pa.schema([field("crc", pa.int64(), "CRC-32 of the pixels")])
+    outputs = pa.schema([field("crc", pa.int64(), "CRC-32 of the pixels")])
 
     def __call__(self, batch):
         return pa.table(
@@ -44,15 +42,10 @@ class Neighbours(Stage):
     scope = Scope.CLIP
     halo = 1
 
-    @property
-    def inputs(self):
-        return ("frame", "frame_index", "clip_index", "media_id")
-
-    @property
-    def outputs(self):
-        return pa.schema(
-            [field("call_rows", pa.int32(), "rows of the call"), field("next_crc", pa.int64(), "CRC of the next frame")]
-        )
+    inputs = ("frame", "frame_index", "clip_index", "media_id")
+    outputs = pa.schema(
+        [field("call_rows", pa.int32(), "rows of the call"), field("next_crc", pa.int64(), "CRC of the next frame")]
+    )
 
     def __call__(self, batch):
         assert len(set(batch["media_id"].to_pylist())) == 1
@@ -66,13 +59,8 @@ class Neighbours(Stage):
 class Double(Stage):
     """Twice the CRC: a reader of another step's column."""
 
-    @property
-    def inputs(self):
-        return ("crc",)
-
-    @property
-    def outputs(self):
-        return pa.schema([field("twice", pa.int64(), "twice the CRC")])
+    inputs = ("crc",)
+    outputs = pa.schema([field("twice", pa.int64(), "twice the CRC")])
 
     def __call__(self, batch):
         return pa.table({"twice": [2 * value for value in batch["crc"].to_pylist()]}, schema=self.outputs)
@@ -107,13 +95,8 @@ class Reads(Stage):
 class Halves(Stage):
     """Two masks of each picture: its left half and its right one, at half the picture's size."""
 
-    @property
-    def inputs(self):
-        return ("frame",)
-
-    @property
-    def outputs(self):
-        return pa.schema([field("masks", pa.list_(MASK), "left and right half")])
+    inputs = ("frame",)
+    outputs = pa.schema([field("masks", pa.list_(MASK), "left and right half")])
 
     def __call__(self, batch):
         return pa.table([pa.array([self._masks(image) for image in views(batch["frame"])], pa.list_(MASK))], ["masks"])
@@ -129,9 +112,7 @@ class Big(Checksum):
 
     devices = ("cpu", "cuda")
 
-    @property
-    def outputs(self):
-        return pa.schema([field("again", pa.int64(), "CRC-32 of the pixels")])
+    outputs = pa.schema([field("again", pa.int64(), "CRC-32 of the pixels")])
 
     def __call__(self, batch):
         crcs = [zlib.crc32(image) for image in views(batch[self.config.column])]
@@ -141,13 +122,8 @@ class Big(Checksum):
 class Small(Stage):
     """The number of pixels of a small picture."""
 
-    @property
-    def inputs(self):
-        return ("frame_64",)
-
-    @property
-    def outputs(self):
-        return pa.schema([field("small", pa.int64(), "values of the picture")])
+    inputs = ("frame_64",)
+    outputs = pa.schema([field("small", pa.int64(), "values of the picture")])
 
     def __call__(self, batch):
         return pa.table({"small": pa.array([image.size for image in views(batch["frame_64"])], pa.int64())})
@@ -161,13 +137,8 @@ class Blurs(Stage):
         side: int = 32
         never: int = -1  # frame index
 
-    @property
-    def inputs(self):
-        return ("frame_index",)
-
-    @property
-    def outputs(self):
-        return pa.schema([field("mean", pa.float32(), "mean after a convolution")])
+    inputs = ("frame_index",)
+    outputs = pa.schema([field("mean", pa.float32(), "mean after a convolution")])
 
     def setup(self, weights, placement):
         import torch

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from pipeline.columns import field
-from pipeline.stage import Stage
+from pipeline.contract.columns import field
+from pipeline.contract.stage import Stage
 
 
 class Picky(Stage):
@@ -21,13 +21,8 @@ class Picky(Stage):
     class Config(Stage.Config):
         refuse: tuple[int, ...] = ()
 
-    @property
-    def inputs(self):
-        return ("frame_index",)
-
-    @property
-    def outputs(self):
-        return pa.schema([field("crc", pa.int64(), "the index")])
+    inputs = ("frame_index",)
+    outputs = pa.schema([field("crc", pa.int64(), "the index")])
 
     def __call__(self, batch):
         bad = set(batch["frame_index"].to_pylist()) & set(self.config.refuse)
@@ -39,13 +34,8 @@ class Picky(Stage):
 class Liar(Stage):
     """Promises one column and returns another."""
 
-    @property
-    def inputs(self):
-        return ("frame_index",)
-
-    @property
-    def outputs(self):
-        return pa.schema([field("promised", pa.int64(), "never made")])
+    inputs = ("frame_index",)
+    outputs = pa.schema([field("promised", pa.int64(), "never made")])
 
     def __call__(self, batch):
         return pa.table({"delivered": batch["frame_index"]})
@@ -56,13 +46,8 @@ class Unready(Stage):
 
     devices = ("cpu", "cuda")
 
-    @property
-    def inputs(self):
-        return ("frame_index",)
-
-    @property
-    def outputs(self):
-        return pa.schema([field("never", pa.int64(), "never made")])
+    inputs = ("frame_index",)
+    outputs = pa.schema([field("never", pa.int64(), "never made")])
 
     def setup(self, weights, placement):
         raise RuntimeError("the model is upside down")
@@ -81,13 +66,8 @@ class Hungry(Stage):
         never: int = -1  # a frame that is too large by itself
         gpu: bool = False  # whether it says so as torch does of a GPU
 
-    @property
-    def inputs(self):
-        return ("frame_index",)
-
-    @property
-    def outputs(self):
-        return pa.schema([field("rows_at_once", pa.int64(), "rows"), field("items_at_once", pa.int64(), "items")])
+    inputs = ("frame_index",)
+    outputs = pa.schema([field("rows_at_once", pa.int64(), "rows"), field("items_at_once", pa.int64(), "items")])
 
     def __call__(self, batch):
         if batch.num_rows > self.config.rows or self.config.never in batch["frame_index"].to_pylist():
@@ -116,13 +96,8 @@ class DiesOnce(Stage):
         mark: str = ""
         after: float = 0.0  # seconds that it takes to die
 
-    @property
-    def inputs(self):
-        return ("frame_index",)
-
-    @property
-    def outputs(self):
-        return pa.schema([field("lived", pa.bool_(), "always true")])
+    inputs = ("frame_index",)
+    outputs = pa.schema([field("lived", pa.bool_(), "always true")])
 
     def __call__(self, batch):
         mark = Path(self.config.mark)

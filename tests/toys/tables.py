@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from pipeline.columns import field
-from pipeline.stage import Placement, Scope, Stage, Table
+from pipeline.contract.columns import field
+from pipeline.contract.placement import Placement
+from pipeline.contract.stage import Scope, Stage, Table
 
 
 class Count(Stage):
@@ -17,9 +18,7 @@ class Count(Stage):
 
     scope = Scope.MEDIA
 
-    @property
-    def inputs(self):
-        return ("media_id", "crc")
+    inputs = ("media_id", "crc")
 
     @property
     def tables(self):
@@ -43,12 +42,10 @@ class Shares(Stage):
     class Config(Stage.Config):
         table: str = "counts"
 
-    @property
-    def inputs(self):
-        return ("media_id",)
+    inputs = ("media_id",)
 
     @property
-    def reads(self):
+    def input_tables(self):
         return (self.config.table,)
 
     @property
@@ -74,13 +71,8 @@ class Total(Stage):
 
     scope = Scope.DATASET
 
-    @property
-    def inputs(self):
-        return ("media_id",)
-
-    @property
-    def reads(self):
-        return ("counts", "everything")
+    inputs = ("media_id",)
+    input_tables = ("counts", "everything")
 
     @property
     def tables(self):
@@ -100,9 +92,7 @@ class Everything(Stage):
 
     scope = Scope.DATASET
 
-    @property
-    def inputs(self):
-        return ("crc",)
+    inputs = ("crc",)
 
     @property
     def tables(self):
@@ -121,9 +111,7 @@ class Bytes(Stage):
 
     scope = Scope.MEDIA
 
-    @property
-    def inputs(self):
-        return ("media_id", "byte")
+    inputs = ("media_id", "byte")
 
     @property
     def tables(self):
@@ -140,9 +128,7 @@ class Reader(Shares):
 
     scope = Scope.DATASET
 
-    @property
-    def reads(self):
-        return ("bytes",)
+    input_tables = ("bytes",)
 
 
 class Watches(Stage):
@@ -159,9 +145,7 @@ class Watches(Stage):
         model: str = ""
         note: str = ""
 
-    @property
-    def inputs(self):
-        return ("media_id", "frame_index")
+    inputs = ("media_id", "frame_index")
 
     @property
     def weights(self):

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from pipeline.columns import field
-from pipeline.stage import Placement, Stage
+from pipeline.contract.columns import field
+from pipeline.contract.placement import Placement
+from pipeline.contract.stage import Stage
 
 
 class Seeded(Stage):
@@ -22,9 +23,7 @@ class Seeded(Stage):
         model: str = "pose_landmarker_heavy"  # of the lockfile that ships
         column: str = "byte"
 
-    @property
-    def inputs(self):
-        return ("frame_index",)
+    inputs = ("frame_index",)
 
     @property
     def outputs(self):

@@ -1,0 +1,98 @@
+"""The command line: all commands, and errors as one sentence with an exit code."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+
+from pipeline.cli.calibrate import calibrate
+from pipeline.cli.check import check
+from pipeline.cli.compare import compare
+from pipeline.cli.console import ERRORS, leave, say_report
+from pipeline.cli.endings import handle_signals
+from pipeline.cli.fetch import fetch
+from pipeline.cli.options import PipelinePath
+from pipeline.cli.plan import plan
+from pipeline.cli.predict import predict
+from pipeline.cli.profile import profile
+from pipeline.cli.retry import retry
+from pipeline.cli.run import EXAMPLES, run
+from pipeline.cli.trace import trace
+from pipeline.contract.errors import FramemillError, UserError
+from pipeline.output.object_store import Store
+from pipeline.planning.manifest import ProfileFile, read_pipeline
+from pipeline.planning.plan import make_plan
+from pipeline.planning.plan_options import PlanOptions
+from pipeline.planning.processes.resources import ROOMY
+from pipeline.reporting.terminal.console import printable
+from pipeline.reporting.terminal.tables import print_columns
+from pipeline.runtime.run.environment import package_version
+
+app = typer.Typer(
+    name="framemill",
+    help="Process large photo and video collections on Ray: folders in, tables and a report out.",
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print(f"framemill {package_version('framemill') or '(not installed)'}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    _: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """Take the options that stand before a command."""
+
+
+app.command(epilog=EXAMPLES)(run)
+for command in (plan, check, fetch, profile, trace, retry, compare, calibrate, predict):
+    app.command()(command)
+
+
+@app.command()
+def columns(pipeline: PipelinePath = None) -> None:
+    """List the columns and tables that a run writes, with their units and meanings."""
+    everything = make_plan(
+        read_pipeline(pipeline), ProfileFile(), PlanOptions(), [ROOMY], check_weights=False, check_fit=False
+    )
+    print_columns(Console(), everything)
+
+
+@app.command()
+def report(output: Annotated[str, typer.Argument(help="Folder or URL of an earlier run's output.")]) -> None:
+    """Write report.html again, from the run.json and the tables of an output."""
+    say_report(Console(), Store(output).check_folder(), computed=True)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command line and exit: 0 success, 1 a failed run, 2 a mistake in the request, 128 + n by signal n."""
+    handle_signals()
+    try:
+        app(args=list(arguments) if arguments is not None else None, prog_name="framemill")
+    except UserError as error:
+        ERRORS.print(f"[red]Error:[/red] {escape(printable(f'{error} [{error.code}]'))}")
+        if isinstance(error.__context__, KeyboardInterrupt):  # a lost lease stops a run as Ctrl-C does
+            leave(error.exit_code)
+        sys.exit(error.exit_code)
+    except FramemillError as error:
+        ERRORS.print(f"[red]Stopped:[/red] {escape(printable(f'{error} [{error.code}]'))}")
+        sys.exit(1)
+
+
+def run_script(arguments: Sequence[str]) -> None:
+    """Run the arguments of `run.py`; without a command they are those of `framemill run`."""
+    known = {*typer.main.get_group(app).commands, "--version"}
+    main(arguments if arguments and arguments[0] in known else ["run", *arguments])

@@ -1,0 +1,41 @@
+"""`framemill check`: read an output through and name what is damaged."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from pipeline.contract.errors import ConfigError
+from pipeline.output.object_store import Store
+from pipeline.reporting.compare.runs import read_run
+from pipeline.reporting.terminal.console import print_line
+from pipeline.runtime.check import check_output
+
+Out = Annotated[str, typer.Argument(help="Folder or URL of a run's output.")]
+
+_FOUND = 1  # exit code
+
+
+def check(output: Out) -> None:
+    """Read an output through: damaged tables, lost images and results, and rows that are there twice.
+
+    Ends with exit code 1 if there are any. `framemill run` with the same options computes the files again.
+    """
+    console, store, fingerprints = Console(), Store(output), dict[str, str]()
+    try:
+        fingerprints = read_run(output).fingerprints
+    except ConfigError as error:
+        if error.code != "FM-RUN-RECORD-DAMAGED":
+            raise
+        print_line(console, str(error))
+    findings = check_output(store, fingerprints)
+    for finding in findings:
+        print_line(console, f"{finding.path}: {finding.text}.")
+    if findings:
+        print_line(
+            console, f"{len(findings)} findings. `framemill run` with the same options computes the files again."
+        )
+        raise typer.Exit(_FOUND)
+    print_line(console, f"{store.root}: nothing is damaged, lost or double.")

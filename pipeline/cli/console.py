@@ -1,0 +1,147 @@
+"""A run with its progress and its result on a terminal."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from pathlib import Path
+from typing import NoReturn
+
+import typer
+from rich.console import Console
+
+from pipeline.cli.endings import RunConsole, exit_code
+from pipeline.contract.errors import ConfigError
+from pipeline.contract.row_errors import DECODE
+from pipeline.job import Job
+from pipeline.output.object_store import Store
+from pipeline.profiling.export.tensorboard import Scalars
+from pipeline.reporting.terminal.console import print_line
+from pipeline.reporting.terminal.progress import AdvisingView, ProgressView, make_view
+from pipeline.reporting.terminal.tables import print_result, print_work
+from pipeline.runtime.run.record import write_run_record
+from pipeline.runtime.run.request import RunRequest
+from pipeline.runtime.run.result import RunResult, Workload
+
+ERRORS = RunConsole(stderr=True, highlight=False, soft_wrap=True)
+print_note = partial(print_line, ERRORS)  # beside output that a program may read
+
+
+def execute(request: RunRequest, console: Console, *, quiet: bool, tensorboard: str | None = None) -> None:
+    """Run a request and print its work, its progress and its result.
+
+    Args:
+        request: the run.
+        console: the terminal.
+        quiet: print nothing.
+        tensorboard: folder for scalars; None for none.
+
+    Raises:
+        UserError: see `Job.run`.
+    """
+    view = ProgressView()
+    with ExitStack() as stack:
+
+        def on_plan(work: Workload) -> None:
+            nonlocal view
+            print_work(console, work, request)
+            if work.left:
+                view = stack.enter_context(_view(console, work, job.store.run, tensorboard, quiet=quiet))
+
+        def on_result(result: RunResult) -> None:
+            stack.close()
+            _print_end(console, job.store, request, result)
+
+        job = Job(
+            request,
+            watch=lambda figures: view.show(figures),  # noqa: PLW0108 - `view` changes
+            on_plan=on_plan,
+            on_wait=partial(print_line, console),
+            on_result=on_result,
+        )
+        try:
+            job.run()
+        except KeyboardInterrupt as error:  # Typer would exit without a message
+            stack.close()
+            print_note("Interrupted. What is finished is kept; the same command continues from there.")
+            leave(exit_code(error))
+
+
+def _view(console: Console, work: Workload, run: str, tensorboard: str | None, *, quiet: bool) -> AdvisingView:
+    """Return the view of a run's progress, on the terminal and in scalars."""
+    steps = [DECODE, *(step.name for step in work.plan.first)]
+    views: list[ProgressView | Scalars] = [make_view(console, steps, quiet=quiet)]
+    if tensorboard is not None:
+        views.append(Scalars(tensorboard, run, [*steps, *(step.name for step in work.plan.second)]))
+    return AdvisingView(views, work.plan, work.saturated)
+
+
+def _print_end(console: Console, store: Store, request: RunRequest, result: RunResult) -> None:
+    """Write run.json and the report, and print the result of a run."""
+    computed = write_run_record(store, request, result)
+    print_result(console, store, result)
+    for line in request.profilers.report(store) if result.work.left else ():
+        print_line(console, line)
+    say_report(console, store, computed=computed)
+
+
+@contextmanager
+def interruptible(note: str) -> Iterator[None]:
+    """End the command with a note if Ctrl-C interrupts the block; Typer would print one word."""
+    try:
+        yield
+    except KeyboardInterrupt as error:
+        print_note(note)
+        raise typer.Exit(exit_code(error)) from None
+
+
+def leave(code: int) -> NoReturn:
+    """End this process at once: with Ray stopped half-way, Python was seen to crash in its own shutdown."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
+def say_report(console: Console, store: Store, *, computed: bool) -> None:
+    """Write the report if something is new or it is missing, and print its place."""
+    from pipeline.reporting.html import NAME, write_report
+
+    try:
+        url = write_report(store) if computed or not store.exists(NAME) else store.url(NAME)
+        print_line(console, f"Report: {url}")
+    except FileNotFoundError:
+        note = f"No report: another run is replacing tables; `framemill report {store.root}` writes it later."
+        print_line(console, note)
+
+
+def check_folder(option: str, path: Path) -> None:
+    """Check that a folder exists or can be made, and can be written to; nothing is made.
+
+    Raises:
+        ConfigError: the path is no folder, or this user may not write into it.
+    """
+    place = path.expanduser().absolute()
+    existing = next(folder for folder in (place, *place.parents) if os.path.lexists(folder))
+    if not existing.is_dir():
+        raise ConfigError(
+            f"{option} {str(path)!r}: {str(existing)!r} is not a folder; give another one.", code="FM-NOT-A-FOLDER"
+        )
+    if not os.access(existing, os.W_OK | os.X_OK):
+        raise ConfigError(
+            f"{option} {str(path)!r}: this user may not write into {str(existing)!r}; give another folder.",
+            code="FM-FOLDER-NOT-WRITABLE",
+        )
+
+
+def check_file(option: str, path: Path) -> None:
+    """Check that a file can be written, in a folder that exists or can be made.
+
+    Raises:
+        ConfigError: see `check_folder`, or the path is a folder.
+    """
+    check_folder(option, path.expanduser().absolute().parent)
+    if path.expanduser().is_dir():
+        raise ConfigError(f"{option} {str(path)!r} is a folder; give the name of a file in it.", code="FM-IS-A-FOLDER")

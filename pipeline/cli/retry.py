@@ -1,0 +1,52 @@
+"""`framemill retry`: compute the rows and files that failed again, and nothing else."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Annotated
+
+from typer import Argument, Option
+
+from pipeline.cli.arguments import cluster_address
+from pipeline.cli.console import execute
+from pipeline.cli.endings import RunConsole
+from pipeline.cli.options import Address, Quiet, WeightsDir
+from pipeline.contract.errors import ConfigError, check_known
+from pipeline.contract.row_errors import DECODE
+from pipeline.output.object_store import Store
+from pipeline.planning.manifest import read_profile
+from pipeline.runtime.recovery.retry import FailureFilter
+from pipeline.runtime.run.record import stored_request
+
+
+def retry(
+    output: Annotated[str, Argument(help="Folder or URL of an earlier run's output.")],
+    stage: Annotated[str | None, Option(help="Only failures of this step; decode for unread files.")] = None,
+    kind: Annotated[str | None, Option(help="Only failures of this kind, as in the errors table.")] = None,
+    profile: Annotated[
+        str | None,
+        Option("--profile", "-p", help="Another profile, e.g. with more memory. [dim]Default: as before.[/dim]"),
+    ] = None,
+    weights_dir: WeightsDir = None,
+    address: Address = None,
+    quiet: Quiet = False,
+) -> None:
+    """Compute the failed rows and files of an output again. All others are kept."""
+    try:
+        request = stored_request(Store(output).check_folder())
+    except FileNotFoundError as error:
+        raise ConfigError(
+            f"There is no run.json in {output!r}: give the output of a run that has ended, or run the same command "
+            "again, which continues where it stopped.",
+            code="FM-NO-FINISHED-RUN",
+        ) from error
+    if profile is not None:
+        request = replace(request, profile=read_profile(profile), profile_name=profile)
+    if weights_dir is not None:
+        request = replace(request, options=replace(request.options, weights_dir=weights_dir.absolute()))
+    if stage is not None:
+        problem = f"The run in {output!r} has no step {stage!r}."
+        check_known(stage, {*request.pipeline.steps, DECODE}, problem, code="FM-UNKNOWN-STEP")
+    failures = FailureFilter(step=stage, kind=kind)
+    request = replace(request, output=output, address=cluster_address(address), retry=failures)
+    execute(request, RunConsole(quiet=quiet), quiet=quiet)

@@ -1,1 +1,0 @@
-"""Commands that would make cli.py too long, and the options that commands share."""

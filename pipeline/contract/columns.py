@@ -1,0 +1,150 @@
+"""Columns that decoding provides, and the Arrow types of pixels and sound.
+
+Pixels are a struct of RGB bytes, height and width, so that a column needs no further description. `frame` has full
+size. `frame_224` is the smallest power-of-two reduction with a short side of at least 224 pixels. Reading pixels
+copies nothing.
+
+Shapes in this module: n rows, h height, w width, 3 channels in the order R, G, B; all pixels are uint8.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+Image = NDArray[np.uint8]  # h w 3
+
+PIXELS = pa.struct([("rgb", pa.large_binary()), ("height", pa.int32()), ("width", pa.int32())])
+SOUND = pa.large_list(pa.int16())
+SOUND_RATE = 16_000  # Hz, mono: what speech models and lip-sync features are defined on
+
+_PIXEL_NAME = re.compile(r"frame(?:_(\d+))?")
+LARGEST_REDUCTION = 8  # libjpeg scales by 1/2, 1/4, 1/8 while decoding; other sources follow the same steps
+
+
+def field(name: str, dtype: pa.DataType, description: str, unit: str = "", *, nullable: bool = True) -> pa.Field:
+    """Return an Arrow field with a description and a unit, which are stored in the Parquet files."""
+    meta = {"description": description} | ({"unit": unit} if unit else {})
+    return pa.field(name, dtype, nullable=nullable, metadata=meta)
+
+
+MEDIA_ID = field("media_id", pa.string(), "path of the file relative to the input root", nullable=False)
+FRAME_INDEX = field(
+    "frame_index", pa.int32(), "number of the frame in its file, in display order, from 0", nullable=False
+)
+
+SOURCE = pa.schema(
+    [
+        MEDIA_ID,
+        FRAME_INDEX,
+        field("media_type", pa.string(), "photo, animation or video", nullable=False),
+        field(
+            "clip_index",
+            pa.int32(),
+            "number of the clip in its file, rising from 0; a long film leaves numbers out",
+            nullable=False,
+        ),
+        field("time_s", pa.float64(), "presentation time from the start of the file; null for a photo", "s"),
+        field("fps", pa.float32(), "average frame rate of the file; null for a photo", "1/s"),
+        field("height", pa.int32(), "height of the frame as shown, orientation applied", "px", nullable=False),
+        field("width", pa.int32(), "width of the frame as shown, orientation applied", "px", nullable=False),
+    ]
+)
+"""Columns that every row has."""
+
+KEYS = (MEDIA_ID.name, FRAME_INDEX.name)
+ON_REQUEST = ("sound",)
+"""Columns besides pixels that are decoded only if a stage reads them."""
+
+
+def is_pixel_column(name: str) -> bool:
+    """Return whether a name is that of a pixel column: `frame` or `frame_<short side>`."""
+    return _PIXEL_NAME.fullmatch(name) is not None
+
+
+def pixel_column(size: int) -> str:
+    """Return the name of the pixel column with a short side of at least `size` pixels; 0 for full size."""
+    return f"frame_{size}" if size else "frame"
+
+
+def short_side(name: str) -> int | None:
+    """Return the least short side of a pixel column in pixels; None for full size.
+
+    Raises:
+        ValueError: the name is not that of a pixel column.
+    """
+    match = _PIXEL_NAME.fullmatch(name)
+    if match is None:
+        raise ValueError(f"{name!r} is not a pixel column")
+    return int(match.group(1)) if match.group(1) else None
+
+
+def reduction(height: int, width: int, at_least: int | None) -> int:
+    """Return the largest of 1, 2, 4, 8 that leaves a short side of at least `at_least` pixels; 1 for None.
+
+    A reduced side is ceil(side / reduction), as libjpeg computes it.
+    """
+    factor = 1
+    while at_least and factor < LARGEST_REDUCTION and -(-min(height, width) // (factor * 2)) >= at_least:
+        factor *= 2
+    return factor
+
+
+def source_type(name: str) -> pa.DataType:
+    """Return the Arrow type of a column that decoding provides.
+
+    Raises:
+        KeyError: it provides no column of that name.
+    """
+    if is_pixel_column(name):
+        return PIXELS
+    if name == "sound":
+        return SOUND
+    return SOURCE.field(name).type
+
+
+def pack(images: Sequence[Image]) -> pa.StructArray:
+    """Return RGB images (h w 3 each) as a pixel column, by one copy of the bytes."""
+    offsets = np.zeros(len(images) + 1, dtype=np.int64)
+    np.cumsum([image.nbytes for image in images], out=offsets[1:])
+    data = np.empty(int(offsets[-1]), dtype=np.uint8)
+    for image, start, stop in zip(images, offsets[:-1], offsets[1:], strict=True):
+        data[start:stop] = image.reshape(-1)
+    rgb = pa.LargeBinaryArray.from_buffers(
+        pa.large_binary(), len(images), [None, pa.py_buffer(offsets), pa.py_buffer(data)]
+    )
+    sides = [pa.array([image.shape[axis] for image in images], pa.int32()) for axis in (0, 1)]
+    return pa.StructArray.from_arrays([rgb, *sides], fields=list(PIXELS))
+
+
+def views(column: pa.ChunkedArray | pa.StructArray) -> list[Image]:
+    """Return read-only views (h w 3 each) of a pixel column."""
+    chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
+    return [image for chunk in chunks for image in _chunk_views(chunk)]
+
+
+def _chunk_views(chunk: pa.StructArray) -> list[Image]:
+    rgb, heights, widths = (chunk.field(i) for i in range(3))
+    offsets = (
+        np.frombuffer(rgb.buffers()[1], dtype=np.int64)[rgb.offset : rgb.offset + len(rgb) + 1]
+        if len(rgb)
+        else np.zeros(1, np.int64)
+    )
+    data = np.frombuffer(rgb.buffers()[2] or b"", dtype=np.uint8)
+    data.flags.writeable = False
+    sides = zip(heights.to_pylist(), widths.to_pylist(), strict=True)
+    return [data[offsets[i] : offsets[i + 1]].reshape(h, w, 3) for i, (h, w) in enumerate(sides)]
+
+
+def describe(schema: pa.Schema) -> list[dict[str, Any]]:
+    """Return the name, type, unit and description of each field."""
+    return [
+        {"name": item.name, "type": str(item.type)}
+        | {key: (item.metadata or {}).get(key.encode(), b"").decode() for key in ("unit", "description")}
+        for item in schema
+    ]

@@ -1,0 +1,37 @@
+"""NVIDIA's management library (NVML), which names GPUs and reads their sensors without a CUDA context."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+
+def library() -> Any:
+    """Return the initialised module `pynvml`, from the package nvidia-ml-py or from Ray's copy.
+
+    Returns:
+        None where no driver responds: the machine has no NVIDIA GPU.
+    """
+    for name in ("pynvml", "ray._private.thirdparty.pynvml"):
+        try:
+            module = importlib.import_module(name)
+        except ImportError:
+            continue
+        try:
+            module.nvmlInit()
+        except Exception:  # no driver, or no permission
+            return None
+        return module
+    return None
+
+
+def handles(nvml: Any) -> list[Any]:
+    """Return the handle of each GPU, in the driver's order; none where `nvml` is None."""
+    if nvml is None:
+        return []
+    return [nvml.nvmlDeviceGetHandleByIndex(i) for i in range(nvml.nvmlDeviceGetCount())]
+
+
+def text(value: bytes | str) -> str:
+    """Return a name from NVML as text; older versions of the module return bytes."""
+    return value.decode() if isinstance(value, bytes) else value

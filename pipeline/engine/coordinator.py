@@ -1,0 +1,115 @@
+"""The coordinator of a run: an actor that keeps events, attempts and the fatal error of all workers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import Any
+
+import ray
+
+from pipeline.contract.errors import FramemillError
+from pipeline.engine.node_samplers import Sampler
+from pipeline.engine.prometheus import Exporter
+from pipeline.output.object_store import Store
+from pipeline.planning.error_budget import Budgets
+from pipeline.profiling.events import Reading, StepEvent
+from pipeline.runtime.recovery.attempt_log import AttemptTable, PastAttempts
+
+
+class Coordinator(AttemptTable):
+    """The actor of a run that outlives its workers.
+
+    It keeps their events for the driver, and their attempts for the processes that replace them. It also samples its
+    machine: a separate process would take a core two seconds to start.
+    """
+
+    def __init__(self, budgets: Budgets, store: Store | None = None) -> None:
+        super().__init__()
+        self._events: list[StepEvent | Reading] = []
+        self._exporter = Exporter(store.run if store is not None else "")
+        self._sampler: Sampler | None = None
+        if store is not None and store.run:
+            with suppress(Exception):  # a machine that cannot be sampled still works
+                self._sampler = Sampler(store, self.add_event)
+        self._error: FramemillError | None = None
+        self._budgets = budgets
+
+    def fail(self, error: FramemillError) -> None:
+        """Keep the error that stops the run: Ray wraps exceptions until their type is lost."""
+        self._error = self._error or error
+
+    def error(self) -> FramemillError | None:
+        """Return the error that stops the run; None without one."""
+        return self._error
+
+    def add_step(self, event: StepEvent) -> None:
+        """Keep a step's event, and count its failures against the step's budget."""
+        self.add_event(event)
+        self._error = self._error or self._budgets.spend(event.step, event.rows, event.reasons)
+
+    def add_event(self, event: StepEvent | Reading) -> None:
+        """Keep an event for the driver, and export it to Prometheus."""
+        self._events.append(event)
+        self._exporter.add(event)
+
+    def take(self) -> list[StepEvent | Reading]:
+        """Return all events since the last call."""
+        events, self._events = self._events, []
+        return events
+
+    def node(self) -> str:
+        """Return the id of the machine that it samples."""
+        return str(ray.get_runtime_context().get_node_id())
+
+    def stop(self) -> None:
+        """Write the last samples of its machine."""
+        if self._sampler is not None:
+            self._sampler.stop()
+
+
+def start_coordinator(budgets: Budgets, store: Store | None = None) -> Any:
+    """Start the coordinator in a process of its own, on any node; it reserves no CPU.
+
+    If it dies, Ray restarts it empty: events since the last `take`, and attempts so far, are lost.
+    """
+    return ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=-1)(Coordinator).remote(budgets, store)
+
+
+@dataclass(frozen=True)
+class Reporter:
+    """A worker's connection to the coordinator: sends events without waiting, and waits for its attempt log."""
+
+    coordinator: Any
+
+    def __call__(self, event: StepEvent) -> None:
+        """Send an event."""
+        self.coordinator.add_step.remote(event)
+
+    def begin(self, work: str, worker: str) -> PastAttempts:
+        """See `AttemptLog`."""
+        past: PastAttempts = ray.get(self.coordinator.begin.remote(work, worker))
+        return past
+
+    def note(self, work: str, call: str) -> None:
+        """See `AttemptLog`."""
+        ray.get(self.coordinator.note.remote(work, call))
+
+    def end(self, work: str) -> None:
+        """See `AttemptLog`. The coordinator has all events that this process sent before."""
+        ray.get(self.coordinator.end.remote(work))
+
+    def check(self) -> None:
+        """Raise the error that stops the run, if there is one."""
+        if error := ray.get(self.coordinator.error.remote()):
+            raise error
+
+    @contextmanager
+    def fatal(self) -> Iterator[None]:
+        """Send our own errors to the driver before Ray wraps them."""
+        try:
+            yield
+        except FramemillError as error:
+            ray.get(self.coordinator.fail.remote(error))
+            raise

@@ -1,0 +1,238 @@
+"""Datasets of Ray Data for both passes.
+
+Ray Data provides back-pressure, spilling, pools of processes, restarts, and placement on many nodes.
+
+    units and shares of them -> [decode + steps without a model] -> [a pool of processes for each model] ... -> receipts
+
+Sealed packets travel between processes (pipeline/contract/packet.py). Each process writes its own results
+(pipeline/runtime/worker.py), so only receipts come back to the driver. The second pass maps over units too: a unit
+holds whole files.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from functools import partial
+from typing import Any, TypeVar
+
+import ray
+import ray.data
+from ray.data import ActorPoolStrategy, DataContext, TaskPoolStrategy
+
+from pipeline.contract.errors import FramemillError
+from pipeline.contract.placement import Placement
+from pipeline.engine.coordinator import Reporter, start_coordinator
+from pipeline.engine.node_samplers import Samplers
+from pipeline.engine.shutdown import ended
+from pipeline.engine.workers import (
+    Group,
+    KeepsModel,
+    decoding_function,
+    keep_later_model,
+    keep_models,
+    pack,
+    second_pass_function,
+    task_function,
+)
+from pipeline.media.units import Unit, share_count
+from pipeline.output.ledger import Ledger, Span
+from pipeline.output.object_store import Store
+from pipeline.planning.error_budget import Budgets
+from pipeline.planning.plan import Plan
+from pipeline.planning.processes.waves import Wave
+from pipeline.profiling.events import Reading, StepEvent
+from pipeline.profiling.tools.profilers import NO_PROFILERS, ProfilerOptions
+from pipeline.runtime.second_pass import SecondPass
+
+T = TypeVar("T")
+_Piece = tuple[Unit, int, frozenset[Span]]
+
+_IN_FLIGHT = 2  # packets of an actor: one in work, one fetched
+_TASK_UNITS = 8  # ten seconds of small photos: the most that a dying task loses
+_TASKS_PER_SLOT = 4  # so that fast slots take work from slow ones
+_SAMPLED_SECONDS = 5.0  # of a run, before other machines are sampled, each by a process
+_STOP_SECONDS = 5.0  # for the coordinator's last lines
+_WATCH_SECONDS = 0.5  # fast enough for a progress bar
+
+
+def _last_line(error: BaseException) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[-1]
+
+
+class Engine:
+    """A plan on the connected Ray."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        store: Store,
+        on_events: Callable[[list[StepEvent | Reading]], None],
+        profilers: ProfilerOptions = NO_PROFILERS,
+    ) -> None:
+        self._plan, self._store, self._on_events, self._profilers = plan, store, on_events, profilers
+        self._run = uuid.uuid4().hex[:8]
+        self._coordinator = start_coordinator(Budgets(plan.budgets), store)
+        self._began = time.monotonic()
+        self._samplers: Samplers | None = None
+
+    def close(self) -> None:
+        """End the coordinator and the samplers: if several runs share one Ray, nothing else would."""
+        if self._samplers is not None:
+            self._samplers.stop()
+            self._samplers = None
+        with suppress(ray.exceptions.RayError):
+            ray.wait([self._coordinator.stop.remote()], timeout=_STOP_SECONDS)
+        ray.kill(self._coordinator)
+
+    def first_pass(self, number: int, units: Sequence[Unit], ledger: Ledger) -> None:
+        """Decode units and compute the columns of a wave's steps, except those that the ledger has."""
+        if not units:
+            return
+        wave = self._plan.waves[number]
+        groups = self._groups(wave, f"{self._run}-{number}")
+        with DataContext.current(_context()):
+            tasks = _by_task(_shares(wave, units, ledger), wave.decode.workers)
+            dataset = _spread(tasks)
+            for group in groups:
+                dataset = self._add(dataset, group, len(tasks))
+            self._consume(dataset)
+
+    def second_pass(self, step: SecondPass, pieces: Sequence[Any]) -> None:
+        """Run one second-pass step, or the final assembly, over pieces of work."""
+        if not pieces:
+            return
+        reporter, place, arguments = Reporter(self._coordinator), step.processes, _arguments(step.cpus)
+        with DataContext.current(_context()):
+            dataset = _spread(pieces)
+            if place is None:
+                dataset = dataset.map_batches(second_pass_function(step, reporter), **arguments)
+            else:
+                pool = _model_pool(
+                    step.name, partial(keep_later_model, step, reporter), place, min(place.workers, len(pieces))
+                )
+                dataset = dataset.map_batches(**pool, **arguments)
+            self._consume(dataset)
+
+    def _groups(self, wave: Wave, key: str) -> list[Group]:
+        groups = wave.groups()
+        reporter = Reporter(self._coordinator)
+        return [
+            Group(
+                key=f"{key}-{i}",
+                steps=steps,
+                store=self._store,
+                report=reporter,
+                decode=wave.decode if i == 0 else None,
+                last=i == len(groups) - 1,
+                profilers=self._profilers,
+            )
+            for i, steps in enumerate(groups)
+        ]
+
+    def _add(self, dataset: Any, group: Group, most: int) -> Any:
+        if group.decode is not None:
+            pool = TaskPoolStrategy(size=min(group.decode.workers, most))
+            return dataset.map_batches(decoding_function(group), compute=pool, **_arguments(group.decode.cpus))
+        placement = group.placement
+        if not group.keeps_model:
+            pool = TaskPoolStrategy(size=placement.workers)
+            return dataset.map_batches(task_function(group), compute=pool, **_arguments(placement.cpus))
+        return dataset.map_batches(
+            **_model_pool(group.name, partial(keep_models, group), placement, placement.workers),
+            label_selector={},  # keeps the tasks before it from being fused into the model's process
+            **_arguments(placement.cpus),
+            **self._profilers.ray_options(group.steps, self._store),
+        )
+
+    def _consume(self, dataset: Any) -> None:
+        batches = iter(dataset.iter_batches(batch_size=None, batch_format="pyarrow", prefetch_batches=0))
+        try:
+            with ended(batches), self._watching():
+                for _ in batches:
+                    pass
+        except ray.exceptions.RayError as error:
+            fatal = ray.get(self._coordinator.error.remote())
+            raise fatal or FramemillError(f"Ray stopped the run: {_last_line(error)}", code="FM-RAY-STOPPED") from error
+        Reporter(self._coordinator).check()
+
+    @contextmanager
+    def _watching(self) -> Iterator[None]:
+        """Take events from the coordinator during the block: a packet may take minutes to reach the end."""
+        done = threading.Event()
+        requests: list[Any] = []  # unanswered ones, at most one
+
+        def watch() -> None:
+            while not done.wait(_WATCH_SECONDS):
+                self._sample_machines()
+                if not requests:
+                    requests.append(self._coordinator.take.remote())
+                if ray.wait(requests, timeout=_WATCH_SECONDS)[0]:
+                    self._on_events(ray.get(requests.pop()))
+
+        thread = threading.Thread(target=watch, daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            done.set()
+            thread.join(timeout=10 * _WATCH_SECONDS)
+        for request in (*requests, self._coordinator.take.remote()):
+            self._on_events(ray.get(request))
+
+    def _sample_machines(self) -> None:
+        """Start samplers on other machines, once a run has lasted: they take a process on each."""
+        if self._samplers is None and self._store.run and time.monotonic() - self._began >= _SAMPLED_SECONDS:
+            with suppress(ray.exceptions.RayError):
+                self._samplers = Samplers(self._store, self._coordinator)
+
+
+def _shares(wave: Wave, units: Sequence[Unit], ledger: Ledger) -> list[list[_Piece]]:
+    """Return the shares of each unit, with the spans of its packets that were finished before."""
+    finished = [ledger.common(wave.folders, unit.name) for unit in units]
+    return [
+        [(unit, share, spans) for share in range(share_count(unit, wave.decode.config))]
+        for unit, spans in zip(units, finished, strict=True)
+    ]
+
+
+def _by_task(units: Sequence[Sequence[T]], slots: int) -> list[tuple[T, ...]]:
+    """Return the work of each decoding task, long ones first: a share of a film, or several small units.
+
+    Ray takes 0.2 s between tasks.
+    """
+    films = [(share,) for pieces in units if len(pieces) > 1 for share in pieces]
+    small = [pieces[0] for pieces in units if len(pieces) == 1]
+    each = min(_TASK_UNITS, max(1, len(small) // (_TASKS_PER_SLOT * slots)))
+    return [*films, *(tuple(small[start : start + each]) for start in range(0, len(small), each))]
+
+
+def _spread(pieces: Sequence[Any]) -> Any:
+    """Return a dataset with one block for each piece of work."""
+    return ray.data.from_items([pack(piece) for piece in pieces], override_num_blocks=len(pieces))
+
+
+def _arguments(cpus: float) -> dict[str, Any]:
+    return {"batch_size": 1, "batch_format": "pyarrow", "zero_copy_batch": True, "num_cpus": cpus}
+
+
+def _model_pool(name: str, set_up: Any, place: Placement, most: int) -> dict[str, Any]:
+    """Return the arguments for a pool of processes of this name that keep a model; `set_up` as in `KeepsModel`."""
+    return {
+        "fn": type(name, (KeepsModel,), {}),
+        "fn_constructor_args": (set_up,),
+        "compute": ActorPoolStrategy(size=min(place.workers, most), max_tasks_in_flight_per_actor=_IN_FLIGHT),
+        "num_gpus": place.gpus or None,
+    }
+
+
+def _context() -> DataContext:
+    context = DataContext.get_current().copy()
+    context.target_max_block_size = 1  # each packet is a block of its own, and leaves at once
+    context.max_errored_blocks = 0  # with more, packets would be dropped with a line in a log
+    context.max_tasks_in_flight_per_actor = _IN_FLIGHT
+    context.enable_progress_bars = False
+    return context

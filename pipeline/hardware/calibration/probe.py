@@ -1,0 +1,153 @@
+"""Measurement of one stage in a child process: set-up, time and memory of its calls, alone on the device.
+
+The measurement adds no wait inside a call. It reads the phases from the stage's clock after each call, and the memory
+from the meter after the last call.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+
+from pipeline.contract.errors import ContractError
+from pipeline.device import DeviceMemory, Meter, flops_of, meter_of, release_memory, weights_bytes
+from pipeline.hardware.calibration.batch_search import BatchFailure, Limits
+from pipeline.hardware.calibration.sample_rows import batch_of
+from pipeline.planning.gpu.calibration_file import Trial
+from pipeline.planning.step import Step
+from pipeline.profiling.step_work import pixels
+from pipeline.runtime.recovery.captured_error import CapturedError, capture
+from pipeline.runtime.stage_setup import set_up
+
+_LEAST, _MOST = 3, 50  # timed calls unless they are slow; a median of three tolerates one disturbed call
+_PATIENCE = 5.0  # multiple of `timed_s` for small batches to reach every row
+
+
+@dataclass(frozen=True, kw_only=True)
+class SetUpResult:
+    """Time and weights of a set-up."""
+
+    seconds: float
+    weights_gb: float
+    weights_bytes: int | None
+
+
+class Probe:
+    """The measurement of one step in its process."""
+
+    def __init__(self, step: Step, sizes: Sequence[Path], limits: Limits, meter: Meter | None = None) -> None:
+        """Bind; nothing is loaded yet.
+
+        Args:
+            step: with a stage that has not been set up.
+            sizes: Arrow files of rows, each with images of one size.
+            limits: lengths of timed calls.
+            meter: of memory; None for the device's own.
+        """
+        self._step, self._paths, self._limits = step, sizes, limits
+        self._meter = meter or meter_of(step.placement.device)
+        self._rows: list[pa.Table] = []
+
+    def set_up(self) -> SetUpResult:
+        """Load the model."""
+        self._meter.begin()
+        self._rows = [_open(path) for path in self._paths]
+        began = time.perf_counter()
+        set_up(self._step)
+        taken = time.perf_counter() - began
+        size, held = weights_bytes(self._step.stage), self._meter.held()
+        return SetUpResult(seconds=taken, weights_gb=(size or 0) / 1e9 if held is None else held, weights_bytes=size)
+
+    def trial(self, size: int, count: int) -> Trial | BatchFailure | CapturedError:
+        """Make one untimed call of `count` rows, then timed ones within the limits."""
+        try:
+            return self._timed(size, count)
+        except ContractError:
+            raise
+        except Exception as error:
+            raised = capture(error)
+        self._clear_counts()
+        release_memory()
+        return BatchFailure() if raised.out_of_memory else raised
+
+    def flops(self, size: int) -> float | None:
+        """Return the FLOPs of a row, counted in a call of one row."""
+        batch = batch_of(self._step.stage, self._rows[size], 1)
+        return flops_of(lambda: self._step.stage(batch))
+
+    def seen(self) -> tuple[DeviceMemory, Mapping[str, int]]:
+        """Return the device and the chunk sizes of the calls so far."""
+        return self._meter.seen(), dict(self._step.stage.chunk_sizes)
+
+    def _timed(self, size: int, count: int) -> Trial:
+        stage, rows = self._step.stage, self._rows[size]
+        self._meter.clear()
+        first = self._call(batch_of(stage, rows, count))
+        self._clear_counts()
+        taken: list[float] = []
+        phases: dict[str, float] = {}
+        while not self._enough(first, taken, rows.num_rows / count):
+            taken.append(self._call(batch_of(stage, rows, count, start=count * len(taken))))
+            for name, seconds in stage.clock.take().items():
+                phases[name] = phases.get(name, 0.0) + seconds
+        peaks = self._meter.peaks()
+        done = count * len(taken)
+        items = {kind: number / done for kind, number in stage.item_counts.items()}
+        stage.item_counts.clear()
+        return Trial(
+            batch=count,
+            megapixels=float(pixels(rows).mean()) / 1e6,
+            calls=len(taken),
+            rows_per_s=count / (statistics.fmean if count < rows.num_rows else statistics.median)(taken),
+            phases={name: seconds / done for name, seconds in phases.items()},
+            items=items,
+            peak_gb=peaks[0] if peaks else None,
+            reserved_gb=peaks[1] if peaks else None,
+        )
+
+    def _clear_counts(self) -> None:
+        self._step.stage.clock.take()
+        self._step.stage.item_counts.clear()
+
+    def _call(self, batch: pa.Table) -> float:
+        """Return the seconds of a call, results included."""
+        began = time.perf_counter()
+        result = self._step.stage(batch)
+        taken = time.perf_counter() - began
+        if result.num_rows != batch.num_rows:
+            problem = f"was given {batch.num_rows} rows and returned {result.num_rows}"
+            raise ContractError(f"Step {self._step.name!r} {problem}.", code="FM-ROW-COUNT")
+        return taken
+
+    def _enough(self, first: float, taken: Sequence[float], around: float) -> bool:
+        """Return True after enough timed calls.
+
+        Rows differ in cost, so small batches continue until each row was in a call.
+
+        Args:
+            first: seconds of the untimed call.
+            taken: seconds of the timed calls.
+            around: number of calls that reach every row once.
+        """
+        if not taken:
+            return False
+        if max(first, *taken) > self._limits.slow_s or len(taken) >= _MOST:
+            return True
+        all_rows = len(taken) >= around or sum(taken) >= _PATIENCE * self._limits.timed_s
+        return all_rows and len(taken) >= _LEAST and sum(taken) >= self._limits.timed_s
+
+
+def write_rows(rows: pa.Table, path: Path) -> Path:
+    """Write rows to a file that a child process maps into its memory."""
+    with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, rows.schema) as writer:
+        writer.write_table(rows)
+    return path
+
+
+def _open(path: Path) -> pa.Table:
+    return pa.ipc.open_file(pa.memory_map(str(path))).read_all()

@@ -1,0 +1,220 @@
+"""The list of files of an input, made without opening them; other files than media are found when they are decoded.
+
+    photos/                 a folder: every file below it, except hidden ones (".name")
+    "photos/2024-*/*.jpg"   a glob; a matching folder stands for all files below it
+    photos/a.jpg            one file
+    files.txt               text with a path or URL on each line, relative to the text file's folder
+    files.parquet           a table with a column `path`, likewise
+    s3://bucket/photos      a folder, file or list in an object store; gs:// and file:// too
+
+A single file is classified by content. With Parquet's magic number it is a table of paths. Text with a line that names
+an existing file, or with a URL, is a list of paths. Anything else is media.
+
+Outputs of runs are excluded (`output_filter`), unless a list or the fixed part of a pattern names them.
+"""
+
+from __future__ import annotations
+
+import difflib
+
+# Names stay strings as the system gave them, and pathlib would make listing several times slower.
+# ruff: noqa: PTH100, PTH111, PTH112, PTH116, PTH119, PTH120, PTH123, PTH207, PTH208
+import glob
+import hashlib
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from operator import attrgetter
+
+import pyarrow as pa
+from pyarrow import fs
+
+from pipeline.contract.errors import ConfigError, InputError, did_you_mean
+from pipeline.media.discovery.media_ids import escape, is_url, media_id, relative_to_common
+from pipeline.media.discovery.output_filter import OutputFilter, parents
+from pipeline.media.discovery.path_lists import read_path_list
+from pipeline.media.files import MediaFile, connect, url_of
+
+_MAGIC = re.compile(r"[*?[]")
+_NOT_COUNTED = "apart from hidden ones and those of outputs"
+
+
+def list_media(
+    source: str, output: str | None = None, on_message: Callable[[str], None] = lambda _: None
+) -> list[MediaFile]:
+    """Return every file of the input once, sorted by `media_id`.
+
+    Missing files of a list, broken links and folders without permission stay in the list with size 0. Decoding reports
+    why each is unreadable, so that no file is lost silently.
+
+    Args:
+        source: the input as given by the user.
+        output: of this run; None if nothing is written.
+        on_message: called with a sentence on outputs inside the input, which are excluded.
+
+    Raises:
+        InputError: it does not exist, is unreadable, has no files, or is an output itself.
+    """
+    outputs = OutputFilter(source, output)
+    try:
+        media = list(_remote(source, outputs) if is_url(source) else _local(source, outputs))
+    except PermissionError as exc:
+        message = f"The input {escape(source)!r} cannot be read: permission denied; grant it, or choose another."
+        raise InputError(message, code="FM-INPUT-UNREADABLE") from exc
+    except (OSError, pa.ArrowException) as exc:
+        message = f"The input {escape(source)!r} cannot be read: {escape(str(exc))}. Check the address and credentials."
+        raise InputError(message, code="FM-INPUT-UNREADABLE") from exc
+    if message := outputs.message():
+        on_message(message)
+    return sorted({item.media_id: item for item in media}.values(), key=attrgetter("media_id"))
+
+
+def shard(media: Sequence[MediaFile], index: int, count: int) -> list[MediaFile]:
+    """Return the files of shard `index` (from 0) of `count`, by a hash of the `media_id`: new files move no others."""
+    if not 0 <= index < count:
+        message = f"Shard {index} of {count} does not exist; shards are numbered 0 to {count - 1}."
+        raise ConfigError(message, code="FM-NO-SUCH-SHARD")
+    return [item for item in media if in_shard(item.media_id, index, count)]
+
+
+def in_shard(name: str, index: int, count: int) -> bool:
+    """Return whether the file of a `media_id` is in shard `index` (from 0) of `count`."""
+    digest = hashlib.blake2b(name.encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "big") % count == index
+
+
+def _local(source: str, outputs: OutputFilter) -> Iterable[MediaFile]:
+    path = os.path.abspath(os.path.expanduser(source))
+    try:
+        os.stat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        if _MAGIC.search(source):
+            return _glob(path, outputs)
+        message = f"The input {escape(source)!r} does not exist.{_hint(path)}"
+        raise InputError(message, code="FM-INPUT-MISSING") from None
+    if not os.path.isdir(path):
+        return _single(path)
+    outputs.check_root(path)
+    with os.scandir(path):  # raises if unreadable; an unreadable folder below it is a line in the errors table
+        media = list(_walk(path, path, outputs))
+    if not media:
+        raise _no_files(source)
+    return media
+
+
+def _no_files(source: str) -> InputError:
+    message = f"The input {escape(source)!r} has no files ({_NOT_COUNTED}); choose another."
+    return InputError(message, code="FM-INPUT-NO-FILES")
+
+
+def _hint(path: str) -> str:
+    try:
+        names = os.listdir(os.path.dirname(path))
+    except OSError:
+        return f" Its folder {escape(os.path.dirname(path))!r} does not exist either; check the path."
+    word = os.path.basename(path)
+    close = len(names) <= 10_000 and difflib.get_close_matches(word, names, n=1)
+    return did_you_mean(word, close) if close else " Check the path."  # never the whole content of the folder
+
+
+def _single(path: str) -> Iterable[MediaFile]:
+    with open(path, "rb") as stream:
+        entries = read_path_list(stream, path)
+    return [_media(path, os.path.basename(path))] if entries is None else _listed(entries)
+
+
+def _walk(
+    root: str, folder: str, outputs: OutputFilter, ancestors: tuple[tuple[int, int], ...] = ()
+) -> Iterator[MediaFile]:
+    """Yield files below `folder`; links are followed, except to a parent (`ancestors`: device and inode of each)."""
+    try:
+        status = os.stat(folder)
+        entries = list(os.scandir(folder))
+    except OSError:
+        yield MediaFile(media_id=media_id(folder[len(root) :].lstrip("/")), path=folder, size=0, mtime_ns=0)
+        return
+    path_ids = (*ancestors, (status.st_dev, status.st_ino))
+    if outputs.excludes_folder(folder[len(root) :].lstrip("/"), path_ids[-1], {entry.name for entry in entries}):
+        return
+    for entry in entries:
+        if entry.name.startswith("."):
+            continue
+        if not entry.is_dir():
+            if entry.is_file() or entry.is_symlink():
+                yield _media(entry.path, entry.path[len(root) :].lstrip("/"), entry)
+        elif not entry.is_symlink() or _identity(entry) not in path_ids:
+            yield from _walk(root, entry.path, outputs, path_ids)
+
+
+def _identity(entry: os.DirEntry[str]) -> tuple[int, int]:
+    status = entry.stat()
+    return status.st_dev, status.st_ino
+
+
+def _media(path: str, relative: str, entry: os.DirEntry[str] | None = None) -> MediaFile:
+    try:
+        status = os.stat(path) if entry is None else entry.stat()
+    except (OSError, ValueError):  # an entry of a list may be no valid path
+        return MediaFile(media_id=media_id(relative), path=path, size=0, mtime_ns=0)
+    return MediaFile(media_id=media_id(relative), path=path, size=status.st_size, mtime_ns=status.st_mtime_ns)
+
+
+def _glob(pattern: str, outputs: OutputFilter) -> Iterable[MediaFile]:
+    fixed = pattern[: _MAGIC.search(pattern).start()]  # type: ignore[union-attr]
+    root = os.path.dirname(fixed)
+    outputs.check_root(root)
+    matches = glob.glob(pattern, recursive=True)
+    media: list[MediaFile] = []
+    for path in matches:
+        if outputs.excludes_match(path, root):
+            continue
+        if not os.path.isdir(path):
+            media.append(_media(path, path[len(root) :].lstrip("/")))
+        elif "**" not in pattern:
+            media.extend(_walk(root, path, outputs))
+    if not media:
+        message = f"No file matches {escape(pattern)!r}; check the pattern, and quote it for the shell."
+        raise InputError(message, code="FM-INPUT-NO-MATCH")
+    return media
+
+
+def _listed(entries: Sequence[str]) -> Iterable[MediaFile]:
+    for path, relative in zip(entries, relative_to_common(entries), strict=True):
+        if is_url(path):
+            system, inner = connect(path)
+            yield _remote_media(system.get_file_info(inner), path, relative)
+        else:
+            yield _media(path, relative)
+
+
+def _remote(source: str, outputs: OutputFilter) -> Iterable[MediaFile]:
+    system, inner = connect(source)
+    inner = inner.rstrip("/")
+    info = system.get_file_info(inner)
+    if info.type == fs.FileType.NotFound:
+        message = f"The input {escape(source)!r} does not exist; check the address and the permissions."
+        raise InputError(message, code="FM-INPUT-MISSING")
+    if info.type == fs.FileType.File:
+        with system.open_input_file(inner) as stream:
+            entries = read_path_list(stream, source)
+        return [_remote_media(info, source, info.base_name)] if entries is None else _listed(entries)
+    outputs.check_root(source)
+    below = [
+        (item, item.path[len(inner) :].lstrip("/"))
+        for item in system.get_file_info(fs.FileSelector(inner, recursive=True))
+    ]
+    excluded = outputs.excluded_folders(source, [relative for _, relative in below])
+    media = [
+        _remote_media(item, url_of(source, item.path), relative)
+        for item, relative in below
+        if item.type == fs.FileType.File
+        and not any(part.startswith(".") for part in relative.split("/"))
+        and not (excluded and excluded.intersection(parents(relative)))
+    ]
+    if not media:
+        raise _no_files(source)
+    return media
+
+
+def _remote_media(info: fs.FileInfo, url: str, relative: str) -> MediaFile:
+    return MediaFile(media_id=media_id(relative), path=url, size=info.size or 0, mtime_ns=info.mtime_ns or 0)

@@ -1,0 +1,94 @@
+"""Identities of files, printable and reversible, for Arrow, reports and file systems.
+
+A `media_id` is the file's path relative to the input root, with "/" between folders. Unprintable characters (control
+characters, line breaks, marks of writing direction, bytes that are not UTF-8) and "%" itself are written as "%XX" for
+each byte, as in URLs. So `urllib.parse.unquote_to_bytes(media_id)` returns the file's own name, byte for byte.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import posixpath
+import re
+from collections.abc import Sequence
+from urllib.parse import quote, unquote, urlsplit
+
+# Unicode categories Cc, Cf, Zl and Zp as of version 14, and lone surrogates (undecodable bytes). Listed here, since
+# Python's categories grow with its version, and a media_id must not change.
+_UNPRINTABLE = re.compile(
+    "[\x00-\x1f%\x7f-\x9f\xad\u0600-\u0605\u061c\u06dd\u070f\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ud800-\udfff\ufeff\ufff9-\ufffb]"
+)
+_MAX_PART, _MAX_PATH = 200, 700  # bytes: file systems take 255 of a name, object stores 1,024 of a key
+_LONE_PERCENT = re.compile("%(?![0-9A-Fa-f]{2})")
+_SCHEME = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]*)://")
+
+
+def is_url(path: str) -> bool:
+    """Return whether a path is the URL of an object store (`s3://...`) or of a local file (`file://`)."""
+    return _SCHEME.match(path) is not None
+
+
+def as_uri(url: str) -> str:
+    """Return a URL with spaces and letters of any language in the form that libraries accept; "%XX" stays."""
+    return _LONE_PERCENT.sub("%25", quote(url, safe="%/:?#@!$&'()*+,;=~", errors="surrogateescape"))
+
+
+def media_id(relative: str) -> str:
+    """Return the printable and reversible form of a path relative to the input root.
+
+    It is never absolute or empty. A part ".." (which object stores allow in a key) is written "%2E%2E", so that the id,
+    used as a path, stays inside its folder.
+    """
+    parts = relative.split("/")
+    if any(part in ("", ".", "..") for part in parts):
+        return "/".join(_safe_part(part) for part in parts)
+    return escape(relative)
+
+
+def as_folder(name: str) -> str:
+    """Return a `media_id` as a path for file systems and object stores, in which too long parts end in a hash."""
+    path = "/".join(_shortened(part, _MAX_PART) for part in name.split("/"))
+    return path if len(path.encode()) <= _MAX_PATH else _shortened(name.replace("/", "%2F"), _MAX_PART)
+
+
+def _shortened(part: str, max_bytes: int) -> str:
+    data = part.encode()
+    if len(data) <= max_bytes:
+        return part
+    mark = hashlib.blake2b(data, digest_size=8).hexdigest()
+    return f"{data[: max_bytes - 17].decode(errors='ignore')}~{mark}"
+
+
+def escape(text: str) -> str:
+    """Return the text with unprintable characters and "%" as "%XX" for each byte."""
+    return _UNPRINTABLE.sub(_percent, text)
+
+
+def relative_to_common(paths: Sequence[str]) -> list[str]:
+    """Return each absolute path or URL relative to the common folder of all.
+
+    Paths of several schemes (`/data/a.jpg` and `s3://bucket/b.jpg`) have no common folder. They are kept whole, after
+    their scheme (`file/data/a.jpg`, `s3/bucket/b.jpg`).
+    """
+    split = [_split(path) for path in paths]
+    if len({scheme for scheme, _ in split}) > 1:
+        return [f"{scheme}/{place.lstrip('/')}" for scheme, place in split]
+    folder = posixpath.commonpath([posixpath.dirname(place) for _, place in split]) if split else ""
+    return [place[len(folder) :].lstrip("/") for _, place in split]
+
+
+def _split(path: str) -> tuple[str, str]:
+    if not is_url(path):
+        return "file", path
+    parts = urlsplit(path)
+    bucket = f"/{parts.netloc}" if parts.netloc else ""
+    return parts.scheme, bucket + unquote(parts.path, errors="surrogateescape")
+
+
+def _safe_part(part: str) -> str:
+    return part.replace(".", "%2E") if part in (".", "..") else escape(part) or "%2F"
+
+
+def _percent(match: re.Match[str]) -> str:
+    return "".join(f"%{byte:02X}" for byte in os.fsencode(match.group()))

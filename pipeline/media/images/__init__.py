@@ -1,0 +1,1 @@
+"""Photos and animations to frames."""

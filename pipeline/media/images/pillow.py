@@ -1,0 +1,121 @@
+"""Pillow for untrusted files: limits, one conversion from all modes to RGB, and errors as `MediaError`.
+
+Conversion of each mode to 8-bit RGB:
+
+    1, L, P, RGB, YCbCr, HSV     as Pillow converts them; no colour management, an ICC profile is not applied
+    any with transparency        laid over white, the usual background of such images
+    16 bits a channel            the upper 8 bits
+    I, F (32-bit grey)           no white is defined: the least and greatest finite values become 0 and 255
+    CMYK, YCCK                   Pillow's formula without a profile: R = 255 - min(255, C + K)
+    LAB and all others           rejected as UNSUPPORTED
+"""
+
+from __future__ import annotations
+
+import io
+import re
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+from PIL import AvifImagePlugin, ImageFile
+from PIL import Image as Pil
+
+from pipeline.contract.columns import Image
+from pipeline.contract.errors import MediaError, Reason
+from pipeline.media.file_types import Kind
+from pipeline.media.video.truncation import is_truncated
+
+AvifImagePlugin.DEFAULT_MAX_THREADS = 1  # decode tasks run side by side
+_ORIENTATION = 0x0112
+_SUBFILE_TYPE, _SUB_IFDS, _DNG_VERSION = 254, 330, 50706
+_CONVERTIBLE = ("L", "RGB", "1", "P", "YCbCr", "HSV", "CMYK", "RGBX")
+
+
+@contextmanager
+def decode_errors(data: bytes, kind: Kind, max_pixels: int) -> Iterator[None]:
+    """Set Pillow's limit and raise `MediaError` for its errors inside the block.
+
+    Raises:
+        MediaError: TOO_LARGE, TRUNCATED or CORRUPT for any error of a decoder.
+    """
+    before = Pil.MAX_IMAGE_PIXELS
+    Pil.MAX_IMAGE_PIXELS = max_pixels
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    except MediaError:
+        raise
+    except Pil.DecompressionBombError as exc:
+        count = int((re.findall(r"(\d+) pixels", str(exc)) or ["0"])[0])
+        message = f"the header states {count:,} pixels, the limit is {max_pixels:,}"
+        raise MediaError(Reason.TOO_LARGE, message) from exc
+    except MemoryError as exc:
+        raise MediaError(Reason.TOO_LARGE, "it does not fit into memory") from exc
+    except Exception as exc:
+        truncated = "truncated" in str(exc).lower() or is_truncated(io.BytesIO(data), kind)
+        reason = Reason.TRUNCATED if truncated else Reason.CORRUPT
+        raise MediaError(reason, f"{kind.name}: {_error_text(exc)}") from exc
+    finally:
+        Pil.MAX_IMAGE_PIXELS = before
+
+
+def open_image(data: bytes, kind: Kind) -> ImageFile.ImageFile:
+    """Return the file with its header read; only inside `decode_errors`."""
+    return Pil.open(io.BytesIO(data), formats=[kind.name])
+
+
+def orientation(image: ImageFile.ImageFile) -> int:
+    """Return the EXIF orientation 1 to 8, or XMP's without EXIF; 1 if either is damaged, since the image is not."""
+    try:
+        value = image.getexif().get(_ORIENTATION, 1)
+        return int(value) if value in range(1, 9) else 1
+    except Exception:  # damaged tags of cameras raise all kinds of errors
+        return 1
+
+
+def check_not_raw(image: Any) -> None:
+    """Raise UNSUPPORTED for a camera raw file, which is a TIFF with a thumbnail as its first page."""
+    tags = getattr(image, "tag_v2", {})
+    thumbnail = int(tags.get(_SUBFILE_TYPE, 0) or 0) & 1 and _SUB_IFDS in tags
+    if _DNG_VERSION in tags or thumbnail:
+        raise MediaError(Reason.UNSUPPORTED, "a camera raw file (DNG, NEF, ARW): export it as JPEG or TIFF")
+
+
+def to_rgb(image: Pil.Image) -> Image:
+    """Load an image and return it as RGB (h w 3) by the module's table.
+
+    Raises:
+        MediaError: UNSUPPORTED for a mode that is not in the table.
+    """
+    image.load()
+    if image.mode.startswith("I") or image.mode == "F":
+        return np.repeat(_grey(image)[:, :, None], 3, axis=2)
+    if image.has_transparency_data:
+        layer = image.convert("RGBA")
+        page = Pil.new("RGB", image.size, "white")
+        page.paste(layer, mask=layer.getchannel("A"))
+        return np.asarray(page)
+    if image.mode not in _CONVERTIBLE:
+        raise MediaError(Reason.UNSUPPORTED, f"the colour mode {image.mode} is not supported; convert the file to RGB")
+    return np.asarray(image.convert("RGB"))
+
+
+def _grey(image: Pil.Image) -> np.ndarray[Any, np.dtype[np.uint8]]:
+    values = np.asarray(image)
+    if values.dtype.kind == "u" and values.dtype.itemsize == 2:
+        return (values >> 8).astype(np.uint8)
+    numbers = values.astype(np.float64)  # changed in place, as a copy takes 8 bytes a pixel
+    finite = np.isfinite(numbers)
+    low, high = numbers.min(where=finite, initial=np.inf), numbers.max(where=finite, initial=-np.inf)
+    numbers[~finite] = low = low if low <= high else 0.0
+    numbers -= low
+    numbers *= 255.0 / (high - low) if high > low else 0.0
+    return np.rint(numbers, out=numbers).astype(np.uint8)
+
+
+def _error_text(exc: Exception) -> str:
+    return str(exc).partition(" <_io")[0] or type(exc).__name__

@@ -1,0 +1,165 @@
+"""Units of files to packets of rows.
+
+No damaged file ends a run: a file without a readable frame is one line in the errors table, and so is each stretch of a
+video that could not be decoded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
+
+from pipeline.contract.columns import Image
+from pipeline.contract.packet import Packet
+from pipeline.contract.row_errors import Failure
+from pipeline.media.config import DecodeConfig
+from pipeline.media.files import MediaFile
+from pipeline.media.frames import Frame, FrameSource
+from pipeline.media.guard import Guard
+from pipeline.media.packets.clips import cut_clips
+from pipeline.media.packets.packet_builder import PacketBuilder
+from pipeline.media.source_reader import NO_GUARD, SourceReader, as_failure
+from pipeline.media.units import Unit, share_count
+from pipeline.media.video.segments import VideoSegment
+
+
+def decode(
+    unit: Unit,
+    columns: Sequence[str],
+    halo: int,
+    config: DecodeConfig,
+    share: int | None = None,
+    is_done: Callable[[int, int], bool] = lambda _start, _stop: False,
+    guard: Guard = NO_GUARD,
+    *,
+    drops: Collection[str] = (),
+) -> Iterator[Packet]:
+    """Yield packets of a unit's frames, ended by an empty one.
+
+    Args:
+        unit: files, decoded in their order.
+        columns: source columns that steps read; other pixels and sound are not made.
+        halo: number of the file's next frames that follow each clip, as rows with `halo` true.
+        config: the rules of decoding.
+        share: for a unit of one large film, the number of the share to decode; None: all.
+        is_done: whether the rows between two numbers exist already; such a segment yields nothing.
+        guard: called for each file and frame.
+        drops: of `columns`, those that packets do not carry; their pixels are not made but count in packet sizes.
+
+    Yields:
+        Packets of whole clips with at most `packet_rows` rows and `packet_bytes` of requested pixels, unless a single
+        clip or photo has more. `start` and `stop` count the unit's rows without halo rows. Failures are part of the
+        next packet. The last packet is empty (`start == stop ==` the unit's number of rows) and ends the unit.
+
+        A share yields the packets of the segment that begins in it; the film's last segment also yields the empty one.
+        Rows are numbered as in an undamaged film, so after losses a segment's last packet has fewer rows than
+        `stop - start`. A film that is not read in segments belongs to share 0 as a whole.
+    """
+    reader = SourceReader(columns=columns, config=config, halo=halo, guard=guard, drops=drops)
+    decoder = _UnitDecoder(unit=unit, reader=reader)
+    if share is not None and share_count(unit, config) > 1:
+        yield from decoder.share(share, is_done)
+        return
+    builder = decoder.builder()
+    for media in unit.media:
+        for source in decoder.sources(media, builder.failures):
+            yield from decoder.packets(media, source, builder)
+    yield from builder.finish(1.0)
+
+
+def decode_frames(media: MediaFile, columns: Sequence[str], config: DecodeConfig) -> Iterator[Frame]:
+    """Yield the frames of one file that `decode` makes rows of, in display order.
+
+    Raises:
+        MediaError: the file could not be opened.
+    """
+    reader = SourceReader(columns=columns, config=config)
+    for source in reader.segments(media):
+        for frame in reader.frames(media, source, []):
+            if source.segment is not None and frame.index >= source.segment.stop:
+                break
+            yield frame
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reader:
+    """The frames of a whole file for the second pass; see `pipeline.contract.stage.Media`.
+
+    They are decoded again, one after the other, by the rules and the code of the first pass, so frame numbers agree
+    with its rows. Frames that the first pass reported as lost are missing here too, and are not reported again.
+    """
+
+    media: MediaFile
+    config: DecodeConfig
+
+    def frames(self, pixels: str) -> Iterator[tuple[int, Image]]:
+        """Yield number and image of each frame; memory does not grow with their number."""
+        return ((frame.index, frame.images[pixels]) for frame in decode_frames(self.media, (pixels,), self.config))
+
+
+@dataclass(frozen=True, kw_only=True)
+class _UnitDecoder:
+    """The clips and packets of one unit."""
+
+    unit: Unit
+    reader: SourceReader
+
+    def share(self, number: int, is_done: Callable[[int, int], bool]) -> Iterator[Packet]:
+        """Yield packets of the segment that begins in a share; share 0 has all of a film without segments."""
+        (media,) = self.unit.media
+        builder = self.builder()
+        try:
+            source = self.reader.open(media, number)
+        except Exception as exc:
+            builder.failures.append(as_failure(media, exc))
+            yield from builder.finish(1.0) if number == 0 else ()
+            return
+        if source.segment is not None:
+            yield from self._segment(source, source.segment, is_done)
+        elif number == 0:
+            yield from self.packets(media, source, builder)
+            yield from builder.finish(1.0)
+
+    def _segment(
+        self, source: FrameSource, segment: VideoSegment, is_done: Callable[[int, int], bool]
+    ) -> Iterator[Packet]:
+        (media,) = self.unit.media
+        start, stop = self.reader.rows_before(segment.start), self.reader.rows_before(segment.stop)
+        if start < stop and not is_done(start, stop):
+            builder = self.builder((start, stop))
+            yield from self.packets(media, source, builder)
+            yield from builder.finish(segment.share)
+        if segment.start < segment.stop == segment.total:
+            yield from self.builder(start=stop).finish()
+
+    def builder(self, span: tuple[int, int] | None = None, start: int = 0) -> PacketBuilder:
+        """Return a builder with an empty packet."""
+        return PacketBuilder(
+            unit=self.unit.name,
+            columns=self.reader.carried,
+            max_rows=self.reader.config.packet_rows,
+            max_bytes=self.reader.config.packet_bytes,
+            span=span,
+            start=start,
+        )
+
+    def sources(self, media: MediaFile, failures: list[Failure]) -> Iterator[FrameSource]:
+        """Yield a file, or its segments in order; a file that cannot be opened adds a failure."""
+        try:
+            yield from self.reader.segments(media)
+        except Exception as exc:
+            failures.append(as_failure(media, exc))
+
+    def packets(self, media: MediaFile, source: FrameSource, builder: PacketBuilder) -> Iterator[Packet]:
+        """Yield the packets that are full before or with one of the source's clips."""
+        segment, config = source.segment, self.reader.config
+        clips = cut_clips(
+            self.reader.frames(media, source, builder.failures),
+            first=self.reader.rows_before(segment.start) if segment else 0,
+            stop=segment.stop if segment else None,
+            max_frames=config.clip_frames,
+            max_bytes=config.packet_bytes // 2,
+            halo=self.reader.halo,
+        )
+        for clip in clips:
+            yield from builder.add(media.media_id, source, clip)

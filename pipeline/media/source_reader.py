@@ -1,0 +1,141 @@
+"""Files opened by their content, and their frames, under a guard."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice, takewhile
+
+from pipeline.contract.columns import is_pixel_column
+from pipeline.contract.errors import MediaError, Reason
+from pipeline.contract.row_errors import Failure
+from pipeline.media.config import DecodeConfig
+from pipeline.media.discovery.media_ids import escape
+from pipeline.media.file_types import HEAD_BYTES, detect_kind
+from pipeline.media.files import MediaFile, access_errors, open_media, read_bytes
+from pipeline.media.frames import Frame, FrameSource, FrameSpec, LostFrames
+from pipeline.media.guard import Guard, guarded
+from pipeline.media.images.photo import open_photo
+from pipeline.media.video.reader import open_video
+from pipeline.media.video.segments import Share
+
+NO_GUARD = Guard()
+
+
+@dataclass(frozen=True, kw_only=True)
+class SourceReader:
+    """A reader of files for a set of columns.
+
+    Args:
+        columns: source columns that steps read.
+        config: the rules of decoding.
+        halo: number of frames after each clip.
+        guard: called for each file and frame.
+        drops: of `columns`, those that packets do not carry.
+    """
+
+    columns: Sequence[str]
+    config: DecodeConfig
+    halo: int = 0
+    guard: Guard = NO_GUARD
+    drops: Collection[str] = ()
+
+    @property
+    def carried(self) -> list[str]:
+        """The columns that packets carry."""
+        return [name for name in self.columns if name not in self.drops]
+
+    def open(self, media: MediaFile, share: int) -> FrameSource:
+        """Open a file, or one of its segments.
+
+        Raises:
+            MediaError: it cannot be opened, or kills its decoder.
+        """
+        limit = self.guard.start_file(media, share)
+        if limit is not None and not limit.max_items:
+            raise limit.error
+        source = self._open(media, share)
+        self.guard.heartbeat()
+        return replace(source, frames=guarded(source.frames, self.guard, limit))
+
+    def segments(self, media: MediaFile) -> Iterator[FrameSource]:
+        """Yield a file, or its segments in order.
+
+        Raises:
+            MediaError: it cannot be opened.
+        """
+        for share in range(self.config.share_count(media.size)):
+            source = self.open(media, share)
+            if source.segment is None:
+                yield source
+                return
+            if self.rows_before(source.segment.start) < self.rows_before(source.segment.stop):
+                yield source
+
+    def rows_before(self, number: int) -> int:
+        """Return the number of kept frames of a film before a frame."""
+        rows = -(-number // self.config.every_nth)
+        return rows if self.config.max_frames is None else min(rows, self.config.max_frames)
+
+    def frames(self, media: MediaFile, source: FrameSource, failures: list[Failure]) -> Iterator[Frame]:
+        """Yield frames up to `max_frames`; after a segment's, those that follow it. Losses go to `failures`."""
+        frames, limit = _split_losses(media, source, failures), self.config.max_frames
+        if limit is None:
+            return frames
+        if source.segment is None:
+            return islice(frames, limit)
+        return takewhile(lambda frame: frame.index < limit * self.config.every_nth, frames)
+
+    def _open(self, media: MediaFile, share: int) -> FrameSource:
+        config = self.config
+        spec = FrameSpec(
+            pixels=tuple(name for name in self.carried if is_pixel_column(name)),
+            dropped=tuple(name for name in self.columns if name in self.drops and is_pixel_column(name)),
+            sound="sound" in self.columns,
+            config=config,
+        )
+        with open_media(media) as stream, access_errors():
+            kind = detect_kind(stream.read(HEAD_BYTES))
+        if kind.decoder == "video":
+            return open_video(
+                media, kind, spec, Share(index=share, count=config.share_count(media.size), halo=self.halo)
+            )
+        return open_photo(read_bytes(media, 10 * config.max_pixels), kind, spec)
+
+
+def as_failure(media: MediaFile, exc: Exception, frame_index: int | None = None) -> Failure:
+    """Return the failure of a file; an unforeseen error of a decoder is an error of the file, not of the run."""
+    error = _as_media_error(exc)
+    return Failure(media_id=media.media_id, frame_index=frame_index, kind=error.reason.value, message=str(error))
+
+
+def _as_media_error(exc: Exception) -> MediaError:
+    if isinstance(exc, MediaError):
+        return exc
+    if isinstance(exc, MemoryError):
+        return MediaError(Reason.TOO_LARGE, "it does not fit into memory")
+    return MediaError(Reason.CORRUPT, f"{type(exc).__name__}: {escape(str(exc))}")
+
+
+def _split_losses(media: MediaFile, source: FrameSource, failures: list[Failure]) -> Iterator[Frame]:
+    """Yield the frames alone; losses become failures, a single one if a file has no frame at all."""
+    last = -1  # number of the last frame so far
+    losses: list[LostFrames] = []
+    stop = source.segment.stop if source.segment else None
+    try:
+        for item in source.frames:
+            if isinstance(item, LostFrames):
+                losses.append(item)
+                continue
+            last = item.index
+            if stop is not None and last >= stop:
+                failures.extend(as_failure(media, loss.error, loss.index) for loss in losses)
+                losses.clear()
+            yield item
+    except Exception as exc:
+        losses.append(LostFrames(index=last + 1, error=_as_media_error(exc)))
+    if last < 0 and stop is None:
+        error = losses[0].error if losses else MediaError(Reason.EMPTY, "the file has no frame")
+        failures.append(as_failure(media, error))
+    else:
+        failures.extend(as_failure(media, loss.error, loss.index) for loss in losses)

@@ -1,0 +1,1 @@
+"""Videos to frames and sound."""

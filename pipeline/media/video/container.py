@@ -1,0 +1,56 @@
+"""Containers of video and sound, opened by libav: one known format, no network, limits, errors as `MediaError`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, BinaryIO
+
+import av
+
+from pipeline.contract.errors import MediaError, Reason
+from pipeline.media.file_types import Kind
+from pipeline.media.video.truncation import is_truncated
+
+PADDING = 1 << 20  # pixels that a codec may add to a frame, above the limit on the shown size
+_BUFFER = 1 << 18  # bytes of one read, each a call into Python
+
+
+def open_container(stream: BinaryIO, kind: Kind, max_pixels: int) -> Any:
+    """Return a demuxer of exactly the detected format, so that no file can select another one, or an address.
+
+    Args:
+        stream: the file, open for reading and seeking; stays open.
+        kind: of the file.
+        max_pixels: that a codec may allocate for one frame while the file is probed.
+    """
+    options = {"max_pixels": str(max_pixels + PADDING)}
+    return av.open(stream, format=kind.name, metadata_errors="replace", options=options, buffer_size=_BUFFER)
+
+
+@contextmanager
+def decode_errors(stream: BinaryIO, kind: Kind) -> Iterator[None]:
+    """Raise `MediaError` for errors of libav inside the block: TRUNCATED, CORRUPT or TOO_LARGE."""
+    try:
+        yield
+    except MediaError:
+        raise
+    except MemoryError as exc:
+        raise MediaError(Reason.TOO_LARGE, "it does not fit into memory") from exc
+    except Exception as exc:  # libav's errors derive from many of Python's
+        reason = Reason.TRUNCATED if is_truncated(stream, kind) else Reason.CORRUPT
+        raise MediaError(reason, f"{kind.name}: {error_text(exc)}") from exc
+
+
+def default_track(tracks: Sequence[Any]) -> Any:
+    """Return the track that players use: the first one marked as default with a decoder.
+
+    Without a mark it is the first with a decoder, and the first of all if none has one.
+    """
+    default = av.stream.Disposition.default
+    return max(tracks, key=lambda track: (track.codec_context is not None, bool(track.disposition & default)))
+
+
+def error_text(exc: Exception) -> str:
+    """Return an error's message, without the numbers and file names that libav adds."""
+    return getattr(exc, "strerror", None) or str(exc) or type(exc).__name__

@@ -1,0 +1,65 @@
+"""Errors of disks and buckets as messages with a fix."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pyarrow as pa
+
+from pipeline.contract.errors import DamagedError, GoneError, OutputError
+
+_FIXES = {
+    errno.ENOSPC: "free some space there",
+    errno.EDQUOT: "raise the quota or free some space there",
+    errno.EROFS: "make it writable",
+    errno.EACCES: "give this user write permission",
+    errno.EPERM: "give this user write permission",
+    errno.ENOTDIR: "move the file that is in the place of a folder",
+    errno.EEXIST: "move the file that is in the place of a folder",
+    errno.ENOENT: "find out what removed it",
+    errno.EXDEV: "keep the whole output on one file system",
+    errno.EIO: "check the disk",
+}
+
+
+def error_text(error: OSError) -> str:
+    """Return the system's error text, without pyarrow's additions."""
+    known = errno.errorcode.get(error.errno or 0)
+    return os.strerror(error.errno or 0) if known else str(error).strip().rstrip(".")
+
+
+@contextmanager
+def write_errors(root: str, path: str) -> Iterator[None]:
+    """Raise `OutputError` for errors of writing inside the block."""
+    try:
+        yield
+    except OSError as error:
+        fix = _FIXES.get(error.errno or 0, "correct that")
+        raise OutputError(
+            f"The output {root!r} cannot be written any more ({error_text(error)}, at {path}); {fix}, then run the "
+            "same command again: finished work is kept.",
+            code="FM-OUTPUT-NOT-WRITABLE",
+        ) from error
+
+
+@contextmanager
+def read_errors(root: str, path: str) -> Iterator[None]:
+    """Raise `GoneError`, `DamagedError` or `OutputError` for errors of reading inside the block."""
+    try:
+        yield
+    except FileNotFoundError as error:
+        message = f"{path} was removed from the output {root!r} during use; run the same command again."
+        raise GoneError(message, code="FM-OUTPUT-GONE") from error
+    except (pa.ArrowException, OSError) as error:
+        if not isinstance(error, OSError) or error.errno is None:  # Arrow raises it for bytes that it cannot decode
+            reason = " ".join(str(error).split()).rstrip(".")
+            message = f"{path} in the output {root!r} is damaged ({reason}); run the same command again to replace it."
+            raise DamagedError(message, code="FM-OUTPUT-DAMAGED") from error
+        raise OutputError(
+            f"{path} in the output {root!r} cannot be read ({error_text(error)}); check the disk, or delete the file, "
+            "then run the same command again.",
+            code="FM-OUTPUT-UNREADABLE",
+        ) from error

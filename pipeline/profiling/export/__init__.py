@@ -1,0 +1,1 @@
+"""Measurements in the formats of other tools."""

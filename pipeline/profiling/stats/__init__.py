@@ -1,0 +1,1 @@
+"""Statistics over records of calls and packets."""

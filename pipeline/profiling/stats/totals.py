@@ -1,0 +1,112 @@
+"""Totals of a run: rows, errors and seconds of each step, and the progress over all files."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from pipeline.contract.row_errors import DECODE
+from pipeline.media.units import Unit
+from pipeline.profiling.events import Reading, StepEvent
+from pipeline.profiling.records import SET_UP
+from pipeline.profiling.stats.live import LiveWindow
+from pipeline.profiling.stats.speed import ms_per_row, rows_per_s
+
+
+@dataclass
+class StepTotals:
+    """One step's totals over all workers."""
+
+    rows: int = 0
+    failures: int = 0
+    busy: float = 0.0  # seconds inside calls
+    first: float = 0.0  # start of the first call, seconds since the epoch
+    last: float = 0.0  # end of the last call, seconds since the epoch
+    set_up: float = 0.0  # seconds of the slowest worker's set-up
+    workers: set[str] = field(default_factory=set)
+    phases: dict[str, float] = field(default_factory=dict)  # seconds
+
+    def add(self, event: StepEvent) -> None:
+        """Count one packet."""
+        self.rows += event.rows
+        self.failures += event.failures
+        self.busy += event.seconds
+        self.first = min(self.first or event.started, event.started)
+        self.last = max(self.last, event.started + event.seconds)
+        self.workers.add(event.worker)
+        for name, seconds in event.phases.items():
+            self.phases[name] = self.phases.get(name, 0.0) + seconds
+
+    @property
+    def rate(self) -> float:
+        """Rows a second from the start of the first call to the end of the last; 0 before the first call."""
+        return rows_per_s(self.rows, self.last - self.first)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the totals as run.json stores them."""
+        cost = ms_per_row(self.busy, self.rows)
+        return {
+            "rows": self.rows,
+            "errors": self.failures,
+            "workers": len(self.workers),
+            "rows_per_s": round(self.rate, 2),
+            "busy_s": round(self.busy, 3),
+            "set_up_s": round(self.set_up, 3),
+            "ms_per_row": None if cost is None else round(cost, 3),
+            "phases_s": {name: round(seconds, 3) for name, seconds in self.phases.items()},
+        }
+
+
+class RunTotals:
+    """Totals of all steps, and the progress of the run."""
+
+    def __init__(self, units: Iterable[Unit] = (), waves: int = 1) -> None:
+        """Start at zero.
+
+        Args:
+            units: the units of files that the run processes.
+            waves: how many times it processes them.
+        """
+        self._waves = waves
+        self.steps: dict[str, StepTotals] = defaultdict(StepTotals)
+        self.live = LiveWindow()
+        self._bytes = {unit.name: sum(media.size for media in unit.media) or 1 for unit in units}
+        self._all_bytes = waves * sum(self._bytes.values())
+        self._done_bytes = 0.0
+        self._unfinished_rows: dict[str, int] = defaultdict(int)  # by worker, of the files it has started
+        self._finished_rows = 0
+
+    def add(self, events: Iterable[StepEvent | Reading]) -> None:
+        """Count events as they arrive."""
+        for event in events:
+            if isinstance(event, Reading):
+                self.live.read(event)
+                continue
+            if event.kind == SET_UP:
+                step = self.steps[event.step]
+                step.set_up = max(step.set_up, event.seconds)
+                continue
+            self.steps[event.step].add(event)
+            self.live.add(event)
+            if event.step == DECODE:
+                self._advance(event)
+
+    def _advance(self, event: StepEvent) -> None:
+        self._unfinished_rows[event.worker] += event.rows
+        if event.share:
+            self._done_bytes += event.share * self._bytes.get(event.unit, 0)
+            self._finished_rows += self._unfinished_rows.pop(event.worker)
+
+    @property
+    def expected_rows(self) -> int | None:
+        """Estimate of all rows, from the share of bytes whose files are finished; None before the first file is."""
+        if not self._done_bytes:
+            return None
+        decoded = max(self.steps[DECODE].rows, round(self._finished_rows * self._all_bytes / self._done_bytes))
+        return round(decoded / self._waves)
+
+    def to_dict(self) -> Mapping[str, Any]:
+        """Return the totals of each step as run.json stores them."""
+        return {name: step.to_dict() for name, step in self.steps.items()}

@@ -1,0 +1,135 @@
+"""One step's work on one packet: its calls as they return, and one record of the whole.
+
+The live event for the coordinator is derived from that record, so that the profile on disk and the progress view agree.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import fields
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from pipeline.contract.packet import HALO
+from pipeline.contract.row_errors import Failure, reasons
+from pipeline.contract.stage import Stage
+from pipeline.device import memory_gb
+from pipeline.profiling.events import StepEvent
+from pipeline.profiling.recorder import Recorder
+from pipeline.profiling.records import CALL, PACKET, Record, Work
+
+
+class StepWork:
+    """The calls of one step on one packet, one file or one run, and their sums."""
+
+    def __init__(
+        self, record: Record | None = None, recorder: Recorder | None = None, rows: pa.Table | None = None
+    ) -> None:
+        """Begin.
+
+        Args:
+            record: of the whole, with its step, device, unit, first row and start; None where nothing is recorded.
+            recorder: takes the records; None where nothing is recorded.
+            rows: the packet's rows, halo included; None in the second pass, where calls have no place in a unit.
+        """
+        self._record = record or Record(kind=PACKET, step="", started=time.time())
+        self._recorder = recorder
+        self.phases: dict[str, float] = {}
+        self.calls: list[float] = []  # seconds of each call that returned
+        self.memory: tuple[float, float, float] | None = None  # GB: allocated, reserved, peak
+        self._items = Counter[str]()
+        self._retries = self._call_retries = 0
+        self._place: NDArray[np.int64] | None = None  # for each row, its number among the packet's own rows
+        if rows is not None:
+            own = ~rows[HALO].to_numpy()
+            self._place, self._pixels = np.cumsum(own) - 1, pixels(rows)
+            self._record.cost = int(self._pixels[own].sum())
+
+    def retry(self) -> None:
+        """Count a retry of the next call, after memory ran out."""
+        self._call_retries += 1
+        self._retries += 1
+
+    def call_failed(self, stage: Stage) -> None:
+        """Discard the phases and items of a call that raised: they are incomplete."""
+        with suppress(Exception):  # reading the clock of a lost GPU raises too
+            stage.clock.take()
+        stage.item_counts.clear()
+
+    def call_returned(self, stage: Stage, own: NDArray[np.int64], device: str, started: float, seconds: float) -> None:
+        """Record a call that returned.
+
+        Args:
+            stage: the stage that was called.
+            own: numbers of the packet's rows that the call computed, without halo.
+            device: cpu or cuda.
+            started: seconds since the epoch.
+            seconds: how long it took.
+        """
+        phases, items, memory = stage.clock.take(), stage.item_counts, memory_gb(device)
+        stage.item_counts = {}
+        for name, value in phases.items():
+            self.phases[name] = self.phases.get(name, 0.0) + value
+        self._items.update(items)
+        if memory is not None:
+            self.memory = (*memory[:2], max(memory[2], self.memory[2] if self.memory else 0.0))
+        self.calls.append(seconds)
+        if self._recorder is not None and len(own):
+            call = Record(kind=CALL, step=self._record.step, started=started, seconds=seconds, device=device)
+            call.unit, call.rows, call.retries = self._record.unit, len(own), self._call_retries
+            call.start, call.stop, call.cost = self._extent(own)
+            call.items, call.durations, call.memory = items, phases, memory
+            self._recorder.write(call)
+        self._call_retries = 0
+
+    def _extent(self, own: NDArray[np.int64]) -> tuple[int, int, int]:
+        """Return the first row in the unit, the row after the last one, and the rows' pixels at full size."""
+        if self._place is None:
+            return 0, len(own), 0
+        first = self._record.start
+        return first + int(self._place[own[0]]), first + int(self._place[own[-1]]) + 1, int(self._pixels[own].sum())
+
+    def finish(
+        self,
+        *,
+        rows: int = 0,
+        failures: Sequence[Failure] = (),
+        around: Mapping[str, float] | None = None,
+        share: float = 0.0,
+    ) -> StepEvent:
+        """Write the record of the whole, and return the live event derived from it.
+
+        Args:
+            rows: rows that came out.
+            failures: rows or files that failed.
+            around: seconds spent outside of calls: wait, fetch, decode and write.
+            share: of a unit's bytes, decoded to their end; see `StepEvent`.
+        """
+        record, around = self._record, around or {}
+        record.seconds, record.rows = time.time() - record.started, rows
+        record.durations, record.items = {**self.phases, **around}, self._items
+        record.memory, record.retries = self.memory, self._retries
+        assert self._recorder is not None
+        self._recorder.write(record)
+        return StepEvent(
+            **{item.name: getattr(record, item.name) for item in fields(Work)},
+            worker=self._recorder.worker,
+            failures=len(failures),
+            share=share,
+            reasons=reasons(failures),
+            phases=self.phases,
+            around=around,
+            calls=tuple(self.calls),
+        )
+
+
+def pixels(rows: pa.Table) -> NDArray[np.int64]:
+    """Return each row's number of pixels at full size."""
+    height, width = (rows[name].to_numpy().astype(np.int64) for name in ("height", "width"))
+    result: NDArray[np.int64] = height * width
+    return result

@@ -1,0 +1,1 @@
+"""Profilers of single steps, which a person turns on by name."""

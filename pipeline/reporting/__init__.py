@@ -1,0 +1,1 @@
+"""Output for people: the terminal, the HTML report, and comparisons of runs."""

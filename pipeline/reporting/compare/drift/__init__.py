@@ -1,0 +1,1 @@
+"""Differences between the results of two runs."""

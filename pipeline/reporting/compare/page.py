@@ -1,0 +1,54 @@
+"""`compare.html`: the comparison as one file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pipeline.contract.errors import OutputError
+from pipeline.reporting.compare import cells
+from pipeline.reporting.compare.comparison import NONE, UNKNOWN, Comparison, FigurePair
+from pipeline.reporting.compare.gate import Finding
+from pipeline.reporting.compare.metrics import OF_THE_RUN
+from pipeline.reporting.templating import render_page
+
+_LESS_IS_BETTER = ("ms_row", "p50", "p95", "p99", "vram", "set_up", "errors", "seconds", "energy", "cost")
+_MORE_IS_BETTER = ("rate",)
+
+
+def write_page(path: str, comparison: Comparison, findings: list[Finding]) -> str:
+    """Write the page and return its path.
+
+    Raises:
+        OutputError: the file cannot be written.
+    """
+    target = Path(path).expanduser()
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(render(comparison, findings), encoding="utf-8", errors="replace")
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        message = f"{path!r} cannot be written ({reason}); choose another file with --html."
+        raise OutputError(message, code="FM-PAGE-NOT-WRITABLE") from error
+    return str(target)
+
+
+def render(comparison: Comparison, findings: list[Finding]) -> str:
+    """Return the page; the same runs give the same page."""
+    values = {
+        "comparison": comparison,
+        "findings": findings,
+        "of_the_run": OF_THE_RUN,
+        "cells": cells,
+        "tone": tone,
+    }
+    return render_page("compare.html", values)
+
+
+def tone(figure: FigurePair) -> str:
+    """Return `good` or `bad` for a difference that chance does not explain, else nothing."""
+    name = "ms_row" if figure.name.startswith("phase ") else figure.name
+    if not figure.change or figure.interval is None or figure.difference in (NONE, UNKNOWN):
+        return ""
+    if name not in (*_MORE_IS_BETTER, *_LESS_IS_BETTER):
+        return ""
+    return "good" if (figure.change > 0) == (name in _MORE_IS_BETTER) else "bad"

@@ -1,0 +1,94 @@
+"""Numbers and values as readable text."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+MISSING = "–"  # stands for a value that is not known
+_MINUTE, _HOUR = 60, 3600
+
+
+def number(value: float) -> str:
+    """Return a count with thousands separators, else three significant digits: 12,345; 3.14; 0.0012; 2.1e-05."""
+    if isinstance(value, int):
+        return f"{value:,}"
+    if not math.isfinite(value):
+        return "not a number" if math.isnan(value) else f"{value:+}"
+    if float(value).is_integer() and abs(value) < 1e9:
+        return f"{value:,.0f}"
+    return f"{value:,.0f}" if 1000 <= abs(value) < 1e9 else f"{value:.3g}"
+
+
+def figure(value: float | None) -> str:
+    """Return a measured value as a number; a dash for None."""
+    return MISSING if value is None else number(float(value))
+
+
+def axis_value(value: float, width: float) -> str:
+    """Return a position on an axis of the given width, rounded to a hundredth of it."""
+    if not 1e-5 < width < 1e9:
+        return number(float(value))
+    text = f"{value:,.{max(0, 2 - math.floor(math.log10(width)))}f}"
+    text = text.rstrip("0").rstrip(".") if "." in text else text
+    return "0" if text == "-0" else text
+
+
+def duration(seconds: float) -> str:
+    """Return seconds in the unit that fits: 3.2 ms; 14.2 s; 2 min 13 s; 3 h 5 min."""
+    if seconds < 0.9995:
+        return f"{number(seconds * 1e3)} ms" if seconds >= 1e-3 else f"{number(seconds * 1e6)} µs"
+    if seconds < _MINUTE - 0.05:
+        return f"{number(seconds)} s"
+    whole = round(seconds)
+    if whole < _HOUR:
+        return f"{whole // _MINUTE} min {whole % _MINUTE} s"
+    return f"{whole // _HOUR:,} h {whole % _HOUR // _MINUTE} min"
+
+
+def elapsed(seconds: float) -> str:
+    """Return the time since a start: 0.25 s; 12 s; 2:05; 1:02:05."""
+    if seconds < _MINUTE - 0.5:
+        return f"{number(round(seconds, 2) if seconds < 10 else round(seconds))} s"
+    whole = round(seconds)
+    tail = f"{whole % _HOUR // _MINUTE:02}:{whole % _MINUTE:02}"
+    return f"{whole // _HOUR}:{tail}" if whole >= _HOUR else tail.removeprefix("0")
+
+
+def share(part: float, whole: float = 1.0) -> str:
+    """Return a percentage that rounds a positive part to <1% at least, and less than all to >99% at most."""
+    if not whole:
+        return "0%"
+    percent = 100 * part / whole
+    if 0 < percent < 1:
+        return "<1%"
+    return ">99%" if 99 < percent < 100 else f"{percent:.0f}%"
+
+
+def count(amount: int, noun: str, plural: str | None = None, *, zero: str = "no") -> str:
+    """Return a number of things: 1 file; 1,203 files; no files, or with zero="0": 0 files."""
+    return f"{f'{amount:,}' if amount else zero} {noun if amount == 1 else plural or f'{noun}s'}"
+
+
+def shorten(text: str, longest: int) -> str:
+    """Return the text, its middle replaced by an ellipsis where it is longer than `longest` characters."""
+    half = (longest - 1) // 2
+    return text if len(text) <= longest else f"{text[: longest - 1 - half]}…{text[len(text) - half :]}"
+
+
+def coordinate(value: float) -> str:
+    """Return a coordinate of a drawing with at most one decimal."""
+    return f"{value:.1f}".removesuffix(".0")
+
+
+def cell(value: Any, longest: int = 60) -> str:
+    """Return a value of a table as a short text: lists by their length, null as a dash."""
+    if value is None:
+        return MISSING
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int | float):
+        return number(value)
+    if isinstance(value, list):
+        return f"[{len(value):,}]"
+    return shorten(str(value), longest)

@@ -1,0 +1,1 @@
+"""Histograms and curves: their values, and the places of their parts in a drawing."""

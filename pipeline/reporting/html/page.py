@@ -1,0 +1,130 @@
+"""The report as one file, made from an output alone."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Mapping, Sequence
+from importlib.resources import files
+from typing import Any
+
+from markupsafe import Markup
+
+from pipeline.contract.errors import OutputError
+from pipeline.contract.output_names import ERRORS, FRAMES, RUN_RECORD
+from pipeline.contract.stage import Stage
+from pipeline.output.object_store import Store
+from pipeline.profiling.run_profile import stored_profile
+from pipeline.reporting.html import summary
+from pipeline.reporting.html.charts import bars, lines
+from pipeline.reporting.html.errors import MOST_GROUPS, ErrorGroup, error_groups, frames_of
+from pipeline.reporting.html.gallery.findings import Findings
+from pipeline.reporting.html.gallery.frame_picks import frames_with_findings, spread_frames
+from pipeline.reporting.html.gallery.gallery import gallery
+from pipeline.reporting.html.gallery.samples import step_samples
+from pipeline.reporting.html.gallery.thumbnails import thumbnails
+from pipeline.reporting.html.recommendation import recommendation, targets_met
+from pipeline.reporting.html.recorded.recorded_run import recorded_run
+from pipeline.reporting.html.recorded.timeline import lane_paths, lane_summary
+from pipeline.reporting.html.tables import table_views
+from pipeline.reporting.html.throughput import bottleneck, phase_names, phase_shares, run_speed
+from pipeline.reporting.stages import rebuild
+from pipeline.reporting.table_rows import find_table
+from pipeline.reporting.templating import render_page
+from pipeline.runtime.run.record import read_run_record
+
+NAME = "report.html"
+_NEEDED = (
+    *("arguments", "decode", "figures", "files", "input", "machines", "output", "processor", "profile_name"),
+    *("python", "seconds", "started", "steps", "system", "versions"),
+)  # keys of run.json that the page needs
+_FUNCTIONS = {
+    "bars": bars,
+    "lines": lines,
+    "lane_paths": lane_paths,
+    "lane_summary": lane_summary,
+    "phase_names": phase_names,
+    "targets_met": targets_met,
+}
+
+
+def write_report(store: Store) -> str:
+    """Write the report on an output, and return its URL.
+
+    Raises:
+        OutputError: no run has finished there.
+        ConfigError: its run.json cannot be read.
+    """
+    try:
+        record = read_run_record(store, _NEEDED)
+    except FileNotFoundError as error:
+        raise OutputError(
+            f"There is no {RUN_RECORD} in {store.root!r}, so no run finished there: check the path, or run the same "
+            "command again, which continues where it stopped.",
+            code="FM-NO-FINISHED-RUN",
+        ) from error
+    store.write(NAME, render(store, record).encode("utf-8", "replace"))
+    return store.url(NAME)
+
+
+def render(store: Store, record: Mapping[str, Any]) -> str:
+    """Return the page; the same output gives the same page."""
+    groups, stages, profile = error_groups(store), rebuild(record["steps"]), stored_profile(record)
+    slowest, frames = bottleneck(record["figures"], profile), find_table(store, FRAMES).rows
+    values = {
+        "record": record,
+        "profile": profile,
+        "outcome": summary.outcome(record, frames, groups),
+        "facts": summary.facts(record, store, frames, groups),
+        "recommendation": recommendation(profile, "" if slowest.idle else slowest.text),
+        "speed": run_speed(record),
+        **_images(store, record, groups, stages),
+        "bottleneck": slowest,
+        "phases": phase_shares(profile),
+        "recorded": recorded_run(store, record),
+        "error_groups": groups[:MOST_GROUPS],
+        "more_error_groups": groups[MOST_GROUPS:],
+        "tables": table_views(store, stages),
+        "missing_code": [name for name in record["steps"] if name not in stages],
+        "errors_url": store.url(ERRORS),
+        "run_url": store.url(RUN_RECORD),
+        "command": summary.command(record),
+        "one_liners": summary.one_liners(store),
+        "licences": summary.licences(record),
+        "script": script(),
+        "policy": policy(),
+    }
+    return render_page("report.html", values | _FUNCTIONS)
+
+
+def _images(
+    store: Store, record: Mapping[str, Any], groups: Sequence[ErrorGroup], stages: Mapping[str, Stage]
+) -> dict[str, Any]:
+    """Return all drawings on frames; each thumbnail is in the page once, under its `ids`."""
+    frames = find_table(store, FRAMES)
+    picks = spread_frames(store, frames)
+    every = sorted({*frames_with_findings(store, frames, stages), *picks})
+    images = thumbnails(store, [*(pick.key for pick in every), *frames_of(groups)], record["decode"])
+    findings = Findings(store, [pick for pick in every if pick.key in images], stages)
+    return {
+        "picks": picks,
+        "tiles": gallery(picks, images, findings, stages),
+        "samples": step_samples(every, images, findings, stages),
+        "images": images,
+        "ids": {key: f"p{number}" for number, key in enumerate(images)},
+    }
+
+
+def script() -> Markup:
+    """Return the page's script."""
+    path = files("pipeline.reporting") / "templates" / "page.js"
+    return Markup(path.read_text("utf-8"))  # noqa: S704 - our own file
+
+
+def policy() -> str:
+    """Return the page's Content-Security-Policy: its own images, styles and script, and nothing from elsewhere."""
+    digest = base64.b64encode(hashlib.sha256(script().encode()).digest()).decode()
+    return (
+        f"default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'sha256-{digest}'; "
+        "base-uri 'none'; form-action 'none'"
+    )

@@ -1,0 +1,124 @@
+"""The head and the foot of the report: the run, its outcome, its tables, and how to run it again."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from pipeline.contract.errors import UserError
+from pipeline.contract.output_names import FRAMES
+from pipeline.contract.row_errors import DECODE
+from pipeline.output.object_store import Store
+from pipeline.reporting.formatting import count, duration, number
+from pipeline.reporting.html.errors import ErrorGroup, unread_files
+from pipeline.weights.resolver import default_lock
+
+_OPTIONS = ("-i", "--input", "-o", "--output", "-p", "--profile")
+
+
+def outcome(record: Mapping[str, Any], frames: int, groups: Sequence[ErrorGroup]) -> tuple[str, str]:
+    """Return the numbers of frames and errors in a sentence, and its tone: good, mixed or bad."""
+    files, unread = record["files"], unread_files(groups)
+    stretches = sum(group.rows - group.whole_files for group in groups if group.step == DECODE)
+    failed = sum(group.rows for group in groups if group.step != DECODE)
+    if not frames:
+        return f"No frame came out of {count(files, 'file')}; the errors say why.", "bad"
+    if not groups:
+        return f"All went well: {count(frames, 'frame')} from {count(files, 'file')}, no error.", "good"
+    parts = [f"{count(unread, 'file')} could not be read"] if unread else []
+    parts += [f"{count(stretches, 'stretch', 'stretches')} of frames could not be decoded"] if stretches else []
+    parts += [f"steps failed {number(failed)} {'time' if failed == 1 else 'times'}"] if failed else []
+    good = f"{count(frames, 'frame')} from {files - unread:,} of {count(files, 'file')}"
+    return f"{good}; {'; '.join(parts)}.", "mixed"
+
+
+def facts(record: Mapping[str, Any], store: Store, frames: int, groups: Sequence[ErrorGroup]) -> dict[str, str]:
+    """Return the facts of the run by label."""
+    errors = sum(group.rows for group in groups)
+    return {
+        "Input": record["input"],
+        "Output": store.root,
+        "Profile": record["profile_name"],
+        "Steps": ", ".join(record["steps"]),
+        "Started": _date(record["started"]),
+        "Took": duration(record["seconds"]),
+        "Files": number(record["files"]),
+        "Frames": number(frames),
+        "Errors": number(errors) if errors else "none",
+        "Machine": _machine(record),
+    }
+
+
+def _date(text: str) -> str:
+    return datetime.fromisoformat(text).astimezone(UTC).strftime("%-d %B %Y, %H:%M UTC")
+
+
+def _machine(record: Mapping[str, Any]) -> str:
+    nodes = record["machines"]
+    cpus, gpus = (sum(node.get(key, 0) for node in nodes) for key in ("cpus", "gpus"))
+    names = sorted(set(record.get("gpu_names") or ())) if len(nodes) == 1 else []  # of the driver's machine
+    size = count(round(cpus), "core") + (f", {count(round(gpus), 'GPU')}" if gpus else ", no GPU")
+    size += f" ({', '.join(names)})" if gpus and names else ""
+    many = f"{len(nodes):,} machines, " if len(nodes) > 1 else ""
+    memory = f", {number(record['memory_gb'])} GB" if record.get("memory_gb") else ""  # of the driver's machine
+    return f"{many}{size}{memory}; {record['processor']}"
+
+
+def command(record: Mapping[str, Any]) -> str:
+    """Return the shell command of the run, or for a run without one a command that does the same work."""
+    words = [str(word) for word in record["arguments"]]
+    if words and words[0].startswith("-"):
+        words = ["run", *words]
+    if words[:1] != ["run"] or not any(word.split("=")[0] in _OPTIONS for word in words):
+        words = ["run", "--profile", record["profile_name"], "--input", record["input"], "--output", record["output"]]
+        words += _recorded_options(record)
+    change = f"cd {shlex.quote(record['folder'])} && " if record.get("folder") else ""  # paths may be relative to it
+    return change + shlex.join(["framemill", *words])
+
+
+def _recorded_options(record: Mapping[str, Any]) -> list[str]:
+    """Return the choices in run.json as options; the name of a pipeline file is not recorded."""
+    choices = record.get("choices") or {}
+    shard = record.get("shard")
+    values = {
+        "stages": ",".join(choices.get("stages") or ()),
+        **{name: choices.get(name) for name in ("device", "weights_dir", "max_errors", "vram_cap", "calibration")},
+        "missing_weights": choices.get("missing_weights") if choices.get("missing_weights") != "fail" else None,
+        "accept_license": choices.get("accept_license"),
+        **(choices.get("decode") or {}),
+        "limit": record.get("limit"),
+        "shard": f"{shard[0] + 1}/{shard[1]}" if shard else None,
+        "by_content": record.get("by_content"),
+    }
+    words = [word for setting in choices.get("settings") or () for word in ("--set", str(setting))]
+    for name, value in values.items():
+        if value:
+            words += [f"--{name.replace('_', '-')}", *([] if value is True else [str(value)])]
+    return words
+
+
+def one_liners(store: Store) -> dict[str, str]:
+    """Return Python that reads the frames, by library; paths are quoted for pasting."""
+    every = store.url(f"{FRAMES}/*.parquet")
+    sql = f"SELECT media_type, count(*) AS frames FROM {_sql(every)} GROUP BY ALL"  # noqa: S608 - shown, not run
+    return {
+        "DuckDB": f"import duckdb; print(duckdb.sql({sql!r}))",
+        "Polars": f"import polars as pl; print(pl.scan_parquet({every!r}).group_by('media_type').len().collect())",
+        "pandas": f"import pandas as pd; print(pd.read_parquet({store.url(FRAMES)!r}).describe())",
+    }
+
+
+def _sql(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
+
+
+def licences(record: Mapping[str, Any]) -> dict[str, str]:
+    """Return the licence of each entry that the pipeline file had or that ships, by name."""
+    listed = record.get("pipeline", {}).get("models", {})
+    recorded = {name: str(entry["licence"]) for name, entry in listed.items()}
+    try:
+        return recorded | {name: entry.licence for name, entry in default_lock().items()}
+    except (UserError, OSError):
+        return recorded

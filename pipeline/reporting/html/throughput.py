@@ -1,0 +1,75 @@
+"""The bottleneck of a run, and the phases inside each step's packets: where the time went."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pipeline.contract.row_errors import DECODE
+from pipeline.profiling.advice import busiest_step
+from pipeline.profiling.export.trace_events import PHASES
+from pipeline.reporting.formatting import count, duration, number
+from pipeline.reporting.html.recorded.activity import OTHER
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bottleneck:
+    """The step that limits a run."""
+
+    text: str  # a sentence or two
+    step: str = ""  # empty without a bottleneck
+    idle: bool = False  # no row came out of any step, so that there is nothing to try
+
+
+def bottleneck(figures: Mapping[str, Any], profile: Mapping[str, Any]) -> Bottleneck:
+    """Return the bottleneck of a run.
+
+    Args:
+        figures: of run.json.
+        profile: the `throughput` of run.json; empty where the run kept no records. Then the bottleneck is the step
+            with the most busy time for each of its workers, since no run is faster.
+    """
+    if profile:
+        verdict = profile["verdict"]
+        opening = f"The bottleneck is {verdict['step']}. " if verdict["rule"] == "busy" else ""
+        return Bottleneck(text=f"{opening}{verdict['reason']}: {verdict['change']}.", step=verdict["step"])
+    slowest = busiest_step(figures)
+    if slowest is None:
+        return Bottleneck(text="No step had anything to do.", idle=True)
+    if not any(step["rows"] for step in figures.values()):  # time on unreadable files does not show what is slow
+        return Bottleneck(text="No row came out of any step: there is no bottleneck.", idle=True)
+    workers = figures[slowest]["workers"]
+    subject = "its worker was" if workers == 1 else f"each of its {workers:,} workers was"
+    load = duration(figures[slowest]["busy_s"] / max(1, workers))
+    text = f"The bottleneck is {slowest}: {subject} busy for {load}, longer than for any other step."
+    return Bottleneck(text=text, step=slowest)
+
+
+def run_speed(record: Mapping[str, Any]) -> str:
+    """Return the rate of the whole run from start to end; empty when it decoded nothing."""
+    rows = (record["figures"].get(DECODE) or {}).get("rows", 0)
+    if not rows or not record["seconds"]:
+        return ""
+    speed = number(rows / record["seconds"])
+    return f"{count(rows, 'frame')} in {duration(record['seconds'])}: {speed} a second, starting Ray included"
+
+
+def phase_shares(profile: Mapping[str, Any]) -> dict[str, dict[str, float]]:
+    """Return for every step that a packet went through the shares of its phases, 0 to 1, in drawing order.
+
+    Args:
+        profile: the `throughput` of run.json.
+    """
+    return {name: _shares(step["phases"]) for name, step in (profile.get("steps") or {}).items()}
+
+
+def _shares(phases: Mapping[str, float]) -> dict[str, float]:
+    seconds = {OTHER if phase == "other" else phase: float(value) for phase, value in phases.items()}
+    whole = sum(seconds.values()) or 1.0
+    return {phase: seconds[phase] / whole for phase in (*PHASES, OTHER) if seconds.get(phase, 0) > 0}
+
+
+def phase_names(shares: Mapping[str, Mapping[str, float]]) -> list[str]:
+    """Return the phases that occur in any step, in drawing order."""
+    return [phase for phase in (*PHASES, OTHER) if any(phase in by_phase for by_phase in shares.values())]

@@ -1,0 +1,1 @@
+"""The work of one process, from packets to parts of results."""

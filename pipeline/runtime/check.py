@@ -1,0 +1,111 @@
+"""An output read through: which of its files are damaged, lost, double, or left over.
+
+A run reads only what it needs, so damage can lie in a table for years. The paths that are found are stored in the
+output, and the next run computes these files again.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pipeline.contract.columns import KEYS
+from pipeline.contract.errors import DamagedError
+from pipeline.contract.output_names import COLUMNS, DAMAGED, FACTS, FRAMES, IMAGES, PROFILE
+from pipeline.output.damage import damaged_tables
+from pipeline.output.ledger import Ledger
+from pipeline.output.object_store import Store
+from pipeline.runtime.assemble import unit_of
+
+_NO_TABLES = frozenset({COLUMNS, FACTS, IMAGES, PROFILE})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """A file of an output with something wrong about it."""
+
+    path: str  # below the output
+    text: str
+
+
+def check_output(store: Store, fingerprints: dict[str, str]) -> list[Finding]:
+    """Return what is wrong with an output, and store the paths of files to be replaced for the next run.
+
+    Args:
+        store: the output.
+        fingerprints: of the steps of the last run that ended, decoding first; empty if none has.
+
+    Raises:
+        OutputError: the disk or the bucket refuses.
+    """
+    parts = [f"{COLUMNS}/{name}" for name in store.folders(COLUMNS)]
+    tables = [name for name in store.folders() if name not in _NO_TABLES]
+    damaged = damaged_tables(store, [*tables, *parts])
+    findings = [Finding(path=path, text="damaged: its bytes are not what was written") for path in damaged]
+    skip = set(damaged)
+    findings += _lost_images(store, skip)
+    findings += _double_rows(store, skip)
+    if findings:
+        store.write(DAMAGED, json.dumps([finding.path for finding in findings]).encode())
+    else:
+        store.remove(DAMAGED)
+    lost = _lost_parts(store, [f"{name}-{fingerprint}" for name, fingerprint in fingerprints.items()])
+    return [*findings, *lost]  # a run finds lost parts by itself
+
+
+def listed_damage(store: Store) -> list[str]:
+    """Return the paths that an earlier check stored; none if there was no check, or its list is damaged itself."""
+    with suppress(FileNotFoundError, ValueError):
+        paths = json.loads(store.read(DAMAGED))
+        return [path for path in paths if isinstance(path, str)] if isinstance(paths, list) else []
+    return []
+
+
+def _lost_images(store: Store, skip: set[str]) -> Iterator[Finding]:
+    """Yield parts that name images which are missing or empty."""
+    for folder in store.folders(IMAGES):
+        column, _, fingerprint = folder.rpartition("-")
+        for step in (name for name in store.folders(COLUMNS) if name.endswith(f"-{fingerprint}")):
+            for name in store.names(f"{COLUMNS}/{step}"):
+                path = f"{COLUMNS}/{step}/{name}"
+                if path in skip or name.count(".") != 2:  # failures and marks have a word more in their names
+                    continue
+                with suppress(DamagedError):  # of an older version, without the column
+                    images = [image for image in store.read_table(path, [column])[column].to_pylist() if image]
+                    if lost := [image for image in images if not store.size(image)]:
+                        yield Finding(path=path, text=f"names {len(lost)} images that are missing or empty")
+
+
+def _double_rows(store: Store, skip: set[str]) -> Iterator[Finding]:
+    """Yield files of the table of frames with rows that the table holds more than once."""
+    paths = [path for name in store.names(FRAMES) if (path := f"{FRAMES}/{name}") not in skip]
+    keys = [store.read_table(path, KEYS) for path in paths]
+    files = [
+        pa.table([*table.columns, pa.repeat(pa.scalar(i), table.num_rows)], [*KEYS, "file"])
+        for i, table in enumerate(keys)
+    ]
+    if not files:
+        return
+    rows = pa.concat_tables(files)
+    counts = rows.group_by(list(KEYS)).aggregate([([], "count_all")])
+    double = rows.join(counts.filter(pc.greater(counts["count_all"], 1)), list(KEYS), join_type="inner")
+    for entry in pc.value_counts(double["file"]).to_pylist():
+        yield Finding(
+            path=paths[entry["values"]], text=f"has {entry['counts']} rows that the table holds more than once"
+        )
+
+
+def _lost_parts(store: Store, folders: Sequence[str]) -> Iterator[Finding]:
+    """Yield steps that lack rows of units which the table of frames has; the decoder's folder comes first."""
+    ledger = Ledger(store)
+    assembled = {unit for name in store.names(FRAMES) if (unit := unit_of(name))}
+    for folder in set(folders) & set(store.folders(COLUMNS)):
+        if lost := sum(ledger.parts(folder, folders[0], unit) is None for unit in assembled):
+            yield Finding(
+                path=f"{COLUMNS}/{folder}", text=f"lacks results of {lost} of {len(assembled)} units of files"
+            )

@@ -1,0 +1,123 @@
+"""A first-pass step's results for a packet: its stage called on all rows, checked, and put in the packet's order."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from pipeline.contract.columns import KEYS
+from pipeline.contract.errors import ContractError
+from pipeline.contract.packet import HALO
+from pipeline.contract.row_errors import Failure
+from pipeline.planning.step import Step
+from pipeline.profiling.step_work import StepWork
+from pipeline.profiling.tools.call_recorder import StageCall
+from pipeline.runtime.batching import Cut, cuts
+from pipeline.runtime.recovery.attempt_log import Attempt
+from pipeline.runtime.recovery.batch_limits import BatchLimits, bucket_of
+from pipeline.runtime.recovery.captured_error import CapturedError
+from pipeline.runtime.stage_caller import CallData, StageCaller
+
+
+@dataclass
+class Outcome:
+    """A step's results for a packet."""
+
+    columns: pa.Table  # its outputs, one row for each row of the packet that is not halo
+    failures: list[Failure] = field(default_factory=list)
+
+
+class PacketCaller:
+    """One first-pass step, called on packets."""
+
+    def __init__(self, step: Step, limits: BatchLimits | None = None, profiler: StageCall | None = None) -> None:
+        self._step, self._stage, self._limits = step, step.stage, limits or BatchLimits()
+        self._caller = StageCaller(step, self._limits, profiler)
+
+    def run(
+        self, rows: pa.Table, left_out: NDArray[np.bool_], attempt: Attempt | None = None, work: StepWork | None = None
+    ) -> Outcome:
+        """Call the stage on all rows but those that are left out; their outputs are null.
+
+        Args:
+            rows: a packet's rows, halo included.
+            left_out: n bools, true where a step that this one depends on failed.
+            attempt: the current attempt at the packet; None for the first.
+            work: counts the calls; None to count none.
+
+        Raises:
+            ContractError: the stage returned other rows or columns than it declared.
+        """
+        data = CallData(
+            rows=rows, bucket=bucket_of(_most_pixels(rows)), attempt=attempt or Attempt(), work=work or StepWork()
+        )
+        batch = self._step.placement.batch
+        tables: list[pa.Table] = []
+        places: list[NDArray[np.int64]] = []
+        failures: list[Failure] = []
+        for cut in cuts(self._stage, rows, left_out, lambda: self._limits.allowed(data.bucket, batch)):
+            for part, result in self._caller.settle(data, cut):
+                if isinstance(result, CapturedError):
+                    failures += self._failures(rows, part, result)
+                    continue
+                tables.append(self._checked(result, len(part.indices)).slice(0, part.keep))
+                places.append(part.own)
+        return Outcome(self._in_order(tables, places, rows[HALO].to_numpy()), failures)
+
+    def _failures(self, rows: pa.Table, cut: Cut, error: CapturedError) -> list[Failure]:
+        """Return a line of the errors table for each row of a cut: a clip fails as a whole."""
+        names, frames = (rows[key].take(pa.array(cut.own)).to_pylist() for key in KEYS)
+        return [error.failure(self._step.name, name, frame) for name, frame in zip(names, frames, strict=True)]
+
+    def _checked(self, result: object, count: int) -> pa.Table:
+        declared, step = self._stage.outputs, self._step.name
+        if not isinstance(result, pa.Table):
+            raise ContractError(
+                f"Step {step!r} returned a {type(result).__name__}, not a Table. Return a pyarrow.Table.",
+                code="FM-NOT-A-TABLE",
+            )
+        if result.schema.names != declared.names or result.schema.types != declared.types:
+            raise ContractError(
+                f"Step {step!r} returned other columns than its `outputs` declare; make the two agree.\n"
+                f"declared: {_flat(declared)}\nreturned: {_flat(result.schema)}",
+                code="FM-UNDECLARED-COLUMNS",
+            )
+        if result.num_rows != count:
+            raise ContractError(
+                f"Step {step!r} was given {count} rows and returned {result.num_rows}. Return one row for each.",
+                code="FM-ROW-COUNT",
+            )
+        return result
+
+    def _in_order(
+        self, tables: Sequence[pa.Table], places: Sequence[NDArray[np.int64]], halo: NDArray[np.bool_]
+    ) -> pa.Table:
+        """Return results in the order of the packet's own rows, null where there are none."""
+        own, schema = np.flatnonzero(~halo), self._stage.outputs
+        if not tables:
+            return nulls(schema, len(own))
+        order = np.concatenate(places)
+        place = np.full(len(halo), -1)
+        place[order] = np.arange(len(order))
+        source = place[own]
+        table = pa.concat_tables([table.cast(schema) for table in tables])
+        return table.take(pa.array(source, mask=source < 0))
+
+
+def nulls(schema: pa.Schema, count: int) -> pa.Table:
+    """Return a table of nulls."""
+    return pa.table([pa.nulls(count, item.type) for item in schema], schema=schema)
+
+
+def _most_pixels(rows: pa.Table) -> int:
+    """Return the pixels of the largest image."""
+    return int(pc.max(pc.multiply(rows["height"].cast(pa.int64()), rows["width"].cast(pa.int64()))).as_py() or 0)
+
+
+def _flat(schema: pa.Schema) -> str:
+    return ", ".join(f"{item.name} {item.type}" for item in schema)

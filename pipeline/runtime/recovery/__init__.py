@@ -1,0 +1,1 @@
+"""Recovery from failing files, rows and processes during a run."""

@@ -1,0 +1,52 @@
+"""The watchdog, which kills calls that exceed their timeout; a dead process is then recovered from as any other.
+
+faulthandler's own thread does the counting. It needs no lock of the interpreter, which code that hangs may hold.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+_RESTART_S = 1.0  # least time between two restarts, since each costs a thread
+
+TIMEOUT_MARK = "Timeout ("
+"""Start of faulthandler's first line on standard error when a timeout is over."""
+
+
+class Watchdog:
+    """A timer that ends this process with exit code 1, and all threads' stacks on standard error, unless restarted.
+
+    A process has one timer: blocks do not nest.
+    """
+
+    def __init__(self, timeout_s: float) -> None:
+        """Make a timer that does not run yet; 0 for one that never ends anything."""
+        self._timeout_s, self._started = timeout_s, 0.0
+
+    def restart(self) -> None:
+        """Start the timer anew; it may run out a second early."""
+        now = time.monotonic()
+        if self._timeout_s and now - self._started >= _RESTART_S:
+            self._started = now
+            faulthandler.dump_traceback_later(self._timeout_s, exit=True, file=sys.__stderr__ or 2)
+
+    def stop(self) -> None:
+        """Stop the timer."""
+        if self._started:
+            self._started = 0.0
+            faulthandler.cancel_dump_traceback_later()
+
+
+@contextmanager
+def within(timeout_s: float) -> Iterator[None]:
+    """End this process if the block takes longer; 0 for no limit."""
+    watchdog = Watchdog(timeout_s)
+    watchdog.restart()
+    try:
+        yield
+    finally:
+        watchdog.stop()

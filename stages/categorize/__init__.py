@@ -1,0 +1,5 @@
+"""Zero-shot categories of images, or of the instances in them, by CLIP or SigLIP2."""
+
+from stages.categorize.stage import Categorize
+
+__all__ = ["Categorize"]

@@ -1,0 +1,79 @@
+"""The face detectors that a pipeline file can name, and the runtime of each: on a GPU, or on a CPU core beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from pipeline.contract.placement import Placement
+from pipeline.device import Phase
+from stages.faces.dummy_faces import DummyDetector
+from stages.nets.faces.detections import FaceDetections, Image
+from stages.nets.faces.scrfd import Scrfd
+from stages.nets.faces.yunet import OpenCvYuNet, YuNet
+
+DETECTORS = {
+    "yunet": "yunet_n_dynamic",
+    "yunet-s": "yunet_s_dynamic",
+    "yunet-2023mar": "yunet_2023mar",
+    "scrfd": "scrfd_10g",
+}
+"""Entries of the weights lockfile by the name that a pipeline file uses."""
+
+IMAGES_PER_CHUNK = 8  # images per detector call in torch: 70 to 100 MB each at 1280 px, by the image's own size
+_TORCH_DETECTORS = ("yunet", "yunet-s")
+
+Detect = Callable[[Sequence[Image]], list[FaceDetections]]
+
+
+def build_detector(
+    name: str,
+    path: Path | None,
+    *,
+    side: int,
+    min_score: float,
+    max_faces: int,
+    runtime: str,
+    placement: Placement,
+    phase: Phase,
+) -> tuple[Detect, bool]:
+    """Return a detector, and whether it takes many images at once.
+
+    Args:
+        name: of the detector.
+        path: its weights; None for the stand-in.
+        side: longest side of its input in px; 0 for all pixels.
+        min_score: of a face.
+        max_faces: of one image.
+        runtime: "torch" or "onnxruntime", as for the recognition network.
+        placement: torch's device.
+        phase: counts the time of a block.
+
+    Raises:
+        RuntimeError: OpenCV refuses the file.
+        ValueError: onnxruntime does, or torch cannot run its graph.
+    """
+    if path is not None and runtime == "torch" and name in _TORCH_DETECTORS:
+        from stages.nets.faces.yunet_torch import TorchYuNet
+
+        return YuNet(TorchYuNet(path, min_score, placement, phase), side=side, max_faces=max_faces), True
+    # beside a GPU, a detector on the CPU is preparation of the GPU's input
+    cpu_phase = "infer" if placement.device == "cpu" else "preprocess"
+    if path is None:
+        return _timed(_one_by_one(DummyDetector(max_faces=max_faces)), phase, cpu_phase), False
+    if name == "scrfd":
+        scrfd = Scrfd(path, side=side, min_score=min_score, max_faces=max_faces, placement=placement)
+        return _timed(_one_by_one(scrfd), phase, "infer" if scrfd.on_gpu else cpu_phase), False
+    return _timed(YuNet(OpenCvYuNet(path, min_score), side=side, max_faces=max_faces), phase, cpu_phase), False
+
+
+def _one_by_one(detect: Callable[[Image], FaceDetections]) -> Detect:
+    return lambda images: [detect(image) for image in images]
+
+
+def _timed(detect: Detect, phase: Phase, name: str) -> Detect:
+    def timed(images: Sequence[Image]) -> list[FaceDetections]:
+        with phase(name):
+            return detect(images)
+
+    return timed

@@ -1,0 +1,5 @@
+"""Motion, camera shake and cuts, from dense optical flow between neighbouring frames."""
+
+from stages.flow.stage import Flow
+
+__all__ = ["Flow"]

@@ -1,0 +1,65 @@
+"""The colour wheel of the Middlebury benchmark, the usual drawing of flow fields.
+
+Baker, Scharstein, Lewis, Roth, Black, Szeliski: A Database and Evaluation Methodology for Optical Flow, ICCV 2007. The
+hue is the direction as seen. The distance from white is the speed.
+"""
+
+from __future__ import annotations
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from stages.flow.motion import Field
+
+_STEPS = (15, 6, 4, 11, 13, 6)
+"""Distinguishable hues between red, yellow, green, cyan, blue, magenta and red."""
+_CORNERS = np.array([(1, 0, 0), (1, 1, 0), (0, 1, 0), (0, 1, 1), (0, 0, 1), (1, 0, 1), (1, 0, 0)], np.float64)
+BEYOND = 0.75  # brightness of pixels faster than the scale
+SIDE = 96  # px of the legend
+
+RGB = NDArray[np.uint8]  # h w 3
+
+
+def colours(flow: Field, scale: float) -> RGB:
+    """Return the colours of a flow field: white without motion, black where it is not finite.
+
+    Args:
+        flow: displacements (x right, y down), px.
+        scale: length with the full colour, px, above 0; longer displacements are darker.
+    """
+    known = np.isfinite(flow).all(axis=-1, keepdims=True)
+    x, y = np.moveaxis(np.where(known, flow, 0.0) / scale, -1, 0)
+    length = np.hypot(x, y)
+    hues = _hues()
+    position = (np.arctan2(-y, -x) / np.pi + 1) / 2 * (len(hues) - 1)
+    before = np.floor(position).astype(int)
+    part = (position - before)[..., None]
+    hue = (1 - part) * hues[before] + part * hues[(before + 1) % len(hues)]
+    inside = np.minimum(length, 1)[..., None]
+    shown = np.where(length[..., None] <= 1, 1 - inside * (1 - hue), hue * BEYOND)
+    return np.asarray(np.where(known, np.floor(255 * shown), 0), np.uint8)
+
+
+def png(image: RGB, opacity: float = 1.0) -> bytes:
+    """Return an image as a semi-transparent PNG."""
+    alpha = np.full((*image.shape[:2], 1), round(255 * opacity), np.uint8)
+    return cv2.imencode(".png", np.concatenate([image[..., ::-1], alpha], axis=2))[1].tobytes()
+
+
+def legend() -> bytes:
+    """Return the wheel as a PNG: a point has the colour of the motion from the centre to it."""
+    span = np.linspace(-1, 1, SIDE)
+    x, y = np.meshgrid(span, span)
+    image = colours(np.stack([x, y], axis=-1).astype(np.float32), 1.0)
+    inside = np.where(np.hypot(x, y) <= 1, 255, 0).astype(np.uint8)
+    return cv2.imencode(".png", np.dstack([image[..., ::-1], inside]))[1].tobytes()
+
+
+def _hues() -> NDArray[np.float64]:
+    """Return the wheel's 55 hues, 0 to 1."""
+    parts = [
+        _CORNERS[i] + (_CORNERS[i + 1] - _CORNERS[i]) * (np.arange(steps) / steps)[:, None]
+        for i, steps in enumerate(_STEPS)
+    ]
+    return np.concatenate(parts)

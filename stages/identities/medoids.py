@@ -1,0 +1,74 @@
+"""Summaries of a cluster of unit vectors: centroid, medoid, and the members that differ most.
+
+Shapes: n vectors, m of them members of a cluster, g clusters, d dimensions; all vectors have length 1.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Vectors = NDArray[np.floating]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClusterSummary:
+    """Centroid, medoid and exemplars of a cluster."""
+
+    centroid: Vectors  # d; direction of the sum, of length 1
+    medoid: int  # the member with the largest mean cosine to all
+    cohesion: float  # mean cosine of the medoid to the other members; 1 for a single member
+    exemplars: tuple[int, ...]  # the medoid, then repeatedly the member farthest from those before
+
+
+def summarize(vectors: Vectors, members: NDArray[np.int64], exemplars: int) -> ClusterSummary:
+    """Summarize a cluster; of equal members, the first is its medoid.
+
+    The mean cosine of a member to all is its product with their sum. The medoid is therefore exact without m x m
+    cosines.
+
+    Args:
+        vectors: n d.
+        members: m at least 1, numbers of vectors, ascending.
+        exemplars: at most this many.
+    """
+    own = vectors[members].astype(np.float64)
+    total = own.sum(axis=0)
+    sums = own @ total
+    first = int(np.argmax(sums >= sums.max() - 1e-9))
+    length = np.linalg.norm(total)
+    return ClusterSummary(
+        centroid=total / length if length > 1e-9 else own[first],
+        medoid=int(members[first]),
+        cohesion=float((sums[first] - 1) / (len(members) - 1)) if len(members) > 1 else 1.0,
+        exemplars=tuple(int(members[i]) for i in _farthest_first(own, first, exemplars)),
+    )
+
+
+def _farthest_first(own: Vectors, first: int, count: int) -> list[int]:
+    """Choose members by farthest-first traversal (Gonzalez 1985), which shows wrong members early."""
+    chosen, nearest = [first], own @ own[first]
+    while len(chosen) < min(count, len(own)):
+        nearest[chosen[-1]] = np.inf
+        chosen.append(int(np.argmax(nearest <= nearest.min() + 1e-9)))
+        nearest = np.maximum(nearest, own @ own[chosen[-1]])
+    return chosen
+
+
+def mutual_nearest(a: Vectors, b: Vectors, min_cosine: float) -> list[tuple[int, int]]:
+    """Return pairs of rows of a and b that are each other's nearest, with a cosine of at least `min_cosine`."""
+    if not len(a) or not len(b):
+        return []
+    cosines = a @ b.T
+    forth, back = cosines.argmax(axis=1), cosines.argmax(axis=0)
+    return [(i, int(j)) for i, j in enumerate(forth) if back[j] == i and cosines[i, j] >= min_cosine]
+
+
+def nearest(vectors: Vectors, targets: Vectors, step: int = 4096) -> tuple[NDArray[np.int64], Vectors]:
+    """Return the nearest of g targets for each of n vectors, and its cosine, in blocks of `step` vectors."""
+    parts = [vectors[start : start + step] @ targets.T for start in range(0, len(vectors), step)]
+    best = [part.argmax(axis=1) for part in parts]
+    cosines = [part[np.arange(len(part)), i] for part, i in zip(parts, best, strict=True)]
+    return np.concatenate([np.empty(0, np.int64), *best]), np.concatenate([np.empty(0), *cosines])

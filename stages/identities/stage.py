@@ -1,0 +1,182 @@
+"""Identities: the faces of a whole run, grouped into people by HDBSCAN over their embeddings.
+
+    faces that pass the filters  ->  exact spanning tree  ->  HDBSCAN  ->  assignment of noise  ->  numbers
+
+The distance is 1 - cosine. The spanning tree is the same for every measure that rises with the angle. They differ in
+the density, one over distance, by which HDBSCAN weighs clusters; with this measure a setting is a cosine. Rows are
+sorted first, so that an identity's number depends on the faces alone.
+
+Shapes: n faces of the run, c of them clustered, g identities, d numbers of an embedding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.dataset as ds
+
+from pipeline.contract import Drawing, Placement, Scope, Stage, Table, Weights
+from pipeline.contract.columns import FRAME_INDEX, MEDIA_ID
+from stages.identities.face_table import FaceTable, Singles
+from stages.identities.labels import KnownIdentities, Labels
+from stages.identities.tables import FACES, PEOPLE, faces_table, summary_table
+from stages.shared.limits import require_at_least
+from stages.shared.mask_drawings import box_edges, box_label
+
+if TYPE_CHECKING:
+    from stages.identities.hdbscan import Clusters
+
+SUMMARY = "identity_summary"
+
+
+class Identities(Stage):
+    """An identity for each face, or none; and for each identity its size, centroid and example faces."""
+
+    scope = Scope.DATASET
+    placement = Placement(cpus=1.0)  # fits a small machine; a profile may give it all cores
+    devices = ("cpu", "cuda")
+    reads_urls = True
+    inputs = (MEDIA_ID.name, FRAME_INDEX.name, "height", "width", "faces")
+    tables: ClassVar[dict[str, Table]] = {
+        "identities": Table(
+            schema=FACES, keys=("media_id", "frame_index", "face_index"), description="one row per face"
+        ),
+        SUMMARY: Table(schema=PEOPLE, keys=("identity",), description="one row per identity, the largest first"),
+    }
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config(Stage.Config):
+        """Filters and thresholds. Cosines are those of the recognition network; defaults suit MobileFaceNet.
+
+        Raises:
+            ValueError: a number is out of range.
+        """
+
+        min_cluster_size: int = 3  # a pair may be similar by chance
+        min_samples: int = 2  # with 3, the third neighbour of a person with three faces would be a stranger
+        # Cosine above which an identity is not split; None to split by density alone. The frames of a clip are far
+        # denser than two photos, and would become people of their own: on every second frame of six clips ARI 0.88,
+        # with this setting 1. Cosines of one person's faces were at least 0.61.
+        one_person: float | None = 0.5
+        # Cosine below which nothing is joined; None to leave that to density, which may attach a stranger to an
+        # identity. Cosines of two people's faces were at most 0.31.
+        strangers: float | None = 0.4
+        assign: float | None = 0.45  # least cosine of noise to a medoid; MobileFaceNet's threshold is 0.40 to 0.45
+        min_score: float = 0.0  # of the detector; `faces` has its own threshold
+        min_quality: float = 0.1  # of `faces`: portraits and speakers have 0.5 and more, a face in profile 0
+        min_side: int = 24  # px at full size; a face of 12 px has a cosine of 0.32 with its own portrait, of 40 px 0.84
+        exemplars: int = 8  # example faces of each identity: a row of a contact sheet
+        known: str | None = None  # an earlier output (folder or URL); its identities keep their numbers
+        recognise: float = 0.6  # least cosine of two centroids; higher than for faces, as centroids vary less
+
+        def __post_init__(self) -> None:
+            require_at_least(self, min_cluster_size=2, min_samples=1, min_side=0, exemplars=1)
+            for name in ("one_person", "strangers", "assign", "recognise", "min_score", "min_quality"):
+                value = getattr(self, name)
+                if value is not None and not 0 <= value < 1:
+                    raise ValueError(f"{name} must be at least 0 and below 1, not {value}")
+            if self.one_person is not None and self.strangers is not None and self.strangers > self.one_person:
+                raise ValueError(f"strangers must be at most one_person, {self.one_person}, not {self.strangers}")
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """The identities of the earlier output."""
+        return () if self.config.known is None else (_summary_path(self.config.known),)
+
+    def setup(self, weights: Weights, placement: Placement) -> None:  # noqa: ARG002 - it has none
+        """Set the device of the matrix products."""
+        self._device = placement.device
+
+    def __call__(self, batch: pa.Table) -> dict[str, pa.Table]:
+        """Return both tables for the whole run.
+
+        Raises:
+            ValueError: the known identities are of another network.
+        """
+        with self.phase("preprocess"):
+            faces, config = FaceTable.from_rows(batch), self.config
+            known = self._known(faces.vectors.shape[1])
+            chosen = np.flatnonzero(
+                (faces.scores >= config.min_score)
+                & (faces.qualities >= config.min_quality)
+                & (faces.sides >= config.min_side)
+                & faces.vectors.any(axis=1)
+            )
+        with self.phase("infer"):
+            clusters = self._cluster(faces.vectors[chosen])
+        with self.phase("postprocess"):
+            clustered = clusters.labels >= 0
+            labels = Labels(faces, chosen[clustered], clusters.labels[clustered], config.exemplars)
+            if config.assign is not None:
+                labels.assign_noise(chosen[~clustered], config.assign)
+            labels.number(known, config.recognise)
+            return {
+                "identities": faces_table(faces, chosen, clusters, labels),
+                SUMMARY: summary_table(faces, labels, known),
+            }
+
+    def _cluster(self, vectors: Singles) -> Clusters:
+        from stages.identities.hdbscan import FARTHEST, NOISE, Clusters, hdbscan_clusters
+        from stages.identities.spanning_tree import spanning_tree
+
+        config, count = self.config, len(vectors)
+        if count < config.min_cluster_size:
+            return Clusters(labels=np.full(count, NOISE), probabilities=np.zeros(count), outliers=np.zeros(count))
+        tree = spanning_tree(vectors, config.min_samples, self._device)
+        epsilon = 0.0 if config.one_person is None else 1 - config.one_person
+        max_distance = FARTHEST if config.strangers is None else 1 - config.strangers
+        return hdbscan_clusters(tree, config.min_cluster_size, epsilon=epsilon, max_distance=max_distance)
+
+    def _known(self, length: int) -> KnownIdentities:
+        if self.config.known is None:
+            return KnownIdentities(numbers=np.empty(0, np.int64), centroids=np.empty((0, length)))
+        source = _summary_path(self.config.known)
+        summary = ds.dataset(source, format="parquet").to_table(columns=["identity", "centroid"])
+        centroids = {row["identity"]: row["centroid"] for row in summary.to_pylist()}
+        others = {len(centroid) for centroid in centroids.values()} - {length}
+        if others:
+            raise ValueError(f"the identities in {source!r} have {others.pop()} numbers, the faces have {length}")
+        vectors = np.array(list(centroids.values())).reshape(-1, length)
+        return KnownIdentities(numbers=np.array(list(centroids), np.int64), centroids=vectors)
+
+    def draw(self, row: Mapping[str, Any]) -> Drawing | None:
+        """Draw each face's box with the number of its identity; None without faces."""
+        boxes = [face["box"] for face in row.get("faces") or ()]
+        rows = [identity for identity in row.get("identities") or () if identity["face_index"] < len(boxes)]
+        if not rows:
+            return None
+        named = [(boxes[identity["face_index"]], _name(identity["identity"])) for identity in rows]
+        return Drawing(
+            lines=[edge for box, _ in named for edge in box_edges(box)],
+            labels=[box_label(box, name) for box, name in named],
+            caption=", ".join(name for _, name in named),
+        )
+
+    def agreement(self, a: pa.Table, b: pa.Table, table: str = "") -> dict[str, float] | None:
+        """Return the adjusted Rand index of the identities of faces in both runs (Hubert and Arabie 1985).
+
+        A face without identity is a group by itself. The numbers of identities do not matter.
+        """
+        if table != "identities":
+            return {"drift": 0.0}  # numbers of identities are arbitrary in each run
+        from sklearn.metrics import adjusted_rand_score
+
+        labels = [np.array([-1 if x is None else x for x in run["identity"].to_pylist()]) for run in (a, b)]
+        singles = -2 - np.arange(len(a))
+        groups = [np.where(numbers < 0, singles, numbers) for numbers in labels]
+        score = float(adjusted_rand_score(*groups)) if len(a) else 1.0
+        return {"adjusted_rand": score, "drift": float(np.clip(1 - score, 0, 1))}
+
+
+def _name(identity: int | None) -> str:
+    return "no identity" if identity is None else f"person {identity}"
+
+
+def _summary_path(output: str) -> str:
+    """Return the path of an output's identities; the output is a folder or a URL."""
+    return f"{output.rstrip('/')}/{SUMMARY}" if "://" in output else str(Path(output).expanduser() / SUMMARY)

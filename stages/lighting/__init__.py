@@ -1,0 +1,5 @@
+"""Exposure, contrast, colour and direction of the light in each frame, and their steadiness over a video."""
+
+from stages.lighting.stage import Lighting, Steadiness
+
+__all__ = ["Lighting", "Steadiness"]

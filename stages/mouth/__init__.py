@@ -1,0 +1,5 @@
+"""Opening and shape of each mouth in an image, for comparison with speech."""
+
+from stages.mouth.stage import Mouth
+
+__all__ = ["Mouth"]

@@ -1,0 +1,202 @@
+"""CLIP and SigLIP2: an image tower and a text tower with one embedding space.
+
+The networks are transformers' own. Architectures are defined here, so that no configuration has to be downloaded with
+the weights.
+
+Shapes: n images, m texts, k categories, d dimensions, s side of the input; embeddings have length 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pipeline.contract.placement import Placement
+from pipeline.device import Batches, Preparation, ready
+from stages.nets.checkpoints import load_model, read_state
+from stages.nets.clip.tokenizer import MAX_TOKENS, clip_tokenizer, dummy_tokens, padded_tokens, token_numbers
+
+if TYPE_CHECKING:
+    import torch
+
+Tokenize = Callable[[Sequence[str]], list[list[int]]]
+
+TEXTS_PER_BATCH = 64  # bounds memory with a thousand categories
+SIGLIP_TOKENS = 64  # SigLIP2 was trained on texts of exactly this length, padded with 0 on the right
+
+# openai/CLIP, clip/clip.py `_transform`
+OPENAI = Preparation(
+    side=224, mean=(0.48145466, 0.4578275, 0.40821073), std=(0.26862954, 0.26130258, 0.27577711), crop=True
+)
+# google-research/big_vision, pp/ops_image.py: resize to a square, bilinear and antialiased, then -1 to 1
+SIGLIP = Preparation(side=224, mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5), method="bilinear", crop=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClipArchitecture:
+    """Sizes of a model, which are not in the files; of a tower: width, hidden width, layers, heads."""
+
+    dims: int  # of an embedding
+    text: tuple[int, int, int, int]
+    vision: tuple[int, int, int, int]
+    patch: int  # px
+    siglip: bool = False
+    tokenizer: str = "clip-bpe"  # its name in the weights lockfile
+
+    @property
+    def preparation(self) -> Preparation:
+        """Preprocessing of an image."""
+        return SIGLIP if self.siglip else OPENAI
+
+
+_BASE = (768, 3072, 12, 12)
+_B32 = ClipArchitecture(dims=512, text=(512, 2048, 12, 8), vision=_BASE, patch=32)
+MODELS = {
+    "clip-vit-b32": _B32,
+    "clip-vit-b32-bin": _B32,  # the same weights in the older form
+    "clip-vit-l14": ClipArchitecture(dims=768, text=_BASE, vision=(1024, 4096, 24, 16), patch=14),
+    "siglip2-base": ClipArchitecture(
+        dims=768, text=_BASE, vision=_BASE, patch=16, siglip=True, tokenizer="siglip2-tokenizer"
+    ),
+}
+"""Architectures by the weights' name in the lockfile. ImageNet zero-shot: B/32 63.3%, L/14 75.5% (open_clip,
+docs/openclip_results.csv)."""
+
+
+class TwoTowers:
+    """A model with its weights, on the CPU until it is used.
+
+    Texts are embedded in fp32, once. `keep_vision` then frees the text tower, and sets how images are computed. The
+    device never holds both towers, so that set-up takes no more of its memory than a small batch.
+    """
+
+    def __init__(
+        self, architecture: ClipArchitecture, weights: Path | None, tokenizer: Path | None, device: str
+    ) -> None:
+        """Build the model.
+
+        Args:
+            architecture: of the model.
+            weights: its file; None for seeded random weights.
+            tokenizer: its file; None for word hashes.
+            device: of both towers.
+
+        Raises:
+            ValueError: weights are missing from the file, or the tokenizer's file is invalid.
+            RuntimeError: a weight has another shape.
+        """
+        self._siglip, self._device = architecture.siglip, device
+        self._tokenize = _tokenizer(architecture, tokenizer)
+        self._model = build_model(architecture, read_state(weights) if weights else None)
+        self._scale = float(self._model.logit_scale.exp())
+        self._bias = float(self._model.logit_bias) if architecture.siglip else 0.0
+
+    def texts(self, texts: Sequence[str]) -> torch.Tensor:
+        """Return embeddings of texts: m d float32.
+
+        Raises:
+            ValueError: a text is longer than the model's input.
+        """
+        import torch
+
+        ids = torch.tensor(self._tokenize(texts), device=self._device)
+        self._model.text_model.to(self._device)
+        if not self._siglip:
+            self._model.text_projection.to(self._device)
+        with torch.inference_mode():
+            batches = torch.split(ids, TEXTS_PER_BATCH)
+            parts = [self._model.get_text_features(input_ids=batch).pooler_output for batch in batches]
+            return _normalize(torch.cat(parts))
+
+    def keep_vision(self, placement: Placement, dtype: torch.dtype, *, int8: bool = False) -> None:
+        """Free the text tower, and prepare the image tower for `images`.
+
+        Args:
+            placement: its device, `compile` and `batch`.
+            dtype: of the weights and activations.
+            int8: multiply the linear layers' inputs and weights as 8-bit numbers.
+        """
+        from stages.nets.clip.int8_linear import int8_layers
+
+        self._model.text_model = None
+        vision = self._model.vision_model
+        replacements = int8_layers(vision) if int8 else {}
+        self._model = ready(self._model, placement, dtype)
+        for name, layer in replacements.items():
+            vision.set_submodule(name, layer.to(placement.device))
+        self._images = Batches(self._features, placement)
+
+    def images(self, pixels: torch.Tensor) -> torch.Tensor:
+        """Return embeddings of one or more preprocessed images (n 3 s s, of the model's dtype): n d float32."""
+        import torch
+
+        with torch.inference_mode():
+            return _normalize(self._images(pixels))
+
+    def _features(self, pixels: torch.Tensor) -> torch.Tensor:
+        features: torch.Tensor = self._model.get_image_features(pixel_values=pixels).pooler_output
+        return features
+
+    def probabilities(self, images: torch.Tensor, texts: torch.Tensor) -> torch.Tensor:
+        """Return the probability of each category for each image: n k float32, from embeddings n d and k d.
+
+        CLIP's add up to 1 over all categories (softmax); SigLIP's are independent (sigmoid).
+        """
+        logits = self._scale * images @ texts.T + self._bias
+        return logits.sigmoid() if self._siglip else logits.softmax(dim=1)
+
+
+def model_and_config(architecture: ClipArchitecture) -> tuple[Any, Any]:
+    """Return the class of transformers and its configuration."""
+    from transformers import CLIPConfig, CLIPModel, SiglipConfig, SiglipModel
+
+    text, vision = _tower_config(architecture.text), _tower_config(architecture.vision)
+    vision["patch_size"] = architecture.patch
+    if architecture.siglip:
+        text |= {"vocab_size": 256000, "projection_size": architecture.dims}
+        return SiglipModel, SiglipConfig(text_config=text, vision_config=vision)
+    return CLIPModel, CLIPConfig(text_config=text, vision_config=vision, projection_dim=architecture.dims)
+
+
+def build_model(architecture: ClipArchitecture, state: Mapping[str, torch.Tensor] | None) -> Any:
+    """Build transformers' model with these weights, or with seeded random ones, in fp32 for inference.
+
+    Raises:
+        ValueError: weights are missing.
+        RuntimeError: a weight has another shape.
+    """
+    model_class, config = model_and_config(architecture)
+    if state is not None:
+        state = {name: tensor for name, tensor in state.items() if not name.endswith("position_ids")}
+    name = model_class.__name__
+    return load_model(model_class, config, state, model=name, extra_weights=True, attn_implementation="sdpa")
+
+
+def _tokenizer(architecture: ClipArchitecture, path: Path | None) -> Tokenize:
+    if path is None:
+        return lambda texts: dummy_tokens(texts, length=SIGLIP_TOKENS if architecture.siglip else MAX_TOKENS)
+    return siglip_tokens(path) if architecture.siglip else partial(padded_tokens, clip_tokenizer(path))
+
+
+def siglip_tokens(path: Path) -> Tokenize:
+    """Return SigLIP2's function of texts to tokens: in lower case, padded to its training length."""
+    from tokenizers import Tokenizer
+
+    tokenizer = Tokenizer.from_file(str(path))
+    tokenizer.no_truncation()
+    tokenizer.enable_padding(direction="right", length=SIGLIP_TOKENS, pad_id=0)
+    return lambda texts: token_numbers(tokenizer, [text.lower() for text in texts], max_tokens=SIGLIP_TOKENS)
+
+
+def _tower_config(sizes: tuple[int, int, int, int]) -> dict[str, int]:
+    names = ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads")
+    return dict(zip(names, sizes, strict=True))
+
+
+def _normalize(vectors: torch.Tensor) -> torch.Tensor:
+    from torch.nn.functional import normalize
+
+    return normalize(vectors.float(), dim=-1)

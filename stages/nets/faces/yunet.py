@@ -1,0 +1,120 @@
+"""YuNet, a face detector: images to faces of any size.
+
+Its anchors end at about 400 px: a face of 800 px is detected three times or not at all. Each image is therefore shown
+to the network twice, at the size that small faces need and at a small size. Each face is taken from the pass in which
+it has a size that the network detects well. The network runs in OpenCV's FaceDetectorYN (here), or in torch
+(`stages.nets.faces.yunet_torch`).
+
+Shapes: n faces of one image.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from stages.nets.faces.detections import FaceDetections, Image, Size
+
+OVERLAP = 0.3  # IoU above which two boxes are one face: the default of FaceDetectorYN
+SMALL_SIDE = 320  # px, longest side of the second pass: 4 ms
+# Largest face in px of the network's input. Scores of an enlarged portrait: 0.96 at 200 px, 0.95 at 300, 0.90 at 500;
+# three faces at 800.
+LARGEST = 400
+
+RunNetwork = Callable[[Sequence[Image], Sequence[int]], list[FaceDetections]]
+"""Returns the faces of RGB images, scaled to these longest sides for the network, in px of the unscaled images."""
+
+
+class YuNet:
+    """The detector: two passes of each image.
+
+    Args:
+        run: the network.
+        side: longest side of the first pass in px; 0 for all pixels.
+        max_faces: of one image.
+    """
+
+    def __init__(self, run: RunNetwork, *, side: int, max_faces: int) -> None:
+        self._run, self._side, self._max_faces = run, side, max_faces
+
+    def __call__(self, images: Sequence[Image]) -> list[FaceDetections]:
+        """Return the faces of each image."""
+        longest = [max(image.shape[:2]) for image in images]
+        sides = [min(length, self._side or length) for length in longest]
+        detections = self._run(images, sides)
+        large = [i for i, side in enumerate(sides) if side > SMALL_SIDE]
+        second_pass = self._run([images[i] for i in large], [SMALL_SIDE] * len(large))
+        for i, coarse in zip(large, second_pass, strict=True):
+            detections[i] = _merge_passes(detections[i], coarse, LARGEST * longest[i] / sides[i])
+        return [faces.select(np.argsort(-faces.scores, kind="stable")[: self._max_faces]) for faces in detections]
+
+
+class OpenCvYuNet:
+    """The network in OpenCV, one image after the other on one thread.
+
+    Args:
+        path: an ONNX file with variable height and width, as in libfacedetection.train and opencv_zoo.
+        min_score: from 0 to 1.
+
+    Raises:
+        RuntimeError: OpenCV refuses the file.
+    """
+
+    def __init__(self, path: Path, min_score: float) -> None:
+        cv2.setNumThreads(1)  # parallel workers scale better than threads within an image
+        level = cv2.utils.logging.setLogLevel(cv2.utils.logging.LOG_LEVEL_ERROR)  # silences a warning on the target
+        try:
+            self._net = cv2.FaceDetectorYN.create(str(path), "", (SMALL_SIDE, SMALL_SIDE), min_score, OVERLAP)
+        except cv2.error as error:
+            raise RuntimeError(f"OpenCV cannot use {path}: {error}") from error
+        finally:
+            cv2.utils.logging.setLogLevel(level)
+
+    def __call__(self, images: Sequence[Image], sides: Sequence[int]) -> list[FaceDetections]:
+        """Run the network; see `RunNetwork`."""
+        return [self._detect(image, input_size(image, side)) for image, side in zip(images, sides, strict=True)]
+
+    def _detect(self, image: Image, size: Size) -> FaceDetections:
+        unscaled = size == image.shape[:2]
+        pixels = image if unscaled else cv2.resize(image, size[::-1], interpolation=cv2.INTER_AREA)
+        self._net.setInputSize(size[::-1])
+        rows = self._net.detect(cv2.cvtColor(pixels, cv2.COLOR_RGB2BGR))[1]
+        return rows_to_faces(np.empty((0, 15), np.float32) if rows is None else rows, image, size)
+
+
+def input_size(image: Image, side: int) -> Size:
+    """Return the size of an image scaled to this longest side."""
+    height, width = image.shape[:2]
+    scale = side / max(height, width)
+    return max(1, round(height * scale)), max(1, round(width * scale))
+
+
+def rows_to_faces(rows: NDArray[np.float32], image: Image, size: Size) -> FaceDetections:
+    """Return FaceDetectorYN's rows as faces in px of the image.
+
+    Args:
+        rows: n 15: x y width height, five points, score; in px of the network's input.
+        image: the unscaled image.
+        size: of the network's input.
+    """
+    rows = rows[np.isfinite(rows).all(axis=1)]
+    scale = np.array([image.shape[1] / size[1], image.shape[0] / size[0]], np.float32)
+    start, extent = rows[:, :2] * scale, rows[:, 2:4] * scale
+    points = rows[:, 4:14].reshape(-1, 5, 2) * scale
+    return FaceDetections(np.concatenate([start, start + extent], axis=1), points, rows[:, 14])
+
+
+def _merge_passes(fine: FaceDetections, coarse: FaceDetections, limit: float) -> FaceDetections:
+    """Take small faces from the first pass, and large ones from the second, which may repeat some of the first.
+
+    Where two overlap, that of the first pass stays: more pixels give better landmarks.
+    """
+    small = fine.select(fine.sides.max(axis=1) <= limit)
+    large = coarse.select(coarse.sides.max(axis=1) > limit / 2)
+    faces = FaceDetections.concatenate([small, large])
+    ranks = faces.scores + (np.arange(len(faces.scores)) < len(small.scores))  # above 1 in the first pass
+    return faces.suppress(OVERLAP, ranks)

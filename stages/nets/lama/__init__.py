@@ -1,0 +1,1 @@
+"""The LaMa inpainting network and ways to run it."""

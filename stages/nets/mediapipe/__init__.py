@@ -1,0 +1,1 @@
+"""MediaPipe's pose and face networks, read from task files."""

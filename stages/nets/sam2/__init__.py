@@ -1,0 +1,1 @@
+"""SAM 2.1 for images and videos, and EdgeTAM."""

@@ -1,0 +1,5 @@
+"""People's poses: 33 landmarks each, in the image and in metres, by MediaPipe's BlazePose."""
+
+from stages.pose.stage import Pose
+
+__all__ = ["Pose"]

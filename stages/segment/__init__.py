@@ -1,0 +1,5 @@
+"""Masks of everything in an image, or of prompted objects, by Segment Anything 2.1."""
+
+from stages.segment.stage import Segment
+
+__all__ = ["Segment"]

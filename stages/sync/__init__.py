@@ -1,0 +1,5 @@
+"""Offset between the sound of a video and the lips of its speakers."""
+
+from stages.sync.stage import Sync
+
+__all__ = ["Sync"]

@@ -1,0 +1,5 @@
+"""Tracks of people from frame to frame within a shot, with smoothed landmarks and bridged gaps."""
+
+from stages.tracks.stage import Tracks
+
+__all__ = ["Tracks"]

@@ -1,0 +1,66 @@
+"""Documents that are true: README's commands run as they stand, and those of other documents can be parsed."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import typer
+
+from pipeline.cli.app import app
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
+HISTORY = {"CHANGELOG.md", "log.md"}  # they name what was, too
+
+
+def commands(document: Path) -> list[str]:
+    """Lines of a document's bash blocks, without comments."""
+    blocks = re.findall(r"```bash\n(.*?)```", document.read_text("utf-8"), re.S)
+    lines = [re.sub(r"\s+#.*", "", line).strip() for block in blocks for line in block.splitlines()]
+    return [line for line in lines if line]
+
+
+@pytest.mark.heavy
+@pytest.mark.heavy
+@pytest.mark.slow
+def test_readme_commands_run_as_they_stand():
+    lines = commands(ROOT / "README.md")
+    assert lines[:2] == ["make demo", "make test"] and len(lines) > 8
+    shutil.rmtree(ROOT / "out" / "mine", ignore_errors=True)
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    for line in [line for line in lines if line != "make test"]:  # this is `make test`
+        done = subprocess.run(
+            ["bash", "-c", line], cwd=ROOT, env=os.environ | {"PATH": path}, capture_output=True, text=True
+        )
+        assert done.returncode == 0, (line, done.stdout[-2000:], done.stderr[-2000:])
+        assert done.stdout.strip(), line
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_commands_in_documents_can_be_parsed(document):
+    group = typer.main.get_group(app)
+    for line in commands(document):
+        words = shlex.split(line)
+        if words[0] != "framemill" or words[1].isupper():
+            continue
+        command = group.commands[words[1]]
+        command.make_parser(command.make_context(words[1], [], resilient_parsing=True)).parse_args(words[2:])
+
+
+@pytest.mark.parametrize(
+    "document", [path for path in DOCUMENTS if path.name not in HISTORY], ids=lambda path: path.name
+)
+def test_files_that_documents_name_exist(document):
+    text = document.read_text("utf-8")
+    links = set(re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", text))
+    assert [link for link in sorted(links) if not (document.parent / link).exists()] == []
+    paths = set(re.findall(r"`((?:pipeline|stages|tests|benchmarks|manifests|samples|docs)/[\w./-]+)`", text))
+    made_by_demo = {"samples/media"}
+    assert [path for path in sorted(paths - made_by_demo) if not (ROOT / path).exists()] == []

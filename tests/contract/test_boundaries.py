@@ -1,0 +1,74 @@
+"""Owners of outside libraries, and what a start may load; `lint-imports` keeps the order of our own packages."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+STAGES = sorted((ROOT / "stages").rglob("*.py"))
+PIPELINE = sorted((ROOT / "pipeline").rglob("*.py"))
+
+STAGE_MAY_NOT = {"ray", "yaml", "av", "requests", "urllib", "httpx", "pydantic", "typer", "rich"}
+OWNERS = {  # outside library -> where in pipeline/ it may be imported
+    "av": ("media/",),
+    "cv2": ("media/", "reporting/html/"),  # the report encodes its thumbnails
+    "PIL": ("media/",),
+    "simplejpeg": ("media/",),
+    "ray": ("engine/",),
+    "torch": ("device/", "profiling/tools/torch_profiler.py", "profiling/export/tensorboard.py"),
+    "requests": ("weights/download.py",),
+    "filelock": ("weights/fetch.py",),
+    "rich": ("reporting/terminal/", "reporting/compare/terminal.py", "cli/"),
+    "typer": ("cli/",),
+}
+
+
+def imports(path: Path) -> set[str]:
+    """Outside packages that a module imports, at any depth of its code."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            found |= {alias.name.split(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found.add(node.module.split(".")[0])
+    return found
+
+
+def test_the_tree_is_read():
+    assert len(STAGES) > 60 and len(PIPELINE) > 180
+
+
+@pytest.mark.parametrize("path", STAGES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_a_stage_imports_no_library_of_the_pipeline(path):
+    assert imports(path) & STAGE_MAY_NOT == set()
+
+
+@pytest.mark.parametrize("library", OWNERS)
+def test_each_outside_library_has_one_owner(library):
+    users = [str(path.relative_to(ROOT / "pipeline")) for path in PIPELINE if library in imports(path)]
+    assert users and [user for user in users if not user.startswith(OWNERS[library])] == []
+
+
+def test_the_contract_knows_arrow_numpy_pydantic_and_the_standard_library_only():
+    known = set.union(*(imports(path) for path in (ROOT / "pipeline" / "contract").rglob("*.py")))
+    assert known - set(sys.stdlib_module_names) == {"numpy", "pipeline", "pyarrow", "pydantic"}
+
+
+def test_no_module_hides_one_of_the_standard_library():
+    """`python pipeline/run.py` puts that folder first on the path: its modules, and its folders too."""
+    names = {path.stem for path in (ROOT / "pipeline").iterdir()}
+    assert {"planning", "media"} <= names
+    assert names & sys.stdlib_module_names == set()
+
+
+def test_the_driver_plans_without_heavy_libraries():
+    plan = "from pipeline.cli.app import main\ntry:\n    main(['plan'])\nexcept SystemExit:\n    pass"
+    code = f"import sys\n{plan}\nprint(*sys.modules, file=sys.stderr)"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    loaded = {name.split(".")[0] for name in done.stderr.split()}
+    assert {"torch", "ray", "mediapipe", "av", "librosa", "hdbscan", "transformers", "requests"} & loaded == set()

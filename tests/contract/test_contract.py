@@ -1,0 +1,184 @@
+"""The contract, once, run over every step of the shipped pipeline: a new stage is taken up by itself."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from pipeline.contract.packet import HALO
+from pipeline.contract.stage import Scope
+from pipeline.contract.testing import check_stage, nearly_equal
+from pipeline.media.discovery.listing import list_media
+from pipeline.media.packets.decode import decode
+from pipeline.output.object_store import Store
+from pipeline.output.unit_table import ensure_units
+from pipeline.planning.manifest import ProfileFile, read_pipeline
+from pipeline.planning.plan import make_plan
+from pipeline.planning.plan_options import PlanOptions
+from pipeline.planning.processes.resources import ROOMY
+from pipeline.runtime.batching import clip_bounds
+from pipeline.runtime.packet_caller import PacketCaller
+from pipeline.runtime.stage_setup import set_up
+from stages.nets.lama.network import Sizes
+from tests.support.clip_factory import TINY as CLIP
+from tests.support.material import ROOT
+from tests.support.sam_weights import TOY as SAM
+
+SMALL = (
+    "categorize.model=clip-vit-b32",
+    "instances.model=clip-vit-b32",
+    "segment.model=sam2.1-hiera-tiny",
+    "segment.points_per_side=2",
+    "segment.pred_iou_thresh=0",
+    "segment.stability_score_thresh=0",
+    "inpaint.max_side=128",
+    "mouth.model=face_landmarker_testdata",
+)
+"""Settings of the shipped steps by which each has something to say in little time."""
+
+CHOICES = PlanOptions(
+    settings=SMALL, missing_weights="dummy", weights_dir=WEIGHTS if (WEIGHTS := ROOT / "weights").is_dir() else None
+)
+PLAN = make_plan(read_pipeline(None), ProfileFile(), CHOICES, [ROOMY])
+STEPS = {step.name: step for step in PLAN.steps}
+FIRST = {step.name: step for step in PLAN.first}
+SECOND = {step.name: step for step in PLAN.second}
+HEAVY = {"segment": 3, "instances": 3, "inpaint": 3}
+"""Steps that take longest even so, and how many frames of the clip are enough."""
+
+LAMA = Sizes(width=8, blocks=2)
+ASKED = (*PLAN.decode.columns,)
+KEYS = ["media_id", "frame_index"]
+
+
+@pytest.fixture(scope="module")
+def ready():
+    """Every stage, set up once; large networks with fewer layers than they were published with, and random weights."""
+    with pytest.MonkeyPatch.context() as patch:
+        for owner in ("stages.nets.clip.towers", "stages.categorize.stage"):
+            patch.setattr(f"{owner}.MODELS", CLIP)
+        for owner in ("stages.nets.sam2.image", "stages.segment.stage"):
+            patch.setattr(f"{owner}.MODELS", {"sam2.1-hiera-tiny": SAM})
+        patch.setattr("stages.nets.lama.network.Sizes", lambda: LAMA)
+        for step in PLAN.steps:
+            set_up(step)
+        yield STEPS
+
+
+def decoded(folder, store, **config) -> list[pa.Table]:
+    """Rows of every packet of the collection, halo included."""
+    media = list_media(str(folder))
+    units = ensure_units(store, media, media, slots=1)
+    rule = replace(PLAN.decode.config, **config)
+    return [p.rows for unit in units for p in decode(unit, ASKED, PLAN.decode.halo, rule) if p.rows.num_rows]
+
+
+def outputs(step, tables) -> dict[tuple[str, int], dict]:
+    """What a step says of each frame."""
+    found = {}
+    for rows in tables:
+        columns = PacketCaller(step).run(rows, np.zeros(rows.num_rows, bool))
+        assert columns.failures == []
+        own = rows.select(KEYS).filter(pa.compute.invert(rows[HALO])).to_pylist()
+        for key, value in zip(own, columns.columns.to_pylist(), strict=True):
+            found[key["media_id"], key["frame_index"]] = value
+    return found
+
+
+@pytest.fixture(scope="module")
+def said(ready, tables):
+    """What each first-pass step says of each frame, once: a step reads what those before it have said."""
+    found = {}
+    for step in PLAN.first:
+        found[step.name] = outputs(step, derived(tables, found, step.name))
+    return found
+
+
+def derived(tables, said, until) -> list[pa.Table]:
+    """Rows with the columns of all steps before one, as a packet would carry them."""
+    result = []
+    for rows in tables:
+        keys = [tuple(key.values()) for key in rows.select(KEYS).to_pylist()]
+        for step in PLAN.first:
+            if step.name == until:
+                break
+            values = [
+                None if halo else said[step.name][key] for key, halo in zip(keys, rows[HALO].to_pylist(), strict=True)
+            ]
+            for item in step.stage.outputs:
+                column = pa.array([value and value[item.name] for value in values], item.type)
+                rows = rows.append_column(item.name, column)
+        result.append(rows)
+    return result
+
+
+@pytest.fixture(scope="module")
+def tables(collection, tmp_path_factory):
+    found = decoded(collection, Store(str(tmp_path_factory.mktemp("units"))))
+    assert sum(rows.num_rows for rows in found) == 14, "two photos and twelve frames"
+    return found
+
+
+def calls(step, tables):
+    """Real batches for a step: one clip each, or all rows."""
+    for rows in tables:
+        if step.stage.scope is Scope.CLIP:
+            yield from (rows.slice(a, b - a).select(step.stage.inputs) for a, b in clip_bounds(rows))
+        else:
+            yield rows.filter(pa.compute.invert(rows[HALO])).select(step.stage.inputs)
+
+
+LONG = {"segment", "categorize", "instances"}  # half a minute each; their own tests call them too
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.heavy] if name in LONG else []) for name in FIRST]
+)
+def test_a_first_pass_stage_keeps_the_contract(name, ready, tables, said):
+    step = ready[name]
+    for batch in calls(step, derived(tables, said, name)):
+        check_stage(step.stage, rows=batch.slice(0, HEAVY.get(name)), is_set_up=True)
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("name", [name for name, step in FIRST.items() if not step.stage.cut_dependence])
+@settings(max_examples=4, deadline=None, suppress_health_check=list(HealthCheck))
+@given(clip_frames=st.integers(1, 14), packet_rows=st.integers(1, 20), batch=st.integers(1, 7))
+def test_results_do_not_depend_on_cutting_or_packing(
+    name, ready, said, collection, tmp_path_factory, clip_frames, packet_rows, batch
+):
+    step = ready[name]
+    other = decoded(
+        collection,
+        Store(str(tmp_path_factory.mktemp("units"))),
+        clip_frames=clip_frames,
+        packet_rows=packet_rows,
+        max_frames=HEAVY.get(name),
+    )
+    smaller = replace(step, placement=replace(step.placement, batch=batch))
+    expected, found = said[name], outputs(smaller, derived(other, said, name))
+    assert found.keys() == expected.keys() or (name in HEAVY and found.keys() < expected.keys())
+    assert {key for key in found if not nearly_equal(expected[key], found[key])} == set()
+
+
+@pytest.mark.parametrize("name", SECOND)
+def test_a_second_pass_stage_keeps_the_contract(name, ready, tables, said):
+    step = ready[name]
+    rows = pa.concat_tables(derived(tables, said, None), promote_options="none").filter(
+        pa.compute.invert(pa.concat_tables(tables)[HALO])
+    )
+    names = rows["media_id"].unique().to_pylist()
+    batches = (
+        [rows]
+        if step.stage.scope is Scope.DATASET
+        else [rows.filter(pa.compute.equal(rows["media_id"], n)) for n in names]
+    )
+    makers = {table: other.stage for other in SECOND.values() for table in other.stage.tables}
+    for batch in batches:
+        inputs = {table: makers[table](batch.select(makers[table].inputs))[table] for table in step.stage.input_tables}
+        check_stage(step.stage, rows=batch, tables=inputs, is_set_up=True)

@@ -1,0 +1,81 @@
+"""Every error has a code, and docs/errors.md lists each code with cause and fix."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from pipeline.contract import errors
+
+ROOT = Path(__file__).resolve().parents[2]
+SOURCES = sorted((ROOT / "pipeline").rglob("*.py"))
+CATALOGUE = (ROOT / "docs" / "errors.md").read_text("utf-8")
+FORM = re.compile(r"FM-[A-Z0-9]+(-[A-Z0-9]+)*")
+
+
+@cache
+def classes() -> frozenset[str]:
+    """Names of Framemill's errors, also of those that other modules derive; not of MediaError, which has one code."""
+    names = {
+        name
+        for name, kind in vars(errors).items()
+        if isinstance(kind, type) and issubclass(kind, errors.FramemillError) and name != "MediaError"
+    }
+    for path in SOURCES:
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.ClassDef) and {ast.unparse(base) for base in node.bases} & names:
+                names.add(node.name)
+    return frozenset(names - {"MediaError"})
+
+
+def takes_code(node: ast.AST) -> bool:
+    """Whether a node defines a function with a keyword-only parameter `code`."""
+    return isinstance(node, ast.FunctionDef) and any(argument.arg == "code" for argument in node.args.kwonlyargs)
+
+
+def takers(path: Path) -> frozenset[str]:
+    """Names of a module's functions that make errors with their callers' code: their calls need one in turn."""
+    return frozenset(node.name for node in ast.walk(ast.parse(path.read_text("utf-8"))) if takes_code(node))
+
+
+@cache
+def helpers() -> frozenset[str]:
+    """Names of the public ones of all modules."""
+    return frozenset(name for path in SOURCES for name in takers(path) if not name.startswith("_"))
+
+
+def uncoded(path: Path) -> Iterator[int]:
+    """Lines where a module makes an error without a literal code."""
+    tree = ast.parse(path.read_text("utf-8"))
+    passed_on = {call for node in ast.walk(tree) if takes_code(node) for call in ast.walk(node)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in classes() | helpers() | takers(path):
+            codes = [ast.unparse(word.value) for word in node.keywords if word.arg == "code"]
+            known = ["code"] if node in passed_on else []
+            if not any(FORM.search(code) or code in known or code.endswith(".code") for code in codes):
+                yield node.lineno
+
+
+def in_source() -> set[str]:
+    """All codes in the source."""
+    return {code for path in SOURCES for code in re.findall(r'"(FM-[A-Z0-9-]+)"', path.read_text("utf-8"))}
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_each_error_has_a_code(path):
+    assert list(uncoded(path)) == []
+
+
+def test_the_catalogue_lists_each_code_once_and_no_other():
+    listed = re.findall(r"^\| `(FM-[A-Z0-9-]+)` \|", CATALOGUE, re.M)
+    assert sorted(listed) == sorted(in_source())
+
+
+def test_each_entry_has_cause_and_fix():
+    rows = [line.split("|")[1:-1] for line in CATALOGUE.splitlines() if line.startswith("| `FM-")]
+    assert rows and all(len(row) == 3 and all(cell.strip() for cell in row) for row in rows)

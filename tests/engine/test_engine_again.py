@@ -1,0 +1,82 @@
+"""Second runs compute only what was added or changed, and shards together equal a whole run."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from pipeline.contract.output_names import COLUMNS, FRAMES
+from pipeline.job import Job
+from pipeline.planning.manifest import PipelineFile
+from tests.support.collections_factory import photo
+from tests.support.engine_factory import ALL, order, small, table
+
+__all__ = ["small"]
+
+pytestmark = pytest.mark.slow
+
+
+def test_a_second_run_has_nothing_to_do_and_changes_nothing(small, tmp_path, machines):
+    Job(order(small, tmp_path / "out", ALL)).run()
+    before = {p: p.stat().st_mtime_ns for p in (tmp_path / "out").rglob("*.parquet")}
+    result = Job(order(small, tmp_path / "out", ALL)).run()
+    assert not result.work.left
+    assert {p: p.stat().st_mtime_ns for p in (tmp_path / "out").rglob("*.parquet")} == before
+
+
+@pytest.mark.heavy
+def test_an_added_step_and_an_added_file_cost_only_themselves(small, tmp_path, machines):
+    out = tmp_path / "out"
+    Job(order(small, out, {"crc": ("Checksum", {})})).run()
+    before = {p: p.stat().st_mtime_ns for p in (out / COLUMNS).glob("crc-*/*.parquet")}
+    photo(small / "zz.png", 55)
+    Job(order(small, out, {"crc": ("Checksum", {}), "twice": ("Double", {})})).run()
+    after = {p: p.stat().st_mtime_ns for p in (out / COLUMNS).glob("crc-*/*.parquet")}
+    assert before.items() <= after.items() and len(after) == len(before) + 1
+    frames = table(out, FRAMES)
+    assert frames.num_rows == 37 and frames["twice"].to_pylist() == [2 * value for value in frames["crc"].to_pylist()]
+
+
+def test_a_changed_setting_computes_again_what_depends_on_it(small, tmp_path, machines):
+    out = tmp_path / "out"
+    steps = {"crc": ("Checksum", {}), "near": ("Neighbours", {}), "twice": ("Double", {})}
+    Job(order(small, out, steps)).run()
+    near = {p: p.stat().st_mtime_ns for p in (out / COLUMNS).glob("near-*/*.parquet")}
+    Job(order(small, out, steps, settings=("crc.column=frame_4",))).run()
+    assert {p: p.stat().st_mtime_ns for p in (out / COLUMNS).glob("near-*/*.parquet")} == near
+    assert len(list((out / COLUMNS).glob("crc-*"))) == len(list((out / COLUMNS).glob("twice-*"))) == 2
+    frames = table(out, FRAMES)
+    assert frames.num_rows == 36 and frames["twice"].to_pylist() == [2 * value for value in frames["crc"].to_pylist()]
+
+
+@pytest.mark.heavy
+def test_encoded_files_lie_beside_the_tables_and_are_not_made_again(collection, tmp_path, machines):
+    flow = order(collection, tmp_path / "out", {}, settings=("flow.cache=true",))
+    flow = replace(flow, pipeline=PipelineFile.model_validate({"steps": {"flow": {"use": "stages.flow:Flow"}}}))
+    Job(flow).run()
+    paths = [path for path in table(tmp_path / "out", FRAMES)["flow_field"].to_pylist() if path]
+    assert len(paths) == 11 and all((tmp_path / "out" / path).read_bytes()[:4] == b"\x89PNG" for path in paths)
+    before = {path: (tmp_path / "out" / path).stat().st_mtime_ns for path in paths}
+    photo(collection / "new.png", 1)
+    try:
+        Job(flow).run()
+    finally:
+        (collection / "new.png").unlink()
+    assert {path: (tmp_path / "out" / path).stat().st_mtime_ns for path in paths} == before
+
+
+@pytest.mark.heavy
+def test_a_limited_run_then_the_whole(small, tmp_path, machines):
+    out = tmp_path / "out"
+    few = replace(order(small, out, {"crc": ("Checksum", {})}), limit=2)
+    assert Job(few).run().frames == 31
+    assert Job(order(small, out, {"crc": ("Checksum", {})})).run().frames == 36
+    assert Job(few).run().frames == 31
+
+
+@pytest.mark.heavy
+def test_shards_together_are_the_whole(small, tmp_path, machines):
+    whole = order(small, tmp_path / "out", {"crc": ("Checksum", {})})
+    shares = [Job(replace(whole, output=str(tmp_path / str(i)), shard=(i, 3))).run().frames for i in range(3)]
+    assert sum(shares) == 36 and max(shares) < 36

@@ -1,0 +1,120 @@
+"""Through the real engine: two tasks decode one film at once, and what is done of it is not done again."""
+
+from __future__ import annotations
+
+import zlib
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from pipeline.contract.output_names import COLUMNS
+from pipeline.engine import Engine, session
+from pipeline.media.config import DecodeConfig
+from pipeline.media.discovery.listing import list_media
+from pipeline.media.units import Unit
+from pipeline.output.ledger import Ledger
+from pipeline.output.object_store import Store
+from pipeline.output.unit_table import ensure_units
+from pipeline.planning.manifest import PipelineFile, ProfileFile
+from pipeline.planning.plan import Plan, make_plan
+from pipeline.planning.plan_options import PlanOptions
+from pipeline.runtime.second_pass import columns_of, unit_rows
+from tests.support.collections_factory import photo, recut
+from tests.support.media_factory import packets_of, rows_of
+from tests.support.segmented_films import FRAMES, WHOLE, damage, sample_film
+
+pytestmark = pytest.mark.slow
+
+STEPS = {"crc": {"use": "tests.toys:Checksum"}, "near": {"use": "tests.toys:Neighbours"}}
+
+
+@pytest.fixture(scope="module")
+def plan(tmp_path_factory):
+    """One whose task dies once, in the middle of a segment: Ray runs it again."""
+    dies = {"at": 47, "mark": str(tmp_path_factory.mktemp("died") / "once")}
+    steps = STEPS | {"dies": {"use": "tests.toys:DiesOnce", "with": dies}}
+    with session(None) as nodes:
+        profile = ProfileFile.model_validate({"decode": {"workers": 2, "cpus": 0.5}})
+        made_plan = make_plan(PipelineFile.model_validate({"steps": steps}), profile, PlanOptions(), nodes)
+        config = DecodeConfig(segment_bytes=sample_film("b-frames").stat().st_size // 6, packet_rows=8, clip_frames=5)
+        yield recut(made_plan, config)
+
+
+def run(plan: Plan, folder: Path, out: Path) -> list[Unit]:
+    """The first pass of a run; units that were not done before."""
+    store, media = Store(str(out)), list_media(str(folder))
+    units = ensure_units(store, media, media, slots=2)
+    done = {rows.unit for rows in unit_rows(plan, Ledger(store), units, frozenset(item.media_id for item in media))}
+    pending = [unit for unit in units if unit.name not in done]
+    Engine(plan, store, lambda _: None).first_pass(0, pending, Ledger(store))
+    return pending
+
+
+def table(plan: Plan, folder: Path, out: Path) -> pa.Table:
+    """All columns of all rows, as the second pass reads them."""
+    store, media = Store(str(out)), list_media(str(folder))
+    units = ensure_units(store, media, media, slots=2)
+    finished = unit_rows(plan, Ledger(store), units, frozenset(item.media_id for item in media))
+    assert len(finished) == len(units)
+    names = ["media_id", "frame_index", "clip_index", "time_s", "crc", "next_crc", "lived"]
+    return pa.concat_tables([rows.read(store, columns_of(plan, names)) for rows in finished]).sort_by(
+        [("media_id", "ascending"), ("frame_index", "ascending")]
+    )
+
+
+@pytest.fixture
+def folder(tmp_path):
+    photo(tmp_path / "in" / "photo.png", 1)
+    (tmp_path / "in" / "film.mov").write_bytes(sample_film("b-frames").read_bytes())
+    return tmp_path / "in"
+
+
+@pytest.mark.heavy
+def test_a_film_in_segments_has_the_rows_of_one_in_one_go(folder, tmp_path, plan):
+    run(plan, folder, tmp_path / "out")
+    decoded = table(plan, folder, tmp_path / "out").to_pylist()
+    whole = [row for packet in packets_of(folder, segment_bytes=WHOLE) for row in rows_of(packet)]
+    crcs = {(row["media_id"], row["frame_index"]): zlib.crc32(row["frame"]) for row in whole}
+    assert len(decoded) == FRAMES + 1
+    assert [((row["media_id"], row["frame_index"]), row["crc"]) for row in decoded] == list(crcs.items())
+    following = [crcs.get((row["media_id"], row["frame_index"] + 1)) for row in decoded]
+    assert [row["next_crc"] for row in decoded] == following  # over the ends of segments too
+    assert [row["time_s"] for row in decoded] == [row["time_s"] for row in whole]
+    assert all(row["lived"] for row in decoded)
+    assert Path(plan.first[-1].stage.config.mark).exists()  # it did die
+    assert run(plan, folder, tmp_path / "out") == []
+
+
+@pytest.mark.heavy
+def test_only_segments_that_are_not_done_are_decoded_again(folder, tmp_path, plan):
+    run(plan, folder, tmp_path / "out")
+    before = table(plan, folder, tmp_path / "out")
+    parts = {path: path.stat().st_mtime_ns for path in (tmp_path / "out" / COLUMNS).glob("*/*.parquet")}
+    (lost,) = (path for path in parts if path.parent.name.startswith("crc-") and ".00000050-" in path.name)
+    lost.unlink()
+    run(plan, folder, tmp_path / "out")
+    assert table(plan, folder, tmp_path / "out").equals(before)
+    rewritten = [path for path, time in parts.items() if path.stat().st_mtime_ns != time]
+    spans = [path.stem.split(".")[1].split("-") for path in rewritten if path.parent.name.startswith("decode-")]
+    inside = [(int(start), int(stop)) for start, stop in spans if start != stop]
+    assert any(start <= 50 < stop for start, stop in inside)
+    assert sum(stop - start for start, stop in inside) <= FRAMES // 3  # its segment alone
+
+
+@pytest.mark.heavy
+def test_damage_costs_its_own_rows_only(folder, tmp_path, plan):
+    run(plan, folder, tmp_path / "whole")
+    before = table(plan, folder, tmp_path / "whole").to_pylist()
+    damage(sample_film("b-frames"), folder / "film.mov", 20, 42)  # a whole segment and parts of its neighbours
+    run(plan, folder, tmp_path / "out")
+    after = table(plan, folder, tmp_path / "out").to_pylist()
+    lost = {row["frame_index"] for row in before if row["media_id"] == "film.mov"} - {
+        row["frame_index"] for row in after if row["media_id"] == "film.mov"
+    }
+    assert set(range(20, 43)) <= lost < set(range(50))
+    same = [row for row in before if row["media_id"] != "film.mov" or row["frame_index"] >= 60]
+    assert len(same) == 61 and [row for row in after if row in same] == same
+    assert np.all(np.diff([row["frame_index"] for row in after if row["media_id"] == "film.mov"]) > 0)
+    assert run(plan, folder, tmp_path / "out") == []  # and is not decoded again

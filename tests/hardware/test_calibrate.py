@@ -1,0 +1,275 @@
+"""A step is measured alone until it does not fit; crashes are reported, and its memory becomes a formula."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipeline.contract.columns import SOURCE
+from pipeline.contract.errors import ConfigError
+from pipeline.contract.stage import Scope
+from pipeline.device import flops_of, weights_bytes
+from pipeline.hardware.calibration import batch_search
+from pipeline.hardware.calibration.batch_search import BatchFailure, Limits, fastest, search
+from pipeline.hardware.calibration.bench import measure
+from pipeline.hardware.calibration.memory_fit import memory_line
+from pipeline.hardware.calibration.probe import write_rows
+from pipeline.hardware.calibration.sample_rows import batch_of
+from pipeline.planning.gpu.calibration_file import Calibration, StepFigures, Trial, read_calibration, write_calibration
+from tests.support.plan_factory import plan, toy
+from tests.support.toy_gpu import ToyMeter
+from tests.toys import Neighbours
+
+QUICK = Limits(most_batch=64, timed_s=0.0, hang_s=20.0)
+
+
+def trial(batch, rate=10.0, megapixels=1.0, peak=None):
+    return Trial(batch=batch, megapixels=megapixels, calls=3, rows_per_s=rate, peak_gb=peak)
+
+
+def rows(height, width, count=2):
+    values = {"media_id": ["a.jpg"] * count, "height": [height] * count, "width": [width] * count}
+    columns = [pa.array(values.get(item.name, [0] * count), item.type) for item in SOURCE if item.name != "media_type"]
+    return pa.table(columns, names=[item.name for item in SOURCE if item.name != "media_type"])
+
+
+def sizes(folder):
+    """Write rows of 0.5 and 2 megapixels."""
+    return [write_rows(rows(h, w), folder / f"{h}.arrow") for h, w in ((500, 1000), (1000, 2000))]
+
+
+def measured(folder, limits=QUICK, **config):
+    """Measure the toy; its search ends by memory alone, since a busy machine makes rates fall."""
+    step = plan({"eats": toy("Eats", **config) | {"use": "tests.support.toy_gpu:Eats"}}, missing_weights="dummy").first[
+        0
+    ]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(batch_search, "_FALLS", 99)
+        return measure(step, sizes(folder), limits, dummy=True, meter=ToyMeter())
+
+
+@given(fits=st.integers(0, 300), most=st.integers(1, 300))
+def test_the_search_finds_exactly_the_largest_batch_that_fits(fits, most):
+    tried = []
+
+    def attempt(batch):
+        assert 1 <= batch <= most and batch not in tried
+        tried.append(batch)
+        return trial(batch) if batch <= fits else BatchFailure()
+
+    result = search(attempt, Limits(most_batch=most))
+    assert result.largest == min(fits, most)
+    assert (result.failure is not None) == (fits < most)
+    assert bool(result.cut_short) == (fits >= most)
+    assert [trial.batch for trial in result.trials] == sorted(batch for batch in tried if batch <= fits)
+
+
+def test_the_search_ends_at_slow_calls_and_at_falling_rates():
+    slow = search(lambda batch: trial(batch, rate=0.5), Limits(slow_s=10.0))
+    assert slow.largest == 8 and "took longer than 10 s" in slow.cut_short
+    rates = {1: 10.0, 2: 15.0, 4: 14.0, 8: 20.0, 16: 19.5, 32: 19.0, 64: 18.0, 128: 50.0}
+    falling = search(lambda batch: trial(batch, rate=rates[batch]), Limits())
+    assert falling.largest == 64 and "in a row" in falling.cut_short
+
+
+def test_the_fastest_batch_is_the_smallest_near_the_best_over_all_sizes():
+    small = [trial(batch, rate, 0.5) for batch, rate in ((1, 50), (2, 90), (4, 99), (8, 100), (16, 101))]
+    assert fastest(small) == 4
+    large = [trial(batch, rate, 2.0) for batch, rate in ((1, 5), (2, 8), (4, 9), (8, 10))]
+    assert fastest(small + large) == 8  # 16 was never tried with large images
+
+
+@settings(deadline=None)  # the first example loads scipy
+@given(
+    law=st.tuples(*[st.floats(0, 10).map(lambda value: round(value, 3))] * 3),
+    batches=st.sets(st.integers(1, 256), min_size=2, max_size=9),
+    megapixels=st.sets(st.sampled_from([0.1, 0.5, 2.0, 12.0, 48.0]), min_size=2),
+)
+def test_the_fit_recovers_the_law(law, batches, megapixels):
+    base, row, pixel = law
+    trials = [
+        trial(batch, megapixels=size, peak=base + row * batch + pixel * batch * size)
+        for batch in batches
+        for size in megapixels
+    ]
+    line = memory_line(trials)
+    assert np.allclose((line.base_gb, line.per_row_gb, line.per_megapixel_gb), law, rtol=1e-6, atol=1e-6)
+    assert line.error_gb < 1e-6
+
+
+def test_the_fit_never_falls_and_states_its_error():
+    line = memory_line([trial(1, peak=3.0), trial(2, peak=2.5), trial(4, peak=2.0)])
+    assert line.per_row_gb == line.per_megapixel_gb == 0.0
+    assert line.base_gb == pytest.approx(2.5) and line.error_gb == pytest.approx(0.5)
+    assert memory_line([trial(1)]) is None
+
+
+@pytest.mark.slow
+def test_a_step_is_measured_in_a_child_until_memory_runs_out(tmp_path):
+    # at 2 MP: 0.25 + n (0.01 + 0.05 * 2) <= 1.5, so n <= 11
+    result = measured(tmp_path)
+    figures = result.figures
+    assert (figures.largest_batch, figures.largest_is_limit) == (11, True)
+    assert [(trial.batch, trial.megapixels) for trial in figures.trials] == [
+        *((n, 0.5) for n in (1, 2, 4, 8, 11)),
+        *((n, 2.0) for n in (1, 2, 4, 8, 10, 11)),
+    ]
+    line = figures.memory
+    assert (line.base_gb, line.per_row_gb, line.per_megapixel_gb) == pytest.approx((0.25, 0.01, 0.05))
+    assert figures.weights_gb == 0.25 and figures.weights_bytes == 8 * 4 * 4
+    assert figures.flops_per_row == 2 * 8 * 4 and figures.dummy
+    assert result.device.name == "Toy Card 2" and result.notes == ["a batch of 12 did not run: memory ran out"]
+    assert figures.trials[0].phases.keys() == {"infer"} and figures.trials[0].reserved_gb > figures.trials[0].peak_gb
+
+
+@pytest.mark.heavy
+def test_a_crash_is_a_batch_that_does_not_fit_and_the_search_goes_on(tmp_path):
+    result = measured(tmp_path, Limits(most_batch=4, timed_s=0.0), dies_at=3)
+    assert (result.figures.largest_batch, result.figures.largest_is_limit) == (2, True)
+    assert result.notes == ["a batch of 3 did not run: its process died (SIGKILL)"]
+
+
+@pytest.mark.heavy
+def test_a_hang_is_ended(tmp_path):
+    result = measured(tmp_path, Limits(most_batch=2, timed_s=0.0, hang_s=3.0), hangs_at=2)
+    assert result.figures.largest_batch == 1
+    assert result.notes == ["a batch of 2 did not run: its process died (it hung)"]
+
+
+@pytest.mark.heavy
+def test_an_exception_is_reported_and_earlier_batches_are_kept(tmp_path):
+    result = measured(tmp_path, refuses_at=4)
+    assert result.notes[0] == "a batch of 4 raised ValueError: so many are not to my taste"
+    assert result.figures.largest_batch == 2 and not result.figures.largest_is_limit
+    idle = measured(tmp_path, Limits(most_batch=1, timed_s=0.0), idle=True)
+    assert idle.figures is None and "had nothing to do" in idle.notes[0]
+    none = measured(tmp_path, holds=0.1)
+    assert none.figures is None and none.notes == ["a batch of 1 did not run: memory ran out"]
+
+
+def test_rows_are_repeated_without_a_copy_and_clips_are_numbered():
+    few = rows(2, 3, count=3).append_column("frame", pa.array([b"one", b"two", b"six"], pa.large_binary()))
+    several = pa.concat_tables([few])
+    clip = Neighbours()
+    batch = batch_of(clip, several, 7)
+    assert batch["frame_index"].to_pylist() == [*range(7)] and set(batch["clip_index"].to_pylist()) == {0}
+    assert batch["frame"].to_pylist() == [b"one", b"two", b"six"] * 2 + [b"one"]
+    buffers = {chunk.buffers()[2].address for chunk in batch["frame"].chunks}
+    assert clip.scope is Scope.CLIP and buffers == {few["frame"].chunk(0).buffers()[2].address}
+
+
+def test_weights_are_found_in_any_attribute_of_a_stage():
+    import functools
+
+    import torch
+
+    net, other = torch.nn.Linear(4, 4, bias=False), torch.nn.Conv2d(1, 1, 1, bias=False)
+
+    class Holder:
+        def __init__(self):
+            self.parts = {"a": [functools.partial(net.forward)], "b": lambda x, y: other(x + y)}
+            self.same = net
+
+    assert weights_bytes(Holder()) == 4 * (16 + 1)
+    assert weights_bytes(object()) is None
+    assert flops_of(lambda: net(torch.zeros(3, 4))) == 2 * 3 * 16 and flops_of(lambda: None) is None
+    whole = torch.ones(32, 16, dtype=torch.int8)
+    assert flops_of(lambda: torch._int_mm(whole, whole.t())) == 2 * 32 * 16 * 32
+
+
+@pytest.fixture
+def call(capsys):
+    from pipeline.cli.app import main
+
+    def call(*words):
+        with pytest.raises(SystemExit) as end:
+            main([str(word) for word in ("calibrate", *words)])
+        printed = capsys.readouterr()
+        return end.value.code, printed.out, printed.err
+
+    return call
+
+
+def test_the_command_writes_a_file_that_is_read_again(call, collection, tmp_path):
+    (tmp_path / "p.yaml").write_text('steps:\n  eats: {use: "tests.support.toy_gpu:Eats", with: {refuses_at: 3}}\n')
+    where = ("--pipeline", tmp_path / "p.yaml", "--save", tmp_path / "c", "--missing-weights", "dummy")
+    code, out, err = call("--input", collection, "--most-batch", 4, "--rows", 6, *where)
+    assert code == 0, err
+    assert "A batch of 4 raised ValueError" in out and "Fastest batch" in out
+    (path,) = (tmp_path / "c").iterdir()
+    result = read_calibration(path)
+    figures = result.steps["eats"]
+    assert (
+        result.kind == "cpu" and result.gpu_vram_gb is None and figures.memory is None and result.decode_rows_per_s > 0
+    )
+    assert {trial.batch for trial in figures.trials} == {1, 2}
+    step = plan(
+        {"eats": {"use": "tests.support.toy_gpu:Eats", "with": {"refuses_at": 3}}}, missing_weights="dummy"
+    ).first[0]
+    assert result.of(step) == figures
+    other = plan(
+        {"eats": {"use": "tests.support.toy_gpu:Eats", "with": {"refuses_at": 4}}}, missing_weights="dummy"
+    ).first[0]
+    assert result.of(other) is None
+    assert json.loads(path.read_text())["format"] == 1
+
+
+def test_weights_outside_torch_are_not_reported_as_zero(call, collection, tmp_path):
+    (tmp_path / "p.yaml").write_text('steps:\n  byte: {use: "tests.toys:Seeded"}\n')  # torch holds nothing of it
+    where = ("--pipeline", tmp_path / "p.yaml", "--save", tmp_path / "c", "--missing-weights", "dummy")
+    code, out, err = call("--input", collection, "--most-batch", 2, "--rows", 4, *where)
+    assert code == 0, err
+    assert "weights not seen" in out and "0.000 GB" not in out
+
+
+def test_a_later_calibration_keeps_the_steps_that_it_lacks_and_their_conditions(tmp_path):
+    trial = Trial(batch=1, megapixels=1.0, calls=3, rows_per_s=10.0)
+    step = StepFigures(
+        use="a:B",
+        settings="",
+        precision="full",
+        set_up_s=1.0,
+        weights_gb=0.1,
+        trials=[trial],
+        largest_batch=1,
+        fastest_batch=1,
+    )
+    about = {"device": "card", "kind": "cuda", "made": "2026", "framemill": "", "torch": ""}
+    both = Calibration(**about, context_gb=0.5, decode_rows_per_s=20.0, steps={"a": step, "b": step})
+    fewer = Calibration(**about, context_gb=0.4, decode_rows_per_s=50.0, steps={"a": step})
+    for first, then in ((both, fewer), (fewer, both)):
+        write_calibration(first, tmp_path)
+        result = read_calibration(write_calibration(then, tmp_path))
+        assert (result.steps.keys(), result.context_gb, result.decode_rows_per_s) == ({"a", "b"}, 0.5, 20.0)
+    faster = both.model_copy(update={"context_gb": 0.3, "decode_rows_per_s": 60.0})
+    assert read_calibration(write_calibration(faster, tmp_path)) == faster
+
+
+@pytest.mark.parametrize("text", ['{"steps": {}, "version": 1}', "[]", "{", "5"])
+def test_a_file_of_another_kind_is_no_calibration(tmp_path, text):
+    (tmp_path / "run.json").write_text(text)
+    with pytest.raises(ConfigError) as error:
+        read_calibration(tmp_path / "run.json")
+    assert error.value.code == "FM-NOT-A-CALIBRATION" and str(tmp_path / "run.json") in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ([], "FM-NO-INPUT"),
+        (["--input", "/nowhere/at/all", "--save", "README.md"], "FM-NOT-A-FOLDER"),
+        (["--input", "/nowhere/at/all", "--save", "README.md/deeper"], "FM-NOT-A-FOLDER"),
+        (["--input", "/nowhere/at/all", "--stages", "categorize"], "/nowhere/at/all"),
+        (["--input", ".", "--stages", "categorise"], "'categorize'"),
+        (["--input", ".", "--stages", "lighting"], "FM-NOTHING-TO-CALIBRATE"),
+        (["--input", ".", "--stages", "categorize", "--profile", "gpu-12gb"], "FM-CALIBRATE-NO-GPU"),
+    ],
+)
+def test_mistakes_are_one_sentence(call, words, expected):
+    code, _, err = call(*words, "--missing-weights", "dummy")
+    assert code == 2 and expected in " ".join(err.split())

@@ -1,0 +1,67 @@
+"""Animations give frames with times, equal to those of another decoder, up to the first damage."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import av
+import numpy as np
+import pytest
+from PIL import Image as Pil
+
+from tests.support.media_factory import decoded, encoded, numbered
+from tests.support.photo_factory import save
+from tests.support.photos import take
+
+
+@pytest.mark.parametrize("kind", ["GIF", "PNG", "WEBP", "AVIF"])
+def test_animations(tmp_path: Path, kind: str) -> None:
+    frames = [Pil.fromarray(numbered(40 * i, 32, 48)) for i in range(5)]
+    options = {"lossless": True} if kind == "WEBP" else {"quality": 95} if kind == "AVIF" else {}
+    durations = [100, 200, 300, 100, 100]
+    data = encoded(frames[0], kind, save_all=True, append_images=frames[1:], duration=durations, **options)
+    rows, failures = decoded(save(tmp_path, data), ("frame", "frame_16"))
+    assert failures == []
+    assert [row["media_type"] for row in rows] == ["animation"] * 5
+    assert [row["frame_index"] for row in rows] == list(range(5))
+    assert np.allclose([row["time_s"] for row in rows], [0, 0.1, 0.3, 0.6, 0.7], atol=0.011)
+    assert rows[0]["fps"] == pytest.approx(5 / 0.8, rel=0.02)
+    for row, frame in zip(rows, frames, strict=True):
+        assert np.abs(row["frame"].astype(int) - np.asarray(frame)).mean() < (3 if kind == "AVIF" else 1)
+        assert row["frame_16"].shape == (16, 24, 3)
+
+
+@pytest.fixture(scope="module", name="pan")
+def _pan(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A GIF of 36 frames of a photo, each of another time and with its own palette."""
+    frames = [Pil.fromarray(frame) for frame in take("flower.jpg", 36, 120, 160)]
+    path = tmp_path_factory.mktemp("gif") / "pan.gif"
+    frames[0].save(path, save_all=True, append_images=frames[1:], duration=[40 + 10 * (i % 5) for i in range(36)])
+    return path
+
+
+def test_an_animation_agrees_with_another_decoder(pan: Path) -> None:
+    path = pan
+    rows, failures = decoded(path)
+    with av.open(str(path)) as container:
+        reference = [(frame.time, frame.to_ndarray(format="rgb24")) for frame in container.decode(video=0)]
+    assert failures == [] and len(rows) == len(reference) == 36
+    for row, (time_s, frame) in zip(rows, reference, strict=True):
+        assert row["time_s"] == pytest.approx(time_s, abs=0.011)
+        assert np.abs(row["frame"].astype(int) - frame).mean() < 1
+
+
+def test_truncated_animation_keeps_its_first_frames(pan: Path, tmp_path: Path) -> None:
+    data = pan.read_bytes()
+    whole, _ = decoded(save(tmp_path, data))
+    rows, failures = decoded(save(tmp_path, data[: len(data) // 2]))
+    assert 5 < len(rows) < 36
+    assert all(np.array_equal(row["frame"], other["frame"]) for row, other in zip(rows, whole, strict=False))
+    assert [(failure.kind, failure.frame_index) for failure in failures] == [("truncated", len(rows))]
+
+
+def test_default_image_of_an_apng_is_no_frame(tmp_path: Path) -> None:
+    frames = [Pil.fromarray(numbered(40 * i)) for i in range(4)]
+    data = encoded(frames[0], "PNG", save_all=True, default_image=True, append_images=frames[1:], duration=50)
+    rows, _ = decoded(save(tmp_path, data))
+    assert [row["frame"][-1, -1, 0] for row in rows] == [40, 80, 120]

@@ -1,0 +1,134 @@
+"""Small files with extreme contents cost little, and the skipped part is a line in the errors table."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipeline.media.video.frame_limits import max_frames
+from tests.support import bombs
+from tests.support.media_factory import decoded, film, numbered
+from tests.support.memory import peak_mb
+
+PEAK_MB = 500  # the libraries alone take 180, and an EXIF block of 32 MB is held four times
+SECONDS = 150  # on a busy machine; alone it takes a tenth
+LENGTH = 300  # frames: the limit by number, here
+NOTES = ("webp exif", "webp icc", "jpeg icc", "png icc", "png text", "png xmp", "png exif")
+
+
+@pytest.fixture(scope="module")
+def outcome(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[int, list[list], float]]:
+    """By file: rows, failures, and peak memory so far, of a process that decodes all."""
+    folder = tmp_path_factory.mktemp("bombs")
+    scratch = folder / ".made.mov"
+    files = {
+        "canvas.gif": bombs.gif(20, 6_000),
+        "canvas.png": bombs.apng(2, 6_000),
+        "canvas.webp": bombs.webp(20, 6_000),
+        "long.gif": bombs.gif(2_000, 8),
+        "long.png": bombs.apng(2_000, 8),
+        "long.webp": bombs.webp(2_000, 8),
+        "sizes.mov": bombs.raw(scratch, 80_000_000),
+        "packed.mov": bombs.raw(scratch, 80_000_000, packed=True),
+        "sizes_true.mov": bombs.raw(scratch, 3),
+        "packed_true.mov": bombs.raw(scratch, 3, packed=True),
+        "fragment.mp4": bombs.fragmented(folder / ".made.mp4", 80_000_000),
+        "tracks.mov": bombs.tracks(scratch, 5_000),
+        **{name.replace(" ", "_"): bombs.photo_with(name, 32_000_000) for name in NOTES},
+    }
+    for name, data in files.items():
+        (folder / name).write_bytes(data)
+    command = [sys.executable, "-m", "tests.media.test_limits", str(folder)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, cwd=Path(__file__).parents[2])
+    assert done.returncode == 0, done.stderr[-2000:]
+    return json.loads(done.stdout)
+
+
+@pytest.mark.heavy
+def test_memory_is_bounded(outcome: dict) -> None:
+    assert max(peak for _, _, peak in outcome.values()) < PEAK_MB, {name: result[2] for name, result in outcome.items()}
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("name", ["canvas.gif", "canvas.png", "canvas.webp", "sizes.mov", "packed.mov", "fragment.mp4"])
+def test_files_that_need_too_much_memory_are_rejected(outcome: dict, name: str) -> None:
+    rows, failures, _ = outcome[name]
+    assert (rows, [kind for _, kind, _ in failures]) == (0, ["too_large"])
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("name", ["long.gif", "long.png", "long.webp"])
+def test_long_animations_are_limited_with_an_error(outcome: dict, name: str) -> None:
+    rows, failures, _ = outcome[name]
+    assert (rows, [failure[:2] for failure in failures]) == (LENGTH, [[LENGTH, "too_large"]])
+    assert "decode.max_length" in failures[0][2]
+
+
+@given(
+    st.sampled_from(["video", "animation"]),
+    *(st.integers(1, 10_000),) * 2,
+    st.integers(0, 10**12),
+    st.integers(1, 10**7),
+)
+def test_pixels_are_bounded_by_bytes(kind: str, height: int, width: int, size: int, length: int) -> None:
+    limit = max_frames(kind, height, width, size, length)
+    assert 1 <= limit <= length
+    assert limit * height * width <= max(10**11, 300_000 * size)
+    if height * width <= 3840 * 2160 and length <= 600:
+        assert limit == length, "600 frames of a normal size are never limited"
+
+
+@pytest.mark.heavy
+def test_correct_tables_are_accepted(outcome: dict) -> None:
+    assert [outcome[name][:2] for name in ("sizes_true.mov", "packed_true.mov")] == [[3, []]] * 2
+    assert [kind for _, kind, _ in outcome["tracks.mov"][1]] == ["too_large"]
+
+
+@pytest.mark.heavy
+def test_large_metadata_affects_only_its_photo(outcome: dict) -> None:
+    for name in NOTES:
+        rows, failures, _ = outcome[name.replace(" ", "_")]
+        assert rows + len(failures) == 1, name
+
+
+@pytest.mark.parametrize("every_nth", [1, 4])
+def test_a_film_that_is_too_long_keeps_its_first_frames(tmp_path: Path, every_nth: int) -> None:
+    film(tmp_path / "a.mkv", [numbered(i) for i in range(30)])
+    rows, failures = decoded(tmp_path, max_length=20, every_nth=every_nth)
+    assert [row["frame_index"] for row in rows] == list(range(0, 20, every_nth))
+    assert [(failure.kind, failure.frame_index) for failure in failures] == [("too_large", 20)]
+    assert decoded(tmp_path, max_length=30, every_nth=every_nth)[1] == []
+
+
+def test_sound_after_the_last_frame_is_limited_to_ten_minutes(tmp_path: Path) -> None:
+    film(tmp_path / "a.mkv", [numbered(i) for i in range(5)], sound=np.zeros(15 * 60 * 48_000, np.int16), fps=5)
+    rows, failures = decoded(tmp_path, ("sound",))
+    assert [round(len(row["sound"]) / 16_000, 1) for row in rows] == [0.2] * 4 + [600.0]
+    assert failures == []
+
+
+def _decode_all(folder: str) -> None:
+    from pipeline.media.config import DecodeConfig
+    from pipeline.media.discovery.listing import list_media
+    from pipeline.media.packets.decode import decode
+    from pipeline.media.units import Unit
+
+    results = {}
+    for media in list_media(folder):
+        rows, failures = 0, []
+        for packet in decode(Unit(name="u", media=(media,)), ["frame_64"], 0, DecodeConfig(max_length=LENGTH)):
+            rows += packet.stop - packet.start
+            failures += [[failure.frame_index, failure.kind, failure.message] for failure in packet.failures]
+        results[media.media_id] = rows, failures, peak_mb()
+    sys.stdout.write(json.dumps(results))
+
+
+if __name__ == "__main__":
+    _decode_all(sys.argv[1])

@@ -1,0 +1,213 @@
+"""Inputs (a folder, pattern, file, list or URL) become a list of files or one error message."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipeline.contract.errors import InputError, MediaError, Reason
+from pipeline.media.discovery.listing import list_media
+from pipeline.media.files import MediaFile, read_bytes
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    for name in ("b.jpg", "a.jpg", "sub/c.mp4", "sub/deep/d", ".hidden.jpg", ".git/e.jpg", "sub/.f.jpg"):
+        (tmp_path / "in" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "in" / name).write_bytes(b"\xff\xd8\xff" + name.encode())
+    return tmp_path / "in"
+
+
+def ids(source: str | Path) -> list[str]:
+    return [item.media_id for item in list_media(str(source))]
+
+
+def test_folder_is_listed_in_order_without_hidden_files(folder: Path) -> None:
+    assert ids(folder) == ["a.jpg", "b.jpg", "sub/c.mp4", "sub/deep/d"]
+    first = list_media(str(folder))[0]
+    assert (first.path, first.size) == (str(folder / "a.jpg"), 8)
+    assert first.mtime_ns == (folder / "a.jpg").stat().st_mtime_ns
+
+
+def test_paths_are_absolute_in_any_working_folder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder)
+    assert all(Path(item.path).is_absolute() for item in list_media("sub"))
+
+
+def test_glob_keeps_the_part_of_the_path_that_varies(folder: Path) -> None:
+    assert ids(folder / "*.jpg") == ["a.jpg", "b.jpg"]
+    assert ids(folder / "s*") == ["sub/c.mp4", "sub/deep/d"]
+    assert ids(folder / "**" / "*") == ["a.jpg", "b.jpg", "sub/c.mp4", "sub/deep/d"]
+
+
+def test_an_existing_name_with_glob_characters_is_no_pattern(tmp_path: Path) -> None:
+    (tmp_path / "[2024] a").mkdir()
+    (tmp_path / "[2024] a" / "x?.jpg").write_bytes(b"1")
+    assert ids(tmp_path / "[2024] a") == ["x?.jpg"]
+
+
+def test_single_file(folder: Path) -> None:
+    assert ids(folder / "sub" / "deep" / "d") == ["d"]
+
+
+def test_text_list(folder: Path, tmp_path: Path) -> None:
+    lines = ["in/a.jpg", str(folder / "sub/c.mp4"), "", "in/./a.jpg", "in/gone.jpg\r"]
+    (tmp_path / "list").write_text("\ufeff" + "\n".join(lines))
+    media = list_media(str(tmp_path / "list"))
+    assert [(item.media_id, item.size) for item in media] == [("a.jpg", 8), ("gone.jpg", 0), ("sub/c.mp4", 12)]
+    with pytest.raises(MediaError) as error:
+        read_bytes(media[1])
+    assert error.value.reason is Reason.UNREADABLE
+
+
+@pytest.mark.parametrize("prefix", ["", "file://"])
+@given(listed=st.integers(0, 12), limit=st.integers(0, 12))
+def test_a_file_is_read_completely_if_its_size_changed_after_the_listing(prefix: str, listed: int, limit: int) -> None:
+    with tempfile.TemporaryDirectory() as place:
+        (Path(place) / "a").write_bytes(b"0123456789")
+        media = MediaFile(media_id="a", path=f"{prefix}{place}/a", size=listed, mtime_ns=0)
+        assert read_bytes(media) == b"0123456789"
+        if limit >= 10:
+            assert read_bytes(media, limit) == b"0123456789"
+            return
+        with pytest.raises(MediaError) as error:
+            read_bytes(media, limit)
+        assert error.value.reason is Reason.TOO_LARGE
+
+
+def test_parquet_list(folder: Path, tmp_path: Path) -> None:
+    pq.write_table(pa.table({"path": ["in/b.jpg", "in/sub/c.mp4", "in/b.jpg", None]}), tmp_path / "list.data")
+    assert ids(tmp_path / "list.data") == ["b.jpg", "sub/c.mp4"]
+    pq.write_table(pa.table({"paths": ["in/b.jpg"]}), tmp_path / "wrong")
+    with pytest.raises(InputError) as error:
+        list_media(str(tmp_path / "wrong"))
+    assert error.value.code == "FM-LIST-NO-PATH-COLUMN" and "'paths'" in str(error.value)
+
+
+def test_list_of_files_outside_its_folder_keeps_ids_inside(folder: Path) -> None:
+    (folder / "sub" / "list").write_text("../a.jpg\nc.mp4\n")
+    assert ids(folder / "sub" / "list") == ["a.jpg", "sub/c.mp4"]
+
+
+def test_a_list_with_several_schemes_keeps_whole_paths(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "list").write_text(f"{folder}/a.jpg\nfile://{folder}/b.jpg\n")
+    assert ids(tmp_path / "list") == ["a.jpg", "b.jpg"]
+    from pipeline.media.discovery.media_ids import relative_to_common
+
+    assert relative_to_common(["/data/a.jpg", "s3://bucket/b%20c.jpg"]) == ["file/data/a.jpg", "s3/bucket/b c.jpg"]
+
+
+def test_url_of_folder_file_and_list(folder: Path, tmp_path: Path) -> None:
+    (folder / "sub" / "a b%41.jpg").write_bytes(b"content")
+    media = list_media(f"file://{folder}")
+    assert [item.media_id for item in media] == ["a.jpg", "b.jpg", "sub/a b%2541.jpg", "sub/c.mp4", "sub/deep/d"]
+    assert read_bytes(media[2]) == b"content"
+    assert media[2].size == 7 and media[2].mtime_ns > 0
+    assert ids(f"file://{folder}/a.jpg") == ["a.jpg"]
+    (tmp_path / "list").write_text("in/a.jpg\nin/sub/c.mp4\n")
+    from_list = list_media(f"file://{tmp_path}/list")
+    assert [item.media_id for item in from_list] == ["a.jpg", "sub/c.mp4"]
+    assert read_bytes(from_list[0]) == (folder / "a.jpg").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("make", "source", "code", "value"),
+    [
+        ("", "in/pohtos", "FM-INPUT-MISSING", "'photos'"),
+        ("", "in/none/deeper", "FM-INPUT-MISSING", "in/none'"),
+        ("", "in/*.png", "FM-INPUT-NO-MATCH", "*.png"),
+        ("in/empty/", "in/empty", "FM-INPUT-NO-FILES", "in/empty"),
+        ("in/zero", "in/zero", "FM-INPUT-EMPTY", "in/zero"),
+        ("in/blank", "in/blank", "FM-LIST-EMPTY", "in/blank"),
+        ("in/page", "in/page", "FM-LIST-WITHOUT-FILES", "in/page"),
+        ("", "file:///in/none", "FM-INPUT-MISSING", "file:///in/none"),
+        ("", "nonsense://a/b", "FM-INPUT-UNREADABLE", "nonsense://a/b"),
+    ],
+)
+def test_mistakes_are_one_sentence(tmp_path: Path, make: str, source: str, code: str, value: str) -> None:
+    (tmp_path / "in" / "photos").mkdir(parents=True)
+    if make.endswith("/"):
+        (tmp_path / make).mkdir()
+    elif make:
+        (tmp_path / make).write_text({"in/zero": "", "in/blank": "\n \n"}.get(make, "<html>\nhello\n"))
+    with pytest.raises(InputError) as error:
+        list_media(source if "://" in source else str(tmp_path / source))
+    assert error.value.code == code and value in str(error.value) and "\n" not in str(error.value)
+
+
+@pytest.mark.heavy
+def test_the_memory_of_a_list_is_limited(tmp_path: Path) -> None:
+    (tmp_path / "a.jpg").write_bytes(b"1")
+    (tmp_path / "long.txt").write_bytes(b"a.jpg\n" + b"x" * 70_000 + b"\na.jpg\n")
+    pq.write_table(pa.table({"path": ["a.jpg", "x" * 70_000]}), tmp_path / "long.parquet")
+    for name in ("long.txt", "long.parquet"):
+        with pytest.raises(InputError) as error:
+            list_media(str(tmp_path / name))
+        assert error.value.code == "FM-LIST-ENTRY-TOO-LONG"
+    pq.write_table(pa.table({"path": pa.array(["a.jpg"] * 10_000_001).dictionary_encode()}), tmp_path / "many.parquet")
+    assert (tmp_path / "many.parquet").stat().st_size < 100_000
+    with pytest.raises(InputError) as error:
+        list_media(str(tmp_path / "many.parquet"))
+    assert error.value.code == "FM-LIST-TOO-LONG" and "10,000,000" in str(error.value)
+
+
+def test_entries_that_are_invalid_paths_are_lines_in_the_errors_table(tmp_path: Path) -> None:
+    (tmp_path / "a.jpg").write_bytes(b"1")
+    pq.write_table(pa.table({"path": ["a.jpg", "b\0.jpg", "x" * 5000]}), tmp_path / "list.parquet")
+    media = {item.media_id[:6]: item for item in list_media(str(tmp_path / "list.parquet"))}
+    assert list(media) == ["a.jpg", "b%00.j", "xxxxxx"]
+    for name in ("b%00.j", "xxxxxx"):
+        with pytest.raises(MediaError) as error:
+            read_bytes(media[name])
+        assert error.value.reason is Reason.UNREADABLE
+
+
+@pytest.mark.heavy
+def test_a_list_of_many_blocks_is_read_completely(tmp_path: Path) -> None:
+    names = [f"{'deep/' * 10}{number:08d}.jpg" for number in range(40_000)]
+    (tmp_path / "list.txt").write_bytes(b"\xef\xbb\xbf" + "\r\n".join(["list.txt", *names]).encode())
+    assert len(list_media(str(tmp_path / "list.txt"))) == 40_001
+
+
+def test_links_are_followed_except_in_circles(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "else").mkdir()
+    (tmp_path / "else" / "x.jpg").write_bytes(b"1")
+    (folder / "link").symlink_to(tmp_path / "else")
+    (folder / "sub" / "up").symlink_to(folder)
+    (folder / "dead").symlink_to(folder / "nowhere")
+    assert ids(folder) == ["a.jpg", "b.jpg", "dead", "link/x.jpg", "sub/c.mp4", "sub/deep/d"]
+
+
+def test_a_named_pipe_does_not_hang(folder: Path) -> None:
+    os.mkfifo(folder / "pipe")
+    assert "pipe" not in ids(folder)
+    with pytest.raises(MediaError) as error:
+        read_bytes(MediaFile(media_id="pipe", path=str(folder / "pipe"), size=0, mtime_ns=0))
+    assert error.value.reason is Reason.UNREADABLE
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can switch to a user without permission")
+def test_no_permission(folder: Path) -> None:
+    (folder / "sub").chmod(0o700)
+    code = (
+        "import os, sys\nfrom pipeline.contract.errors import InputError\n"
+        "from pipeline.media.discovery.listing import list_media\n"
+        "os.setuid(65534)\n"
+        "print([(m.media_id, m.size) for m in list_media(sys.argv[1])])\n"
+        "try: list_media(sys.argv[1] + '/sub')\nexcept InputError as exc: print(exc.code)\n"
+    )
+    for part in (folder, *folder.parents[:-1]):
+        part.chmod(part.stat().st_mode | 0o055)
+    (folder / "sub").chmod(0o700)
+    done = subprocess.run([sys.executable, "-c", code, str(folder)], capture_output=True, text=True, check=False)
+    assert "('sub', 0)" in done.stdout, done.stderr
+    assert "FM-INPUT-UNREADABLE" in done.stdout

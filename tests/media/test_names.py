@@ -1,0 +1,64 @@
+"""Identities of files are printable, distinct and valid paths for any file name."""
+
+from __future__ import annotations
+
+import os
+import unicodedata
+from pathlib import Path
+from urllib.parse import unquote_to_bytes
+
+import pyarrow as pa
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from pipeline.media.discovery.listing import list_media
+from pipeline.media.discovery.media_ids import as_folder, media_id
+from pipeline.media.files import read_bytes
+
+
+def test_hostile_names_are_printable_and_lossless(tmp_path: Path) -> None:
+    names = [
+        b"a b.jpg",
+        b"new\nline.jpg",
+        b"100%.jpg",
+        "rtl\u202ename.jpg".encode(),
+        b"latin\xe9.jpg",
+        "ünï.jpg".encode(),
+        b"tab\t",
+    ]
+    for name in names:
+        Path(os.fsdecode(os.fsencode(tmp_path) + b"/" + name)).write_bytes(name)
+    media = list_media(str(tmp_path))
+    assert sorted(unquote_to_bytes(item.media_id) for item in media) == sorted(names)
+    assert all(read_bytes(item) == unquote_to_bytes(item.media_id) for item in media)
+    assert all(item.media_id.isprintable() for item in media)
+    assert pa.array([item.media_id for item in media]).type == pa.string()
+    assert "a b.jpg" in {item.media_id for item in media} and "ünï.jpg" in {item.media_id for item in media}
+
+
+@given(st.text(st.characters(exclude_categories=["Cs"]), min_size=1).map(lambda text: text.lstrip("/")))
+@example("../x")
+@example("a/../../../b")
+@example("./a//b/")
+@example("..")
+def test_media_id_never_leaves_its_folder(relative: str) -> None:
+    name = media_id(relative)
+    assert not {unicodedata.category(sign) for sign in name} & {"Cc", "Zl", "Zp"}
+    marks = {"RLO", "LRO", "RLE", "LRE", "PDF", "RLI", "LRI", "FSI"}
+    assert marks.isdisjoint(unicodedata.bidirectional(sign) for sign in name)
+    assert not name.startswith("/") and not {"", ".", ".."} & set(name.split("/"))
+    assert os.path.normpath(f"/out/{name}").startswith("/out/")
+    if not {"", ".", ".."} & set(relative.split("/")):
+        assert unquote_to_bytes(name) == relative.encode()
+
+
+@given(st.lists(st.text(st.characters(exclude_categories=["Cs"]), max_size=300), min_size=1, max_size=30).map("/".join))
+@example("a" * 5000)
+@example("\x01" * 120 + "/x.jpg")
+@example("/".join(["ü" * 120] * 20))
+def test_every_media_id_has_a_valid_folder(relative: str) -> None:
+    name = media_id(relative)
+    folder = as_folder(name)
+    assert len(folder.encode()) <= 700 and all(0 < len(part.encode()) <= 255 for part in folder.split("/"))
+    assert {"", ".", ".."}.isdisjoint(folder.split("/"))
+    assert folder == name or (len(name.encode()) > 200 and folder != as_folder(name + "x"))

@@ -1,0 +1,56 @@
+"""Photos are turned upright by EXIF or XMP, and damaged tags are ignored."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image as Pil
+from PIL import ImageOps
+
+from tests.support.material import media
+from tests.support.media_factory import encoded
+from tests.support.photo_factory import exif, save, scene, single_row
+
+
+@pytest.mark.parametrize("kind", ["PNG", "WEBP", "TIFF", "JPEG", "AVIF"])
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_orientation(tmp_path: Path, kind: str, orientation: int) -> None:
+    shown = scene(64, 96)
+    undo = {5: 5, 6: 8, 7: 7, 8: 6}.get(orientation, orientation)
+    turned = Pil.fromarray(shown)
+    turned.getexif()[0x0112] = undo
+    stored = ImageOps.exif_transpose(turned)
+    lossy = {"quality": 100, "subsampling": "4:4:4"}
+    options = {"WEBP": {"lossless": True}, "PNG": {}, "TIFF": {}}.get(kind, lossy)
+    row = single_row(
+        save(tmp_path, encoded(Pil.fromarray(np.asarray(stored)), kind, exif=exif(orientation), **options)),
+        ("frame", "frame_16"),
+    )
+    assert (row["height"], row["width"]) == (64, 96)
+    assert row["frame_16"].shape == (16, 24, 3)
+    assert np.abs(row["frame"].astype(int) - shown).mean() < (2 if kind in ("JPEG", "AVIF") else 0.01)
+
+
+def test_orientation_of_real_photos() -> None:
+    folder = media("malformed/pillow")
+    frames = [single_row(folder / f"hopper_orientation_{turn}.jpg")["frame"].astype(int) for turn in range(2, 9)]
+    assert all(np.abs(frame - frames[0]).mean() < 4 for frame in frames)  # seven JPEGs of one image
+    rows = {name: single_row(media(f"malformed/exif/{name}.jpg")) for name in ("Landscape_3", "Portrait_6")}
+    assert {name: (row["height"], row["width"]) for name, row in rows.items()} == {
+        "Landscape_3": (1200, 1800),
+        "Portrait_6": (1800, 1200),
+    }
+    for name, row in rows.items():
+        with Pil.open(media(f"malformed/exif/{name}.jpg")) as image:
+            assert np.array_equal(row["frame"], np.asarray(ImageOps.exif_transpose(image)))
+
+
+def test_orientation_from_xmp_and_broken_exif() -> None:
+    with Pil.open(media("malformed/pillow/xmp_tags_orientation.png")) as image:
+        upright = image.transpose(Pil.Transpose.ROTATE_180)
+    opaque = np.asarray(upright)[..., 3] == 255
+    frame = single_row(media("malformed/pillow/xmp_tags_orientation.png"))["frame"]
+    assert np.array_equal(frame[opaque], np.asarray(upright)[..., :3][opaque])
+    assert single_row(media("malformed/pillow/exif_typeerror.jpg"))["height"] == 531

@@ -1,0 +1,120 @@
+"""A truncated or damaged video keeps its intact frames with their numbers and times, and invents none."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import av
+import numpy as np
+import pytest
+
+from tests.support.films import FRAMES, made_film
+from tests.support.material import media
+from tests.support.media_factory import decoded, film
+
+
+def remuxed(source: Path, path: Path, **options: str) -> bytes:
+    with av.open(str(source)) as container, av.open(str(path), "w", options=options) as out:
+        track = container.streams.video[0]
+        copy = out.add_stream_from_template(track)
+        for packet in container.demux(track):
+            if packet.dts is not None:
+                packet.stream = copy
+                out.mux(packet)
+    return path.read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("whole.mp4", {"movflags": "+faststart"}),
+        ("end.mp4", {}),
+        ("parts.mp4", {"movflags": "+frag_keyframe+empty_moov"}),
+        ("whole.mkv", {}),
+    ],
+)
+def test_a_truncated_film_keeps_its_intact_frames(tmp_path: Path, name: str, options: dict[str, str]) -> None:
+    remuxed(made_film("film.mp4"), tmp_path / name, **options)
+    kept, kinds = truncated(tmp_path / name, FRAMES)
+    assert kinds == {"truncated"}
+    assert kept > 0.75 * FRAMES or name == "end.mp4"
+
+
+def test_a_truncated_transport_stream_keeps_its_intact_frames(tmp_path: Path) -> None:
+    """A transport stream does not state its length; that it was cut shows where the cut divides a frame."""
+    remuxed(media("av/nasa_13013.mp4"), tmp_path / "film.ts")
+    assert truncated(tmp_path / "film.ts", 325)[0] > 250
+
+
+def truncated(path: Path, count: int) -> tuple[int, set[str]]:
+    """Check a film cut at each tenth; return how many frames the longest has, and the kinds of failures."""
+    data, kinds = path.read_bytes(), set()
+    whole, failures = decoded(path, ("frame_90",))
+    assert (len(whole), failures) == (count, [])
+    for tenth in range(1, 10):
+        path.write_bytes(data[: len(data) * tenth // 10])
+        rows, failures = decoded(path, ("frame_90",))
+        assert len(failures) == 1
+        assert failures[0].frame_index == (len(rows) or None)
+        assert all(np.array_equal(row["frame_90"], whole[row["frame_index"]]["frame_90"]) for row in rows)
+        assert [row["frame_index"] for row in rows] == list(range(len(rows)))
+        kinds.add(failures[0].kind)
+    return len(rows), kinds
+
+
+def test_a_truncated_program_stream_keeps_its_intact_frames(tmp_path: Path) -> None:
+    """MPEG program streams do not state their length; the decoder must detect the end."""
+    path = tmp_path / "film.mpg"
+    data = remuxed(made_film("film.mpg"), path)
+    whole, _ = decoded(path)
+    with av.open(str(path)) as container:
+        ends = np.cumsum([packet.size for packet in container.demux(video=0)])
+    for size in (len(data) * tenth // 10 for tenth in range(1, 10)):
+        path.write_bytes(data[:size])
+        rows, failures = decoded(path)
+        assert [(failure.kind, failure.frame_index) for failure in failures] == [("corrupt", len(rows) or None)]
+        assert all(np.array_equal(row["frame"], whole[row["frame_index"]]["frame"]) for row in rows)
+        assert abs(len(rows) - (ends * len(data) / ends[-1] <= size).sum()) < 4
+
+
+def test_a_damaged_film_continues_at_the_next_key_frame(tmp_path: Path) -> None:
+    """The 20th of 60 packets loses its end: frames predicted from it are lost, all others keep numbers and times."""
+    rng = np.random.default_rng(0)
+    calm = {"sc_threshold": "1000000000"}  # no key frames but each twelfth
+    scenes = [np.roll(rng.integers(0, 255, (64, 64, 3), dtype=np.uint8), i, axis=1) for i in range(60)]
+    path = film(tmp_path / "film.mkv", scenes, codec="mpeg4", pix_fmt="yuv420p", gop=12, options=calm)
+    whole, _ = decoded(path)
+    with av.open(str(path)) as container:
+        packet = [packet for packet in container.demux(video=0) if packet.size][20]
+        body = bytes(packet)
+    data = path.read_bytes()
+    at = data.index(body)
+    path.write_bytes(data[: at + 10] + b"\xff" * (len(body) - 10) + data[at + len(body) :])
+    rows, failures = decoded(path)
+    assert [row["frame_index"] for row in rows] == [*range(20), *range(24, 60)]
+    assert [(failure.kind, failure.frame_index) for failure in failures] == [("corrupt", 20)]
+    for row in rows:
+        assert np.array_equal(row["frame"], whole[row["frame_index"]]["frame"])
+        assert row["time_s"] == whole[row["frame_index"]]["time_s"]
+    clip = {row["frame_index"]: row["clip_index"] for row in rows}
+    assert clip[19] != clip[24]  # no clip continues across the gap
+
+
+@pytest.mark.parametrize("number", [0, 24, 60, 100, 120, 150])
+def test_a_damaged_h264_film_has_no_invented_frame(tmp_path: Path, number: int) -> None:
+    """Half a packet is noise, in a film with B-frames, for a decoder that conceals damage by default."""
+    data = remuxed(made_film("film.mp4"), tmp_path / "film.mp4")
+    whole, _ = decoded(tmp_path / "film.mp4", ("frame_90",))
+    with av.open(str(tmp_path / "film.mp4")) as container:
+        at, size = [(packet.pos, packet.size) for packet in container.demux(video=0) if packet.size][number]
+    noise = np.random.default_rng(number).bytes(size // 2)
+    (tmp_path / "film.mp4").write_bytes(data[: at + size // 4] + noise + data[at + size // 4 + len(noise) :])
+    rows, failures = decoded(tmp_path / "film.mp4", ("frame_90",))
+    assert failures and {failure.kind for failure in failures} == {"corrupt"}
+    indices = {row["frame_index"] for row in rows}
+    assert len(rows) > 100 and all(failure.frame_index not in indices for failure in failures)
+    start_s = whole[rows[0]["frame_index"]]["time_s"]
+    assert [row["time_s"] for row in rows] == pytest.approx(
+        [whole[row["frame_index"]]["time_s"] - start_s for row in rows]
+    )
+    assert all(np.array_equal(row["frame_90"], whole[row["frame_index"]]["frame_90"]) for row in rows)

@@ -1,0 +1,88 @@
+"""The pipeline file and the profile are parsed strictly."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from pipeline.contract.errors import ConfigError
+from pipeline.planning.manifest import ProfileFile, profile_names, read_pipeline, read_profile
+
+MISTAKES = {
+    "steps: {a: {usee: x:Y}}": ("FM-UNKNOWN-KEY", "'usee' in steps.a. Did you mean 'use'"),
+    "step: {}": ("FM-UNKNOWN-KEY", "'step'. Did you mean 'steps'"),
+    "steps: {a: {use: nonsense}}": ("FM-INVALID-VALUE", "steps.a.use: "),
+    "decode: {every_nht: 2}\nsteps: {}": ("FM-UNKNOWN-KEY", "'every_nht' in decode. Did you mean 'every_nth'"),
+    "decode: {every_nth: zero}\nsteps: {}": ("FM-INVALID-VALUE", "decode.every_nth: "),
+    "max_errors: twenty\nsteps: {}": ("FM-INVALID-VALUE", "p.yaml: max_errors: "),
+    "steps: {a: {use: 'x:Y', max_errors: 1.5}}": ("FM-INVALID-VALUE", "p.yaml: steps.a.max_errors: "),
+    "decode: {max_errors: 200%}\nsteps: {}": ("FM-INVALID-VALUE", "p.yaml: decode.max_errors: "),
+    "- a list": ("FM-NOT-A-MAPPING", "p.yaml"),
+    "a: [": ("FM-NOT-YAML", "p.yaml"),
+    "steps: {a: !!python/object/apply:os.system ['true']}": ("FM-NOT-YAML", "p.yaml"),
+}
+
+
+@pytest.mark.parametrize("text", MISTAKES)
+def test_mistakes_in_a_pipeline_file(tmp_path, text):
+    (tmp_path / "p.yaml").write_text(text)
+    code, value = MISTAKES[text]
+    with pytest.raises(ConfigError) as error:
+        read_pipeline(str(tmp_path / "p.yaml"))
+    assert error.value.code == code and value in str(error.value) and "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "value"),
+    [
+        ("steps: {pose: {wokers: 2}}", "FM-UNKNOWN-KEY", "'wokers' in steps.pose. Did you mean 'workers'"),
+        ("defaults: {with: {a: 1}}", "FM-UNKNOWN-KEY", "'with' in defaults"),
+        ("decode: {batch: 1}", "FM-UNKNOWN-KEY", "'batch' in decode"),
+        ("targets: {steps: {pose: {rows: 1}}}", "FM-UNKNOWN-KEY", "'rows' in targets.steps.pose"),
+        ("defaults: {batch: 0}", "FM-INVALID-VALUE", "defaults.batch: "),
+        ("steps: {pose: {device: gpu}}", "FM-INVALID-VALUE", "steps.pose.device: "),
+        ("steps: {pose: {chunks: {faces: 0}}}", "FM-INVALID-VALUE", "steps.pose.chunks.faces: "),
+        ("vram_gb: 0", "FM-INVALID-VALUE", "p.yaml: vram_gb: "),
+    ],
+)
+def test_mistakes_in_a_profile(tmp_path, text, code, value):
+    (tmp_path / "p.yaml").write_text(text)
+    with pytest.raises(ConfigError) as error:
+        read_profile(str(tmp_path / "p.yaml"))
+    assert error.value.code == code and value in str(error.value)
+
+
+@pytest.mark.parametrize("name", profile_names())
+def test_a_profile_is_stored_with_its_first_keys_and_read_back(name):
+    profile = read_profile(name)
+    stored = profile.model_dump(by_alias=True, exclude_none=True)
+    assert all(entry["chunks"] is not None and entry["with_"] is not None for entry in stored["steps"].values())
+    assert stored["defaults"]["chunks"] == {} and "gpu_vram_gb" not in stored
+    assert ProfileFile.model_validate(stored).model_dump(by_alias=True, exclude_none=True) == stored
+
+
+def test_null_means_the_stage_and_auto_the_cores():
+    entry = ProfileFile.model_validate({"steps": {"crc": {"workers": "auto", "batch": None}}}).steps["crc"]
+    assert entry == {"workers": "auto", "batch": None}
+
+
+@pytest.mark.parametrize("number", ["0", "-1", "true", "many", "1.5"])
+@pytest.mark.parametrize("place", ["decode", "defaults", "steps: {pose"])
+def test_no_workers_are_refused(tmp_path, place, number):
+    (tmp_path / "p.yaml").write_text(f"{place}: {{workers: {number}}}{'}' if '{' in place else ''}")
+    with pytest.raises(ConfigError) as error:
+        read_profile(str(tmp_path / "p.yaml"))
+    assert error.value.code == "FM-INVALID-VALUE" and re.search(r"p.yaml: \w+(.pose)?.workers: ", str(error.value))
+
+
+def test_unknown_profiles_and_files():
+    for read, name, code in (
+        (read_profile, "cpu-olny", "FM-UNKNOWN-PROFILE"),
+        (read_profile, "nowhere.yaml", "FM-NO-SUCH-FILE"),
+        (read_pipeline, "nowhere.yaml", "FM-NO-SUCH-FILE"),
+    ):
+        with pytest.raises(ConfigError) as error:
+            read(name)
+        assert error.value.code == code and name in str(error.value)
+        assert ("'cpu-only'" in str(error.value)) == (name == "cpu-olny")

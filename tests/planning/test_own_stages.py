@@ -1,0 +1,71 @@
+"""A mistake in a user's own stage is one sentence at `plan`, with a code for its cause."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from pipeline.contract.errors import ConfigError
+from tests.support.plan_factory import plan
+
+HEAD = """
+from dataclasses import dataclass
+import pyarrow as pa
+from pipeline.contract.columns import field
+from pipeline.contract.stage import Stage
+
+class Mine(Stage):
+    inputs = ("frame",)
+    outputs = pa.schema([field("mine", pa.int64(), "Mine.")])
+
+    def __call__(self, rows): ...
+"""
+DATACLASS = "    @dataclass(frozen={frozen}, kw_only=True)\n    class Config{base}:\n        level: int = 1\n"
+MISTAKES = {
+    "no module": (None, "FM-STAGE-NO-MODULE", "no module 'own_stage'"),
+    "a syntax error": ("class Mine(:", "FM-STAGE-IMPORT", "SyntaxError"),
+    "a missing import": ("import nowhere_to_be_found", "FM-STAGE-IMPORT", "'nowhere_to_be_found'"),
+    "an error while it is imported": ("\n\nraise RuntimeError('two\\nlines')", "FM-STAGE-IMPORT", "own_stage.py:3"),
+    "no such class": (HEAD.replace("Mine", "Mime"), "FM-STAGE-NOT-FOUND", "Did you mean 'Mime'"),
+    "a function": ("def Mine(): ...", "FM-NOT-A-STAGE", "'own_stage:Mine'"),
+    "a class of another kind": ("class Mine: ...", "FM-NOT-A-STAGE", "'own_stage:Mine'"),
+    "Config without its decorator": (
+        HEAD + "    class Config(Stage.Config):\n        level: int = 1\n",
+        "FM-STAGE-CONFIG",
+        "@dataclass(frozen=True",
+    ),
+    "Config that is not frozen": (HEAD + DATACLASS.format(frozen=False, base=""), "FM-STAGE-CONFIG", "not a frozen"),
+    "no super().__init__": (HEAD + "    def __init__(self, config): ...\n", "FM-STAGE-CONSTRUCTOR", "super().__init__"),
+    "a constructor that fails": (
+        HEAD + "    def __init__(self, config):\n        self.level = self.config.level\n",
+        "FM-STAGE-CONSTRUCTOR",
+        "no attribute 'config' (",
+    ),
+    "an abstract class": (HEAD.replace("    inputs = ", "    other = "), "FM-STAGE-CONSTRUCTOR", "inputs"),
+    "no outputs": (HEAD.replace("    outputs = ", "    other = "), "FM-STAGE-NO-OUTPUTS", "`outputs`"),
+}
+
+
+@pytest.mark.parametrize("case", MISTAKES)
+def test_a_wrong_stage_is_one_sentence(case, tmp_path, monkeypatch):
+    text, code, value = MISTAKES[case]
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "own_stage", raising=False)
+    if text is not None:
+        (tmp_path / "own_stage.py").write_text(text)
+    with pytest.raises(ConfigError) as error:
+        plan({"a": {"use": "own_stage:Mine"}})
+    message = str(error.value)
+    assert error.value.code == code and value in message and "\n" not in message
+    assert message.startswith("Step 'a' uses 'own_stage:Mine'")
+    if text is None:
+        assert str(tmp_path) in message, "the folders that were searched are named"
+
+
+def test_a_right_stage_is_planned(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "own_stage", raising=False)
+    (tmp_path / "own_stage.py").write_text(HEAD + DATACLASS.format(frozen=True, base="(Stage.Config)"))
+    result = plan({"a": {"use": "own_stage:Mine"}}, settings=("a.level=3",))
+    assert result.first[0].stage.config.level == 3

@@ -1,0 +1,53 @@
+"""The shipped pipeline fits the machines of the shipped profiles, in as few processes as they state."""
+
+from __future__ import annotations
+
+import pytest
+from rich.console import Console
+
+from pipeline.planning.manifest import profile_names, read_pipeline, read_profile
+from pipeline.planning.plan import make_plan
+from pipeline.planning.plan_options import PlanOptions
+from pipeline.planning.processes.resources import Node
+from pipeline.reporting.terminal.tables import print_plan
+
+SHIPPED = [Node(name="box", cpus=16, gpus=1)]
+
+
+@pytest.mark.parametrize("name", profile_names())
+def test_every_shipped_profile_fits_the_shipped_pipeline(name):
+    result = make_plan(read_pipeline(None), read_profile(name), PlanOptions(), SHIPPED, check_weights=False)
+    assert {"lighting", "flow", "pose", "lighting_steadiness"} <= {step.name for step in result.steps}
+    (tasks,) = [group for group in result.groups() if group and not group[0].keeps_model]
+    assert [step.name for step in tasks] == ["lighting", "flow", "features", "voice"], "pixels are copied between tasks"
+
+
+def test_cpu_only_fits_a_laptop_with_two_cores():
+    result = make_plan(
+        read_pipeline(None), read_profile("cpu-only"), PlanOptions(), [Node(name="laptop", cpus=2)], check_weights=False
+    )
+    assert [[s.name for s in group] for group in result.groups()] == [
+        ["lighting", "flow", "features", "voice"],
+        ["pose", "mouth", "categorize", "faces", "segment", "instances", "inpaint"],
+    ]
+
+
+def test_an_eight_gb_gpu_has_one_process_for_all_its_models():
+    result = make_plan(
+        read_pipeline(None), read_profile("memory-constrained"), PlanOptions(), SHIPPED, check_weights=False
+    )
+    (models,) = [group for group in result.groups() if group and group[0].placement.device == "cuda"]
+    assert [step.name for step in models] == ["categorize", "faces", "segment", "instances", "inpaint"]
+    assert sum(step.placement.vram_gb for step in models) <= read_profile("memory-constrained").gpu_vram_gb
+
+
+@pytest.mark.parametrize("name", sorted(set(profile_names()) - {"cpu-only"}))
+def test_the_second_pass_has_the_gpu_to_itself(name, capsys):
+    profile = read_profile(name)
+    result = make_plan(read_pipeline(None), profile, PlanOptions(), SHIPPED, check_weights=False)
+    step = next(step for step in result.second if step.name == "identities")
+    assert step.keeps_model_later
+    assert (step.placement.device, step.placement.gpus, step.placement.vram_gb) == ("cuda", 1.0, profile.gpu_vram_gb)
+    print_plan(Console(width=200), result)
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert ["identities", "dataset", "cuda", "1", "1"] in [words[:5] for words in lines]

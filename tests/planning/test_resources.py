@@ -1,0 +1,70 @@
+"""Workers that do not fit the machines are refused: Ray would wait for ever."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipeline.contract.errors import ResourceError
+from pipeline.planning.processes.resources import Demand, Node, place
+
+LAPTOP = Node(name="laptop", cpus=2)
+BOX = Node(name="box", cpus=16, gpus=1)
+
+
+def test_what_fits_is_placed():
+    place([Demand(step="pose", cpus=1, copies=1), Demand(step="decode", cpus=1)], [LAPTOP])
+    place([Demand(step="clip", cpus=1, gpus=0.5, copies=2), Demand(step="decode", cpus=1)], [LAPTOP, BOX])
+
+
+def test_missing_cores_are_named():
+    with pytest.raises(ResourceError) as error:
+        place([Demand(step="pose", cpus=1, copies=4)], [LAPTOP])
+    assert error.value.code == "FM-WORKERS-DO-NOT-FIT"
+    assert all(value in str(error.value) for value in ("'pose'", "3 of 4", "1 CPU,", "0 CPU", "laptop has 2 CPU"))
+
+
+def test_a_missing_gpu_is_named():
+    with pytest.raises(ResourceError) as error:
+        place([Demand(step="clip", cpus=1, gpus=1)], [LAPTOP])
+    assert error.value.code == "FM-NO-GPU" and all(v in str(error.value) for v in ("'clip'", "1 CPU and 1 GPU"))
+
+
+def message(*demands, nodes=(LAPTOP,)):
+    with pytest.raises(ResourceError) as error:
+        place(demands, nodes)
+    return str(error.value)
+
+
+def test_the_advice_works_for_any_step_that_does_not_fit():
+    faces, decode = Demand(step="faces", cpus=1, copies=2), Demand(step="decode", cpus=1)
+    assert "'decode' does not fit" in message(faces, decode) and "--set faces.workers=1" in message(faces, decode)
+    assert "decode.workers" not in message(faces, decode)
+    place([Demand(step="faces", cpus=1, copies=1), decode], [LAPTOP])
+    many = Demand(step="pose+faces", cpus=1, copies=8)
+    assert "--set pose.workers=1 --set faces.workers=1" in message(many, decode)
+    assert "workers=15" in message(Demand(step="pose", cpus=1, copies=40), decode, nodes=[BOX])
+
+
+def test_fewer_workers_are_not_advised_where_there_is_one():
+    text = message(Demand(step="a", cpus=2), Demand(step="decode", cpus=1))
+    assert "lower `workers` or `cpus` of a, decode in the profile, or name fewer steps" in text and "--set" not in text
+    assert message(Demand(step="decode", cpus=4)).endswith("; lower `cpus` of decode in the profile.")
+    assert "16 CPU, 1 GPU on one node" in message(Demand(step="clip", cpus=1, gpus=2), nodes=[BOX])
+
+
+def test_resources_of_two_nodes_do_not_add_up_for_one_process():
+    with pytest.raises(ResourceError) as error:
+        place([Demand(step="big", cpus=3)], [LAPTOP, LAPTOP])
+    assert error.value.code == "FM-WORKERS-DO-NOT-FIT"
+
+
+@given(st.lists(st.floats(0.25, 4), min_size=1, max_size=12), st.integers(1, 4))
+def test_never_more_is_placed_than_there_is(cpus, nodes):
+    machines = [Node(name=str(i), cpus=4) for i in range(nodes)]
+    try:
+        place([Demand(step="s", cpus=value) for value in cpus], machines)
+    except ResourceError:
+        return
+    assert sum(cpus) <= 4 * nodes + 1e-3

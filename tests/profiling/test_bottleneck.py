@@ -1,0 +1,114 @@
+"""Advice names the step that holds a run up, the steps that wait for it, and the change to try."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.run_records import GPU, Made
+
+FINDINGS = {
+    "nothing": (Made(), "too-short", "", "more files"),
+    "three packets": (Made().step("decode", 9.0, packets=3), "too-short", "", "more files"),
+    "set-up": (Made().step("decode", 9.0).step("faces", 1.0, set_up=80.0), "start-up", "faces", "more files"),
+    "set-up is long but the run is longer": (Made().step("decode", 9.0, set_up=50.0), "busy", "decode", ""),
+    "second pass": (
+        Made().step("decode", 0.5).step("identities", 15.0, unit="all.parquet"),
+        "later",
+        "identities",
+        "raise identities's workers",
+    ),
+    "second pass that is short": (
+        Made().step("decode", 9.0).step("identities", 1.0, packets=1, unit="all.parquet"),
+        "busy",
+        "decode",
+        "",
+    ),
+    "decode": (
+        Made().step("decode", 9.7).step("faces", 3.0, wait=6.2, **GPU),
+        "busy",
+        "decode",
+        "raise decode's workers, or lower its cost with smaller images such as frame_1024",
+    ),
+    "model": (Made().step("decode", 2.0, seal=8.0).step("faces", 9.9, **GPU), "busy", "faces", "raise its batch"),
+    "postprocess": (
+        Made().step("decode", 2.0).step("faces", 9.0, phases={"infer": 2.0, "postprocess": 7.0}, **GPU),
+        "busy",
+        "faces",
+        "one more worker",
+    ),
+    "copies": (
+        Made().step("faces", 9.0, phases={"infer": 2.0, "upload": 7.0}, **GPU),
+        "busy",
+        "faces",
+        "pin_memory: true",
+    ),
+    "disk": (Made().step("faces", 9.0, phases={"infer": 2.0, "write": 7.0}, **GPU), "busy", "faces", "faster disk"),
+    "processor": (Made().step("decode", 2.0).step("pose", 9.0), "busy", "pose", "raise pose's workers"),
+    "beside decode": (
+        Made().step("decode", 2.0, worker="h:1").step("light", 7.5, worker="h:1", at=2.0),
+        "busy",
+        "light",
+        "raise decode's workers, whose processes it shares",
+    ),
+    "held": (Made().step("decode", 4.0, seal=5.5).step("faces", 5.0, **GPU), "held", "decode", "object store"),
+    "idle": (Made().step("decode", 4.0).step("faces", 5.0, wait=4.0, **GPU), "idle", "", "more files at once"),
+}
+
+
+@pytest.mark.parametrize("name", FINDINGS)
+def test_findings(name):
+    run, rule, step, change = FINDINGS[name]
+    advice = run.bottleneck()
+    assert (advice.rule, advice.step) == (rule, step), str(advice)
+    assert change in advice.change
+
+
+def test_advice_names_the_step_that_waits():
+    advice = Made().step("decode", 9.7).step("faces", 3.0, wait=6.2, **GPU).bottleneck()
+    assert "faces waits 58 % of its time for input while decode is busy 97 % of its time: raise decode's" in str(advice)
+
+
+def test_only_hand_ons_of_earlier_steps_are_blamed_on_a_later_step():
+    """Ray gives an early step no input while a later one is slow, so its wait is no evidence."""
+    slow = {"at": 1.0, **GPU}
+    assert str(Made().step("decode", 3.0, wait=6.2).step("faces", 9.7, **slow).bottleneck()).startswith(
+        "faces is busy 97 %"
+    )
+    stuck = Made().step("decode", 3.0, seal=6.2).step("faces", 9.7, **slow).bottleneck()
+    assert str(stuck).startswith("decode spends 58 % of its time handing packets on while faces is busy 97 %")
+
+
+TAKEN = {
+    "decode": Made().step("decode", 9.7).step("faces", 3.0, wait=6.2, **GPU),
+    "pose": Made().step("decode", 2.0).step("pose", 9.0),
+    "light": Made().step("decode", 2.0, worker="h:1").step("light", 7.5, worker="h:1", at=2.0),
+    "identities": Made().step("decode", 0.5).step("identities", 15.0, unit="all.parquet"),
+    "faces": Made().step("decode", 2.0).step("faces", 9.0, phases={"infer": 2.0, "postprocess": 7.0}, **GPU),
+}
+
+
+@pytest.mark.parametrize("step", TAKEN)
+def test_with_saturated_cores_no_more_workers_are_advised(step):
+    run = TAKEN[step]
+    assert "worker" in run.bottleneck(cpu=60.0).change and "more workers" not in run.bottleneck(cpu=60.0).change
+    busy, placed = run.bottleneck(cpu=98.0), run.bottleneck(cpu=60.0, saturated=[step])
+    for advice, why in (
+        (busy, "all cores are taken (CPU 98 %)"),
+        (placed, "no core is left for one more worker (CPU 60 %)"),
+    ):
+        assert advice.step == step and advice.reason.endswith(f", and {why}")
+        assert advice.change.startswith(f"more workers will not help; lower {step}'s cost ")
+        assert "a machine with more cores" in advice.change and "raise" not in advice.change
+    assert ("GPU" in busy.change) == (step in ("pose", "light", "identities"))
+    assert "`cpus`" in placed.change and "`cpus`" not in busy.change
+
+
+def test_other_changes_are_advised_on_saturated_cores_too():
+    copies = Made().step("faces", 9.0, phases={"infer": 2.0, "upload": 7.0}, **GPU)
+    assert "pin_memory" in copies.bottleneck(cpu=99.0, saturated=["faces"]).change
+
+
+def test_a_step_over_all_rows_needs_cpus_not_workers():
+    run = Made().step("decode", 9.0, worker="h:1").step("decode", 9.0, worker="h:2")
+    advice = run.step("identities", 90.0, packets=1, unit="all.parquet").bottleneck()
+    assert advice.step == "identities" and advice.change == "raise its cpus"

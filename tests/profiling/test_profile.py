@@ -1,0 +1,198 @@
+"""Statistics of steps agree with records of known truth, and the command and the report show them."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from pipeline.cli.app import main
+from pipeline.contract.output_names import PROFILE
+from pipeline.output.lease import Lease
+from pipeline.output.object_store import Store
+from pipeline.profiling.events import StepEvent
+from pipeline.profiling.record_log import gather
+from pipeline.profiling.records import PACKET
+from pipeline.profiling.run_profile import profile_of
+from pipeline.profiling.stats.calls import read_calls
+from pipeline.profiling.stats.speed import steady_rows_per_s
+from pipeline.profiling.stats.totals import RunTotals
+from pipeline.reporting.html import write_report
+from tests.support.collections_factory import photo
+from tests.support.report_factory import output
+from tests.support.run_records import GPU, LOOP, Made
+
+
+def test_statistics_of_a_step():
+    measured_steps = Made().step("decode", 9.0, seal=1.0).step("faces", 4.0, wait=6.0, device="cuda").measured()
+    span = 5 * LOOP + 4.0
+    faces = measured_steps["faces"]
+    assert (faces.rows, faces.packets, faces.calls, len(faces.workers)) == (60, 6, 6, 1)
+    assert faces.busy == faces.process_busy == pytest.approx(24 / span)
+    assert faces.starved == pytest.approx(5 * 6 / span)  # the first wait is start-up
+    assert faces.rows_per_s == pytest.approx(60 / span)
+    assert faces.steady_rows_per_s == pytest.approx(30 / (3 * LOOP))  # from the second packet's end to the fifth's
+    assert faces.call_ms == pytest.approx((4000,) * 3) and faces.row_ms == pytest.approx((400,) * 3)
+    assert faces.phases == pytest.approx({"infer": 1.0, "other": 0.0})
+    assert faces.vram_peak_gb == 6.0 and faces.set_up_s == 0.5 and faces.gpu_use is None
+    decode = measured_steps["decode"]
+    assert decode.held == pytest.approx(5 / (5 * LOOP + 9.0)) and decode.vram_peak_gb is None
+    assert decode.calls == 6 and decode.call_ms == pytest.approx((9000,) * 3)
+
+
+def test_steps_of_one_process_share_its_waiting_but_not_their_work():
+    made = Made().step("decode", 3.0, worker="h:1", wait=1.0).step("light", 5.0, worker="h:1", at=3.0)
+    measured_steps = made.measured()
+    assert measured_steps["light"].beside_decode and not measured_steps["decode"].beside_decode
+    assert measured_steps["light"].busy == pytest.approx(30 / 55)
+    assert measured_steps["light"].process_busy == pytest.approx((30 + 15) / 55)
+    assert measured_steps["light"].starved == pytest.approx(5 / 55)
+
+
+@given(st.lists(st.integers(1, 50), min_size=5, max_size=40), st.floats(0.1, 20))
+@settings(deadline=None)
+def test_a_steady_process_has_its_own_rate_whatever_its_packets(sizes, rate):
+    assume(max(sizes) < 0.6 * sum(sizes))  # else one packet lies over all that is steady
+    rows = np.array(sizes, float)
+    assert steady_rows_per_s(np.cumsum(rows) / rate, rows) == pytest.approx(rate)
+    slow_start = steady_rows_per_s(
+        np.concatenate([[0.0], 1e6 + np.cumsum(rows) / rate]), np.concatenate([[1e-9], rows])
+    )
+    assert slow_start == pytest.approx(rate, rel=1e-3)
+
+
+def test_too_few_packets_have_no_steady_rows_per_s():
+    assert Made().step("a", 1.0, packets=4).measured()["a"].steady_rows_per_s is None
+
+
+def test_the_final_table_and_the_profile_agree_on_files_that_fail_and_on_their_ends():
+    made = Made().step("decode", 2.0, packets=6, phases={"decode": 1.5, "write": 0.5})
+    about = {"kind": PACKET, "step": "decode", "unit": "u"}
+    made.add("h:decode", started=55.0, seconds=15.0, durations={"decode": 15.0}, **about)  # not a media file
+    made.add("h:other", started=0.0, seconds=72.0, durations={"decode": 72.0}, **about)  # only such files
+    statistics = made.measured()["decode"]
+    totals = RunTotals()
+    for line in (entry for entry in made.lines if entry["kind"] == PACKET):
+        names = ("step", "worker", "started", "seconds")
+        totals.add([StepEvent(**{name: line[name] for name in names}, rows=line.get("rows", 0))])
+    step = totals.steps["decode"]
+    assert statistics.rows_per_s == pytest.approx(step.rate) == pytest.approx(60 / 72)
+    assert statistics.seconds == pytest.approx(step.busy) == 6 * 2.0 + 15.0 + 72.0
+    assert (statistics.rows, set(statistics.workers)) == (step.rows, step.workers)
+    assert statistics.busy == pytest.approx(step.busy / (70.0 + 72.0))
+    assert statistics.phases == pytest.approx({"decode": 96 / 99, "write": 3 / 99, "other": 0.0})
+    assert (statistics.packets, statistics.calls) == (6, 6) and statistics.call_ms == pytest.approx((2000,) * 3)
+
+
+def test_a_comparison_by_records_alone_counts_the_time_of_files_that_fail(store):
+    made = Made().step("decode", 2.0, packets=6)
+    made.add("h:decode", kind=PACKET, step="decode", unit="u", started=55.0, seconds=15.0)
+    kept(store, made)
+    gather(store, ["abc123"])
+    calls, statistics = read_calls(store, "abc123")["decode"], made.measured()["decode"]
+    assert calls.packet_rows / calls.span_s == pytest.approx(statistics.rows_per_s) == pytest.approx(60 / 70)
+    assert calls.packet_s == statistics.seconds and len(calls.rows) == 6
+
+
+# The command and the report
+
+
+def kept(store, made):
+    """Write the records as the process of each step leaves them."""
+    lines = b"".join(json.dumps(line | {"run": store.run}).encode() + b"\n" for line in made.lines)
+    store.append(f"{PROFILE}/calls-{store.run}-h-1.jsonl", lines)
+
+
+@pytest.fixture
+def store(tmp_path):
+    measured_steps = Store(str(tmp_path / "out")).of_run("abc123").begin()
+    measured_steps.prepare()
+    return measured_steps
+
+
+def test_the_command_shows_a_run_that_goes_on_and_one_that_has_ended(store, capsys):
+    kept(store, Made().step("decode", 9.7).step("faces", 3.0, wait=6.2, **GPU))
+    shown = []
+    for _ in range(2):
+        with pytest.raises(SystemExit) as end:
+            main(["profile", store.root, "--json"])
+        assert end.value.code == 0
+        shown.append(json.loads(capsys.readouterr().out))
+        gather(store, ["abc123"])
+    assert shown[0] == shown[1]
+    assert shown[0]["verdict"]["step"] == "decode" and shown[0]["steps"]["faces"]["starved"] == 0.5849
+    with pytest.raises(SystemExit):
+        main(["profile", store.root, "--workers"])
+    shown = capsys.readouterr().out
+    assert "h:faces" in shown and "faces waits 58 % of its time for input while decode is busy 97 %" in shown
+
+
+def test_the_run_that_began_last_is_shown_unless_another_is_named(store, capsys):
+    kept(store, Made().step("decode", 9.0))
+    later = Made().step("decode", 9.0)
+    kept(Store(store.root).of_run("bbb").begin(), Made().step("decode", 5.0, at=1000.0))
+    kept(Store(store.root).of_run("ccc").begin(), later)
+    for words, run in ([], "bbb"), (["--run", "ccc"], "ccc"):
+        with pytest.raises(SystemExit):
+            main(["profile", store.root, "--json", *words])
+        assert json.loads(capsys.readouterr().out)["run"] == run
+
+
+def test_a_step_without_records_of_calls_has_no_percentiles(store, capsys):
+    made = Made().step("decode", 9.0).step("faces", 3.0)
+    made.lines = [line for line in made.lines if (line["step"], line["kind"]) != ("faces", "call")]
+    kept(store, made)
+    with pytest.raises(SystemExit):
+        main(["profile", store.root])
+    (line,) = (entry for entry in capsys.readouterr().out.splitlines() if re.match(r" faces +0 ", entry))
+    assert re.match(r" faces +0 +- +- +infer", line), line
+
+
+def refused(capsys, *words):
+    """Return the one sentence that the command ends with."""
+    with pytest.raises(SystemExit) as end:
+        main(["profile", *words])
+    sentence = capsys.readouterr().err
+    assert end.value.code == 2 and sentence.count("\n") == 1
+    return sentence
+
+
+def test_reasons_for_missing_records_have_codes_of_their_own(store, capsys, tmp_path):
+    assert "[FM-OUTPUT-MISSING]" in refused(capsys, str(tmp_path / "gone"))
+    assert "[FM-NOT-AN-OUTPUT]" in refused(capsys, store.root)
+    with Lease(store):
+        assert "[FM-RUN-STARTING]" in refused(capsys, store.root)
+    store.write("facts/decode-1.json", b"{}")
+    assert "[FM-NO-RECORDS]" in refused(capsys, store.root)
+    kept(store, Made().step("decode", 9.0))
+    sentence = refused(capsys, store.root, "--run", "abd123")
+    assert "[FM-UNKNOWN-RUN]" in sentence and "abd123" in sentence
+
+
+def test_an_ended_run_without_rows_and_a_run_that_has_just_begun_have_different_codes(store, capsys):
+    made = Made()
+    made.add("h:1", kind=PACKET, step="decode", started=5000.0, seconds=1.0)
+    with Lease(store) as lease:
+        kept(Store(store.root).of_run(lease.run).begin(), made)
+        sentence = refused(capsys, store.root)
+        assert "[FM-NO-ROWS-YET]" in sentence and lease.run in sentence
+    store.write("errors/decode-1.parquet", b"")
+    sentence = refused(capsys, store.root)
+    assert "[FM-NO-ROWS]" in sentence and lease.run in sentence and f"{store.root}/errors" in sentence
+    assert "--run" not in sentence
+    kept(store, Made().step("decode", 9.0))
+    assert "--run abc123" in refused(capsys, store.root)
+
+
+def test_the_report_shows_the_profile(tmp_path, store):
+    photo(tmp_path / "in" / "a.png", 1)
+    kept(store, Made().step("decode", 9.7).step("marked", 3.0, wait=6.2))
+    out = output(tmp_path / "in", store.root, throughput=profile_of(store, "abc123").to_dict())
+    write_report(out)
+    page = " ".join(re.sub(r"<[^>]*>", " ", out.read("report.html").decode()).split())
+    assert "The bottleneck is decode. marked waits 58 % of its time for input" in page
+    assert "97% / 0% / 0%" in page

@@ -1,0 +1,87 @@
+"""Ray's agent serves the metrics of a run under their documented names."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pipeline.profiling.export.prometheus import METRICS
+from tests.support.collections_factory import photo
+
+_RUN = """
+import sys, time, urllib.request, ray
+from pipeline.engine import session
+from pipeline.engine.coordinator import start_coordinator
+from pipeline.planning.error_budget import Budgets
+from pipeline.job import Job
+from pipeline.profiling.events import Reading
+from tests.support.engine_factory import order
+
+with session(None):
+    node = ray.nodes()[0]
+    url = f"http://{node['NodeManagerAddress']}:{node['MetricsExportPort']}/metrics"
+    job = Job(order(sys.argv[1], sys.argv[2], {"near": ("Neighbours", {}), "picky": ("Picky", {"refuse": [0]})}))
+    job.run()
+    gpu = {"use_percent": 25.0, "memory_gb": 2.0, "total_gb": 8.0, "power_w": 100.0, "temperature_c": 40.0}
+    coordinator = start_coordinator(Budgets({}))
+    ray.get(coordinator.add_event.remote(Reading(node="far", time=0.0, gpus=(gpu, gpu))))
+    until = time.monotonic() + 60
+    while True:
+        said = urllib.request.urlopen(url, timeout=20).read().decode()
+        if "framemill_rows" in said and "framemill_gpu" in said or time.monotonic() > until:
+            break
+        time.sleep(0.5)
+    print(job.store.run)
+    print(said)
+"""
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory):
+    """Return the run's name, and labels and values of all series by metric."""
+    parser = pytest.importorskip("prometheus_client.parser")
+    folder = tmp_path_factory.mktemp("metrics")
+    for i in range(12):
+        photo(folder / "in" / f"photo{i}.png", i)
+    ours = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2]), "RAY_metrics_report_interval_ms": "1000"}
+    command = [sys.executable, "-c", _RUN, str(folder / "in"), str(folder / "out")]
+    done = subprocess.run(command, env=ours, capture_output=True, text=True, timeout=240, check=False)
+    assert done.returncode == 0, done.stderr
+    run, _, text = done.stdout.partition("\n")
+    series = {}
+    for family in parser.text_string_to_metric_families(text):
+        for sample in family.samples:
+            series.setdefault(sample.name, []).append((sample.labels, sample.value))
+    return run, series
+
+
+@pytest.mark.heavy
+@pytest.mark.slow
+def test_prometheus_finds_the_figures_of_a_run(served):
+    run, series = served
+    ours = {name for name in series if "framemill" in name}
+    assert ours <= {name for metric in METRICS for name in metric.served}
+
+    def total(name, step):
+        return sum(value for labels, value in series[f"ray_framemill_{name}"] if labels["step"] == step)
+
+    for step in ("decode", "near", "picky"):
+        assert total("rows_total", step) == 12 and total("packets_total", step) >= 1
+        assert total("busy_seconds_total", step) == pytest.approx(total("phase_seconds_total", step))
+    assert total("failures_total", "picky") == 12 and total("call_seconds_count", "near") == 12
+    assert total("call_seconds_count", "picky") == 0 and total("failures_total", "near") == 0
+    assert {labels["run"] for labels, _ in series["ray_framemill_rows_total"]} == {run}
+
+
+@pytest.mark.heavy
+@pytest.mark.slow
+def test_prometheus_finds_the_gpus(served):
+    def far(name):
+        return {labels["gpu"]: value for labels, value in served[1][f"ray_{name}"] if labels["node"] == "far"}
+
+    assert far("framemill_gpu_use_ratio") == {"0": 0.25, "1": 0.25}
+    assert far("framemill_gpu_memory_bytes") == {"0": 2e9, "1": 2e9}

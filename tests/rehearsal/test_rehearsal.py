@@ -1,0 +1,71 @@
+"""The GPU that computes nothing: its NVML, which needs no CUDA, is built, loaded and read as a real one."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+
+from tests.rehearsal.build import HERE, build, types
+
+ROOT = Path(__file__).resolve().parents[2]
+
+READ_GPU = """
+import json
+from pipeline.device.memory import _used_gb
+from pipeline.planning.processes.resources import gpu_names, this_machine
+from pipeline.device.nvml import library
+from pipeline.profiling.node_metrics import NodeMetrics
+print(json.dumps([gpu_names(), this_machine().gpus, _used_gb(), NodeMetrics("0", nvml=library()).read()["gpus"]]))
+"""
+
+
+@pytest.fixture(scope="module")
+def driver(tmp_path_factory) -> dict[str, str]:
+    """The environment of a machine with that GPU."""
+    if shutil.which("gcc") is None or shutil.which("nm") is None:
+        pytest.skip("gcc and nm build the library")
+    folder = tmp_path_factory.mktemp("rehearsal")
+    build(folder, "libnvidia-ml.so.1", HERE / "management.c", set())
+    books = {"REHEARSAL_BOOKS": str(folder / "books"), "REHEARSAL_GIB": "8", "REHEARSAL_NAME": "NVIDIA Toy"}
+    kept = {key: value for key, value in os.environ.items() if key != "CUDA_VISIBLE_DEVICES"}
+    return kept | books | {"LD_LIBRARY_PATH": str(folder)}
+
+
+def test_a_gpu_is_found_and_read_through_the_drivers_library(driver):
+    done = subprocess.run(
+        [sys.executable, "-c", READ_GPU], cwd=ROOT, env=driver, capture_output=True, text=True, check=True
+    )
+    names, count, used, (gpu,) = json.loads(done.stdout)
+    assert (names, count) == (["NVIDIA Toy"], 1.0)
+    assert used == {"12345678-9abc-def0-1234-56789abcdef0": pytest.approx(0.3)}
+    assert gpu["total_gb"] == pytest.approx(8.589934592) and gpu["memory_gb"] == pytest.approx(0.3)
+    assert gpu["power_w"] == pytest.approx(40.0) and gpu["temperature_c"] == 45 and gpu["use_percent"] == 0
+
+
+def test_cudnn_is_turned_off_where_torch_is_loaded(tmp_path):
+    shutil.copy(HERE / "without_cudnn.py", tmp_path / "sitecustomize.py")
+    code = "import torch; print(torch.backends.cudnn.enabled, torch.zeros(2).sum().item())"
+    environment = os.environ | {"PYTHONPATH": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["False", "0.0"]
+
+
+def test_structures_are_cut_out_of_a_header():
+    header = dedent("""
+    struct __device_builtin__ other { int no; };
+    struct __device_builtin__ cudaPointerAttributes
+    {
+        /** of memory; enum */
+        enum cudaMemoryType type;
+        int device;
+    };
+    """)
+    text = types(header)
+    assert "struct cudaPointerAttributes" in text and "int type;" in text and "no;" not in text and "/*" not in text

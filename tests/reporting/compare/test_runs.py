@@ -1,0 +1,174 @@
+"""Outputs that are unfinished, damaged, of another version, or not outputs at all."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import pyarrow as pa
+import pytest
+
+from pipeline.contract.errors import ConfigError
+from pipeline.output.object_store import Store
+from pipeline.reporting.compare.comparison import compare
+from pipeline.reporting.compare.runs import read_run, read_sides
+from tests.support.compare_factory import BEGAN, calls, invoke, line, make, pair
+from tests.support.report_factory import figures, record, step
+
+__all__ = ["make"]
+
+
+@pytest.mark.parametrize(
+    ("what", "part"),
+    [
+        ("gone", "FM-OUTPUT-MISSING"),
+        ("no run", "FM-NOT-AN-OUTPUT"),
+        ("damaged", "is damaged"),
+        ("foreign", "not written by"),
+    ],
+)
+def test_a_folder_without_a_run_is_refused_in_a_sentence(make, tmp_path, what, part):
+    good, bad = make("a"), tmp_path / "bad"
+    if what != "gone":
+        bad.mkdir()
+    if what in ("damaged", "foreign"):
+        (bad / "run.json").write_text('{"steps"' if what == "damaged" else '{"name": "x"}')
+    done = invoke(good, str(bad))
+    assert isinstance(done.exception, ConfigError)
+    assert part in (done.exception.code if part.startswith("FM-") else str(done.exception))
+    assert str(done.exception).count("\n") == 0
+
+
+def test_the_same_output_twice_is_refused_by_any_name(make, tmp_path):
+    root = make("a")
+    (tmp_path / "link").symlink_to(root)
+    for words in (
+        [root, root],
+        [root, f"{tmp_path}/./a"],
+        [root, str(tmp_path / "link")],
+        [f"{root},{root}", make("b")],
+    ):
+        with pytest.raises(ConfigError) as error:
+            read_sides(words)
+        assert error.value.code == "FM-COMPARE-TWICE"
+    with pytest.raises(ConfigError) as error:
+        read_sides([root])
+    assert error.value.code == "FM-COMPARE-TOO-FEW"
+
+
+def test_names_in_the_terminal_are_no_markup(make):
+    name = "x[red]\x1b[2J"
+    root = make("a", steps={name: step()}, figures={name: figures(12, 1.0)})
+    done = invoke(root, make("b", steps={name: step()}, figures={name: figures(12, 1.0)}))
+    assert "x[red]\\x1b[2J" in done.output and "\x1b[2J" not in done.output
+
+
+# As far as it goes
+
+
+def test_a_run_json_of_another_version_is_compared_as_far_as_it_goes(make, tmp_path):
+    a, b = make("a"), make("b")
+    fields = record(make.folder, b)
+    for key in ("machines", "versions", "processor", "decode"):
+        fields.pop(key)
+    fields["figures"] = {"marked": {"rows": 12, "rows_per_second": 3}}
+    Store(b).write("run.json", json.dumps(fields).encode())
+    compared = pair(a, b)
+    assert [note for note in compared.notes if "another version" in note and "machines" in note]
+    assert line(compared, "marked", "rows").second == 12
+    assert line(compared, "marked", "rate").second is None
+    assert invoke(a, b).exit_code == 0
+
+
+def test_a_run_that_was_killed_is_compared_as_far_as_it_came(make):
+    a, b = make("a", calls(100)), make("b", calls(100))
+    unit = Store(b).names("frames")[0].split("-")[0]
+    Store(b).write(f"columns/marked-f/{unit}.00000000-00000008.parquet", b"")
+    Store(b).write("facts/marked-f.json", json.dumps({"use": "x", "version": 1, "settings": {}}).encode())
+    Store(b).remove("run.json")
+    shutil.rmtree(f"{b}/frames")
+    compared = pair(a, b)
+    assert next(work for work in compared.work if work.step == "marked").verdict == "same"
+    assert line(compared, "marked", "rows").second == 8
+    assert line(compared, "marked", "p50").interval is not None
+    assert compared.files.same == 2
+    assert any("so it has no run.json" in note for note in compared.notes)
+    assert invoke(a, b).exit_code == 0
+
+
+WHOLE = {"frames": 12, "waves": [["marked"]], "seconds": 30.0}
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        {"decode": figures(5, 1.0), "marked": figures(5, 1.0)},  # resumed, or a shard
+        {"decode": figures(12, 1.0), "marked": figures(3, 1.0)},  # a step was added, or retried
+        {"decode": figures(12, 1.0)},  # all but decoding was there
+        {},
+    ],
+)
+def test_a_run_that_made_a_part_is_not_compared_as_the_whole(make, part):
+    figures_of_a = {name: figures(12, 1.0) for name in ("decode", "marked")}
+    a, b = make("a", figures=figures_of_a, **WHOLE), make("b", figures=part, **WHOLE)
+    compared = pair(a, b)
+    (note,) = (note for note in compared.notes if note.startswith(f"Other runs made part of {b}"))
+    assert f"marked {part.get('marked', {'rows': 0})['rows']}" in note
+    assert line(compared, "run", "seconds").second is None and line(compared, "marked", "errors").second is None
+    assert line(compared, "run", "frames").second == 12 and line(compared, "run", "seconds").first == 30.0
+    for condition in ("seconds>+5%", "seconds>100", "marked.errors>0"):
+        error = invoke(a, b, "--fail-if", condition).exception
+        assert error.code == "FM-GATE-NOT-MEASURED" and "in B, " in str(error) and b in str(error)
+
+
+def test_a_run_that_made_all_is_compared_whole_in_waves_and_after_a_killed_process_too(make):
+    twice = {"decode": figures(24, 1.0), "marked": figures(12, 1.0)}
+    a = make("a", figures=twice, **WHOLE | {"waves": [["marked"], []]})
+    parts = {"decode": figures(1000, 1.0), "marked": figures(992, 1.0)}  # the last packet of a process is not counted
+    b = make("b", figures=parts, **WHOLE | {"frames": 1000})
+    compared = pair(a, b)
+    assert not any("Other runs" in note for note in compared.notes)
+    assert line(compared, "run", "seconds").second == 30.0
+
+
+def test_records_are_of_the_run_that_run_json_names(make):
+    lines = [*calls(50, run="01"), *[record | {"started": record["started"] + 1} for record in calls(60, run="02")]]
+    assert len(read_run(make("a", lines, throughput={"run": "01"})).calls["marked"].rows) == 50
+    assert len(read_run(make("b", lines, throughput={})).calls["marked"].rows) == 60
+
+
+def test_records_of_another_version_are_none(make):
+    root = make("a")
+    Store(root).write_table("profile/calls-a1.parquet", pa.table({"started": [BEGAN + 1], "took": [1.0]}))
+    assert read_run(root).calls == {}
+
+
+def test_a_record_of_a_killed_run_alone_is_read(make):
+    root = make(
+        "a", [*calls(50, run="01"), *[record | {"started": record["started"] + 1e6} for record in calls(60, run="02")]]
+    )
+    Store(root).remove("run.json")
+    Store(root).write("facts/marked-f.json", b"{}")
+    assert len(read_run(root).calls["marked"].rows) == 60
+
+
+WRONG = (None, 3, "x", [], {}, {"marked": None}, {"marked": 3})
+
+
+def test_a_run_json_with_anything_in_it_never_ends_in_a_traceback(make):
+    good, bad = make("a", calls(20)), make("b", calls(20))
+    fields = record(make.folder, bad)
+    for key in fields:
+        for value in WRONG:
+            Store(bad).write("run.json", json.dumps(fields | {key: value}).encode())
+            pair(good, bad), pair(bad, good)
+    for key in fields["steps"]["marked"]:
+        for value in WRONG:
+            changed = fields["steps"]["marked"] | {"fingerprint": "g", key: value}
+            Store(bad).write("run.json", json.dumps(fields | {"steps": {"marked": changed}}).encode())
+            compare(read_sides([good, bad]), {}, drift_rows=5)
+    for value in WRONG:
+        Store(bad).write(
+            "run.json", json.dumps(fields | {"steps": {"marked": value}, "figures": {"marked": value}}).encode()
+        )
+        assert invoke(good, bad).exit_code == 0

@@ -1,0 +1,102 @@
+"""Hostile names and texts have no effect in the report, and its commands run when pasted."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+import shlex
+import subprocess
+import sys
+from html import unescape
+
+from pipeline.contract.row_errors import Failure
+from pipeline.media.discovery.media_ids import media_id
+from samples.make import photos
+from tests.support.report_factory import output, step
+from tests.support.report_reader import HOSTILE, LOADS, folder, page, parsed, store
+
+__all__ = ["folder", "store"]
+
+
+def test_the_page_is_balanced_and_loads_nothing(store):
+    tags = parsed(page(store))
+    assert tags.names.isdisjoint({"link", "iframe", "object", "embed", "base", "form"})
+    loads = {value for name, value in tags.attributes if name in LOADS}
+    assert {value[0] for value in loads} == {"#", "d"}, "links and images, and nothing else"
+    assert all(value.startswith(("#", "data:image/jpeg;base64,")) for value in loads)
+    assert not any(
+        re.search(r"https?:|//", value) for name, value in tags.attributes if name not in ("href", "aria-label")
+    )
+    assert "url(" not in page(store)
+    assert "@import" not in page(store)
+    (only,) = tags.scripts
+    assert only.keys() == {"text"}
+    digest = base64.b64encode(hashlib.sha256(only["text"].encode()).digest()).decode()
+    policy = f"default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'sha256-{digest}'; "
+    assert tags.policy == policy + "base-uri 'none'; form-action 'none'"
+
+
+def test_links_inside_the_page_lead_somewhere(store):
+    tags = parsed(page(store))
+    targets = {value for name, value in tags.attributes if name == "id"}
+    links = {value[1:] for name, value in tags.attributes if name == "href" and value.startswith("#")}
+    assert links and links <= targets
+
+
+def test_hostile_names_are_shown_as_text(tmp_path):
+    source = photos()["flower.jpg"].read_bytes()
+    for name in HOSTILE:
+        path = tmp_path / "in" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(source)
+        path.with_suffix(".broken").write_bytes(source[:200])
+    failures = [Failure(media_id=name, step=name, kind=name, message=name, traceback=name) for name in HOSTILE]
+    extra = {
+        "arguments": ["--input", *HOSTILE],
+        "processor": HOSTILE[0],
+        "profile_name": HOSTILE[1],
+        "system": HOSTILE[4],
+    }
+    bad = HOSTILE[6]
+    store = output(
+        tmp_path / "in",
+        tmp_path / f"out {HOSTILE[1]}",
+        failures,
+        steps={"marked": step(word=bad), bad: step(bad)},
+        **extra,
+    )
+    html = page(store)
+    tags = parsed(html)
+    assert "img" not in tags.names and len(tags.scripts) == 1 and "<b>bold" not in html
+    assert [name for name, _ in tags.attributes if name.startswith("on")] == []
+    seen = {value.rpartition(", frame ")[0] for name, value in tags.attributes if name == "aria-label"}
+    assert set(map(media_id, HOSTILE)) <= seen
+    assert "{{7*7}}" in html
+    assert "alert(4)" in html
+
+
+def test_keys_of_a_bucket_are_not_shown(folder, tmp_path):
+    secret = "s3://AKIAKEY:verysecret@bucket/photos"  # an address with credentials, as pyarrow takes it
+    html = page(output(folder, tmp_path / "out", input=secret, arguments=["--input", secret]))
+    assert "verysecret" not in html
+    assert "s3://bucket/photos" in html
+
+
+# To paste
+
+
+def test_the_one_liners_run(folder, tmp_path):
+    store = output(folder, tmp_path / "it's out & <about>")
+    lines = re.findall(r"<pre>(import .*?)</pre>", page(store))
+    assert len(lines) == 3
+    for line in lines:
+        done = subprocess.run([sys.executable, "-c", unescape(line)], capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        assert "photo" in done.stdout or "frame_index" in done.stdout
+
+
+def test_the_command_can_be_pasted(store, folder, tmp_path):
+    line = re.search(r"<pre>(framemill .*?)</pre>", page(store))[1]
+    words = ["--input", str(folder), "--output", str(tmp_path / "out"), "--set", "marked.word=a b"]
+    assert shlex.split(unescape(line)) == ["framemill", "run", *words]

@@ -1,0 +1,196 @@
+"""The report shows the content of the output: the run, its outcome, its times, and every column."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from dataclasses import asdict
+from functools import partial
+from inspect import signature
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+import typer
+
+from pipeline.cli.app import app
+from pipeline.cli.arguments import RunOptions
+from pipeline.contract.columns import field
+from pipeline.contract.errors import OutputError
+from pipeline.contract.row_errors import Failure
+from pipeline.output.object_store import Store
+from pipeline.planning.plan_options import PlanOptions
+from pipeline.reporting.html import NAME, write_report
+from pipeline.reporting.html.summary import command
+from pipeline.reporting.table_rows import extract
+from tests.support.report_factory import figures, output, record
+from tests.support.report_reader import folder, page, parsed, store, text
+
+__all__ = ["folder", "store"]
+
+
+def test_the_run_comes_first(store, folder):
+    content = text(page(store))
+    assert content.index("All went well: 12 frames from 4 files, no error.") < content.index("Where the time went")
+    for fact in (
+        f"Input {folder}",
+        "Profile cpu-only",
+        "Started 4 March 2026, 05:06 UTC",
+        "Took 2 min 13 s",
+        "Files 4",
+        "Frames 12",
+    ):
+        assert fact in content
+    assert "2 cores, no GPU; A &lt;Processor&gt;" in content
+
+
+def test_figures_of_columns_are_right(store):
+    content = text(page(store))
+    assert "level in dB how &lt;much&gt; of it" in content
+    assert "min 0 · median 5.5 · max 11" in content
+    assert "odd&lt;b&gt; 8 · 100% 4 nulls of 12" in content
+    assert "true 3 · 25% false 9 · 75%" in content
+    assert "things Number of items in each list. a list tallest bar: 4 rows 0 1 2 min 0 · median 1 · max 2" in content
+
+
+def test_the_bottleneck_is_the_step_that_keeps_each_worker_longest(folder, tmp_path):
+    shares = {
+        "decode": figures(12, 1.0),
+        "wide": figures(12, 8.0, workers=8),
+        "slow": figures(12, 3.0, workers=2, infer=2.4, post=0.6),
+    }
+    content = text(page(output(folder, tmp_path / "out", figures=shares)))
+    assert "The bottleneck is slow: each of its 2 workers was busy for 1.5 s" in content
+    assert "slow bottleneck 12 20 – 250 ms 2 – 0 – 25% infer 80%, post 20%" in content
+
+
+def test_tables_of_the_second_pass(store):
+    schema = pa.schema(
+        [
+            field("media_id", pa.string(), "the file"),
+            field("steps", pa.int64(), "how many"),
+            field("trace", pa.list_(pa.float32(), 4), ""),
+        ]
+    )
+    rows = [{"media_id": f"<{i}>", "steps": i * 100, "trace": [0.0] * 4} for i in range(25)]
+    store.write_table("tracks/a.parquet", pa.Table.from_pylist(rows[:3], schema=schema))
+    store.write_table("tracks/b.parquet", pa.Table.from_pylist(rows[3:], schema=schema))
+    content = text(page(store))
+    assert "Table tracks 25 rows. Its first 10 rows media_id steps trace &lt;0&gt; 0 [4] &lt;1&gt; 100 [4]" in content
+    assert "&lt;9&gt; 900 [4] media_id the file" in content
+    assert "min 0 · median 1,200 · max 2,400" in content
+
+
+def test_a_sampled_table_has_a_note(store, monkeypatch):
+    monkeypatch.setattr("pipeline.reporting.html.tables.extract", partial(extract, most_rows=5))
+    assert "12 rows; the values are those of 4 of them, evenly spaced." in text(page(store))
+
+
+# Errors
+
+
+def test_errors_are_counted_by_reason_with_examples(folder, tmp_path):
+    failures = [
+        Failure(
+            media_id=f"photo{i % 5}.png",
+            frame_index=i,
+            step="marked",
+            kind="ValueError",
+            message=f"<u>no {i}</u>",
+            traceback="at <line> 1",
+        )
+        for i in range(1234)
+    ]
+    store = output(folder, tmp_path / "out", failures)
+    content = text(page(store))
+    assert "12 frames from 4 of 4 files; steps failed 1,234 times." in content
+    assert "marked ValueError 1,234 the frame photo0.png frame 0 : &lt;u&gt;no 0&lt;/u&gt;" in content
+    assert [name for name in range(5) if f"&lt;u&gt;no {name}&lt;/u&gt;" in content] == [0, 1, 2]
+    assert "at &lt;line&gt; 1" in content
+
+
+def test_steps_that_were_left_out_are_shown_with_the_command_that_fetches_weights(folder, tmp_path):
+    skipped = {"faces": "arc<b>.onnx is missing", "people": "it reads 'faces' of 'faces'"}
+    html = page(output(folder, tmp_path / "out", skipped=skipped, fetch="framemill fetch arc"))
+    parsed(html)
+    content = text(html)
+    assert "faces : arc&lt;b&gt;.onnx is missing" in content and "<pre>framemill fetch arc</pre>" in html
+    assert "Random weights" not in content
+
+
+def test_random_weights_are_named_at_the_top_in_red(store, folder, tmp_path):
+    assert "Random weights" not in page(store) and "Left out" not in page(store)
+    html = page(output(folder, tmp_path / "random", dummies=["faces", "masks"]))
+    assert 'class="verdict bad random">Random weights in faces, masks' in html
+    assert re.search(r"\.random \{ color: var\(--bad\)", html)
+    assert text(html).index("Random weights") < text(html).index("Where the time went")
+
+
+def test_when_no_file_could_be_read_there_is_still_a_page(tmp_path):
+    (tmp_path / "in").mkdir()
+    for name in ("a.jpg", "b.jpg"):
+        (tmp_path / "in" / name).write_bytes(b"no image")
+    nothing = {"decode": figures(0, 0.0), "marked": figures(0, 0.0)}
+    html = page(output(tmp_path / "in", tmp_path / "out", figures=nothing))
+    content = text(html)
+    parsed(html)
+    assert "No frame came out of 2 files; the errors say why." in content
+    assert "There is no frame to show." in content
+    assert "decode unsupported 2 a.jpg" in content
+
+
+def test_an_output_without_a_run_is_an_error(tmp_path):
+    with pytest.raises(OutputError) as error:
+        write_report(Store(str(tmp_path)))
+    assert error.value.code == "FM-NO-FINISHED-RUN"
+
+
+# Again
+
+
+def test_the_same_output_gives_the_same_page(store):
+    assert page(store) == page(store)
+
+
+@pytest.mark.slow
+def test_a_real_run_writes_it_and_can_write_it_again(framemill, collection, tmp_path, monkeypatch):
+    out = tmp_path / "out"
+    stages = ("--stages", "lighting,flow,lighting_steadiness")
+    assert f"Report: {out}/report.html" in framemill("run", "--input", collection, "--output", out, *stages)
+    first = (out / NAME).read_text()
+    parsed(first)
+    content = text(first)
+    assert "All went well: 14 frames from 3 files, no error." in content
+    for name in ("flower.jpg", "grace_hopper.jpg", "pan.mp4"):
+        assert f'aria-label="{name}, frame' in first
+    assert re.search(r'<g class="ink ink\d"><path class="edge" d="M[\d. ML]+', first)  # drawn by the stages themselves
+    assert "exposure in stop" in content
+    assert "Table lighting_steadiness" in content
+    (out / NAME).unlink()
+    monkeypatch.chdir(tmp_path)
+    framemill("report", out)
+    assert (out / NAME).read_text() == first
+
+
+@pytest.mark.parametrize("started", [["retry", "out", "--profile", "x"], ["-q"], []])
+def test_a_run_that_no_run_command_started_gets_one_that_does_the_same_work(started):
+    """Read by the command line itself, the words give the choices that run.json holds."""
+    chosen = PlanOptions(
+        stages=("faces", "lighting"),
+        settings=("faces.model=sface", "lighting.x=a b"),
+        missing_weights="skip",
+        weights_dir=Path("/w w"),
+        max_errors="1%",
+        vram_cap=8.0,
+        decode={"every_nth": 2, "fast_mode": True},
+    )
+    saved = record("/in put", "/out", arguments=started, choices=asdict(chosen), limit=3, shard=[1, 4], by_content=True)
+    words = shlex.split(command(json.loads(json.dumps(saved, default=str))))
+    assert words[:2] == ["framemill", "run"]
+    kind = typer.main.get_command(app).commands["run"]
+    options = kind.make_context("run", words[2:]).params
+    request = RunOptions(**{key: options[key] for key in signature(RunOptions).parameters}).request()
+    assert request.options == chosen
+    assert (request.input, request.output, request.profile_name) == ("/in put", "/out", "cpu-only")
+    assert (request.limit, request.shard, request.by_content) == (3, (1, 4), True)

@@ -1,0 +1,161 @@
+"""Batch limits: halved on out-of-memory, kept for the next run, and raised again after some time."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from typing import ClassVar
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipeline.contract.columns import SOURCE, field
+from pipeline.contract.packet import HALO
+from pipeline.contract.stage import Stage
+from pipeline.runtime.packet_caller import PacketCaller
+from pipeline.runtime.recovery.batch_limits import _PATIENCE, BatchLimits, bucket_of
+from tests.support.plan_factory import plan, toy
+
+
+def packet(rows, pixels=(10, 10)):
+    values = {"frame_index": range(rows), "clip_index": [0] * rows, "media_id": ["a.mp4"] * rows}
+    values |= {"height": [pixels[0]] * rows, "width": [pixels[1]] * rows}
+    columns = [pa.array(values.get(item.name, [None] * rows), item.type) for item in SOURCE]
+    return pa.table([*columns, [False] * rows], schema=pa.schema([*SOURCE, (HALO, pa.bool_())]))
+
+
+def step(batch=8, **said):
+    return plan({"hungry": toy("Hungry", **{"items": 8} | said)}, {"steps": {"hungry": {"batch": batch}}}).first[0]
+
+
+def sizes(caller, rows=8, pixels=(10, 10)):
+    outcome = caller.run(packet(rows, pixels), np.zeros(rows, bool))
+    assert outcome.failures == []
+    return outcome.columns["rows_at_once"].to_pylist()
+
+
+def test_a_limit_is_kept_for_the_rest_of_the_run_and_for_the_next_one(tmp_path):
+    first = step()
+    assert sizes(PacketCaller(first, BatchLimits.load(first, tmp_path))) == [2] * 8
+    reloaded = BatchLimits.load(first, tmp_path)
+    assert {limit.rows for limit in reloaded.rows.values()} == {2}
+    other = step(rows=5)  # another setting may need another amount of memory
+    assert BatchLimits.load(other, tmp_path).rows == {}
+
+
+def test_pictures_of_another_size_have_a_limit_of_their_own(tmp_path):
+    hungry = step(rows=4)
+    caller = PacketCaller(hungry, BatchLimits.load(hungry, tmp_path))
+    sizes(caller)
+    sizes(caller, pixels=(1000, 1000))
+    learned = BatchLimits.load(hungry, tmp_path).rows
+    assert set(learned) == {bucket_of(100), bucket_of(1_000_000)}
+
+
+def test_larger_calls_are_tried_again_ever_more_rarely():
+    limits = BatchLimits()
+    limits.lower(7, 8)
+    assert limits.allowed(7, 16) == 4
+    for _ in range(_PATIENCE):
+        limits.confirm(7, 4)
+    assert limits.allowed(7, 16) == 8
+    limits.lower(7, 8)
+    for _ in range(_PATIENCE):
+        limits.confirm(7, 4)
+    assert limits.allowed(7, 16) == 4  # twice as patient now
+    for _ in range(_PATIENCE):
+        limits.confirm(7, 4)
+    assert limits.allowed(7, 16) == 8
+    limits.confirm(7, 8)
+    assert limits.rows[7].rows == 8 and limits.allowed(7, 6) == 6
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{", '{"rows": {"a": 1}}', '{"rows": {}, "chunks": 3, "runs": 1}'])
+def test_a_file_that_nobody_wrote_so_is_passed_over(tmp_path, text):
+    hungry = step()
+    PacketCaller(hungry, BatchLimits.load(hungry, tmp_path)).run(packet(4), np.zeros(4, bool))
+    (path,) = tmp_path.iterdir()
+    path.write_text(text)
+    assert BatchLimits.load(hungry, tmp_path).rows == {}
+
+
+class Clinging(Stage):
+    """Fills the memory on more than two rows, and asks whether what filled it is still there when called again."""
+
+    kept: ClassVar[list[weakref.ref]] = []
+
+    inputs = ("frame_index",)
+    outputs = pa.schema([field("held", pa.int64(), "large things of earlier calls that are still in memory")])
+
+    def __call__(self, batch):
+        held = sum(ref() is not None for ref in self.kept)
+        large = np.zeros(1_000_000)
+        self.kept.append(weakref.ref(large))
+        if batch.num_rows > 2:
+            try:
+                self._deeper(large)
+            except MemoryError as error:
+                raise MemoryError("no room") from error
+        return pa.table([[held] * batch.num_rows], names=["held"])
+
+    def _deeper(self, large):
+        copy = large * 2
+        self.kept.append(weakref.ref(copy))
+        raise MemoryError
+
+
+def test_a_call_that_is_tried_again_does_not_find_the_last_one_in_memory():
+    Clinging.kept.clear()
+    made = plan(
+        {"clinging": {"use": "tests.runtime.test_batch_limits:Clinging"}}, {"steps": {"clinging": {"batch": 8}}}
+    ).first[0]
+    gc.disable()
+    try:
+        outcome = PacketCaller(made).run(packet(8), np.zeros(8, bool))
+    finally:
+        gc.enable()
+    assert outcome.failures == [] and outcome.columns["held"].to_pylist() == [0] * 8
+    assert len(Clinging.kept) > 4
+
+
+class OnlyOnCpu(Stage):
+    """Has room for two rows on a GPU, for frame 5 on the CPU alone, for frame 7 nowhere."""
+
+    devices = ("cpu", "cuda")
+
+    inputs = ("frame_index",)
+    outputs = pa.schema([field("device", pa.string(), "where it ran")])
+
+    def setup(self, weights, placement):
+        self._device = placement.device
+
+    def __call__(self, batch):
+        if 7 in batch["frame_index"].to_pylist():
+            raise MemoryError
+        if self._device == "cuda" and (batch.num_rows > 2 or 5 in batch["frame_index"].to_pylist()):
+            raise MemoryError
+        return pa.table([[self._device] * batch.num_rows], names=["device"])
+
+
+@pytest.mark.parametrize("word", ["cpu", "set_aside"])
+def test_what_a_gpu_does_not_hold_alone_goes_to_the_cpu_where_the_profile_says_so(word):
+    entry = {"batch": 8, "device": "cuda", "gpus": 0.0, "too_large": word}
+    made = plan({"large": {"use": "tests.runtime.test_batch_limits:OnlyOnCpu"}}, {"steps": {"large": entry}}).first[0]
+    made.stage.setup({}, made.placement)
+    outcome = PacketCaller(made).run(packet(8), np.zeros(8, bool))
+    alone = "cpu" if word == "cpu" else None
+    assert outcome.columns["device"].to_pylist() == [{5: alone, 7: None}.get(n, "cuda") for n in range(8)]
+    lost = [7] if alone else [5, 7]
+    assert [(failure.frame_index, failure.kind) for failure in outcome.failures] == [(n, "OutOfMemory") for n in lost]
+
+
+@settings(deadline=None, max_examples=60)
+@given(rows=st.integers(1, 40), batch=st.integers(1, 16), fits=st.integers(1, 9), items=st.integers(1, 9))
+def test_every_row_is_answered_in_its_place_whatever_fits(rows, batch, fits, items):
+    caller = PacketCaller(step(batch, rows=fits, items=items))
+    outcome = caller.run(packet(rows), np.zeros(rows, bool))
+    assert outcome.failures == [] and outcome.columns.num_rows == rows
+    assert max(outcome.columns["rows_at_once"].to_pylist()) <= min(batch, fits, rows)

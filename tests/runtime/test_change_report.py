@@ -1,0 +1,134 @@
+"""The report of what a run would compute again, and why, on outputs of real runs."""
+
+from __future__ import annotations
+
+import os
+import shutil
+
+import pytest
+
+from pipeline.contract.output_names import FACTS
+from pipeline.engine import session
+from pipeline.job import Job
+from pipeline.planning.plan import make_plan
+from pipeline.planning.processes.resources import ROOMY
+from pipeline.reporting.terminal.tables import removed_files
+from pipeline.runtime.run.change_report import UNKNOWN, Changes
+from tests.support.collections_factory import clip, photo
+from tests.support.engine_factory import order as toys
+
+pytestmark = pytest.mark.slow
+STEPS = {
+    "crc": ("Checksum", {}),
+    "twice": ("Double", {}),
+    "count": ("Count", {}),
+    "all": ("Everything", {}),
+    "seeded": ("Seeded", {}),
+}
+
+
+def order(folder, out, steps=STEPS, **choices):
+    return toys(folder, out, steps, **{"missing_weights": "dummy", **choices})
+
+
+@pytest.fixture(scope="module")
+def done(machines, tmp_path_factory):
+    """An input of five files, and the output of a run over it."""
+    folder = tmp_path_factory.mktemp("done")
+    for i in range(4):
+        photo(folder / "in" / f"photo{i}.png", i)
+    clip(folder / "in" / "clip.png", 100, 5)
+    Job(order(folder / "in", folder / "out")).run()
+    return folder
+
+
+@pytest.fixture
+def mine(done, tmp_path):
+    shutil.copytree(done, tmp_path / "mine", dirs_exist_ok=True)  # with the times of the files
+    return tmp_path / "mine"
+
+
+def look(folder, steps=STEPS, **choices):
+    """Return the changes, and by step the files done, those to do, and the reason."""
+    wanted = order(folder / "in", folder / "out", steps, **choices)
+    plan = make_plan(wanted.pipeline, wanted.profile, wanted.options, [ROOMY], check_weights=False)
+    before = {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
+    changes, outlook = Job(wanted).preview(plan)
+    assert {path: path.stat().st_mtime_ns for path in folder.rglob("*")} == before, "looking touches nothing"
+    return changes, {one.step: (one.done, one.todo, one.why) for one in outlook}
+
+
+def test_nothing_is_left(mine):
+    changes, found = look(mine)
+    assert changes == Changes() and set(found.values()) == {(5, 0, "")} and next(iter(found)) == "decode"
+
+
+def test_without_an_output_everything_is_new(mine):
+    shutil.rmtree(mine / "out")
+    assert set(look(mine)[1].values()) == {(0, 5, "5 new files")}
+
+
+def test_files_that_are_new_changed_or_gone(mine):
+    photo(mine / "in" / "more.png", 50)
+    (mine / "in" / "photo0.png").unlink()
+    os.utime(mine / "in" / "photo1.png", ns=(1, 1))
+    changes, found = look(mine)
+    assert changes == Changes(new=1, changed=1, removed=("photo0.png",))
+    assert found["crc"] == found["count"] == found["decode"] == (2 + 1, 2, "1 new file, 1 changed file")
+    assert found["all"] == (0, 5, "1 new file, 1 changed file")
+
+
+CASES = {
+    "a setting": ({"crc": ("Checksum", {"column": "frame_4"})}, "setting 'column' changed frame -> frame_4"),
+    "another stage": ({"crc": ("Picky", {})}, "use tests.toys:Checksum -> tests.toys:Picky"),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_what_differs_is_told_and_what_reads_it_follows(mine, case):
+    changed, why = CASES[case]
+    found = look(mine, STEPS | changed)[1]
+    assert found["crc"][:2] == (0, 5) and why in found["crc"][2]
+    assert found["twice"] == (0, 5, "input step 'crc' changed") == found["all"] == found["count"]
+    assert found["decode"] == found["seeded"] == (5, 0, "")
+
+
+def test_a_version_and_the_decode_rule(mine, monkeypatch):
+    monkeypatch.setattr("tests.toys.Checksum.version", 2)
+    assert look(mine)[1]["crc"][2] == "version 1 -> 2"
+    found = look(mine, decode={"every_nth": 2})[1]
+    assert found["decode"] == (0, 5, "decode rule 'every_nth' changed 1 -> 2")
+    assert found["seeded"] == (0, 5, "decode rule changed")
+
+
+def test_a_new_step_and_one_that_was_not_finished(mine):
+    found = look(mine, {**STEPS, "near": ("Neighbours", {})})[1]
+    assert found["near"] == (0, 5, "the step is new")
+    for part in (mine / "out" / "columns").glob("twice-*/*"):
+        part.unlink()
+    assert look(mine)[1]["twice"] == (0, 5, "not finished by an earlier run")
+
+
+def test_random_weights_and_real_ones(mine):
+    assert look(mine, missing_weights="fail")[1]["seeded"][2] == "real weights instead of random ones"
+
+
+def test_an_output_without_facts_is_of_an_unknown_setting(mine):
+    shutil.rmtree(mine / "out" / FACTS)
+    found = look(mine, STEPS | {"crc": ("Checksum", {"column": "frame_4"})})[1]
+    assert found["crc"] == found["count"] == found["all"] == (0, 5, UNKNOWN)
+    assert set(look(mine)[1].values()) == {(5, 0, "")}, "what it was computed by is no matter where it is done"
+
+
+def test_rows_of_files_that_are_gone_leave_the_tables_and_the_run_says_so(mine):
+    (mine / "in" / "photo0.png").unlink()
+    with session(None):
+        result = Job(order(mine / "in", mine / "out")).run()
+        assert result.work.files.removed == ("photo0.png",) and result.frames == 8
+        second = Job(order(mine / "in", mine / "out")).run()
+    assert second.work.files.removed == (), "it is told once"
+    assert (
+        removed_files(("a",), dropped=True)
+        == "1 file of earlier runs is gone (a); its rows were dropped from the tables."
+    )
+    assert "are gone (a, b, c, ...); a run drops their rows" in removed_files(tuple("abcd"))

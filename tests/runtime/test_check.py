@@ -1,0 +1,76 @@
+"""`framemill check`: each kind of finding, and what the next run reads of it."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from pipeline.output.ledger import Part
+from pipeline.output.object_store import Store
+from pipeline.runtime.check import check_output, listed_damage
+
+STEP = "cut-0123456789ab"
+UNIT = "0123456789abcdef"
+NAMES = {"decode": "ab", "cut": "0123456789ab"}
+
+
+def rows(*keys):
+    return pa.table({"media_id": [name for name, _ in keys], "frame_index": [index for _, index in keys]})
+
+
+@pytest.fixture
+def store(tmp_path):
+    """One unit of two frames, and a step that wrote an image of each."""
+    made = Store(str(tmp_path))
+    both = rows(("a.png", 0), ("b.png", 0))
+    images = [f"images/crop-0123456789ab/{name}/0.png" for name in ("a", "b")]
+    for path in images:
+        made.write(path, b"image")
+    for part in (Part(UNIT, 0, 2), Part(UNIT, 2, 2)):
+        made.write_table(f"columns/decode-ab/{part.name}", both)
+    made.write_table(f"columns/{STEP}/{Part(UNIT, 0, 2).name}", pa.table({"crop": images}))
+    made.write_table(f"frames/{UNIT}-{'1' * 12}.parquet", both)
+    return made
+
+
+def found(store):
+    return {finding.path for finding in check_output(store, NAMES)}
+
+
+def test_a_whole_output_has_no_findings(store):
+    assert found(store) == set() and listed_damage(store) == []
+
+
+@pytest.mark.parametrize("data", [None, b""], ids=["missing", "empty"])
+def test_a_lost_image_names_its_part(store, data):
+    path = "images/crop-0123456789ab/b/0.png"
+    store.remove(path) if data is None else store.write(path, data)
+    part = f"columns/{STEP}/{Part(UNIT, 0, 2).name}"
+    assert found(store) == {part} and listed_damage(store) == [part]
+
+
+def test_rows_in_two_files_are_double(store):
+    late = f"frames/{UNIT}-{'2' * 12}.parquet"
+    store.write_table(late, rows(("b.png", 0), ("c.png", 0)))
+    assert found(store) == {late, f"frames/{UNIT}-{'1' * 12}.parquet"} == set(listed_damage(store))
+
+
+def test_lost_parts_of_an_assembled_unit(store):
+    store.remove(f"columns/{STEP}/{Part(UNIT, 0, 2).name}")
+    assert found(store) == {f"columns/{STEP}"} and listed_damage(store) == []
+
+
+def test_a_flipped_bit_is_found_and_no_longer_listed_once_it_is_mended(store):
+    path = f"frames/{UNIT}-{'1' * 12}.parquet"
+    data = bytearray(before := store.read(path))
+    data[30] ^= 1  # in the first page
+    store.write(path, bytes(data))
+    assert found(store) == {path} and listed_damage(store) == [path]
+    store.write(path, before)
+    assert found(store) == set() and listed_damage(store) == []
+
+
+@pytest.mark.parametrize("data", [b"", b"{}", b"[1", b'[1, "x"]'])
+def test_a_damaged_list_is_no_list(store, data):
+    store.write("run.damaged.json", data)
+    assert [path for path in listed_damage(store) if path != "x"] == []

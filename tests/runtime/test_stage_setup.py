@@ -1,0 +1,26 @@
+"""Weights that are replaced between the check before a run and their loading are noticed."""
+
+from __future__ import annotations
+
+import hashlib
+
+import pytest
+
+from pipeline.contract.errors import WeightsError
+from pipeline.contract.placement import Placement
+from pipeline.runtime.stage_setup import set_up_stage
+from pipeline.weights.lockfile import Entry
+from tests.toys import Checksum
+
+
+def test_a_file_that_was_replaced_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    path = tmp_path / "net.pt"
+    path.write_bytes(b"what was verified")
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    entry = Entry.model_construct(name="net", sha256=digest)
+    set_up_stage(Checksum(), "crc", {"net": path}, Placement(), {"net": entry})
+    path.write_bytes(b"what was swapped!")
+    with pytest.raises(WeightsError) as error:
+        set_up_stage(Checksum(), "crc", {"net": path}, Placement(), {"net": entry})
+    assert error.value.code == "FM-WEIGHTS-REPLACED"

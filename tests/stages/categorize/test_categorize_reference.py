@@ -1,0 +1,263 @@
+"""CLIP and SigLIP2 with random weights at the published size, against the reference's own forward pass.
+
+No real weights are beside this checkout, so what a category means is not tested here: only that each number is the one
+that the reference implementations make of the same weights, pictures and words.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from safetensors.torch import save_file
+
+from pipeline.contract.output_names import FRAMES
+from pipeline.contract.placement import Placement
+from pipeline.job import Job
+from pipeline.media.discovery.listing import list_media
+from pipeline.media.packets.decode import decode
+from pipeline.output.object_store import Store
+from pipeline.output.unit_table import ensure_units
+from pipeline.planning.manifest import PipelineFile, ProfileFile
+from pipeline.planning.plan import make_plan
+from pipeline.planning.plan_options import PlanOptions
+from pipeline.runtime.run.request import RunRequest
+from pipeline.runtime.stage_setup import set_up
+from pipeline.weights.resolver import default_lock
+from stages.categorize.stage import Categorize
+from stages.categorize.zero_shot import CATEGORIES
+from stages.nets.clip.towers import MODELS, OPENAI, SIGLIP, model_and_config, siglip_tokens
+from tests.device.test_device import of_pillow
+from tests.support.clip_factory import BPE, TINY, album, bpe, call, distribution, embeddings, reference, stage_of
+
+
+@pytest.fixture(scope="module", name="album")
+def _album():
+    return album()
+
+
+@pytest.fixture(scope="module")
+def published(tmp_path_factory):
+    """ViT-B/32 at its full size, and its file."""
+    model = reference(MODELS["clip-vit-b32"])
+    path = tmp_path_factory.mktemp("weights") / "b32.safetensors"
+    save_file(model.state_dict(), path)
+    return model, path
+
+
+@pytest.fixture(scope="module")
+def full(published):
+    return stage_of(published[1], top_k=len(CATEGORIES), keep_embedding=True)
+
+
+# Against the reference
+
+
+def pixels_of(images, how):
+    """Preprocess images with Pillow and the published mean and deviation."""
+    mean, std = (torch.tensor(values).view(3, 1, 1) for values in (how.mean, how.std))
+    levels = torch.from_numpy(np.stack([of_pillow(image, how) for image in images])).float().permute(0, 3, 1, 2)
+    return (levels / 255 - mean) / std
+
+
+def zero_shot(model, tokenizer, images, prompts, how):
+    """Return image embeddings and probabilities from the model's forward pass, one category at a time."""
+    texts = []
+    pixels = pixels_of(images, how)
+    for sentences in prompts.values():
+        encoded = tokenizer(sentences, padding=True, return_tensors="pt")
+        out = model(input_ids=encoded["input_ids"], attention_mask=encoded["attention_mask"], pixel_values=pixels[:1])
+        mean = out.text_embeds.mean(dim=0)
+        texts.append(mean / mean.norm())
+    image = model.get_image_features(pixel_values=pixels).pooler_output
+    image = image / image.norm(dim=-1, keepdim=True)
+    logits = model.logit_scale.exp() * image @ torch.stack(texts).T
+    return image.numpy(), logits.softmax(dim=1).numpy()
+
+
+@pytest.fixture(scope="module")
+def truth(published, album):
+    from transformers import CLIPTokenizer
+
+    from stages.nets.clip.tokenizer import read_merges, vocabulary
+
+    merges = read_merges(bpe())
+    tokenizer = CLIPTokenizer(vocab=vocabulary(merges), merges=merges)
+    with torch.inference_mode():
+        return zero_shot(published[0], tokenizer, album, Categorize.Config().prompts(), OPENAI)
+
+
+def agreement(table, truth):
+    """Return the smallest cosine of embeddings, and the largest difference of probabilities."""
+    found = embeddings(table)
+    expected, probabilities = truth
+    cosine = (found * expected).sum(1) / np.linalg.norm(found, axis=1)
+    rows = [[row[name] for name in CATEGORIES] for row in distribution(table)]
+    return cosine.min(), np.abs(np.array(rows) - probabilities).max()
+
+
+@pytest.mark.heavy
+def test_vit_b32_in_fp32_equals_the_reference(full, album, truth):
+    cosine, off = agreement(call(full, *album), truth)
+    assert cosine >= 0.9999
+    assert off <= 1e-5
+    across = truth[0] @ truth[0].T
+    assert across[np.triu_indices(len(album), 1)].min() < 0.98, "the images must differ"
+    assert np.ptp(truth[1], axis=0).max() > 1e-3, "their probabilities must differ"
+
+
+@pytest.mark.heavy
+def test_vit_l14_equals_the_reference(album):
+    """One image at the published size, in memory: with the same seed, transformers has the same weights."""
+    model = reference(MODELS["clip-vit-l14"])
+    with torch.inference_mode():
+        expected = model.get_image_features(pixel_values=pixels_of(album[:1], OPENAI)).pooler_output[0].numpy()
+    del model
+    stage = Categorize(Categorize.Config(keep_embedding=True, categories=("cat", "dog"), templates=("{}",)))
+    stage.setup({}, Placement())
+    (found,) = embeddings(call(stage, album[0]))
+    assert found @ expected / np.linalg.norm(found) / np.linalg.norm(expected) >= 0.9999
+
+
+@pytest.mark.heavy
+def test_vit_b32_in_bf16_stays_close(published, album, truth):
+    stage = stage_of(published[1], top_k=len(CATEGORIES), keep_embedding=True, placement=Placement(precision="bf16"))
+    cosine, off = agreement(call(stage, *album), truth)
+    assert cosine >= 0.999
+    assert 1e-6 < off <= 5e-3, "not in bf16, or too far off"
+
+
+@pytest.mark.parametrize(
+    ("model", "count"), [("clip-vit-b32", 151277313), ("clip-vit-l14", 427616513), ("siglip2-base", 375187970)]
+)
+def test_architectures_have_the_published_number_of_parameters(model, count):
+    kind, config = model_and_config(MODELS[model])
+    with torch.device("meta"):
+        network = kind(config)
+    assert sum(value.numel() for value in network.parameters()) == count
+    left = default_lock()[model].bytes - 4 * count
+    assert 0 < left < 100_000, "the published file has only a header besides"
+
+
+def test_siglip_equals_the_reference(tmp_path, album, monkeypatch):
+    from tokenizers import Tokenizer, models, pre_tokenizers, processors
+
+    words = ["<pad>", "<eos>", "<bos>", "<unk>", "a", "photo", "of", "cat", "rocket", "."]
+    tokenizer = Tokenizer(models.WordLevel({word: i for i, word in enumerate(words)}, unk_token="<unk>"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    tokenizer.post_processor = processors.TemplateProcessing(single="$A <eos>", special_tokens=[("<eos>", 1)])
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    monkeypatch.setattr("stages.categorize.stage.MODELS", TINY)
+    model = reference(TINY["siglip2-base"])
+    with torch.no_grad():
+        model.logit_bias.fill_(-1.0)
+    save_file(model.state_dict(), tmp_path / "siglip.safetensors")
+    stage = stage_of(
+        tmp_path / "siglip.safetensors",
+        tokenizer=tmp_path / "tokenizer.json",
+        model="siglip2-base",
+        categories=("CAT", "rocket"),
+        templates=("A photo of {}.",),
+    )
+    ids = torch.zeros((2, 64), dtype=torch.int64)
+    ids[:, :6] = torch.tensor([[4, 5, 6, 7, 9, 1], [4, 5, 6, 8, 9, 1]])
+    with torch.inference_mode():
+        expected = model(input_ids=ids, pixel_values=pixels_of(album, SIGLIP)).logits_per_image.sigmoid().numpy()
+    found = [[row["CAT"], row["rocket"]] for row in distribution(call(stage, *album))]
+    assert np.abs(np.array(found) - expected).max() < 1e-4
+    assert np.ptp(expected) > 1e-2
+    with pytest.raises(ValueError, match="66 tokens, .* 64"):
+        siglip_tokens(tmp_path / "tokenizer.json")(["cat " * 65])
+
+
+# Results depend on the image alone, in a run too
+
+
+@pytest.fixture(scope="module")
+def alone(full, album):
+    """Return the result for each image by itself."""
+    return [call(full, image) for image in album]
+
+
+@settings(max_examples=8, deadline=None)
+@given(order=st.lists(st.integers(0, len(album()) - 1), max_size=9))
+@pytest.mark.heavy
+def test_batches_and_their_order_change_nothing(full, album, alone, order):
+    together = call(full, *(album[i] for i in order))
+    assert together.num_rows == len(order)
+    for row, i in zip(together.to_pylist(), order, strict=True):
+        (own,) = alone[i].to_pylist()
+        assert row["category"] == own["category"]
+        assert np.allclose(row["clip_embedding"], own["clip_embedding"], atol=1e-3)  # a step of float16 below 1
+        found, expected = ({c["name"]: c["probability"] for c in r["categories"]} for r in (row, own))
+        assert all(abs(found[name] - expected[name]) < 1e-5 for name in CATEGORIES)
+
+
+@pytest.mark.heavy
+@pytest.mark.slow
+def test_a_run_writes_the_stages_results(machines, published, collection, tmp_path, monkeypatch):
+    """Frames and instances in one run, with a model from --weights-dir."""
+    lock = dict(default_lock())
+    for name, path in {"clip-vit-b32": published[1], "clip-bpe": bpe()}.items():
+        content = path.read_bytes()
+        own = {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+        lock[name] = lock[name].model_copy(update=own)
+    locate = importlib.import_module("pipeline.weights.resolver")  # the package has a function of that name
+    monkeypatch.setattr(locate, "default_lock", lambda: lock)
+    folder = tmp_path / "weights"
+    folder.mkdir()
+    (folder / "b32.safetensors").symlink_to(published[1])
+    (folder / BPE).symlink_to(bpe())
+    settings = {"model": "clip-vit-b32", "categories": ["cat", "dog"], "templates": ["{}"], "keep_embedding": True}
+    steps = {
+        of: {"use": "stages.categorize:Categorize", "with": settings | {"of": of}} for of in ("frames", "instances")
+    }
+    entries = {"decode": {"every_nth": 5}, "steps": {"halves": {"use": "tests.toys:Halves"}, **steps}}
+    order = RunRequest(
+        input=str(collection),
+        output=str(tmp_path / "out"),
+        pipeline=PipelineFile.model_validate(entries),
+        profile=ProfileFile.model_validate({"defaults": {"cpus": 0.25}}),
+        profile_name="none",
+        options=PlanOptions(weights_dir=folder),
+    )
+    assert Job(order).run().frames == 5
+    written = pq.ParquetDataset(tmp_path / "out" / FRAMES).read().to_pylist()
+    rows = {(row["media_id"], row["frame_index"]): row for row in written}
+    plan = make_plan(order.pipeline, order.profile, order.options, machines)
+    for step in plan.first:
+        set_up(step)
+    files = list_media(order.input)
+    for unit in ensure_units(Store(str(tmp_path / "units")), files, files, slots=1):
+        for packet in decode(unit, plan.decode.columns, 0, plan.decode.config):
+            for direct in results(packet.rows, [step.stage for step in plan.first]):
+                row = rows.pop((direct["media_id"], direct["frame_index"]))
+                assert len(row["instances"]) == 2 and row["instances"][0] != row["instances"][1]
+                assert {key: row[key] for key in row.keys() & direct.keys()} == approximately(direct, row)
+    assert not rows
+
+
+def results(table, stages):
+    """Return rows with the results of the stages called here."""
+    pixels = [name for name in table.column_names if name.startswith("frame") and name != "frame_index"]
+    for stage in stages:
+        for name, column in zip(stage.outputs.names, stage(table.select(stage.inputs)).columns, strict=True):
+            table = table.append_column(name, column)
+    return table.drop_columns(pixels).to_pylist()
+
+
+def approximately(direct, written):
+    """Replace values that are close to the expected ones by these, at any depth."""
+    if isinstance(direct, dict):
+        return {key: approximately(value, written[key]) for key, value in direct.items() if key in written}
+    if isinstance(direct, list) and isinstance(written, list) and len(direct) == len(written):
+        return [approximately(a, b) for a, b in zip(direct, written, strict=True)]
+    if isinstance(direct, float) and isinstance(written, float) and abs(direct - written) < 1e-3:  # a step of float16
+        return written
+    return direct

@@ -1,0 +1,72 @@
+"""Faces: the result for an image depends on that image alone, not on batches, chunks, processes or memory layout."""
+
+from __future__ import annotations
+
+import cv2
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.support.faces_factory import album, call, embedding, faces, make, portraits
+from tests.support.material import picture
+
+
+@pytest.fixture(scope="module")
+def alone():
+    """Return the result for each image by itself."""
+    return [call(faces(), image).to_pylist()[0] for image in album()]
+
+
+def test_the_album_has_images_without_with_one_and_two_faces(alone):
+    assert [row["face_count"] for row in alone] == [1, 0, 2, 0, 2, 0, 1]
+    assert alone[1] == {"faces": [], "face_count": 0}
+
+
+@settings(max_examples=10, deadline=None)
+@given(data=st.data())
+def test_batches_their_order_and_chunks_change_nothing(alone, data):
+    order = data.draw(st.lists(st.integers(0, len(album()) - 1), max_size=6))
+    faces().chunk_sizes["faces"] = data.draw(st.integers(1, 5))
+    assert call(faces(), *(album()[i] for i in order)).to_pylist() == [alone[i] for i in order]
+
+
+def test_earlier_calls_change_nothing(make_stage, images):
+    stage = make_stage()
+    first = [call(stage, image).to_pylist() for image in images]
+    assert [call(stage, image).to_pylist() for image in images[::-1]] == first[::-1]
+    assert [call(make_stage(), image).to_pylist() for image in images[::-1]] == first[::-1]
+
+
+def test_five_hundred_faces_of_one_photo_go_in_chunks():
+    """The stage's own network is wrapped, not replaced."""
+    stage = make(size=0, detect_side=0, max_faces=600)
+    sizes, recognise = [], stage._recognize
+
+    def listen(crops):
+        sizes.append(len(crops))
+        return recognise(crops)
+
+    stage._recognize = listen
+    stage.chunk_sizes["faces"] = 128
+    face = cv2.resize(portraits()["single/astronaut.png"][:240, 110:350], (60, 60), interpolation=cv2.INTER_AREA)
+    crowd = np.tile(face, (20, 25, 1))
+    (row,) = call(stage, crowd).to_pylist()
+    assert (row["face_count"], sizes) == (500, [128, 128, 128, 116])
+    vectors = np.stack([embedding(one) for one in row["faces"]])
+    assert np.median(vectors @ vectors[0]) > 0.8  # 23 px wide, and cut from other phases of the detector's grid
+
+
+@settings(max_examples=25, deadline=None)
+@given(height=st.integers(1, 40), width=st.integers(1, 40), seed=st.integers(0, 9))
+def test_tiny_images_have_no_faces(height, width, seed):
+    noise = np.random.default_rng(seed).integers(0, 256, (height, width, 3), dtype=np.uint8)
+    assert call(faces(), noise)["face_count"].to_pylist() == [0]
+
+
+def test_memory_layout_of_pixels_changes_nothing():
+    image = picture("faces/single/astronaut.png")
+    turned_twice = np.ascontiguousarray(image[:, ::-1])[:, ::-1]
+    assert not turned_twice.flags.c_contiguous
+    for one, other in zip(*faces()._detect([image, turned_twice]), strict=True):
+        assert (one == other).all()

@@ -1,0 +1,182 @@
+"""Faces: columns as declared, from packet to table, with real weights and with random ones."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import yaml
+
+from pipeline.contract.packet import Packet
+from pipeline.contract.placement import Placement
+from pipeline.planning.manifest import PipelineFile, ProfileFile
+from pipeline.planning.plan import make_plan
+from pipeline.planning.plan_options import PlanOptions
+from pipeline.planning.processes.resources import Node
+from pipeline.weights.resolver import default_lock, resolve
+from stages.faces.recognizers import NETWORKS
+from stages.faces.stage import DETECTORS, Faces
+from tests.support.faces_factory import album, call, embedding, faces, files, found, make
+from tests.support.material import media, weights
+from tests.support.media_factory import packets_of
+from tests.support.photos import photo
+
+
+def test_no_rows_give_no_rows(make_stage):
+    for stage in (make_stage(), make_stage(keep_crops=True, runtime="torch")):
+        table = call(stage)
+        assert table.num_rows == 0
+        assert table.schema.equals(stage.outputs, check_metadata=True)
+
+
+@pytest.mark.parametrize("kept", ["float16", "float32"])
+def test_the_columns_survive_packets_parquet_and_duckdb(make_stage, images, kept, tmp_path):
+    stage = make_stage(embedding=kept, keep_crops=True)
+    table = call(stage, *images)
+    table.validate(full=True)
+    assert table.schema.equals(stage.outputs, check_metadata=True)
+    sealed = Packet(
+        unit="u", start=0, stop=len(images), rows=table.append_column("media_id", pa.array(["m"] * len(images)))
+    ).seal()
+    assert Packet.open(sealed).rows.select(table.column_names).to_pylist() == table.to_pylist()
+    path = tmp_path / "part.parquet"
+    for part in (table.slice(1, 3), table):
+        pq.write_table(part, path)
+        assert pq.read_table(path).equals(part)
+    query = f"SELECT faces[1].score, faces[1].embedding[3], faces[1].box.y0 FROM '{path}' WHERE face_count > 0"
+    firsts = [row["faces"][0] for row in table.to_pylist() if row["faces"]]
+    assert duckdb.sql(query).fetchall() == [(one["score"], one["embedding"][2], one["box"]["y0"]) for one in firsts]
+    lengths = np.linalg.norm([embedding(one) for one in firsts], axis=1)
+    assert np.abs(lengths - 1).max() < (1e-3 if kept == "float16" else 1e-6)
+    for one in (face for row in table.to_pylist() for face in row["faces"]):
+        assert 0 <= one["box"]["x0"] < one["box"]["x1"] <= 1 and 0 <= one["box"]["y0"] < one["box"]["y1"] <= 1
+        assert 0 <= one["quality"] <= 1
+
+
+def test_settings_decide_the_declarations():
+    assert Faces().inputs == ("frame_1280",)
+    assert Faces(Faces.Config(size=0)).inputs == ("frame",)
+    assert Faces().weights == ("yunet_n_dynamic", "mobilefacenet")
+    stage = pickle.loads(pickle.dumps(Faces(Faces.Config(model="auraface", embedding="float32", keep_crops=True))))
+    assert stage.face.field("embedding").type == pa.list_(pa.float32(), 512)
+    assert stage.face.field("crop").type == pa.binary()
+    assert Faces().face.get_field_index("crop") == -1
+
+
+def test_every_network_is_in_the_lockfile():
+    lock = default_lock()
+    for name in (*DETECTORS.values(), *(network.weights for network in NETWORKS.values())):
+        assert lock[name].format.startswith("ONNX")
+        restricted = "InsightFace" in lock[name].licence
+        assert restricted == (name in ("arcface_w600k_r50", "scrfd_10g"))
+
+
+def test_files_of_a_folder_are_found_by_their_content():
+    known = resolve(sorted(files()), weights_dir=weights("MobileFaceNet.onnx").parent)
+    assert {path.name for path in known.values()} == {path.name for path in files().values()}
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"max_faces": 0}, {"size": -1}, {"detect_side": -1}, {"min_side": -1}, {"min_score": 1.5}]
+)
+def test_invalid_settings_are_refused_by_name(wrong):
+    with pytest.raises(ValueError, match=next(iter(wrong))):
+        Faces.Config(**wrong)
+
+
+def test_the_drawing_is_boxes_and_landmarks():
+    row = call(faces(), album()[2]).to_pylist()[0]
+    drawing = faces().draw(row)
+    assert (len(drawing.lines), len(drawing.points), drawing.caption) == (8, 10, "2 faces")
+    box = row["faces"][0]["box"]
+    assert (box["x0"], box["y0"], box["x1"], box["y0"]) in drawing.lines
+    assert faces().draw({"faces": [], "face_count": 0}) is None
+
+
+# Random weights
+
+
+def test_without_weights_every_image_has_the_same_four_faces():
+    stage = Faces(Faces.Config(size=0, min_side=0))
+    assert stage.dummy_weights
+    stage.setup({}, Placement(channels_last=True))
+    image = photo("grace_hopper.jpg")[:512, :512]
+    few = [image, image[::2], np.zeros((1, 1, 3), np.uint8), image[:300, :200]]
+    table = call(stage, *few)
+    assert table.schema.equals(stage.outputs, check_metadata=True)
+    assert table["face_count"].to_pylist() == [4] * len(few)
+    one = np.array([list(face["box"].values()) for face in found(stage, few[0])[0]])
+    assert np.allclose(one[:, 2:] - one[:, :2], 0.125, atol=1e-4), "512 x 512: an eighth of the short side"
+    assert one.min() >= 0 and one.max() <= 1
+    lengths = np.linalg.norm([embedding(face) for row in table["faces"].to_pylist() for face in row], axis=1)
+    assert np.abs(lengths - 1).max() < 1e-3
+    assert call(stage, *few[::-1]).to_pylist() == table.to_pylist()[::-1]
+    assert {"preprocess", "upload", "infer", "download", "postprocess"} <= stage.clock.seconds.keys()
+    small = Faces(Faces.Config(max_faces=2))
+    small.setup({}, Placement())
+    assert call(small, few[0])["face_count"].to_pylist() == [2]
+
+
+def test_the_plan_leaves_out_a_network_without_random_weights(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.delenv("FRAMEMILL_WEIGHTS", raising=False)
+
+    def plan(model):
+        steps = {"light": {"use": "stages.lighting:Lighting"}}
+        steps["faces"] = {"use": "stages.faces:Faces", "with": {"model": model}}
+        pipeline = PipelineFile.model_validate({"steps": steps})
+        return make_plan(pipeline, ProfileFile(), PlanOptions(missing_weights="dummy"), [Node(name="box", cpus=4)])
+
+    assert plan("mobilefacenet").dummies == ("faces",)
+    planned = plan("sface")
+    assert [step.name for step in planned.steps] == ["light"] and planned.dummies == ()
+    assert planned.skipped["faces"].endswith("it has no random weights to run on")
+
+
+def test_a_detector_with_weights_is_used_with_a_random_network():
+    stage = Faces(Faces.Config(model="mobilefacenet"))
+    stage.setup({"yunet_n_dynamic": files()["yunet_n_dynamic"]}, Placement())
+    real, half = call(faces(), *album()).to_pylist(), call(stage, *album()).to_pylist()
+    assert [row["face_count"] for row in half] == [1, 0, 2, 0, 2, 0, 1]
+    faces_of = ([face for row in rows for face in row["faces"]] for rows in (real, half))
+    for one, other in zip(*faces_of, strict=True):
+        assert one["box"] == other["box"] and one["embedding"] != other["embedding"]
+
+
+# In a run
+
+
+@pytest.mark.heavy
+@pytest.mark.slow
+def test_a_run_writes_the_stages_results(framemill, tmp_path):
+    """From the command line, with a pipeline file and with weights from --weights-dir."""
+    folder = weights("MobileFaceNet.onnx").parent
+    (tmp_path / "in").mkdir()
+    for name in ("faces/single/astronaut.png", "faces/single/grace_hopper.bmp", "categories/cat.bmp"):
+        (tmp_path / "in" / Path(name).name).write_bytes(media(name).read_bytes())
+    (tmp_path / "in" / "speaker.mpg").write_bytes(media("av/grid/lbax4n.mpg").read_bytes())
+    step = {"use": "stages.faces:Faces", "with": {"keep_crops": True}}
+    (tmp_path / "pipeline.yaml").write_text(yaml.safe_dump({"decode": {"every_nth": 25}, "steps": {"faces": step}}))
+    places = ("--pipeline", tmp_path / "pipeline.yaml", "--input", tmp_path / "in", "--output", tmp_path / "out")
+    framemill("run", *places, "--weights-dir", folder)
+    written = pq.read_table(tmp_path / "out" / "frames").sort_by(
+        [("media_id", "ascending"), ("frame_index", "ascending")]
+    )
+    assert written["face_count"].to_pylist() == [1, 0, 1, 1, 1, 1]
+    stage = make(keep_crops=True)
+    rows = [packet.rows for packet in packets_of(tmp_path / "in", (stage.pixels,), every_nth=25)]
+    direct = {
+        (row["media_id"], row["frame_index"]): answer
+        for table in rows
+        for row, answer in zip(
+            table.select(["media_id", "frame_index"]).to_pylist(), stage(table).to_pylist(), strict=True
+        )
+    }
+    for row in written.to_pylist():
+        assert {name: row[name] for name in stage.outputs.names} == direct[row["media_id"], row["frame_index"]]
+    assert len(direct) == written.num_rows == 6

@@ -1,0 +1,176 @@
+"""Flow is right when it finds a known motion, and honest when it says the same wherever clips are cut."""
+
+from __future__ import annotations
+
+import math
+import pickle
+from functools import cache
+from itertools import pairwise
+
+import cv2
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipeline.contract.columns import PIXELS, pack
+from stages.flow.kitti_png import decode
+from stages.flow.stage import Flow
+from tests.support.flow_factory import off, ready, rubberwhale, table, window
+from tests.support.photos import PHOTOS, mosaic, photo, take
+
+
+def error(backend: str, preset: str = "medium") -> float:
+    """Mean end-point error in px on RubberWhale at full size."""
+    frames, truth = rubberwhale()
+    grays = [cv2.cvtColor(frame, cv2.COLOR_RGB2GRAY) for frame in frames]
+    return off(ready(backend=backend, preset=preset, size=0).between(*grays), truth)
+
+
+def test_the_default_follows_rubberwhale_within_a_third_of_a_pixel():
+    default = Flow.Config()
+    assert error(default.backend, default.preset) <= 0.30
+
+
+def test_presets_and_methods_differ_in_accuracy_as_documented():
+    assert error("dis", "medium") < error("dis", "fast") < error("dis", "ultrafast") < 0.60
+    assert error("farneback") < 0.40
+
+
+@pytest.mark.parametrize("name", PHOTOS)
+@pytest.mark.parametrize("size", [0, 224])
+@pytest.mark.parametrize(("dx", "dy"), [(6, 0), (0, 6), (-5, 5), (3, -4), (-16, 0)])
+def test_a_known_shift_is_found_in_pixels_of_the_full_frame(name, size, dx, dy):
+    row = shifted(ready(size=size), photo(name), dx, dy)
+    assert row["motion_mean"] == pytest.approx(math.hypot(dx, dy), rel=0.05)
+    assert angle_between(row["motion_direction"], math.degrees(math.atan2(-dy, dx))) < 2
+    assert row["cut"] < 0.1
+
+
+@pytest.mark.parametrize(("dx", "dy"), [(6, 0), (0, -6), (-4, 3)])
+def test_farneback_finds_a_known_shift_too(dx, dy):
+    row = shifted(ready(backend="farneback"), mosaic(16), dx, dy)
+    assert row["motion_mean"] == pytest.approx(math.hypot(dx, dy), rel=0.05)
+    assert angle_between(row["motion_direction"], math.degrees(math.atan2(-dy, dx))) < 2
+
+
+def shifted(stage: Flow, image: np.ndarray, dx: int, dy: int) -> dict:
+    """Return the row of a photo that moves by dx, dy."""
+    height, width = image.shape[0] - 32, image.shape[1] - 32
+    frames = [window(image, 16, 16, height, width), window(image, 16 - dx, 16 - dy, height, width)]
+    return stage(table(frames, stage.config.size)).to_pylist()[0]
+
+
+def angle_between(one: float, other: float) -> float:
+    return abs((one - other + 180) % 360 - 180)
+
+
+def test_frames_without_a_successor_have_no_motion():
+    frames = take("china.jpg", 4)
+    rows = ready()(table(frames)).to_pylist()
+    assert rows[-1] == dict.fromkeys(rows[-1])
+    assert rows[-2]["shake"] is None and rows[-2]["motion_mean"] is not None
+    assert rows[-3]["shake"] is not None
+    assert ready()(table(frames[:1])).to_pylist() == [dict.fromkeys(rows[-1])]
+
+
+def test_a_still_scene_has_no_direction():
+    frame = photo("flower.jpg")
+    row = ready()(table([frame, frame, frame])).to_pylist()[0]
+    assert (row["motion_mean"], row["motion_direction"], row["cut"]) == (
+        pytest.approx(0, abs=0.01),
+        None,
+        pytest.approx(0, abs=1e-3),
+    )
+    assert row["shake"] == pytest.approx(0, abs=1e-5)
+
+
+def test_an_empty_batch_and_frames_too_small_or_of_other_sizes_give_nulls():
+    ints = pa.array([], pa.int32())
+    empty = pa.table({"frame_224": pa.array([], PIXELS), "height": ints, "width": ints})
+    stage = ready()
+    assert stage(empty).num_rows == 0 and stage(empty).schema == stage.outputs
+    for shapes in ([(15, 40)] * 3, [(40, 40), (40, 50)]):
+        frames = [np.zeros((*shape, 3), np.uint8) for shape in shapes]
+        sides = {"height": [40] * len(frames), "width": [40] * len(frames)}
+        rows = stage(pa.table({"frame_224": pack(frames)} | sides)).to_pylist()
+        assert all(value is None for row in rows for value in row.values())
+
+
+# Shake
+
+
+def test_shake_is_the_change_of_motion_over_the_diagonal():
+    image = photo("china.jpg")
+    shifts = [(0, 0), (4, 1), (9, -3), (5, 2), (6, 2)]
+    at = np.array([(60, 60)] + [(60 + x, 60 + y) for x, y in shifts])
+    rows = ready()(table([window(image, x, y) for x, y in at])).to_pylist()
+    moves = [after - before for before, after in pairwise(at)]
+    want = [float(np.hypot(*(b - a))) / math.hypot(360, 540) for a, b in pairwise(moves)]
+    assert [row["shake"] for row in rows[:-2]] == pytest.approx(want, rel=0.1)
+
+
+def test_a_steady_pan_does_not_shake_but_a_roll_from_side_to_side_does():
+    image = photo("china.jpg")
+    pan = [window(image, 40 + 7 * i, 60) for i in range(5)]
+    turns = [cv2.getRotationMatrix2D((434.0, 300.0), angle, 1.0) for angle in (0, 1, 0, 1, 0)]
+    roll = [window(cv2.warpAffine(image, turn, image.shape[1::-1]), 160, 120) for turn in turns]
+    steady, rolling = (ready()(table(frames))["shake"].to_pylist()[:3] for frames in (pan, roll))
+    assert max(steady) < 3e-4
+    # One degree there and one back, seen at a mean distance of .29 diagonals from the centre.
+    assert rolling == pytest.approx(
+        [2 * math.radians(1) * math.hypot(360, 540) / math.sqrt(12) / math.hypot(360, 540)] * 3, rel=0.15
+    )
+
+
+# The same wherever clips are cut
+
+
+def shot() -> list[np.ndarray]:
+    return [*take("china.jpg", 7), *take("flower.jpg", 5)]
+
+
+@cache
+def uncut() -> pa.Table:
+    return ready(cache=True)(table(shot()))
+
+
+@given(st.sets(st.integers(1, 11)))
+@settings(max_examples=10, deadline=None)
+def test_where_clips_are_cut_does_not_matter(cuts):
+    stage, frames, parts = ready(cache=True), table(shot()), []
+    for start, stop in pairwise([0, *sorted(cuts), frames.num_rows]):
+        parts.append(stage(frames.slice(start, stop - start + Flow.halo)).slice(0, stop - start))
+    assert pa.concat_tables(parts).equals(uncut())
+
+
+def test_results_do_not_depend_on_threads_or_on_what_came_before():
+    stage, before = ready(cache=True), cv2.getNumThreads()
+    stage(table(shot()[::-1]))
+    try:
+        for threads in (1, 2, 3):
+            cv2.setNumThreads(threads)
+            assert stage(table(shot())).equals(uncut()), threads
+    finally:
+        cv2.setNumThreads(before)
+
+
+def test_the_kept_field_is_the_one_the_numbers_come_from():
+    row = uncut().to_pylist()[0]
+    assert np.linalg.norm(decode(row["flow_field"]), axis=-1).mean() == pytest.approx(row["motion_mean"], abs=1 / 64)
+    assert "flow_field" not in Flow().outputs.names
+
+
+# Settings
+
+
+@pytest.mark.parametrize("config", [{"preset": "slow"}, {"backend": "horn"}, {"model": "raft-large"}])
+def test_an_unknown_setting_is_refused(config):
+    with pytest.raises(ValueError, match=next(iter(config.values()))):
+        Flow.Config(**config)
+
+
+def test_it_asks_for_the_size_it_computes_at_and_pickles():
+    assert Flow(Flow.Config(size=0)).inputs[0] == "frame" and Flow().inputs[0] == "frame_224"
+    assert pickle.loads(pickle.dumps(Flow())).outputs == Flow().outputs

@@ -1,0 +1,172 @@
+"""Clusters: hdbscan's own labels, from an exact spanning tree that does not depend on the order of points."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hdbscan import HDBSCAN
+from scipy.sparse.csgraph import minimum_spanning_tree
+from sklearn.metrics import adjusted_rand_score
+
+from stages.identities.hdbscan import hdbscan_clusters
+from stages.identities.medoids import summarize
+from stages.identities.spanning_tree import spanning_tree
+from tests.support.identities_factory import unit
+
+
+def blobs(random, count, length, share=0.8):
+    """Return unit vectors around random centres, in random order; the rest anywhere."""
+    middles = random.normal(size=(max(2, count // 40), length))
+    points = middles[random.integers(len(middles), size=count)] + random.uniform(0.2, 0.8) * random.normal(
+        size=(count, length)
+    )
+    lone = random.random(count) > share
+    points[lone] = random.normal(size=(lone.sum(), length))
+    return unit(points)
+
+
+def distances(vectors):
+    """Return all distances, 1 - cosine, by one product."""
+    exact = (1 - unit(vectors) @ unit(vectors).T).clip(0)
+    np.fill_diagonal(exact, 0)
+    return exact
+
+
+def reachability(vectors, min_samples):
+    """Return all mutual reachability distances, by the definition."""
+    exact = distances(vectors)
+    core = np.sort(exact, axis=1)[:, min(min_samples, len(exact) - 1)]
+    return np.maximum(np.maximum(exact, core), core[:, None])
+
+
+def total(vectors, min_samples):
+    """Return the weight of scipy's minimum spanning tree; scipy reads zero as no edge."""
+    return minimum_spanning_tree(reachability(vectors, min_samples) + 1).sum() - (len(vectors) - 1)
+
+
+def spans(tree, count):
+    """Return True if the edges connect all points."""
+    group = list(range(count))
+
+    def root(point):
+        while group[point] != point:
+            point = group[point]
+        return point
+
+    for a, b in tree.edges.tolist():
+        group[root(a)] = root(b)
+    return len(tree.edges) == count - 1 and len({root(point) for point in range(count)}) == 1
+
+
+CASES = [
+    (seed, count, length, samples, size)
+    for seed, (count, length, samples, size) in enumerate(
+        [
+            *[(300, 8, 1, 3), (300, 64, 2, 3), (300, 512, 3, 5), (500, 16, 2, 10), (500, 128, 5, 5)],
+            *[(700, 8, 2, 3), (700, 32, 1, 5), (1000, 16, 3, 3), (1000, 128, 2, 3), (1000, 512, 2, 3)],
+            *[(1500, 8, 5, 10), (1500, 32, 2, 3), (1500, 64, 10, 10), (2000, 16, 2, 5), (2000, 128, 3, 3)],
+            *[(2500, 8, 2, 3), (2500, 64, 5, 3), (3000, 32, 20, 20), (4000, 64, 2, 3), (5000, 32, 2, 3)],
+        ]
+    )
+]
+
+
+@pytest.mark.parametrize(
+    ("seed", "count", "length", "samples", "size"),
+    [*CASES[:3], *(pytest.param(*case, marks=pytest.mark.heavy) for case in CASES[3:])],
+)
+def test_labels_are_those_of_hdbscan(seed, count, length, samples, size):
+    vectors = blobs(np.random.default_rng(seed), count, length)
+    plain = HDBSCAN(metric="precomputed", algorithm="generic", min_cluster_size=size, min_samples=samples)
+    expected = plain.fit(distances(vectors))
+    found = hdbscan_clusters(spanning_tree(vectors, samples), size)
+    assert adjusted_rand_score(expected.labels_, found.labels) == 1.0
+    assert expected.labels_.max() >= 1, "the data have no clusters"
+    np.testing.assert_allclose(found.probabilities, expected.probabilities_, atol=1e-9)
+    np.testing.assert_allclose(found.outliers, expected.outlier_scores_, atol=1e-9)
+
+
+def test_clusters_are_not_split_within_a_distance_as_in_hdbscan():
+    random = np.random.default_rng(5)
+    middles = np.repeat(blobs(random, 15, 64), 4, axis=0) + 0.05 * random.normal(size=(60, 64))
+    vectors = unit(np.repeat(middles, 10, axis=0) + 0.02 * random.normal(size=(600, 64)))
+    arguments = {"min_cluster_size": 3, "min_samples": 2, "cluster_selection_epsilon": 0.3}
+    expected = HDBSCAN(metric="precomputed", algorithm="generic", **arguments).fit(distances(vectors))
+    tree = spanning_tree(vectors, 2)
+    assert adjusted_rand_score(expected.labels_, hdbscan_clusters(tree, 3, epsilon=0.3).labels) == 1.0
+    assert hdbscan_clusters(tree, 3).labels.max() > expected.labels_.max() > 1, "the setting changes nothing"
+
+
+# The tree
+
+
+def special(name):
+    random = np.random.default_rng(3)
+    return {
+        "signs": np.sign(random.normal(size=(400, 6))),
+        "copies": random.normal(size=(40, 32))[random.integers(40, size=500)],
+        "two faces": np.repeat(random.normal(size=(2, 16)), 200, axis=0),
+        "one face": np.repeat(random.normal(size=(1, 128)), 100, axis=0),
+        "nearly one face": np.ones((200, 64)) + 1e-5 * random.normal(size=(200, 64)),
+        "axes": np.eye(60),
+        "a line": np.stack([np.cos(a := np.linspace(0, 1.5, 300)), np.sin(a)], axis=1),
+    }[name]
+
+
+@pytest.mark.parametrize("samples", [1, 2, 30])
+@pytest.mark.parametrize("name", ["signs", "copies", "two faces", "one face", "nearly one face", "axes", "a line"])
+def test_with_ties_the_tree_is_as_light_in_any_order(name, samples):
+    vectors = special(name)
+    shuffled = vectors[np.random.default_rng(1).permutation(len(vectors))]
+    for given in (vectors, shuffled):
+        tree = spanning_tree(given, samples)
+        assert spans(tree, len(given))
+        assert tree.weights.sum() == pytest.approx(total(vectors, samples), abs=1e-9)
+
+
+@pytest.mark.parametrize("count", [2, 3, 16, 17, 18, 40])
+def test_trees_of_few_points(count):
+    vectors = np.random.default_rng(count).normal(size=(count, 5))
+    tree = spanning_tree(vectors, 4)
+    assert spans(tree, count)
+    assert tree.weights.sum() == pytest.approx(total(vectors, 4), abs=1e-12)
+
+
+def test_weights_of_a_tree_are_those_of_its_edges():
+    vectors = blobs(np.random.default_rng(8), 700, 48)
+    tree = spanning_tree(vectors, 3)
+    np.testing.assert_allclose(tree.weights, reachability(vectors, 3)[tuple(tree.edges.T)], atol=1e-12)
+    assert tree.weights.sum() == pytest.approx(total(vectors, 3), abs=1e-10)
+
+
+@pytest.mark.parametrize("bad", [np.zeros((3, 4)), np.full((3, 4), np.nan), np.ones((1, 4))])
+def test_points_without_a_tree_are_refused(bad):
+    with pytest.raises(ValueError, match=r"vector|two points"):
+        spanning_tree(bad, 2)
+
+
+def test_a_gpu_returns_the_same_tree():
+    import torch
+
+    if not torch.cuda.is_available():
+        pytest.skip("no GPU here")
+    vectors = blobs(np.random.default_rng(2), 3000, 128)
+    here, there = spanning_tree(vectors, 2), spanning_tree(vectors, 2, "cuda")
+    assert np.array_equal(here.edges, there.edges)
+    np.testing.assert_allclose(here.weights, there.weights, atol=1e-12)
+
+
+# A cluster's summary
+
+
+def test_a_medoid_is_most_similar_to_the_others():
+    vectors = blobs(np.random.default_rng(4), 60, 8)
+    own = np.arange(5, 50, 3)
+    found = summarize(vectors, own, 4)
+    cosines = vectors[own] @ vectors[own].T
+    mean = (cosines.sum(axis=1) - 1) / (len(own) - 1)
+    assert found.medoid == own[mean.argmax()]
+    assert found.cohesion == pytest.approx(mean.max())
+    first, second = found.exemplars[:2]
+    assert first == found.medoid
+    assert second == own[cosines[mean.argmax()].argmin()], "the second is least similar to the first"

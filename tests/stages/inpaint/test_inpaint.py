@@ -1,0 +1,203 @@
+"""Inpainting: pixels outside the mask stay bit-identical, all pixels inside are replaced.
+
+The weights are random, so the quality of the result is not tested.
+"""
+
+from __future__ import annotations
+
+import pickle
+
+import cv2
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.ndimage import distance_transform_edt
+
+from pipeline.contract.placement import Placement
+from stages.inpaint.stage import Inpaint
+from tests.support.inpaint_factory import (
+    BARE,
+    COLOUR,
+    MASKS,
+    grown,
+    make,
+    network,
+    noise,
+    opened,
+    paint,
+    rectangle,
+    table,
+    values,
+)
+from tests.support.media_factory import packets_of
+from tests.support.photos import photo
+
+
+def test_a_real_photo_is_bit_identical_outside_the_mask_and_changes_inside():
+    image = photo("flower.jpg").copy()
+    mask = image[:, :, 0].astype(int) - image[:, :, 2] > 60  # the orange of the blossom
+    for config in ({}, {"feather": 0}, {"max_side": 128}, {"dilate": 0, "feather": 0}):
+        painted, share = paint(network(**config), image, mask)
+        inside = grown(mask, config.get("dilate", 8))
+        assert (painted[~inside] == image[~inside]).all()
+        assert (painted[mask] != image[mask]).any(axis=1).mean() > 0.98, "random weights may hit a colour by chance"
+        assert share == pytest.approx(inside.mean())
+
+
+@pytest.mark.parametrize("dilate", [0, 1, 3, 8, 20])
+def test_all_of_the_dilated_mask_is_replaced_and_nothing_else(dilate):
+    image, mask = noise(150, 200), rectangle(150, 200, 40, 60, 100, 103)
+    mask[90, 20] = True
+    painted, share = paint(make(dilate=dilate, feather=0), image, mask)
+    inside = grown(mask, dilate)
+    assert (painted == np.where(inside[:, :, None], COLOUR.astype(np.uint8), image)).all()
+    assert share == pytest.approx(inside.mean())
+
+
+def test_the_feather_rises_from_the_edge_to_the_object():
+    image, mask = np.full((120, 160, 3), 255, np.uint8), rectangle(120, 160, 40, 80, 0, 60)
+    painted, _ = paint(make(dilate=8, feather=6), image, mask)
+    inside = grown(mask, 8)
+    alpha = np.minimum(1, distance_transform_edt(inside) / 7)[:, :, None]
+    expected = np.rint(alpha * COLOUR + (1 - alpha) * 255)
+    assert np.abs(painted.astype(float) - expected).max() <= 1
+    assert (painted[mask] == COLOUR).all(), "no part of the object shows through, nor at the frame's edge"
+    row = painted[60, 50:80, 0].astype(int)
+    assert (np.diff(row) >= 0).all() and len(set(row)) > 5
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (1, 40), (5, 3), (8, 8), (65, 7), (100, 130)])
+@pytest.mark.parametrize("kind", ["nothing", "a corner", "an edge", "everything"])
+def test_frames_of_any_size_and_masks_at_any_edge(shape, kind):
+    image, (height, width) = noise(*shape), shape
+    window = {"nothing": (0, 0, 0, 0), "a corner": (0, 1, 0, 1), "an edge": (0, height, 0, 1)}
+    mask = rectangle(*shape, *window.get(kind, (0, height, 0, width)))
+    painted, share = paint(network(dilate=1, feather=1), image, mask)
+    inside = grown(mask, 1)
+    assert share == pytest.approx(inside.mean())
+    if kind == "nothing":
+        assert painted is None
+    else:
+        assert painted.shape == image.shape
+        assert (painted[~inside] == image[~inside]).all()
+
+
+@pytest.mark.heavy
+@settings(max_examples=6, deadline=None)
+@given(order=st.permutations(range(5)), chunk=st.integers(1, 4))
+def test_neighbours_their_order_and_chunks_change_no_byte(order, chunk):
+    shapes = [(90, 100), (90, 100), (3, 3), (90, 100), (140, 60)]
+    frames = [noise(*shape, seed) for seed, shape in enumerate(shapes)]
+    masks = [values(rectangle(*shape, 0, 30, 1, 20)) for shape in shapes]
+    masks[3] = None
+    stage = network(min_margin=10)
+    stage.chunk_sizes["crops"] = chunk
+    alone = [stage(table([frame], [mask])).to_pylist()[0] for frame, mask in zip(frames, masks, strict=True)]
+    assert [row["inpainted"] is None for row in alone] == [False, False, False, True, False]
+    together = stage(table([frames[i] for i in order], [masks[i] for i in order])).to_pylist()
+    assert together == [alone[i] for i in order]
+
+
+# The columns
+
+
+@pytest.mark.parametrize(
+    ("kind", "start", "lossless"),
+    [
+        ("png", b"\x89PNG", True),
+        ("webp", b"RIFF", True),
+        ("jpeg", b"\xff\xd8\xff", False),
+    ],
+)
+def test_the_formats(kind, start, lossless):
+    image, mask = cv2.GaussianBlur(noise(60, 80), (0, 0), 3), MASKS[1]
+    data = make(format=kind, **BARE)(table([image], [values(mask)]))["inpainted"][0].as_py()
+    assert data.startswith(start)
+    away = np.abs(opened(data).astype(int) - image)[~mask]
+    assert away.max() == 0 if lossless else 0 < away.mean() < 3
+
+
+def test_unpainted_frames_are_null_or_kept():
+    image = noise(60, 80)
+    for keep in (False, True):
+        stage = make(keep_unpainted=keep)
+        first, second, third = stage(table([image] * 3, [[], None, values(MASKS[0])])).to_pylist()
+        assert first == second and first["inpainted_share"] == 0
+        assert (opened(first["inpainted"]) == image).all() if keep else first["inpainted"] is None
+        assert third["inpainted_share"] > 0
+
+
+def test_settings_decide_the_declarations():
+    assert Inpaint().inputs == ("frame", "masks")
+    assert Inpaint().weights == ("big-lama",)
+    stage = pickle.loads(pickle.dumps(Inpaint(Inpaint.Config(region="faces"))))
+    assert stage.inputs == ("frame", "faces")
+    assert stage.outputs.types == [pa.large_binary(), pa.float32()]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "values"),
+    [
+        ({"region": "category"}, "region 'category' .*categories"),
+        ({"region": "column"}, "region 'column' .*column"),
+        ({"region": "files"}, "region 'files' .*mask_folder"),
+        ({"dilate": -1}, "dilate .* 0"),
+        ({"margin": float("nan")}, "margin .* 0"),
+        ({"feather": 9}, "feather .*dilate, 8"),
+        ({"max_side": 100}, "max_side .* 64"),
+        ({"max_side": 0}, "max_side .* 64"),
+        ({"min_probability": 2}, "min_probability"),
+        ({"min_share": 0.5, "max_share": 0.4}, "min_share and max_share"),
+    ],
+)
+def test_invalid_settings_are_refused_by_name(wrong, values):
+    with pytest.raises(ValueError, match=values):
+        Inpaint.Config(**wrong)
+
+
+def test_the_caption_has_the_painted_share():
+    drawing = make().draw({"inpainted": b"png", "inpainted_share": 0.123})
+    assert (drawing.caption, drawing.result_image) == ("12.3% painted over", b"png")
+    assert make().draw({"inpainted": None, "inpainted_share": 0.0}) is None
+    assert make().draw({}) is None
+
+
+@pytest.mark.heavy
+@pytest.mark.slow
+def test_a_run_writes_the_stages_results(framemill, tmp_path, monkeypatch):
+    """From the command line, with the full architecture and random weights."""
+    for name in ("in", "masks"):
+        (tmp_path / name).mkdir()
+    for seed, name in enumerate(("a", "b", "c")):
+        cv2.imwrite(str(tmp_path / "in" / f"{name}.png"), noise(64, 80, seed))
+        if name != "c":
+            cv2.imwrite(
+                str(tmp_path / "masks" / f"{name}.png"), rectangle(64, 80, 9, 30, 20, 50).astype(np.uint8) * 255
+            )
+    config = {"region": "files", "mask_folder": str(tmp_path / "masks")}
+    steps = {"steps": {"inpaint": {"use": "stages.inpaint:Inpaint", "with": config}}}
+    (tmp_path / "pipeline.yaml").write_text(yaml.safe_dump(steps))
+    places = ("--pipeline", tmp_path / "pipeline.yaml", "--input", tmp_path / "in", "--output", tmp_path / "out")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("FRAMEMILL_WEIGHTS", str(tmp_path))
+    framemill("run", *places, "--missing-weights", "dummy")
+    written = pq.read_table(tmp_path / "out" / "frames").sort_by("media_id").to_pylist()
+    import torch
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    stage = Inpaint(Inpaint.Config(**config))
+    stage.setup({}, Placement())
+    rows = pa.concat_tables(packet.rows for packet in packets_of(tmp_path / "in")).sort_by("media_id")
+    direct = stage(rows.select(list(stage.inputs))).to_pylist()
+    torch.set_num_threads(threads)
+    assert [row["media_id"] for row in written] == ["a.png", "b.png", "c.png"]
+    for found, expected in zip(written, direct, strict=True):
+        assert found["inpainted_share"] == expected["inpainted_share"]
+        path = found["inpainted"]
+        assert (None if path is None else (tmp_path / "out" / path).read_bytes()) == expected["inpainted"]
+    assert [row["inpainted"] is None for row in written] == [False, False, True]

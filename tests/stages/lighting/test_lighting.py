@@ -1,0 +1,225 @@
+"""Light is measured right when a known change of a real photo changes the numbers by what is known."""
+
+from __future__ import annotations
+
+import math
+
+import cv2
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from pipeline.contract.columns import pack
+from pipeline.contract.placement import Placement
+from stages.lighting.photometry import LINEAR, duv, noise, temperature
+from stages.lighting.stage import Lighting
+from tests.support.lighting_factory import even_scene, gain, light, photo
+from tests.support.photos import PHOTOS
+
+
+@pytest.mark.parametrize("name", PHOTOS)
+@pytest.mark.parametrize("stops", [-2, -1, 1])
+def test_twice_the_light_is_one_stop(name, stops):
+    dim = gain(photo(name), 0.4)  # so that twice the light clips nothing
+    before, after = light(dim, gain(dim, 2.0**stops))
+    assert after["exposure"] - before["exposure"] == pytest.approx(stops, abs=0.05)
+
+
+def test_less_light_keeps_the_range_until_8_bits_end_it():
+    image = photo("china.jpg")
+    full, half, starved = (row["dynamic_range"] for row in light(image, gain(image, 0.5), gain(image, 2**-8)))
+    assert half == pytest.approx(full, abs=0.2)
+    assert starved < full - 1
+
+
+def test_exposure_of_cards_is_known():
+    grey, white, black = light(*(np.full((224, 300, 3), code, np.uint8) for code in (118, 255, 0)))
+    assert grey["exposure"] == pytest.approx(0, abs=0.02)
+    assert white["exposure"] == pytest.approx(math.log2(1 / 0.18), abs=0.001)
+    assert black["exposure"] == pytest.approx(-9.2, abs=0.02)
+    assert (white["clipped_highlights"], white["clipped_shadows"]) == (1, 0)
+    assert (black["clipped_highlights"], black["clipped_shadows"]) == (0, 1)
+    assert [row["lighting_key"] for row in (grey, white, black)] == ["mid-key", "high-key", "low-key"]
+    for row in (grey, white, black):
+        assert (row["contrast"], row["dynamic_range"], row["noise"], row["light_direction"]) == (
+            pytest.approx(0, abs=1e-4),
+            0,
+            0,
+            None,
+        )
+    assert black["colour_temperature"] is None and white["colour_temperature"] is None
+
+
+def test_contrast_and_range_of_a_checkerboard_are_known():
+    board = np.kron(np.indices((8, 8)).sum(0) % 2, np.ones((32, 32)))[..., None].repeat(3, 2)
+    (row,) = light((60 + 140 * board).astype(np.uint8))
+    luminance = LINEAR[[60, 200]]
+    low, high = (116 * level ** (1 / 3) - 16 for level in luminance)
+    assert row["contrast"] == pytest.approx((high - low) / 200, abs=1e-3)
+    assert row["dynamic_range"] == pytest.approx(math.log2(luminance[1] / luminance[0]), abs=0.01)
+
+
+@pytest.mark.parametrize("name", PHOTOS)
+def test_a_flatter_gamma_lowers_contrast_and_range_and_lifts_exposure(name):
+    rows = light(*(np.rint(255 * (photo(name) / 255) ** gamma).astype(np.uint8) for gamma in (1.0, 0.7, 0.4)))
+    for quantity in ("contrast", "dynamic_range"):
+        values = [row[quantity] for row in rows]
+        assert values == sorted(values, reverse=True)
+    assert rows[0]["exposure"] < rows[1]["exposure"] < rows[2]["exposure"]
+
+
+def test_the_concert_is_darkest_and_the_hazy_workshop_flattest():
+    names = ["concert.jpg", "low-contrast.jpg", "moon.png"]
+    concert, hazy, moon = light(*(photo(f"lighting/{name}") for name in names))
+    assert concert["exposure"] < moon["exposure"] < hazy["exposure"]
+    assert [row["lighting_key"] for row in (concert, hazy, moon)] == ["low-key", "mid-key", "mid-key"]
+    assert concert["clipped_shadows"] > 0.3 and hazy["clipped_shadows"] == 0
+    assert hazy["dynamic_range"] < moon["dynamic_range"] < concert["dynamic_range"]
+    assert hazy["contrast"] < concert["contrast"] / 2
+    assert concert["colour_temperature"] == pytest.approx(6504, abs=5)  # black and white
+
+
+# Colour
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "kelvin", "distance"),
+    [
+        (0.44757, 0.40745, 2856, 0.0),
+        (0.31271, 0.32902, 6504, 0.0032),
+        (0.34567, 0.35850, 5003, 0.0033),
+        (0.28070, 0.28840, 10000, 0.0),
+    ],
+    ids=["illuminant A", "D65", "D50", "a black body of 10000 K"],
+)
+def test_standard_illuminants_have_their_colour_temperature(x, y, kelvin, distance):
+    assert temperature(x, y) == pytest.approx(kelvin, rel=0.015)
+    assert duv(x, y) == pytest.approx(distance, abs=0.0005)
+
+
+@pytest.mark.parametrize("name", PHOTOS)
+def test_warmer_light_has_a_lower_colour_temperature_step_by_step(name):
+    image = gain(photo(name), 0.5)
+    rows = light(*(gain(image, [step, 1.0, 1 / step]) for step in (0.8, 0.9, 1.0, 1.1, 1.25)))
+    kelvin = [row["colour_temperature"] for row in rows]
+    assert None not in kelvin
+    assert kelvin == sorted(kelvin, reverse=True)
+    assert 1e6 / kelvin[-1] - 1e6 / kelvin[0] > 50  # mired
+
+
+def test_greener_light_raises_the_tint():
+    image = gain(photo("china.jpg"), 0.5)
+    magenta, neutral, green = (row["tint"] for row in light(*(gain(image, [1.0, by, 1.0]) for by in (0.9, 1.0, 1.1))))
+    assert magenta < neutral < green
+
+
+@pytest.mark.parametrize("code", [(0, 255, 0), (0, 0, 200), (2, 1, 0)])
+def test_what_has_no_colour_temperature_gets_none(code):
+    (row,) = light(np.full((224, 224, 3), code, np.uint8))
+    assert (row["colour_temperature"], row["tint"]) == (None, None)
+
+
+# Direction
+
+
+def angle_between(one: float, other: float) -> float:
+    return abs((one - other + 180) % 360 - 180)
+
+
+@pytest.mark.parametrize("name", PHOTOS)
+def test_turning_and_mirroring_the_picture_turns_the_light(name):
+    image = photo(name)
+    views = [image, np.rot90(image), np.rot90(image, 2), image[:, ::-1], image[::-1]]
+    rows = light(*(np.ascontiguousarray(view) for view in views))
+    angle = rows[0]["light_direction"]
+    for row, want in zip(rows, [angle, angle + 90, angle + 180, 180 - angle, -angle], strict=True):
+        assert angle_between(row["light_direction"], want) < 1
+        assert row["light_strength"] == pytest.approx(rows[0]["light_strength"], abs=0.01)
+
+
+@pytest.mark.parametrize("angle", range(0, 360, 45))
+def test_a_lamp_put_beside_an_evenly_lit_scene_is_found(angle):
+    image = even_scene()
+    height, width = image.shape[:2]
+    y, x = np.mgrid[:height, :width]
+    turn = math.radians(angle)
+    side = (x / width - 0.5) * math.cos(turn) - (y / height - 0.5) * math.sin(turn)
+    (row,) = light(gain(image, 2 ** (2 * side)[..., None]))
+    assert angle_between(row["light_direction"], angle) < 10
+    assert row["light_strength"] > 0.6
+
+
+# Noise
+
+
+@pytest.mark.parametrize("name", PHOTOS)
+@pytest.mark.parametrize("sigma", [10, 20])
+def test_added_noise_is_found_again(name, sigma):
+    image = 64 + photo(name) // 2  # away from the ends, where noise would be cut off
+    grain = np.random.default_rng(0).normal(0, sigma, image.shape[:2])
+    noisy = np.clip(np.rint(image + grain[..., None]), 0, 255).astype(np.uint8)
+    assert light(noisy)[0]["noise"] == pytest.approx(sigma, rel=0.2)
+
+
+def test_reduction_by_area_divides_white_noise_by_its_factor():
+    grain = np.random.default_rng(0).normal(128, 12, (896, 896))
+    full = np.clip(np.rint(grain), 0, 255).astype(np.uint8)[..., None].repeat(3, 2)
+    small = cv2.resize(full, (224, 224), interpolation=cv2.INTER_AREA)
+    assert noise(full) == pytest.approx(12, rel=0.05)
+    assert noise(small) == pytest.approx(3, rel=0.05)
+
+
+def test_full_size_noise_is_read_where_asked_for():
+    full = np.random.default_rng(0).integers(0, 256, (448, 448, 3), np.uint8)
+    stage = Lighting(Lighting.Config(noise_pixels="frame"))
+    assert stage.inputs == ("frame_224", "frame") and Lighting().inputs == ("frame_224",)
+    stage.setup({}, Placement())
+    flat = np.full((224, 224, 3), 90, np.uint8)
+    (row,) = stage(pa.table({"frame_224": pack([flat]), "frame": pack([full])})).to_pylist()
+    assert row["noise"] > 30 and row["contrast"] == pytest.approx(0, abs=1e-4)
+
+
+# Any pixels
+
+
+images = hnp.arrays(np.uint8, st.tuples(st.integers(1, 40), st.integers(1, 40), st.just(3)))
+RANGES = {
+    "exposure": (-9.3, 2.48),
+    "clipped_shadows": (0, 1),
+    "clipped_highlights": (0, 1),
+    "contrast": (0, 0.5),
+    "dynamic_range": (0, 11.69),
+    "colour_temperature": (2000, 12500),
+    "tint": (-0.05, 0.05),
+    "light_direction": (0, 359.9999),
+    "light_strength": (0, 1),
+    "noise": (0, 450),
+}
+
+
+@given(st.lists(images, max_size=3))
+@settings(max_examples=60, deadline=None)
+def test_any_pixels_give_numbers_in_range_and_the_same_in_any_company(batch):
+    rows = light(*batch)
+    assert len(rows) == len(batch)
+    assert rows == [light(image)[0] for image in batch]
+    for row in rows:
+        assert row["lighting_key"] in ("low-key", "mid-key", "high-key")
+        for name, (low, high) in RANGES.items():
+            assert row[name] is None or low <= row[name] <= high, name
+    always = ("exposure", "clipped_shadows", "clipped_highlights", "contrast", "dynamic_range", "light_strength")
+    assert all(row[name] is not None for row in rows for name in always)
+
+
+def test_the_arrow_points_to_the_light_and_settings_are_checked():
+    ramp = np.linspace(40, 200, 300).astype(np.uint8)[None, :, None].repeat(224, 0).repeat(3, 2)
+    (row,) = light(ramp)
+    x0, y0, x1, y1 = Lighting().draw(row).lines[0]
+    assert (x0, y0) == (0.5, 0.5) and x1 > 0.8 and y1 == pytest.approx(0.5, abs=0.01)
+    assert "mid-key" in Lighting().draw(row).caption
+    assert Lighting().draw(dict.fromkeys(row)) is None
+    with pytest.raises(ValueError, match="noise_pixels"):
+        Lighting.Config(noise_pixels="full")

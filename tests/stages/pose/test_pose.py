@@ -1,0 +1,238 @@
+"""Pose: real people in real photos, where COCO's annotators have them, and results that depend on the picture alone."""
+
+from __future__ import annotations
+
+import json
+import pickle
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipeline.contract.columns import pack
+from pipeline.contract.packet import Packet
+from pipeline.contract.placement import Placement
+from stages.nets.mediapipe.blazepose import BlazePose
+from stages.pose.stage import DRAWN, LANDMARKS, Pose
+from stages.shared.skeleton import BONES, COCO_17
+from tests.support.material import media, picture, where_present
+from tests.support.people_factory import poses, standing
+from tests.support.photos import PHOTOS, photo
+from tests.support.pose_factory import model_file
+
+# COCO's standard deviations of annotated keypoints, in the order of COCO_17: cocoapi, PythonAPI/pycocotools/cocoeval.py
+SIGMAS = np.array([26, 25, 25, 35, 35, 79, 79, 72, 72, 62, 62, 107, 107, 87, 87, 89, 89]) / 1000
+_LIMBS = ("shoulder", "elbow", "wrist", "hip", "knee", "ankle")
+COCO_KEYPOINTS = ["nose", *(f"{side}_{part}" for part in ("eye", "ear", *_LIMBS) for side in ("left", "right"))]
+MIRRORED = (0, 4, 5, 6, 1, 2, 3, 8, 7, 10, 9, *(i + (1 if i % 2 else -1) for i in range(11, 33)))  # left <-> right
+
+
+def make(model, **settings_):
+    stage = Pose(Pose.Config(model=model, **settings_))
+    stage.setup({model: model_file(model)}, Placement())
+    return stage
+
+
+LITE = where_present("pose_landmarker_lite.task", "pose_landmarker_lite_zipped")
+
+
+@pytest.fixture(scope="module", params=["pose_landmarker_full_bundled", *LITE])
+def pose(request):
+    return make(request.param)
+
+
+def call(stage, *images):
+    return stage(pa.table({stage.pixels: pack(list(images))}))
+
+
+def points(person):
+    """Landmarks as x, y: 33 2, shares of the picture."""
+    return np.array([(mark["x"], mark["y"]) for mark in person["landmarks"]])
+
+
+def oks(predicted, annotation):
+    """Object keypoint similarity, as COCO defines it: predicted 17 2 in px; over the annotated keypoints."""
+    truth = np.array(annotation["keypoints"], float).reshape(17, 3)
+    squared = ((predicted - truth[:, :2]) ** 2).sum(1)
+    similarity = np.exp(-squared / (2 * annotation["area"] * (2 * SIGMAS) ** 2))
+    return similarity[truth[:, 2] > 0].mean()
+
+
+def coco():
+    annotation = json.loads(media("pose/coco/coco_785.json").read_text())
+    return picture("pose/coco/000000000785.jpg"), annotation
+
+
+# Meaning
+
+
+def test_landmarks_agree_with_coco_annotation(pose):
+    image, truth = coco()
+    (person,) = call(pose, image)["poses"][0].as_py()
+    predicted = points(person)[list(COCO_17)] * image.shape[1::-1]
+    assert oks(predicted, truth["annotations"][0]) > 0.8  # .91 full, .86 lite; .5 is COCO's loosest match
+    x, y, width, height = truth["annotations"][0]["bbox"]
+    box = np.array(list(person["box"].values())) * np.tile(image.shape[1::-1], 2)
+    assert np.abs(box - [x, y, x + width, y + height]).max() < 0.1 * np.hypot(width, height)
+
+
+def test_the_measure_itself_can_say_no():
+    keypoints = standing(200)[list(COCO_17)]
+    low, high = keypoints.min(0), keypoints.max(0)
+    annotation = {"keypoints": np.column_stack([keypoints, [2] * 17]).ravel(), "area": (high - low).prod()}
+    annotation["bbox"] = [*low, *(high - low)]
+    assert oks(keypoints, annotation) == 1
+    assert oks(keypoints + np.array([annotation["bbox"][2], 0]), annotation) < 0.05  # beside her
+
+
+def test_people_are_counted(pose):
+    assert call(pose, *map(photo, PHOTOS))["people"].to_pylist() == [name == "grace_hopper.jpg" for name in PHOTOS]
+
+
+def test_people_of_any_size_are_counted(pose):
+    photos = [
+        picture(name)
+        for name in ("pose/squat.bmp", "pose/test_image.bmp", "categories/cat.bmp", "categories/coffee.png")
+    ]
+    one, some, *none = call(pose, *photos)["people"].to_pylist()
+    assert one == 1
+    assert some >= 1
+    assert none == [0, 0]
+
+
+def test_two_people_side_by_side_are_two_and_the_more_visible_comes_first(pose):
+    portrait = photo("grace_hopper.jpg")
+    people = call(pose, np.hstack([portrait, portrait]))["poses"][0].as_py()
+    assert sorted(person["box"]["x0"] + person["box"]["x1"] > 1 for person in people) == [False, True]
+    assert [person["score"] for person in people] == sorted((person["score"] for person in people), reverse=True)
+
+
+def test_a_mirrored_picture_gives_mirrored_people(pose):
+    squat = picture("pose/squat.bmp")
+    (person,), (mirrored,) = (people.as_py() for people in call(pose, squat, squat[:, ::-1])["poses"])
+    back = points(mirrored)[list(MIRRORED)] * [-1, 1] + [1, 0]
+    assert np.abs(back - points(person)).mean() < 0.02
+    assert np.abs(points(mirrored) - points(person)).mean() > 0.1
+
+
+def test_world_landmarks_are_metres(pose):
+    (person,) = call(pose, picture("pose/squat.bmp"))["poses"][0].as_py()
+    world = np.array([list(mark.values()) for mark in person["world"]])
+    hips, thigh = world[[23, 24]], np.linalg.norm(world[23] - world[25])
+    assert np.abs(hips.mean(axis=0)).max() < 0.02
+    assert 0.25 < thigh < 0.6  # an adult's femur is about .45 m
+    assert world[0, 1] < world[23, 1] < world[27, 1]  # the nose above the hips above the ankles: y points down
+
+
+def test_a_low_confidence_finds_nobody_twice():
+    model, portrait = "pose_landmarker_full_bundled", picture("faces/single/grace_hopper.bmp")
+    raw = BlazePose(model_file(model), count=8, min_detection=0.3, min_presence=0.5)
+    assert len(raw(portrait)[0]) > 1  # MediaPipe itself does
+    assert call(make(model, min_detection_confidence=0.3), portrait)["people"].to_pylist() == [1]
+
+
+def test_names_of_landmarks_are_those_of_mediapipe_and_coco():
+    from mediapipe.tasks.python.vision import PoseLandmark, PoseLandmarksConnections
+
+    assert [PoseLandmark[name.upper()] for name in COCO_KEYPOINTS] == list(COCO_17)
+    assert len(PoseLandmark) == LANDMARKS
+    bones = {(bone.start, bone.end) for bone in PoseLandmarksConnections.POSE_LANDMARKS}
+    assert set(BONES) == bones
+    assert len(BONES) == len(bones)
+
+
+# The picture alone
+
+
+@pytest.fixture(scope="module")
+def album():
+    tall = photo("grace_hopper.jpg")
+    photos = [*(photo(name) for name in PHOTOS), np.hstack([tall, tall]), tall[::2, ::2]]
+    return [*photos, np.zeros((1, 1, 3), np.uint8), np.full((8, 8, 3), 90, np.uint8)]
+
+
+@pytest.fixture(scope="module")
+def alone(pose, album):
+    """What the stage says of each picture by itself."""
+    return [call(pose, image).to_pylist()[0] for image in album]
+
+
+@settings(max_examples=12, deadline=None)
+@given(data=st.data())
+def test_batches_and_their_order_change_nothing(pose, album, alone, data):
+    order = data.draw(st.lists(st.integers(0, len(album) - 1), max_size=8))
+    assert call(pose, *(album[i] for i in order)).to_pylist() == [alone[i] for i in order]
+
+
+def test_another_process_worth_of_state_changes_nothing(pose, album, alone):
+    again = make(pose.config.model)
+    assert call(again, *album[::-1]).to_pylist() == alone[::-1]
+
+
+def test_how_pixels_lie_in_memory_changes_nothing(pose):
+    tall = photo("grace_hopper.jpg")
+    body, world = pose.find(tall)
+    turned = np.ascontiguousarray(tall[:, ::-1])[:, ::-1]
+    assert not turned.flags.c_contiguous
+    again = pose.find(turned)
+    assert (again[0] == body).all()
+    assert (again[1] == world).all()
+
+
+@settings(max_examples=25, deadline=None)
+@given(height=st.integers(1, 40), width=st.integers(1, 40), seed=st.integers(0, 9))
+def test_tiny_pictures_are_answered(pose, height, width, seed):
+    noise = np.random.default_rng(seed).integers(0, 256, (height, width, 3), dtype=np.uint8)
+    (found,) = call(pose, noise)["people"].to_pylist()
+    assert found == call(pose, noise)["people"][0].as_py() <= pose.config.max_people
+
+
+# The columns
+
+
+def test_the_columns_survive_packets_parquet_and_duckdb(pose, album, tmp_path):
+    table = call(pose, *album)
+    assert table.schema.equals(pose.outputs, check_metadata=True)
+    table.validate(full=True)
+    sealed = Packet(
+        unit="u", start=0, stop=len(album), rows=table.append_column("media_id", pa.array(["m"] * len(album)))
+    ).seal()
+    assert Packet.open(sealed).rows.select(table.column_names).to_pylist() == table.to_pylist()
+    for part in (table, table.slice(1, 3)):
+        path = tmp_path / "part.parquet"
+        pq.write_table(part, path)
+        assert pq.read_table(path).equals(part)
+    pq.write_table(table, path)
+    query = f"SELECT poses[1].score, poses[1].landmarks[1].y, poses[1].box.y0 FROM '{path}' WHERE people > 0"
+    people = [row["poses"][0] for row in table.to_pylist() if row["people"]]
+    assert duckdb.sql(query).fetchall() == [
+        (one["score"], one["landmarks"][0]["y"], one["box"]["y0"]) for one in people
+    ]
+
+
+def test_the_size_of_the_pixels_is_a_setting():
+    assert Pose().inputs == ("frame_512",)
+    assert Pose(Pose.Config(size=0)).inputs == ("frame",)
+    assert pickle.loads(pickle.dumps(Pose(Pose.Config(size=256)))).inputs == ("frame_256",)
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"max_people": 0}, {"size": -1}, {"min_detection_confidence": 1.5}, {"min_presence_confidence": -0.1}]
+)
+def test_settings_that_make_no_sense_are_refused(wrong):
+    with pytest.raises(ValueError, match=next(iter(wrong))):
+        Pose.Config(**wrong)
+
+
+def test_the_drawing_is_the_skeleton_without_hidden_parts():
+    row, pose = {"poses": poses([[standing(200)]]).to_pylist()[0], "people": 1}, Pose()
+    whole = pose.draw(row)
+    assert len(whole.lines) == len(BONES)
+    assert whole.caption == "1 person"
+    row["poses"][0]["landmarks"][27]["visibility"] = DRAWN / 2  # the left ankle: to knee, heel and toes
+    assert len(pose.draw(row).lines) == len(BONES) - 3
+    assert pose.draw({"poses": [], "people": 0}) is None

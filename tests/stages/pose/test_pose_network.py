@@ -1,0 +1,111 @@
+"""MediaPipe's graphs for poses: quiet, named and given up where they fail, and whom they find twice is one."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from stages.nets.mediapipe import task
+from stages.nets.mediapipe.blazepose import BlazePose
+from stages.nets.mediapipe.task import within
+from stages.pose.stage import LANDMARKS, distinct, scores
+from stages.shared.masks import landmark_boxes
+from tests.support.photos import photo_file
+from tests.support.pose_factory import model_file
+
+
+def test_a_file_that_mediapipe_refuses_is_named(tmp_path):
+    path = tmp_path / "junk.task"
+    path.write_bytes(b"no zip at all")
+    with pytest.raises(RuntimeError, match=r"junk\.task"):
+        BlazePose(path, count=1, min_detection=0.5, min_presence=0.5)
+
+
+def test_set_up_that_takes_too_long_is_given_up(monkeypatch):
+    path = model_file("pose_landmarker_full_bundled")
+    monkeypatch.setattr(task, "SETUP_SECONDS", 0.0)
+    with pytest.raises(TimeoutError, match="not ready within 0 s"):
+        BlazePose(path, count=1, min_detection=0.5, min_presence=0.5)
+
+
+def test_within_passes_on_what_happened():
+    assert within(5, lambda: 3, "three") == 3
+    with pytest.raises(KeyError, match="gone"):
+        within(5, lambda: {}["gone"], "a key")
+    never = threading.Event()
+    with pytest.raises(TimeoutError, match="an answer was not ready"):
+        within(0.05, never.wait, "an answer")
+    never.set()
+
+
+SCRIPT = """
+import os, sys, cv2, pyarrow as pa
+from pathlib import Path
+from pipeline.contract.columns import pack
+from pipeline.contract.placement import Placement
+import stages.pose.stage
+assert not {"mediapipe", "matplotlib", "torch"} & set(sys.modules), "importing the stage must stay cheap"
+stage = stages.pose.stage.Pose()
+stage.setup({stage.config.model: Path(sys.argv[1])}, Placement())
+start = os.times()
+for _ in range(30):
+    people = stage(pa.table({stage.pixels: pack([cv2.imread(sys.argv[2])[:, :, ::-1]])}))["people"].to_pylist()
+end = os.times()
+print(people, (end.user + end.system - start.user - start.system) / (end.elapsed - start.elapsed))
+"""
+
+
+def test_a_process_is_quiet_ends_well_and_keeps_to_one_core():
+    model = model_file("pose_landmarker_full_bundled")
+    root = Path(__file__).resolve().parents[3]
+    command = [sys.executable, "-c", SCRIPT, str(model), str(photo_file("grace_hopper.jpg"))]
+    done = subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    people, cores = done.stdout.rsplit(" ", 1)
+    assert people == "[1]"
+    assert float(cores) < 1.2  # a busy machine only makes it smaller
+
+
+def test_a_graph_that_does_not_close_is_left_to_the_system(monkeypatch):
+    opened, closed = threading.Event(), []
+
+    class Stuck:
+        def close(self) -> None:
+            closed.append(opened.wait())
+
+    monkeypatch.setattr(task, "CLOSE_SECONDS", 0.1)
+    stuck = Stuck()
+    task.close(stuck)
+    stuck.close()  # does nothing now
+    assert not closed  # neither call waited for it
+    opened.set()
+
+
+# People found twice
+
+
+@settings(max_examples=60, deadline=None)
+@given(shift=st.floats(0, 2), seed=st.integers(0, 99), height=st.integers(100, 2000), width=st.integers(100, 2000))
+def test_only_people_on_the_same_spot_are_the_same(shift, seed, height, width):
+    random = np.random.default_rng(seed)
+    one = random.uniform(0.2, 0.4, (LANDMARKS, 5)).astype(np.float32)
+    other = one.copy()
+    other[:, 3] *= 0.9  # less visible
+    left, top, right, bottom = landmark_boxes(one[None])[0] * [width, height, width, height]
+    other[:, 0] += shift * 0.1 * np.hypot(right - left, bottom - top) / width
+    expected = [1] if shift < 0.95 else [1, 0] if shift > 1.1 else None
+    found = distinct(np.stack([other, one]), height, width)
+    assert expected is None or found == expected
+
+
+def test_nobody_is_nobody():
+    nobody = np.empty((0, LANDMARKS, 5), np.float32)
+    assert distinct(nobody, 100, 100) == []
+    assert scores(nobody).shape == (0,)

@@ -1,0 +1,28 @@
+"""A SAM 2.1 that a test can afford."""
+
+from __future__ import annotations
+
+import pytest
+
+
+@pytest.fixture(scope="session")
+def sam_file(tmp_path_factory):
+    """A file of random weights."""
+    from tests.support.sam_weights import TOY, lively
+
+    return lively(TOY, tmp_path_factory.mktemp("weights") / "toy.safetensors")
+
+
+@pytest.fixture
+def sam(sam_file, monkeypatch):
+    """The same file, while `toy` is one of the models that a stage accepts."""
+    import torch
+
+    from stages.nets.sam2.image import MODELS
+    from tests.support.sam_weights import TOY
+
+    monkeypatch.setitem(MODELS, "toy", TOY)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(min(2, threads))
+    yield sam_file
+    torch.set_num_threads(threads)

@@ -1,0 +1,151 @@
+"""Segment: the same masks as a reference of the published algorithm, in any chunks.
+
+The weights are random. The tests compare masks with the algorithm's masks from the same logits, not with objects.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+import cv2
+import numpy as np
+import pytest
+import torch
+
+from pipeline.contract.placement import Placement
+from pipeline.device import prepare
+from stages.shared.masks import decode
+from tests.support import sam_reference as reference
+from tests.support.photos import photo
+from tests.support.sam_weights import TOY
+from tests.support.segment_factory import ANY, assert_whole, call, found, iou, small_photo, stage_of
+
+LEAST_GAP = 1e-3  # between values on both sides of a threshold
+UNCLEAN = {"min_mask_region_area": 0}
+
+
+def settled(predict, image, **given):
+    """Return settings with work for each filter, and with no value within rounding of a threshold."""
+    chosen = ANY | {"box_nms_thresh": 1, "crop_nms_thresh": 1} | given
+    for name, kind, low, high in (
+        ("mask_threshold", "logits", 0.988, 0.992),
+        ("pred_iou_thresh", "iou", 0.1, 0.3),
+        ("stability_score_thresh", "stability", 0.1, 0.3),
+        ("box_nms_thresh", "nms", 0.6, 0.9),
+        ("crop_nms_thresh", "crop_nms", 0.05, 0.4),
+    ):
+        judged = reference.generate(predict, image, reference.Settings(**chosen | UNCLEAN)).judged[kind]
+        if len(judged):
+            values = np.unique(np.concatenate([np.ravel(value) for value in judged]))
+            least, most = (low, high) if "nms" in kind else np.quantile(values, (low, high))
+            values = np.array([least, *values[(values > least) & (values < most)], most])
+            widest = np.diff(values).argmax()
+            assert np.diff(values)[widest] > LEAST_GAP
+            chosen[name] = float(values[widest : widest + 2].mean())
+    return chosen
+
+
+def assert_same(masks, expected):
+    """Return masks of the stage and of the reference, in their order."""
+    assert len(masks) == len(expected.masks)
+    for number, mask in enumerate(masks):
+        pixels = decode(mask["segmentation"])
+        assert pixels.shape == expected.masks[number].shape
+        assert iou(pixels, expected.masks[number]) >= 0.99
+        assert mask["predicted_iou"] == pytest.approx(expected.scores[number], abs=1e-3)
+        assert mask["stability_score"] == pytest.approx(expected.stabilities[number], abs=0.01)
+        assert (mask["point"]["x"], mask["point"]["y"]) == pytest.approx(expected.points[number])
+
+
+@pytest.fixture(scope="module")
+def predict(sam_file):
+    """Uses the pixels that the stage prepares, so that nothing differs before the filters."""
+    return reference.predictor(
+        reference.plain(sam_file),
+        TOY.side,
+        lambda image, _: prepare([image], TOY.preparation, Placement(), torch.float32),
+    )
+
+
+@pytest.fixture(scope="module")
+def chosen(predict):
+    return settled(predict, small_photo(), points_per_side=4)
+
+
+def test_the_grid_has_the_masks_of_the_published_algorithm(sam, predict):
+    given = settled(predict, small_photo(), points_per_side=5)
+    expected = reference.generate(predict, small_photo(), reference.Settings(**given))
+    assert len(expected.masks) >= 8
+    assert min(expected.dropped[name] for name in ("iou", "stability", "nms")) >= 1, expected.dropped
+    masks = found(stage_of(sam, **given), small_photo())[0]
+    assert_same(masks, expected)
+    for mask in masks:
+        assert_whole(mask, small_photo())
+
+
+@pytest.mark.heavy
+def test_crops_have_the_masks_of_the_published_algorithm(sam, predict):
+    image = cv2.resize(photo("flower.jpg"), (334, 250), interpolation=cv2.INTER_AREA)
+    given = {"crop_n_layers": 1, "points_per_side": 6, "crop_n_points_downscale_factor": 2, "min_mask_region_area": 12}
+    given = settled(predict, image, **given)
+    expected = reference.generate(predict, image, reference.Settings(**given))
+    assert len(expected.masks) >= 5
+    assert min(expected.dropped[name] for name in ("iou", "stability", "nms", "edge", "crop_nms")) >= 1, (
+        expected.dropped
+    )
+    assert np.abs(np.array(expected.judged["edge"]) - 20).min() > 1e-6
+    assert_same(found(stage_of(sam, **given), image)[0], expected)
+
+
+# Any chunks, neighbours and compilation
+
+
+def test_sizes_of_chunks_change_nothing(sam, chosen):
+    given = chosen | {"points_per_side": 3}
+    expected = found(stage_of(sam, **given), small_photo())[0]
+    assert len(expected) >= 2
+    stage = stage_of(sam, **given)
+    stage.chunk_sizes.update(prompts=2, masks=1, views=2)
+    masks = found(stage, small_photo())[0]
+    assert len(masks) == len(expected)
+    for one, other in zip(masks, expected, strict=True):
+        assert iou(decode(one["segmentation"]), decode(other["segmentation"])) > 0.99
+
+
+@pytest.mark.heavy
+def test_frames_do_not_depend_on_their_neighbours(sam, chosen):
+    images = [small_photo(), np.ascontiguousarray(small_photo()[:, ::-1]), np.ascontiguousarray(small_photo()[:50])]
+    stage = stage_of(sam, **chosen)
+    together = call(stage, *images).to_pylist()
+    assert together == [call(stage, image).to_pylist()[0] for image in images]
+    assert call(stage, *images[::-1]).to_pylist() == together[::-1]
+
+
+@pytest.mark.heavy
+def test_compiled_calls_are_equal_and_compile_once(sam, chosen, monkeypatch):
+    """Traced as on a GPU, without generating code, which takes minutes and belongs to torch."""
+    import torch._dynamo
+    from torch._dynamo.utils import counters
+
+    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="aot_eager"))
+    images = [small_photo(), np.ascontiguousarray(small_photo()[:, ::-1]), np.ascontiguousarray(small_photo()[:60])]
+    plain, compiled = stage_of(sam, **chosen), stage_of(sam, Placement(compile=True), **chosen)
+    for stage in (plain, compiled):
+        stage.chunk_sizes["prompts"] = 12  # of 16: the last call is padded
+    counters.clear()
+    for image in images:
+        one, other = found(compiled, image)[0], found(plain, image)[0]
+        assert len(one) == len(other) >= 3
+        for a, b in zip(one, other, strict=True):
+            assert iou(decode(a["segmentation"]), decode(b["segmentation"])) > 0.99
+        assert counters["stats"]["unique_graphs"] == 2, "the encoder and the decoder"
+
+
+def test_a_gpu_equals_the_cpu(sam, chosen):
+    if not torch.cuda.is_available():
+        pytest.skip("no GPU here")
+    expected = found(stage_of(sam, **chosen), small_photo())[0]
+    masks = found(stage_of(sam, Placement(device="cuda"), **chosen), small_photo())[0]
+    assert len(masks) == len(expected)
+    for one, other in zip(masks, expected, strict=True):
+        assert iou(decode(one["segmentation"]), decode(other["segmentation"])) > 0.95

@@ -1,0 +1,50 @@
+"""What the offset of sound is computed by, against plain references: lags of correlation, and whose lips are read."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from stages.sync.cross_correlation import correlation, highest
+from stages.sync.speaker_face import opening_of_largest
+
+
+@settings(max_examples=30, deadline=None)
+@given(lag=st.integers(-30, 30), seed=st.integers(0, 99))
+def test_correlation_is_pearsons_and_its_lag_is_the_delay(lag, seed):
+    lips = np.random.default_rng(seed).standard_normal(400)
+    curve = correlation(lips, np.roll(lips, lag), 50)
+    assert curve.argmax() == 50 + lag
+    assert curve[50 + lag] > 0.85
+    same = correlation(lips, lips, 50)
+    assert same[50] == pytest.approx(1)
+    padded = np.pad(lips, 50)
+    assert same == pytest.approx([padded[k : k + 400] @ lips / (lips @ lips) for k in range(101)])
+
+
+@given(at=st.floats(2, 8), height=st.floats(0.65, 5))
+def test_the_top_of_a_parabola_is_found_between_points(at, height):
+    curve = height - 0.01 * (np.arange(11) - at) ** 2
+    assert (curve > 0).all()
+    assert highest(curve) == pytest.approx((at, height), abs=1e-6)
+
+
+def test_a_curve_that_only_rises_or_is_negative_has_no_top():
+    assert highest(np.arange(9.0)) is None
+    assert highest(-1 - (np.arange(9.0) - 4) ** 2) is None
+
+
+def test_people_who_come_and_go_are_different_tracks():
+    def face(x, opening):
+        return {"box": {"x0": x, "y0": 0.2, "x1": x + 0.3, "y1": 0.4 + opening / 5}, "opening": opening}
+
+    frames = [[face(0.0, 1.0)] for _ in range(20)] + [[]] * 5 + [[face(0.6, 2.0), face(0.0, 1.0)] for _ in range(30)]
+    column = pa.chunked_array([pa.array(frames)])
+    times, opening, track = opening_of_largest(np.arange(55) / 10, column, 1.0)
+    assert opening.tolist() == [1.0] * 20 + [2.0] * 30  # the larger of two, after .6 s without any
+    assert len(set(track)) == 2
+    assert times == pytest.approx(np.r_[0:20, 25:55] / 10)
+    assert len(opening_of_largest(np.arange(55) / 10, column, 9.0)[0]) == 0

@@ -1,0 +1,218 @@
+"""Shots are right when every cut, fade and dissolve is found where it was made, and a flash or a pan is none."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import av
+import cv2
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from pipeline.contract.columns import pack
+from pipeline.contract.placement import Placement
+from stages.flow.stage import Flow
+from stages.shots.stage import Features, Shots
+from tests.support.flow_factory import table, video, window
+from tests.support.media_factory import film
+from tests.support.photos import PHOTOS, photo, take
+
+CHINA, FLOWER, HOPPER = PHOTOS
+
+
+@cache
+def clip(name: str, start: int, count: int) -> list[np.ndarray]:
+    """Consecutive frames of one take."""
+    return list(take(name, start + count, 224, 398)[start:])
+
+
+def described(frames) -> pa.Table:
+    """What Shots reads, by the real Flow and Features."""
+    pixels = table(frames)
+    columns = {}
+    for stage in (Flow(), Features()):
+        stage.setup({}, Placement())
+        made = stage(pixels)
+        columns |= {name: made[name] for name in made.column_names}
+    count = len(frames)
+    keys = {"media_id": ["a.mp4"] * count, "frame_index": pa.array(range(count), pa.int32())}
+    return pa.table(keys | {"time_s": np.arange(count) / 25.0} | columns).select(Shots().inputs)
+
+
+def found(frames, **config):
+    """Kinds, first and last frames of transitions; and where shots begin."""
+    made = Shots(Shots.Config(**config))(described(frames))
+    rows = made["shots"].to_pylist()
+    assert [row["shot"] for row in rows] == list(range(len(rows)))
+    assert [rows[0]["first_frame"], *(row["last_frame"] + 1 for row in rows)] == [
+        *(row["first_frame"] for row in rows), len(frames),
+    ]  # fmt: skip
+    assert all(row["frames"] == row["last_frame"] - row["first_frame"] + 1 for row in rows)
+    changes = [(row["kind"], row["first_frame"], row["last_frame"]) for row in made["transitions"].to_pylist()]
+    return changes, [row["first_frame"] for row in rows[1:]]
+
+
+def mixed(one, other, share):
+    return np.rint((1 - share) * one.astype(np.float64) + share * np.asarray(other, np.float64)).astype(np.uint8)
+
+
+def dissolve(first, second, length):
+    """Twenty frames of one clip, a linear dissolve, and twenty of another."""
+    a, b = clip(*first, 20 + length), clip(*second, 20 + length)
+    return a[:20] + [mixed(a[19 + i], b[i - 1], i / length) for i in range(1, length)] + b[length - 1 :]
+
+
+def through(first, second, length, colour):
+    """Twenty frames of one clip, a fade, four frames of a colour, a fade, and twenty frames of another."""
+    a, b = clip(*first, 20 + length), clip(*second, 20 + length)
+    out = [mixed(a[19 + i], colour, i / length) for i in range(1, length)]
+    back = [mixed(np.full_like(b[0], colour), b[i - 1], i / length) for i in range(1, length)]
+    return a[:20] + out + [np.full_like(a[0], colour)] * 4 + back + b[length - 1 :]
+
+
+PAIRS = [
+    ((HOPPER, 0), (CHINA, 0)),
+    ((FLOWER, 30), (HOPPER, 5)),
+    ((CHINA, 20), (FLOWER, 20)),
+    ((FLOWER, 0), (CHINA, 9)),
+]
+
+
+@pytest.mark.parametrize(("first", "second"), PAIRS)
+def test_cuts_between_clips_are_found_to_the_frame(first, second):
+    frames = clip(*first, 12) + clip(*second, 12)
+    assert found(frames) == ([("cut", 11, 12)], [12])
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize(("name", "cuts", "gradual"), [
+    ("av/nasa_13013.mp4", [201], [("dissolve", 126, 150)]),
+    ("video/test_clip_10s.mp4", [103, 213], [("fade_out", 69, 103), ("fade_out", 132, 153), ("fade_in", 164, 183)]),
+    ("video/cockatoo.mp4", [], []),
+    ("vos/06_pingpong.mp4", [], []),
+    ("vos/bedroom.mp4", [], []),
+])  # fmt: skip
+def test_edited_and_unedited_videos(name, cuts, gradual):
+    """Cuts exactly; what was seen of gradual ones by eye within three frames, and no others."""
+    changes, _ = found([cv2.resize(f, (398, 224), interpolation=cv2.INTER_AREA) for f in video(name, 0, 300)])
+    assert [first for kind, first, _ in changes if kind == "cut"] == cuts
+    soft = [change for change in changes if change[0] != "cut"]
+    assert [kind for kind, *_ in soft] == [kind for kind, *_ in gradual]
+    assert np.abs(np.array([c[1:] for c in soft]) - np.array([c[1:] for c in gradual])).max(initial=0) <= 3
+
+
+@pytest.mark.parametrize("length", [4, 12, 30])
+@pytest.mark.parametrize(("first", "second"), PAIRS[:3])
+def test_dissolves_are_found_where_they_were_made(first, second, length):
+    changes, starts = found(dissolve(first, second, length))
+    ((kind, begin, end),) = changes
+    off = max(2, 0.3 * length)  # motion in the first frames of a slow dissolve hides them; all others are within 2
+    assert kind == "dissolve" and abs(begin - 19) <= off and abs(end - 19 - length) <= off
+    assert len(starts) == 1 and abs(starts[0] - 19 - length / 2) <= off / 2 + 1
+
+
+@pytest.mark.parametrize("colour", [0, 255])
+@pytest.mark.parametrize("length", [5, 12, 30])
+def test_fades_through_a_colour_are_found_where_they_were_made(colour, length):
+    first, second = PAIRS[length % 4]
+    changes, starts = found(through(first, second, length, colour))
+    assert [kind for kind, *_ in changes] == ["fade_out", "fade_in"]
+    truth = [(19, 19 + length), (22 + length, 22 + 2 * length)]
+    assert np.abs(np.array([c[1:] for c in changes]) - truth).max() <= 2
+    assert len(starts) == 1 and 19 + length <= starts[0] <= 23 + length
+
+
+def test_fades_and_cuts_survive_a_lossy_codec(tmp_path):
+    made = through(*PAIRS[1], 12, 0) + clip(CHINA, 0, 10)
+    path = film(tmp_path / "a.mp4", made, codec="libx264", pix_fmt="yuv420p", options={"crf": "28"})
+    with av.open(str(path)) as container:
+        frames = [frame.to_ndarray(format="rgb24") for frame in container.decode(video=0)]
+    changes, starts = found(frames)
+    assert len(frames) == len(made) and [kind for kind, *_ in changes] == ["fade_out", "fade_in", "cut"]
+    truth = [(19, 31), (34, 46), (len(made) - 11, len(made) - 10)]
+    assert np.abs(np.array([c[1:] for c in changes]) - truth).max() <= 2
+    assert len(starts) == 2 and changes[-1][1:] == truth[-1]
+
+
+def test_a_fade_is_said_with_its_colour_and_at_the_ends_of_a_file_makes_no_shot():
+    frames = through(*PAIRS[0], 12, 255)
+    head = Shots()(described(frames[20:]))
+    assert head["transitions"].to_pylist()[-1]["colour"] == "white"
+    only = frames[33:]  # from white on
+    assert found(only)[1] == [] and [kind for kind, *_ in found(only)[0]] == ["fade_in"]
+
+
+@pytest.mark.parametrize("name", PHOTOS)
+@pytest.mark.parametrize("flash", [1, 2])
+def test_a_flash_is_no_cut(name, flash):
+    frames = list(clip(name, 0, 16))
+    for i in range(8, 8 + flash):
+        frames[i] = (frames[i].astype(int) * 4 + 80).clip(0, 255).astype(np.uint8)
+    assert found(frames) == ([], [])
+
+
+def test_a_cut_between_two_takes_on_one_set_is_no_flash():
+    before, after = (
+        [cv2.resize(f, (398, 224), interpolation=cv2.INTER_AREA) for f in video(f"av/grid/{name}.mpg", 0, 12)]
+        for name in ("bbaf2n", "lbax4n")
+    )
+    assert found(before + after) == ([("cut", 11, 12)], [12])
+
+
+@pytest.mark.parametrize("name", ["china.jpg", "flower.jpg"])
+def test_a_pan_is_one_shot(name):
+    image = photo(name)
+    step = (image.shape[1] - 300) / 40
+    frames = [window(image, int(step * i), 20, 224, 300) for i in range(40)]
+    assert found(frames) == ([], [])
+
+
+def test_a_photo_an_empty_file_and_failed_features_have_their_shots():
+    one = found(clip(HOPPER, 0, 1))
+    assert one == ([], [])
+    rows = described(clip(HOPPER, 0, 6) + clip(CHINA, 0, 6))
+    assert all(made.num_rows == 0 for made in Shots()(rows.slice(0, 0)).values())
+    for name in ("colour_grid", "luma_deviation"):
+        at = rows.column_names.index(name)
+        values = rows[name].to_pylist()
+        values[3] = None
+        rows = rows.set_column(at, rows.schema.field(name), pa.array(values, rows.schema.field(name).type))
+    assert [row["first_frame"] for row in Shots()(rows)["shots"].to_pylist()] == [0, 6]
+    nothing = rows.set_column(5, rows.schema.field("luma_deviation"), pa.nulls(12, pa.float32()))
+    nothing = nothing.set_column(4, "colour_grid", pa.nulls(12, rows.schema.field("colour_grid").type))
+    assert Shots()(nothing)["shots"].num_rows == 1
+
+
+def test_frames_left_out_are_named_by_their_numbers():
+    rows = described(clip(HOPPER, 0, 6) + clip(CHINA, 0, 6))
+    sampled = rows.set_column(1, "frame_index", pa.array(range(0, 60, 5), pa.int32()))
+    first, second = Shots()(sampled)["shots"].to_pylist()
+    assert (first["first_frame"], first["last_frame"], second["first_frame"]) == (0, 25, 30)
+    assert first["end_s"] == pytest.approx(5 / 25)
+
+
+def test_the_order_of_rows_does_not_matter():
+    rows = described(dissolve(*PAIRS[0], 8))
+    mixed_up = rows.take(pa.array(np.random.default_rng(1).permutation(len(rows))))
+    for name, made in Shots()(rows).items():
+        assert made.num_rows and Shots()(mixed_up)[name].equals(made)
+
+
+def test_features_are_the_means_of_tiles_and_the_deviation_of_luma():
+    image = photo("flower.jpg")[:224, :400]
+    stage = Features()
+    stage.setup({}, Placement())
+    (row,) = stage(pa.table({"frame_224": pack([image])})).to_pylist()
+    tiles = image.reshape(4, 56, 4, 100, 3).astype(float).mean(axis=(1, 3))
+    assert np.abs(np.array(row["colour_grid"]).reshape(4, 4, 3) - tiles).max() <= 0.51
+    luma = image.astype(float) @ [0.299, 0.587, 0.114]
+    assert row["luma_deviation"] == pytest.approx(luma.std(), abs=0.1)
+    empty = stage(pa.table({"frame_224": pack([image])}).slice(0, 0))
+    assert empty.num_rows == 0 and empty.schema.equals(stage.outputs)
+
+
+@pytest.mark.parametrize("config", [{"cut": 1.5}, {"shortest": 0}, {"flash": 0}, {"longest": 3}, {"dissolve": -1}])
+def test_settings_that_make_no_sense_are_refused(config):
+    with pytest.raises(ValueError, match=next(iter(config))):
+        Shots.Config(**config)

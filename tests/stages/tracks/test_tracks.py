@@ -1,0 +1,128 @@
+"""Tracks are right when everybody keeps one id, and nobody gets another's."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from stages.tracks.stage import Tracks
+from tests.support.people_factory import batch, middle, owners, shots, standing, track
+
+
+def crossing(order, noise=2.0):
+    """Three people: two cross, and are 2 px apart vertically; one stands. By frame the people and their names."""
+    rng = np.random.default_rng(3)
+    frames, names = [], []
+    for i in range(50):
+        people = {
+            "right": standing(100 + 8 * i, 300, 180, noise, rng),
+            "left": standing(500 - 8 * i, 310, 200, noise, rng),
+            "still": standing(560, 200, 150, noise, rng),
+        }
+        shown = [name for name in order(i) if not (name == "left" and 22 <= i <= 28)]  # hidden while they cross
+        frames.append([people[name] for name in shown])
+        names.append(shown)
+    return frames, names
+
+
+def test_people_who_cross_keep_their_ids():
+    frames, names = crossing(lambda i: ["right", "left", "still"][:: 1 if i % 2 else -1])
+    rows, summary = track(frames)
+    assert sorted(map(sorted, owners(rows, names).values())) == [["left"], ["right"], ["still"]]
+    assert sorted((s["frames"], s["missing"]) for s in summary) == [(43, 7), (50, 0), (50, 0)]
+    assert {(s["first_frame"], s["last_frame"]) for s in summary} == {(0, 49)}
+
+
+@given(st.lists(st.permutations(["right", "left", "still"]), min_size=50, max_size=50))
+@settings(max_examples=10, deadline=None)
+def test_the_order_of_poses_in_a_frame_does_not_matter(orders):
+    plain, names = crossing(lambda _: ["right", "left", "still"])
+    frames, mixed = crossing(lambda i: orders[i])
+    # The noise is drawn before the order is chosen, so that the people are the same.
+    expected, expected_summary = track(plain)
+    rows, summary = track(frames)
+    assert summary == expected_summary
+    for row, want in zip(rows, expected, strict=True):
+        assert row | {"pose_index": None} == want | {"pose_index": None}
+        if want["pose_index"] is not None:
+            at = row["frame_index"]
+            assert mixed[at][row["pose_index"]] == names[at][want["pose_index"]]
+
+
+def absent(start, stop):
+    """Somebody who walks, and is gone from one frame to before another."""
+    return [[] if start <= i < stop else [standing(100 + 5 * i)] for i in range(60)]
+
+
+def test_a_gap_within_the_limit_is_bridged_and_a_longer_one_is_not():
+    rows, summary = track(absent(20, 30), bridge_s=0.5)
+    assert [(s["frames"], s["missing"]) for s in summary] == [(50, 10)]
+    bridged = [row for row in rows if row["pose_index"] is None]
+    assert [row["frame_index"] for row in bridged] == list(range(20, 30))
+    walked = [middle(row)[0] - standing(100 + 5 * row["frame_index"]).mean(0)[0] for row in bridged]
+    assert np.abs(walked).max() < 5  # one frame of walking
+    assert [(s["frames"], s["missing"]) for s in track(absent(20, 40), bridge_s=0.5)[1]] == [(20, 0), (20, 0)]
+    assert len(track(absent(20, 40), bridge_s=1.0)[1]) == 1
+
+
+def test_gaps_are_counted_in_seconds_not_in_frames():
+    slow = np.arange(60) / 10.0
+    assert len(track(absent(20, 24), times=slow)[1]) == 1  # .5 s from sighting to sighting
+    assert len(track(absent(20, 25), times=slow)[1]) == 2
+    assert len(track(absent(60, 60), times=np.arange(60) * 2.0)[1]) == 1  # every frame is a sighting
+
+
+def test_nobody_is_followed_over_a_cut():
+    frames = [[standing(200), standing(450)] for _ in range(30)]
+    rows, summary = track(frames, 0, 12)
+    assert [(s["track"], s["shot"], s["first_frame"], s["last_frame"]) for s in summary] == [
+        (0, 0, 0, 11), (1, 0, 0, 11), (2, 1, 12, 29), (3, 1, 12, 29),
+    ]  # fmt: skip
+    assert {row["track"] for row in rows if row["frame_index"] >= 12} == {2, 3}
+    assert len(track([f if i not in (11, 12) else [] for i, f in enumerate(frames)], 0, 12)[1]) == 4
+
+
+def test_somebody_else_at_another_place_gets_another_id():
+    frames = [[standing(150 if i < 20 else 450)] for i in range(40)]
+    assert [(s["first_frame"], s["last_frame"]) for s in track(frames)[1]] == [(0, 19), (20, 39)]
+
+
+def test_order_of_rows_does_not_matter_and_results_repeat():
+    frames, _ = crossing(lambda _: ["right", "left", "still"])
+    stage, whole, given_shots = Tracks(), batch(frames), shots(0, 25, frames=50)
+    expected = stage(whole, given_shots)
+    mixed = whole.take(pa.array(np.random.default_rng(0).permutation(50)))
+    turned = {"shots": given_shots["shots"].take(pa.array([1, 0]))}
+    for made in (stage(whole, given_shots), Tracks()(mixed, turned)):
+        assert all(made[name].equals(expected[name]) for name in expected)
+
+
+def test_frames_without_people_failed_frames_and_no_frames():
+    rows, summary = track([None, [], [standing(200)], None, [standing(200)]])
+    assert [row["frame_index"] for row in rows] == [2, 3, 4] and summary[0]["missing"] == 1
+    assert summary[0]["jitter"] is None
+    assert track([[], []]) == ([], []) and track([None]) == ([], [])
+    empty = batch([[]]).slice(0, 0)
+    assert Tracks()(empty, {"shots": shots(0, frames=1)["shots"].slice(0, 0)})["tracks"].num_rows == 0
+
+
+def test_a_photo_has_a_track_a_person():
+    rows, _ = track([[standing(200), standing(450)]], times=[None])
+    assert [(row["track"], row["pose_index"]) for row in rows] == [(0, 0), (1, 1)]
+    assert [middle(row)[0] for row in rows] == pytest.approx([standing(x).mean(0)[0] for x in (200, 450)], abs=0.01)
+
+
+def test_a_file_whose_shots_failed_is_refused():
+    with pytest.raises(ValueError, match="'a.mp4'"):
+        Tracks()(batch([[standing(200)]]), {"shots": shots(0, frames=1)["shots"].slice(0, 0)})
+
+
+@pytest.mark.parametrize(
+    "config", [{"least_likeness": 0}, {"bridge_s": -1}, {"min_cutoff": 0}, {"beta": -1}, {"least_likeness": 1.1}]
+)
+def test_settings_that_make_no_sense_are_refused(config):
+    with pytest.raises(ValueError, match=next(iter(config))):
+        Tracks.Config(**config)

@@ -1,0 +1,153 @@
+"""Tracks of real people, whom the real network found: one id each, over pans and crossings, and through the engine."""
+
+from __future__ import annotations
+
+import cv2
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from pipeline.contract.columns import pack
+from pipeline.contract.errors import WeightsError
+from pipeline.contract.placement import Placement
+from pipeline.job import Job
+from pipeline.output.object_store import Store
+from pipeline.planning.manifest import PipelineFile, ProfileFile
+from pipeline.planning.plan_options import PlanOptions
+from pipeline.runtime.run.request import RunRequest
+from pipeline.weights.resolver import resolve
+from stages.pose.stage import Pose
+from stages.shots.stage import Shots
+from stages.tracks.stage import Tracks
+from tests.support.material import picture
+from tests.support.media_factory import film
+from tests.support.people_factory import batch, owners, shots
+
+
+@pytest.fixture(scope="module")
+def pose():
+    try:
+        found = resolve(["pose_landmarker_full_bundled"], weights_dir=None)
+    except WeightsError as error:
+        pytest.skip(str(error))
+    stage = Pose(Pose.Config(max_people=3))
+    stage.setup(found, Placement())
+    return stage
+
+
+def centre(person):
+    return (person["box"]["x0"] + person["box"]["x1"]) / 2
+
+
+def sized(found, height, width):
+    """A batch of poses in frames of this size."""
+    whole = batch(found.combine_chunks())
+    for name, side in (("height", height), ("width", width)):
+        whole = whole.set_column(whole.column_names.index(name), name, pa.array([side] * len(whole), pa.int32()))
+    return whole
+
+
+@pytest.mark.heavy
+def test_a_real_person_panned_then_mirrored_after_a_cut_has_one_id_a_shot(pose):
+    image = picture("pose/squat.bmp")
+    height, width = image.shape[:2]
+    wide = cv2.copyMakeBorder(image, 0, 0, 80, 80, cv2.BORDER_REPLICATE)
+    views = [wide[:, 6 * i : 6 * i + width] for i in range(12)]
+    views += [np.ascontiguousarray(view[:, ::-1]) for view in views]
+    found = pose(pa.table({"frame_512": pack([np.ascontiguousarray(view) for view in views])}))["poses"]
+    made = Tracks()(sized(found, height, width), shots(0, 12, frames=24))
+    summary = made["track_summary"].to_pylist()
+    assert [(s["shot"], s["frames"], s["missing"]) for s in summary] == [(0, 12, 0), (1, 12, 0)]
+    # The camera moves by 6 px a frame, so that everybody else does.
+    xs = [np.mean([mark["x"] * width for mark in row["landmarks"]]) for row in made["tracks"].to_pylist()[:12]]
+    assert np.diff(xs)[4:].mean() == pytest.approx(-6, abs=1.5)
+    assert all(s["jitter_smoothed"] < s["jitter"] for s in summary)
+
+
+@pytest.mark.heavy
+def test_two_real_people_side_by_side_who_trade_places_in_the_list_keep_their_ids(pose):
+    image = picture("pose/squat.bmp")
+    height, width = image.shape[:2]
+    frames = []
+    for i in range(10):
+        light = 0.6 + 0.08 * i  # one darkens while the other brightens, so that the more visible one changes
+        pair = [image * light, image[:, ::-1] * (1.92 - light)]
+        frames.append(np.hstack([np.roll(one, 4 * i, axis=1).clip(0, 255).astype(np.uint8) for one in pair]))
+    found = pose(pa.table({"frame_512": pack(frames)}))["poses"]
+    sides = [["left" if centre(p) < 0.5 else "right" for p in people] for people in found.to_pylist()]
+    made = Tracks()(sized(found, height, 2 * width), shots(0, frames=10))
+    assert sorted(map(sorted, owners(made["tracks"].to_pylist(), sides).values())) == [["left"], ["right"]]
+    assert sum(s["frames"] for s in made["track_summary"].to_pylist()) == sum(map(len, sides))
+
+
+def apart(number):
+    """Two real people on one grey wall, who walk through each other's places: the picture of one frame."""
+    image = cv2.resize(picture("pose/squat.bmp"), None, fx=0.6, fy=0.6, interpolation=cv2.INTER_AREA)
+    height, width = image.shape[:2]
+    wall = np.full((height, 3 * width, 3), 128, np.uint8)
+    for person, x in ((image[:, ::-1], 2 * width - 2 * width * number // 29), (image, 2 * width * number // 29)):
+        wall[:, x : x + width] = person
+    return wall
+
+
+@pytest.mark.heavy
+def test_two_real_people_who_cross_keep_their_ids(pose):
+    frames = [apart(i) for i in range(30)]
+    height, width = frames[0].shape[:2]
+    found = pose(pa.table({"frame_512": pack(frames)}))["poses"]
+    made = Tracks()(sized(found, height, width), shots(0, frames=30))["tracks"].to_pylist()
+    boxes = found.to_pylist()
+    ids = [
+        {("left" if centre(boxes[i][row["pose_index"]]) < 0.5 else "right"): row["track"]
+         for row in made if row["frame_index"] == i and row["pose_index"] is not None}
+        for i in range(30)
+    ]  # fmt: skip
+    early = {side: {ids[i][side] for i in range(8) if side in ids[i]} for side in ("left", "right")}
+    late = {side: {ids[i][side] for i in range(22, 30) if side in ids[i]} for side in ("left", "right")}
+    assert len(early["left"]) == len(early["right"]) == 1 and early["left"] != early["right"]
+    assert (late["right"], late["left"]) == (early["left"], early["right"])
+    assert {row["track"] for row in made} == {0, 1}
+
+
+@pytest.mark.heavy
+@pytest.mark.slow
+def test_through_the_engine_tables_are_what_the_stages_say(machines, tmp_path):
+    image = cv2.resize(picture("pose/squat.bmp"), None, fx=0.5, fy=0.5, interpolation=cv2.INTER_AREA)
+    views = [np.ascontiguousarray(np.roll(image, 3 * i, axis=1)) for i in range(8)]
+    other = cv2.resize(picture("categories/coffee.png"), image.shape[1::-1], interpolation=cv2.INTER_AREA)
+    (tmp_path / "in").mkdir()
+    film(tmp_path / "in" / "a.mkv", [*views, *[other] * 6, *(view[:, ::-1].copy() for view in views)])
+    cv2.imwrite(str(tmp_path / "in" / "b.png"), image[..., ::-1])
+    uses = {
+        "tracks": "stages.tracks:Tracks",
+        "shots": "stages.shots:Shots",
+        "features": "stages.shots:Features",
+        "flow": "stages.flow:Flow",
+        "pose": "stages.pose:Pose",
+    }
+    steps = {name: {"use": use} for name, use in uses.items()}
+    Job(
+        RunRequest(
+            input=str(tmp_path / "in"),
+            output=str(tmp_path / "out"),
+            pipeline=PipelineFile.model_validate({"steps": steps}),
+            profile=ProfileFile(),
+            profile_name="none",
+            options=PlanOptions(),
+        )
+    ).run()
+    store = Store(str(tmp_path / "out"))
+
+    def written(folder):
+        found = pa.concat_tables([store.read_table(f"{folder}/{name}") for name in store.names(folder)])
+        return {name: found.filter(pa.compute.equal(found["media_id"], name)) for name in ("a.mkv", "b.png")}
+
+    frames = written("frames")
+    for name in ("a.mkv", "b.png"):
+        direct = Shots()(frames[name].select(Shots().inputs))
+        direct |= Tracks()(frames[name].select(Tracks().inputs), {"shots": direct["shots"]})
+        for table in ("shots", "transitions", "tracks", "track_summary"):
+            assert written(table)[name].equals(direct[table]), (name, table)
+    assert [row["first_frame"] for row in written("shots")["a.mkv"].to_pylist()] == [0, 8, 14]
+    figures = written("track_summary")["a.mkv"].to_pylist()
+    assert [(row["shot"], row["frames"]) for row in figures] == [(0, 8), (2, 8)]

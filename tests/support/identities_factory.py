@@ -1,0 +1,54 @@
+"""Shared by the tests of identities: synthetic faces of known people, in a table like that of `faces`."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+
+from pipeline.contract.placement import Placement
+from stages.identities.stage import Identities
+
+
+def unit(vectors):
+    return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+
+
+def people(sizes, length=64, spread=0.5, seed=0):
+    """Return faces of people, one person after the other; cosines within a person are about 0.8."""
+    random = np.random.default_rng(seed)
+    return np.concatenate(
+        [unit(random.normal(size=(1, length))) * 8 + spread * random.normal(size=(n, length)) for n in sizes]
+    )
+
+
+def rows(vectors, names=None, quality=0.9, score=0.95, side=0.5, per_frame=1, kind=np.float32):
+    """Return a table like that of `faces`, with `per_frame` faces in each frame of 100 x 200 px."""
+    count = len(vectors)
+    corner = pa.array(np.zeros(count, np.float32))
+    edge = pa.array(np.full(count, side, np.float32))
+    box = pa.StructArray.from_arrays([corner, corner, edge, edge], ["x0", "y0", "x1", "y1"])
+    embeddings = pa.FixedSizeListArray.from_arrays(pa.array(unit(vectors).astype(kind).reshape(-1)), vectors.shape[1])
+    numbers = [pa.array(np.broadcast_to(np.float32(value), count).copy()) for value in (score, quality)]
+    faces = pa.StructArray.from_arrays([box, *numbers, embeddings], ["box", "score", "quality", "embedding"])
+    offsets = pa.array([*range(0, count, per_frame), count], pa.int32())
+    frames = len(offsets) - 1
+    names = [f"{i:05}.jpg" for i in range(frames)] if names is None else names
+    return pa.table(
+        {
+            "media_id": names,
+            "frame_index": pa.array([0] * frames, pa.int32()),
+            "height": pa.array([100] * frames, pa.int32()),
+            "width": pa.array([200] * frames, pa.int32()),
+            "faces": pa.ListArray.from_arrays(offsets, faces),
+        }
+    )
+
+
+def identities(**settings):
+    stage = Identities(Identities.Config(**settings))
+    stage.setup({}, Placement(cpus=2.0))
+    return stage
+
+
+def numbers(tables):
+    return [-1 if n is None else n for n in tables["identities"]["identity"].to_pylist()]

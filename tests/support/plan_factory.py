@@ -1,0 +1,19 @@
+"""What tests of plans share: a machine, steps of toys, and the plan that is made of them."""
+
+from __future__ import annotations
+
+from pipeline.planning.manifest import PipelineFile, ProfileFile
+from pipeline.planning.plan import make_plan
+from pipeline.planning.plan_options import PlanOptions
+from pipeline.planning.processes.resources import Node
+
+BOX = [Node(name="box", cpus=8)]
+
+
+def plan(steps, profile=None, nodes=BOX, **choices):
+    pipeline = PipelineFile.model_validate({"steps": steps})
+    return make_plan(pipeline, ProfileFile.model_validate(profile or {}), PlanOptions(**choices), nodes)
+
+
+def toy(name, **settings):
+    return {"use": f"tests.toys:{name}", "with": settings}

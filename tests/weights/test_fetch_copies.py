@@ -1,0 +1,83 @@
+"""Copies for other machines are complete, and local files can be verified again."""
+
+from __future__ import annotations
+
+import os
+import shutil
+
+import pytest
+
+from pipeline.contract.errors import WeightsError
+from pipeline.weights import checksums
+from pipeline.weights.fetch import copy_to, fetch, verify
+from pipeline.weights.lockfile import Local
+from pipeline.weights.resolver import cache_folder, locate
+from tests.support.fetch_factory import CONTENT, OTHER, entry, link
+from tests.support.weights_factory import sha
+
+pytestmark = pytest.mark.usefixtures("no_weights")
+
+
+def test_copies_are_used_on_another_machine(site, tmp_path, monkeypatch):
+    toy = entry(link(site))
+    copy = copy_to(toy, fetch(toy), tmp_path / "usb" / "weights")
+    assert copy.read_bytes() == CONTENT and [path.name for path in copy.parent.iterdir()] == ["toy.bin"]
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "elsewhere"))
+    assert fetch(toy, weights_dir=copy.parent) == copy and len(site.requests) == 1
+
+
+def test_an_interrupted_copy_leaves_nothing_and_a_killed_one_is_removed(site, tmp_path, monkeypatch):
+    toy, usb = entry(link(site)), tmp_path / "usb"
+    path = fetch(toy)
+
+    def cut(source, target):
+        target.write_bytes(CONTENT[:1000])
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "copyfile", cut)
+        with pytest.raises(KeyboardInterrupt):
+            copy_to(toy, path, usb)
+    assert list(usb.iterdir()) == []
+    old, young = usb / ".toy.bin.killed", usb / ".toy.bin.under-way"
+    for path_left in (old, young):
+        path_left.write_bytes(CONTENT[:1000])
+    os.utime(old, (0, 0))
+    assert copy_to(toy, path, usb).read_bytes() == CONTENT
+    assert {path_left.name for path_left in usb.iterdir()} == {"toy.bin", young.name}
+
+
+def test_an_existing_copy_stays_and_another_file_of_its_name_is_replaced(site, tmp_path):
+    toy, usb = entry(link(site)), tmp_path / "usb"
+    copy = copy_to(toy, fetch(toy), usb)
+    before = copy.stat()
+    assert copy_to(toy, fetch(toy), usb) == copy and copy.stat().st_ino == before.st_ino
+    assert copy_to(toy, copy, usb) == copy, "also from where it goes"
+    copy.write_bytes(OTHER)
+    assert copy_to(toy, fetch(toy), usb).read_bytes() == CONTENT
+
+
+def test_an_unwritable_folder_is_reported(site, tmp_path):
+    toy = entry(link(site))
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(WeightsError) as error:
+        copy_to(toy, fetch(toy), tmp_path / "file" / "usb")
+    assert error.value.code == "FM-FOLDER-NOT-WRITABLE" and str(tmp_path / "file" / "usb") in str(error.value)
+
+
+def test_verify_ignores_cached_hashes(tmp_path, monkeypatch):
+    monkeypatch.setattr(checksums, "SETTLED_SECONDS", 0.0)
+    toy = entry(Local(kind="local", note="x"))
+    (tmp_path / "toy.bin").write_bytes(OTHER)
+    checksums.sha256(tmp_path / "toy.bin", cache_folder())
+    hashes = cache_folder() / "hashes.json"
+    hashes.write_text(hashes.read_text().replace(sha(OTHER), toy.sha256))  # as after bit rot
+    assert locate(toy, weights_dir=tmp_path) == tmp_path / "toy.bin"
+    with pytest.raises(WeightsError) as error:
+        verify(toy, tmp_path)
+    assert error.value.code == "FM-WEIGHTS-MISMATCH" and sha(OTHER) in str(error.value)
+    with pytest.raises(WeightsError) as error:  # the cache has the right hash now
+        locate(toy, weights_dir=tmp_path)
+    assert error.value.code == "FM-WEIGHTS-MISMATCH"
+    (tmp_path / "toy.bin").write_bytes(CONTENT)
+    assert verify(toy, tmp_path) == tmp_path / "toy.bin"

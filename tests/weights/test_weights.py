@@ -1,0 +1,121 @@
+"""Weights are matched by content in every searched folder, and rejected if one byte differs."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from pipeline.contract.errors import WeightsError
+from pipeline.weights import checksums
+from pipeline.weights.resolver import cache_folder, locate, resolve
+from tests.support.material import weights
+from tests.support.weights_factory import CONTENT, body, bundle_source, lock_of, sha
+
+pytestmark = pytest.mark.usefixtures("no_weights")
+
+
+def test_content_decides_not_the_name(tmp_path):
+    there = tmp_path / "mine" / "deeper" / "whatever.pt"
+    there.parent.mkdir(parents=True)
+    there.write_bytes(CONTENT)
+    assert resolve(["toy"], weights_dir=tmp_path / "mine", lock=lock_of(body())) == {"toy": there}
+
+
+def test_the_environment_and_the_cache_are_searched(tmp_path, monkeypatch):
+    entry = lock_of(body())["toy"]
+    assert locate(entry) is None
+    cache_folder().mkdir(parents=True)
+    (cache_folder() / "toy.bin").write_bytes(CONTENT)
+    assert locate(entry) == cache_folder() / "toy.bin"
+    (tmp_path / "shared").mkdir()
+    (tmp_path / "shared" / "toy.bin").write_bytes(CONTENT)
+    monkeypatch.setenv("FRAMEMILL_WEIGHTS", str(tmp_path / "shared"))
+    assert locate(entry) == tmp_path / "shared" / "toy.bin"
+
+
+@pytest.mark.parametrize("option", ["--weights-dir", "FRAMEMILL_WEIGHTS"])
+def test_a_missing_folder_is_named(tmp_path, monkeypatch, option):
+    nowhere = tmp_path / "nowhere"
+    monkeypatch.setenv("FRAMEMILL_WEIGHTS", str(nowhere) if option == "FRAMEMILL_WEIGHTS" else "")
+    with pytest.raises(WeightsError) as error:
+        locate(lock_of(body())["toy"], weights_dir=nowhere if option == "--weights-dir" else None)
+    assert error.value.code == "FM-WEIGHTS-FOLDER"
+    assert str(nowhere) in str(error.value) and option in str(error.value)
+
+
+@pytest.mark.parametrize("wrong", [CONTENT[:-1], CONTENT[:-1] + b"\0", b""])
+def test_a_wrong_file_is_rejected_and_a_right_one_beside_it_used(tmp_path, wrong):
+    entry = lock_of(body())["toy"]
+    (tmp_path / "toy.bin").write_bytes(wrong)
+    with pytest.raises(WeightsError) as error:
+        locate(entry, weights_dir=tmp_path)
+    values = (str(tmp_path / "toy.bin"), sha(wrong), entry.sha256, str(len(wrong)))
+    assert error.value.code == "FM-WEIGHTS-MISMATCH" and all(value in str(error.value) for value in values)
+    (tmp_path / "renamed.bin").write_bytes(CONTENT)
+    assert locate(entry, weights_dir=tmp_path) == tmp_path / "renamed.bin"
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(content=st.binary(min_size=1, max_size=300), place=st.integers(0, 299), flip=st.integers(1, 255))
+def test_one_wrong_byte_is_enough(content, place, flip):
+    entry = lock_of(body("toy", content))["toy"]
+    place %= len(content)
+    spoilt = content[:place] + bytes([content[place] ^ flip]) + content[place + 1 :]
+    with tempfile.TemporaryDirectory() as name:
+        path = Path(name, "any.bin")
+        path.write_bytes(spoilt)
+        assert locate(entry, weights_dir=Path(name)) is None
+        path.write_bytes(content)
+        assert locate(entry, weights_dir=Path(name)) == path
+
+
+def test_one_message_lists_all_missing_weights():
+    lock = lock_of(
+        body("one"),
+        body("two", sources=[bundle_source()]),
+        body("three", sources=[{"kind": "local", "note": "ask Ada"}]),
+    )
+    with pytest.raises(WeightsError) as error:
+        resolve(["one", "two", "three", "one"], lock=lock)
+    message = str(error.value)
+    assert error.value.code == "FM-WEIGHTS-MISSING" and message.count("one.bin (") == 1
+    sources = ("https://example.org/one.bin", "toymodels==1.2", "ask Ada", str(cache_folder()))
+    for value in ("two.bin", "three.bin", "0.0 MB", "MIT", *sources):
+        assert value in message
+
+
+def test_a_file_of_another_entry_is_identified():
+    folder = weights("pose_landmarker_lite.task").parent
+    paths = resolve(["pose_landmarker_lite_zipped"], weights_dir=folder)
+    assert paths == {"pose_landmarker_lite_zipped": folder / "pose_landmarker_lite.task"}
+    with pytest.raises(WeightsError) as error:
+        resolve(["pose_landmarker_lite"], weights_dir=folder)
+    assert error.value.code == "FM-WEIGHTS-MISSING" and "'pose_landmarker_lite_zipped'" in str(error.value)
+
+
+# Cached hashes
+
+
+def test_a_settled_file_is_hashed_once_and_a_changed_one_again(tmp_path, monkeypatch):
+    monkeypatch.setattr(checksums, "SETTLED_SECONDS", 0.0)
+    path, cache = tmp_path / "big.bin", tmp_path / "cache"
+    path.write_bytes(CONTENT)
+    assert checksums.sha256(path, cache) == sha(CONTENT)
+    hashes = cache / "hashes.json"
+    hashes.write_text(hashes.read_text().replace(sha(CONTENT), "f" * 64))
+    assert checksums.sha256(path, cache) == "f" * 64, "the file is not read again"
+    path.write_bytes(CONTENT + b"more")
+    assert checksums.sha256(path, cache) == sha(CONTENT + b"more")
+    hashes.write_text("not json")
+    assert checksums.sha256(path, cache) == sha(CONTENT + b"more")
+
+
+def test_the_hash_of_a_new_file_is_not_cached(tmp_path):
+    path = tmp_path / "new.bin"
+    path.write_bytes(CONTENT)
+    checksums.sha256(path, tmp_path / "cache")
+    assert not (tmp_path / "cache").exists()
