@@ -1,0 +1,27 @@
+"""One figure of accuracy: a stage beside the library that a user would call instead."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, kw_only=True)
+class Figure:
+    """A measured value; `value` and `library` share the unit that `measure` names."""
+
+    subject: str  # "faces", "sync"
+    data: str  # the media and its number of items: "obama, biden, single: 96 photos"
+    measure: str  # "recall of labelled people", "end-point error, px"
+    value: float
+    library: float | None  # None: no library answers the same question
+    better: str  # "higher" or "lower"
+
+    @property
+    def key(self) -> str:
+        """Return the name by which two measurements of the same figure are matched."""
+        return f"{self.subject} | {self.data} | {self.measure}"
+
+    def json(self) -> dict[str, Any]:
+        """Return the figure as JSON."""
+        return asdict(self)
