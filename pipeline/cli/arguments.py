@@ -84,7 +84,7 @@ class RunOptions(StepOptions):
 
     output: Annotated[str | None, Option("--output", "-o", help="Folder or URL for tables, report and resume.")] = None
     identities_from: Annotated[
-        str | None, Option(metavar="OUT", help="Output of an earlier run; its identities keep their numbers.")
+        str | None, Option(metavar="OUT", help="Another output; its identities keep their numbers.")
     ] = None
     limit: Annotated[int | None, file_option(min=1, help="Only the first N files.")] = None
     every_nth: Annotated[int | None, file_option(min=1, help="Keep every N-th frame of a video.")] = None

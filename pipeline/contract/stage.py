@@ -125,6 +125,11 @@ class Stage(ABC):
         return ()
 
     @property
+    def keeps(self) -> tuple[str, ...]:
+        """DATASET: names of its own tables whose content from the output's last run calls receive."""
+        return ()
+
+    @property
     def weights(self) -> tuple[str, ...]:
         """Names of its weights, from `manifests/models.yaml` or from `models:` in the pipeline file.
 
@@ -161,8 +166,9 @@ class Stage(ABC):
                 by up to `halo` frames of the next one. For a MEDIA stage all rows of one file, for a DATASET stage all
                 rows of the run, in no fixed order. A row that an earlier step failed on is left out.
 
-        A stage with `input_tables` takes a dict of these tables as second argument. A stage with `reads_media` takes
-        the file's `Media` as last argument.
+        A stage with `input_tables` takes a dict of these tables as second argument. A stage with `keeps` takes a dict
+        of these tables as last argument, without rows in the first run. A stage with `reads_media` takes the file's
+        `Media` as last argument.
 
         Returns:
             First pass: a `pa.Table` with exactly the columns `outputs` and a row for each row of `batch`, in the same

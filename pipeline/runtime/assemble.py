@@ -30,6 +30,7 @@ class Assembly:
     """The tables `frames/` and `errors/`, assembled from the parts."""
 
     name, cpus, over_all = ASSEMBLE, 1.0, False
+    kept: frozenset[str] = frozenset()
     processes: Placement | None = None
 
     def __init__(self, plan: Plan, store: Store) -> None:

@@ -99,6 +99,7 @@ class SecondPass(Protocol):
     name: str
     cpus: float
     over_all: bool  # one piece of work covers all units
+    kept: frozenset[str]  # tables that are replaced, but never only deleted
     processes: Placement | None  # of the processes that keep its model; None: it has no model, and runs in tasks
 
     def set_up(self) -> None:

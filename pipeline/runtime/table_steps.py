@@ -24,6 +24,7 @@ from pipeline.profiling.recorder import Recorder
 from pipeline.profiling.records import PACKET, Record
 from pipeline.profiling.step_work import StepWork
 from pipeline.runtime.batching import Cut
+from pipeline.runtime.kept_tables import kept_tables, last_files, numbered
 from pipeline.runtime.recovery.attempt_log import AttemptLog, begin_attempt
 from pipeline.runtime.recovery.captured_error import CapturedError
 from pipeline.runtime.second_pass import UnitRows, columns_of
@@ -38,6 +39,7 @@ class Tables:
         self.name, self.cpus = step.name, step.placement.cpus
         self.processes = step.placement if step.keeps_model_later else None
         self.over_all = step.stage.scope is Scope.DATASET
+        self.kept = frozenset(step.stage.keeps)
         self._step, self._store, self._decode_config, self._is_set_up = step, store, plan.decode.config, False
         self._caller = StageCaller(step)
         self._columns = columns_of(plan, ("media_id", *step.stage.inputs))
@@ -50,7 +52,9 @@ class Tables:
     def live(self, units: Sequence[UnitRows]) -> dict[str, set[str]]:
         """Return the names of the files that belong to these units, by table."""
         names = {_file(self._step, piece) for piece in self._pieces(units, allow_empty=True)}
-        return {**dict.fromkeys(self._step.stage.tables, names), ERRORS: {f"{self.name}-{name}" for name in names}}
+        tables = dict.fromkeys(self._step.stage.tables, names)
+        tables |= {name: names | last_files(self._store, name, names) for name in self.kept}
+        return {**tables, ERRORS: {f"{self.name}-{name}" for name in names}}
 
     def _pieces(self, units: Sequence[UnitRows], *, allow_empty: bool = False) -> list[tuple[UnitRows, ...]]:
         if self.over_all:
@@ -75,10 +79,11 @@ class Tables:
         tables = [unit.read(self._store, self._columns) for unit in piece]
         rows = pa.concat_tables([table for table in tables if table.num_columns] or [pa.table({})])
         record.stop = rows.num_rows
+        kept = kept_tables(self._store, self._step.stage)
         results: dict[str, list[pa.Table]] = {name: [] for name in self._step.stage.tables}
         failures: list[Failure] = []
         work = StepWork(record, recorder)
-        for media_id, data in self._calls(piece, rows):
+        for media_id, data in self._calls(piece, rows, kept):
             cut = Cut(np.arange(data.rows.num_rows), data.rows.num_rows)
             ((_, result),) = self._caller.settle(replace(data, attempt=attempt, work=work), cut)
             if isinstance(result, CapturedError):
@@ -86,6 +91,7 @@ class Tables:
                 continue
             for table, declared in self._step.stage.tables.items():
                 results[table].append(_checked(self.name, table, declared, result))
+        results |= {name: results[name] or [table] for name, table in kept.items()}  # no call returned
         before_write = time.time()
         self._write(piece, results, failures)
         event = work.finish(rows=rows.num_rows, failures=failures, around={"write": time.time() - before_write})
@@ -103,15 +109,20 @@ class Tables:
             errors = traced(to_table(failures), inputs, {self.name: self._step.fingerprint})
             self._store.write_table(f"{ERRORS}/{self.name}-{file}", self._step.mark(errors))
         for name, table in self._step.stage.tables.items():
-            whole = pa.concat_tables([*results[name], table.schema.empty_table()])
-            self._store.write_table(f"{name}/{file}", self._step.mark(whole))
+            whole = self._step.mark(pa.concat_tables([*results[name], table.schema.empty_table()]))
+            self._store.write_table(
+                f"{name}/{file}", numbered(self._store, whole, name) if name in self.kept else whole
+            )
 
-    def _calls(self, piece: tuple[UnitRows, ...], rows: pa.Table) -> Iterator[tuple[str, CallData]]:
+    def _calls(
+        self, piece: tuple[UnitRows, ...], rows: pa.Table, kept: Mapping[str, pa.Table]
+    ) -> Iterator[tuple[str, CallData]]:
         """Yield the media_id and the data of each call; the media_id is empty for the call of a whole run."""
         tables = {name: self._table(name, piece) for name in self._writers}
         for media_id, batch in self._batches(rows):
             own = (_of_media(tables, media_id),) if tables else ()
-            yield media_id, CallData(rows=batch, extra=(*own, *self._media(media_id, piece)), name=media_id)
+            last = (kept,) if kept else self._media(media_id, piece)
+            yield media_id, CallData(rows=batch, extra=(*own, *last), name=media_id)
 
     def _batches(self, rows: pa.Table) -> list[tuple[str, pa.Table]]:
         inputs = list(self._step.stage.inputs)

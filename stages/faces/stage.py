@@ -24,6 +24,7 @@ from stages.faces.recognizers import NETWORKS, ROWS, Recognizer
 from stages.nets.faces import scrfd
 from stages.nets.faces.detections import FaceDetections
 from stages.shared.arrow_values import struct_array, vector_array
+from stages.shared.face_columns import NETWORK
 from stages.shared.limits import require_at_least, require_between
 from stages.shared.mask_drawings import box_edges, counted
 from stages.shared.masks import BOX, POINT
@@ -110,9 +111,10 @@ class Faces(PixelStage):
     def outputs(self) -> pa.Schema:
         """`faces` and `face_count`; never null."""
         about = "faces, highest score first: box, score, 5 landmarks, quality, yaw and pitch in degrees, embedding"
+        faces = field("faces", pa.list_(self.face), about)
         return pa.schema(
             [
-                field("faces", pa.list_(self.face), about),
+                faces.with_metadata({**faces.metadata, NETWORK: self.config.model}),
                 field("face_count", pa.int32(), "number of faces in `faces`"),
             ]
         )

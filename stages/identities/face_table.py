@@ -5,6 +5,7 @@ Shapes: f frames, n faces, d numbers of an embedding.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from stages.shared.face_columns import NETWORK
 from stages.shared.masks import BOX
 
 Ints = NDArray[np.int64]
@@ -30,6 +32,7 @@ class FaceTable:
     scores: Singles  # n; of the detector
     qualities: Singles  # n
     sides: Singles  # n; shorter side of the box in px of the image at full size
+    network: str | None  # that made the embeddings; None: the column does not say
     _faces: pa.ChunkedArray
     _order: Ints  # n; positions in `_faces`
 
@@ -57,12 +60,22 @@ class FaceTable:
             scores=_numbers(flat, "score")[order],
             qualities=_numbers(flat, "quality")[order],
             sides=np.minimum((right - left) * sizes[0], (bottom - top) * sizes[1]),
+            network=(rows.schema.field("faces").metadata or {}).get(NETWORK, b"").decode() or None,
             _faces=flat,
             _order=order,
         )
 
     def __len__(self) -> int:
         return len(self.frames)
+
+    def find(self, keys: Mapping[tuple[str, int, int], int]) -> dict[int, int]:
+        """Return the values of faces by the face, from those by media_id, frame and position; absent faces are left
+        out."""
+        names = pa.array({name for name, _, _ in keys}, self.media_ids.type)
+        found = np.flatnonzero(pc.is_in(self.media_ids, names).to_numpy(zero_copy_only=False))
+        media_ids = self.media_ids.take(pa.array(found)).to_pylist()
+        places = zip(media_ids, self.frames[found].tolist(), self.positions[found].tolist(), strict=True)
+        return {face: keys[place] for face, place in zip(found.tolist(), places, strict=True) if place in keys}
 
     def crop(self, face: int) -> bytes | None:
         """Return the crop of a face as a JPEG; None if the run has no crops."""

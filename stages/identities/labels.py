@@ -5,23 +5,16 @@ Shapes: n faces of the run, c of them in clusters, g identities, d numbers of an
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
 from itertools import pairwise
 
 import numpy as np
 
 from stages.identities.face_table import FaceTable, Ints, Singles
-from stages.identities.medoids import Vectors, mutual_nearest, nearest, summarize
+from stages.identities.known import KnownIdentities
+from stages.identities.medoids import mutual_nearest, nearest, summarize
 
 NONE = -1
-
-
-@dataclass(frozen=True, kw_only=True)
-class KnownIdentities:
-    """Identities of an earlier output."""
-
-    numbers: Ints  # g
-    centroids: Vectors  # g d
 
 
 class Labels:
@@ -69,18 +62,33 @@ class Labels:
         self.assigned[noise[near]] = True
 
     def number(self, known: KnownIdentities, min_cosine: float) -> None:
-        """Number the identities: known ones keep their numbers, the others follow by size, then by their first face."""
+        """Number the identities: known ones keep their numbers, the others follow by size, then by their first face.
+
+        An identity is known by its centroid; after a change of the network, by its example faces.
+        """
         if not self._members:
             return
         sizes = np.bincount(self.of_face[self.of_face >= 0], minlength=len(self._members))
         first = [own[0] for own in self._members]
         centroids = np.array([summary.centroid for summary in self.summaries])
         pairs = dict(mutual_nearest(centroids, known.centroids, min_cosine))
+        pairs |= self._known_by_faces(known, pairs)
         following = int(known.numbers.max(initial=NONE)) + 1
         for position in np.lexsort((first, -sizes)):
             self.recognised[position] = position in pairs
             self.numbers[position] = known.numbers[pairs[position]] if position in pairs else following
             following += position not in pairs
+
+    def _known_by_faces(self, known: KnownIdentities, pairs: Mapping[int, int]) -> dict[int, int]:
+        """Return identities that hold more than half of a known one's example faces; both are in no pair yet."""
+        votes = np.zeros((len(self._members), len(known.numbers)))
+        for face, position in self._faces.find(known.faces).items():
+            if (holder := self.of_face[face]) != NONE:
+                votes[holder, position] += 1
+        examples = np.bincount(list(known.faces.values()), minlength=len(known.numbers))
+        votes[:, 2 * votes.max(axis=0, initial=0) <= examples] = 0
+        votes[list(pairs)], votes[:, list(pairs.values())] = 0, 0
+        return dict(mutual_nearest(votes, np.eye(len(known.numbers)), 1))
 
     def similarities(self) -> Singles:
         """Return the cosine of each face (n) to the medoid of its identity; undefined for faces without identity."""

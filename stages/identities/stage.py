@@ -23,7 +23,8 @@ import pyarrow.dataset as ds
 from pipeline.contract import Drawing, Placement, Scope, Stage, Table, Weights
 from pipeline.contract.columns import FRAME_INDEX, MEDIA_ID
 from stages.identities.face_table import FaceTable, Singles
-from stages.identities.labels import KnownIdentities, Labels
+from stages.identities.known import KnownIdentities
+from stages.identities.labels import Labels
 from stages.identities.tables import FACES, PEOPLE, faces_table, summary_table
 from stages.shared.limits import require_at_least
 from stages.shared.mask_drawings import box_edges, box_label
@@ -71,7 +72,9 @@ class Identities(Stage):
         min_quality: float = 0.1  # of `faces`: portraits and speakers have 0.5 and more, a face in profile 0
         min_side: int = 24  # px at full size; a face of 12 px has a cosine of 0.32 with its own portrait, of 40 px 0.84
         exemplars: int = 8  # example faces of each identity: a row of a contact sheet
-        known: str | None = None  # an earlier output (folder or URL); its identities keep their numbers
+        # Identities keep the numbers that they have in the output. With False a run numbers them anew.
+        keep_numbers: bool = True
+        known: str | None = None  # another output (folder or URL); its identities keep their numbers too
         recognise: float = 0.6  # least cosine of two centroids; higher than for faces, as centroids vary less
 
         def __post_init__(self) -> None:
@@ -84,23 +87,33 @@ class Identities(Stage):
                 raise ValueError(f"strangers must be at most one_person, {self.one_person}, not {self.strangers}")
 
     @property
+    def keeps(self) -> tuple[str, ...]:
+        """The identities of earlier runs into the output, unless numbers start anew."""
+        return (SUMMARY,) if self.config.keep_numbers else ()
+
+    @property
     def files(self) -> tuple[str, ...]:
-        """The identities of the earlier output."""
+        """The identities of the other output."""
         return () if self.config.known is None else (_summary_path(self.config.known),)
 
     def setup(self, weights: Weights, placement: Placement) -> None:  # noqa: ARG002 - it has none
         """Set the device of the matrix products."""
         self._device = placement.device
 
-    def __call__(self, batch: pa.Table) -> dict[str, pa.Table]:
+    def __call__(self, batch: pa.Table, kept: Mapping[str, pa.Table] | None = None) -> dict[str, pa.Table]:
         """Return both tables for the whole run.
+
+        Args:
+            batch: the rows of the run.
+            kept: identities of the output's last run; None: there are none.
 
         Raises:
             ValueError: the known identities are of another network.
         """
         with self.phase("preprocess"):
             faces, config = FaceTable.from_rows(batch), self.config
-            known = self._known(faces.vectors.shape[1])
+            own = kept[SUMMARY] if kept else PEOPLE.empty_table()
+            known = KnownIdentities.from_tables(own, self._other(), faces.vectors.shape[1], faces.network)
             chosen = np.flatnonzero(
                 (faces.scores >= config.min_score)
                 & (faces.qualities >= config.min_quality)
@@ -132,17 +145,16 @@ class Identities(Stage):
         max_distance = FARTHEST if config.strangers is None else 1 - config.strangers
         return hdbscan_clusters(tree, config.min_cluster_size, epsilon=epsilon, max_distance=max_distance)
 
-    def _known(self, length: int) -> KnownIdentities:
+    def _other(self) -> pa.Table:
+        """Return the identities of the other output."""
         if self.config.known is None:
-            return KnownIdentities(numbers=np.empty(0, np.int64), centroids=np.empty((0, length)))
-        source = _summary_path(self.config.known)
-        summary = ds.dataset(source, format="parquet").to_table(columns=["identity", "centroid"])
-        centroids = {row["identity"]: row["centroid"] for row in summary.to_pylist()}
-        others = {len(centroid) for centroid in centroids.values()} - {length}
-        if others:
-            raise ValueError(f"the identities in {source!r} have {others.pop()} numbers, the faces have {length}")
-        vectors = np.array(list(centroids.values())).reshape(-1, length)
-        return KnownIdentities(numbers=np.array(list(centroids), np.int64), centroids=vectors)
+            return PEOPLE.empty_table()
+        table = ds.dataset(_summary_path(self.config.known), format="parquet").to_table()
+        return (
+            table
+            if "network" in table.column_names
+            else table.append_column("network", pa.nulls(len(table), pa.string()))
+        )
 
     def draw(self, row: Mapping[str, Any]) -> Drawing | None:
         """Draw each face's box with the number of its identity; None without faces."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -9,8 +10,8 @@ import pyarrow as pa
 
 from pipeline.contract.columns import FRAME_INDEX, MEDIA_ID, field
 from stages.identities.face_table import FaceTable, Ints
-from stages.identities.labels import KnownIdentities, Labels
-from stages.identities.medoids import Vectors
+from stages.identities.known import KnownIdentities
+from stages.identities.labels import Labels
 
 if TYPE_CHECKING:
     from stages.identities.hdbscan import Clusters
@@ -43,7 +44,7 @@ FACES = pa.schema(
         field("assigned", pa.bool_(), "true if the face was noise and got its identity by similarity", nullable=False),
     ]
 )
-_SIZE = "number of its faces; 0 if known from an earlier output and absent here"
+_SIZE = "number of its faces; 0 if known from an earlier run or another output, and absent here"
 PEOPLE = pa.schema(
     [
         field("identity", pa.int32(), "number of the identity", nullable=False),
@@ -51,11 +52,12 @@ PEOPLE = pa.schema(
         field("assigned", pa.int64(), "number of its faces that were noise", nullable=False),
         field("files", pa.int64(), "number of files in which it appears", nullable=False),
         field("cohesion", pa.float32(), "mean cosine of the medoid to the other faces of the cluster"),
-        field("recognised", pa.bool_(), "true if the number is that of an earlier output", nullable=False),
+        field("recognised", pa.bool_(), "true if an earlier run or another output gave the number", nullable=False),
         field("media_id", pa.string(), "file of the medoid, the face most similar to the others"),
         field("frame_index", pa.int32(), "frame of the medoid"),
         field("face_index", pa.int32(), "number of the medoid in its frame"),
         pa.field("exemplars", pa.list_(_EXEMPLAR), metadata=_PICTURES),
+        field("network", pa.string(), "recognition network of the centroid; null if unknown"),
         field("centroid", pa.list_(pa.float32()), "mean direction of the cluster's embeddings", nullable=False),
     ]
 )
@@ -66,8 +68,8 @@ def summary_table(faces: FaceTable, labels: Labels, known: KnownIdentities) -> p
     rows = [_row(faces, labels, position, own) for position, own in enumerate(labels.faces_of())]
     present = set(labels.numbers.tolist())
     rows += [
-        _absent(number, centroid)
-        for number, centroid in zip(known.numbers.tolist(), known.centroids, strict=True)
+        _absent(number, *stored)
+        for number, stored in zip(known.numbers.tolist(), known.stored, strict=True)
         if number not in present
     ]
     return pa.Table.from_pylist(sorted(rows, key=lambda row: (-row["size"], row["identity"])), schema=PEOPLE)
@@ -84,6 +86,7 @@ def _row(faces: FaceTable, labels: Labels, position: int, own: Ints) -> dict[str
         "recognised": bool(labels.recognised[position]),
         **_key(faces, summary.medoid),
         "exemplars": [_exemplar(faces, face, summary.medoid) for face in summary.exemplars],
+        "network": faces.network,
         "centroid": summary.centroid,
     }
 
@@ -98,9 +101,10 @@ def _exemplar(faces: FaceTable, face: int, medoid: int) -> dict[str, Any]:
     return {**_key(faces, face), "similarity": cosine, "crop": faces.crop(face)}
 
 
-def _absent(number: int, centroid: Vectors) -> dict[str, Any]:
+def _absent(number: int, centroid: Sequence[float], network: str | None) -> dict[str, Any]:
     zeros = dict.fromkeys(("size", "assigned", "files"), 0)
-    return {**zeros, "identity": number, "recognised": False, "exemplars": [], "centroid": centroid}
+    own = {"identity": number, "recognised": False, "exemplars": [], "network": network, "centroid": centroid}
+    return {**zeros, **own}
 
 
 def faces_table(faces: FaceTable, chosen: Ints, clusters: Clusters, labels: Labels) -> pa.Table:

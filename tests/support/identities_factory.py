@@ -7,6 +7,7 @@ import pyarrow as pa
 
 from pipeline.contract.placement import Placement
 from stages.identities.stage import Identities
+from stages.shared.face_columns import NETWORK
 
 
 def unit(vectors):
@@ -21,7 +22,7 @@ def people(sizes, length=64, spread=0.5, seed=0):
     )
 
 
-def rows(vectors, names=None, quality=0.9, score=0.95, side=0.5, per_frame=1, kind=np.float32):
+def rows(vectors, names=None, quality=0.9, score=0.95, side=0.5, per_frame=1, kind=np.float32, network=""):
     """Return a table like that of `faces`, with `per_frame` faces in each frame of 100 x 200 px."""
     count = len(vectors)
     corner = pa.array(np.zeros(count, np.float32))
@@ -33,7 +34,7 @@ def rows(vectors, names=None, quality=0.9, score=0.95, side=0.5, per_frame=1, ki
     offsets = pa.array([*range(0, count, per_frame), count], pa.int32())
     frames = len(offsets) - 1
     names = [f"{i:05}.jpg" for i in range(frames)] if names is None else names
-    return pa.table(
+    table = pa.table(
         {
             "media_id": names,
             "frame_index": pa.array([0] * frames, pa.int32()),
@@ -42,6 +43,8 @@ def rows(vectors, names=None, quality=0.9, score=0.95, side=0.5, per_frame=1, ki
             "faces": pa.ListArray.from_arrays(offsets, faces),
         }
     )
+    column = table.schema.field("faces").with_metadata({NETWORK: network})
+    return table.set_column(table.schema.get_field_index("faces"), column, table["faces"])
 
 
 def identities(**settings):

@@ -5,7 +5,7 @@ Each says what it was given, so that a test can see whether that was right.
 
 from tests.toys.columns import Big, Blurs, Checksum, Double, Halves, Neighbours, Reads, Small
 from tests.toys.faulty import DiesOnce, Hungry, Liar, Picky, Unready
-from tests.toys.tables import Bytes, Count, Everything, Reader, Shares, Total, Watches
+from tests.toys.tables import Bytes, Count, Everything, Guests, Reader, Shares, Total, Watches
 from tests.toys.weighted import Bound, Greedy, Seeded
 
 __all__ = [
@@ -19,6 +19,7 @@ __all__ = [
     "Double",
     "Everything",
     "Greedy",
+    "Guests",
     "Halves",
     "Hungry",
     "Liar",

@@ -106,6 +106,37 @@ class Everything(Stage):
         return {"everything": pa.table({"frames": [batch.num_rows]}, schema=self.tables["everything"].schema)}
 
 
+class Guests(Stage):
+    """A number for each file, which it keeps as long as the output lasts, by the table of the last run."""
+
+    scope = Scope.DATASET
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config(Stage.Config):
+        note: str = ""
+        log: str = ""  # a call that finds this file fails
+
+    inputs = ("media_id", "crc")
+    keeps = ("guests",)
+
+    @property
+    def tables(self):
+        fields = [field("media_id", pa.string(), "the file"), field("number", pa.int64(), "its number")]
+        return {
+            "guests": Table(schema=pa.schema(fields), keys=("media_id",), description="files with numbers"),
+            "visits": Table(schema=pa.schema(fields[:1]), keys=("media_id",), description="files of this run"),
+        }
+
+    def __call__(self, batch, kept):
+        if self.config.log and Path(self.config.log).exists():
+            raise ValueError("closed")
+        here = sorted(set(batch["media_id"].to_pylist()))
+        numbers = dict(zip(*kept["guests"].to_pydict().values(), strict=True))
+        numbers |= {name: len(numbers) + i for i, name in enumerate(n for n in here if n not in numbers)}
+        guests = pa.table([list(numbers), list(numbers.values())], schema=self.tables["guests"].schema)
+        return {"guests": guests, "visits": pa.table([here], schema=self.tables["visits"].schema)}
+
+
 class Bytes(Stage):
     """How many rows of each file have a byte: a second-pass reader of Seeded."""
 

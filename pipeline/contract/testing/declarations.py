@@ -40,6 +40,8 @@ def check_declarations(stage: Stage, _: Sample) -> None:
     require(bool(len(stage.outputs)) == first, "a first-pass stage declares outputs, a second-pass stage none")
     require(bool(stage.tables) != first, "a second-pass stage declares tables, a first-pass stage none")
     require(not (first and stage.input_tables), "only a second-pass stage has input_tables")
+    require(not stage.keeps or stage.scope is Scope.DATASET, "only a DATASET stage keeps tables")
+    require(set(stage.keeps) <= set(stage.tables), "keeps must name tables of the stage")
     require(not stage.reads_media or stage.scope is Scope.MEDIA, "only a MEDIA stage has reads_media")
     require(not stage.halo or stage.scope is Scope.CLIP, "only a CLIP stage has a halo")
     sourced = all(name in SOURCE.names or name in ON_REQUEST or is_pixel_column(name) for name in stage.inputs)
@@ -81,7 +83,7 @@ def check_pickling(stage: Stage, _: Sample) -> None:
     """Check that a stage that was only constructed is the same after pickling."""
     fresh = constructed(stage)
     copy = pickle.loads(pickle.dumps(fresh))  # noqa: S301 - the stage itself
-    for name in ("config", "inputs", "outputs", "tables", "input_tables", "weights", "files"):
+    for name in ("config", "inputs", "outputs", "tables", "input_tables", "keeps", "weights", "files"):
         require(getattr(copy, name) == getattr(fresh, name), f"{name} differs after pickling")
 
 

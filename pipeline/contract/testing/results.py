@@ -130,7 +130,8 @@ def _same_schema(schema: pa.Schema, declared: pa.Schema, what: str) -> None:
 def _more(stage: Stage, sample: Sample) -> tuple[Any, ...]:
     """Return what a call takes after its rows."""
     tables = ({name: sample.tables[name] for name in stage.input_tables},) if stage.input_tables else ()
-    return (*tables, *((sample.media,) if stage.reads_media else ()))
+    kept = ({name: stage.tables[name].schema.empty_table() for name in stage.keeps},) if stage.keeps else ()
+    return (*tables, *kept, *((sample.media,) if stage.reads_media else ()))
 
 
 def _copied(rows: pa.Table) -> pa.Table:

@@ -146,8 +146,9 @@ def _add_second_pass(
 
 
 def _delete(store: Store, owners: Sequence[SecondPass], unit: UnitRows, units: Sequence[UnitRows]) -> None:
-    """Delete the files that the owners wrote for a unit."""
+    """Delete the files that the owners wrote for a unit, but for tables that they keep from run to run."""
     for owner in owners:
-        for folder, names in owner.live(units if owner.over_all else [unit]).items():
-            for name in names:
+        stale = owner.live(units if owner.over_all else [unit])
+        for folder in stale.keys() - owner.kept:
+            for name in stale[folder]:
                 store.remove(f"{folder}/{name}")

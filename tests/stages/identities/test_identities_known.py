@@ -33,6 +33,78 @@ def test_numbers_stay_when_media_are_added(tmp_path):
     assert [(r["identity"], r["size"]) for r in away["identity_summary"].to_pylist()] == [(0, 9), (2, 4), (1, 0)]
 
 
+def by_file(tables):
+    return dict(zip(tables["identities"]["media_id"].to_pylist(), numbers(tables), strict=True))
+
+
+def continued(stage, batch, before):
+    """Call a stage as a run does into the output that `before` came from."""
+    return stage(batch, {name: before[name] for name in stage.keeps})
+
+
+def test_an_output_keeps_the_numbers_of_its_people():
+    a, b, c, d = np.split(people([6, 4, 5, 3]), [6, 10, 15])
+    stage = identities()
+    first = stage(rows(np.concatenate([a, b])))
+    assert numbers(first) == [0] * 6 + [1] * 4
+    second = continued(stage, rows(np.concatenate([c, a, b])), first)
+    assert numbers(second) == [2] * 5 + [0] * 6 + [1] * 4, "the newcomers sort first"
+    third = continued(stage, rows(np.concatenate([d, a])), second)
+    assert numbers(third) == [3] * 3 + [0] * 6, "numbers of people whose photos are gone are not given again"
+    assert numbers(continued(stage, rows(np.concatenate([c, b])), third)) == [2] * 5 + [1] * 4, "they are back"
+    again = continued(stage, rows(np.concatenate([c, b])), third)
+    assert continued(stage, rows(np.concatenate([c, b])), again)["identities"].equals(again["identities"])
+    anew = identities(keep_numbers=False)
+    assert anew.keeps == () and numbers(anew(rows(np.concatenate([c, b])))) == [0] * 5 + [1] * 4
+
+
+@pytest.mark.parametrize("length", [64, 32])
+def test_numbers_stay_with_another_network(length):
+    names = [f"{i}.jpg" for i in range(10)]
+    before = identities()(rows(people([6, 4])[::-1].copy(), names, network="one"))
+    assert numbers(before) == [1] * 4 + [0] * 6
+    others = people([6, 4, 5], length=length, seed=1)
+    after = continued(identities(), rows(others[9::-1].copy(), names, network="two"), before)
+    assert numbers(after) == numbers(before)
+    more = [*(f"{i}.0.jpg" for i in range(5)), *names]
+    later = continued(identities(), rows(others[::-1].copy(), more, network="two"), after)
+    assert by_file(later) == by_file(before) | {f"{i}.0.jpg": 2 for i in range(5)}
+    # the centroid of an absent person of the old network is kept, and compared with nobody
+    alone = continued(identities(), rows(others[10:], network="two"), before)
+    assert numbers(alone) == [2] * 5 and [r["network"] for r in alone["identity_summary"].to_pylist()] == [
+        "two",
+        "one",
+        "one",
+    ]
+
+
+def test_photos_that_were_replaced_keep_no_number():
+    a, b = np.split(people([5, 5]), [5])
+    before = identities()(rows(a))
+    assert numbers(continued(identities(), rows(b), before)) == [1] * 5
+
+
+def test_a_merged_person_takes_the_number_of_most_faces():
+    a, b = np.split(people([6, 4]), [6])
+    before = identities()(rows(np.concatenate([b, a])))
+    assert numbers(before) == [1] * 4 + [0] * 6
+    between = np.linspace(a[0], b[0], 12)  # a chain of faces from one to the other
+    merged = continued(identities(min_quality=0), rows(np.concatenate([b, a, between])), before)
+    assert set(numbers(merged)) == {0}
+    absent = {row["identity"]: row["size"] for row in merged["identity_summary"].to_pylist()}
+    assert absent == {0: 22, 1: 0}, "the other number stays taken"
+
+
+def test_numbers_of_the_output_win_over_those_of_another(tmp_path):
+    a, b, c = np.split(people([6, 4, 5]), [6, 10])
+    (tmp_path / "identity_summary").mkdir()
+    other = identities()(rows(np.concatenate([c, b])))  # c is 0, b is 1
+    pq.write_table(other["identity_summary"], tmp_path / "identity_summary" / "all.parquet")
+    before = identities()(rows(a))
+    tables = continued(identities(known=str(tmp_path)), rows(np.concatenate([a, b, c])), before)
+    assert numbers(tables) == [0] * 6 + [1] * 4 + [2] * 5
+
+
 def test_known_identities_may_have_a_url(tmp_path):
     vectors = people([9, 6])
     (out := tmp_path / "a b").mkdir()
@@ -89,5 +161,5 @@ def test_identities_of_another_network_are_refused(tmp_path):
     (tmp_path / "identity_summary").mkdir()
     tables = identities()(rows(people([5, 5])))
     pq.write_table(tables["identity_summary"], tmp_path / "identity_summary" / "all.parquet")
-    with pytest.raises(ValueError, match="64 numbers, .* 32"):
+    with pytest.raises(ValueError, match="64 numbers .* 32"):
         identities(known=str(tmp_path))(rows(people([5, 5], length=32)))

@@ -1,0 +1,73 @@
+"""Tables that a stage of the second pass keeps: it receives those of the output's last run, and replaces them.
+
+Such a table is a file that counts up from run to run. A killed run may leave two files, of which the later one counts.
+A damaged file counts as missing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+import pyarrow as pa
+
+from pipeline.contract.errors import DamagedError
+from pipeline.contract.stage import Stage
+from pipeline.output.object_store import Store
+
+GENERATION = b"framemill.generation"
+"""Key in a Parquet file's metadata for the number of tables before it."""
+
+
+def kept_tables(store: Store, stage: Stage) -> dict[str, pa.Table]:
+    """Return the tables of the last run that a stage keeps, without rows where there are none.
+
+    Columns that an earlier version did not write are null.
+
+    Raises:
+        OutputError: the disk or the bucket refuses.
+    """
+    return {name: _read(store, name, stage.tables[name].schema) for name in stage.keeps}
+
+
+def last_files(store: Store, table: str, replacements: Collection[str]) -> set[str]:
+    """Return the name of the file with the last content of a table, unless one of `replacements` exists."""
+    generations = _generations(store, table)
+    return set() if generations.keys() & set(replacements) else set(_last(generations))
+
+
+def numbered(store: Store, content: pa.Table, table: str) -> pa.Table:
+    """Return the content of a table, to be written as its last."""
+    number = 1 + max(_generations(store, table).values(), default=0)
+    return content.replace_schema_metadata({**(content.schema.metadata or {}), GENERATION: str(number)})
+
+
+def _read(store: Store, table: str, schema: pa.Schema) -> pa.Table:
+    for name in _last(_generations(store, table)):
+        content = store.read_table(f"{table}/{name}").replace_schema_metadata(None)
+        absent = [item for item in schema if item.name not in content.column_names]
+        for item in absent:
+            content = content.append_column(item.with_nullable(True), pa.nulls(len(content), item.type))
+        return content.select(schema.names)
+    return schema.empty_table()
+
+
+def _last(generations: dict[str, int]) -> list[str]:
+    return [max(generations, key=lambda name: (generations[name], name))] if generations else []
+
+
+def _generations(store: Store, table: str) -> dict[str, int]:
+    """Return the number of each readable file of a table; 0 if it was written before tables were kept."""
+    found = {}
+    for name in store.names(table):
+        try:
+            found[name] = _generation(store, f"{table}/{name}")
+        except DamagedError:
+            continue
+    return found
+
+
+def _generation(store: Store, path: str) -> int:
+    with store.parquet(path) as file:
+        for _ in file.iter_batches():
+            pass  # a damaged page is found where it is read
+        return int((file.schema_arrow.metadata or {}).get(GENERATION, b"0"))
