@@ -7,6 +7,10 @@ from dataclasses import dataclass
 DECODE_VERSION = 3
 """To be raised when the same file gives other rows or pixels: all outputs are then computed again."""
 
+MAX_SHARES = 1024
+"""Tasks for one file, planned before it is opened: a sparse file may state any size. Films above 65 GB get longer
+segments."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class DecodeConfig:
@@ -26,4 +30,4 @@ class DecodeConfig:
 
     def share_count(self, size: int) -> int:
         """Return the number of shares that a file of `size` bytes is cut into, if its format allows it."""
-        return max(1, size // self.segment_bytes)
+        return max(1, min(size // self.segment_bytes, MAX_SHARES))

@@ -6,13 +6,14 @@ removed after the listing is a line in the errors table.
 
 from __future__ import annotations
 
+# Names stay strings as the system gave them, and pathlib would not keep them so.
+# ruff: noqa: PTH100, PTH111, PTH116
 import os
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
-from pathlib import Path
 from typing import Any, BinaryIO
 from urllib.parse import quote, unquote, urlsplit
 
@@ -55,14 +56,11 @@ def read_bytes(media: MediaFile, limit: int | None = None) -> bytes:
         MediaError: UNREADABLE; TOO_LARGE if it has more than `limit` bytes.
     """
     with access_errors(), open_media(media) as stream:
-        if limit is None:
-            return stream.read()
-        data = stream.read(min(media.size, limit) + 1)  # a read of `limit` would allocate that much
-        if media.size < len(data) <= limit:  # the file has grown since it was listed
-            data += stream.read(limit + 1 - len(data))
-    if len(data) > limit:
-        raise MediaError(Reason.TOO_LARGE, f"the file has more than {limit:,} bytes, the limit for a photo")
-    return data
+        size = stream.seek(0, os.SEEK_END)  # it may have changed since it was listed
+        stream.seek(0)
+        if limit is None or size <= limit:
+            return stream.read(size)
+    raise MediaError(Reason.TOO_LARGE, f"the file has more than {limit:,} bytes, the limit for a photo")
 
 
 @contextmanager
@@ -72,6 +70,23 @@ def access_errors() -> Iterator[None]:
         yield
     except (OSError, ValueError, pa.ArrowException) as exc:
         raise MediaError(Reason.UNREADABLE, _error_text(exc)) from exc
+
+
+def local_path(source: str) -> str | None:
+    """Return the absolute path of a path or a `file://` URL; None for the URL of an object store.
+
+    Raises:
+        ValueError: it is no valid URL.
+    """
+    if not is_url(source):
+        return os.path.abspath(os.path.expanduser(source))
+    parts = urlsplit(source)
+    return os.path.normpath(unquote(parts.path, errors="surrogateescape")) if parts.scheme == "file" else None
+
+
+def as_int64(number: int) -> int:
+    """Return a number of any size modulo 2**64: times after the year 2262, in nanoseconds, remain distinguishable."""
+    return (number + (1 << 63)) % (1 << 64) - (1 << 63)
 
 
 def connect(url: str) -> tuple[fs.FileSystem, str]:
@@ -105,11 +120,29 @@ def _open(path: str) -> Any:
     if is_url(path):
         system, inner = connect(path)
         return system.open_input_file(inner)
+    _check_regular(os.stat(path).st_mode)  # opening a device may act on it
     handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))  # opening a named pipe would wait for a writer
-    if not stat.S_ISREG(os.fstat(handle).st_mode):
+    try:
+        _check_regular(os.fstat(handle).st_mode)
+    except OSError:
         os.close(handle)
-        raise OSError(f"{escape(Path(path).name)!r} is not a regular file")
+        raise
     return os.fdopen(handle, "rb")
+
+
+def _check_regular(mode: int) -> None:
+    if not stat.S_ISREG(mode):
+        kind = next((name for is_kind, name in _KINDS if is_kind(mode)), "special file")
+        raise OSError(f"it is a {kind}, not a regular file")
+
+
+_KINDS = (
+    (stat.S_ISDIR, "folder"),
+    (stat.S_ISFIFO, "named pipe"),
+    (stat.S_ISSOCK, "socket"),
+    (stat.S_ISBLK, "block device"),
+    (stat.S_ISCHR, "character device"),
+)
 
 
 def _error_text(exc: Exception) -> str:

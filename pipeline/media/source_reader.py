@@ -16,6 +16,7 @@ from pipeline.media.files import MediaFile, access_errors, open_media, read_byte
 from pipeline.media.frames import Frame, FrameSource, FrameSpec, LostFrames
 from pipeline.media.guard import Guard, guarded
 from pipeline.media.images.photo import open_photo
+from pipeline.media.sparse import check_written
 from pipeline.media.video.reader import open_video
 from pipeline.media.video.segments import Share
 
@@ -96,6 +97,7 @@ class SourceReader:
         )
         with open_media(media) as stream, access_errors():
             kind = detect_kind(stream.read(HEAD_BYTES))
+            check_written(stream)
         if kind.decoder == "video":
             return open_video(
                 media, kind, spec, Share(index=share, count=config.share_count(media.size), halo=self.halo)

@@ -20,7 +20,8 @@ import pyarrow as pa
 from pipeline.contract.errors import DamagedError, MediaError
 from pipeline.contract.output_names import DIGESTS
 from pipeline.media.discovery.media_ids import is_url
-from pipeline.media.files import MediaFile, open_media
+from pipeline.media.files import MediaFile, access_errors, open_media
+from pipeline.media.sparse import check_written
 from pipeline.output.object_store import Store
 
 _PIECE = 1 << 20  # bytes of one read; hashlib releases the GIL
@@ -59,19 +60,21 @@ def digest(media: MediaFile) -> str:
     """Return the digest of a file's content; empty if it is unreadable, which decoding reports."""
     state = hashlib.blake2b(digest_size=16)
     try:
-        with open_media(media) as stream:
+        with access_errors(), open_media(media) as stream:
+            check_written(stream)
             while piece := stream.read(_PIECE):
                 state.update(piece)
-    except (MediaError, OSError):
+    except MediaError:
         return ""
     return state.hexdigest()
 
 
 def _stamp(media: MediaFile) -> str:
     facts = [media.size, media.mtime_ns]
-    if not is_url(media.path) and (path := Path(media.path)).exists():
-        status = path.stat()
-        facts = [status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino]
+    if not is_url(media.path):
+        with suppress(OSError, ValueError):  # it has gone, or its folder is forbidden: decoding reports it
+            status = Path(media.path).stat()
+            facts = [status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino]
     return ":".join(map(str, facts))
 
 

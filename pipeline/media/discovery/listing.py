@@ -18,22 +18,24 @@ from __future__ import annotations
 import difflib
 
 # Names stay strings as the system gave them, and pathlib would make listing several times slower.
-# ruff: noqa: PTH100, PTH111, PTH112, PTH116, PTH119, PTH120, PTH123, PTH207, PTH208
-import glob
+# ruff: noqa: PTH112, PTH113, PTH116, PTH119, PTH120, PTH123, PTH208
 import hashlib
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from operator import attrgetter
 
 import pyarrow as pa
 from pyarrow import fs
 
 from pipeline.contract.errors import ConfigError, InputError, did_you_mean
+from pipeline.media.discovery.folder_walk import FolderWalk, local_file, unreadable
+from pipeline.media.discovery.glob_pattern import GlobPattern
 from pipeline.media.discovery.media_ids import escape, is_url, media_id, relative_to_common
 from pipeline.media.discovery.output_filter import OutputFilter, parents
 from pipeline.media.discovery.path_lists import read_path_list
-from pipeline.media.files import MediaFile, connect, url_of
+from pipeline.media.files import MediaFile, connect, local_path, url_of
 
 _MAGIC = re.compile(r"[*?[]")
 _NOT_COUNTED = "apart from hidden ones and those of outputs"
@@ -44,8 +46,8 @@ def list_media(
 ) -> list[MediaFile]:
     """Return every file of the input once, sorted by `media_id`.
 
-    Missing files of a list, broken links and folders without permission stay in the list with size 0. Decoding reports
-    why each is unreadable, so that no file is lost silently.
+    Entries that cannot be read stay in the list with size 0: missing files and bad URLs of a list, broken links,
+    folders without permission, pipes, sockets, devices. Decoding reports why, so that no file is lost silently.
 
     Args:
         source: the input as given by the user.
@@ -57,11 +59,12 @@ def list_media(
     """
     outputs = OutputFilter(source, output)
     try:
-        media = list(_remote(source, outputs) if is_url(source) else _local(source, outputs))
+        path = local_path(source)
+        media = list(_remote(source, outputs) if path is None else _local(source, path, outputs))
     except PermissionError as exc:
         message = f"The input {escape(source)!r} cannot be read: permission denied; grant it, or choose another."
         raise InputError(message, code="FM-INPUT-UNREADABLE") from exc
-    except (OSError, pa.ArrowException) as exc:
+    except (OSError, ValueError, pa.ArrowException) as exc:
         message = f"The input {escape(source)!r} cannot be read: {escape(str(exc))}. Check the address and credentials."
         raise InputError(message, code="FM-INPUT-UNREADABLE") from exc
     if message := outputs.message():
@@ -83,8 +86,7 @@ def in_shard(name: str, index: int, count: int) -> bool:
     return int.from_bytes(digest, "big") % count == index
 
 
-def _local(source: str, outputs: OutputFilter) -> Iterable[MediaFile]:
-    path = os.path.abspath(os.path.expanduser(source))
+def _local(source: str, path: str, outputs: OutputFilter) -> Iterable[MediaFile]:
     try:
         os.stat(path)
     except (FileNotFoundError, NotADirectoryError):
@@ -96,7 +98,7 @@ def _local(source: str, outputs: OutputFilter) -> Iterable[MediaFile]:
         return _single(path)
     outputs.check_root(path)
     with os.scandir(path):  # raises if unreadable; an unreadable folder below it is a line in the errors table
-        media = list(_walk(path, path, outputs))
+        media = list(FolderWalk(root=path, excludes=outputs.excludes_folder).files())
     if not media:
         raise _no_files(source)
     return media
@@ -118,73 +120,39 @@ def _hint(path: str) -> str:
 
 
 def _single(path: str) -> Iterable[MediaFile]:
+    if not os.path.isfile(path):
+        return [local_file(path, os.path.basename(path))]  # opening a pipe would wait for a writer
     with open(path, "rb") as stream:
         entries = read_path_list(stream, path)
-    return [_media(path, os.path.basename(path))] if entries is None else _listed(entries)
-
-
-def _walk(
-    root: str, folder: str, outputs: OutputFilter, ancestors: tuple[tuple[int, int], ...] = ()
-) -> Iterator[MediaFile]:
-    """Yield files below `folder`; links are followed, except to a parent (`ancestors`: device and inode of each)."""
-    try:
-        status = os.stat(folder)
-        entries = list(os.scandir(folder))
-    except OSError:
-        yield MediaFile(media_id=media_id(folder[len(root) :].lstrip("/")), path=folder, size=0, mtime_ns=0)
-        return
-    path_ids = (*ancestors, (status.st_dev, status.st_ino))
-    if outputs.excludes_folder(folder[len(root) :].lstrip("/"), path_ids[-1], {entry.name for entry in entries}):
-        return
-    for entry in entries:
-        if entry.name.startswith("."):
-            continue
-        if not entry.is_dir():
-            if entry.is_file() or entry.is_symlink():
-                yield _media(entry.path, entry.path[len(root) :].lstrip("/"), entry)
-        elif not entry.is_symlink() or _identity(entry) not in path_ids:
-            yield from _walk(root, entry.path, outputs, path_ids)
-
-
-def _identity(entry: os.DirEntry[str]) -> tuple[int, int]:
-    status = entry.stat()
-    return status.st_dev, status.st_ino
-
-
-def _media(path: str, relative: str, entry: os.DirEntry[str] | None = None) -> MediaFile:
-    try:
-        status = os.stat(path) if entry is None else entry.stat()
-    except (OSError, ValueError):  # an entry of a list may be no valid path
-        return MediaFile(media_id=media_id(relative), path=path, size=0, mtime_ns=0)
-    return MediaFile(media_id=media_id(relative), path=path, size=status.st_size, mtime_ns=status.st_mtime_ns)
+    return [local_file(path, os.path.basename(path))] if entries is None else _listed(entries)
 
 
 def _glob(pattern: str, outputs: OutputFilter) -> Iterable[MediaFile]:
     fixed = pattern[: _MAGIC.search(pattern).start()]  # type: ignore[union-attr]
     root = os.path.dirname(fixed)
     outputs.check_root(root)
-    matches = glob.glob(pattern, recursive=True)
-    media: list[MediaFile] = []
-    for path in matches:
-        if outputs.excludes_match(path, root):
-            continue
-        if not os.path.isdir(path):
-            media.append(_media(path, path[len(root) :].lstrip("/")))
-        elif "**" not in pattern:
-            media.extend(_walk(root, path, outputs))
-    if not media:
-        message = f"No file matches {escape(pattern)!r}; check the pattern, and quote it for the shell."
-        raise InputError(message, code="FM-INPUT-NO-MATCH")
-    return media
+    parts = GlobPattern(tuple(pattern[len(root) :].lstrip("/").split("/")))
+    walk = FolderWalk(root=root, pattern=parts, excludes=outputs.excludes_below)
+    with suppress(FileNotFoundError, NotADirectoryError), os.scandir(root):
+        if media := list(walk.files()):
+            return media
+    message = f"No file matches {escape(pattern)!r}; check the pattern, and quote it for the shell."
+    raise InputError(message, code="FM-INPUT-NO-MATCH")
 
 
 def _listed(entries: Sequence[str]) -> Iterable[MediaFile]:
     for path, relative in zip(entries, relative_to_common(entries), strict=True):
-        if is_url(path):
-            system, inner = connect(path)
-            yield _remote_media(system.get_file_info(inner), path, relative)
-        else:
-            yield _media(path, relative)
+        yield _listed_url(path, relative) if is_url(path) else local_file(path, relative)
+
+
+def _listed_url(url: str, relative: str) -> MediaFile:
+    try:
+        if (path := local_path(url)) is not None:
+            return local_file(path, relative)
+        system, inner = connect(url)
+        return _remote_media(system.get_file_info(inner), url, relative)
+    except (OSError, ValueError, pa.ArrowException):  # one entry's mistake; decoding reports it
+        return unreadable(url, relative)
 
 
 def _remote(source: str, outputs: OutputFilter) -> Iterable[MediaFile]:

@@ -81,7 +81,11 @@ def relative_to_common(paths: Sequence[str]) -> list[str]:
 def _split(path: str) -> tuple[str, str]:
     if not is_url(path):
         return "file", path
-    parts = urlsplit(path)
+    try:
+        parts = urlsplit(path)
+    except ValueError:  # such as "s3://[a/b": no address, but a name all the same
+        scheme, _, place = path.partition("://")
+        return scheme, f"/{place}"
     bucket = f"/{parts.netloc}" if parts.netloc else ""
     return parts.scheme, bucket + unquote(parts.path, errors="surrogateescape")
 

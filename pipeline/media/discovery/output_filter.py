@@ -7,7 +7,7 @@ a folder anyway, so no file is opened. This run's own output is excluded from th
 from __future__ import annotations
 
 # Names stay strings as the system gave them, and pathlib would make listing several times slower.
-# ruff: noqa: PTH111, PTH116, PTH120, PTH208
+# ruff: noqa: PTH111, PTH116
 import os
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
@@ -54,7 +54,6 @@ class OutputFilter:
         self._source, self._output = source, output
         self._place = None if output is None else _canonical(output)
         self._excluded: set[str] = set()
-        self._known: dict[str, bool] = {}  # by folder of a pattern's matches: whether it is an output or inside one
 
     def check_root(self, root: str) -> None:
         """Check that a folder, absolute or a URL, is not written by this run.
@@ -92,14 +91,9 @@ class OutputFilter:
             self._exclude(relative)
         return excluded
 
-    def excludes_match(self, path: str, root: str) -> bool:
-        """Return whether a pattern's match is inside an output below the pattern's fixed part."""
-        folder = os.path.dirname(path)
-        if len(folder) <= len(root):
-            return False
-        if folder not in self._known:
-            self._known[folder] = self.excludes_match(folder, root) or self._is_output(folder, root)
-        return self._known[folder]
+    def excludes_below(self, relative: str, identity: Identity, names: Collection[str]) -> bool:
+        """Return the same for folders of a pattern, which always reads its fixed part."""
+        return bool(relative) and self.excludes_folder(relative, identity, names)
 
     def excluded_folders(self, root: str, paths: Sequence[str]) -> set[str]:
         """Return the outputs in a store's listing of a folder, without further requests.
@@ -145,14 +139,6 @@ class OutputFilter:
         except (OSError, ValueError):
             return None
         return status.st_dev, status.st_ino
-
-    def _is_output(self, folder: str, root: str) -> bool:
-        try:
-            status = os.stat(folder)
-            names = os.listdir(folder)
-        except OSError:
-            return False
-        return self.excludes_folder(folder[len(root) :].lstrip("/"), (status.st_dev, status.st_ino), frozenset(names))
 
 
 def parents(path: str) -> Iterator[str]:

@@ -20,7 +20,7 @@ from pipeline.contract.columns import Image, views
 from pipeline.contract.output_names import UNITS
 from pipeline.media.config import DecodeConfig
 from pipeline.media.discovery.media_ids import is_url
-from pipeline.media.files import MediaFile
+from pipeline.media.files import MediaFile, as_int64
 from pipeline.media.packets.decode import decode
 from pipeline.media.units import Unit
 from pipeline.output.object_store import Store
@@ -84,7 +84,7 @@ def _stat(path: str) -> tuple[int, int] | None:
         stat = Path(path).stat()
     except (OSError, ValueError):
         return None
-    return stat.st_size, stat.st_mtime_ns
+    return stat.st_size, as_int64(stat.st_mtime_ns)
 
 
 def _decoded(media: MediaFile, indices: set[int], settings: Mapping[str, Any]) -> dict[int, Thumbnail]:
