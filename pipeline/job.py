@@ -117,8 +117,7 @@ class Job:
         files = RunFiles.find(self._request, self._on_wait).identified(self.store, self._on_wait, keep=False)
         units = files.units(self.store, plan.decode.workers)
         changes = find_changes(self.store, list(files.listing), units.fresh)
-        rows = self._rows(plan, units.all, units.wanted)
-        return changes, outlooks(plan, self.store, units.all, units.fresh, rows, changes)
+        return changes, outlooks(plan, self.store, units.all, units.fresh, units.wanted, changes)
 
     # Before anything is computed
 
@@ -175,7 +174,7 @@ class Job:
         pending = [unit for unit in units.all if unit.name not in finished]
         owners = self._owners(plan)
         left = bool(pending) or any(owner.pieces(rows) for owner in owners)
-        outlook = outlooks(plan, self.store, units.all, units.fresh, rows, changes, deep=False)
+        outlook = outlooks(plan, self.store, units.all, units.fresh, units.wanted, changes)
         write_units(self.store, units.fresh)
         remember(self.store, plan)
         swept = 0 if left else sweep(self.store, owners, rows, files.deletable(self.store))

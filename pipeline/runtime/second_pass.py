@@ -8,7 +8,7 @@ swept at the end.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import pyarrow as pa
@@ -85,12 +85,16 @@ def unit_rows(plan: Plan, ledger: Ledger, units: Sequence[Unit], wanted: frozens
     for unit in units:
         finished = {folder: ledger.parts(folder, plan.decode.folder, unit.name) for folder in plan.first_folders}
         if all(parts is not None for parts in finished.values()):
-            names = frozenset(media.media_id for media in unit.media)
             parts = {folder: tuple(parts or ()) for folder, parts in finished.items()}
-            own = (names & wanted) - unit.superseded
-            media = None if own == names else own
-            result.append(UnitRows(unit=unit.name, parts=parts, media=media, files=unit.media))
+            result.append(replace(expected_rows(unit, wanted), parts=parts))
     return result
+
+
+def expected_rows(unit: Unit, wanted: frozenset[str]) -> UnitRows:
+    """Return a unit as the second pass will name it, before its parts are there."""
+    names = frozenset(media.media_id for media in unit.media)
+    own = (names & wanted) - unit.superseded
+    return UnitRows(unit=unit.name, parts={}, media=None if own == names else own, files=unit.media)
 
 
 class SecondPass(Protocol):

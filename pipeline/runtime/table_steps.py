@@ -47,7 +47,9 @@ class Tables:
 
     def pieces(self, units: Sequence[UnitRows]) -> list[tuple[UnitRows, ...]]:
         """Return the missing pieces of work: one a unit, or one for all of them."""
-        return [piece for piece in self._pieces(units) if not self._is_done(piece)]
+        written = [set(self._store.names(name)) for name in self._step.stage.tables]
+        done = set[str].intersection(*written)
+        return [piece for piece in self._pieces(units) if _file(self._step, piece) not in done]
 
     def live(self, units: Sequence[UnitRows]) -> dict[str, set[str]]:
         """Return the names of the files that belong to these units, by table."""
@@ -148,9 +150,6 @@ class Tables:
         groups = [piece] if writer.stage.scope is Scope.DATASET else [(unit,) for unit in piece]
         tables = [self._store.read_table(f"{name}/{_file(writer, group)}") for group in groups]
         return pa.concat_tables(tables).replace_schema_metadata(None)
-
-    def _is_done(self, piece: tuple[UnitRows, ...]) -> bool:
-        return all(self._store.exists(f"{name}/{_file(self._step, piece)}") for name in self._step.stage.tables)
 
 
 def _writer(plan: Plan, table: str) -> Step:

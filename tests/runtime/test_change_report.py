@@ -109,6 +109,36 @@ def test_a_new_step_and_one_that_was_not_finished(mine):
     assert look(mine)[1]["twice"] == (0, 5, "not finished by an earlier run")
 
 
+OTHERS = {
+    "of a step that few read": {"seeded": ("Seeded", {"column": "other"})},
+    "of a step that most read": {"crc": ("Checksum", {"column": "frame_4"})},
+    "none": {},
+    "a new step": {"near": ("Neighbours", {})},
+}
+TABLES = {"counts": "count", "everything": "all", "shares": "shares"}
+
+
+def written(out):
+    """Return the times of results by path, and the step that each path is of."""
+    parts = {path: path.parent.name.rpartition("-")[0] for path in (out / "columns").glob("*/*")}
+    tables = {path: TABLES[folder] for folder in TABLES for path in (out / folder).glob("*")}
+    return {path: (path.stat().st_mtime_ns, step) for path, step in (parts | tables).items()}
+
+
+@pytest.mark.parametrize("case", OTHERS)
+def test_a_run_computes_the_steps_that_a_plan_lists(mine, machines, case):
+    steps, seen = STEPS | {"shares": ("Shares", {})}, []
+    Job(order(mine / "in", mine / "out", steps)).run()
+    changed = steps | OTHERS[case]
+    planned = {name for name, (_, todo, _) in look(mine, changed)[1].items() if todo}
+    before = written(mine / "out")
+    Job(order(mine / "in", mine / "out", changed), on_plan=seen.append).run()
+    computed = {step for path, (time, step) in written(mine / "out").items() if (time, step) != before.get(path)}
+    assert planned == computed - {"decode"}  # pixels are decoded again for every step that needs them
+    assert planned == {one.step for one in seen[0].outlook if one.todo}
+    assert (planned == set()) == (case == "none")
+
+
 def test_random_weights_and_real_ones(mine):
     assert look(mine, missing_weights="fail")[1]["seeded"][2] == "real weights instead of random ones"
 

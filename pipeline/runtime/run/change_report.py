@@ -22,7 +22,7 @@ from pipeline.output.unit_table import is_unchanged, read_units
 from pipeline.planning.plan import Plan
 from pipeline.planning.step import DecodeStep, Step
 from pipeline.runtime.assemble import unit_of
-from pipeline.runtime.second_pass import UnitRows
+from pipeline.runtime.second_pass import expected_rows
 from pipeline.runtime.table_steps import Tables
 
 UNKNOWN = "computed by an unknown earlier setting"
@@ -96,10 +96,8 @@ def outlooks(
     store: Store,
     units: Sequence[Unit],
     fresh: Collection[Unit],
-    rows: Sequence[UnitRows],
+    wanted: frozenset[str],
     changes: Changes,
-    *,
-    deep: bool = True,
 ) -> list[Outlook]:
     """Return the work of decoding and of every step: the number of files, and why.
 
@@ -108,22 +106,18 @@ def outlooks(
         store: the output; it need not exist.
         units: all requested units, with those in `fresh`.
         fresh: units that are new in this run.
-        rows: the units that the whole first pass has finished.
+        wanted: media ids of the requested files.
         changes: of files.
-        deep: look for every table of the second pass; if false, tables that earlier runs began count as done.
     """
     ledger, earlier = Ledger(store), _Earlier(store)
     new, files = {unit.name for unit in fresh}, {unit.name: len(unit.media) for unit in units}
+    rows = [expected_rows(unit, wanted) for unit in units]
     result = []
     steps: tuple[Step | DecodeStep, ...] = (plan.decode, *plan.steps)
     for step in steps:
         over_all = isinstance(step, Step) and step.stage.scope is Scope.DATASET
         if isinstance(step, Step) and not step.first_pass:
-            todo = {unit.name for unit in units} - {row.unit for row in rows}
-            if (over_all and todo) or not (deep or earlier.without_facts or earlier.knows(step)):
-                todo = {unit.name for unit in units}
-            elif deep or earlier.without_facts:
-                todo |= {row.unit for piece in Tables(step, plan, store).pieces(rows) for row in piece}
+            todo = {row.unit for piece in Tables(step, plan, store).pieces(rows) for row in piece}
         else:
             decode = plan.decode.folder
             todo = {unit.name for unit in units if ledger.parts(step.folder, decode, unit.name) is None}
