@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -16,7 +17,7 @@ from pipeline.contract.stage import Scope
 from pipeline.device import flops_of, weights_bytes
 from pipeline.hardware.calibration import batch_search
 from pipeline.hardware.calibration.batch_search import BatchFailure, Limits, fastest, search
-from pipeline.hardware.calibration.bench import measure
+from pipeline.hardware.calibration.bench import measure, search_limits
 from pipeline.hardware.calibration.memory_fit import memory_line
 from pipeline.hardware.calibration.probe import write_rows
 from pipeline.hardware.calibration.sample_rows import batch_of
@@ -75,6 +76,24 @@ def test_the_search_ends_at_slow_calls_and_at_falling_rates():
     rates = {1: 10.0, 2: 15.0, 4: 14.0, 8: 20.0, 16: 19.5, 32: 19.0, 64: 18.0, 128: 50.0}
     falling = search(lambda batch: trial(batch, rate=rates[batch]), Limits())
     assert falling.largest == 64 and "in a row" in falling.cut_short
+
+
+def test_the_search_ends_at_level_rates_where_memory_sets_no_limit():
+    def rates(batch):
+        return trial(batch, rate={1: 5.0, 2: 8.0, 4: 10.0}.get(batch, 10.1))
+
+    level = search(rates, Limits(memory=False))
+    assert level.largest == 16 and "gained nothing" in level.cut_short and fastest(level.trials) == 4
+    assert search(rates, Limits()).largest == 256, "on a GPU the largest batch that fits is of interest"
+    creeping = search(lambda batch: trial(batch, rate=100 * batch**0.025), Limits(memory=False))  # 1.7 % a doubling
+    assert creeping.largest == 256
+
+
+def test_a_cpu_has_no_memory_to_search_for():
+    step = plan({"eats": toy("Eats") | {"use": "tests.support.toy_gpu:Eats"}}, missing_weights="dummy").first[0]
+    assert not search_limits(step, QUICK, None).memory and search_limits(step, QUICK, ToyMeter()).memory
+    on_gpu = replace(step, placement=replace(step.placement, device="cuda"))
+    assert search_limits(on_gpu, QUICK, None) == QUICK
 
 
 def test_the_fastest_batch_is_the_smallest_near_the_best_over_all_sizes():

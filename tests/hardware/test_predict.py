@@ -8,6 +8,7 @@ from dataclasses import asdict
 import numpy as np
 import pytest
 
+from pipeline.contract.errors import OutputError
 from pipeline.contract.output_names import PROFILE
 from pipeline.hardware.calibration.memory_fit import memory_line
 from pipeline.hardware.prediction.backtest import call_s, held_out
@@ -135,6 +136,17 @@ def test_the_prediction_follows_the_law(tmp_path):
     assert (step.fit.batch, other.combined.one_pass, other.limit) == (BATCH, True, "big")
     assert other.rate.central == pytest.approx(step.rate.central, rel=1e-3)
     assert same.steps[0].rate.central == pytest.approx(1 / (model_s(BATCH, MEGAPIXELS) + UPLOAD + HOST), rel=1e-3)
+
+
+def test_a_run_of_the_second_pass_only_is_refused(tmp_path):
+    store = Store(str(output(tmp_path))).of_run(RUN)
+    record = Record(kind=PACKET, step="later", started=EPOCH, seconds=1.0, unit="all-0.parquet", rows=5, stop=5)
+    for name in store.names(PROFILE):
+        store.remove(f"{PROFILE}/{name}")
+    store.append(f"{PROFILE}/calls-{RUN}-a-1.jsonl", record.line(RUN, "a:1"))
+    with pytest.raises(OutputError) as error:
+        read_source(str(tmp_path))
+    assert error.value.code == "FM-PREDICT-NO-FIRST-PASS"
 
 
 def test_a_law_without_noise_is_back_tested_to_nothing_and_noise_to_itself(tmp_path):

@@ -1,4 +1,4 @@
-"""Search for the batches of a step: doubling until a batch does not fit or gains nothing, then bisection.
+"""Search for the batches of a step: doubling until a batch does not fit or is slower, then bisection.
 
 The search knows neither stages nor devices. Its caller passes a function that tries a batch.
 """
@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 from pipeline.planning.gpu.calibration_file import Trial
 
-FELL = 0.03  # relative drop of a rate that counts as a fall; less is noise
-_FALLS = 2  # falls in a row that end the search; one may be chance, or an odd size
+FELL = 0.03  # relative change of a rate that counts as a fall or a gain; less is noise
+_FALLS = 2  # falls, or batches without a gain, in a row that end the search; one may be chance, or an odd size
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,6 +29,7 @@ class Limits:
     slow_s: float = 30.0  # a longer call ends the search, since the next one would take twice as long
     timed_s: float = 2.0  # length of the timed calls of a batch; at least three calls unless they are slow
     hang_s: float = 900.0  # timeout for all calls of a batch: SAM 2.1 with 64 prompts takes one core 20 s a photo
+    memory: bool = True  # look for the largest batch that fits, though the rate is level; a CPU has no such limit
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,29 +50,33 @@ def search(attempt: Callable[[int], Trial | BatchFailure], limits: Limits) -> Se
     """Try batches of 1, 2, 4, ... rows, then bisect between the last that ran and the first that failed.
 
     Doubling also ends when a call takes longer than `slow_s`, or when two batches in a row had a lower rate than the
-    best one.
+    best one; without a search for the memory's limit, when two in a row gained nothing.
     """
     trials: list[Trial] = []
-    batch, falls = 1, 0
+    batch, falls, level, gained = 1, 0, 0, 0.0
     while True:
         result = attempt(batch)
         if isinstance(result, BatchFailure):
             return _bisect(attempt, trials, batch, result)
         best = max((trial.rows_per_s for trial in trials), default=0.0)
         falls = falls + 1 if result.rows_per_s < (1 - FELL) * best else 0
+        is_gain = result.rows_per_s > (1 + FELL) * gained
+        level, gained = (0, result.rows_per_s) if is_gain else (level + 1, gained)
         trials.append(result)
-        if reason := _reason_to_stop(result, falls, limits):
+        if reason := _reason_to_stop(result, falls, level, limits):
             return SearchResult(trials=trials, cut_short=reason)
         batch = min(2 * batch, limits.most_batch)
 
 
-def _reason_to_stop(trial: Trial, falls: int, limits: Limits) -> str:
+def _reason_to_stop(trial: Trial, falls: int, level: int, limits: Limits) -> str:
     """Return why no larger batch is tried; empty if one is."""
     if trial.batch >= limits.most_batch:
         return f"--most-batch {limits.most_batch}"
     if trial.batch / trial.rows_per_s > limits.slow_s:
         return f"a call of {trial.batch} took longer than {limits.slow_s:g} s"
-    return "two larger batches in a row were slower a row" if falls >= _FALLS else ""
+    if falls >= _FALLS:
+        return "two larger batches in a row were slower a row"
+    return "two larger batches in a row gained nothing" if level >= _FALLS and not limits.memory else ""
 
 
 def _bisect(

@@ -57,6 +57,7 @@ def measure(
         meter: of memory; None for the device's own.
     """
     result = StepMeasurement(step.name)
+    limits = search_limits(step, limits, meter)
     with closing(_Bench(step, sizes, limits, meter)) as bench:
         searched = SearchResult(trials=[])
         try:
@@ -79,6 +80,12 @@ def measure(
         elif searched.cut_short and result.figures is not None:
             result.notes.append(f"nothing larger was tried: {searched.cut_short}")
     return result
+
+
+def search_limits(step: Step, limits: Limits, meter: Meter | None) -> Limits:
+    """Return the limits for a step: where no memory is metered, the search ends as soon as the rate is level."""
+    metered = step.placement.device != "cpu" or meter is not None
+    return replace(limits, memory=limits.memory and metered)
 
 
 def _figures(step: Step, bench: _Bench, searched: SearchResult, *, dummy: bool) -> StepFigures | None:

@@ -96,7 +96,7 @@ def read_source(path: str) -> SourceRun:
 
     Raises:
         ConfigError: no run into it has ended.
-        OutputError: that run kept no records.
+        OutputError: that run kept no records, or computed no first-pass step.
     """
     store = Store(path).check_folder()
     try:
@@ -117,6 +117,12 @@ def read_source(path: str) -> SourceRun:
     statistics = {step.step: step for step in step_statistics(calls)}
     later = tuple(name for name, step in statistics.items() if step.later)
     first = {name: step for name, step in statistics.items() if not step.later}
+    if not first:
+        raise OutputError(
+            f"The last run into {path!r} computed second-pass steps only, and no row went through a model of the first "
+            "pass; give the output of a run that computed first-pass steps.",
+            code="FM-PREDICT-NO-FIRST-PASS",
+        )
     processes = _processes({name: step.workers for name, step in first.items()})
     steps = []
     for name, step in first.items():
