@@ -1,4 +1,4 @@
-"""The lag of the highest correlation of two signals.
+"""The lag of the highest correlation of two signals, and the probability that it is the true one.
 
 Shapes: g points of both signals; lags of -most to most points.
 """
@@ -6,10 +6,19 @@ Shapes: g points of both signals; lags of -most to most points.
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
 
-from stages.shared.speech import Signal
+from stages.shared.speech import GRID_HZ, Signal
+
+BESIDE = 0.15 * GRID_HZ  # points; nearer maxima belong to the same peak, as wide as a period of the fastest syllables
+
+# Constant, and weights of the heights over the median and over the runner-up. Fitted by logistic regression on 1,052
+# curves of four GRID clips (three speakers) and their joins of 6 to 12 s. Half of the weight has the speakers' own
+# sound, moved by up to 0.8 s, half another's. Some were cut to 1.5 or 2 s, or had white noise or speech added. On 382
+# curves of two other speakers means of 0.09, 0.33, 0.65 and 0.93 were right in 0.12, 0.27, 0.54 and 0.92.
+ODDS = (-5.33, 1.17, 2.04)
 
 
 def correlation(lips: Signal, sound: Signal, most: int) -> Signal:
@@ -27,8 +36,19 @@ def correlation(lips: Signal, sound: Signal, most: int) -> Signal:
     return curve
 
 
-def highest(curve: Signal) -> tuple[float, float] | None:
-    """Return place and height of the highest local maximum above 0, by parabolic interpolation; else None."""
+@dataclass(frozen=True)
+class Peak:
+    """The highest local maximum of a curve, by parabolic interpolation."""
+
+    at: float  # points from the curve's start
+    height: float
+    second: float  # height of the highest other maximum farther than `BESIDE`; 0 without one
+    median: float  # of the curve
+    inside: bool  # neither end of the curve is higher, so that no slope of a peak outside is in sight
+
+
+def highest(curve: Signal) -> Peak | None:
+    """Return the highest local maximum above 0; None without one."""
     inner = curve[1:-1]
     tops = np.flatnonzero((inner > 0) & (inner >= curve[:-2]) & (inner > curve[2:])) + 1
     if not tops.size:
@@ -37,4 +57,22 @@ def highest(curve: Signal) -> tuple[float, float] | None:
     before, here, after = curve[at - 1 : at + 2]
     bend = before - 2 * here + after
     shift = 0.5 * (before - after) / bend
-    return at + float(shift), float(here - 0.25 * (before - after) * shift)
+    others = curve[tops[np.abs(tops - at) > BESIDE]]
+    return Peak(
+        at=at + float(shift),
+        height=float(here - 0.25 * (before - after) * shift),
+        second=float(others.max(initial=0.0)),
+        median=float(np.median(curve)),
+        inside=bool(max(curve[0], curve[-1]) <= here),
+    )
+
+
+def confidence(peak: Peak, chance: float) -> float:
+    """Return the probability that a peak lies at the true offset, 0 to 1; `chance` is a deviation of unrelated signals.
+
+    It is a logistic function of the peak's height over the median and over the runner-up, both in units of `chance`.
+    `ODDS` has its coefficients, and what they were fitted on.
+    """
+    constant, over_median, over_second = ODDS
+    odds = over_median * (peak.height - peak.median) / chance + over_second * (peak.height - peak.second) / chance
+    return 1 / (1 + math.exp(-constant - odds))

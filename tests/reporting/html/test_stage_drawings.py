@@ -71,8 +71,8 @@ def test_captions_of_shots_and_lighting():
 @pytest.mark.parametrize(
     ("row", "caption"),
     [
-        ({"offset_ms": 80.0, "confidence": 3.21, "reason": None}, "sound 80 ms late, confidence 3.2"),
-        ({"offset_ms": -40.0, "confidence": 4.0, "reason": None}, "sound 40 ms early, confidence 4.0"),
+        ({"offset_ms": 80.0, "confidence": 0.914, "reason": None}, "sound 80 ms late, confidence 0.91"),
+        ({"offset_ms": -40.0, "confidence": 0.6, "reason": None}, "sound 40 ms early, confidence 0.60"),
         ({"offset_ms": None, "confidence": None, "reason": "no face"}, "no face"),
     ],
 )

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stages.sync.cross_correlation import correlation, highest
+from stages.sync.cross_correlation import confidence, correlation, highest
 from stages.sync.speaker_face import opening_of_largest
 
 
@@ -29,12 +29,37 @@ def test_correlation_is_pearsons_and_its_lag_is_the_delay(lag, seed):
 def test_the_top_of_a_parabola_is_found_between_points(at, height):
     curve = height - 0.01 * (np.arange(11) - at) ** 2
     assert (curve > 0).all()
-    assert highest(curve) == pytest.approx((at, height), abs=1e-6)
+    peak = highest(curve)
+    assert (peak.at, peak.height) == pytest.approx((at, height), abs=1e-6)
+    assert (peak.second, peak.inside) == (0, True)
+    assert peak.median == pytest.approx(np.median(curve))
 
 
 def test_a_curve_that_only_rises_or_is_negative_has_no_top():
     assert highest(np.arange(9.0)) is None
     assert highest(-1 - (np.arange(9.0) - 4) ** 2) is None
+
+
+def curve_of(*peaks):
+    """Bumps (place, height) of 0.1 s on a curve of 4 s."""
+    points = np.arange(401.0)
+    return sum(height * np.exp(-(((points - at) / 5) ** 2)) for at, height in peaks)
+
+
+def test_the_runner_up_is_another_peak_and_not_a_ripple_of_the_same():
+    assert highest(curve_of((100, 1.0), (110, 0.9), (300, 0.4))).second == pytest.approx(0.4, abs=1e-3)
+
+
+def test_a_slope_that_rises_to_the_end_is_a_peak_outside():
+    assert highest(curve_of((100, 0.5), (403, 1.0))).inside is False
+    assert highest(curve_of((100, 0.5), (403, 0.4))).inside is True
+
+
+def test_a_peak_is_surer_the_higher_it_is_and_the_lower_the_runner_up():
+    alone, low, close = (highest(curve_of((100, 0.6), (300, other))) for other in (0.0, 0.2, 0.58))
+    shares = [confidence(peak, 0.15) for peak in (alone, low, close)]
+    assert shares == sorted(shares, reverse=True) and shares[0] > 0.99 and shares[2] < 0.5
+    assert confidence(alone, 0.15) > confidence(alone, 0.3)
 
 
 def test_people_who_come_and_go_are_different_tracks():

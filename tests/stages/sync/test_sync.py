@@ -17,6 +17,7 @@ from stages.voice.stage import Voice
 from tests.support.material import media, weights
 from tests.support.media_factory import film
 from tests.support.sync_factory import (
+    ASIDE,
     CLIPS,
     MODEL,
     clip,
@@ -51,12 +52,33 @@ def test_steps_of_less_than_a_frame_are_followed():
 
 
 @pytest.mark.heavy
-def test_confidence_tells_own_sound_from_anothers():
-    own = [judge(table_of(name, heard(name, frames)))["confidence"] for name in CLIPS for frames in SHIFTS]
-    others = [judge(table_of(a, heard(b)))["confidence"] or 0 for a in CLIPS for b in CLIPS if a != b]
-    area = (np.array(own)[:, None] > np.array(others)).mean()
-    assert area > 0.95  # .99 seen
-    assert min(own) > np.median(others) + 0.5
+@pytest.mark.parametrize("frames", [-36, -24, -16, 16, 24, 36])
+def test_a_large_offset_is_found_or_unknown_but_never_wrong(frames):
+    rows = [judge(table_of(name, heard(name, frames))) for name in CLIPS]
+    given = [row["offset_frames"] for row in rows if row["reason"] is None]
+    assert np.abs(np.array(given) - frames).max() <= 2
+    assert len(given) >= {16: 6, 24: 2, 36: 2}[abs(frames)]  # sound a second early has lost half its sentence
+    assert all((row["offset_ms"] is None) == ((row["confidence"] or 0) < 0.5) for row in rows)
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("frames", [-16, 16])
+def test_an_offset_beyond_a_narrow_search_is_null(frames):
+    rows = [judge(table_of(name, heard(name, frames)), search_s=0.5) for name in CLIPS]
+    assert [row["offset_ms"] for row in rows].count(None) >= 5  # one of ten, by chance
+    assert all(row["reason"] for row in rows if row["offset_ms"] is None)
+
+
+@pytest.mark.heavy
+def test_confidence_is_the_share_of_right_offsets_for_speakers_it_was_not_fitted_on():
+    cases = [(a, b, by) for a in ASIDE for b in CLIPS for by in (-8, 0, 8)]
+    rows = [judge(table_of(a, heard(b, by)), min_confidence=0.0) for a, b, by in cases]
+    own = np.array([a == b for a, b, _ in cases])
+    right = own & np.array([abs(row["offset_frames"] - case[2]) <= 2 for row, case in zip(rows, cases, strict=True)])
+    shown = np.array([row["confidence"] for row in rows])
+    means = [0.5 * (values[own].mean() + values[~own].mean()) for values in (shown, right)]
+    assert means[0] == pytest.approx(means[1], abs=0.15)  # a prior of one half, as in the fit; 0.60 and 0.50 seen
+    assert (shown[right][:, None] > shown[~right]).mean() > 0.95
 
 
 @pytest.mark.heavy
@@ -219,6 +241,7 @@ def test_opening_follows_the_jaw():
         (Voice, {"middle_band": (500.0, 9000.0)}),
         (Voice, {"chunk": 10}),
         (Sync, {"search_s": 0.0}),
+        (Sync, {"min_confidence": 1.5}),
         (Sync, {"low_hz": 9.0}),
     ],
 )
