@@ -28,6 +28,9 @@ BONES = (
 )
 """Lines of the skeleton: mediapipe.tasks.python.vision.PoseLandmarksConnections.POSE_LANDMARKS."""
 
+MIRRORED = [0, 4, 5, 6, 1, 2, 3, 8, 7, 10, 9, *(i + (1 if i % 2 else -1) for i in range(11, LANDMARKS))]
+"""The landmark that each becomes in a mirrored image, where left and right are exchanged."""
+
 LANDMARK = pa.struct([(name, pa.float32()) for name in ("x", "y", "z", "visibility", "presence")])
 POINT = pa.struct([(name, pa.float32()) for name in ("x", "y", "z")])
 PERSON = pa.struct(
@@ -37,6 +40,8 @@ PERSON = pa.struct(
         # x, y fractions of width and height, unclipped; z as x
         ("landmarks", pa.list_(LANDMARK, LANDMARKS)),
         ("world", pa.list_(POINT, LANDMARKS)),  # metres from the middle of the hips; x right, y down, z away
+        # from this person's landmarks in a mirrored second look: their mean distance, of the box's diagonal, below 0.1
+        ("disagreement", pa.float32()),
     ]
 )
 

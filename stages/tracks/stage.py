@@ -22,7 +22,7 @@ from stages.shared.arrow_values import struct_lists
 from stages.shared.limits import require_at_least
 from stages.shared.shot_spans import spans
 from stages.shared.skeleton import BONES, LANDMARK, LANDMARKS, landmarks
-from stages.tracks.tracking import Path, Values, filled, follow, jitter, one_euro, sizes
+from stages.tracks.tracking import Limits, Path, Values, filled, follow, jitter, one_euro, sizes
 
 TRACK = field("track", pa.int32(), "number of the person in the file, from 0, by first frame", nullable=False)
 SHOT = field("shot", pa.int32(), "the shot that the track lies in", nullable=False)
@@ -60,6 +60,7 @@ SUMMARY = pa.schema(
 class Tracks(Stage):
     """People through the frames of each shot."""
 
+    version = 2
     scope = Scope.MEDIA
     inputs = ("media_id", "frame_index", "time_s", "height", "width", "poses")
     input_tables = ("shots",)
@@ -72,15 +73,20 @@ class Tracks(Stage):
 
     @dataclass(frozen=True, kw_only=True)
     class Config(Stage.Config):
-        """Least similarity, longest gap and strength of smoothing.
+        """Least similarity, longest gaps, fewest frames and strength of smoothing.
 
         Raises:
-            ValueError: `least_likeness` is outside 0 to 1, or a time, cutoff or beta is negative.
+            ValueError: `least_likeness` is outside 0 to 1, a time, cutoff or beta is negative, or `least_frames` is
+                below 1.
         """
 
         # Mean of keypoint similarity and overlap: 0.25 after a move by a third of the person's width, 0 for neighbours.
         least_likeness: float = 0.2
         bridge_s: float = 0.5  # passing behind somebody takes 0.5 s; later it may be another person
+        # Longest time in which somebody is missed beside a person who is seen, as in an embrace.
+        hidden_s: float = 3.0
+        # Fewest frames that show the person: three are the fewest with a jitter. A shorter shot needs all of its own.
+        least_frames: int = 3
         # One-euro filter, in body diagonals; 1 Hz at rest is the paper's start value. At 25 fps noise of 1 % falls to a
         # fifth, and a move of a diagonal a second lags by 0.3 frames. beta 3: a seventh, 0.7 frames; 30: a third, 0.1.
         min_cutoff: float = 1.0
@@ -89,7 +95,7 @@ class Tracks(Stage):
         def __post_init__(self) -> None:
             if not 0 < self.least_likeness <= 1:
                 raise ValueError(f"least_likeness must lie between 0 and 1, not {self.least_likeness}")
-            require_at_least(self, bridge_s=0, beta=0)
+            require_at_least(self, bridge_s=0, hidden_s=0, beta=0, least_frames=1)
             if not self.min_cutoff > 0:
                 raise ValueError(f"min_cutoff must be above 0, not {self.min_cutoff}")
 
@@ -128,8 +134,10 @@ class Tracks(Stage):
         frames = Frames.from_rows(rows)
         for shot, start, stop in spans(rows, tables["shots"]):
             part = frames.cut(start, stop)
-            for path in follow(part.people, part.times, self.config.least_likeness, self.config.bridge_s):
-                yield shot, path, part
+            limits = Limits(self.config.least_likeness, self.config.bridge_s, self.config.hidden_s)
+            for path in follow(part.people, part.times, limits):
+                if len(path.frames) >= min(self.config.least_frames, stop - start):
+                    yield shot, path, part
 
     def _track(
         self, rows: pa.Table, frames: Frames, path: Path, numbers: Mapping[str, int]

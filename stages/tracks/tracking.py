@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +25,17 @@ Values = NDArray[np.float64]
 SIGMAS = np.array([26, 25, 25, 35, 35, 79, 79, 72, 72, 62, 62, 107, 107, 87, 87, 89, 89]) / 1000
 
 
+BESIDE = 0.1  # IoU of boxes: two standing people, 0.3 of their height apart; chosen on made people alone
+
+
+class Limits(NamedTuple):
+    """What `follow` accepts."""
+
+    least: float  # likeness of a match
+    bridge: float  # s, the longest gap of a path
+    hidden: float  # s, the longest gap of a path that ended beside somebody who is seen on
+
+
 @dataclass
 class Path:
     """One person through frames of one shot."""
@@ -32,6 +44,8 @@ class Path:
     poses: list[int]  # numbers of the person in these frames
     body: Body  # 33 5, in the last of them
     speed: Values = field(default_factory=lambda: np.zeros(2))  # px a second
+    behind: Path | None = None  # whose box this person's box overlapped when it was missed
+    offset: Values = field(default_factory=lambda: np.zeros(2))  # px from the other's middle, at that time
 
     def append(self, frame: int, pose: int, body: Body, elapsed: float) -> None:
         """Add a match; `elapsed` is the time in s since the path's last one."""
@@ -41,20 +55,33 @@ class Path:
         self.frames.append(frame)
         self.poses.append(pose)
         self.body = body
+        self.behind = None
 
-    def predict(self, elapsed: float) -> Body:
-        """Return the person's landmarks after this time in s, at constant speed (33 5)."""
+    def hide(self, other: Path) -> None:
+        """Remember somebody beside whom this person was missed."""
+        self.behind = other
+        self.offset = np.median(self.body[:, :2], axis=0) - np.median(other.body[:, :2], axis=0)
+
+    def predict(self, elapsed: float, bridge: float) -> Body:
+        """Return the person's landmarks after this time in s (33 5).
+
+        The speed is constant. After `bridge` seconds beside somebody the person is where it was beside them.
+        """
         body = self.body.copy()
+        if self.behind is not None and elapsed > bridge:
+            middle = np.median(self.behind.body[:, :2], axis=0) + self.offset
+            body[:, :2] += middle - np.median(body[:, :2], axis=0)
+            return body
         body[:, :2] += self.speed * elapsed
         return body
 
 
-def follow(bodies: Sequence[Body], times: Values, least: float, bridge: float) -> list[Path]:
+def follow(bodies: Sequence[Body], times: Values, limits: Limits) -> list[Path]:
     """Return paths through the frames of one shot, in the order of their first frames.
 
     People are assigned to paths with the largest sum of likenesses (Kuhn 1955); those below `least` do not count. A
-    path ends after `bridge` seconds without its person, at the earliest after the next frame. The order of people in a
-    frame changes nothing.
+    path ends after `bridge` seconds without its person, at the earliest after the next frame; a path whose person was
+    missed beside somebody who is seen on, after `hidden` seconds. The order of people in a frame changes nothing.
     """
     from scipy.optimize import linear_sum_assignment
 
@@ -62,11 +89,11 @@ def follow(bodies: Sequence[Body], times: Values, least: float, bridge: float) -
     live: list[Path] = []
     for frame, body in enumerate(bodies):
         elapsed = {id(path): float(times[frame] - times[path.frames[-1]]) for path in live}
-        live = [path for path in live if elapsed[id(path)] <= bridge or path.frames[-1] == frame - 1]
+        live = [path for path in live if _is_awaited(path, elapsed[id(path)], frame, limits)]
         order = np.lexsort(body[:, ::-1, :2].reshape(len(body), -1).T).tolist() if len(body) else []
-        predicted = np.array([path.predict(elapsed[id(path)]) for path in live]).reshape(-1, 33, 5)
+        predicted = np.array([path.predict(elapsed[id(path)], limits.bridge) for path in live]).reshape(-1, 33, 5)
         values = likeness(predicted, body[order])
-        values[values < least] = 0.0
+        values[values < limits.least] = 0.0
         pairs = zip(*linear_sum_assignment(values, maximize=True), strict=True)
         matches = {column: live[row] for row, column in pairs if values[row, column] > 0}
         for column, pose in enumerate(order):
@@ -75,7 +102,23 @@ def follow(bodies: Sequence[Body], times: Values, least: float, bridge: float) -
             else:
                 live.append(Path([frame], [pose], body[pose]))
                 paths.append(live[-1])
+        _hide_missed(live, frame)
     return paths
+
+
+def _is_awaited(path: Path, elapsed: float, frame: int, limits: Limits) -> bool:
+    longest = limits.bridge if path.behind is None else max(limits.bridge, limits.hidden)
+    return elapsed <= longest or path.frames[-1] == frame - 1
+
+
+def _hide_missed(live: Sequence[Path], frame: int) -> None:
+    """Let each path that was matched in the last frame, but not in this one, hide beside whom it overlapped."""
+    seen = [path for path in live if path.frames[-1] == frame]
+    for path in live:
+        if seen and path.frames[-1] == frame - 1:
+            overlap = box_iou(_boxes(path.body[None]), _boxes(np.array([other.body for other in seen])))[0]
+            if overlap.max() >= BESIDE:
+                path.hide(seen[int(overlap.argmax())])
 
 
 def likeness(paths: Body, people: Body) -> Values:

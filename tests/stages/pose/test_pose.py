@@ -175,12 +175,12 @@ def test_another_process_worth_of_state_changes_nothing(pose, album, alone):
 
 def test_how_pixels_lie_in_memory_changes_nothing(pose):
     tall = photo("grace_hopper.jpg")
-    body, world = pose.find(tall)
+    one = pose.find(tall)
     turned = np.ascontiguousarray(tall[:, ::-1])[:, ::-1]
     assert not turned.flags.c_contiguous
     again = pose.find(turned)
-    assert (again[0] == body).all()
-    assert (again[1] == world).all()
+    assert (again.body == one.body).all()
+    assert (again.world == one.world).all()
 
 
 @settings(max_examples=25, deadline=None)

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from stages.nets.mediapipe import task
 from stages.nets.mediapipe.blazepose import BlazePose
 from stages.nets.mediapipe.task import within
-from stages.pose.stage import LANDMARKS, distinct, scores
+from stages.pose.bodies import distinct, scores
+from stages.pose.stage import LANDMARKS
 from stages.shared.masks import landmark_boxes
 from tests.support.photos import photo_file
 from tests.support.pose_factory import model_file

@@ -101,7 +101,7 @@ def test_order_of_rows_does_not_matter_and_results_repeat():
 
 
 def test_frames_without_people_failed_frames_and_no_frames():
-    rows, summary = track([None, [], [standing(200)], None, [standing(200)]])
+    rows, summary = track([None, [], [standing(200)], None, [standing(200)]], least_frames=2)
     assert [row["frame_index"] for row in rows] == [2, 3, 4] and summary[0]["missing"] == 1
     assert summary[0]["jitter"] is None
     assert track([[], []]) == ([], []) and track([None]) == ([], [])
@@ -126,3 +126,43 @@ def test_a_file_whose_shots_failed_is_refused():
 def test_settings_that_make_no_sense_are_refused(config):
     with pytest.raises(ValueError, match=next(iter(config))):
         Tracks.Config(**config)
+
+
+# An embrace, and people who were hardly seen
+
+
+def embrace(gap, apart=24):
+    """Two people who meet, of whom only one is found for `gap` frames, and who part to where they came from."""
+    frames, names = [], []
+    for i in range(40 + gap):
+        distance = apart + 6 * max(0, 20 - i, i - 19 - gap)
+        people = {"left": standing(320 - distance), "right": standing(320 + distance, tall=190)}
+        shown = ["left"] if 20 <= i < 20 + gap else ["left", "right"]
+        frames.append([people[name] for name in shown])
+        names.append(shown)
+    return frames, names
+
+
+def test_who_is_missed_in_an_embrace_keeps_the_id():
+    frames, names = embrace(gap=40)  # 1.6 s, three times the longest gap elsewhere
+    rows, summary = track(frames)
+    assert sorted(map(sorted, owners(rows, names).values())) == [["left"], ["right"]]
+    assert sorted(s["missing"] for s in summary) == [0, 40]
+
+
+def test_after_a_longer_embrace_it_may_be_another_person():
+    frames, names = embrace(gap=40)
+    rows, _ = track(frames, hidden_s=1.0)
+    assert sorted(map(sorted, owners(rows, names).values())) == [["left"], ["right"], ["right"]]
+
+
+def test_who_leaves_alone_is_not_awaited_longer():
+    assert len(track(absent(20, 40), hidden_s=60.0)[1]) == 2
+
+
+def test_a_track_needs_three_frames_and_a_short_shot_all_of_its_own():
+    walk = [[standing(200)] for _ in range(30)]
+    flash = [[standing(200), standing(500)] if i in (10, 11) else people for i, people in enumerate(walk)]
+    assert [s["frames"] for s in track(flash)[1]] == [30]
+    assert sorted(s["frames"] for s in track(flash, least_frames=1)[1]) == [2, 30]
+    assert [s["frames"] for s in track(flash[:1])[1]] == [1]  # a photo

@@ -1,0 +1,127 @@
+"""Looks at parts of an image: they cover it, find small people, take nothing for a person, and doubt blur."""
+
+from __future__ import annotations
+
+import cv2
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipeline.contract.columns import pack
+from pipeline.contract.placement import Placement
+from stages.pose.bodies import distances
+from stages.pose.looks import Square, look, second_look, tiles
+from stages.pose.squares import squares
+from stages.pose.stage import Pose
+from tests.support.material import picture
+from tests.support.photos import photo
+from tests.support.pose_factory import model_file
+
+MODEL = "pose_landmarker_full_bundled"
+
+
+def made(**settings_):
+    stage = Pose(Pose.Config(model=MODEL, **settings_))
+    stage.setup({MODEL: model_file(MODEL)}, Placement())
+    return stage
+
+
+@pytest.fixture(scope="module")
+def pose():
+    return made()
+
+
+def small_people():
+    """A scene with four people in photos of a third of its height: the image, and the middles of the photos."""
+    scene = cv2.resize(photo("china.jpg"), (768, 512), interpolation=cv2.INTER_AREA)
+    middles = [(192, 150), (560, 150), (220, 390), (580, 390)]
+    for name, (x, y) in zip(("pose/squat.bmp", "pose/coco/000000000785.jpg") * 2, middles, strict=True):
+        person = picture(name)
+        scale = 170 / person.shape[0]
+        person = cv2.resize(person, None, fx=scale, fy=scale, interpolation=cv2.INTER_AREA)
+        height, width = person.shape[:2]
+        scene[y - height // 2 :, x - width // 2 :][:height, :width] = person
+    return scene, middles
+
+
+def test_small_people_whom_the_whole_image_does_not_show_are_found_once(pose):
+    scene, middles = small_people()
+    found = pose.find(scene).body
+    centres = found[..., :2].mean(1) * scene.shape[1::-1]
+    near = [(np.hypot(*(centres - middle).T) < 60).sum() for middle in middles]
+    assert near == [1, 1, 1, 1]
+    assert len(found) == 4
+    assert len(made(tile=0.0).find(scene).body) < 2
+
+
+def test_a_couple_is_two(pose):
+    assert pose.find(picture("pose/test_image.bmp")).body.shape[0] == 2
+
+
+@pytest.mark.parametrize("name", ["hot_dog.jpg", "motorcycle_left.png", "sam_groceries.jpg"])
+def test_what_a_tile_takes_for_a_person_is_not_found_again(pose, name):
+    image = picture(f"categories/{name}")
+    scale = 512 / min(image.shape[:2])
+    image = cv2.resize(image, None, fx=scale, fy=scale, interpolation=cv2.INTER_AREA)
+    in_tiles = sum(len(look(pose._net, image, tile)[0]) for tile in tiles(*image.shape[:2], 0.5))
+    assert in_tiles >= 1
+    assert len(pose.find(image).body) == 0
+
+
+def test_a_pose_on_blur_is_unknown_with_a_reason(pose):
+    sharp = picture("faces/single/astronaut.png")
+    (known,) = pose.find(sharp).body
+    blur = cv2.filter2D(sharp, -1, np.full((1, 110), 1 / 110, np.float32), borderType=cv2.BORDER_REPLICATE)
+    rows = pose(pa.table({pose.pixels: pack([sharp, blur])})).to_pylist()
+    assert [len(row["poses_unknown"]) for row in rows] == [0, 1]
+    assert [row["people"] for row in rows] == [1, 0]
+    assert rows[1]["poses_unknown"][0]["reason"] in {"not_seen_again", "looks_disagree"}
+    raw, _ = pose._net(blur)
+    assert distances(known, raw, *sharp.shape[:2]).min() > 0.1  # MediaPipe's own pose is wrong
+
+
+def test_a_second_look_at_nobody_is_infinitely_far(pose):
+    body, _ = pose._net(photo("grace_hopper.jpg"))
+    assert second_look(pose._net, photo("china.jpg"), body[0], 0.1).distance == np.inf
+
+
+@settings(max_examples=60, deadline=None)
+@given(height=st.integers(1, 900), width=st.integers(1, 900), share=st.floats(0, 1))
+def test_tiles_cover_the_image_and_overlap(height, width, share):
+    parts = list(tiles(height, width, share))
+    if not parts:
+        assert int(min(height, width) * share) < 24
+        return
+    side = parts[0].side
+    for axis, length in ((0, width), (1, height)):
+        starts = sorted({part[axis] for part in parts})
+        assert (starts[0], starts[-1]) == (0, length - side)
+        assert max(np.diff(starts), default=0) <= side * 2 / 3 + 1
+
+
+def test_squares_lie_around_faces_and_around_masks_of_people():
+    box = {"x0": 0.4, "y0": 0.2, "x1": 0.5, "y1": 0.3}
+    rows = pa.table(
+        {
+            "faces": [[{"box": box}], None],
+            "instances": [[{"category": "people", "box": box}, {"category": "animals", "box": box}], []],
+        }
+    )
+    images = [np.zeros((200, 400, 3), np.uint8)] * 2
+    assert squares(rows, ("faces", "instances"), images) == [[Square(120, 20, 120), Square(152, 22, 56)], []]
+    assert squares(rows, (), images) == [[], []]
+
+
+def test_a_face_shows_where_a_person_is_whom_no_tile_looks_for():
+    scene, middles = small_people()
+    height, width = scene.shape[:2]
+    x, y = middles[0]
+    box = {"x0": x / width, "y0": (y - 60) / height, "x1": (x + 25) / width, "y1": (y - 35) / height}
+    faces = pa.array([[{"box": box}]])
+    stage = made(tile=0.0, around=("faces",))
+    assert stage.inputs == ("frame_512", "faces")
+    without = made(tile=0.0)(pa.table({"frame_512": pack([scene])}))["people"].to_pylist()
+    found = stage(pa.table({"frame_512": pack([scene]), "faces": faces}))["people"].to_pylist()
+    assert found[0] == without[0] + 1
