@@ -31,7 +31,12 @@ class StepOptions:
     """Options for some steps on some input."""
 
     input_: Annotated[
-        str | None, Option("--input", "-i", help="Folder, glob, file list (text or Parquet), or s3:// gs:// URL.")
+        list[str] | None,
+        Option(
+            "--input",
+            "-i",
+            help="Folder, glob, file list (text or Parquet), or s3:// gs:// URL. Give it several times for several.",
+        ),
     ] = None
     profile: Profile = "cpu-only"
     pipeline: PipelinePath = None
@@ -60,8 +65,10 @@ class StepOptions:
             ConfigError: the pipeline file or the profile is missing or invalid.
         """
         pipeline, profile = read_pipeline(self.pipeline), read_profile(self.profile)
+        inputs = _inputs(self.input_, profile.input, pipeline.input)
         return RunRequest(
-            input=_first(self.input_, profile.input, pipeline.input),
+            input=inputs[0] if inputs else "",
+            more_inputs=tuple(inputs[1:]),
             output=_first(profile.output, pipeline.output),
             pipeline=pipeline,
             profile=profile,
@@ -156,6 +163,12 @@ class RunOptions(StepOptions):
 def cluster_address(option: str | None) -> str | None:
     """Return the address of the cluster to join: the option, else the environment's; None for none."""
     return option or os.environ.get("RAY_ADDRESS")
+
+
+def _inputs(*places: str | list[str] | None) -> list[str]:
+    """Return the inputs of the first place that has any: the command line, the profile, the pipeline file."""
+    given = next((place for place in places if place), [])
+    return [given] if isinstance(given, str) else given
 
 
 def _first(*paths: str | None) -> str:

@@ -63,7 +63,7 @@ def calibrate(
         note = f"Other work runs on this machine (load {load:.1f}, cores {cores}): rates will be too low and uneven."
         print_line(console, note)
     with interruptible(f"Interrupted. Steps that were measured so far are kept in {save}."):
-        result = measured(plan, request.input, steps, Limits(most_batch=most_batch), rows, _Printing(console, save))
+        result = measured(plan, request.inputs, steps, Limits(most_batch=most_batch), rows, _Printing(console, save))
     path = write_calibration(result, save)
     size = result.gpu_vram_gb
     memory = f", {size:.1f} GB, each process takes {result.context_gb:.2f} GB of it" if size else ""

@@ -70,7 +70,7 @@ class DecodeRule(Strict):
 class PipelineFile(Strict):
     """A pipeline file: what is computed."""
 
-    input: str | None = None
+    input: str | list[str] | None = None
     output: str | None = None
     identify: Literal["time", "content"] = "time"  # how a changed file is detected; by content reads each once more
     decode: DecodeRule = DecodeRule()
@@ -153,7 +153,7 @@ class ProfileFile(Strict):
     """A profile: where a run computes and how fast, but never what."""
 
     description: str = ""
-    input: str | None = None
+    input: str | list[str] | None = None
     output: str | None = None
     precision: Precision = "full"
     pin_memory: bool = False  # page-locked staging buffers: faster copies to the GPU; the system cannot page them out

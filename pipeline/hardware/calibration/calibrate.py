@@ -67,7 +67,7 @@ def measurable(plan: Plan, names: Sequence[str]) -> list[Step]:
 
 
 def calibrate(
-    plan: Plan, source: str, steps: Sequence[Step], limits: Limits, rows: int, observer: CalibrationObserver
+    plan: Plan, sources: Sequence[str], steps: Sequence[Step], limits: Limits, rows: int, observer: CalibrationObserver
 ) -> Calibration:
     """Measure each step alone on rows of the input.
 
@@ -75,7 +75,7 @@ def calibrate(
         InputError: there is no input, or no frame in it.
         SetupError: no call of any step succeeded.
     """
-    sample = sample_rows(source, plan, steps, rows, observer.on_producer)
+    sample = sample_rows(sources, plan, steps, rows, observer.on_producer)
     observer.on_rows(sample)
     results: list[StepMeasurement] = []
     calibration: Calibration | None = None

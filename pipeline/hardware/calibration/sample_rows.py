@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from pipeline.contract.errors import InputError
 from pipeline.contract.packet import HALO
 from pipeline.contract.stage import Scope, Stage
-from pipeline.media.discovery.listing import list_media
+from pipeline.media.discovery.inputs import list_inputs
 from pipeline.media.files import MediaFile
 from pipeline.media.images.pyramid import use_one_thread
 from pipeline.media.packets.decode import decode
@@ -47,12 +47,16 @@ class SampleRows:
 
 
 def sample_rows(
-    source: str, plan: Plan, wanted: Sequence[Step], count: int, on_producer: Callable[[Step], None] = lambda _: None
+    sources: Sequence[str],
+    plan: Plan,
+    wanted: Sequence[Step],
+    count: int,
+    on_producer: Callable[[Step], None] = lambda _: None,
 ) -> SampleRows:
     """Decode about `count` rows, and run the steps whose columns the measured steps read.
 
     Args:
-        source: the input.
+        sources: the inputs.
         plan: its decoding and its first pass.
         wanted: the steps to measure.
         count: number of rows.
@@ -67,7 +71,7 @@ def sample_rows(
     for step in steps:
         if not has_model(step):
             set_up(step)
-    spread = _spread(list_media(source), _FILES_PER_ROW * count)
+    spread = _spread(list_inputs(sources), _FILES_PER_ROW * count)
     for _ in _packets(spread[:1], plan.decode, 1):  # the first file loads libraries and is not timed
         pass
     began = time.perf_counter()
@@ -75,7 +79,7 @@ def sample_rows(
     taken = time.perf_counter() - began
     if rows is None:
         raise InputError(
-            f"None of the {len(spread)} files of {source!r} that were tried has a frame; check --input.",
+            f"None of the {len(spread)} files of {', '.join(sources)!r} that were tried has a frame; check --input.",
             code="FM-NO-FRAMES",
         )
     sample = SampleRows(rows)

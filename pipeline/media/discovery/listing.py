@@ -128,8 +128,7 @@ def _single(path: str) -> Iterable[MediaFile]:
 
 
 def _glob(pattern: str, outputs: OutputFilter) -> Iterable[MediaFile]:
-    fixed = pattern[: _MAGIC.search(pattern).start()]  # type: ignore[union-attr]
-    root = os.path.dirname(fixed)
+    root = fixed_part(pattern)
     outputs.check_root(root)
     parts = GlobPattern(tuple(pattern[len(root) :].lstrip("/").split("/")))
     walk = FolderWalk(root=root, pattern=parts, excludes=outputs.excludes_below)
@@ -138,6 +137,12 @@ def _glob(pattern: str, outputs: OutputFilter) -> Iterable[MediaFile]:
             return media
     message = f"No file matches {escape(pattern)!r}; check the pattern, and quote it for the shell."
     raise InputError(message, code="FM-INPUT-NO-MATCH")
+
+
+def fixed_part(source: str) -> str:
+    """Return the folder of a pattern that no wildcard is in; all of another path, or of one that exists."""
+    magic = None if is_url(source) or os.path.lexists(source) else _MAGIC.search(source)
+    return os.path.dirname(source[: magic.start()]) if magic else source
 
 
 def _listed(entries: Sequence[str]) -> Iterable[MediaFile]:

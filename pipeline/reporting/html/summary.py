@@ -13,6 +13,7 @@ from pipeline.contract.row_errors import DECODE
 from pipeline.output.object_store import Store
 from pipeline.reporting.formatting import count, duration, number
 from pipeline.reporting.html.errors import ErrorGroup, unread_files
+from pipeline.runtime.run.request import recorded_inputs
 from pipeline.weights.resolver import default_lock
 
 _OPTIONS = ("-i", "--input", "-o", "--output", "-p", "--profile")
@@ -38,7 +39,7 @@ def facts(record: Mapping[str, Any], store: Store, frames: int, groups: Sequence
     """Return the facts of the run by label."""
     errors = sum(group.rows for group in groups)
     return {
-        "Input": record["input"],
+        "Input": ", ".join(map(str, recorded_inputs(record))),
         "Output": store.root,
         "Profile": record["profile_name"],
         "Steps": ", ".join(record["steps"]),
@@ -72,7 +73,9 @@ def command(record: Mapping[str, Any]) -> str:
     if words and words[0].startswith("-"):
         words = ["run", *words]
     if words[:1] != ["run"] or not any(word.split("=")[0] in _OPTIONS for word in words):
-        words = ["run", "--profile", record["profile_name"], "--input", record["input"], "--output", record["output"]]
+        words = ["run", "--profile", record["profile_name"]]
+        words += [word for source in recorded_inputs(record) for word in ("--input", str(source))]
+        words += ["--output", record["output"]]
         words += _recorded_options(record)
     change = f"cd {shlex.quote(record['folder'])} && " if record.get("folder") else ""  # paths may be relative to it
     return change + shlex.join(["framemill", *words])

@@ -88,7 +88,7 @@ def print_work(console: Console, work: Workload, request: RunRequest) -> None:
     """Print the input of a run and the work left to do."""
     size = sum(media.size for media in work.media) / 1e6
     files = count(len(work.media), "file", zero="0")
-    print_line(console, f"{files} ({size:,.1f} MB) in {request.input}; profile {request.profile_name}")
+    print_line(console, f"{files} ({size:,.1f} MB) in {', '.join(request.inputs)}; profile {request.profile_name}")
     if work.plan.skipped:
         print_absent(console, work.plan)
     _print_random(console, work.plan)

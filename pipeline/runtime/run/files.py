@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from pipeline.media.discovery.listing import in_shard, list_media, shard
+from pipeline.media.discovery.inputs import list_inputs
+from pipeline.media.discovery.listing import in_shard, shard
 from pipeline.media.files import MediaFile
 from pipeline.media.units import Unit
 from pipeline.output.content_hash import with_digests
@@ -42,7 +43,7 @@ class RunFiles:
         Raises:
             InputError: there is no input.
         """
-        return cls(request=request, listing=list_media(request.input, request.output, on_message=on_message))
+        return cls(request=request, listing=list_inputs(request.inputs, request.output, on_message))
 
     @property
     def selected(self) -> Sequence[MediaFile]:

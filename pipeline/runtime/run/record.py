@@ -20,7 +20,7 @@ from pipeline.runtime.run.result import RunResult
 
 _BY_STEP = ("steps", "figures")
 _KINDS: dict[str, type] = {
-    **dict.fromkeys(("arguments", "machines", "waves"), list),
+    **dict.fromkeys(("arguments", "machines", "more_inputs", "waves"), list),
     **dict.fromkeys((*_BY_STEP, "profile", "pipeline", "decode", "choices", "errors", "throughput", "skipped"), dict),
 }
 """Types of the keys that readers go into; another type there means that the file is damaged."""

@@ -21,6 +21,7 @@ class RunRequest:
     """All that a run is given. The same request again continues where the last run stopped."""
 
     input: str = ""  # folder, glob, file list or URL; empty: given nowhere, so that only a plan can be made
+    more_inputs: tuple[str, ...] = ()  # further ones; their files are named after them (`discovery.inputs`)
     output: str = ""  # folder or URL; empty as for `input`
     pipeline: PipelineFile
     profile: ProfileFile
@@ -32,6 +33,11 @@ class RunRequest:
     by_content: bool = False  # detect changed files by their content instead of size and time
     retry: FailureFilter | None = None  # failures of earlier runs to retry; not stored
     profilers: ProfilerOptions = NO_PROFILERS  # not stored
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """All inputs in their order; none if none was given."""
+        return (self.input, *self.more_inputs) if self.input else ()
 
     def require(self, *names: str) -> None:
         """Check that the named paths are set.
@@ -51,6 +57,7 @@ class RunRequest:
         """Return the keys of run.json that this request decides."""
         return {
             "input": self.input,
+            **({"more_inputs": list(self.more_inputs)} if self.more_inputs else {}),
             "output": self.output,
             **{name: getattr(self, name) for name in _STORED},
             "choices": asdict(self.options),
@@ -71,14 +78,26 @@ class RunRequest:
         Raises:
             KeyError, TypeError, ValueError: another version of Framemill wrote it.
         """
-        folder, source, options = Path(record["folder"]), str(record["input"]), dict(record["choices"])
+        folder, options = Path(record["folder"]), dict(record["choices"])
+        sources = [str(source) for source in recorded_inputs(record)]
+        sources = [each if "://" in each else str(folder / Path(each).expanduser()) for each in sources]
         options |= {key: tuple(options[key]) for key in ("stages", "settings")}
         options |= {key: folder / options[key] for key in ("weights_dir", "calibration") if options.get(key)}
         return cls(
             **{name: record[name] for name in _STORED} | {"shard": tuple(record["shard"]) if record["shard"] else None},
-            input=source if "://" in source else str(folder / Path(source).expanduser()),
+            input=sources[0],
+            more_inputs=tuple(sources[1:]),
             output=output,
             pipeline=PipelineFile.model_validate(record["pipeline"]),
             profile=ProfileFile.model_validate(record["profile"]),
             options=PlanOptions(**options),
         )
+
+
+def recorded_inputs(record: Mapping[str, Any]) -> list[Any]:
+    """Return all inputs in a run.json.
+
+    Raises:
+        KeyError: another version of Framemill wrote it.
+    """
+    return [record["input"], *(record.get("more_inputs") or ())]
