@@ -72,9 +72,15 @@ def columns(pipeline: PipelinePath = None) -> None:
 
 
 @app.command()
-def report(output: Annotated[str, typer.Argument(help="Folder or URL of an earlier run's output.")]) -> None:
+def report(
+    output: Annotated[str, typer.Argument(help="Folder or URL of an earlier run's output.")],
+    run: Annotated[
+        str | None,
+        typer.Option("--run", help="The run that the times are of. [dim]Default: the one that did most.[/dim]"),
+    ] = None,
+) -> None:
     """Write report.html again, from the run.json and the tables of an output."""
-    say_report(Console(), Store(output).check_folder(), computed=True)
+    say_report(Console(), Store(output).check_folder(), computed=True, run=run)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -105,12 +105,12 @@ def leave(code: int) -> NoReturn:
     os._exit(code)
 
 
-def say_report(console: Console, store: Store, *, computed: bool) -> None:
+def say_report(console: Console, store: Store, *, computed: bool, run: str | None = None) -> None:
     """Write the report if something is new or it is missing, and print its place."""
     from pipeline.reporting.html import NAME, write_report
 
     try:
-        url = write_report(store) if computed or not store.exists(NAME) else store.url(NAME)
+        url = write_report(store, run) if computed or not store.exists(NAME) else store.url(NAME)
         print_line(console, f"Report: {url}")
     except FileNotFoundError:
         note = f"No report: another run is replacing tables; `framemill report {store.root}` writes it later."

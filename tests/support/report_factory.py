@@ -205,7 +205,7 @@ def output(folder, out, failures=(), **changes):
 RUN = "ab12"
 
 
-def call_records(workers, packets=6, seconds=2.0, began=1_000_000.0):
+def call_records(workers, packets=6, seconds=2.0, began=1_000_000.0, run=RUN):
     """Return records of processes that wait, work and hand on in turns.
 
     Args:
@@ -213,11 +213,12 @@ def call_records(workers, packets=6, seconds=2.0, began=1_000_000.0):
         packets: of each process.
         seconds: of a packet in a step; a wait takes half of it, handing on a quarter.
         began: start of all set-ups, in seconds since the epoch; they take one packet's time.
+        run: name of the run.
     """
     lines = []
     for name, steps in workers.items():
         at = began + seconds
-        about = {"run": RUN, "worker": name}
+        about = {"run": run, "worker": name}
         if "decode" not in steps:
             lines.append(about | {"kind": "set-up", "step": steps[0], "started": began, "seconds": seconds})
         for number in range(packets):

@@ -16,6 +16,7 @@ page                  the file, put together by the templates
 │   ├── samples         drawings of each step alone
 │   └── contact_sheets  images in tables
 ├── recorded          drawings of records
+│   ├── timed_run       the run that the times are of
 │   ├── activity        shares of each process's time
 │   ├── timeline        lanes and stalls
 │   └── machines        GPUs, memory and CPUs over time

@@ -14,7 +14,6 @@ from pipeline.contract.errors import OutputError
 from pipeline.contract.output_names import ERRORS, FRAMES, RUN_RECORD
 from pipeline.contract.stage import Stage
 from pipeline.output.object_store import Store
-from pipeline.profiling.run_profile import stored_profile
 from pipeline.reporting.html import summary
 from pipeline.reporting.html.charts import bars, lines
 from pipeline.reporting.html.errors import MOST_GROUPS, ErrorGroup, error_groups, frames_of
@@ -25,9 +24,10 @@ from pipeline.reporting.html.gallery.samples import step_samples
 from pipeline.reporting.html.gallery.thumbnails import thumbnails
 from pipeline.reporting.html.recommendation import recommendation, targets_met
 from pipeline.reporting.html.recorded.recorded_run import recorded_run
+from pipeline.reporting.html.recorded.timed_run import timed_run
 from pipeline.reporting.html.recorded.timeline import lane_paths, lane_summary
 from pipeline.reporting.html.tables import table_views
-from pipeline.reporting.html.throughput import bottleneck, phase_names, phase_shares, run_speed
+from pipeline.reporting.html.throughput import bottleneck, phase_names, phase_shares
 from pipeline.reporting.stages import rebuild
 from pipeline.reporting.table_rows import find_table
 from pipeline.reporting.templating import render_page
@@ -48,11 +48,15 @@ _FUNCTIONS = {
 }
 
 
-def write_report(store: Store) -> str:
+def write_report(store: Store, run: str | None = None) -> str:
     """Write the report on an output, and return its URL.
 
+    Args:
+        store: the output.
+        run: the run that the times are of; None for the one that did most.
+
     Raises:
-        OutputError: no run has finished there.
+        OutputError: no run has finished there, or there are no records of that run.
         ConfigError: its run.json cannot be read.
     """
     try:
@@ -63,25 +67,28 @@ def write_report(store: Store) -> str:
             "command again, which continues where it stopped.",
             code="FM-NO-FINISHED-RUN",
         ) from error
-    store.write(NAME, render(store, record).encode("utf-8", "replace"))
+    store.write(NAME, render(store, record, run).encode("utf-8", "replace"))
     return store.url(NAME)
 
 
-def render(store: Store, record: Mapping[str, Any]) -> str:
+def render(store: Store, record: Mapping[str, Any], run: str | None = None) -> str:
     """Return the page; the same output gives the same page."""
-    groups, stages, profile = error_groups(store), rebuild(record["steps"]), stored_profile(record)
-    slowest, frames = bottleneck(record["figures"], profile), find_table(store, FRAMES).rows
+    groups, stages, timed = error_groups(store), rebuild(record["steps"]), timed_run(store, record, run)
+    profile, frames = timed.profile, find_table(store, FRAMES).rows
+    slowest = bottleneck(timed.figures, profile)
     values = {
         "record": record,
         "profile": profile,
         "outcome": summary.outcome(record, frames, groups),
         "facts": summary.facts(record, store, frames, groups),
         "recommendation": recommendation(profile, "" if slowest.idle else slowest.text),
-        "speed": run_speed(record),
+        "timed": timed,
+        "requested": run is not None,
+        "output": store.root,
         **_images(store, record, groups, stages),
         "bottleneck": slowest,
         "phases": phase_shares(profile),
-        "recorded": recorded_run(store, record),
+        "recorded": recorded_run(store, record, timed.name),
         "error_groups": groups[:MOST_GROUPS],
         "more_error_groups": groups[MOST_GROUPS:],
         "tables": table_views(store, stages),

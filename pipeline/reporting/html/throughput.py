@@ -6,10 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pipeline.contract.row_errors import DECODE
 from pipeline.profiling.advice import busiest_step
 from pipeline.profiling.export.trace_events import PHASES
-from pipeline.reporting.formatting import count, duration, number
+from pipeline.reporting.formatting import duration
 from pipeline.reporting.html.recorded.activity import OTHER
 
 
@@ -44,15 +43,6 @@ def bottleneck(figures: Mapping[str, Any], profile: Mapping[str, Any]) -> Bottle
     load = duration(figures[slowest]["busy_s"] / max(1, workers))
     text = f"The bottleneck is {slowest}: {subject} busy for {load}, longer than for any other step."
     return Bottleneck(text=text, step=slowest)
-
-
-def run_speed(record: Mapping[str, Any]) -> str:
-    """Return the rate of the whole run from start to end; empty when it decoded nothing."""
-    rows = (record["figures"].get(DECODE) or {}).get("rows", 0)
-    if not rows or not record["seconds"]:
-        return ""
-    speed = number(rows / record["seconds"])
-    return f"{count(rows, 'frame')} in {duration(record['seconds'])}: {speed} a second, starting Ray included"
 
 
 def phase_shares(profile: Mapping[str, Any]) -> dict[str, dict[str, float]]:

@@ -10,8 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pipeline.contract.errors import OutputError
 from pipeline.output.object_store import Store
 from pipeline.profiling import node_metrics, records
+from pipeline.reporting.html import write_report
 from pipeline.reporting.html.charts.lines import POINTS, round_up
 from pipeline.reporting.html.recorded.activity import (
     HELD,
@@ -156,6 +158,41 @@ def test_without_records_there_is_a_sentence(store):
     content = text(page(store))
     assert "There are no records of the processes, so there is no timeline." in content
     assert "The bottleneck is marked" in content.partition("Where the time went")[0]
+
+
+def topped_up(store):
+    """Write a small run, which run.json is of, after a large one."""
+    recorded(store, {"box:9": ["decode", "marked"]}, packets=4, seconds=0.5, began=2_000_000.0)
+    lines = call_records(WORKERS, packets=20, run="cd34")
+    store.write_table("profile/calls-cd34.parquet", records.to_table(lines))
+    return store
+
+
+def times(html):
+    return text(html).partition("Where the time went")[2].partition(" Errors None.")[0]
+
+
+def test_times_are_of_the_run_that_did_most_and_name_the_others(store):
+    shown = times(page(topped_up(store)))
+    assert "2 runs into this output kept records" in shown and "an earlier one, which did most, run cd34" in shown
+    assert f"{RUN}: 24 January 1970, 03:33 UTC, 40 frames decoded, 4 s of work" in shown
+    assert "200 frames in" in shown and "box:2" in shown and "box:9" not in shown
+    assert shown.count("lighting 200") == 2  # rates and calls of a step that the last run did not have
+
+
+def test_another_run_can_be_asked_for(store):
+    write_report(topped_up(store), RUN)
+    shown = times(store.read("report.html").decode())
+    assert "the last one, run ab12" in shown and "cd34: 12 January 1970" in shown
+    assert "box:9" in shown and "box:2" not in shown
+    with pytest.raises(OutputError) as error:
+        write_report(store, "ffff")
+    assert error.value.code == "FM-UNKNOWN-RUN"
+
+
+def test_a_single_run_has_no_choice(store):
+    recorded(store, WORKERS)
+    assert "kept records" not in times(page(store))
 
 
 def test_records_of_a_killed_run_are_read_as_far_as_they_go(store):

@@ -9,7 +9,6 @@ from typing import Any
 from pipeline.contract.errors import DamagedError, OutputError
 from pipeline.output.object_store import Store
 from pipeline.profiling.run_profile import choose_run
-from pipeline.profiling.stats.calls import run_of
 from pipeline.reporting.html.recorded.activity import read_activity
 from pipeline.reporting.html.recorded.machines import MachineCharts, machine_charts
 from pipeline.reporting.html.recorded.timeline import Timeline, timeline
@@ -24,11 +23,16 @@ class RecordedRun:
     note: str = ""
 
 
-def recorded_run(store: Store, record: Mapping[str, Any]) -> RecordedRun:
-    """Return the drawings of the run in run.json, or of the last run with records where that has none."""
+def recorded_run(store: Store, record: Mapping[str, Any], own: str | None) -> RecordedRun:
+    """Return the drawings of a run, or of the last one with records where that is None.
+
+    Args:
+        store: the output.
+        record: its run.json.
+        own: the run that the report's times are of; None where the run in run.json kept no records.
+    """
     missing = RecordedRun(note="There are no records of the processes, so there is no timeline.")
     try:
-        own = run_of(store, record)
         run = own or choose_run(store, None)
         activity = read_activity(store, run)
         if activity is None:
