@@ -27,7 +27,7 @@ from pipeline.contract.errors import FramemillError
 from pipeline.contract.placement import Placement
 from pipeline.engine.coordinator import Reporter, start_coordinator
 from pipeline.engine.node_samplers import Samplers
-from pipeline.engine.shutdown import ended
+from pipeline.engine.shutdown import ended, kill_model_processes
 from pipeline.engine.workers import (
     Group,
     KeepsModel,
@@ -155,6 +155,7 @@ class Engine:
                 for _ in batches:
                     pass
         except ray.exceptions.RayError as error:
+            kill_model_processes()
             fatal = ray.get(self._coordinator.error.remote())
             raise fatal or FramemillError(f"Ray stopped the run: {_last_line(error)}", code="FM-RAY-STOPPED") from error
         Reporter(self._coordinator).check()

@@ -13,8 +13,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import ray
+import ray._private.state
+
 _SECONDS = 30.0  # for a scheduler on a busy machine; then it is left alone
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_POOL_CLASS = "MapWorker("  # Ray Data's name for the processes of a pool
 PARKED = ("Prefetcher",)  # of Ray Data: it waits for work outside the core, and lives as long as the dataset
 
 
@@ -31,6 +35,18 @@ def ended(batches: Any) -> Iterator[None]:
             for thread in set(threading.enumerate()) - before:
                 if thread.name not in PARKED:
                     thread.join(max(0.0, end - time.monotonic()))
+
+
+def kill_model_processes() -> None:
+    """Kill the processes with models that a failed run of this driver left.
+
+    Ray ends them only once Python has collected the run's exception. Until then, they would keep CPUs and GPUs from the
+    next run on the same Ray.
+    """
+    worker = ray._private.worker.global_worker
+    for key, actor in ray._private.state.actors(job_id=worker.current_job_id).items():
+        if actor["ActorClassName"].startswith(_POOL_CLASS) and actor["State"] != "DEAD":
+            worker.core_worker.kill_actor(ray.ActorID.from_hex(key), True)  # it is not started again
 
 
 @contextmanager
