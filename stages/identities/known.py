@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from stages.identities.face_table import Ints
 from stages.identities.medoids import Vectors
@@ -28,6 +29,11 @@ class KnownIdentities:
     centroids: Vectors  # g d; zeros for an identity of another network
     stored: Sequence[tuple[Sequence[float], str | None]]  # g; centroid and network as they were stored
     faces: Mapping[FaceKey, int]  # example faces, to positions in `numbers`; of the output, by another network
+
+    @property
+    def comparable(self) -> NDArray[np.bool_]:
+        """True for identities of the same network (g)."""
+        return np.asarray(self.centroids.any(axis=1), np.bool_)
 
     @classmethod
     def from_tables(cls, own: pa.Table, other: pa.Table, length: int, network: str | None) -> KnownIdentities:

@@ -1,4 +1,6 @@
-"""Identities from clusters of faces: a medoid for each, assignment of noise, and stable numbers.
+"""Identities from clusters of faces: known people, faces outside of clusters, and stable numbers.
+
+    clusters  ->  known people among them  ->  single faces, also to known people without a cluster  ->  numbers
 
 Shapes: n faces of the run, c of them in clusters, g identities, d numbers of an embedding.
 """
@@ -6,23 +8,28 @@ Shapes: n faces of the run, c of them in clusters, g identities, d numbers of an
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
+from numpy.typing import NDArray
 
-from stages.identities.face_table import FaceTable, Ints, Singles
+from stages.identities.face_table import FaceTable, Ints
 from stages.identities.known import KnownIdentities
-from stages.identities.medoids import mutual_nearest, nearest, summarize
+from stages.identities.medoids import ClusterSummary, Vectors, mutual_nearest, summarize, two_nearest
 
 NONE = -1
+Floats = NDArray[np.float64]
 
 
 class Labels:
     """The identity of each face.
 
-    `of_face` is n, the position of a face's identity, or `NONE`; `numbers` is g. `number` replaces the positions in
-    `numbers` by the final numbers. `assigned` marks noise that got an identity by its similarity (n), and `recognised`
-    identities with the number of an earlier output (g).
+    `of_face` is n, the position of a face's identity, or `NONE`; `numbers` is g, by position. `assigned` marks faces
+    outside of clusters that got an identity by their similarity (n), `between` those with two identities that are
+    about as similar (n), and `recognised` identities with a number from before (g). `similarity` and `runner_up` are
+    cosines to the centroids of a face's own and of the most similar other identity (n); undefined without identity,
+    and -1 without another identity.
     """
 
     def __init__(self, faces: FaceTable, members: Ints, labels: Ints, exemplars: int) -> None:
@@ -34,7 +41,7 @@ class Labels:
             labels: c, their clusters from 0.
             exemplars: number of example faces of each identity.
         """
-        self._faces = faces
+        self._faces, self._exemplars = faces, exemplars
         order = np.argsort(labels, kind="stable")
         starts = np.flatnonzero(np.diff(labels[order], prepend=-1))
         self._members = [np.sort(part) for part in np.split(members[order], starts[1:])] if len(members) else []
@@ -42,42 +49,57 @@ class Labels:
         self.of_face = np.full(len(faces), NONE)
         for position, own in enumerate(self._members):
             self.of_face[own] = position
-        self.assigned = np.zeros(len(faces), bool)
+        self.assigned, self.between = np.zeros(len(faces), bool), np.zeros(len(faces), bool)
+        self.similarity, self.runner_up = np.full(len(faces), -1.0), np.full(len(faces), -1.0)
         self.numbers: Ints = np.arange(len(self._members))
         self.recognised = np.zeros(len(self._members), bool)
 
-    @property
-    def medoids(self) -> Ints:
-        """The medoid of each identity: g."""
-        return np.array([summary.medoid for summary in self.summaries], np.int64)
+    def settle(
+        self, known: KnownIdentities, singles: Ints, *, recognise: float, assign: float | None, margin: float
+    ) -> None:
+        """Find known people among the clusters, assign single faces, and number the identities.
 
-    def assign_noise(self, noise: Ints, min_cosine: float) -> None:
-        """Assign faces of no cluster to the identity of the nearest medoid, if their cosine is at least
-        `min_cosine`."""
-        if not self._members:
-            return
-        best, cosines = nearest(self._faces.vectors[noise], self._faces.vectors[self.medoids])
-        near = cosines >= min_cosine
-        self.of_face[noise[near]] = best[near]
-        self.assigned[noise[near]] = True
+        Known people keep their numbers. The others follow by size of the cluster, then by their first face.
 
-    def number(self, known: KnownIdentities, min_cosine: float) -> None:
-        """Number the identities: known ones keep their numbers, the others follow by size, then by their first face.
-
-        An identity is known by its centroid; after a change of the network, by its example faces.
+        Args:
+            known: people with numbers.
+            singles: faces outside of clusters that may be assigned.
+            recognise: least cosine of two centroids of one person.
+            assign: least cosine of a single face to the centroid of its identity; None to assign none.
+            margin: by which it exceeds the cosine to any other identity.
         """
+        pairs = self._pairs(known, recognise)
+        absent = np.setdiff1d(np.flatnonzero(known.comparable), list(pairs.values()))
+        targets = np.array([*(summary.centroid for summary in self.summaries), *known.centroids[absent]])
+        targets = targets.reshape(-1, self._faces.vectors.shape[1])
+        best, first, second = two_nearest(self._faces.vectors, targets)
+        if assign is not None and len(targets):
+            near = first[singles] >= assign
+            clear = near & (first[singles] - second[singles] >= margin)
+            self.of_face[singles[clear]] = best[singles[clear]]
+            self.assigned[singles[clear]] = True
+            self.between[singles[near & ~clear]] = True
+        self._compare(targets, best, first, second)
+        pairs |= self._return(known, absent)
+        self._number(known, pairs)
+
+    def _compare(self, targets: Vectors, best: Ints, first: Floats, second: Floats) -> None:
+        """Set the cosines of faces with an identity to its centroid and to the most similar other one."""
+        has = self.of_face != NONE
+        own = np.where(has, self.of_face, 0)
+        if len(targets):
+            self.similarity = np.einsum("nd,nd->n", self._faces.vectors, targets[own])
+        self.runner_up = np.where(best == own, second, first)
+
+    def _pairs(self, known: KnownIdentities, min_cosine: float) -> dict[int, int]:
+        """Return the known identity of clusters: by centroid, or after a change of the network by example faces."""
         if not self._members:
-            return
-        sizes = np.bincount(self.of_face[self.of_face >= 0], minlength=len(self._members))
-        first = [own[0] for own in self._members]
+            return {}
+        here = np.flatnonzero(known.comparable)
         centroids = np.array([summary.centroid for summary in self.summaries])
-        pairs = dict(mutual_nearest(centroids, known.centroids, min_cosine))
-        pairs |= self._known_by_faces(known, pairs)
-        following = int(known.numbers.max(initial=NONE)) + 1
-        for position in np.lexsort((first, -sizes)):
-            self.recognised[position] = position in pairs
-            self.numbers[position] = known.numbers[pairs[position]] if position in pairs else following
-            following += position not in pairs
+        similar = mutual_nearest(centroids, known.centroids[here], min_cosine)
+        pairs = {position: int(here[other]) for position, other in similar}
+        return pairs | self._known_by_faces(known, pairs)
 
     def _known_by_faces(self, known: KnownIdentities, pairs: Mapping[int, int]) -> dict[int, int]:
         """Return identities that hold more than half of a known one's example faces; both are in no pair yet."""
@@ -90,14 +112,36 @@ class Labels:
         votes[list(pairs)], votes[:, list(pairs.values())] = 0, 0
         return dict(mutual_nearest(votes, np.eye(len(known.numbers)), 1))
 
-    def similarities(self) -> Singles:
-        """Return the cosine of each face (n) to the medoid of its identity; undefined for faces without identity."""
-        if not self._members:
-            return np.zeros(len(self._faces), np.float32)
-        return np.einsum("nd,nd->n", self._faces.vectors, self._faces.vectors[self.medoids[self.of_face]])
+    def _return(self, known: KnownIdentities, absent: Ints) -> dict[int, int]:
+        """Form an identity of each known person without a cluster who got single faces; the others get none."""
+        clusters, pairs = len(self._members), {}
+        for place, other in enumerate(absent.tolist(), clusters):
+            own = np.flatnonzero(self.of_face == place)
+            if len(own):
+                position = len(self._members)
+                pairs[position] = other
+                self.of_face[own] = position
+                self._members.append(own)
+                self.summaries.append(_of_known(summarize(self._faces.vectors, own, self._exemplars), known, other))
+        return pairs
+
+    def _number(self, known: KnownIdentities, pairs: Mapping[int, int]) -> None:
+        first = [own[0] for own in self._members]
+        sizes = [-len(own) for own in self._members]
+        following = int(known.numbers.max(initial=NONE)) + 1
+        self.numbers, self.recognised = np.zeros(len(first), np.int64), np.zeros(len(first), bool)
+        for position in np.lexsort((first, sizes)) if first else ():
+            self.recognised[position] = position in pairs
+            self.numbers[position] = known.numbers[pairs[position]] if position in pairs else following
+            following += position not in pairs
 
     def faces_of(self) -> list[Ints]:
-        """Return the faces of each identity, assigned noise included."""
+        """Return the faces of each identity, assigned ones included."""
         order = np.argsort(self.of_face, kind="stable")
         starts = np.searchsorted(self.of_face[order], np.arange(len(self._members) + 1))
         return [order[start:stop] for start, stop in pairwise(starts)]
+
+
+def _of_known(summary: ClusterSummary, known: KnownIdentities, position: int) -> ClusterSummary:
+    """Return the summary of single faces of a known person, with the centroid of the earlier faces."""
+    return replace(summary, centroid=known.centroids[position], cohesion=None)

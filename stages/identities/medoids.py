@@ -19,7 +19,7 @@ class ClusterSummary:
 
     centroid: Vectors  # d; direction of the sum, of length 1
     medoid: int  # the member with the largest mean cosine to all
-    cohesion: float  # mean cosine of the medoid to the other members; 1 for a single member
+    cohesion: float | None  # mean cosine of the medoid to the other members; 1 for a single member; None: no cluster
     exemplars: tuple[int, ...]  # the medoid, then repeatedly the member farthest from those before
 
 
@@ -66,9 +66,21 @@ def mutual_nearest(a: Vectors, b: Vectors, min_cosine: float) -> list[tuple[int,
     return [(i, int(j)) for i, j in enumerate(forth) if back[j] == i and cosines[i, j] >= min_cosine]
 
 
-def nearest(vectors: Vectors, targets: Vectors, step: int = 4096) -> tuple[NDArray[np.int64], Vectors]:
-    """Return the nearest of g targets for each of n vectors, and its cosine, in blocks of `step` vectors."""
-    parts = [vectors[start : start + step] @ targets.T for start in range(0, len(vectors), step)]
-    best = [part.argmax(axis=1) for part in parts]
-    cosines = [part[np.arange(len(part)), i] for part, i in zip(parts, best, strict=True)]
-    return np.concatenate([np.empty(0, np.int64), *best]), np.concatenate([np.empty(0), *cosines])
+def two_nearest(
+    vectors: Vectors, targets: Vectors, step: int = 4096
+) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]:
+    """Return the nearest of g targets for each of n vectors, its cosine, and the cosine of the next, by blocks.
+
+    Without a next target its cosine is -1; without any, the nearest is -1 too.
+    """
+    count = len(vectors)
+    best, first, second = np.full(count, -1), np.full(count, -1.0), np.full(count, -1.0)
+    for start in range(0, count if len(targets) else 0, step):
+        block = slice(start, start + step)
+        cosines = vectors[block].astype(np.float64) @ targets.T
+        rows = np.arange(len(cosines))
+        best[block] = cosines.argmax(axis=1)
+        first[block] = cosines[rows, best[block]]
+        cosines[rows, best[block]] = -1
+        second[block] = cosines.max(axis=1)
+    return best, first, second

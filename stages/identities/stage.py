@@ -1,6 +1,9 @@
 """Identities: the faces of a whole run, grouped into people by HDBSCAN over their embeddings.
 
-    faces that pass the filters  ->  exact spanning tree  ->  HDBSCAN  ->  assignment of noise  ->  numbers
+    faces that pass the filters  ->  exact spanning tree  ->  HDBSCAN  ->  known people  ->  single faces  ->  numbers
+
+A single face is one outside of all clusters, as one new photo is. It gets the identity of the nearest centroid, also
+of a known person without a cluster here, if that is near and no other is about as near.
 
 The distance is 1 - cosine. The spanning tree is the same for every measure that rises with the angle. They differ in
 the density, one over distance, by which HDBSCAN weighs clusters; with this measure a setting is a cosine. Rows are
@@ -38,6 +41,7 @@ SUMMARY = "identity_summary"
 class Identities(Stage):
     """An identity for each face, or none; and for each identity its size, centroid and example faces."""
 
+    version = 2  # 2: single faces are compared with centroids, also those that the filters left out
     scope = Scope.DATASET
     placement = Placement(cpus=1.0)  # fits a small machine; a profile may give it all cores
     devices = ("cpu", "cuda")
@@ -67,7 +71,12 @@ class Identities(Stage):
         # Cosine below which nothing is joined; None to leave that to density, which may attach a stranger to an
         # identity. Cosines of two people's faces were at most 0.31.
         strangers: float | None = 0.4
-        assign: float | None = 0.45  # least cosine of noise to a medoid; MobileFaceNet's threshold is 0.40 to 0.45
+        # Least cosine of a face outside of the clusters to the centroid of its identity; None to assign none. Of single
+        # faces of 18 px and more, speakers of GRID had 0.45 to their own centroid and more, to others' at most 0.28.
+        assign: float | None = 0.45
+        # By which that cosine exceeds the one to any other identity. Single faces of known people had 0.2 and more.
+        margin: float = 0.1
+        # Faces below these three form no identity, but are assigned to one like others.
         min_score: float = 0.0  # of the detector; `faces` has its own threshold
         min_quality: float = 0.1  # of `faces`: portraits and speakers have 0.5 and more, a face in profile 0
         min_side: int = 24  # px at full size; a face of 12 px has a cosine of 0.32 with its own portrait, of 40 px 0.84
@@ -79,7 +88,7 @@ class Identities(Stage):
 
         def __post_init__(self) -> None:
             require_at_least(self, min_cluster_size=2, min_samples=1, min_side=0, exemplars=1)
-            for name in ("one_person", "strangers", "assign", "recognise", "min_score", "min_quality"):
+            for name in ("one_person", "strangers", "assign", "margin", "recognise", "min_score", "min_quality"):
                 value = getattr(self, name)
                 if value is not None and not 0 <= value < 1:
                     raise ValueError(f"{name} must be at least 0 and below 1, not {value}")
@@ -125,9 +134,8 @@ class Identities(Stage):
         with self.phase("postprocess"):
             clustered = clusters.labels >= 0
             labels = Labels(faces, chosen[clustered], clusters.labels[clustered], config.exemplars)
-            if config.assign is not None:
-                labels.assign_noise(chosen[~clustered], config.assign)
-            labels.number(known, config.recognise)
+            singles = np.setdiff1d(np.flatnonzero(faces.vectors.any(axis=1)), chosen[clustered])
+            labels.settle(known, singles, recognise=config.recognise, assign=config.assign, margin=config.margin)
             return {
                 "identities": faces_table(faces, chosen, clusters, labels),
                 SUMMARY: summary_table(faces, labels, known),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from pipeline.contract.columns import FRAME_INDEX, MEDIA_ID, field
 from stages.identities.face_table import FaceTable, Ints
@@ -31,17 +32,29 @@ _PICTURES = {
     "pictures": "crop",  # the report shows this member of each item as an image
     "no_pictures": "The run has no face crops; --set faces.keep_crops=true writes them for this sheet.",
 }
+ALONE, BETWEEN, POOR, VOID = "alone", "between", "poor", "void"
+_REASONS = (
+    "why there is no identity: alone (in no cluster and like no identity), between (like two identities), poor (left "
+    "out of clusters for its score, quality or size, and like no identity), void (no embedding); null with an identity"
+)
 FACES = pa.schema(
     [
         MEDIA_ID,
         FRAME_INDEX,
         _FACE_INDEX,
-        field("identity", pa.int32(), "number of the identity; null for noise and for filtered faces"),
+        field("identity", pa.int32(), "number of the identity; null for a reason"),
+        field("reason", pa.string(), _REASONS),
         field("probability", pa.float32(), "HDBSCAN's probability of the face's cluster, 0 to 1; 0 for noise"),
         field("outlier_score", pa.float32(), "GLOSH: 0 in the midst of a cluster, towards 1 far from it"),
-        field("similarity", pa.float32(), "cosine to the medoid of the identity"),
+        field("similarity", pa.float32(), "cosine to the centroid of the identity; no probability"),
+        field("margin", pa.float32(), "by which it exceeds the cosine to any other identity; null without another"),
         field("clustered", pa.bool_(), "true if the face passed the filters and was clustered", nullable=False),
-        field("assigned", pa.bool_(), "true if the face was noise and got its identity by similarity", nullable=False),
+        field(
+            "assigned",
+            pa.bool_(),
+            "true if the face is in no cluster and got its identity by similarity",
+            nullable=False,
+        ),
     ]
 )
 _SIZE = "number of its faces; 0 if known from an earlier run or another output, and absent here"
@@ -49,16 +62,23 @@ PEOPLE = pa.schema(
     [
         field("identity", pa.int32(), "number of the identity", nullable=False),
         field("size", pa.int64(), _SIZE, nullable=False),
-        field("assigned", pa.int64(), "number of its faces that were noise", nullable=False),
+        field("assigned", pa.int64(), "number of its faces that are in no cluster", nullable=False),
         field("files", pa.int64(), "number of files in which it appears", nullable=False),
-        field("cohesion", pa.float32(), "mean cosine of the medoid to the other faces of the cluster"),
+        field(
+            "cohesion", pa.float32(), "mean cosine of the medoid to the other faces of the cluster; null without one"
+        ),
         field("recognised", pa.bool_(), "true if an earlier run or another output gave the number", nullable=False),
         field("media_id", pa.string(), "file of the medoid, the face most similar to the others"),
         field("frame_index", pa.int32(), "frame of the medoid"),
         field("face_index", pa.int32(), "number of the medoid in its frame"),
         pa.field("exemplars", pa.list_(_EXEMPLAR), metadata=_PICTURES),
         field("network", pa.string(), "recognition network of the centroid; null if unknown"),
-        field("centroid", pa.list_(pa.float32()), "mean direction of the cluster's embeddings", nullable=False),
+        field(
+            "centroid",
+            pa.list_(pa.float32()),
+            "mean direction of the cluster's embeddings; without one, as it was before",
+            nullable=False,
+        ),
     ]
 )
 
@@ -123,15 +143,24 @@ def faces_table(faces: FaceTable, chosen: Ints, clusters: Clusters, labels: Labe
     probability, outlier = np.zeros(count, np.float32), np.zeros(count, np.float32)
     probability[chosen], outlier[chosen] = clusters.probabilities, clusters.outliers
     numbers = labels.numbers[labels.of_face] if len(labels.numbers) else labels.of_face
+    margin = labels.similarity - labels.runner_up
     columns = [
         faces.media_ids,
         pa.array(faces.frames, pa.int32()),
         pa.array(faces.positions, pa.int32()),
         pa.array(numbers, pa.int32(), mask=unknown),
+        pa.array(_reasons(faces, filtered, labels), pa.string(), mask=~unknown),
         pa.array(probability, mask=filtered),
         pa.array(outlier, mask=filtered),
-        pa.array(labels.similarities(), pa.float32(), mask=unknown),
+        pa.array(labels.similarity, pa.float32(), mask=unknown),
+        pa.array(margin, pa.float32(), mask=unknown | (labels.runner_up <= -1)),
         pa.array(~filtered),
         pa.array(labels.assigned),
     ]
     return pa.table(columns, schema=FACES)
+
+
+def _reasons(faces: FaceTable, filtered: NDArray[np.bool_], labels: Labels) -> NDArray[np.object_]:
+    """Return the reason of each face that has no identity."""
+    void = ~faces.vectors.any(axis=1)
+    return np.select([void, labels.between, filtered], [VOID, BETWEEN, POOR], ALONE).astype(object)

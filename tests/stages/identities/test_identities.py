@@ -48,7 +48,7 @@ def test_the_order_and_the_chunks_of_rows_change_nothing():
     ]
 
 
-def test_noise_is_assigned_by_its_cosine_to_the_medoid():
+def test_noise_is_assigned_by_its_cosine_to_the_centroid():
     random = np.random.default_rng(1)
     vectors = unit(people([12, 12]))
     middle = unit(vectors[:12].sum(axis=0, keepdims=True))
@@ -58,14 +58,28 @@ def test_noise_is_assigned_by_its_cosine_to_the_medoid():
     batch = rows(np.concatenate([vectors, odd]))
     without = identities(strangers=0.5, assign=None)(batch)
     assert numbers(without)[-1] == -1
-    medoid = without["identity_summary"].to_pylist()[numbers(without)[0]]
-    cosine = float(unit(vectors)[int(medoid["media_id"][:5])] @ odd[0])
+    assert without["identities"]["reason"].to_pylist() == [None] * 24 + ["alone"]
+    centroids = {row["identity"]: np.array(row["centroid"]) for row in without["identity_summary"].to_pylist()}
+    cosine, other = (float(centroids[numbers(without)[i]] @ odd[0]) for i in (0, 12))
     for threshold, given in ((cosine - 0.01, True), (cosine + 0.01, False)):
         tables = identities(strangers=0.5, assign=threshold)(batch)
         row = tables["identities"].to_pylist()[-1]
         assert (row["identity"] == numbers(tables)[0], row["assigned"]) == (given, given)
+        expected = [None, cosine, cosine - other] if given else ["alone", None, None]
+        assert [row[name] for name in ("reason", "similarity", "margin")] == pytest.approx(expected, abs=1e-5)
         sizes = [(r["size"], r["assigned"]) for r in tables["identity_summary"].to_pylist()]
         assert sorted(sizes) == [(12, 0), (12 + given, int(given))]
+
+
+def test_a_face_between_two_people_has_no_identity():
+    vectors = unit(people([12, 12]))
+    middles = [unit(part.sum(axis=0, keepdims=True)) for part in np.split(vectors, 2)]
+    for share, named in ((0.5, False), (0.52, False), (0.7, True)):
+        between = unit(share * middles[0] + (1 - share) * middles[1])
+        tables = identities()(pa.concat_tables([rows(vectors), rows(between, names=["z.jpg"], quality=0.01)]))
+        row = tables["identities"].to_pylist()[-1]
+        number, reason = (numbers(tables)[0], None) if named else (None, "between")
+        assert (row["identity"], row["reason"]) == (number, reason), share
 
 
 def test_one_person_alone_is_an_identity_and_strangers_are_not():
@@ -80,7 +94,7 @@ def test_one_person_alone_is_an_identity_and_strangers_are_not():
 @pytest.mark.parametrize(
     ("column", "setting"), [("quality", "min_quality"), ("score", "min_score"), ("side", "min_side")]
 )
-def test_filtered_faces_are_listed_but_not_clustered(column, setting):
+def test_filtered_faces_form_no_cluster_but_get_a_second_chance(column, setting):
     vectors = people([5, 5])
     values = np.full(10, 0.8, np.float32)
     values[[0, 7]] = 0.4
@@ -90,10 +104,18 @@ def test_filtered_faces_are_listed_but_not_clustered(column, setting):
     mixed = pa.concat_tables([(low if v < 0.5 else batch).slice(i, 1) for i, v in enumerate(values)])
     tables = identities(**{setting: least})(mixed)
     assert [i for i, shown in enumerate(tables["identities"]["clustered"].to_pylist()) if not shown] == [0, 7]
-    assert numbers(tables) == [-1, 0, 0, 0, 0, 1, 1, -1, 1, 1]
-    assert [tables["identities"][name][0].as_py() for name in ("probability", "outlier_score", "similarity")] == [
-        None
-    ] * 3
+    assert numbers(tables) == [0] * 5 + [1] * 5
+    assert [i for i, late in enumerate(tables["identities"]["assigned"].to_pylist()) if late] == [0, 7]
+    assert [tables["identities"][name][0].as_py() for name in ("probability", "outlier_score")] == [None] * 2
+    without = identities(**{setting: least}, assign=None)(mixed)["identities"].to_pylist()
+    assert [row["identity"] for row in without] == [None, 0, 0, 0, 0, 1, 1, None, 1, 1]
+    assert [without[0][name] for name in ("reason", "similarity", "margin")] == ["poor", None, None]
+
+
+def test_a_filtered_face_like_nobody_stays_without_identity():
+    mixed = pa.concat_tables([rows(people([5])), rows(people([1], seed=1), names=["z.jpg"], quality=0.01)])
+    tables = identities()(mixed)
+    assert numbers(tables) == [0] * 5 + [-1] and tables["identities"]["reason"].to_pylist() == [None] * 5 + ["poor"]
 
 
 @pytest.mark.parametrize("count", [0, 1, 2])
@@ -127,7 +149,9 @@ def test_zero_and_infinite_embeddings_are_filtered():
     parts[-1] = pa.FixedSizeListArray.from_arrays(pa.array(values.reshape(-1)), 64)
     spoiled = pa.StructArray.from_arrays(parts, fields=list(flat.type))
     batch = batch.set_column(4, "faces", pa.ListArray.from_arrays(faces.offsets, spoiled))
-    assert numbers(identities()(batch)) == [0, 0, -1, 0, 0, 1, -1, 1, 1, 1]
+    tables = identities()(batch)
+    assert numbers(tables) == [0, 0, -1, 0, 0, 1, -1, 1, 1, 1]
+    assert [tables["identities"]["reason"][i].as_py() for i in (0, 2, 6)] == [None, "void", "void"]
 
 
 @pytest.mark.parametrize(

@@ -95,6 +95,31 @@ def test_a_merged_person_takes_the_number_of_most_faces():
     assert absent == {0: 22, 1: 0}, "the other number stays taken"
 
 
+@pytest.mark.parametrize("count", [1, 2])
+def test_single_photos_of_a_known_person_are_enough(tmp_path, count):
+    a, b, stranger = np.split(people([6, 6, 1]), [6, 12])
+    before = identities()(rows(np.concatenate([a[:4], b[:4]])))
+    batch = rows(np.concatenate([a[4 : 4 + count], stranger]), names=[*(f"{i}.png" for i in range(count)), "z.png"])
+    (tmp_path / "identity_summary").mkdir()
+    pq.write_table(before["identity_summary"], tmp_path / "identity_summary" / "all.parquet")
+    for tables in (identities(known=str(tmp_path))(batch), continued(identities(), batch, before)):
+        shown = tables["identities"].to_pylist()
+        assert [row["identity"] for row in shown] == [0] * count + [None] and shown[-1]["reason"] == "alone"
+        assert all(row["assigned"] and row["similarity"] > 0.8 and row["margin"] > 0.3 for row in shown[:count])
+        person, absent = tables["identity_summary"].to_pylist()
+        assert (person["identity"], person["size"], person["assigned"], person["recognised"]) == (0, count, count, True)
+        assert (
+            person["cohesion"] is None
+            and person["media_id"] in {"0.png", "1.png"}
+            and len(person["exemplars"]) == count
+        )
+        assert person["centroid"] == before["identity_summary"]["centroid"][0].as_py(), "as it was"
+        assert (absent["identity"], absent["size"]) == (1, 0)
+    # with a third photo the person is a cluster, and has the number still
+    third = continued(identities(), rows(np.concatenate([a[3:6], stranger])), tables)
+    assert numbers(third) == [0] * 3 + [-1]
+
+
 def test_numbers_of_the_output_win_over_those_of_another(tmp_path):
     a, b, c = np.split(people([6, 4, 5]), [6, 10])
     (tmp_path / "identity_summary").mkdir()
