@@ -8,6 +8,7 @@ from rich.console import Console
 
 from pipeline.cli.arguments import RunOptions
 from pipeline.cli.options import spread
+from pipeline.contract.errors import ResourceError
 from pipeline.job import Job
 from pipeline.planning.plan import idle_cap, make_plan
 from pipeline.planning.processes.placement import check_capacity
@@ -15,6 +16,8 @@ from pipeline.planning.processes.resources import Node, this_machine
 from pipeline.reporting.terminal.console import print_line
 from pipeline.reporting.terminal.tables import print_outlook, print_plan
 from pipeline.runtime.run.request import RunRequest
+
+_DOES_NOT_FIT = 3  # exit code: the plan is right, and was printed, but these machines cannot run it
 
 
 @spread
@@ -48,4 +51,8 @@ def _show_on(console: Console, request: RunRequest, nodes: Sequence[Node]) -> No
         print_line(console, note)
     if request.input and request.output:
         print_outlook(console, *Job(request, on_wait=lambda message: print_line(console, message)).preview(checked))
-    check_capacity(checked.waves, checked.second, nodes)
+    try:
+        check_capacity(checked.waves, checked.second, nodes)
+    except ResourceError as error:
+        error.exit_code = _DOES_NOT_FIT
+        raise

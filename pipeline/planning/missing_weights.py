@@ -14,7 +14,7 @@ from pipeline.planning.lineage import Producers, Stages, in_order, needs, with_p
 from pipeline.planning.plan_options import PlanOptions
 from pipeline.weights.lockfile import Entry
 from pipeline.weights.messages import check_licences, explain_missing, fetch_command
-from pipeline.weights.resolver import cache_folder, find_weights
+from pipeline.weights.resolver import cache_folder, find_weights, with_stand_ins
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,6 +25,7 @@ class WeightsStatus:
     problems: Mapping[str, str]  # why weights are missing, by their name
     lock: Mapping[str, Entry]  # by name of weights
     left_out: Mapping[str, str] = field(default_factory=dict)  # steps that skipping leaves out, in order, and why
+    stand_ins: tuple[str, ...] = ()  # sentences on files that are used in the place of missing ones
 
     @property
     def command(self) -> str:
@@ -67,6 +68,7 @@ def _status(
     order: Sequence[str], stages: Stages, producers: Producers, options: PlanOptions, lock: Mapping[str, Entry]
 ) -> WeightsStatus:
     names = [weight for step in order for weight in stages[step].weights]
+    lock, stand_ins = with_stand_ins(names, lock, weights_dir=options.weights_dir)
     found, problems = find_weights(names, weights_dir=options.weights_dir, lock=lock)
     random = options.missing_weights == "dummy"
     left_out: dict[str, str] = {}
@@ -77,7 +79,7 @@ def _status(
             left_out[step] = "; ".join(missing) + (", and it has no random weights to run on" if random else "")
         elif unavailable:
             left_out[step] = "it reads " + ", ".join(f"{key!r} of {producer!r}" for key, producer in unavailable)
-    return WeightsStatus(found=found, problems=problems, lock=lock, left_out=left_out)
+    return WeightsStatus(found=found, problems=problems, lock=lock, left_out=left_out, stand_ins=stand_ins)
 
 
 def _check(order: Sequence[str], stages: Stages, status: WeightsStatus, options: PlanOptions) -> None:

@@ -20,6 +20,7 @@ from pipeline.planning.lineage import find_producers, is_decoded, sources
 from pipeline.planning.manifest import PLACEMENT_KEYS, DecodeRule, PipelineFile, ProfileFile, read_pipeline
 from pipeline.planning.missing_weights import WeightsStatus, available_steps
 from pipeline.planning.plan_options import PlanOptions
+from pipeline.planning.processes.core_limits import describe_limits, fit_later, fit_wave
 from pipeline.planning.processes.placement import assign_workers, check_capacity, limit_to_cores, merge_placement
 from pipeline.planning.processes.resources import Node
 from pipeline.planning.processes.waves import Wave, split_into_waves
@@ -42,6 +43,8 @@ class Plan:
     fetch: str = ""  # the command that fetches the missing weights
     budgets: Mapping[str, Budget] = field(default_factory=dict)  # of failed rows, by step
     reasons: tuple[str, ...] = ()  # for the layout of steps on the GPU
+    limits: str = ""  # numbers that were lowered to fit the machines' cores
+    stand_ins: tuple[str, ...] = ()  # sentences on weights that are used in the place of others
 
     @property
     def steps(self) -> tuple[Step, ...]:
@@ -120,18 +123,26 @@ class _Planner:
     def plan(self, order: Sequence[str], status: WeightsStatus, *, calibrated: bool) -> Plan:
         """Return the named steps with all their numbers."""
         decode = self._decode_step(order)
-        placed = assign_workers(self._steps(order, status, decode), self._cores)
+        asked = self._steps(order, status, decode)
+        placed = assign_workers(asked, self._cores)
         settings = self._gpu_settings(find_calibration(self._options.calibration) if calibrated else None)
         layout = schedule([step for step in placed if step.first_pass], decode, self._nodes, settings)
         waves = split_into_waves(decode, layout.steps, layout.numbers)
-        waves = tuple(limit_to_cores(wave, self._cores) for wave in waves)
+        waves = tuple(limit_to_cores(fit_wave(wave, self._nodes), self._cores) for wave in waves)
         first = {step.name: step for wave in waves for step in wave.own}
+        second = [_second_pass(step, self._options.vram_cap) for step in placed if not step.first_pass]
+        second = [fit_later(step, self._nodes) for step in second]
+        before = {step.name: step.placement for step in (*asked, *layout.steps) if step.placement.device == "cuda"}
+        before = {step.name: step.placement for step in asked} | before
+        limits = describe_limits(before, [*first.values(), *second], self._cores)
         return Plan(
-            decode=replace(decode, workers=max(wave.decode.workers for wave in waves)),
+            decode=_largest([wave.decode for wave in waves]),
             first=tuple(first[name] for name in order if name in first),
             waves=waves,
-            second=tuple(_second_pass(step, self._options.vram_cap) for step in placed if not step.first_pass),
+            second=tuple(second),
             reasons=layout.reasons,
+            limits=limits,
+            stand_ins=status.stand_ins,
             skipped=status.left_out if self._options.missing_weights != "fail" else {},
             absent=status.left_out,
             fetch=status.command,
@@ -212,6 +223,12 @@ def _check_names(pipeline: PipelineFile, profile: ProfileFile, options: PlanOpti
             if name not in everything:
                 problem = f"The profile {verb} a step {name!r} that the pipeline does not have."
                 check_known(name, pipeline.steps, problem, code="FM-UNKNOWN-STEP")
+
+
+def _largest(decodes: Sequence[DecodeStep]) -> DecodeStep:
+    """Return the first wave's decoding with the most workers and cores of any wave."""
+    workers, cpus = max(each.workers for each in decodes), max(each.cpus for each in decodes)
+    return replace(decodes[0], workers=workers, cpus=cpus, drops=())
 
 
 def _second_pass(step: Step, cap_gb: float | None) -> Step:

@@ -98,6 +98,31 @@ def find_weights(
     return paths, problems
 
 
+def with_stand_ins(
+    names: Sequence[str], lock: Mapping[str, Entry], *, weights_dir: Path | None = None
+) -> tuple[Mapping[str, Entry], tuple[str, ...]]:
+    """Return a lock in which present files take the place of missing ones with the same network.
+
+    Args:
+        names: the weights that are needed.
+        lock: entries by name.
+        weights_dir: a folder of weights besides those that are always searched.
+
+    Returns:
+        The lock, and a sentence for each file that stands in for another.
+    """
+    paths, _ = find_weights(names, weights_dir=weights_dir, lock=lock)
+    missing = [name for name in dict.fromkeys(names) if name not in paths]
+    changed, notes = dict(lock), []
+    for other in lock.values():
+        if other.stands_in_for in missing and changed[other.stands_in_for] == lock[other.stands_in_for]:
+            present, _ = find_weights([other.name], weights_dir=weights_dir, lock=lock)
+            if present:
+                changed[other.stands_in_for] = other.model_copy(update={"name": other.stands_in_for})
+                notes.append(f"{lock[other.stands_in_for].file} is missing; {other.file}, which is here, stands in.")
+    return changed, tuple(notes)
+
+
 def locate(entry: Entry, *, weights_dir: Path | None = None, lock: Mapping[str, Entry] | None = None) -> Path | None:
     """Return the verified local file of one entry, or None if only the network could provide it.
 

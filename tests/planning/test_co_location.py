@@ -268,7 +268,7 @@ def test_the_plan_prints_its_reasons(capsys):
     with pytest.raises(SystemExit) as left:
         main(["plan", "--profile", "high-throughput", "--vram-cap", "4"])
     output = capsys.readouterr().out
-    assert "The first pass goes over the media" in output and left.value.code == 2  # there is no GPU here
+    assert "The first pass goes over the media" in output and left.value.code == 3  # there is no GPU here
     with pytest.raises(SystemExit) as left:
         main(["plan", "--calibration", "nowhere.json"])
     assert left.value.code == 2 and "[FM-NO-CALIBRATION]" in capsys.readouterr().err

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pipeline.contract.errors import ConfigError, ResourceError
+from pipeline.planning.processes.resources import Node
 from tests.support.plan_factory import plan, toy
 
 MISTAKES = {
@@ -81,6 +82,7 @@ def test_mistakes_are_one_sentence(case):
 
 
 def test_a_plan_that_does_not_fit_is_refused():
+    entry = {"device": "cuda", "gpus": 0.4, "cpus": 1}
     with pytest.raises(ResourceError) as error:
-        plan({"a": toy("Checksum")}, {"decode": {"cpus": 9}})
-    assert error.value.code == "FM-WORKERS-DO-NOT-FIT" and "'decode'" in str(error.value)
+        plan({"a": toy("Reads", column="height")}, {"steps": {"a": entry}}, nodes=[Node(name="box", cpus=8, gpus=0.2)])
+    assert error.value.code == "FM-WORKERS-DO-NOT-FIT" and "'a'" in str(error.value)

@@ -120,3 +120,27 @@ def test_results_of_random_weights_are_never_taken_for_real_ones(no_weights):
     real = fingerprints(make_plan(pipeline, ProfileFile(), PlanOptions(), BOX, check_weights=False))
     assert random["crc"] == real["crc"] == other["crc"]
     assert all(len({random[name], real[name], other[name]}) == 3 for name in ("seeded", "count"))
+
+
+# Files with the same network
+
+
+def test_a_file_that_is_here_stands_in_for_the_missing_one_with_the_same_network(no_weights):
+    folder = weights("face_landmarker_v2_with_blendshapes.task").parent
+    named, other = (
+        plan({"seeded": toy("Seeded", model=model)}, weights_dir=folder)
+        for model in ("face_landmarker", "face_landmarker_testdata")
+    )
+    (step,) = named.steps
+    assert step.weights["face_landmarker"].name == "face_landmarker_v2_with_blendshapes.task"
+    assert step.entries["face_landmarker"].sha256 == other.steps[0].entries["face_landmarker_testdata"].sha256
+    assert len(named.stand_ins) == 1
+    assert "face_landmarker.task" in named.stand_ins[0]
+    assert other.stand_ins == () and other.absent == {} == named.absent
+
+
+def test_nothing_stands_in_for_a_file_that_no_entry_can_replace(no_weights):
+    folder = weights("face_landmarker_v2_with_blendshapes.task").parent
+    with pytest.raises(WeightsError) as error:
+        plan({"seeded": toy("Seeded", model="pose_landmarker_heavy")}, weights_dir=folder)
+    assert error.value.code == "FM-WEIGHTS-MISSING"

@@ -99,8 +99,15 @@ def check_capacity(waves: Sequence[Wave], second: Sequence[Step], nodes: Sequenc
     for wave in waves:
         place(process_demands(wave.decode, wave.own), nodes)
     for step in (step for step in second if step.keeps_model_later):
-        needs = step.placement
-        place([Demand(step=step.name, cpus=needs.cpus, gpus=needs.gpus, copies=needs.workers)], nodes)
+        place(later_demand(step), nodes)
+
+
+def later_demand(step: Step) -> list[Demand]:
+    """Return the demand of a second-pass step's processes; none if it runs as tasks, which take turns."""
+    needs = step.placement
+    if not step.keeps_model_later:
+        return []
+    return [Demand(step=step.name, cpus=needs.cpus, gpus=needs.gpus, copies=needs.workers)]
 
 
 def saturated_steps(waves: Sequence[Wave], second: Sequence[Step], cores: float) -> frozenset[str]:

@@ -72,6 +72,11 @@ def place(demands: Sequence[Demand], nodes: Sequence[Node]) -> None:
         raise _error(refused, demands, nodes)
 
 
+def fits(demands: Sequence[Demand], nodes: Sequence[Node]) -> bool:
+    """Return whether all processes fit the nodes; see `place`."""
+    return _first_refused(demands, nodes) is None
+
+
 @dataclass(frozen=True, kw_only=True)
 class _Refused:
     """A process that does not fit, and the ones that were placed before it."""

@@ -37,6 +37,7 @@ def print_plan(console: Console, plan: Plan) -> None:
         title = f"First pass, wave {number} of {len(plan.waves)}" if len(plan.waves) > 1 else "First pass"
         print_line(console, f"{title}, processes by | : {' | '.join(_processes(wave))}")
     print_reasons(console, plan)
+    print_changes(console, plan)
     print_absent(console, plan)
 
 
@@ -67,6 +68,13 @@ def print_reasons(console: Console, plan: Plan) -> None:
         print_line(console, f"GPU: {reason}")
 
 
+def print_changes(console: Console, plan: Plan) -> None:
+    """Print what differs from the profile and the pipeline: numbers for want of cores, and weights."""
+    for change in (plan.limits, *plan.stand_ins):
+        if change:
+            print_line(console, change)
+
+
 def print_absent(console: Console, plan: Plan) -> None:
     """Print the steps that lack weights, one a line, then the command that fetches the weights."""
     title = "Left out" if plan.skipped else "Left out by --missing-weights skip"
@@ -94,6 +102,8 @@ def print_work(console: Console, work: Workload, request: RunRequest) -> None:
     _print_random(console, work.plan)
     if work.left and len(work.plan.waves) > 1:
         print_reasons(console, work.plan)
+    if work.left:
+        print_changes(console, work.plan)
     if not work.left:
         print_line(console, "Nothing is left to do: every step has finished with every file.")
     elif len(work.pending) < len(work.units):

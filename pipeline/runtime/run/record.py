@@ -143,6 +143,8 @@ def _record(request: RunRequest, result: RunResult) -> dict[str, Any]:
         "dummies": list(plan.dummies),
         "waves": [[step.name for step in wave.own] for wave in plan.waves],
         "reasons": list(plan.reasons),
+        "limits": plan.limits,
+        "stand_ins": list(plan.stand_ins),
         "files": len(result.work.media),
         "frames": result.frames,
         "errors": dict(result.errors),

@@ -1,0 +1,116 @@
+"""Numbers of a profile that was made for more cores, made to fit the machines.
+
+Ray waits without end for cores that do not exist. So numbers of workers are lowered, then models share processes, then
+each process books fewer cores. A GPU that is missing stays an error: nothing here makes one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from pipeline.contract.errors import ConfigError
+from pipeline.contract.placement import Placement
+from pipeline.planning.lineage import with_drops
+from pipeline.planning.processes.placement import AUTO, later_demand, process_demands
+from pipeline.planning.processes.process_groups import order_by_process, process_name
+from pipeline.planning.processes.resources import Node, fits
+from pipeline.planning.processes.waves import Wave
+from pipeline.planning.step import Step
+
+SHARED = "shared-"
+"""Start of the group, before the device's name, of models that share a process for want of cores."""
+LEAST_CPUS = 1.0  # a process that books less shares its core with another
+
+
+def fit_wave(wave: Wave, nodes: Sequence[Node]) -> Wave:
+    """Return a wave with numbers that fit the nodes; unchanged if none do, or if they all fit."""
+    for change in (lambda each: each, _share_processes):
+        candidate = _with_fewer_workers(change(wave), nodes)
+        if _fits(candidate, nodes):
+            return candidate
+    smaller = _with_fewer_cpus(_with_fewer_workers(wave, nodes, to_the_end=True), nodes)
+    return smaller if _fits(smaller, nodes) else wave
+
+
+def fit_later(step: Step, nodes: Sequence[Node]) -> Step:
+    """Return a second-pass step with numbers that fit the nodes; unchanged if none do."""
+    smaller = step
+    while not fits(later_demand(smaller), nodes):
+        place = smaller.placement
+        if place.workers > 1:
+            smaller = smaller.placed(workers=place.workers - 1)
+        elif place.cpus > LEAST_CPUS:
+            smaller = smaller.placed(cpus=max(LEAST_CPUS, place.cpus / 2))
+        else:
+            return step
+    return smaller
+
+
+def describe_limits(asked: Mapping[str, Placement], steps: Iterable[Step], cores: float) -> str:
+    """Return a sentence with the numbers that were lowered for want of cores; empty if there are none.
+
+    Args:
+        asked: placements by step, as the profile and the command line have them.
+        steps: as they run.
+        cores: of all machines.
+    """
+    lowered, sharing = [], []
+    for step in steps:
+        before, now = asked[step.name], step.placement
+        if before.workers not in (AUTO, now.workers) and now.workers < before.workers:
+            lowered.append(f"{step.name} {now.workers} worker{'s' * (now.workers > 1)} instead of {before.workers}")
+        if now.cpus < before.cpus:
+            lowered.append(f"{step.name} {now.cpus:g} CPU instead of {before.cpus:g}")
+        if now.group != before.group and now.group.startswith(SHARED):
+            sharing.append(step.name)
+    parts = [", ".join(lowered), f"{', '.join(sharing)} share a process" if sharing else ""]
+    return f"To fit {cores:g} cores: {'; '.join(part for part in parts if part)}." if any(parts) else ""
+
+
+def _fits(wave: Wave, nodes: Sequence[Node]) -> bool:
+    return fits(process_demands(wave.decode, wave.own), nodes)
+
+
+def _with_fewer_workers(wave: Wave, nodes: Sequence[Node], *, to_the_end: bool = False) -> Wave:
+    """Return a wave that fits by fewer workers, those of the largest number first; unchanged if none do."""
+    smaller = wave
+    while not _fits(smaller, nodes):
+        most = max((step for step in smaller.own if step.keeps_model), key=lambda s: s.placement.workers, default=None)
+        if most is None or most.placement.workers == 1:
+            return smaller if to_the_end else wave
+        name, workers = process_name(most), most.placement.workers - 1
+        smaller = _changed(smaller, lambda s, name=name, workers=workers: _in_process(s, name, workers=workers))  # type: ignore[misc]
+    return smaller
+
+
+def _with_fewer_cpus(wave: Wave, nodes: Sequence[Node]) -> Wave:
+    """Return a wave whose largest processes book half as many cores until it fits, or until all book one."""
+    while not _fits(wave, nodes):
+        largest = max([wave.decode.cpus, *(step.placement.cpus for step in wave.own)])
+        if largest <= LEAST_CPUS:
+            break
+        half = max(LEAST_CPUS, largest / 2)
+        steps = tuple(step.placed(cpus=min(step.placement.cpus, half)) for step in wave.steps)
+        wave = replace(wave, steps=steps, decode=replace(wave.decode, cpus=min(wave.decode.cpus, half)))
+    return wave
+
+
+def _share_processes(wave: Wave) -> Wave:
+    """Return a wave with one process for the models of each device; unchanged if a step must run between them."""
+    shared = _changed(
+        wave, lambda s: s.placed(group=f"{SHARED}{s.placement.device}", workers=1) if s.keeps_model else s
+    )
+    kept = [name for name in wave.decode.columns if name not in wave.decode.drops]
+    try:
+        return replace(shared, steps=with_drops(order_by_process(shared.steps), kept))
+    except ConfigError:
+        return wave
+
+
+def _in_process(step: Step, name: str, *, workers: int) -> Step:
+    return step.placed(workers=workers) if step.keeps_model and process_name(step) == name else step
+
+
+def _changed(wave: Wave, change: Callable[[Step], Step]) -> Wave:
+    return replace(wave, steps=tuple(step if step.recalled else change(step) for step in wave.steps))
