@@ -7,6 +7,10 @@ from dataclasses import dataclass
 DECODE_VERSION = 3
 """To be raised when the same file gives other rows or pixels: all outputs are then computed again."""
 
+PHOTO_RULES = 1
+"""Version of what is read of photos that were errors before; stored with each unit, so that units of earlier outputs
+keep their rows. 0: as before; 1: HEIC, JPEG 2000, Targa, PNM, all bit fields of BMP, and parts of truncated photos."""
+
 MAX_SHARES = 1024
 """Tasks for one file, planned before it is opened: a sparse file may state any size. Films above 65 GB get longer
 segments."""

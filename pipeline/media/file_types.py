@@ -45,10 +45,11 @@ _BEGINNINGS: tuple[tuple[Kind | str, bytes], ...] = (
     (_video("ogg"), rb"OggS"),
     (_video("asf"), rb"\x30\x26\xb2\x75\x8e\x66\xcf\x11"),
     ("a JPEG XL photo", rb"\x00\x00\x00\x0cJXL |\xff\x0a"),
-    ("a JPEG 2000 photo", rb"\x00\x00\x00\x0cjP  |\xff\x4f\xff\x51"),
+    (_photo("JPEG2000"), rb"\x00\x00\x00\x0cjP  |\xff\x4f\xff\x51"),
+    (_photo("PPM"), rb"P[1-6]\s+(#[^\n]*\n\s*)*\d+\s+\d+\s"),
     ("a Photoshop file", rb"8BPS"),
     ("an icon (ICO)", rb"\x00\x00\x01\x00"),
-    ("a cursor (CUR) or a Targa image", rb"\x00\x00\x02\x00"),
+    ("a cursor (CUR)", rb"\x00\x00\x02\x00(?!\x00\x00)"),
     ("an SGI image", rb"\x01\xda"),
     ("a PDF document", rb"%PDF"),
     ("a ZIP archive", rb"PK\x03\x04"),
@@ -65,6 +66,7 @@ _BEGINNINGS: tuple[tuple[Kind | str, bytes], ...] = (
 )
 _PATTERNS = tuple((kind, re.compile(pattern, re.S)) for kind, pattern in _BEGINNINGS)
 _HEIF = (b"heic", b"heix", b"hevc", b"hevx", b"heim", b"heis", b"mif1", b"msf1")
+_TARGA_HEADER = 18  # bytes
 _MARKUP = (
     (re.compile(rb"\s*(<!--.*?-->\s*)*<(!doctype html|html|head|body)", re.I | re.S), "a web page (HTML)"),
     (re.compile(rb"\s*(<\?xml.*?>\s*)?(<!--.*?-->\s*)*(<!doctype svg.*?>\s*)?<svg", re.I | re.S), "a drawing (SVG)"),
@@ -103,6 +105,8 @@ def _by_beginning(head: bytes) -> Kind | str:
             return kind
     if _is_transport_stream(head):
         return _video("mpegts")
+    if _is_targa(head):
+        return _photo("TGA")
     return _text_kind(head) if is_text(head) else "unknown binary data"
 
 
@@ -112,7 +116,7 @@ def _by_brand(head: bytes) -> Kind | str:
     if brands[0] in (b"avif", b"avis", b"mif1", b"msf1") and not {b"avif", b"avis"}.isdisjoint(brands):
         return _photo("AVIF")
     if brands[0] in _HEIF:
-        return "a HEIC photo"
+        return _photo("HEIF")
     if brands[0] == b"crx ":
         return "a camera raw file (CR3)"
     if brands[0] in (b"M4A ", b"M4B "):
@@ -123,6 +127,20 @@ def _by_brand(head: bytes) -> Kind | str:
 def _is_transport_stream(head: bytes) -> bool:
     marks = (head[first::step] for first, step in ((0, 188), (4, 192)))
     return any(len(bytes_) >= 3 and set(bytes_) == {0x47} for bytes_ in marks)
+
+
+def _is_targa(head: bytes) -> bool:
+    """Return whether a file has a consistent Targa header; the format has no magic number."""
+    if len(head) < _TARGA_HEADER:
+        return False
+    colours, kind, depth, flags = head[1], head[2], head[16], head[17]
+    entries, entry_bits = int.from_bytes(head[5:7], "little"), head[7]
+    mapped = kind in (1, 9)
+    map_fits = (entries > 0 and entry_bits in (15, 16, 24, 32)) if mapped else not any(head[3:8])
+    depths = (8,) if mapped else (8, 16) if kind in (3, 11) else (15, 16, 24, 32)
+    sizes = int.from_bytes(head[12:14], "little") and int.from_bytes(head[14:16], "little")
+    known = kind in (1, 2, 3, 9, 10, 11) and colours == int(mapped) and depth in depths
+    return bool(known and map_fits and sizes) and flags & 0xC0 == 0 and flags & 0x0F <= 8
 
 
 def _text_kind(head: bytes) -> str:

@@ -9,7 +9,7 @@ from itertools import islice, takewhile
 from pipeline.contract.columns import is_pixel_column
 from pipeline.contract.errors import MediaError, Reason
 from pipeline.contract.row_errors import Failure
-from pipeline.media.config import DecodeConfig
+from pipeline.media.config import PHOTO_RULES, DecodeConfig
 from pipeline.media.discovery.media_ids import escape
 from pipeline.media.file_types import HEAD_BYTES, detect_kind
 from pipeline.media.files import MediaFile, access_errors, open_media, read_bytes
@@ -33,6 +33,7 @@ class SourceReader:
         halo: number of frames after each clip.
         guard: called for each file and frame.
         drops: of `columns`, those that packets do not carry.
+        photo_rules: of the unit that the files belong to.
     """
 
     columns: Sequence[str]
@@ -40,6 +41,7 @@ class SourceReader:
     halo: int = 0
     guard: Guard = NO_GUARD
     drops: Collection[str] = ()
+    photo_rules: int = PHOTO_RULES
 
     @property
     def carried(self) -> list[str]:
@@ -94,6 +96,7 @@ class SourceReader:
             dropped=tuple(name for name in self.columns if name in self.drops and is_pixel_column(name)),
             sound="sound" in self.columns,
             config=config,
+            photo_rules=self.photo_rules,
         )
         with open_media(media) as stream, access_errors():
             kind = detect_kind(stream.read(HEAD_BYTES))

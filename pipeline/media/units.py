@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from pipeline.media.config import DecodeConfig
+from pipeline.media.config import PHOTO_RULES, DecodeConfig
 from pipeline.media.files import MediaFile
 
 MAX_FILES = 256  # some seconds of decoding, so that a task that dies costs little
@@ -20,6 +20,7 @@ class Unit:
 
     name: str
     media: tuple[MediaFile, ...]
+    photo_rules: int = PHOTO_RULES  # 0 in outputs of earlier versions
     attempt: int = 0  # raised for files that failed in an earlier unit
     superseded: frozenset[str] = frozenset()  # media_ids of its files that a later attempt's unit replaces
 

@@ -24,20 +24,24 @@ _UNITS = pa.schema(
         ("mtime_ns", pa.int64()),
         ("digest", pa.string()),  # empty where files were compared by time
         ("attempt", pa.int64()),  # of the unit; see `Unit`
+        ("photo_rules", pa.int64()),  # of the unit; outputs of earlier versions lack it, and keep what they have
     ]
 )
 
 
 def read_units(store: Store) -> list[Unit]:
     """Return all units that were ever formed for an output."""
-    members: dict[tuple[str, int], list[MediaFile]] = defaultdict(list)
+    members: dict[tuple[str, int, int], list[MediaFile]] = defaultdict(list)
     for name in store.names(UNITS):
         table = store.read_table(f"{UNITS}/{name}")
         columns = [name for name in _UNITS.names if name in table.column_names]  # older outputs lack some
         for row in table.select(columns).to_pylist():
-            unit = row.pop("unit"), row.pop("attempt", 0)
+            unit = row.pop("unit"), row.pop("attempt", 0), row.pop("photo_rules", 0)
             members[unit].append(MediaFile(**row | {"path": os.fsdecode(row["path"])}))
-    return [Unit(name=name, media=tuple(media), attempt=attempt) for (name, attempt), media in members.items()]
+    return [
+        Unit(name=name, media=tuple(media), attempt=attempt, photo_rules=rules)
+        for (name, attempt, rules), media in members.items()
+    ]
 
 
 def is_unchanged(before: MediaFile, now: MediaFile | None) -> bool:
@@ -93,6 +97,7 @@ def write_units(store: Store, fresh: Sequence[Unit]) -> None:
         columns: dict[str, list[Any]] = {
             "unit": [unit.name for unit in fresh for _ in unit.media],
             "attempt": [unit.attempt for unit in fresh for _ in unit.media],
+            "photo_rules": [unit.photo_rules for unit in fresh for _ in unit.media],
             "path": [os.fsencode(item.path) for item in media],
         }
         others = {name: [getattr(item, name) for item in media] for name in _UNITS.names if name not in columns}

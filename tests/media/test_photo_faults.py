@@ -42,6 +42,16 @@ def test_too_large_by_the_header(tmp_path: Path, data: bytes) -> None:
     assert "100,000,000" in message
 
 
+@pytest.mark.parametrize("kind", ["AVIF", "HEIF"])
+def test_a_size_beyond_the_limits_of_the_library_itself_is_too_large(tmp_path: Path, kind: str) -> None:
+    data = bytearray(encoded(Pil.fromarray(scene(64, 64)), kind))
+    assert single_row(save(tmp_path, bytes(data)))
+    at = data.index(b"ispe") + 8
+    data[at : at + 8] = (17_000).to_bytes(4, "big") * 2  # 289 megapixels
+    assert single_failure(save(tmp_path, bytes(data)))[0] == "too_large"
+    assert single_failure(save(tmp_path, bytes(data)), max_pixels=1_000_000_000)[0] in ("corrupt", "too_large")
+
+
 def test_pixel_limit_does_not_depend_on_orientation(tmp_path: Path) -> None:
     for turn in (1, 6):
         path = save(tmp_path, encoded(Pil.fromarray(scene(100, 200)), "JPEG", exif=exif(turn)))
@@ -49,26 +59,42 @@ def test_pixel_limit_does_not_depend_on_orientation(tmp_path: Path) -> None:
         assert single_row(path, max_pixels=20_000)
 
 
-@pytest.mark.parametrize("kind", ["JPEG", "PROGRESSIVE", "PNG", "WEBP", "GIF", "BMP", "TIFF", "AVIF"])
-def test_truncated_files_are_errors_never_grey(tmp_path: Path, kind: str) -> None:
+PARTS = ("JPEG", "PROGRESSIVE", "PNG", "GIF", "BMP", "TIFF", "TGA", "PPM")  # decoders show a part of these
+
+
+@pytest.mark.parametrize("kind", [*PARTS, "WEBP", "AVIF", "HEIF", "JPEG2000"])
+def test_a_truncated_photo_is_a_line_and_a_row_of_what_it_shows(tmp_path: Path, kind: str) -> None:
     image = Pil.fromarray(scene())
     data = encoded(image, "JPEG", progressive=True) if kind == "PROGRESSIVE" else encoded(image, kind)
     whole = single_row(save(tmp_path, data))["frame"]
+    parts = 0
     for tenth in range(1, 10):
         rows, failures = decoded(save(tmp_path, data[: len(data) * tenth // 10]))
-        assert len(rows) + len(failures) == 1
-        assert all(np.array_equal(row["frame"], whole) for row in rows)
-        assert (
-            kind not in ("JPEG", "PROGRESSIVE", "PNG", "WEBP", "GIF", "BMP", "AVIF") or failures[0].kind == "truncated"
-        )
+        same = bool(rows) and np.array_equal(rows[0]["frame"], whole)  # what is missing was no part of the image
+        assert [failure.kind for failure in failures] == ([] if same and not failures else ["truncated"]), tenth
+        assert [failure.frame_index for failure in failures if rows] == [0] * (len(rows) if failures else 0)
+        if rows and failures and kind in ("JPEG", "PNG", "GIF", "TIFF", "PPM") and tenth >= 6:
+            shown = np.abs(rows[0]["frame"].astype(int) - whole).max(axis=2) <= 8
+            assert shown.mean() > 0.3, tenth
+        parts += len(rows)
+    assert (parts >= 5) == (kind in PARTS)
 
 
 @pytest.mark.parametrize("columns", [(), ("frame",), ("frame_16",)])
-def test_a_truncated_photo_is_an_error_for_any_columns(tmp_path: Path, columns: tuple[str, ...]) -> None:
+def test_a_truncated_photo_is_the_same_for_any_columns(tmp_path: Path, columns: tuple[str, ...]) -> None:
     for kind in ("JPEG", "PNG"):
         data = encoded(Pil.fromarray(scene()), kind)
         rows, failures = decoded(save(tmp_path, data[: len(data) // 2]), columns)
-        assert (rows, [failure.kind for failure in failures]) == ([], ["truncated"])
+        assert (len(rows), [(failure.kind, failure.frame_index) for failure in failures]) == (1, [("truncated", 0)])
+
+
+@pytest.mark.parametrize("kind", ["JPEG", "PNG", "GIF"])
+def test_nothing_visible_is_no_row(tmp_path: Path, kind: str) -> None:
+    data = encoded(Pil.fromarray(scene()), kind)
+    mark, after = {"JPEG": (b"\xff\xda", 12), "PNG": (b"IDAT", 6), "GIF": (b",\0\0\0\0", 12)}[kind]
+    start = data.rindex(mark) + after
+    rows, failures = decoded(save(tmp_path, data[:start]))
+    assert (rows, [(failure.kind, failure.frame_index) for failure in failures]) == ([], [("truncated", None)])
 
 
 def test_jpeg_with_a_hole_is_corrupt(tmp_path: Path) -> None:
@@ -87,7 +113,7 @@ def test_jpeg_with_a_hole_is_corrupt(tmp_path: Path) -> None:
         (b"<svg xmlns='http://www.w3.org/2000/svg'/>", "SVG"),
         (b"%PDF-1.7", "PDF"),
         (b"PK\x03\x04rest", "ZIP"),
-        (b"\x00\x00\x00\x18ftypheic\x00\x00\x00\x00mif1heic", "HEIC"),
+        (b"8BPS\x00\x01", "Photoshop"),
         (b"RIFF\x24\x00\x00\x00WAVEfmt ", "sound (WAV)"),
         (bytes(range(256)), "unknown"),
     ],

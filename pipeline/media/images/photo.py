@@ -1,4 +1,7 @@
-"""Photos to RGB at each requested size, each from the bytes alone; incomplete images are errors, never grey.
+"""Photos to RGB at each requested size, each from the bytes alone.
+
+Of a truncated photo Pillow returns the part that it can decode; that is a row and a line in the errors table. Without a
+visible part, and for damage inside the file, it is only the line.
 
 JPEG is scaled while it is decoded (by DCT), which also makes the small sizes cheap. Every other format is decoded once
 at full size and reduced by area.
@@ -12,6 +15,7 @@ JPEG decoders on one core, 1152 x 896 pixels at quality 90, images a second at f
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import partial
 
 import numpy as np
@@ -21,12 +25,16 @@ from PIL.ImageFile import ImageFile
 from pipeline.contract.columns import LARGEST_REDUCTION, Image
 from pipeline.contract.errors import MediaError, Reason
 from pipeline.media.file_types import Kind
-from pipeline.media.frames import Frame, FrameSource, FrameSpec
+from pipeline.media.frames import Frame, FrameSource, FrameSpec, LostFrames
 from pipeline.media.images import pillow
 from pipeline.media.images.animation import open_animation
+from pipeline.media.images.bit_fields import BitFields
 from pipeline.media.images.pyramid import reduce_by
+from pipeline.media.images.stated_size import check_stated_size
 
 _ANIMATED = ("GIF", "PNG", "WEBP", "AVIF")  # pages of a TIFF or MPO are no frames: only the first is used
+_LEAST_PART = 0.01  # of the pixels; a decoder may invent a block or two where the data ends
+_ADDED = ("HEIF", "JPEG2000", "PPM", "TGA")  # by PHOTO_RULES 1
 
 # Messages of libjpeg-turbo for images with invented parts. Its other warnings (extra bytes, unusual parameters of some
 # phones) concern complete images.
@@ -45,18 +53,60 @@ def open_photo(data: bytes, kind: Kind, spec: FrameSpec) -> FrameSource:
     Raises:
         MediaError: TOO_LARGE (by the header), TRUNCATED, CORRUPT or UNSUPPORTED.
     """
+    if spec.photo_rules < 1 and kind.name in _ADDED:
+        raise MediaError(Reason.UNSUPPORTED, f"a {kind.name} photo, not read when this output was begun; use retry")
+    if kind.name in ("AVIF", "HEIF"):
+        check_stated_size(data, spec)
+    try:
+        return _opened(data, kind, spec)
+    except MediaError as exc:
+        part = _part(data, kind, spec) if exc.reason is Reason.TRUNCATED and spec.photo_rules else None
+        if part is None:
+            raise
+        loss = MediaError(Reason.TRUNCATED, f"{exc}; the rest of the image is filled in")
+        return FrameSource(media_type="photo", frames=iter([part, LostFrames(index=0, error=loss)]))
+
+
+def _opened(data: bytes, kind: Kind, spec: FrameSpec) -> FrameSource:
     with pillow.decode_errors(data, kind, spec.config.max_pixels):
+        if kind.name == "BMP" and spec.photo_rules and (fields := BitFields.of(data)) and not _opens(data, kind):
+            spec.check_size(fields.height, fields.width)
+            return _photo(_frame(fields.image(data), 1, spec))
         image = pillow.open_image(data, kind)
         spec.check_size(image.height, image.width)
         if kind.name in _ANIMATED and getattr(image, "is_animated", False):
             return open_animation(data, kind, spec)
         pillow.check_not_raw(image)
+        if spec.photo_rules < 1 and pillow.is_cmyk_with_alpha(image):
+            raise MediaError(Reason.UNSUPPORTED, "CMYK with alpha, not read when this output was begun; use retry")
         if kind.name == "JPEG" and image.mode in ("L", "RGB"):
-            frame = _jpeg_frame(data, kind, image, spec)
-        else:
-            full = pillow.to_rgb(image)
-            frame = spec.frame(0, full.shape[:2], pillow.orientation(image), partial(reduce_by, full), is_key=True)
+            return _photo(_jpeg_frame(data, kind, image, spec))
+        return _photo(_frame(pillow.to_rgb(image), pillow.orientation(image), spec))
+
+
+def _opens(data: bytes, kind: Kind) -> bool:
+    with suppress(OSError):
+        return bool(pillow.open_image(data, kind))
+    return False
+
+
+def _part(data: bytes, kind: Kind, spec: FrameSpec) -> Frame | None:
+    """Return what a truncated photo shows; None if that is nothing."""
+    with suppress(MediaError), pillow.decode_errors(data, kind, spec.config.max_pixels), pillow.incomplete_images():
+        image = pillow.open_image(data, kind)
+        spec.check_size(image.height, image.width)
+        full = pillow.to_rgb(image)
+        if (full != full[-1, -1]).any(axis=2).mean() > _LEAST_PART:  # decoders fill the rest with one colour
+            return _frame(full, pillow.orientation(image), spec)
+    return None
+
+
+def _photo(frame: Frame) -> FrameSource:
     return FrameSource(media_type="photo", frames=iter([frame]))
+
+
+def _frame(full: Image, orientation: int, spec: FrameSpec) -> Frame:
+    return spec.frame(0, full.shape[:2], orientation, partial(reduce_by, full), is_key=True)
 
 
 def _jpeg_frame(data: bytes, kind: Kind, image: ImageFile, spec: FrameSpec) -> Frame:

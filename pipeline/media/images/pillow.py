@@ -20,7 +20,8 @@ from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
-from PIL import AvifImagePlugin, ImageFile
+import pillow_heif
+from PIL import AvifImagePlugin, ImageFile, TiffImagePlugin
 from PIL import Image as Pil
 
 from pipeline.contract.columns import Image
@@ -29,7 +30,12 @@ from pipeline.media.file_types import Kind
 from pipeline.media.video.truncation import is_truncated
 
 AvifImagePlugin.DEFAULT_MAX_THREADS = 1  # decode tasks run side by side
-_ORIENTATION = 0x0112
+pillow_heif.register_heif_opener(decode_threads=1, thumbnails=False, depth_images=False, aux_images=False)
+_ALPHA, _ORIENTATION = (1, 2), 0x0112
+for _order in (TiffImagePlugin.II, TiffImagePlugin.MM):  # CMYK with alpha, as of Photoshop; the alpha is not applied
+    for _kind in _ALPHA:
+        TiffImagePlugin.OPEN_INFO[(_order, 5, (1,), 1, (8,) * 5, (_kind,))] = ("CMYK", "CMYKX")
+_EXTRA_SAMPLES = 338
 _SUBFILE_TYPE, _SUB_IFDS, _DNG_VERSION = 254, 330, 50706
 _CONVERTIBLE = ("L", "RGB", "1", "P", "YCbCr", "HSV", "CMYK", "RGBX")
 
@@ -63,6 +69,16 @@ def decode_errors(data: bytes, kind: Kind, max_pixels: int) -> Iterator[None]:
         Pil.MAX_IMAGE_PIXELS = before
 
 
+@contextmanager
+def incomplete_images() -> Iterator[None]:
+    """Let Pillow return what a truncated image has, inside the block; it fills the rest."""
+    ImageFile.LOAD_TRUNCATED_IMAGES = True
+    try:
+        yield
+    finally:
+        ImageFile.LOAD_TRUNCATED_IMAGES = False
+
+
 def open_image(data: bytes, kind: Kind) -> ImageFile.ImageFile:
     """Return the file with its header read; only inside `decode_errors`."""
     return Pil.open(io.BytesIO(data), formats=[kind.name])
@@ -83,6 +99,11 @@ def check_not_raw(image: Any) -> None:
     thumbnail = int(tags.get(_SUBFILE_TYPE, 0) or 0) & 1 and _SUB_IFDS in tags
     if _DNG_VERSION in tags or thumbnail:
         raise MediaError(Reason.UNSUPPORTED, "a camera raw file (DNG, NEF, ARW): export it as JPEG or TIFF")
+
+
+def is_cmyk_with_alpha(image: Any) -> bool:
+    """Return whether an image is a TIFF that `OPEN_INFO` above has added."""
+    return image.mode == "CMYK" and getattr(image, "tag_v2", {}).get(_EXTRA_SAMPLES, (0,))[:1] in ((1,), (2,))
 
 
 def to_rgb(image: Pil.Image) -> Image:

@@ -55,7 +55,9 @@ def decode(
         Rows are numbered as in an undamaged film, so after losses a segment's last packet has fewer rows than
         `stop - start`. A film that is not read in segments belongs to share 0 as a whole.
     """
-    reader = SourceReader(columns=columns, config=config, halo=halo, guard=guard, drops=drops)
+    reader = SourceReader(
+        columns=columns, config=config, halo=halo, guard=guard, drops=drops, photo_rules=unit.photo_rules
+    )
     decoder = _UnitDecoder(unit=unit, reader=reader)
     if share is not None and share_count(unit, config) > 1:
         yield from decoder.share(share, is_done)

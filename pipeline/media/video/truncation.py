@@ -83,7 +83,8 @@ _STATED_LENGTH: dict[str, Callable[[BinaryIO, int], int]] = {
     "avi": lambda stream, _: _number(stream, 4, "little") + 8,
     "BMP": lambda stream, _: _number(stream, 2, "little"),
     "AVIF": _boxes_end,
+    "HEIF": _boxes_end,
     "mov": _boxes_end,
     "matroska": lambda stream, _: _segment_end(stream),
 }
-_END_MARKS = {"JPEG": b"\xff\xd9", "PNG": b"IEND"}
+_END_MARKS = {"JPEG": b"\xff\xd9", "JPEG2000": b"\xff\xd9", "PNG": b"IEND"}
