@@ -35,7 +35,14 @@ FailIf = Annotated[
         help="Exit with 1 if one of these is met, e.g. 'rate<-5%, faces.p95>+10%, drift>0.01'.",
     ),
 ]
-Html = Annotated[str, Option("--html", metavar="FILE", help="File for the comparison as a page; empty for none.")]
+Html = Annotated[
+    str | None,
+    Option(
+        "--html",
+        metavar="FILE",
+        help="File for the comparison as a page; empty for none. [dim]Default: compare-A-B.html beside output A.[/dim]",
+    ),
+]
 DriftRows = Annotated[
     int, Option("--drift-rows", min=0, help="About this many rows of each table are compared; 0 for none.")
 ]
@@ -46,7 +53,7 @@ def compare(
     baseline: Baseline = None,
     fail_if: FailIf = None,
     price: Prices = None,
-    html: Html = "compare.html",
+    html: Html = None,
     drift_rows: DriftRows = DRIFT_ROWS,
     quiet: Quiet = False,
 ) -> None:
@@ -58,7 +65,7 @@ def compare(
     from pipeline.reporting.compare.comparison import compare as comparison_of
     from pipeline.reporting.compare.comparison import letters
     from pipeline.reporting.compare.gate import judge, parse
-    from pipeline.reporting.compare.page import write_page
+    from pipeline.reporting.compare.page import default_path, write_page
     from pipeline.reporting.compare.runs import read_sides
     from pipeline.reporting.compare.terminal import print_comparison
     from pipeline.reporting.terminal.console import print_line
@@ -76,8 +83,9 @@ def compare(
         print_line(ERRORS, f"The files of {pair.first.name} and {pair.second.name} differ: {pair.files.sentence}")
     for finding in findings:
         print_line(ERRORS if finding.failed or finding.unclear else console, f"{finding.outcome}: {finding.sentence}")
-    if html:
-        print_line(console, f"Page: {write_page(html, comparison, findings)}")
+    page = default_path(comparison) if html is None else html
+    if page:
+        print_line(console, f"Page: {write_page(page, comparison, findings)}")
     if any(finding.failed for finding in findings):
         raise Exit(1)
 

@@ -82,6 +82,10 @@ class Stage(ABC):
         `__post_init__` becomes an error message for the user.
         """
 
+        def in_place_of_none(self) -> Mapping[str, Any]:
+            """Return, by setting, the value that is in use where the setting is None and depends on others."""
+            return {}
+
     version: ClassVar[int] = 1  # increase it when the same input gives another output: results are then computed again
     scope: ClassVar[Scope] = Scope.ROW
     halo: ClassVar[int] = 0  # look-ahead of a CLIP stage in frames; such a stage reads source columns only

@@ -12,6 +12,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from pydantic import TypeAdapter
+
 from pipeline.contract.errors import ConfigError, FramemillError, check_known, did_you_mean
 from pipeline.contract.stage import Stage
 from pipeline.planning.manifest import PLACEMENT_KEYS, PipelineFile, ProfileFile, StepEntry
@@ -57,6 +59,18 @@ def build(
             problem = f"Step {name!r} has no setting {key!r}."
             check_known(key, known | PLACEMENT_KEYS, problem, code="FM-UNKNOWN-SETTING")
     return _constructed(stage_class, validated(stage_class.Config, settings, f"step {name!r}"), refused)
+
+
+def built_config(use: str, settings: Mapping[str, Any]) -> Stage.Config:
+    """Return the settings of a stage class as its Config, as run.json stores them.
+
+    Raises:
+        Exception: of any class, since the code may be of another version.
+    """
+    module, _, attribute = use.partition(":")
+    config = TypeAdapter(getattr(importlib.import_module(module), attribute).Config).validate_python(dict(settings))
+    assert isinstance(config, Stage.Config)
+    return config
 
 
 def _refused(name: str, use: str, problem: str, *, code: str) -> ConfigError:

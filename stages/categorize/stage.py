@@ -107,6 +107,10 @@ class Categorize(Stage):
             require_at_least(self, top_k=1, size=0)
             require_between(self, ("masked_margin", "context_margin"), high=MAX_MARGIN)
 
+        def in_place_of_none(self) -> Mapping[str, Any]:
+            """Return the size of the pixels."""
+            return {"size": SIZES[self.of]}
+
         @property
         def phrases(self) -> dict[str, tuple[str, ...]]:
             """The phrases of each category."""

@@ -92,6 +92,10 @@ class Faces(PixelStage):
             default = scrfd.MIN_SCORE if self.detector == "scrfd" else YUNET_SCORE
             return default if self.min_score is None else self.min_score
 
+        def in_place_of_none(self) -> Mapping[str, Any]:
+            """Return the detector's input size and score."""
+            return {"detect_side": self.input_side, "min_score": self.threshold}
+
     @property
     def face(self) -> pa.DataType:
         """The type of one face."""

@@ -9,10 +9,21 @@ from pipeline.reporting.compare import cells
 from pipeline.reporting.compare.comparison import NONE, UNKNOWN, Comparison, FigurePair
 from pipeline.reporting.compare.gate import Finding
 from pipeline.reporting.compare.metrics import OF_THE_RUN
+from pipeline.reporting.compare.verdict import verdict
 from pipeline.reporting.templating import render_page
 
 _LESS_IS_BETTER = ("ms_row", "p50", "p95", "p99", "vram", "set_up", "errors", "seconds", "energy", "cost")
 _MORE_IS_BETTER = ("rate",)
+_LONGEST = 200  # characters of a file's name; file systems take 255 bytes
+
+
+def default_path(comparison: Comparison) -> str:
+    """Return a file beside the first output on a disk, named by the outputs; in this folder if all are in buckets."""
+    paths = [side.runs[0].path.rstrip("/") for side in comparison.sides]
+    names = [path.partition("?")[0].rpartition("/")[2] for path in paths]
+    file = f"compare-{'-'.join(names)}"[:_LONGEST] + ".html"
+    here = next((Path(path).expanduser().absolute() for path in paths if "://" not in path), None)
+    return str(here.resolve().parent / file) if here else file
 
 
 def write_page(path: str, comparison: Comparison, findings: list[Finding]) -> str:
@@ -40,6 +51,7 @@ def render(comparison: Comparison, findings: list[Finding]) -> str:
         "of_the_run": OF_THE_RUN,
         "cells": cells,
         "tone": tone,
+        "verdict": verdict,
     }
     return render_page("compare.html", values)
 

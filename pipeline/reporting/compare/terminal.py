@@ -16,11 +16,14 @@ from pipeline.reporting.compare.cells import (
     value_text,
 )
 from pipeline.reporting.compare.comparison import Comparison, FigurePair, Pair
+from pipeline.reporting.compare.verdict import verdict
 from pipeline.reporting.terminal.console import print_line, print_table
 
 
 def print_comparison(console: Console, comparison: Comparison) -> None:
     """Print every pair of a comparison."""
+    for pair in comparison.pairs:
+        print_line(console, verdict(pair), style="bold")
     for side in comparison.sides:
         print_line(console, f"{side.name}: {side.paths}")
     for pair in comparison.pairs:

@@ -20,6 +20,7 @@ from pipeline.output.ledger import Ledger
 from pipeline.output.object_store import Store
 from pipeline.output.unit_table import is_unchanged, read_units
 from pipeline.planning.plan import Plan
+from pipeline.planning.stage_building import built_config
 from pipeline.planning.step import DecodeStep, Step
 from pipeline.runtime.assemble import unit_of
 from pipeline.runtime.second_pass import expected_rows
@@ -178,7 +179,7 @@ def differences(before: Facts, now: Facts, word: str) -> list[str]:
     """
     pairs = ((key, before.get(key), now.get(key)) for key in ("use", "version"))
     phrases = [f"{key} {old} -> {new}" for key, old, new in pairs if old != new]
-    phrases += _settings(word, before.get("settings", {}), now.get("settings", {}))
+    phrases += _settings(word, settings_in_use(before), settings_in_use(now))
     if before.get("weights") != now.get("weights"):
         phrases.append(_weights(before.get("weights", []), now.get("weights", [])))
     if before.get("files") != now.get("files"):
@@ -188,6 +189,22 @@ def differences(before: Facts, now: Facts, word: str) -> list[str]:
         if reads.get(name) != are.get(name):
             phrases.append("decode rule changed" if name == "decode" else f"input step {name!r} changed")
     return phrases
+
+
+def settings_in_use(facts: Facts) -> Facts:
+    """Return the settings in a step's facts, with what the stage uses in place of None.
+
+    Args:
+        facts: as stored in an output, by code that may have changed since; then settings are returned as they are.
+    """
+    settings: Facts = facts.get("settings", {})
+    if None not in settings.values() or "use" not in facts:
+        return settings
+    try:
+        used = built_config(str(facts["use"]), settings).in_place_of_none()
+    except Exception:  # code of another version may raise anything
+        return settings
+    return {key: used.get(key) if value is None else value for key, value in settings.items()}
 
 
 def _settings(word: str, before: Facts, now: Facts) -> list[str]:
@@ -210,7 +227,7 @@ def _weights(before: Sequence[str], now: Sequence[str]) -> str:
 
 
 def _short(value: object) -> str:
-    text = str(value)
+    text = "not set" if value is None else str(value)
     return text if len(text) <= 40 else f"{text[:39]}…"
 
 

@@ -1,0 +1,88 @@
+"""The sentence that a comparison begins with, and where its page is written."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from pipeline.cli.app import app
+from pipeline.reporting.compare.comparison import compare
+from pipeline.reporting.compare.page import default_path, render
+from pipeline.reporting.compare.runs import read_sides
+from pipeline.reporting.compare.verdict import verdict
+from pipeline.runtime.run.change_report import differences
+from tests.support.collections_factory import photo
+from tests.support.compare_factory import calls, invoke, make, pair
+from tests.support.report_factory import step
+from tests.support.report_reader import text
+
+__all__ = ["make"]
+
+
+DECODE = {"decode": {"every_nth": 1, "max_pixels": 10**8, "fingerprint": "d"}}
+
+
+def judged(a, b):
+    (only,) = compare(read_sides([a, b]), {}, drift_rows=100).pairs
+    return verdict(only)
+
+
+def test_the_same_work_at_the_same_speed(make):
+    sentence = judged(make("a", calls(400), **DECODE), make("b", calls(400, seed=2), **DECODE))
+    assert sentence == (
+        "B beside A: the same work on the same files; equal results; no difference in speed beyond chance in marked."
+    )
+
+
+def test_a_slower_run_of_other_work(make):
+    steps = {"marked": step(word="x") | {"fingerprint": "g"}, "added": step()}
+    a = make("a", calls(400), **DECODE)
+    photo(make.folder / "c.png", 3)
+    figures = {"decode": {"rows": 12, "busy_s": 1.0}, "marked": {"rows": 12, "busy_s": 2.0, "rows_per_s": 10.0}}
+    sentence = judged(a, make("b", calls(400, ms=40.0, seed=1), steps=steps, figures=figures, **DECODE))
+    assert "other work in marked, added on one side only, other files;" in sentence
+    assert "marked 50% slower." in sentence
+
+
+def test_without_records_speed_is_not_judged_and_without_rows_results_are_not(make):
+    compared = pair(make("a"), make("b"))
+    assert "results not compared; speeds without an interval." in verdict(compared)
+
+
+def test_the_sentence_comes_first(make):
+    a, b = make("a", calls(100)), make("b", calls(100, seed=2))
+    printed, page = invoke(a, b).output, text(render(compare(read_sides([a, b]), {}, drift_rows=0), []))
+    assert printed.startswith("B beside A: ") and page.startswith("Runs side by side B beside A: ")
+
+
+def test_the_page_lies_beside_the_outputs_and_not_where_the_command_runs(make, tmp_path, monkeypatch):
+    a, b, elsewhere = make("a"), make("b"), tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    monkeypatch.chdir(elsewhere)
+    done = CliRunner().invoke(app, ["compare", a, b], env={"COLUMNS": "400"})
+    assert done.exit_code == 0 and f"Page: {tmp_path / 'compare-a-b.html'}" in done.output
+    assert (tmp_path / "compare-a-b.html").exists() and not list(elsewhere.iterdir())
+
+
+@pytest.mark.parametrize("given", ["a", "./a/", "../inside/a"])
+def test_relative_paths_are_of_the_output_too(make, tmp_path, monkeypatch, given):
+    inside = tmp_path / "inside"
+    inside.mkdir()
+    shutil.move(make("a"), inside / "a")
+    monkeypatch.chdir(inside)
+    sides = read_sides([given, given])
+    assert Path(default_path(compare(sides, {}, drift_rows=0))) == inside / "compare-a-a.html"
+
+
+def test_a_setting_that_was_left_open_has_the_value_in_use():
+    facts = {"use": "stages.faces:Faces", "version": 1}
+    before = facts | {"settings": {"detector": "yunet", "min_score": None, "detect_side": None}}
+    now = facts | {"settings": {"detector": "scrfd", "min_score": 0.9, "detect_side": None}}
+    phrases = differences(before, now, "setting")
+    assert phrases[0] == "setting 'detect_side' changed 1280 -> 640"
+    assert phrases[2].startswith("setting 'min_score' changed 0.") and phrases[2].endswith("-> 0.9")
+    unknown = {"use": "stages.gone:Gone", "settings": {"x": None}}, {"use": "stages.gone:Gone", "settings": {"x": 1}}
+    assert differences(*unknown, "setting") == ["setting 'x' changed not set -> 1"]
