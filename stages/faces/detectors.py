@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 from pipeline.contract.placement import Placement
@@ -32,6 +33,7 @@ def build_detector(
     *,
     side: int,
     min_score: float,
+    min_look: float | None,
     max_faces: int,
     runtime: str,
     placement: Placement,
@@ -44,6 +46,7 @@ def build_detector(
         path: its weights; None for the stand-in.
         side: longest side of its input in px; 0 for all pixels.
         min_score: of a face.
+        min_look: least score of YuNet's second look; None for none.
         max_faces: of one image.
         runtime: "torch" or "onnxruntime", as for the recognition network.
         placement: torch's device.
@@ -53,10 +56,12 @@ def build_detector(
         RuntimeError: OpenCV refuses the file.
         ValueError: onnxruntime does, or torch cannot run its graph.
     """
+    least = min_score if min_look is None else min(min_score, min_look)
+    yunet = partial(YuNet, side=side, max_faces=max_faces, min_score=min_score, min_look=min_look)
     if path is not None and runtime == "torch" and name in _TORCH_DETECTORS:
         from stages.nets.faces.yunet_torch import TorchYuNet
 
-        return YuNet(TorchYuNet(path, min_score, placement, phase), side=side, max_faces=max_faces), True
+        return yunet(TorchYuNet(path, least, placement, phase)), True
     # beside a GPU, a detector on the CPU is preparation of the GPU's input
     cpu_phase = "infer" if placement.device == "cpu" else "preprocess"
     if path is None:
@@ -64,7 +69,7 @@ def build_detector(
     if name == "scrfd":
         scrfd = Scrfd(path, side=side, min_score=min_score, max_faces=max_faces, placement=placement)
         return _timed(_one_by_one(scrfd), phase, "infer" if scrfd.on_gpu else cpu_phase), False
-    return _timed(YuNet(OpenCvYuNet(path, min_score), side=side, max_faces=max_faces), phase, cpu_phase), False
+    return _timed(yunet(OpenCvYuNet(path, least)), phase, cpu_phase), False
 
 
 def _one_by_one(detect: Callable[[Image], FaceDetections]) -> Detect:
