@@ -227,7 +227,8 @@ class Job:
         if self._request.address is None:
             stack.enter_context(session(None))
         try:
-            with closing(Engine(work.plan, self.store, self._on_events, self._request.profilers)) as engine:
+            engine = Engine(work.plan, self.store, self._on_events, self._request.profilers, stop=lease.end_run)
+            with closing(engine):
                 self._first_pass(engine, work, lease)
                 self._second_pass(engine, work, files, lease)
         finally:

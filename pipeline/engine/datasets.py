@@ -26,6 +26,7 @@ from ray.data import ActorPoolStrategy, DataContext, TaskPoolStrategy
 from pipeline.contract.errors import FramemillError
 from pipeline.contract.placement import Placement
 from pipeline.engine.coordinator import Reporter, start_coordinator
+from pipeline.engine.death_watch import DeathWatch
 from pipeline.engine.node_samplers import Samplers
 from pipeline.engine.shutdown import ended, kill_model_processes
 from pipeline.engine.workers import (
@@ -72,8 +73,12 @@ class Engine:
         store: Store,
         on_events: Callable[[list[StepEvent | Reading]], None],
         profilers: ProfilerOptions = NO_PROFILERS,
+        *,
+        stop: Callable[[FramemillError], None],
     ) -> None:
+        """Start the coordinator; `stop` ends the run with an error, from another thread."""
         self._plan, self._store, self._on_events, self._profilers = plan, store, on_events, profilers
+        self._deaths = DeathWatch(stop)
         self._run = uuid.uuid4().hex[:8]
         self._coordinator = start_coordinator(Budgets(plan.budgets), store)
         self._began = time.monotonic()
@@ -81,6 +86,7 @@ class Engine:
 
     def close(self) -> None:
         """End the coordinator and the samplers: if several runs share one Ray, nothing else would."""
+        self._deaths.close()
         if self._samplers is not None:
             self._samplers.stop()
             self._samplers = None
@@ -172,7 +178,7 @@ class Engine:
                 if not requests:
                     requests.append(self._coordinator.take.remote())
                 if ray.wait(requests, timeout=_WATCH_SECONDS)[0]:
-                    self._on_events(ray.get(requests.pop()))
+                    self._hand_on(ray.get(requests.pop()))
 
         thread = threading.Thread(target=watch, daemon=True)
         thread.start()
@@ -182,7 +188,12 @@ class Engine:
             done.set()
             thread.join(timeout=10 * _WATCH_SECONDS)
         for request in (*requests, self._coordinator.take.remote()):
-            self._on_events(ray.get(request))
+            self._hand_on(ray.get(request))
+
+    def _hand_on(self, events: list[StepEvent | Reading]) -> None:
+        if any(isinstance(event, StepEvent) for event in events):
+            self._deaths.progress()
+        self._on_events(events)
 
     def _sample_machines(self) -> None:
         """Start samplers on other machines, once a run has lasted: they take a process on each."""

@@ -40,6 +40,7 @@ def session(address: str | None) -> Iterator[list[Node]]:
         yield _nodes()
         return
     os.environ.setdefault(_NO_USAGE_REPORTS, "1")
+    os.environ.setdefault("RAY_IGNORE_UNHANDLED_ERRORS", "1")  # of Ray's own statistics, with their tracebacks
     with ExitStack() as stack:
         if address is None:
             stack.enter_context(_on_loopback())
@@ -50,6 +51,7 @@ def session(address: str | None) -> Iterator[list[Node]]:
         try:
             with _without_stderr(), signals_kept():
                 ray.init(**arguments)
+            ray._private.worker.print_to_stdstream = _print_nothing  # it prints each death of a process on the terminal
         except (OSError, RuntimeError, ValueError) as error:
             raise _no_ray(address, error) from error
         try:
@@ -89,6 +91,10 @@ def _without_stderr() -> Iterator[None]:
     finally:
         os.dup2(kept, 2)
         os.close(kept)
+
+
+def _print_nothing(*_: object, **__: object) -> None:
+    """Replace Ray's printing of messages from its raylets, which `log_to_driver` does not stop."""
 
 
 def _check_answers(address: str) -> None:

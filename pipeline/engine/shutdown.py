@@ -33,7 +33,7 @@ def ended(batches: Any) -> Iterator[None]:
             batches.close()
             end = time.monotonic() + _SECONDS
             for thread in set(threading.enumerate()) - before:
-                if thread.name not in PARKED:
+                if thread.name not in PARKED and not isinstance(thread, threading._DummyThread):  # of Ray's core
                     thread.join(max(0.0, end - time.monotonic()))
 
 

@@ -21,7 +21,7 @@ from types import FrameType, TracebackType
 
 import psutil
 
-from pipeline.contract.errors import OutputError
+from pipeline.contract.errors import FramemillError, OutputError
 from pipeline.output.lease_record import (
     LeaseRecord,
     Shard,
@@ -71,7 +71,8 @@ class Lease:
             since=datetime.now(UTC).isoformat(timespec="seconds"),
             shard=shard,
         )
-        self._lost, self._replaced_handler = "", False
+        self._fatal: FramemillError | None = None
+        self._lost, self._replaced_handler = False, False
         self._compatible: set[str] = set()  # runs of other shards: read once, as there may be a hundred
         self._owner = threading.get_ident()
         self._writing, self._stop = threading.Lock(), threading.Event()
@@ -114,17 +115,24 @@ class Lease:
         except OutputError:
             if kind is None:
                 raise
-        if kind is KeyboardInterrupt:  # perhaps sent by `_lose`
+        if kind is KeyboardInterrupt:  # perhaps sent by `end_run`
             self.check()
 
     def check(self) -> None:
-        """Check that this run still holds the output.
+        """Check that this run still holds the output, and that no thread has ended it.
 
         Raises:
             OutputError: another run took it over, or the lease could not be renewed for too long.
+            FramemillError: the error that was given to `end_run`.
         """
-        if self._lost:
-            raise OutputError(self._lost, code="FM-OUTPUT-LOST")
+        if self._fatal is not None:
+            raise self._fatal
+
+    def end_run(self, error: FramemillError) -> None:
+        """End the run from another thread: interrupt its main thread as Ctrl-C does; `__exit__` raises the error."""
+        self._fatal = self._fatal or error
+        if self._owner == threading.main_thread().ident and not self._stop.is_set():
+            signal.pthread_kill(self._owner, signal.SIGINT)  # wherever it waits
 
     def _resolve(self, other: LeaseRecord) -> None:
         """Take the output over from a run that has ended, or refuse to continue.
@@ -178,12 +186,12 @@ class Lease:
         return any(self.run in other.over for other in self._conflicting())
 
     def _lose(self, reason: str) -> None:
-        self._lost = (
+        self._lost = True
+        text = (
             f"This run no longer holds the output {self._store.root!r} ({reason}); check that only one run writes "
             "there, then run the same command again."
         )
-        if self._owner == threading.main_thread().ident and not self._stop.is_set():
-            signal.pthread_kill(self._owner, signal.SIGINT)  # ends the run as Ctrl-C does, wherever it waits
+        self.end_run(OutputError(text, code="FM-OUTPUT-LOST"))
 
     def _handle_interrupt(self) -> None:
         """Handle our own SIGINT where Ctrl-C is ignored, as in a process that a script starts in the background."""
@@ -193,7 +201,7 @@ class Lease:
             signal.signal(signal.SIGINT, self._on_interrupt)
 
     def _on_interrupt(self, _number: int, _frame: FrameType | None) -> None:
-        if self._lost:
+        if self._fatal is not None:
             raise KeyboardInterrupt
 
     def _remove(self) -> None:

@@ -48,7 +48,7 @@ def run(plan: Plan, folder: Path, out: Path) -> list[Unit]:
     units = ensure_units(store, media, media, slots=2)
     done = {rows.unit for rows in unit_rows(plan, Ledger(store), units, frozenset(item.media_id for item in media))}
     pending = [unit for unit in units if unit.name not in done]
-    Engine(plan, store, lambda _: None).first_pass(0, pending, Ledger(store))
+    Engine(plan, store, lambda _: None, stop=pytest.fail).first_pass(0, pending, Ledger(store))
     return pending
 
 

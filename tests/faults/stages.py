@@ -105,6 +105,13 @@ class StillBorn(Unready):
         die("segfault")
 
 
+class Unborn(Unready):
+    """Dies where it arrives, before the set-up of its process begins."""
+
+    def __reduce__(self):
+        return die, ("kill",)
+
+
 class Moody(Picky):
     """Frames' numbers plus one; raises on some until its mood has changed, and notes the rows of each call."""
 

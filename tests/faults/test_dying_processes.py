@@ -130,3 +130,12 @@ def test_a_set_up_that_keeps_dying_stops_the_run_with_its_last_words(media, tmp_
     assert error.value.code == "FM-SETUP-KEEPS-DYING"
     for value in ("3 processes", "odd", "the model file is from the future"):
         assert value in str(error.value)
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_processes_that_die_before_their_set_up_stop_the_run(media, tmp_path, machines, device):
+    profile = {"steps": {"odd": {"device": device, "gpus": 0.0}}}
+    with pytest.raises(SetupError) as error:
+        Job(order(media, tmp_path / "out", {"odd": ("Unborn", {})}, profile)).run()
+    assert error.value.code == "FM-PROCESSES-KILLED"
