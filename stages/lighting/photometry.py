@@ -41,6 +41,14 @@ def stops(level: float) -> float:
     return math.log2(max(level, DARKEST) / MID_GREY)
 
 
+def exposure(mean: float) -> float | None:
+    """Return a mean linear luminance in stops over mid-grey; None for a black image, which has no lowest one.
+
+    A mean may lie far below the darkest value of one pixel, so it has no lower limit.
+    """
+    return math.log2(mean / MID_GREY) if mean > 0 else None
+
+
 def largest(image: Image) -> NDArray[np.uint8]:
     """Return the largest of each pixel's three codes (h w)."""
     red, green, blue = cv2.split(image)

@@ -28,6 +28,7 @@ from stages.lighting.photometry import (
     clipping,
     colour,
     direction,
+    exposure,
     luminance,
     noise,
     stops,
@@ -36,7 +37,12 @@ from stages.shared.result_agreement import equal_share, float_values, mean_dista
 
 OUTPUTS = pa.schema(
     [
-        field("exposure", pa.float32(), "mean linear luminance over mid-grey 0.18, from -9.2 (black) to 2.5", "stop"),
+        field(
+            "exposure",
+            pa.float32(),
+            "mean linear luminance over mid-grey 0.18, at most 2.5; null where every pixel is black",
+            "stop",
+        ),
         field("clipped_shadows", pa.float32(), "share of pixels with every channel at code 0 or 1"),
         field("clipped_highlights", pa.float32(), "share of pixels with any channel at code 254 or 255"),
         field("contrast", pa.float32(), "RMS contrast: standard deviation of lightness L*/100, 0 to 0.5"),
@@ -70,9 +76,11 @@ REACH = {
 class Lighting(Stage):
     """Exposure, contrast, colour and direction of the light, and noise, of each frame.
 
+    Exposure is null for a black image.
     Colour and direction are null where an image does not determine them: see `colour` and `direction`.
     """
 
+    version = 2
     outputs = OUTPUTS
 
     @dataclass(frozen=True, kw_only=True)
@@ -120,7 +128,7 @@ class Lighting(Stage):
         mean, lightness, squared = (float((counts * table).sum()) / light.size for table in tables)
         far = abs(median) >= self.config.key_stops
         own = {
-            "exposure": stops(mean),
+            "exposure": exposure(mean),
             "contrast": math.sqrt(max(0.0, squared - lightness**2)) / 100,
             "dynamic_range": high - low,
             "lighting_key": "mid-key" if not far else "low-key" if median < 0 else "high-key",
@@ -180,7 +188,7 @@ JUMPS = pa.schema(
     ]
 )
 _JUMP_PLACE = ("media_id", "frame_index", "time_s")
-MEASURED = ("exposure", "colour_temperature", "light_direction", "light_strength")
+MEASURED = ("exposure", "colour_temperature", "light_direction", "light_strength", "clipped_shadows")
 UNITS = {"exposure": "stop", "colour": "mired", "direction": "degree"}
 Series = NDArray[np.float64]  # n, one value a frame; NaN where not measured
 
@@ -188,6 +196,7 @@ Series = NDArray[np.float64]  # n, one value a frame; NaN where not measured
 class Steadiness(Stage):
     """Spread and jumps of a video's exposure, colour and direction of light."""
 
+    version = 2
     scope = Scope.MEDIA
     inputs = (*_JUMP_PLACE, *MEASURED)
     tables: ClassVar[dict[str, Table]] = {
@@ -240,9 +249,11 @@ class Steadiness(Stage):
         return Drawing(caption="; ".join(captions)) if captions else None
 
     def _series(self, rows: pa.Table) -> dict[str, Series]:
-        exposure, kelvin, angle, strength = (float_values(rows[name]).copy() for name in MEASURED)
+        light, kelvin, angle, strength, black = (float_values(rows[name]).copy() for name in MEASURED)
         angle[~(strength >= self.config.strength)] = np.nan
-        return {"exposure": exposure, "colour": 1e6 / kelvin, "direction": angle}
+        # Below the darkest code, stops are those of single pixels: a fade to black would be a row of jumps.
+        light[np.isnan(light) & (black == 1)] = -np.inf
+        return {"exposure": np.maximum(light, stops(0.0)), "colour": 1e6 / kelvin, "direction": angle}
 
     def _least(self, name: str) -> float:
         return float(getattr(self.config, f"{name}_jump"))

@@ -118,3 +118,13 @@ def test_frames_without_values_are_passed_over():
     assert [(jump["frame_index"], jump["quantity"]) for jump in jumps] == [(8, "exposure")]
     nothing = holes.set_column(holes.schema.get_field_index("exposure"), "exposure", pa.nulls(16, pa.float32()))
     assert steadiness(nothing)[0][0]["exposure_std"] is None
+
+
+def test_black_frames_count_as_the_darkest_light_and_a_fade_into_them_is_no_row_of_jumps():
+    lit = clip(grainy(photo("china.jpg"), [0.4] * 6) + [np.zeros_like(photo("china.jpg"))] * 6)
+    assert lit["exposure"].null_count == 6
+    (file,), jumps = steadiness(lit)
+    assert [(jump["frame_index"], jump["quantity"]) for jump in jumps if jump["quantity"] == "exposure"] == [
+        (6, "exposure")
+    ]
+    assert file["exposure_std"] is not None

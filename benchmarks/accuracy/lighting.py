@@ -1,0 +1,57 @@
+"""Exposure and direction of light against changes that were made by a known amount."""
+
+from __future__ import annotations
+
+import cv2
+import numpy as np
+
+from benchmarks.accuracy.figure import Figure
+from tests.support.lighting_factory import even_scene, gain, light, photo
+from tests.support.photos import PHOTOS
+
+STOPS = (-6.0, -4.0, -2.0, -1.0)  # darker, so that nothing is clipped at the top
+
+
+def measure() -> list[Figure]:
+    """Return the figures of lighting."""
+    return [_exposure(), _ties(), _direction()]
+
+
+def _exposure() -> Figure:
+    """Return the error of changes of exposure; OpenCV's mean of the grey image knows no linear light."""
+    mine, theirs = [], []
+    for name in PHOTOS:
+        image = photo(name)
+        before = light(image)[0]["exposure"]
+        for stops in STOPS:
+            darker = gain(image, 2**stops)
+            mine.append(abs(light(darker)[0]["exposure"] - before - stops))
+            means = [cv2.mean(cv2.cvtColor(frame, cv2.COLOR_RGB2GRAY))[0] for frame in (darker, image)]
+            theirs.append(abs(np.log2(max(means[0], 1e-3) / means[1]) - stops))
+    data = f"{len(mine)} photos darkened by 1 to 6 stops"
+    return _figure(data, "error of the change, stops", float(np.mean(mine)), float(np.mean(theirs)))
+
+
+def _ties() -> Figure:
+    """Return the share of very dark photos that have the same exposure as another."""
+    values = [light(gain(photo(name), 2.0**-stops))[0]["exposure"] for name in PHOTOS for stops in (9, 9.5, 10, 10.5)]
+    known = [value for value in values if value is not None]
+    ties = sum(known.count(value) > 1 for value in known) / max(len(known), 1)
+    return _figure(f"{len(values)} photos darkened by 9 to 10.5 stops", "equal exposures, share", ties, None)
+
+
+def _direction() -> Figure:
+    """Return the error of the direction from which an even scene was lit."""
+    image, errors = even_scene(), []
+    y, x = (axis / 112 - 1 for axis in np.mgrid[0:224, 0:224].astype(float))
+    for angle in range(0, 360, 30):
+        side = np.cos(np.radians(angle)) * x - np.sin(np.radians(angle)) * y
+        found = light(gain(image, 0.5 * 2 ** side[..., None]))[0]["light_direction"]
+        errors.append(abs((found - angle + 180) % 360 - 180))
+    return _figure(
+        f"a scene lit from {len(errors)} sides", "error of the direction, degrees", float(np.mean(errors)), None
+    )
+
+
+def _figure(data: str, what: str, value: float, library: float | None) -> Figure:
+    return Figure(subject="lighting", data=data, measure=what, value=value, library=library, better="lower")
