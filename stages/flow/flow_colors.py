@@ -6,10 +6,15 @@ hue is the direction as seen. The distance from white is the speed.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
+from typing import Any
+
 import cv2
 import numpy as np
 from numpy.typing import NDArray
 
+from stages.flow import kitti_png
 from stages.flow.motion import Field
 
 _STEPS = (15, 6, 4, 11, 13, 6)
@@ -17,6 +22,12 @@ _STEPS = (15, 6, 4, 11, 13, 6)
 _CORNERS = np.array([(1, 0, 0), (1, 1, 0), (0, 1, 0), (0, 1, 1), (0, 0, 1), (1, 0, 1), (1, 0, 0)], np.float64)
 BEYOND = 0.75  # brightness of pixels faster than the scale
 SIDE = 96  # px of the legend
+
+LEGEND = (
+    "Colour is where things move (by the Middlebury wheel), white is rest, and full colour is the speed that a "
+    "twentieth of the image exceeds. Where the field was not kept (cache), the whole image has its mean's colour."
+)
+FIELD_OPACITY, TINT_OPACITY = 0.75, 0.3  # of the colours, over the image
 
 RGB = NDArray[np.uint8]  # h w 3
 
@@ -63,3 +74,17 @@ def _hues() -> NDArray[np.float64]:
         for i, steps in enumerate(_STEPS)
     ]
     return np.concatenate(parts)
+
+
+def coloured(row: Mapping[str, Any]) -> bytes:
+    """Return the stored field in Middlebury's colours as a PNG, or a tint by the mean motion without it."""
+    if row.get("flow_field"):
+        flow = kitti_png.decode(row["flow_field"])
+        lengths = np.linalg.norm(flow, axis=-1)
+        known = lengths[np.isfinite(lengths)]
+        scale = max(1.0, float(np.percentile(known, 95))) if known.size else 1.0
+        return png(colours(flow, scale), FIELD_OPACITY)
+    angle = math.radians(row["motion_direction"] or 0.0)
+    length = 0.0 if row["motion_direction"] is None else row["motion_mean"]
+    mean = np.array([[[length * math.cos(angle), -length * math.sin(angle)]]], np.float32)
+    return png(colours(mean, max(1.0, row["motion_p95"] or 0.0)), TINT_OPACITY)

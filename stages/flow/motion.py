@@ -34,6 +34,28 @@ def motion(flow: Field, height: int, width: int, still: float) -> dict[str, floa
     }
 
 
+def agreement(flow: Field, back: Field) -> float:
+    """Return the share of pixels that the flow and the flow back lead to where they started, 0 to 1.
+
+    The bound is that of Sundaram, Brox and Keutzer 2010: half a squared px and a hundredth of the squared lengths.
+    Pixels that leave the frame do not count as agreeing, since nothing confirms them.
+    """
+    height, width = flow.shape[:2]
+    to_x = flow[..., 0] + np.arange(width, dtype=np.float32)
+    to_y = flow[..., 1] + np.arange(height, dtype=np.float32)[:, None]
+    inside = (to_x >= 0) & (to_x <= width - 1) & (to_y >= 0) & (to_y <= height - 1)
+    returned = cv2.remap(back, to_x, to_y, cv2.INTER_LINEAR, borderMode=cv2.BORDER_REPLICATE)
+    off = ((flow + returned) ** 2).sum(axis=-1)
+    bound = 0.01 * ((flow**2).sum(axis=-1) + (returned**2).sum(axis=-1)) + 0.5
+    return float(((off < bound) & inside).mean())
+
+
+def resized(flow: Field, height: int, width: int) -> Field:
+    """Return a flow field at another size, in px of that size."""
+    scale = np.array([width / flow.shape[1], height / flow.shape[0]], np.float32)
+    return np.asarray(cv2.resize(flow, (width, height)) * scale, np.float32)
+
+
 def camera(flow: Field) -> Camera | None:
     """Return the shift, rotation and zoom of most of a flow field, by RANSAC; None if it finds none.
 

@@ -54,6 +54,26 @@ def rubberwhale() -> tuple[list[np.ndarray], np.ndarray]:
     return frames, np.frombuffer(raw, np.float32, offset=12).reshape(height, width, 2)
 
 
+def driven(image: np.ndarray, motion: float, angle: float = 0.0) -> tuple[list[np.ndarray], np.ndarray]:
+    """Two RGB frames of 1242x375 as of a car's camera that nears a photo and turns, and the true flow in px."""
+    height, width = 375, 1242
+    scale = max((width + 500) / image.shape[1], (height + 200) / image.shape[0])
+    way = cv2.INTER_AREA if scale < 1 else cv2.INTER_CUBIC
+    large = cv2.resize(image, None, fx=scale, fy=scale, interpolation=way)
+    top, left = (large.shape[0] - height) // 2, (large.shape[1] - width) // 2
+    y, x = np.mgrid[0:height, 0:width].astype(np.float32)
+    zoom, shift = 1 + motion / 600, motion * np.array([np.cos(angle), 0.3 * np.sin(angle)])
+    centre = (width / 2, height * 0.45)
+    flow = np.stack([(zoom - 1) * (at - c) + by for at, c, by in zip((x, y), centre, shift, strict=True)], -1)
+    source = [
+        ((at - c - by) / zoom + c + start).astype(np.float32)
+        for at, c, by, start in zip((x, y), centre, shift, (left, top), strict=True)
+    ]
+    then = cv2.remap(large, *source, cv2.INTER_CUBIC, borderMode=cv2.BORDER_REFLECT)
+    noisy = then + np.random.default_rng(0).normal(0, 2, then.shape)
+    return [window(large, left, top, height, width), noisy.clip(0, 255).astype(np.uint8)], flow.astype(np.float32)
+
+
 def off(flow: np.ndarray, truth: np.ndarray) -> float:
     """Mean end-point error in px where the truth is known."""
     known = (np.abs(truth) < 1e9).all(-1)

@@ -93,7 +93,7 @@ def test_frames_of_other_or_no_size_give_nulls():
     shapes = [(40, 40), (40, 40), (40, 50), (15, 50), (15, 50)]
     frames = [np.zeros((*shape, 3), np.uint8) for shape in shapes]
     batch = table(frames[:2])
-    assert [row["motion_mean"] is None for row in stage(batch).to_pylist()] == [False, True]
+    assert [row["cut"] is None for row in stage(batch).to_pylist()] == [False, True]
     assert stage(table(frames[3:]))["motion_mean"].null_count == 2
     assert stage(batch.slice(0, 0)).num_rows == 0
 
