@@ -33,7 +33,15 @@ def field(name: str, dtype: pa.DataType, description: str, unit: str = "", *, nu
     return pa.field(name, dtype, nullable=nullable, metadata=meta)
 
 
-MEDIA_ID = field("media_id", pa.string(), "path of the file relative to the input root", nullable=False)
+MEDIA_ID = field(
+    "media_id",
+    pa.string(),
+    "path of the file relative to the input root; unprintable characters and % as %XX",
+    nullable=False,
+)
+URI = field(
+    "uri", pa.string(), "where the file was read from, to be opened: file:///... or a store's URL", nullable=False
+)
 FRAME_INDEX = field(
     "frame_index", pa.int32(), "number of the frame in its file, in display order, from 0", nullable=False
 )

@@ -84,6 +84,15 @@ def local_path(source: str) -> str | None:
     return os.path.normpath(unquote(parts.path, errors="surrogateescape")) if parts.scheme == "file" else None
 
 
+def uri_of(path: str) -> str:
+    """Return the URI of an absolute path or URL, in ASCII, without credentials."""
+    if not is_url(path):
+        return "file://" + quote(os.fsencode(path))
+    scheme, _, rest = path.partition("://")
+    place, slash, inner = rest.partition("/")
+    return quote(as_uri(f"{scheme}://{place.rpartition('@')[2]}{slash}{inner}"), safe="%/:?#[]@!$&'()*+,;=~")
+
+
 def as_int64(number: int) -> int:
     """Return a number of any size modulo 2**64: times after the year 2262, in nanoseconds, remain distinguishable."""
     return (number + (1 << 63)) % (1 << 64) - (1 << 63)
@@ -118,6 +127,8 @@ def _file_system(root: str) -> fs.FileSystem:
 
 def _open(path: str) -> Any:
     if is_url(path):
+        if (place := local_path(path)) is not None:
+            return _open(place)
         system, inner = connect(path)
         return system.open_input_file(inner)
     _check_regular(os.stat(path).st_mode)  # opening a device may act on it

@@ -5,12 +5,15 @@ from __future__ import annotations
 import os
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
 
+from pipeline.contract.errors import DamagedError
 from pipeline.contract.output_names import UNITS
+from pipeline.media.discovery.media_ids import current_id
 from pipeline.media.files import MediaFile
 from pipeline.media.units import Unit, form_units
 from pipeline.output.object_store import Store
@@ -42,6 +45,17 @@ def read_units(store: Store) -> list[Unit]:
         Unit(name=name, media=tuple(media), attempt=attempt, photo_rules=rules)
         for (name, attempt, rules), media in members.items()
     ]
+
+
+def with_stored_ids(store: Store, listing: Sequence[MediaFile]) -> Sequence[MediaFile]:
+    """Return files with the ids under which an earlier version stored them, where its rule of escaping was another."""
+    if not any("%" in item.media_id for item in listing):
+        return listing
+    stored: dict[str, str] = {}
+    with suppress(DamagedError):  # they are computed again
+        names = (media.media_id for unit in read_units(store) for media in unit.media)
+        stored = {today: name for name in names if (today := current_id(name)) != name}
+    return [replace(item, media_id=stored.get(item.media_id, item.media_id)) for item in listing] if stored else listing
 
 
 def is_unchanged(before: MediaFile, now: MediaFile | None) -> bool:

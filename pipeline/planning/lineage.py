@@ -9,7 +9,7 @@ from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
-from pipeline.contract.columns import MEDIA_ID, ON_REQUEST, SOURCE, is_pixel_column
+from pipeline.contract.columns import MEDIA_ID, ON_REQUEST, SOURCE, URI, is_pixel_column
 from pipeline.contract.errors import ConfigError, check_known
 from pipeline.contract.stage import Scope, Stage
 from pipeline.planning.step import Step
@@ -50,7 +50,7 @@ def find_producers(stages: Stages) -> Producers:
                     "rename its column.",
                     code="FM-COLUMN-TWICE",
                 )
-            if column in SOURCE.names or is_decoded(column):
+            if column in (*SOURCE.names, URI.name) or is_decoded(column):
                 raise ConfigError(
                     f"Step {name!r} adds a column {column!r}, a name that decoding uses; rename the column.",
                     code="FM-COLUMN-RESERVED",

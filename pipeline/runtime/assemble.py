@@ -7,11 +7,12 @@ from collections.abc import Collection, Sequence
 
 import pyarrow as pa
 
-from pipeline.contract.columns import SOURCE
+from pipeline.contract.columns import MEDIA_ID, SOURCE, URI
 from pipeline.contract.errors import OutputError
 from pipeline.contract.output_names import ERRORS, FRAMES
 from pipeline.contract.placement import Placement
 from pipeline.contract.row_errors import traced
+from pipeline.media.files import uri_of
 from pipeline.output.object_store import Store
 from pipeline.planning.plan import Plan
 from pipeline.planning.step import marked
@@ -24,6 +25,7 @@ _OF_A_RUN = re.compile(r"(?:.*-)?(?:all|[0-9a-f]{16})-[0-9a-f]{12}\.parquet")
 _OF_A_UNIT = re.compile(r"(?:.*-)?(?P<unit>[0-9a-f]{16})-[0-9a-f]{12}\.parquet")
 
 ASSEMBLE = "assemble"
+_URI_PLACE = 1  # after media_id
 
 
 class Assembly:
@@ -40,11 +42,11 @@ class Assembly:
 
     def pieces(self, units: Sequence[UnitRows]) -> list[tuple[UnitRows, ...]]:
         """Return the units with rows that are not in `frames/` yet."""
-        return [(unit,) for unit in units if not self._store.exists(f"{FRAMES}/{unit.tag(*self._facts)}")]
+        return [(unit,) for unit in units if not self._store.exists(f"{FRAMES}/{self._name(unit)}")]
 
     def live(self, units: Sequence[UnitRows]) -> dict[str, set[str]]:
         """Return the names of the files that belong to these units, by folder."""
-        names = {unit.tag(*self._facts) for unit in units}
+        names = {self._name(unit) for unit in units}
         return {FRAMES: names, ERRORS: names}
 
     def set_up(self) -> None:
@@ -53,7 +55,7 @@ class Assembly:
     def __call__(self, piece: tuple[UnitRows, ...], report: Report, log: AttemptLog) -> None:  # noqa: ARG002
         """Write one unit's rows and errors."""
         (unit,) = piece
-        name = unit.tag(*self._facts)
+        name = self._name(unit)
         first = [unit.failures(self._store, step.folder) for step in self._plan.first]
         failures = pa.concat_tables([unit.failures(self._store, self._plan.decode.folder, empty_too=True), *first])
         if failures.num_rows:
@@ -64,12 +66,21 @@ class Assembly:
             self._store.write_table(f"{ERRORS}/{name}", errors.cast(marked(errors.schema, dummies)))
         table = unit.read(self._store, self._columns)
         schema = frames_schema(self._plan)
+        if table.num_columns:
+            where = {media.media_id: uri_of(media.path) for media in unit.files}
+            uris = [where[name] for name in table[MEDIA_ID.name].to_pylist()]
+            table = table.add_column(_URI_PLACE, URI, pa.array(uris, URI.type))
         self._store.write_table(f"{FRAMES}/{name}", table.cast(schema) if table.num_columns else nulls(schema, 0))
+
+    def _name(self, unit: UnitRows) -> str:
+        """Return the name of a unit's tables; files that were moved with their times get new ones."""
+        return unit.tag(*self._facts, [uri_of(media.path) for media in unit.files])
 
 
 def frames_schema(plan: Plan) -> pa.Schema:
     """Return the columns of `frames/` with descriptions and units, marked if some came from random weights."""
     schema = pa.schema([*SOURCE, *(item for step in plan.first for item in step.table_schema)])
+    schema = schema.insert(_URI_PLACE, URI)
     return marked(schema, {dummy for step in plan.first for dummy in step.dummies})
 
 

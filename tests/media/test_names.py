@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import os
 import unicodedata
+from dataclasses import replace
 from pathlib import Path
 from urllib.parse import unquote_to_bytes
+from urllib.request import urlopen
 
 import pyarrow as pa
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pipeline.media.discovery.listing import list_media
 from pipeline.media.discovery.media_ids import as_folder, media_id
-from pipeline.media.files import read_bytes
+from pipeline.media.files import MediaFile, read_bytes, uri_of
+from pipeline.output.object_store import Store
+from pipeline.output.unit_table import divide_into_units, ensure_units, with_stored_ids
 
 
 def test_hostile_names_are_printable_and_lossless(tmp_path: Path) -> None:
@@ -62,3 +67,42 @@ def test_every_media_id_has_a_valid_folder(relative: str) -> None:
     assert len(folder.encode()) <= 700 and all(0 < len(part.encode()) <= 255 for part in folder.split("/"))
     assert {"", ".", ".."}.isdisjoint(folder.split("/"))
     assert folder == name or (len(name.encode()) > 200 and folder != as_folder(name + "x"))
+
+
+def test_every_unprintable_character_is_escaped() -> None:
+    left = [
+        hex(code)
+        for code in range(0x110000)
+        if unicodedata.category(chr(code)) in ("Cc", "Cf", "Zl", "Zp") and media_id(chr(code)) == chr(code)
+    ]
+    assert left == [] and media_id("50% off.jpg") == "50%25 off.jpg"
+    assert media_id("\U000e0067.jpg") == "%F3%A0%81%A7.jpg"
+
+
+def test_ids_of_earlier_outputs_are_kept(tmp_path: Path) -> None:
+    flag = "\U0001f3f4\U000e0067\U000e007f.jpg"
+    for name in ("a", flag):
+        (tmp_path / "in").mkdir(exist_ok=True)
+        (tmp_path / "in" / name).write_bytes(b"1")
+    listing = list_media(str(tmp_path / "in"))
+    before = [replace(item, media_id=unquote_to_bytes(item.media_id).decode()) for item in listing]
+    assert before != listing
+    store = Store(str(tmp_path / "out"))
+    assert with_stored_ids(store, listing) == listing
+    ensure_units(store, before, before, slots=1)
+    assert with_stored_ids(store, listing) == before
+    assert divide_into_units(store, *[list(with_stored_ids(store, listing))] * 2, slots=1)[1] == []
+
+
+@pytest.mark.parametrize("name", ["a b.jpg", "50% #1?.jpg", "ünï\u202e.jpg", "latin\udce9.jpg", "a\nb"])
+def test_uris_can_be_opened(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_bytes(b"content")
+    uri = uri_of(str(tmp_path / name))
+    assert uri.isascii() and uri.startswith("file:///") and " " not in uri
+    assert "\udce9" in name or urlopen(uri).read() == b"content", "urllib knows UTF-8 only"
+    assert read_bytes(MediaFile(media_id="x", path=uri, size=7, mtime_ns=0)) == b"content"
+
+
+def test_uris_have_no_credentials_and_any_entry_has_one() -> None:
+    assert uri_of("s3://key:secret@bucket/a b.jpg?region=eu") == "s3://bucket/a%20b.jpg?region=eu"
+    assert uri_of("s3://[a/b") and uri_of("nonsense://")

@@ -1,8 +1,9 @@
 """Identities of files, printable and reversible, for Arrow, reports and file systems.
 
-A `media_id` is the file's path relative to the input root, with "/" between folders. Unprintable characters (control
-characters, line breaks, marks of writing direction, bytes that are not UTF-8) and "%" itself are written as "%XX" for
-each byte, as in URLs. So `urllib.parse.unquote_to_bytes(media_id)` returns the file's own name, byte for byte.
+A `media_id` is the file's path relative to the input root, with "/" between folders. Written as "%XX" for each byte, as
+in URLs, are: "%" itself, characters of the Unicode categories Cc, Cf, Zl and Zp (control characters, marks of writing
+direction, invisible tags, line breaks), bytes that are not UTF-8, and empty parts and parts "." and "..". So
+`urllib.parse.unquote_to_bytes(media_id)` returns the file's own name, byte for byte.
 """
 
 from __future__ import annotations
@@ -14,11 +15,18 @@ import re
 from collections.abc import Sequence
 from urllib.parse import quote, unquote, urlsplit
 
-# Unicode categories Cc, Cf, Zl and Zp as of version 14, and lone surrogates (undecodable bytes). Listed here, since
+# Unicode categories Cc, Cf, Zl and Zp as of version 15, and lone surrogates (undecodable bytes). Listed here, since
 # Python's categories grow with its version, and a media_id must not change.
-_UNPRINTABLE = re.compile(
-    "[\x00-\x1f%\x7f-\x9f\xad\u0600-\u0605\u061c\u06dd\u070f\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ud800-\udfff\ufeff\ufff9-\ufffb]"
+_LATE = (
+    "\u0890\u0891\u08e2\U000110bd\U000110cd\U00013430-\U0001343f\U0001bca0-\U0001bca3\U0001d173-\U0001d17a"
+    "\U000e0001\U000e0020-\U000e007f"
 )
+_UNPRINTABLE = re.compile(
+    "[\x00-\x1f%\x7f-\x9f\xad\u0600-\u0605\u061c\u06dd\u070f\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ud800-\udfff\ufeff\ufff9-\ufffb"
+    + _LATE
+    + "]"
+)
+_UNESCAPED_BEFORE = re.compile(f"[{_LATE}]")  # in ids of earlier versions
 _MAX_PART, _MAX_PATH = 200, 700  # bytes: file systems take 255 of a name, object stores 1,024 of a key
 _LONE_PERCENT = re.compile("%(?![0-9A-Fa-f]{2})")
 _SCHEME = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]*)://")
@@ -44,6 +52,11 @@ def media_id(relative: str) -> str:
     if any(part in ("", ".", "..") for part in parts):
         return "/".join(_safe_part(part) for part in parts)
     return escape(relative)
+
+
+def current_id(name: str) -> str:
+    """Return the id that a file of an earlier version's id has today."""
+    return _UNESCAPED_BEFORE.sub(_percent, name)
 
 
 def as_folder(name: str) -> str:

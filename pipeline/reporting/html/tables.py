@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from pipeline.contract.columns import SOURCE
+from pipeline.contract.columns import SOURCE, URI
 from pipeline.contract.output_names import COLUMNS, DIGESTS, ERRORS, FRAMES, IMAGES, PROFILE, UNITS
 from pipeline.contract.row_errors import DECODE
 from pipeline.contract.stage import Stage
@@ -71,7 +71,7 @@ def _view(store: Store, name: str, description: str, stages: Mapping[str, Stage]
 def _by_step(columns: Sequence[Distribution], stages: Mapping[str, Stage]) -> list[ColumnGroup]:
     """Return the columns of each first-pass step in order, and those of decoding last."""
     owners = {name: step for step, stage in stages.items() for name in stage.outputs.names}
-    owners |= dict.fromkeys(SOURCE.names, DECODE)
+    owners |= dict.fromkeys((*SOURCE.names, URI.name), DECODE)
     titles = [*(step for step, stage in stages.items() if stage.scope.first_pass), "", DECODE]
     groups = {title: [item for item in columns if owners.get(item.name, "") == title] for title in titles}
     return [ColumnGroup(title=title or "other columns", columns=items) for title, items in groups.items() if items]

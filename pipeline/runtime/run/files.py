@@ -11,7 +11,7 @@ from pipeline.media.files import MediaFile
 from pipeline.media.units import Unit
 from pipeline.output.content_hash import with_digests
 from pipeline.output.object_store import Store
-from pipeline.output.unit_table import divide_into_units, read_units, sort_units
+from pipeline.output.unit_table import divide_into_units, read_units, sort_units, with_stored_ids
 from pipeline.runtime.run.request import RunRequest
 
 
@@ -53,18 +53,19 @@ class RunFiles:
         return files[: request.limit]
 
     def identified(self, store: Store, on_message: Callable[[str], None], *, keep: bool) -> RunFiles:
-        """Return the files with digests of the selected ones, if the request detects changes by content.
+        """Return the files under the ids that the output has, with digests if the request detects changes by content.
 
         Args:
             store: the output.
             on_message: called with a sentence before files are read.
             keep: write the digests into the output.
         """
+        files = replace(self, listing=with_stored_ids(store, self.listing))
         if not self.request.by_content:
-            return self
-        hashed = with_digests(store, list(self.selected), keep=keep, on_message=on_message)
-        listing = {file.media_id: file for file in self.listing} | {file.media_id: file for file in hashed}
-        return replace(self, listing=list(listing.values()))
+            return files
+        hashed = with_digests(store, list(files.selected), keep=keep, on_message=on_message)
+        listing = {file.media_id: file for file in files.listing} | {file.media_id: file for file in hashed}
+        return replace(files, listing=list(listing.values()))
 
     def units(self, store: Store, slots: int) -> RunUnits:
         """Return the selected files as units.
