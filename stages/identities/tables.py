@@ -44,7 +44,11 @@ FACES = pa.schema(
         _FACE_INDEX,
         field("identity", pa.int32(), "number of the identity; null for a reason"),
         field("reason", pa.string(), _REASONS),
-        field("probability", pa.float32(), "HDBSCAN's probability of the face's cluster, 0 to 1; 0 for noise"),
+        field(
+            "probability",
+            pa.float32(),
+            "HDBSCAN's strength of membership in the cluster, 0 to 1; 0 for noise; not the probability of being right",
+        ),
         field("outlier_score", pa.float32(), "GLOSH: 0 in the midst of a cluster, towards 1 far from it"),
         field("similarity", pa.float32(), "cosine to the centroid of the identity; no probability"),
         field("margin", pa.float32(), "by which it exceeds the cosine to any other identity; null without another"),

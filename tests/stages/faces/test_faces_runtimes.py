@@ -74,7 +74,7 @@ def test_torch_detects_the_same_faces_as_opencv():
     crowd = np.concatenate([np.concatenate([image[:200, :160]] * 2, axis=1) for image in album()[:1]] * 2)
     pictures = [*album(), *(image for clip in speakers().values() for image in clip[:2]), crowd, crowd[:1, :1]]
     by_torch, by_opencv = (
-        YuNet(show, side=640, max_faces=500)(pictures)
+        YuNet(show, side=640, max_faces=500, min_score=0.6, min_look=0.8)(pictures)
         for show in (TorchYuNet(path, 0.6, Placement()), OpenCvYuNet(path, 0.6))
     )
     assert [len(one.scores) for one in by_torch] == [len(one.scores) for one in by_opencv]
