@@ -131,7 +131,9 @@ class Job:
 
     def _plan(self, nodes: Sequence[Node]) -> Plan:
         request = self._request
-        plan = self._without_dataset_steps(make_plan(request.pipeline, request.profile, request.options, nodes))
+        plan = self._without_dataset_steps(
+            make_plan(request.pipeline, request.profile, request.options, nodes, refuse_idle=request.retry is None)
+        )
         profilers = request.profilers.check(plan, self.store, here=request.address is None)
         for note in (idle_cap(plan, request.options), profilers):
             if note:

@@ -96,6 +96,7 @@ class Stage(ABC):
     cut_dependence: ClassVar[str] = (
         ""  # reason why results depend on where clips are cut; empty: they do not, as `check_stage` verifies
     )
+    chunk_kinds: ClassVar[tuple[str, ...] | None] = None  # kinds of `chunks`; a profile's others are refused. None: any
     dummy_weights: ClassVar[bool] = False  # `setup` uses seeded random weights where real ones are missing
 
     def __init__(self, config: Config | None = None) -> None:

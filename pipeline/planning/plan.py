@@ -16,6 +16,7 @@ from pipeline.media.config import DecodeConfig
 from pipeline.planning.error_budget import Budget
 from pipeline.planning.gpu import CONTEXT_GB, GpuSettings, schedule
 from pipeline.planning.gpu.calibration_file import Calibration, find_calibration
+from pipeline.planning.idle_numbers import check_numbers
 from pipeline.planning.lineage import find_producers, is_decoded, sources
 from pipeline.planning.manifest import PLACEMENT_KEYS, DecodeRule, PipelineFile, ProfileFile, read_pipeline
 from pipeline.planning.missing_weights import WeightsStatus, available_steps
@@ -75,6 +76,7 @@ def make_plan(
     check_weights: bool = True,
     check_fit: bool = True,
     calibrated: bool = True,
+    refuse_idle: bool = True,
 ) -> Plan:
     """Check everything and set every number for the given machines.
 
@@ -86,6 +88,7 @@ def make_plan(
         check_weights: raise if weights are missing; otherwise the plan shows them.
         check_fit: raise if workers do not fit the machines.
         calibrated: place steps by a calibration of the GPU if there is one; otherwise as the profile says.
+        refuse_idle: raise if a number has no effect; runs of earlier versions may have such numbers.
 
     Raises:
         ConfigError: a name, setting or column is wrong.
@@ -93,6 +96,8 @@ def make_plan(
         ResourceError: a worker does not fit.
     """
     planner = _Planner(pipeline, profile, options, nodes)
+    if refuse_idle:
+        planner.check_numbers()
     order, status = planner.available_steps(check=check_weights)
     plan = planner.plan(order, status, calibrated=calibrated)
     if check_fit:
@@ -114,6 +119,10 @@ class _Planner:
         self._producers = find_producers(self._stages)
         rule = {**pipeline.decode.model_dump(), **self._overrides.get(DECODE, {}), **options.decode}
         self._rule: DecodeRule = validated(DecodeRule, rule, DECODE)
+
+    def check_numbers(self) -> None:
+        """Refuse numbers without an effect; see `idle_numbers`."""
+        check_numbers(self._profile, self._overrides, self._stages, self._options.device)
 
     def available_steps(self, *, check: bool) -> tuple[list[str], WeightsStatus]:
         """Return the steps that run, in order, and the state of their weights; see `missing_weights`."""

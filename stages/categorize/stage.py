@@ -63,6 +63,7 @@ class Categorize(Stage):
     placement = Placement(cpus=1.0, batch=16)
     devices = ("cpu", "cuda")
     dummy_weights = True
+    chunk_kinds = ("instances",)
 
     @dataclass(frozen=True, kw_only=True)
     class Config(Stage.Config):

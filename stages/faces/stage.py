@@ -47,6 +47,7 @@ class Faces(PixelStage):
     version = 2  # 2: a second look decides on faces, no longer the score alone
     placement = Placement(cpus=1.0, batch=16, channels_last=True)
     devices = ("cpu", "cuda")
+    chunk_kinds = ("pictures", "faces")
 
     @dataclass(frozen=True, kw_only=True)
     class Config(Stage.Config):

@@ -76,6 +76,7 @@ class Flow(PixelStage):
     scope = Scope.CLIP
     halo = 2  # shake compares the motion i -> i+1 with i+1 -> i+2
     dummy_weights = True
+    chunk_kinds = ("pairs",)
 
     @dataclass(frozen=True, kw_only=True)
     class Config(Stage.Config):

@@ -54,6 +54,7 @@ class Inpaint(Stage):
     placement = Placement(cpus=1.0, batch=8)
     devices = ("cpu", "cuda")
     dummy_weights = True
+    chunk_kinds = ("crops",)
     weights = (BIG_LAMA,)
 
     @dataclass(frozen=True, kw_only=True)

@@ -49,6 +49,7 @@ class Segment(PixelStage):
     placement = Placement(cpus=1.0, batch=1)
     devices = ("cpu", "cuda")
     dummy_weights = True
+    chunk_kinds = ("prompts", "masks")
 
     @dataclass(frozen=True, kw_only=True)
     class Config(Rules):

@@ -30,6 +30,7 @@ class LandmarkStage(PixelStage):
     """A stage that finds landmarks by one of MediaPipe's networks, image by image."""
 
     placement = Placement(cpus=1.0, batch=16)
+    chunk_kinds = ()
     network: ClassVar[Callable[..., Any]]  # a class of `stages.nets.mediapipe`
 
     @dataclass(frozen=True, kw_only=True)

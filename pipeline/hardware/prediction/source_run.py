@@ -141,7 +141,9 @@ def _planned(store: Store) -> tuple[Step, ...]:
         request = stored_request(store)
         options = replace(request.options, calibration=None, vram_cap=None)
         files = request.pipeline, request.profile.model_copy(update={"waves": "auto"})
-        return make_plan(*files, options, [ROOMY], check_weights=False, check_fit=False, calibrated=False).first
+        return make_plan(
+            *files, options, [ROOMY], check_weights=False, check_fit=False, calibrated=False, refuse_idle=False
+        ).first
     except UserError:  # run.json of another version, or a missing stage
         return ()
 

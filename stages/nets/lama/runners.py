@@ -121,9 +121,15 @@ def _lama_class(module: nn.Module) -> Callable[[torch.device], Any]:
     Importing the package silences a category of warnings in the whole process, which is undone here. Its log, which
     goes to the terminal, is turned off.
     """
-    with warnings.catch_warnings():
-        from lama_cleaner.helper import norm_img, pad_img_to_modulo
-        from lama_cleaner.model.lama import LaMa
+    try:
+        with warnings.catch_warnings():
+            from lama_cleaner.helper import norm_img, pad_img_to_modulo
+            from lama_cleaner.model.lama import LaMa
+    except ImportError as error:
+        raise ValueError(
+            f"lama-cleaner is not installed ({error}): pip install --no-deps lama-cleaner==1.2.5, or --set "
+            "inpaint.implementation=eager, which paints the same to one level of 255"
+        ) from error
     from loguru import logger
 
     logger.disable("lama_cleaner")

@@ -1,0 +1,91 @@
+"""Refusal of numbers that change nothing: a profile that states them would promise what no run keeps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from pipeline.contract.errors import ConfigError, check_known
+from pipeline.contract.stage import Scope, Stage
+from pipeline.planning.manifest import ProfileFile
+from pipeline.planning.settings import Overrides
+
+Rule = Callable[[Stage, Any, str], str]
+
+
+def check_numbers(
+    profile: ProfileFile, overrides: Overrides, stages: Mapping[str, Stage], device: str | None = None
+) -> None:
+    """Check that each number that a profile or --set states for a step has an effect.
+
+    `defaults` of a profile are not checked: they are for the steps that use them.
+
+    Args:
+        profile: the profile.
+        overrides: values of --set, by step and key.
+        stages: by step.
+        device: of the command line, for all steps that support it.
+
+    Raises:
+        ConfigError: a number has no effect; the message says why.
+    """
+    for name, stage in stages.items():
+        common, entry, typed = profile.defaults, profile.steps.get(name, {}), overrides.get(name, {})
+        kind = {**common, **entry, **typed}.get("device") or stage.placement.device
+        kind = "cuda" if device == "cuda" and device in stage.devices else kind
+        for source, values in ((f"The profile's {name}", entry), (f"--set {name}", typed)):
+            for key, value in values.items():
+                if value is not None and key in _RULES and (reason := _RULES[key](stage, value, kind)):
+                    raise ConfigError(
+                        f"{source}.{key}={value} has no effect: {reason}; remove it.", code="FM-NO-EFFECT"
+                    )
+                if key == "chunks":
+                    _check_chunks(f"{source}.chunks", stage, value or {})
+    _check_vram(profile, overrides, stages, device)
+
+
+def _check_chunks(where: str, stage: Stage, chunks: Mapping[str, int]) -> None:
+    if stage.chunk_kinds is None:
+        return
+    for kind in chunks:
+        if not stage.chunk_kinds:
+            raise ConfigError(f"{where}.{kind} has no effect: the step has no chunks; remove it.", code="FM-NO-EFFECT")
+        check_known(kind, stage.chunk_kinds, f"{where}: the step has no chunks of {kind!r}.", code="FM-NO-EFFECT")
+
+
+def _check_vram(profile: ProfileFile, overrides: Overrides, stages: Mapping[str, Stage], device: str | None) -> None:
+    """Check the limit on a whole GPU: some step, of any pipeline, must be on one."""
+    entries = [profile.defaults, *profile.steps.values(), *overrides.values()]
+    on_gpu = any(entry.get("device") == "cuda" for entry in entries) or device == "cuda"
+    if profile.gpu_vram_gb and not on_gpu and not any(s.placement.device == "cuda" for s in stages.values()):
+        reason = "no step runs on a GPU"
+        raise ConfigError(
+            f"The profile's vram_gb={profile.gpu_vram_gb:g} has no effect: {reason}; remove it.", code="FM-NO-EFFECT"
+        )
+
+
+def _idle_batch(stage: Stage, _value: Any, _device: str) -> str:
+    return "" if stage.scope is Scope.ROW else f"each call of the step gets one {stage.scope.value}"
+
+
+def _idle_workers(stage: Stage, value: Any, _device: str) -> str:
+    single = stage.scope is Scope.DATASET and value not in (1, "auto")
+    return "one call of the step gets all rows" if single else ""
+
+
+def _idle_gpu(_stage: Stage, value: Any, device: str) -> str:
+    return "the step runs on the CPU" if value and device == "cpu" else ""
+
+
+def _idle_timeout(stage: Stage, _value: Any, _device: str) -> str:
+    return "" if stage.scope.first_pass else "only calls of the first pass have a timeout"
+
+
+_RULES: Mapping[str, Rule] = {
+    "batch": _idle_batch,
+    "workers": _idle_workers,
+    "gpus": _idle_gpu,
+    "vram_gb": _idle_gpu,
+    "deadline_s": _idle_timeout,
+}
+"""By key of a placement, a function that returns why a value has no effect, or an empty string."""

@@ -1,0 +1,125 @@
+"""A number of a profile that changes nothing is refused, with its reason."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from pipeline.contract.errors import ConfigError
+from pipeline.planning.manifest import PipelineFile, ProfileFile, profile_names, read_pipeline, read_profile
+from pipeline.planning.plan import make_plan
+from pipeline.planning.plan_options import PlanOptions
+from pipeline.planning.processes.resources import ROOMY
+from tests.support.plan_factory import BOX, toy
+
+SHIPPED = {
+    "flow": {"use": "stages.flow:Flow"},
+    "lighting": {"use": "stages.lighting:Lighting"},
+    "pose": {"use": "stages.pose:Pose"},
+    "faces": {"use": "stages.faces:Faces"},
+    "identities": {"use": "stages.identities:Identities"},
+}
+
+
+def made(profile, *settings, device=None, **others):
+    pipeline = PipelineFile.model_validate({"steps": SHIPPED})
+    options = PlanOptions(settings=settings, device=device, missing_weights="dummy")
+    return make_plan(pipeline, ProfileFile.model_validate(profile), options, [ROOMY], check_weights=False, **others)
+
+
+IDLE = {
+    "a batch of a step that gets clips": ("flow", {"batch": 16}),
+    "a batch of a step that gets all rows": ("identities", {"batch": 16}),
+    "workers of a step that gets all rows": ("identities", {"workers": 4}),
+    "memory of a GPU on the CPU": ("faces", {"vram_gb": 2.0}),
+    "a share of a GPU on the CPU": ("pose", {"gpus": 0.5}),
+    "chunks of a step that has none": ("pose", {"chunks": {"faces": 8}}),
+    "chunks of another kind": ("faces", {"device": "cuda", "gpus": 1, "chunks": {"face": 8}}),
+    "a timeout of the second pass": ("identities", {"deadline_s": 60}),
+}
+
+
+@pytest.mark.parametrize("case", IDLE)
+def test_a_number_without_effect_is_refused(case):
+    step, entry = IDLE[case]
+    with pytest.raises(ConfigError) as error:
+        made({"steps": {step: entry}})
+    assert error.value.code == "FM-NO-EFFECT"
+    assert step in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "typed", ["flow.batch=16", "identities.workers=4", "faces.vram_gb=2", "pose.chunks={faces: 8}"]
+)
+def test_so_it_is_on_the_command_line(typed):
+    with pytest.raises(ConfigError) as error:
+        made({}, typed)
+    assert error.value.code == "FM-NO-EFFECT"
+
+
+def test_chunks_of_another_kind_suggest_the_right_one():
+    with pytest.raises(ConfigError) as error:
+        made({"steps": {"faces": {"chunks": {"face": 8}}}})
+    assert re.search(r"did you mean .?faces", str(error.value), re.IGNORECASE)
+
+
+def test_memory_of_a_gpu_that_no_step_uses_is_refused():
+    with pytest.raises(ConfigError) as error:
+        made({"vram_gb": 8})
+    assert error.value.code == "FM-NO-EFFECT"
+
+
+@pytest.mark.parametrize(
+    "profile",
+    [
+        {"steps": {"lighting": {"batch": 3}, "flow": {"workers": 3}, "identities": {"workers": 1}}},
+        {"steps": {"faces": {"device": "cuda", "gpus": 0.5, "vram_gb": 2, "chunks": {"faces": 8}}}, "vram_gb": 8},
+        {"defaults": {"batch": 8, "gpus": 0, "workers": 2, "deadline_s": 9}},
+        {"steps": {"flow": {"batch": None}, "faces": {"gpus": 0}}},
+    ],
+)
+def test_numbers_with_an_effect_are_kept(profile):
+    assert made(profile).steps
+
+
+def test_an_option_that_moves_all_steps_makes_no_number_of_the_profile_wrong():
+    profile = {"steps": {"faces": {"device": "cuda", "gpus": 0.5, "vram_gb": 2}}, "vram_gb": 8}
+    assert made(profile, device="cpu").steps
+    assert made({"steps": {"faces": {"vram_gb": 2}}}, device="cuda").steps
+
+
+def test_a_run_of_an_earlier_version_can_be_retried():
+    assert made({"steps": {"flow": {"batch": 16}}}, refuse_idle=False).steps
+
+
+def test_chunks_of_a_step_that_declares_no_kinds_are_not_checked():
+    pipeline = PipelineFile.model_validate({"steps": {"crc": toy("Checksum")}})
+    profile = ProfileFile.model_validate({"steps": {"crc": {"chunks": {"anything": 3}}}})
+    assert make_plan(pipeline, profile, PlanOptions(), BOX).steps
+
+
+@pytest.mark.parametrize("name", profile_names())
+def test_shipped_profiles_have_no_idle_number(name):
+    assert make_plan(read_pipeline(None), read_profile(name), PlanOptions(), [ROOMY], check_weights=False).steps
+
+
+@pytest.mark.parametrize(
+    ("name", "clip", "arcface", "lama", "pose"),
+    [
+        ("gpu-24gb", 192, 64, 8, 32),
+        ("high-throughput", 128, 64, 4, 32),
+        ("gpu-12gb", 96, 64, 4, 32),
+        ("memory-constrained", 64, 32, 2, 16),
+    ],
+)
+def test_batches_follow_the_guide_for_each_gpu(name, clip, arcface, lama, pose):
+    steps = read_profile(name).steps
+    assert [steps[step]["batch"] for step in ("categorize", "inpaint", "pose", "lighting")] == [clip, lama, pose, 64]
+    assert steps["faces"]["chunks"] == {"faces": arcface}
+    assert steps["faces"]["with"] == {"model": "auraface"}
+    assert steps["flow"] == {"workers": 8}
+
+
+def test_a_laptop_paints_by_lama_cleaner_itself():
+    assert read_profile("cpu-only").steps["inpaint"]["with"] == {"implementation": "lama-cleaner"}
