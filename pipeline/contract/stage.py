@@ -97,6 +97,8 @@ class Stage(ABC):
         ""  # reason why results depend on where clips are cut; empty: they do not, as `check_stage` verifies
     )
     chunk_kinds: ClassVar[tuple[str, ...] | None] = None  # kinds of `chunks`; a profile's others are refused. None: any
+    finds: ClassVar[tuple[tuple[str, str, str], ...]] = ()  # what the report counts: a column of lists, or a table,
+    # and the name of one item and of several
     dummy_weights: ClassVar[bool] = False  # `setup` uses seeded random weights where real ones are missing
 
     def __init__(self, config: Config | None = None) -> None:

@@ -44,6 +44,7 @@ class Faces(PixelStage):
     and embedding, but no detection.
     """
 
+    finds = (("faces", "face", "faces"),)
     version = 2  # 2: a second look decides on faces, no longer the score alone
     placement = Placement(cpus=1.0, batch=16, channels_last=True)
     devices = ("cpu", "cuda")

@@ -196,6 +196,7 @@ Series = NDArray[np.float64]  # n, one value a frame; NaN where not measured
 class Steadiness(Stage):
     """Spread and jumps of a video's exposure, colour and direction of light."""
 
+    finds = (("lighting_jumps", "light jump", "light jumps"),)
     version = 2
     scope = Scope.MEDIA
     inputs = (*_JUMP_PLACE, *MEASURED)

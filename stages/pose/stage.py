@@ -71,6 +71,7 @@ class Pose(LandmarkStage):
     still misses people from behind, people cut by the image's edge, and crowds (docs/accuracy.md).
     """
 
+    finds = (("poses", "pose", "poses"),)
     version = 2
 
     outputs = OUTPUTS  # never null

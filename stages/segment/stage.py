@@ -46,6 +46,7 @@ class Segment(PixelStage):
     and decodes 1,024 prompts, 256 a call, in 60 ms.
     """
 
+    finds = (("masks", "mask", "masks"),)
     placement = Placement(cpus=1.0, batch=1)
     devices = ("cpu", "cuda")
     dummy_weights = True

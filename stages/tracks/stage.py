@@ -60,6 +60,7 @@ SUMMARY = pa.schema(
 class Tracks(Stage):
     """People through the frames of each shot."""
 
+    finds = (("track_summary", "track of a person", "tracks of people"),)
     version = 2
     scope = Scope.MEDIA
     inputs = ("media_id", "frame_index", "time_s", "height", "width", "poses")

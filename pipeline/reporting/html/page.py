@@ -75,7 +75,7 @@ def render(store: Store, record: Mapping[str, Any], run: str | None = None) -> s
     """Return the page; the same output gives the same page."""
     groups, stages, timed = error_groups(store), rebuild(record["steps"]), timed_run(store, record, run)
     profile, frames = timed.profile, find_table(store, FRAMES).rows
-    slowest = bottleneck(timed.figures, profile)
+    slowest, tables = bottleneck(timed.figures, profile), table_views(store, stages)
     values = {
         "record": record,
         "profile": profile,
@@ -91,7 +91,9 @@ def render(store: Store, record: Mapping[str, Any], run: str | None = None) -> s
         "recorded": recorded_run(store, record, timed.name),
         "error_groups": groups[:MOST_GROUPS],
         "more_error_groups": groups[MOST_GROUPS:],
-        "tables": table_views(store, stages),
+        "tables": tables,
+        "sheets": [table for table in tables if table.sheets],
+        "found": summary.found(tables, stages),
         "missing_code": [name for name in record["steps"] if name not in stages],
         "errors_url": store.url(ERRORS),
         "run_url": store.url(RUN_RECORD),

@@ -10,9 +10,11 @@ from typing import Any
 from pipeline.contract.errors import UserError
 from pipeline.contract.output_names import FRAMES
 from pipeline.contract.row_errors import DECODE
+from pipeline.contract.stage import Stage
 from pipeline.output.object_store import Store
 from pipeline.reporting.formatting import count, duration, number
 from pipeline.reporting.html.errors import ErrorGroup, unread_files
+from pipeline.reporting.html.tables import TableView
 from pipeline.runtime.run.request import recorded_inputs
 from pipeline.weights.resolver import default_lock
 
@@ -33,6 +35,19 @@ def outcome(record: Mapping[str, Any], frames: int, groups: Sequence[ErrorGroup]
     parts += [f"steps failed {number(failed)} {'time' if failed == 1 else 'times'}"] if failed else []
     good = f"{count(frames, 'frame')} from {files - unread:,} of {count(files, 'file')}"
     return f"{good}; {'; '.join(parts)}.", "mixed"
+
+
+def found(tables: Sequence[TableView], stages: Mapping[str, Stage]) -> str:
+    """Return what the steps found, as in "85 faces, 2 people, 1 light jump"; empty without such steps.
+
+    Args:
+        tables: of the output, the frames first.
+        stages: by step; `Stage.finds` names what is counted.
+    """
+    totals = {name: items for table in tables[:1] for name, items in table.items.items()}
+    totals |= {table.name: table.rows for table in tables[1:]}
+    things = [thing for stage in stages.values() for thing in stage.finds]
+    return ", ".join(count(totals[key], one, many) for key, one, many in things if key in totals)
 
 
 def facts(record: Mapping[str, Any], store: Store, frames: int, groups: Sequence[ErrorGroup]) -> dict[str, str]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+import pyarrow.compute as pc
+
 from pipeline.contract.columns import SOURCE, URI
 from pipeline.contract.output_names import COLUMNS, DIGESTS, ERRORS, FRAMES, IMAGES, PROFILE, UNITS
 from pipeline.contract.row_errors import DECODE
@@ -13,7 +15,7 @@ from pipeline.output.object_store import Store
 from pipeline.reporting.formatting import cell, count
 from pipeline.reporting.html.charts.histograms import Distribution, distributions
 from pipeline.reporting.html.gallery.contact_sheets import ContactSheet, contact_sheets
-from pipeline.reporting.table_rows import Extract, TableFiles, extract, find_table, head
+from pipeline.reporting.table_rows import Extract, TableFiles, extract, find_table, head, is_list
 
 FIRST_ROWS = 10
 OTHER_FOLDERS = frozenset({COLUMNS, UNITS, FRAMES, ERRORS, DIGESTS, IMAGES, PROFILE})  # not of second-pass steps
@@ -37,9 +39,15 @@ class TableView:
     rows: int
     read: str  # the rows behind the distributions, in a sentence
     groups: Sequence[ColumnGroup]
+    items: Mapping[str, int]  # in all lists of a column, estimated where not all rows were read
     heads: Sequence[str] = ()
     first: Sequence[Sequence[str]] = ()
     sheets: Sequence[ContactSheet] = ()
+
+    @property
+    def title(self) -> str:
+        """The name as words."""
+        return self.name.replace("_", " ").capitalize()
 
 
 def table_views(store: Store, stages: Mapping[str, Stage]) -> list[TableView]:
@@ -59,6 +67,7 @@ def _view(store: Store, name: str, description: str, stages: Mapping[str, Stage]
         description=description,
         rows=table.rows,
         read=_read(part, table),
+        items=_items(part, table),
         groups=_by_step(columns, stages) if name == FRAMES else [ColumnGroup(title="", columns=columns)],
     )
     if name == FRAMES:
@@ -66,6 +75,13 @@ def _view(store: Store, name: str, description: str, stages: Mapping[str, Stage]
     first = head(store, table, FIRST_ROWS)
     rows = [[cell(value) for value in row.values()] for row in first.to_pylist()]
     return replace(view, heads=first.column_names, first=rows, sheets=contact_sheets(store, table))
+
+
+def _items(part: Extract, table: TableFiles) -> dict[str, int]:
+    """Return the number of items in all lists of each column."""
+    scale = table.rows / max(1, part.taken)
+    lists = [item.name for item in part.schema if is_list(item.type) and item.name in part.columns]
+    return {name: round(scale * (pc.sum(part.columns[name]).as_py() or 0)) for name in lists}
 
 
 def _by_step(columns: Sequence[Distribution], stages: Mapping[str, Stage]) -> list[ColumnGroup]:

@@ -71,10 +71,11 @@ def test_the_page_lies_beside_the_outputs_and_not_where_the_command_runs(make, t
 def test_relative_paths_are_of_the_output_too(make, tmp_path, monkeypatch, given):
     inside = tmp_path / "inside"
     inside.mkdir()
-    shutil.move(make("a"), inside / "a")
+    for name in "ab":
+        shutil.move(make(name), inside / name)
     monkeypatch.chdir(inside)
-    sides = read_sides([given, given])
-    assert Path(default_path(compare(sides, {}, drift_rows=0))) == inside / "compare-a-a.html"
+    sides = read_sides([given, "b"])
+    assert Path(default_path(compare(sides, {}, drift_rows=0))) == inside / "compare-a-b.html"
 
 
 def test_a_setting_that_was_left_open_has_the_value_in_use():

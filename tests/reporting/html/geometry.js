@@ -76,6 +76,8 @@
     lanes: all(document, "svg.lane").map(lane),
     phases: all(document, ".bars [role=img]").map(phases),
     meters: all(document, ".meter").map(meter),
+    steps: all(document, "th .step").map((name) => ({ name: name.textContent, lines: name.getClientRects().length })),
+    heights: all(document, "th .step").map((name) => box(name).height),
     sideways: document.documentElement.scrollWidth - document.documentElement.clientWidth,
   };
 })()

@@ -24,7 +24,7 @@ from pipeline.planning.plan_options import PlanOptions
 from pipeline.reporting.html import NAME, write_report
 from pipeline.reporting.html.summary import command
 from pipeline.reporting.table_rows import extract
-from tests.support.report_factory import figures, output, record
+from tests.support.report_factory import Marked, figures, output, record, step
 from tests.support.report_reader import folder, page, parsed, store, text
 
 __all__ = ["folder", "store"]
@@ -43,6 +43,28 @@ def test_the_run_comes_first(store, folder):
     ):
         assert fact in content
     assert "2 cores, no GPU; A &lt;Processor&gt;" in content
+
+
+class Finding(Marked):
+    finds = (("things", "thing", "things"), ("jumps", "light jump", "light jumps"), ("gone", "x", "x"))
+
+
+def test_findings_come_first_and_what_to_try_after_them(folder, tmp_path):
+    store = output(folder, tmp_path / "out", steps={"marked": step(use=f"{__name__}:Finding")})
+    store.write_table("jumps/a.parquet", pa.table({"media_id": ["photo0.png"]}))
+    html = page(store)
+    order = ["12 things, 1 light jump.", "All went well", ">What to try", 'id="found"', 'id="time"']
+    places = [html.index(words) for words in order]
+    assert places == sorted(places)
+
+
+def test_numbers_of_frames_and_single_values_have_no_histogram(store):
+    html = page(store)
+    names = set(re.findall(r'aria-label="Histogram of ([^:]*):', html))
+    assert "level" in names and not names & {"frame_index", "clip_index"}
+    card = text(html[html.index("<code>frame_index</code>") :].partition("</article>")[0])
+    assert card.endswith("min 0 · max 8")
+    assert "always" in text(html)  # the width of all these photos
 
 
 def test_figures_of_columns_are_right(store):

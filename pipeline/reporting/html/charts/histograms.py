@@ -17,6 +17,7 @@ from pipeline.contract.columns import describe
 from pipeline.reporting.formatting import axis_value, count, number
 from pipeline.reporting.table_rows import Extract, is_list, is_text
 
+COUNTERS = frozenset({"frame_index", "clip_index", "first_frame", "last_frame"})  # numbers in a file, no quantities
 BARS = 24  # of a histogram; Sturges' rule gives 19 for 200,000 rows, skewed values need some more
 VALUES = 8  # texts that are shown, the most common
 TAIL = 0.005  # share of rows on either side that may leave the axis where they would squeeze all others
@@ -78,7 +79,10 @@ def _distribution(about: Mapping[str, Any], extract: Extract) -> Distribution:
     if column is None:
         return Distribution(**about, rows=extract.taken, nulls=0)
     present, values = column.drop_null(), dict[str, Any]()
-    if len(present):
+    if len(present) and name in COUNTERS and pa.types.is_integer(kind):  # bars would only show how long files are
+        low, high = pc.min_max(present).as_py().values()
+        values = {"facts": {"min": number(low), "max": number(high)}}
+    elif len(present):
         describe_values = _booleans if pa.types.is_boolean(kind) else _texts if is_text(kind) else _numbers
         values = describe_values(present)
     return Distribution(**about, rows=len(column), nulls=column.null_count, is_length=is_list(kind), **values)
@@ -108,6 +112,8 @@ def _numbers(column: pa.ChunkedArray) -> dict[str, Any]:
     if not len(finite):
         return {"notes": notes}
     facts = {"min": finite[0], "median": np.median(finite), "max": finite[-1]}
+    if finite[0] == finite[-1]:
+        return {"facts": {"always": number(float(finite[0]))}, "notes": notes}
     histogram = _histogram(finite, whole)
     if histogram and histogram.below + histogram.above:
         notes = (*notes, f"grey: {count(histogram.below + histogram.above, 'row')} beyond the axis")
