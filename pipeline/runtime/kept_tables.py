@@ -7,6 +7,7 @@ A damaged file counts as missing.
 from __future__ import annotations
 
 from collections.abc import Collection
+from contextlib import suppress
 
 import pyarrow as pa
 
@@ -44,11 +45,17 @@ def numbered(store: Store, content: pa.Table, table: str) -> pa.Table:
 def _read(store: Store, table: str, schema: pa.Schema) -> pa.Table:
     for name in _last(_generations(store, table)):
         content = store.read_table(f"{table}/{name}").replace_schema_metadata(None)
-        absent = [item for item in schema if item.name not in content.column_names]
-        for item in absent:
-            content = content.append_column(item.with_nullable(True), pa.nulls(len(content), item.type))
-        return content.select(schema.names)
+        present = [item for item in schema if item.name in content.column_names]
+        with suppress(pa.ArrowInvalid, pa.ArrowNotImplementedError):  # a foreign file: its columns have other types
+            return _completed(content.select([item.name for item in present]).cast(pa.schema(present)), schema)
     return schema.empty_table()
+
+
+def _completed(content: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Return a table with nulls for the columns that it lacks."""
+    for item in (item for item in schema if item.name not in content.column_names):
+        content = content.append_column(item.with_nullable(True), pa.nulls(len(content), item.type))
+    return content.select(schema.names)
 
 
 def _last(generations: dict[str, int]) -> list[str]:

@@ -48,9 +48,9 @@ class KnownIdentities:
         Raises:
             ValueError: the identities of the other output are of another network.
         """
-        rows = own.select(COLUMNS).to_pylist()
+        rows = _by_number(own)
         taken = {row["identity"] for row in rows}
-        more = [row for row in other.select(COLUMNS).to_pylist() if row["identity"] not in taken]
+        more = [row for row in _by_number(other) if row["identity"] not in taken]
         if more and not any(_comparable(row, length, network) for row in more):
             theirs, ours = (
                 f"{n} numbers of {name or 'an unknown network'}" for n, name in (_kind(more[0]), (length, network))
@@ -66,6 +66,12 @@ class KnownIdentities:
             stored=[(row["centroid"], row["network"]) for row in rows],
             faces=faces,
         )
+
+
+def _by_number(table: pa.Table) -> list[dict[str, Any]]:
+    """Return a row for each number; a killed run may have left two files of one table, or a file without values."""
+    rows = [row for row in table.select(COLUMNS).to_pylist() if row["identity"] is not None and row["centroid"]]
+    return list({row["identity"]: row for row in reversed(rows)}.values())[::-1]
 
 
 def _kind(row: Mapping[str, Any]) -> tuple[int, str | None]:

@@ -46,6 +46,11 @@ def test_a_damaged_file_counts_as_missing(store, tmp_path, damage):
     assert kept(store)["number"].to_pylist() == [0]
 
 
+def test_a_foreign_file_counts_as_missing(store):
+    store.write_table(f"guests/{FIRST}", pa.table({"media_id": ["a.jpg"], "number": ["first"]}))
+    assert kept(store).equals(SCHEMA.empty_table())
+
+
 def test_columns_of_a_later_version_are_null(store):
     store.write_table(f"guests/{FIRST}", pa.table({"media_id": ["a.jpg"], "gone": [1]}))
     table = kept(store)

@@ -144,6 +144,16 @@ def test_known_identities_may_have_a_url(tmp_path):
         assert all(other[name].equals(tables[0][name]) for name in other)
 
 
+def test_two_files_of_a_killed_run_are_one_table(tmp_path):
+    vectors = people([9, 6])
+    before = identities()(rows(vectors))
+    (tmp_path / "identity_summary").mkdir()
+    for name in "ab":
+        pq.write_table(before["identity_summary"], tmp_path / "identity_summary" / f"{name}.parquet")
+    tables = identities(known=str(tmp_path))(rows(vectors[9:]))
+    assert [(r["identity"], r["size"]) for r in tables["identity_summary"].to_pylist()] == [(1, 6), (0, 0)]
+
+
 def planned(known):
     uses = {"faces": "stages.faces:Faces", "identities": "stages.identities:Identities"}
     steps = {name: {"use": use} for name, use in uses.items()}
