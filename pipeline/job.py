@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from pipeline.contract.errors import ConfigError, DamagedError, GoneError, OutputError
 from pipeline.contract.output_names import COLUMNS, DAMAGED, DIGESTS, ERRORS, FRAMES, UNITS
+from pipeline.contract.row_errors import PASSED_OVER
 from pipeline.contract.stage import Scope
 from pipeline.media.units import Unit
 from pipeline.output.damage import damaged_tables, remove_table
@@ -282,6 +283,7 @@ class Job:
         return RunResult(
             work=work,
             frames=frames,
+            passed_over=kinds.pop(PASSED_OVER, 0),
             errors=kinds,
             started=started,
             seconds=time.time() - started,

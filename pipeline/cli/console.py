@@ -15,6 +15,7 @@ from rich.console import Console
 
 from pipeline.cli.endings import RunConsole, exit_code
 from pipeline.contract.errors import ConfigError
+from pipeline.contract.output_names import ERRORS as ERRORS_TABLE
 from pipeline.contract.row_errors import DECODE
 from pipeline.job import Job
 from pipeline.output.object_store import Store
@@ -25,6 +26,9 @@ from pipeline.reporting.terminal.tables import print_result, print_work
 from pipeline.runtime.run.record import write_run_record
 from pipeline.runtime.run.request import RunRequest
 from pipeline.runtime.run.result import RunResult, Workload
+
+NOTHING_READ = 4
+"""Exit code of a run that ended well and has no frame, so that a script does not take it for a success."""
 
 ERRORS = RunConsole(stderr=True, highlight=False, soft_wrap=True)
 print_note = partial(print_line, ERRORS)  # beside output that a program may read
@@ -63,11 +67,15 @@ def execute(request: RunRequest, console: Console, *, quiet: bool, tensorboard: 
             on_result=on_result,
         )
         try:
-            job.run()
+            result = job.run()
         except KeyboardInterrupt as error:  # Typer would exit without a message
             stack.close()
             print_note("Interrupted. What is finished is kept; the same command continues from there.")
             leave(exit_code(error))
+    if result.work.media and not result.frames:
+        where = f"{ERRORS_TABLE}/ in {job.store.root!r} says why" if result.errors else "all were passed over"
+        print_note(f"Nothing could be read: none of {len(result.work.media):,} files gave a frame; {where}.")
+        raise typer.Exit(NOTHING_READ)
 
 
 def _view(console: Console, work: Workload, run: str, tensorboard: str | None, *, quiet: bool) -> AdvisingView:

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 import pyarrow as pa
 
 from pipeline.contract.columns import field
+from pipeline.contract.errors import Reason
 
 SCHEMA = pa.schema(
     [
@@ -29,6 +30,9 @@ ERRORS_SCHEMA = pa.schema(
     ]
 )
 """Schema of the errors table: the failures that processes wrote, with the input and the fingerprint."""
+
+PASSED_OVER = Reason.PASSED_OVER.value
+"""The kind of lines that are no errors: files beside media that are none."""
 
 DECODE = "decode"
 """Name of decoding among the steps."""

@@ -11,7 +11,7 @@ from pipeline.contract.errors import MediaError, Reason
 from pipeline.contract.row_errors import Failure
 from pipeline.media.config import PHOTO_RULES, DecodeConfig
 from pipeline.media.discovery.media_ids import escape
-from pipeline.media.file_types import HEAD_BYTES, detect_kind
+from pipeline.media.file_types import HEAD_BYTES, Kind, detect_kind, is_sidecar
 from pipeline.media.files import MediaFile, access_errors, open_media, read_bytes
 from pipeline.media.frames import Frame, FrameSource, FrameSpec, LostFrames
 from pipeline.media.guard import Guard, guarded
@@ -99,13 +99,22 @@ class SourceReader:
             photo_rules=self.photo_rules,
         )
         with open_media(media) as stream, access_errors():
-            kind = detect_kind(stream.read(HEAD_BYTES))
+            kind = _kind(stream.read(HEAD_BYTES), media)
             check_written(stream)
         if kind.decoder == "video":
             return open_video(
                 media, kind, spec, Share(index=share, count=config.share_count(media.size), halo=self.halo)
             )
         return open_photo(read_bytes(media, 10 * config.max_pixels), kind, spec)
+
+
+def _kind(head: bytes, media: MediaFile) -> Kind:
+    try:
+        return detect_kind(head)
+    except MediaError as exc:
+        if is_sidecar(media.media_id, head):
+            raise MediaError(Reason.PASSED_OVER, "passed over, not media: text or a table") from exc
+        raise
 
 
 def as_failure(media: MediaFile, exc: Exception, frame_index: int | None = None) -> Failure:

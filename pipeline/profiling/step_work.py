@@ -16,7 +16,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from pipeline.contract.packet import HALO
-from pipeline.contract.row_errors import Failure, reasons
+from pipeline.contract.row_errors import PASSED_OVER, Failure, reasons
 from pipeline.contract.stage import Stage
 from pipeline.device import memory_gb
 from pipeline.profiling.events import StepEvent
@@ -111,6 +111,7 @@ class StepWork:
             share: of a unit's bytes, decoded to their end; see `StepEvent`.
         """
         record, around = self._record, around or {}
+        failures = [item for item in failures if item.kind != PASSED_OVER]
         record.seconds, record.rows = time.time() - record.started, rows
         record.durations, record.items = {**self.phases, **around}, self._items
         record.memory, record.retries = self.memory, self._retries

@@ -131,3 +131,22 @@ def test_empty_file_and_camera_raw(tmp_path: Path) -> None:
     assert single_failure(tmp_path / "in")[0] == "empty"
     raw = encoded(Pil.new("RGB", (16, 12)), "TIFF", tiffinfo={50706: b"\x01\x04\x00\x00"})
     assert "raw" in single_failure(save(tmp_path / "in", raw))[1]
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "kind"),
+    [
+        ("1.json", b'{"caption": "a"}', "passed_over"),
+        ("1.txt", b"a caption\n", "passed_over"),
+        ("1.txt", b"", "passed_over"),
+        ("0.parquet", b"PAR1....", "passed_over"),
+        ("photo.XMP", b"<?xml version='1.0'?>", "passed_over"),
+        ("photo.jpg", b"Not found\n", "unsupported"),
+        ("photo.jpg", b"", "empty"),
+        ("1.txt", b"\0\1\2\3binary", "unsupported"),
+        ("1.json", b"PK\x03\x04rest", "unsupported"),
+    ],
+)
+def test_text_and_tables_beside_media_are_passed_over(tmp_path: Path, name: str, data: bytes, kind: str) -> None:
+    (tmp_path / name).write_bytes(data)
+    assert single_failure(tmp_path)[0] == kind

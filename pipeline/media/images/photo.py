@@ -33,6 +33,7 @@ from pipeline.media.images.pyramid import reduce_by
 from pipeline.media.images.stated_size import check_stated_size
 
 _ANIMATED = ("GIF", "PNG", "WEBP", "AVIF")  # pages of a TIFF or MPO are no frames: only the first is used
+_PIXELS_PER_BYTE = 1000  # of a truncated file: JPEG needs a byte for 30 to 50 pixels of a flat image
 _LEAST_PART = 0.01  # of the pixels; a decoder may invent a block or two where the data ends
 _ADDED = ("HEIF", "JPEG2000", "PPM", "TGA")  # by PHOTO_RULES 1
 
@@ -95,8 +96,13 @@ def _part(data: bytes, kind: Kind, spec: FrameSpec) -> Frame | None:
     with suppress(MediaError), pillow.decode_errors(data, kind, spec.config.max_pixels), pillow.incomplete_images():
         image = pillow.open_image(data, kind)
         spec.check_size(image.height, image.width)
+        if image.height * image.width > _PIXELS_PER_BYTE * len(data):
+            return None
         full = pillow.to_rgb(image)
-        if (full != full[-1, -1]).any(axis=2).mean() > _LEAST_PART:  # decoders fill the rest with one colour
+        step = max(1, min(full.shape[:2]) // 256)  # a copy of all would take as much memory again
+        if (full[::step, ::step] != full[-1, -1]).any(
+            axis=2
+        ).mean() > _LEAST_PART:  # decoders fill the rest with one colour
             return _frame(full, pillow.orientation(image), spec)
     return None
 

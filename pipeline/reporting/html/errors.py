@@ -6,9 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import pyarrow.compute as pc
+
 from pipeline.contract.errors import Reason
 from pipeline.contract.output_names import ERRORS
-from pipeline.contract.row_errors import DECODE
+from pipeline.contract.row_errors import DECODE, PASSED_OVER
 from pipeline.output.object_store import Store
 from pipeline.reporting.html.gallery.frame_picks import MOST_DECODED, FrameKey
 from pipeline.reporting.table_rows import batches
@@ -35,7 +37,7 @@ def error_groups(store: Store) -> list[ErrorGroup]:
     groups: dict[tuple[str, str], ErrorGroup] = {}
     for name in store.names(ERRORS):
         for batch in batches(store, f"{ERRORS}/{name}"):
-            for row in batch.to_pylist():
+            for row in batch.filter(pc.not_equal(batch["kind"], PASSED_OVER)).to_pylist():
                 key = (row["step"], row["kind"])
                 group = groups.setdefault(key, ErrorGroup(step=row["step"], kind=row["kind"]))
                 group.rows += 1

@@ -23,7 +23,7 @@ _OPTIONS = ("-i", "--input", "-o", "--output", "-p", "--profile")
 
 def outcome(record: Mapping[str, Any], frames: int, groups: Sequence[ErrorGroup]) -> tuple[str, str]:
     """Return the numbers of frames and errors in a sentence, and its tone: good, mixed or bad."""
-    files, unread = record["files"], unread_files(groups)
+    files, unread = record["files"] - (record.get("passed_over") or 0), unread_files(groups)
     stretches = sum(group.rows - group.whole_files for group in groups if group.step == DECODE)
     failed = sum(group.rows for group in groups if group.step != DECODE)
     if not frames:
@@ -61,6 +61,7 @@ def facts(record: Mapping[str, Any], store: Store, frames: int, groups: Sequence
         "Started": _date(record["started"]),
         "Took": duration(record["seconds"]),
         "Files": number(record["files"]),
+        **({"Passed over": count(passed, "file") + ", not media"} if (passed := record.get("passed_over")) else {}),
         "Frames": number(frames),
         "Errors": number(errors) if errors else "none",
         "Machine": _machine(record),

@@ -171,6 +171,8 @@ def print_result(console: Console, store: Store, result: RunResult) -> None:
     if removed := result.work.files.removed:
         print_line(console, removed_files(removed, dropped=True))
     _print_random(console, result.work.plan)
+    if result.passed_over:
+        print_line(console, f"{count(result.passed_over, 'file')} passed over: text or tables, not media")
     if errors := sum(result.errors.values()):
         kinds = ", ".join(f"{number} {kind}" for kind, number in result.errors.most_common())
         print_line(console, f"{count(errors, 'error')} in {store.url(ERRORS)}: {kinds}")

@@ -148,6 +148,7 @@ def _record(request: RunRequest, result: RunResult) -> dict[str, Any]:
         "files": len(result.work.media),
         "frames": result.frames,
         "errors": dict(result.errors),
+        "passed_over": result.passed_over,
         "figures": result.figures.to_dict(),
         "throughput": result.profile.to_dict() if result.profile else {},
         "machines": [vars(node) for node in result.work.nodes],

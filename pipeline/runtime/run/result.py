@@ -44,6 +44,7 @@ class RunResult:
     work: Workload
     frames: int
     errors: Counter[str]  # by kind
+    passed_over: int = 0  # files that are no media
     started: float  # seconds since the epoch
     seconds: float
     figures: RunTotals = field(default_factory=RunTotals)
