@@ -25,6 +25,13 @@ def webp_header(height: int, width: int) -> bytes:
     return b"RIFF" + (len(body) + 4).to_bytes(4, "little") + b"WEBP" + body
 
 
+def j2k_header(height: int, width: int) -> bytes:
+    data = bytearray(encoded(Pil.new("RGB", (64, 64)), "JPEG2000", no_jp2=True))
+    for at, side in ((8, width), (12, height), (24, width), (28, height)):  # of the image, of a tile
+        data[at : at + 4] = side.to_bytes(4, "big")
+    return bytes(data)
+
+
 @pytest.mark.parametrize(
     "data",
     [
@@ -33,8 +40,11 @@ def webp_header(height: int, width: int) -> bytes:
         b"BM" + bytes(8) + b"\x36\0\0\0\x28\0\0\0" + (60_000).to_bytes(4, "little") * 2 + b"\x01\0\x18\0" + bytes(24),
         b"GIF89a" + b"\xff\xff\xff\xff" + b"\0\0\0,\0\0\0\0\xff\xff\xff\xff\0\x02\0;",
         encoded(Pil.new("L", (16_000, 8_000)), "JPEG"),
+        b"P6\n60000 60000\n255\n" + bytes(100),
+        bytes(2) + b"\2" + bytes(9) + b"\x60\xea\x60\xea\x18\0" + bytes(100),
+        j2k_header(60_000, 60_000),
     ],
-    ids=["png", "webp", "bmp", "gif", "jpeg"],
+    ids=["png", "webp", "bmp", "gif", "jpeg", "ppm", "tga", "j2k"],
 )
 def test_too_large_by_the_header(tmp_path: Path, data: bytes) -> None:
     kind, message = single_failure(save(tmp_path, data))

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from pipeline.contract.columns import KEYS, SOURCE
 from pipeline.contract.output_names import COLUMNS, ERRORS
-from pipeline.contract.row_errors import DECODE
+from pipeline.contract.row_errors import DECODE, PASSED_OVER
 from pipeline.media.units import Unit, retry_unit
 from pipeline.output.ledger import Part
 from pipeline.output.object_store import Store
@@ -31,14 +31,15 @@ MARK_SCHEMA = pa.schema([SOURCE.field(name) for name in KEYS])
 
 @dataclass(frozen=True, kw_only=True)
 class FailureFilter:
-    """The failures to be retried, by step and kind; None for any."""
+    """The failures to be retried, by step and kind; None for any. Files that are no media only by their kind."""
 
     step: str | None = None
     kind: str | None = None
 
     def matches(self, step: str, kind: str) -> bool:
         """Return whether a failure is to be retried."""
-        return self.step in (None, step) and self.kind in (None, kind)
+        wanted = kind != PASSED_OVER if self.kind is None else kind == self.kind
+        return self.step in (None, step) and wanted
 
 
 @dataclass
