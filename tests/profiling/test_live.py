@@ -15,6 +15,8 @@ from rich.console import Console
 
 from pipeline.contract.errors import ConfigError
 from pipeline.contract.row_errors import DECODE
+from pipeline.media.files import MediaFile
+from pipeline.media.units import Unit
 from pipeline.profiling.events import Reading, StepEvent
 from pipeline.profiling.export.tensorboard import Scalars, check, points
 from pipeline.profiling.stats.live import WINDOW_SECONDS, averaged
@@ -91,9 +93,10 @@ def test_the_terminal_shows_a_line_for_each_step(figures, width):
     shown.show(figures)
     console.print(shown._progress.get_renderable())
     lines = console.file.getvalue().splitlines()
-    assert len(lines) == 3 and max(map(len, lines)) <= width and "…" not in "".join(lines)
-    assert re.search(r"400 +20.0/s busy +40%? waits +60%? GPU 20%", lines[1]) and "40 errors" in lines[1]
-    assert ("3.0/8 GB" in lines[1]) == (width > 100)
+    assert len(lines) == 4 and max(map(len, lines)) <= width and "…" not in "".join(lines)
+    assert re.search(r"400 +20.0/s busy +40%? waits +60%? GPU 20%", lines[2]) and "40 errors" in lines[2]
+    assert lines[0].startswith("all files")
+    assert ("3.0/8 GB" in lines[2]) == (width > 100)
 
 
 def test_a_log_file_gets_a_line(figures, monkeypatch):
@@ -107,6 +110,22 @@ def test_a_log_file_gets_a_line(figures, monkeypatch):
         "decode 400 (20.0/s, busy 100%, waits 0%), faces 400 (20.0/s, busy 40%, waits 60%, GPU 20% 3.0/8 GB), "
         "later 0, 40 errors\n"
     )
+
+
+def test_the_bar_of_all_files_never_falls_back():
+    small, large = (MediaFile(media_id=name, path=name, size=size, mtime_ns=1) for name, size in (("a", 10), ("b", 90)))
+    units = [Unit(name=media.media_id, media=(media,)) for media in (small, large)]
+    totals, shown = RunTotals(units), ProgressBars(Console(file=io.StringIO(), force_terminal=True), [DECODE])
+    (bar,) = [task for task in shown._progress.tasks if task.description == "all files"]
+    seen, expected = [], []
+    for unit, rows, share in (("a", 1, 1.0), ("b", 4, 0.0), ("b", 60, 0.0), ("b", 60, 1.0)):
+        event = StepEvent(step=DECODE, worker="h:1", unit=unit, rows=rows, started=1.0, seconds=1.0, share=share)
+        totals.add([event])
+        shown.show(totals)
+        seen.append((bar.completed, bar.fields["rows"], bar.fields["rate"]))
+        expected.append(totals.expected_rows)
+    assert expected == [10, 10, 65, 125], "the estimate of rows rises"
+    assert seen == [(0.1, "1", "of 2"), (0.1, "1", "of 2"), (0.1, "1", "of 2"), (1.0, "2", "of 2")]
 
 
 def test_one_error_is_no_errors(monkeypatch):

@@ -69,10 +69,13 @@ class RunTotals:
             units: the units of files that the run processes.
             waves: how many times it processes them.
         """
-        self._waves = waves
+        self._waves, units = waves, list(units)
         self.steps: dict[str, StepTotals] = defaultdict(StepTotals)
         self.live = LiveWindow()
         self._bytes = {unit.name: sum(media.size for media in unit.media) or 1 for unit in units}
+        self._files = {unit.name: len(unit.media) for unit in units}
+        self._done_files = 0.0
+        self._reached: dict[str, float] = {}  # by step, the largest share that was shown
         self._all_bytes = waves * sum(self._bytes.values())
         self._done_bytes = 0.0
         self._unfinished_rows: dict[str, int] = defaultdict(int)  # by worker, of the files it has started
@@ -97,6 +100,7 @@ class RunTotals:
         self._unfinished_rows[event.worker] += event.rows
         if event.share:
             self._done_bytes += event.share * self._bytes.get(event.unit, 0)
+            self._done_files += event.share * self._files.get(event.unit, 0)
             self._finished_rows += self._unfinished_rows.pop(event.worker)
 
     @property
@@ -106,6 +110,19 @@ class RunTotals:
             return None
         decoded = max(self.steps[DECODE].rows, round(self._finished_rows * self._all_bytes / self._done_bytes))
         return round(decoded / self._waves)
+
+    @property
+    def files(self) -> tuple[int, int]:
+        """Files that are decoded, and all files of the run; with several waves, the mean over them."""
+        return int(self._done_files / self._waves + 1e-6), sum(self._files.values())
+
+    def share(self, step: str) -> float:
+        """Return the share of the files' bytes that a step is done with, 0 to 1; it never falls."""
+        decoded = self.steps[DECODE].rows / self._waves
+        followed = min(1.0, self.steps[step].rows / decoded) if decoded and step != DECODE else 1.0
+        share = followed * self._done_bytes / max(1, self._all_bytes)
+        self._reached[step] = max(min(1.0, share), self._reached.get(step, 0.0))
+        return self._reached[step]
 
     def to_dict(self) -> Mapping[str, Any]:
         """Return the totals of each step as run.json stores them."""

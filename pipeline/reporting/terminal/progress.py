@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 LINE_SECONDS = 10.0  # short enough to show that the run is alive, long enough for a log file
 ADVICE_SECONDS = 2.0  # between two evaluations of the advice rules
+_ALL = "all files"
 _LONGEST_NAME, _SHORT_NAME = 20, 12  # of a step; the second on a narrow terminal
 _BARS = (8, 40)  # width of a bar, at least and at most; with less room a percentage replaces it
 _OTHERS = 84  # width of all but name and bar: rows, rate, shares, GPU, errors, time left, and gaps
@@ -47,14 +48,14 @@ class ProgressView:
 
 
 class ProgressBars(ProgressView):
-    """A line a step: rows, rate and shares of the last seconds, errors, time left."""
+    """A line for all files, then one a step: rows, rate and shares of the last seconds, errors, time left."""
 
     def __init__(self, console: Console, steps: Sequence[str]) -> None:
-        width = min(_LONGEST_NAME, max(map(len, steps), default=0))
+        width = min(_LONGEST_NAME, max(map(len, (*steps, _ALL))))
         room = console.width - width - _OTHERS
         self._narrow = room < _BARS[0]
         width = min(width, _SHORT_NAME) if self._narrow else width
-        texts = ("{task.completed:>9,.0f}", "{task.fields[rate]:>10}", "{task.fields[load]}")
+        texts = ("{task.fields[rows]:>9}", "{task.fields[rate]:>10}", "{task.fields[load]}")
         self._progress = Progress(
             TextColumn(f"{{task.description:<{width}.{width}}}", markup=False),
             TextColumn(_PERCENT) if self._narrow else BarColumn(bar_width=min(_BARS[1], room)),
@@ -63,9 +64,9 @@ class ProgressBars(ProgressView):
             TimeRemainingColumn(compact=True),
             console=console,
         )
-        self._tasks: dict[str, TaskID] = {
-            name: self._progress.add_task(name, total=None, rate="", load="", errors="") for name in steps
-        }
+        empty: dict[str, Any] = {"rows": "", "rate": "", "load": "", "errors": ""}
+        self._all = self._progress.add_task(_ALL, total=1.0, **empty)
+        self._tasks: dict[str, TaskID] = {name: self._progress.add_task(name, total=1.0, **empty) for name in steps}
 
     def show(self, figures: RunTotals) -> None:
         """See `ProgressView`."""
@@ -77,7 +78,10 @@ class ProgressBars(ProgressView):
                 "load": _load(now, narrow=self._narrow) if now else "",
                 "errors": count(step.failures, "error") if step.failures else "",
             }
-            self._progress.update(task, completed=step.rows, total=figures.expected_rows, **fields)
+            self._progress.update(task, completed=figures.share(name), rows=f"{step.rows:,}", **fields)
+        done, files = figures.files
+        share = sum(figures.share(name) for name in self._tasks) / max(1, len(self._tasks))
+        self._progress.update(self._all, completed=share, rows=f"{done:,}", rate=f"of {files:,}")
 
     def say(self, sentence: str) -> None:
         """See `ProgressView`; the message appears above the bars."""
@@ -107,6 +111,8 @@ class ProgressLines(ProgressView):
         parts = [_step_line(name, figures.steps[name].rows, figures.live.step(name, moment)) for name in self._steps]
         errors = sum(step.failures for step in figures.steps.values())
         of = f" of about {total} rows" if total else ""
+        done, files = figures.files
+        parts = [f"{done} of {files} files", *parts] if files else parts
         self.say(f"{', '.join(parts)}{of}, {count(errors, 'error', zero='0')}")
 
     def say(self, sentence: str) -> None:
