@@ -58,6 +58,12 @@ class Plan:
         return tuple(step.name for step in self.steps if step.name in step.dummies)
 
     @property
+    def void(self) -> tuple[str, ...]:
+        """What steps with random weights of their own make up, and which figures are void, one sentence each."""
+        random = [step for step in self.steps if step.name in step.dummies and step.stage.dummy_note]
+        return tuple(f"{step.name}: {step.stage.dummy_note}." for step in random)
+
+    @property
     def first_folders(self) -> tuple[str, ...]:
         """Folders of the first pass's parts, the decoder's first."""
         return (self.decode.folder, *(step.folder for step in self.first))

@@ -49,6 +49,9 @@ class Faces(PixelStage):
     placement = Placement(cpus=1.0, batch=16, channels_last=True)
     devices = ("cpu", "cuda")
     chunk_kinds = ("pictures", "faces")
+    dummy_note = (
+        "without its detector the same four made faces an image; numbers of faces, and the detector's time, are void"
+    )
 
     @dataclass(frozen=True, kw_only=True)
     class Config(Stage.Config):

@@ -19,6 +19,7 @@ from pipeline.contract.placement import Placement
 from pipeline.contract.stage import Stage
 from pipeline.device import prepare
 from stages.nets.sam2.image import Sam2
+from stages.segment.dummy_masks import SCORE, dummy_logits
 from stages.segment.mask_rules import Rules
 from stages.shared.mask_proposals import (
     Box,
@@ -68,8 +69,9 @@ class PromptedFrame:
 class MaskGenerator:
     """One model with its rules, in the phases and chunks of a stage."""
 
-    def __init__(self, stage: Stage, net: Sam2, rules: Rules, placement: Placement) -> None:
+    def __init__(self, stage: Stage, net: Sam2, rules: Rules, placement: Placement, *, made: bool = False) -> None:
         self._stage, self._net, self._rules, self._placement = stage, net, rules, placement
+        self._made = made  # whether made masks stand in where the grid keeps none
         layers = range(rules.crop_n_layers + 1)
         self._grids = [single_points(point_grid(rules.grid_side(layer))) for layer in layers]
 
@@ -151,7 +153,17 @@ class MaskGenerator:
                 parts.append(masks.select(whole & (masks.stability >= rules.stability_score_thresh)))
         with self._stage.phase("postprocess"):
             masks = Proposals.concatenate(parts)
-            return masks.select(non_max_suppression(masks.boxes, masks.iou, rules.box_nms_thresh))
+            masks = masks.select(non_max_suppression(masks.boxes, masks.iou, rules.box_nms_thresh))
+            return self._made_masks(crop, view.box) if self._made and not len(masks.iou) else masks
+
+    def _made_masks(self, crop: int, box: Box) -> Proposals:
+        """Return the stand-ins for masks of a network without weights, as prompted by the first points of the grid."""
+        import torch
+
+        logits = torch.from_numpy(dummy_logits(self._net.architecture.low)).to(self._placement.device)
+        iou = torch.full((len(logits),), SCORE, device=logits.device)
+        prompts = torch.arange(len(logits), device=logits.device) % len(self._grids[0])
+        return self._score(logits, iou, prompts, crop, box)
 
     def _best_masks(self, prompts: Sequence[Prompt], features: Features, box: Box) -> Proposals:
         """Return the best mask of each prompt, in their order."""

@@ -50,7 +50,8 @@ class Segment(PixelStage):
     placement = Placement(cpus=1.0, batch=1)
     devices = ("cpu", "cuda")
     dummy_weights = True
-    chunk_kinds = ("prompts", "masks")
+    chunk_kinds = ("views", "prompts", "masks")
+    dummy_note = "six made masks an image where it keeps none; numbers of masks, and the time to write them, are void"
 
     @dataclass(frozen=True, kw_only=True)
     class Config(Rules):
@@ -127,9 +128,9 @@ class Segment(PixelStage):
     def setup(self, weights: Weights, placement: Placement) -> None:
         """Load the model, or give it random weights where they are absent; read the file of prompts.
 
-        With random weights hardly any mask of the grid passes the default thresholds, so that none is upsampled or
-        encoded. For a benchmark set `pred_iou_thresh` and `stability_score_thresh` to 0 and `box_nms_thresh` to 1,
-        which keeps all masks, optionally with `max_masks`.
+        With random weights hardly any mask of the grid passes the default thresholds. Then made masks stand in
+        (`stages.segment.dummy_masks`), so that later steps have work. For a benchmark of this step set
+        `pred_iou_thresh` and `stability_score_thresh` to 0 and `box_nms_thresh` to 1, which keeps all masks.
 
         Raises:
             ValueError: the weights are another model's, or a prompt is invalid.
@@ -138,7 +139,7 @@ class Segment(PixelStage):
         config = self.config
         net = Sam2(MODELS[config.model], weights.get(config.model), placement)
         self._file = PromptFile(Path(config.prompt_file), config.prompts) if config.prompt_file else None
-        self._generator = MaskGenerator(self, net, config, placement)
+        self._generator = MaskGenerator(self, net, config, placement, made=config.model not in weights)
 
     def __call__(self, batch: pa.Table) -> pa.Table:
         """Return the masks of each frame."""

@@ -90,6 +90,8 @@ def _print_random(console: Console, plan: Plan) -> None:
     if plan.dummies:
         warning = f"Random weights in {', '.join(plan.dummies)}: timings are valid, results mean nothing."
         print_line(console, warning, style="bold red")
+        for sentence in plan.void:
+            print_line(console, f"Void: {sentence}", style="red")
 
 
 def print_work(console: Console, work: Workload, request: RunRequest) -> None:

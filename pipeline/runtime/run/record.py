@@ -141,6 +141,7 @@ def _record(request: RunRequest, result: RunResult) -> dict[str, Any]:
         "skipped": dict(plan.skipped),
         "fetch": plan.fetch,
         "dummies": list(plan.dummies),
+        "void": list(plan.void),
         "waves": [[step.name for step in wave.own] for wave in plan.waves],
         "reasons": list(plan.reasons),
         "limits": plan.limits,
