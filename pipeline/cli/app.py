@@ -16,21 +16,16 @@ from pipeline.cli.compare import compare
 from pipeline.cli.console import ERRORS, leave, say_report
 from pipeline.cli.endings import handle_signals
 from pipeline.cli.fetch import fetch
-from pipeline.cli.options import PipelinePath
 from pipeline.cli.plan import plan
 from pipeline.cli.predict import predict
 from pipeline.cli.profile import profile
 from pipeline.cli.retry import retry
 from pipeline.cli.run import EXAMPLES, run
+from pipeline.cli.steps import columns, steps
 from pipeline.cli.trace import trace
 from pipeline.contract.errors import FramemillError, UserError
 from pipeline.output.object_store import Store
-from pipeline.planning.manifest import ProfileFile, read_pipeline
-from pipeline.planning.plan import make_plan
-from pipeline.planning.plan_options import PlanOptions
-from pipeline.planning.processes.resources import ROOMY
 from pipeline.reporting.terminal.console import printable
-from pipeline.reporting.terminal.tables import print_columns
 from pipeline.runtime.run.environment import package_version
 
 app = typer.Typer(
@@ -58,17 +53,8 @@ def options(
 
 
 app.command(epilog=EXAMPLES)(run)
-for command in (plan, check, fetch, profile, trace, retry, compare, calibrate, predict):
+for command in (plan, check, fetch, profile, trace, retry, compare, calibrate, predict, steps, columns):
     app.command()(command)
-
-
-@app.command()
-def columns(pipeline: PipelinePath = None) -> None:
-    """List the columns and tables that a run writes, with their units and meanings."""
-    everything = make_plan(
-        read_pipeline(pipeline), ProfileFile(), PlanOptions(), [ROOMY], check_weights=False, check_fit=False
-    )
-    print_columns(Console(), everything)
 
 
 @app.command()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from rich.console import Console
 
@@ -180,11 +181,16 @@ def print_result(console: Console, store: Store, result: RunResult) -> None:
         print_line(console, f"{count(errors, 'error')} in {store.url(ERRORS)}: {kinds}")
 
 
+def schemas(plan: Plan) -> dict[str, list[dict[str, Any]]]:
+    """Return name, type, unit and description of every column, by table."""
+    tables = {FRAMES: frames_schema(plan)}
+    for step in plan.second:
+        tables |= {name: table.schema for name, table in step.stage.tables.items()}
+    return {name: [dict(row) for row in describe(schema)] for name, schema in tables.items()}
+
+
 def print_columns(console: Console, plan: Plan) -> None:
     """Print every column of every table with its type, unit and meaning."""
-    schemas = {FRAMES: frames_schema(plan)}
-    for step in plan.second:
-        schemas |= {name: table.schema for name, table in step.stage.tables.items()}
-    for name, schema in schemas.items():
-        rows = [[row["name"], row["type"], row["unit"], row["description"]] for row in describe(schema)]
+    for name, described in schemas(plan).items():
+        rows = [[row["name"], row["type"], row["unit"], row["description"]] for row in described]
         print_table(console, ("column", "type", "unit", "meaning"), rows, title=f"{name}/")

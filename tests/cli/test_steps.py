@@ -1,0 +1,39 @@
+"""`framemill steps` and `framemill columns` describe the shipped pipeline."""
+
+from __future__ import annotations
+
+import json
+
+from pipeline.cli.steps import setting_meanings
+from pipeline.planning.manifest import read_pipeline
+from stages.faces import Faces
+from tests.support.command_line import command
+
+
+def test_steps_and_settings_as_json():
+    steps = json.loads(command("steps", "--json").stdout)
+    assert set(steps) == set(read_pipeline(None).steps)
+    settings = steps["faces"]["settings"]
+    assert settings["detect_side"]["default"] is None and settings["detect_side"]["value"] == 1280
+    assert settings["max_faces"]["value"] == 500 and "highest scores" in settings["max_faces"]["meaning"]
+    assert all(step["description"] for step in steps.values())
+
+
+def test_one_step_as_a_table_and_an_unknown_one():
+    done = command("steps", "flow")
+    assert done.returncode == 0 and "preset" in done.stdout and "max_faces" not in done.stdout
+    refused = command("steps", "flwo")
+    assert refused.returncode == 2 and "[FM-UNKNOWN-STEP]" in refused.stderr and "'flow'" in refused.stderr
+
+
+def test_columns_as_json():
+    tables = json.loads(command("columns", "--json").stdout)
+    names = [column["name"] for column in tables["frames"]]
+    assert {"media_id", "frame_index", "faces", "masks"} <= set(names) and "identities" in tables
+    assert {"name", "type", "unit", "description"} <= set(tables["frames"][0])
+
+
+def test_meanings_are_the_comments_of_the_source():
+    meanings = setting_meanings(Faces.Config)
+    assert meanings["keep_crops"] == "the aligned face as a JPEG, for contact sheets"
+    assert meanings["size"].startswith("Short side of the pixels that faces are cut from")
