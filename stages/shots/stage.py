@@ -87,6 +87,7 @@ TRANSITIONS = pa.schema(
 class Shots(Stage):
     """Cuts, fades and dissolves of a file, and the shots between them."""
 
+    version = 2
     finds = (("transitions", "cut or fade", "cuts and fades"),)
     scope = Scope.MEDIA
     inputs = ("media_id", "frame_index", "time_s", "cut", *FEATURES.names)  # cut: the score from `Flow`

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cache
-
 import av
 import cv2
 import numpy as np
@@ -12,32 +10,13 @@ import pytest
 
 from pipeline.contract.columns import pack
 from pipeline.contract.placement import Placement
-from stages.flow.stage import Flow
 from stages.shots.stage import Features, Shots
-from tests.support.flow_factory import table, video, window
+from tests.support.flow_factory import video, window
 from tests.support.media_factory import film
-from tests.support.photos import PHOTOS, photo, take
+from tests.support.photos import PHOTOS, photo
+from tests.support.shots_factory import clip, described, dissolve, mixed, through
 
 CHINA, FLOWER, HOPPER = PHOTOS
-
-
-@cache
-def clip(name: str, start: int, count: int) -> list[np.ndarray]:
-    """Consecutive frames of one take."""
-    return list(take(name, start + count, 224, 398)[start:])
-
-
-def described(frames) -> pa.Table:
-    """What Shots reads, by the real Flow and Features."""
-    pixels = table(frames)
-    columns = {}
-    for stage in (Flow(), Features()):
-        stage.setup({}, Placement())
-        made = stage(pixels)
-        columns |= {name: made[name] for name in made.column_names}
-    count = len(frames)
-    keys = {"media_id": ["a.mp4"] * count, "frame_index": pa.array(range(count), pa.int32())}
-    return pa.table(keys | {"time_s": np.arange(count) / 25.0} | columns).select(Shots().inputs)
 
 
 def found(frames, **config):
@@ -51,24 +30,6 @@ def found(frames, **config):
     assert all(row["frames"] == row["last_frame"] - row["first_frame"] + 1 for row in rows)
     changes = [(row["kind"], row["first_frame"], row["last_frame"]) for row in made["transitions"].to_pylist()]
     return changes, [row["first_frame"] for row in rows[1:]]
-
-
-def mixed(one, other, share):
-    return np.rint((1 - share) * one.astype(np.float64) + share * np.asarray(other, np.float64)).astype(np.uint8)
-
-
-def dissolve(first, second, length):
-    """Twenty frames of one clip, a linear dissolve, and twenty of another."""
-    a, b = clip(*first, 20 + length), clip(*second, 20 + length)
-    return a[:20] + [mixed(a[19 + i], b[i - 1], i / length) for i in range(1, length)] + b[length - 1 :]
-
-
-def through(first, second, length, colour):
-    """Twenty frames of one clip, a fade, four frames of a colour, a fade, and twenty frames of another."""
-    a, b = clip(*first, 20 + length), clip(*second, 20 + length)
-    out = [mixed(a[19 + i], colour, i / length) for i in range(1, length)]
-    back = [mixed(np.full_like(b[0], colour), b[i - 1], i / length) for i in range(1, length)]
-    return a[:20] + out + [np.full_like(a[0], colour)] * 4 + back + b[length - 1 :]
 
 
 PAIRS = [
@@ -141,6 +102,27 @@ def test_a_fade_is_said_with_its_colour_and_at_the_ends_of_a_file_makes_no_shot(
     assert head["transitions"].to_pylist()[-1]["colour"] == "white"
     only = frames[33:]  # from white on
     assert found(only)[1] == [] and [kind for kind, *_ in found(only)[0]] == ["fade_in"]
+
+
+@pytest.mark.parametrize("colour", [0, 255])
+@pytest.mark.parametrize("length", [12, 30])
+@pytest.mark.parametrize(("first", "second"), PAIRS[:3])
+def test_a_clip_that_begins_or_ends_inside_a_fade_is_one_shot(first, second, length, colour):
+    frames = through(first, second, length, colour)
+    middle = len(frames) // 2
+    before, after = frames[: middle - 2 - length // 3], frames[middle + 2 + length // 3 :]
+    assert found(before) == ([], [])
+    assert found(after) == ([], [])
+
+
+@pytest.mark.parametrize("name", PHOTOS)
+@pytest.mark.parametrize("length", [8, 25])
+def test_a_clip_that_gets_brighter_or_darker_is_one_shot(name, length):
+    frames = clip(name, 0, length + 20)
+    ramp = np.interp(np.arange(len(frames)), [10, 10 + length], [0.35, 1.0])
+    bright = [mixed(frame, 0, 1 - share) for frame, share in zip(frames, ramp, strict=True)]
+    for made in (bright, bright[::-1]):
+        assert found(made) == ([], [])
 
 
 @pytest.mark.parametrize("name", PHOTOS)
