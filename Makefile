@@ -24,7 +24,7 @@ $(STAMP): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt -e '.[dev,inpaint]'
 	$(BIN)/python -m pip install -qq --disable-pip-version-check --no-deps lama-cleaner==1.2.5
-	$(BIN)/framemill fetch pose_landmarker_full_bundled
+	$(BIN)/framemill fetch pose_landmarker_full_bundled face_landmarker_bundled
 	touch $@
 
 $(SAMPLES)/.made: samples/make.py $(STAMP)

@@ -130,7 +130,7 @@ class Entry(LockModel):
     ask: bool = False  # the licence is restricted: using it needs --accept-license
     format: str
     sources: tuple[Source, ...] = Field(min_length=1)
-    stands_in_for: str = ""  # an entry with the same network; used where that file is missing and this one is not
+    stands_in_for: str = ""  # an entry for the same stage and task; used where that file is missing and this one is not
     listed_in: str = ""  # path of the pipeline file that has the entry; empty for the lockfile that ships
 
 

@@ -101,7 +101,7 @@ def find_weights(
 def with_stand_ins(
     names: Sequence[str], lock: Mapping[str, Entry], *, weights_dir: Path | None = None
 ) -> tuple[Mapping[str, Entry], tuple[str, ...]]:
-    """Return a lock in which present files take the place of missing ones with the same network.
+    """Return a lock in which present files take the place of missing ones for the same task.
 
     Args:
         names: the weights that are needed.

@@ -1,6 +1,6 @@
 """Opening and shape of each mouth in an image, for comparison with speech.
 
-Shapes: f faces of one image; a `Mesh` is float32 f 478 3, points in the order of MediaPipe's FaceMesh, x and y in
+Shapes: f faces of one image; a `Mesh` is float32 f 468 3, points in the order of MediaPipe's FaceMesh, x and y in
 fractions of width and height, z in the unit of x.
 """
 
@@ -35,12 +35,18 @@ MOUTH = pa.struct(
         ("box", BOX),  # round the face's points, cut at the image's edges; shares of width and height
         ("opening", pa.float32()),  # gap between the lips' inner rims, over the distance of the eyes' outer corners
         ("width", pa.float32()),  # distance of the mouth's corners, over the same
-        *((name, pa.float32()) for name in SHAPES),  # 0 to 1
+        *((name, pa.float32()) for name in SHAPES),  # 0 to 1; null where the model has no blendshapes
         ("lips", pa.list_(POINT, len(OUTLINE))),  # the lips' outer rim; shares of width and height
     ]
 )
 OUTPUTS = pa.schema(
-    [field("mouths", pa.list_(MOUTH), "mouths, largest face first: face's box, opening, width, jaw, lips' outline")]
+    [
+        field(
+            "mouths",
+            pa.list_(MOUTH),
+            "mouths, largest face first: face's box, opening, width, jaw, lips' outline",
+        )
+    ]
 )
 
 
@@ -93,7 +99,7 @@ def openings(mesh: Mesh, aspect: float) -> tuple[NDArray[np.float64], NDArray[np
     Distances are taken in three dimensions, so that a turned head changes them less.
 
     Args:
-        mesh: f 478 3.
+        mesh: f 468 3.
         aspect: height over width of the image.
     """
     points = mesh.astype(np.float64) * [1, aspect, 1]
@@ -115,7 +121,7 @@ def _mouths(mesh: Mesh, shapes: Sequence[Mapping[str, float]], aspect: float) ->
             "box": dict(zip(BOX.names, boxes[i], strict=True)),
             "opening": opening[i],
             "width": width[i],
-            **{name: shapes[i][shape] for name, shape in SHAPES.items()},
+            **{name: shapes[i].get(shape) for name, shape in SHAPES.items()},
             "lips": [{"x": x, "y": y} for x, y in mesh[i, OUTLINE, :2]],
         }
         for i in np.argsort(-areas, kind="stable")

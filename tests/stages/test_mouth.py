@@ -12,8 +12,12 @@ import pyarrow as pa
 import pytest
 
 from pipeline.contract.columns import pack
+from pipeline.contract.placement import Placement
+from samples.make import photos
+from stages.mouth.stage import SHAPES, Mouth
 from stages.nets.mediapipe.facemesh import FaceMesh
 from tests.support.material import media, picture, weights
+from tests.support.pose_factory import model_file
 from tests.support.sync_factory import decoded, mouth
 
 
@@ -87,3 +91,15 @@ def test_a_process_is_quiet_and_ends_well():
     root = Path(__file__).resolve().parents[2]
     done = subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, "1\n", "")
+
+
+def test_the_bundle_from_a_wheel_finds_lips_and_has_no_blendshapes():
+    name = "face_landmarker_bundled"
+    stage = Mouth(Mouth.Config(model=name))
+    stage.setup({name: model_file(name)}, Placement())
+    photo = cv2.cvtColor(cv2.imread(str(photos()["grace_hopper.jpg"])), cv2.COLOR_BGR2RGB)
+    ((found,),) = stage(pa.table({stage.pixels: pack([photo])}))["mouths"].to_pylist()
+    box, lips = found["box"], np.array([(point["x"], point["y"]) for point in found["lips"]])
+    assert ((lips > [box["x0"], (box["y0"] + box["y1"]) / 2]) & (lips < [box["x1"], box["y1"]])).all()
+    assert found["opening"] == pytest.approx(0, abs=0.05) and 0.3 < found["width"] < 0.9  # his mouth is closed
+    assert [found[shape] for shape in SHAPES] == [None] * len(SHAPES)
