@@ -46,7 +46,7 @@ class Landmarker:
     """
 
     kind: ClassVar[str]  # as in the names of MediaPipe's classes and options: "Pose" or "Face"
-    options: ClassVar[Mapping[str, Any]] = MappingProxyType({})  # of the landmarker, besides those of every kind
+    options: Mapping[str, Any] = MappingProxyType({})  # of the landmarker, besides those of every kind
 
     def __init__(self, path: Path, *, count: int, min_detection: float, min_presence: float) -> None:
         noun = self.kind.lower()
