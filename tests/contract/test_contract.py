@@ -37,6 +37,7 @@ SMALL = (
     "segment.pred_iou_thresh=0",
     "segment.stability_score_thresh=0",
     "inpaint.max_side=128",
+    "pose.tile=0",
     "mouth.model=face_landmarker_testdata",
 )
 """Settings of the shipped steps by which each has something to say in little time."""

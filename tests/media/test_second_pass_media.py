@@ -64,11 +64,12 @@ WATCHES = PipelineFile.model_validate({"steps": {"watch": {"use": "tests.toys:Wa
 
 def test_a_second_pass_model_needs_its_own_resources_but_not_beside_the_first_pass():
     profile = ProfileFile.model_validate({"steps": {"watch": {"device": "cuda", "gpus": 1, "workers": 2}}})
-    small, large = (Node(name="n", cpus=4, gpus=count) for count in (1, 2))
+    none, small, large = (Node(name="n", cpus=4, gpus=count) for count in (0, 1, 2))
     assert make_plan(WATCHES, profile, PlanOptions(), [large]).second[0].keeps_model_later
+    assert make_plan(WATCHES, profile, PlanOptions(), [small]).second[0].placement.workers == 1
     with pytest.raises(ResourceError) as error:
-        make_plan(WATCHES, profile, PlanOptions(), [small])
-    assert error.value.code == "FM-WORKERS-DO-NOT-FIT" and "'watch'" in str(error.value)
+        make_plan(WATCHES, profile, PlanOptions(), [none])
+    assert error.value.code == "FM-NO-GPU" and "'watch'" in str(error.value)
     assert not make_plan(WATCHES, ProfileFile(), PlanOptions(), [small]).second[0].keeps_model_later
 
 

@@ -91,17 +91,21 @@ def _first_refused(demands: Sequence[Demand], nodes: Sequence[Node]) -> _Refused
     free = [replace(node) for node in nodes]
     placed: list[Demand] = []
     for demand in sorted(demands, key=lambda d: (-d.gpus, -d.cpus)):
-        for copy in range(demand.copies):
-            spot = next((i for i, node in enumerate(free) if _fits(demand, node)), None)
-            if spot is None:
-                return _Refused(demand=demand, copy=copy, free=free, placed=placed)
-            free[spot] = replace(free[spot], cpus=free[spot].cpus - demand.cpus, gpus=free[spot].gpus - demand.gpus)
+        left = demand.copies
+        for i, node in enumerate(free):
+            count = min(left, _room(demand, node))
+            free[i] = replace(node, cpus=node.cpus - count * demand.cpus, gpus=node.gpus - count * demand.gpus)
+            left -= count
+        if left:
+            return _Refused(demand=demand, copy=demand.copies - left, free=free, placed=placed)
         placed.append(demand)
     return None
 
 
-def _fits(demand: Demand, node: Node) -> bool:
-    return demand.cpus <= node.cpus + SLACK and demand.gpus <= node.gpus + SLACK
+def _room(demand: Demand, node: Node) -> int:
+    """Return the number of processes that fit a node."""
+    pairs = ((node.cpus, demand.cpus), (node.gpus, demand.gpus))
+    return min((int((free + SLACK) / need) for free, need in pairs if need), default=demand.copies)
 
 
 def _error(refused: _Refused, demands: Sequence[Demand], nodes: Sequence[Node]) -> ResourceError:
@@ -133,7 +137,7 @@ def _fix(refused: _Refused, demands: Sequence[Demand], nodes: Sequence[Node]) ->
             settings = " ".join(f"--set {name}.workers={workers}" for name in candidate.step.split("+"))
             return f"give {candidate.step} fewer workers in the profile, or {settings}"
     keys = "`cpus` or `gpus`" if demand.gpus else "`cpus`"
-    if not any(_fits(demand, node) for node in nodes):
+    if not any(_room(demand, node) for node in nodes):
         return f"lower {keys} of {demand.step} in the profile"
     names = ", ".join(each.step for each in (*refused.placed, demand))
     return f"lower `workers` or {keys} of {names} in the profile, or name fewer steps with --stages"
