@@ -31,7 +31,9 @@ $(SAMPLES)/.made: samples/make.py $(STAMP)
 	$(BIN)/python samples/make.py $(SAMPLES)
 	touch $@
 
+# Faces and identities need 4.3 MB of weights from GitHub. They are tried for a minute at most; the run prints how to fetch all others.
 demo: $(SAMPLES)/.made
+	timeout 60 $(BIN)/framemill fetch yunet_n_dynamic mobilefacenet 2>/dev/null || echo "Not downloaded: networks for faces (4.3 MB)."
 	$(BIN)/framemill run --profile cpu-only --input $(SAMPLES) --output $(OUT) --missing-weights skip
 
 # Tests that start Ray (`slow`) have the machine to themselves, one after the other. The others share the cores.

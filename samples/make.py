@@ -77,8 +77,8 @@ def write_clip(path: Path, frames: list[Image], sound: NDArray[np.int16]) -> Non
         container.mux(audio.encode(None))
 
 
-def main(folder: Path) -> None:
-    """Write the collection."""
+def make(folder: Path) -> None:
+    """Write the collection: 3 photos and 3 clips, 1 MB."""
     (folder / "photos").mkdir(parents=True, exist_ok=True)
     (folder / "clips").mkdir(parents=True, exist_ok=True)
     images = {}
@@ -90,8 +90,9 @@ def main(folder: Path) -> None:
     write_clip(folder / "clips" / "pan.mp4", moving["grace_hopper.jpg"], tone(SECONDS, 440))
     write_clip(folder / "clips" / "cut.mp4", moving["china.jpg"][:40] + moving["flower.jpg"][:35], tone(SECONDS, 220))
     write_clip(folder / "clips" / "lights-out.mp4", dim(moving["china.jpg"]), tone(SECONDS, 330))
-    print(f"3 photos and 3 clips are in {folder}")
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1] if len(sys.argv) > 1 else "samples/media"))
+    place = Path(sys.argv[1] if len(sys.argv) > 1 else "samples/media")
+    make(place)
+    print(f"3 photos and 3 clips are in {place}")

@@ -25,6 +25,9 @@ from pipeline.planning.manifest import read_pipeline, read_profile
 from pipeline.planning.plan_options import PlanOptions, Policy
 from pipeline.runtime.run.request import RunRequest
 
+INPUT, OUTPUT = "FRAMEMILL_INPUT", "FRAMEMILL_OUTPUT"
+"""Environment variables for paths that a machine or a cluster file sets once."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class StepOptions:
@@ -65,7 +68,7 @@ class StepOptions:
             ConfigError: the pipeline file or the profile is missing or invalid.
         """
         pipeline, profile = read_pipeline(self.pipeline), read_profile(self.profile)
-        inputs = _inputs(self.input_, profile.input, pipeline.input)
+        inputs = _inputs(self.input_, os.environ.get(INPUT), profile.input, pipeline.input)
         return RunRequest(
             input=inputs[0] if inputs else "",
             more_inputs=tuple(inputs[1:]),
@@ -151,7 +154,7 @@ class RunOptions(StepOptions):
         )
         return replace(
             basic,
-            output=_first(self.output, basic.output),
+            output=_first(self.output, os.environ.get(OUTPUT) or None, basic.output),
             options=options,
             limit=self.limit,
             shard=_shard(self.shard),
@@ -166,13 +169,13 @@ def cluster_address(option: str | None) -> str | None:
 
 
 def _inputs(*places: str | list[str] | None) -> list[str]:
-    """Return the inputs of the first place that has any: the command line, the profile, the pipeline file."""
+    """Return the inputs of the first place that has any: command line, environment, profile, pipeline file."""
     given = next((place for place in places if place), [])
     return [given] if isinstance(given, str) else given
 
 
 def _first(*paths: str | None) -> str:
-    """Return the first path that is set: the command line's, the profile's, the pipeline file's; empty for none."""
+    """Return the first path that is set: command line's, environment's, profile's, pipeline file's; empty for none."""
     return next((path for path in paths if path is not None), "")
 
 

@@ -12,6 +12,7 @@ from pipeline.cli.console import execute
 from pipeline.cli.endings import RunConsole
 from pipeline.cli.options import Quiet, names, profiler_option, spread
 from pipeline.cli.plan import show_plan
+from pipeline.cli.sample_input import with_samples
 from pipeline.profiling.export.tensorboard import check
 from pipeline.profiling.tools.profilers import ProfiledCalls, ProfilerOptions
 
@@ -80,4 +81,4 @@ def run(
     else:
         if instruments.tensorboard is not None:
             check(instruments.tensorboard)
-        execute(request, console, quiet=quiet, tensorboard=instruments.tensorboard)
+        execute(with_samples(request, console), console, quiet=quiet, tensorboard=instruments.tensorboard)

@@ -20,7 +20,6 @@ MISTAKES = {
         "[red]\\x1b[2J/2",
     ),
     "empty folder": (["--input", "{empty}", "--output", "{out}"], "[FM-INPUT-NO-FILES]"),
-    "no input": ([], "[FM-NO-INPUT]"),
     "no output": (["--input", "{in}"], "[FM-NO-OUTPUT]"),
     "unwritable output": (["--input", "{in}", "--output", "{pipeline}/out"], "[FM-OUTPUT-NOT-WRITABLE]"),
     "unknown profile": (

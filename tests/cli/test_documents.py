@@ -28,8 +28,8 @@ def commands(document: Path) -> list[str]:
 
 
 @pytest.mark.heavy
-@pytest.mark.heavy
 @pytest.mark.slow
+@pytest.mark.timeout(1200)  # several whole runs
 def test_readme_commands_run_as_they_stand():
     lines = commands(ROOT / "README.md")
     assert lines[:2] == ["make demo", "make test"] and len(lines) > 8

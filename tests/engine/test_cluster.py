@@ -59,7 +59,7 @@ class Cluster:
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     lan.require()
     root = tmp_path_factory.mktemp("lan")
-    visible = [ROOT, material.ROOT, Path(sys.prefix), Path(sys.base_prefix)]
+    visible = [path for path in (ROOT, material.ROOT, Path(sys.prefix), Path(sys.base_prefix)) if path.exists()]
     network = lan.Network(root, {"laptop": "192.0.2.1", "head": HEAD, "worker": WORKER}, visible)
     bystander = _bystander(root)
     try:

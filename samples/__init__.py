@@ -1,0 +1,1 @@
+"""A small collection for trials, made from photos that dependencies ship."""

@@ -1,0 +1,44 @@
+"""A run without an input takes the sample collection; the environment names paths where the command line does not."""
+
+from __future__ import annotations
+
+import json
+
+import pyarrow.parquet as pq
+import pytest
+
+from pipeline.cli.arguments import RunOptions
+
+WORDS = ("run", "--stages", "lighting", "--every-nth", "25")
+
+
+def times(folder):
+    files = [*(folder / "framemill-out-samples").rglob("*.*"), *(folder / "framemill-out" / "columns").rglob("*.*")]
+    return {path: path.stat().st_mtime_ns for path in files}
+
+
+def test_a_run_without_any_path_computes_the_samples(framemill, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert "framemill-out-samples" in framemill(*WORDS)
+    record = json.loads((tmp_path / "framemill-out" / "run.json").read_text())
+    assert record["errors"] == {} and record["choices"]["missing_weights"] == "skip"
+    media = set(pq.read_table(tmp_path / "framemill-out" / "frames")["media_id"].to_pylist())
+    assert len(media) == 6 and "photos/china.jpg" in media
+    before = times(tmp_path)
+    framemill(*WORDS)
+    assert times(tmp_path) == before  # nothing is made or computed again
+
+
+def test_samples_lie_beside_a_named_output(framemill, tmp_path):
+    framemill(*WORDS, "--output", tmp_path / "mine")
+    assert (tmp_path / "mine-samples" / "clips" / "cut.mp4").exists() and (tmp_path / "mine" / "frames").is_dir()
+
+
+@pytest.mark.parametrize(("option", "variable"), [("input", "FRAMEMILL_INPUT"), ("output", "FRAMEMILL_OUTPUT")])
+def test_the_environment_names_a_path_unless_the_command_line_does(monkeypatch, option, variable):
+    monkeypatch.setenv(variable, "from/environment")
+    assert getattr(RunOptions().request(), option) == "from/environment"
+    mine = {"input": {"input_": ["mine"]}, "output": {"output": "mine"}}[option]
+    assert getattr(RunOptions(**mine).request(), option) == "mine"
+    monkeypatch.setenv(variable, "")
+    assert getattr(RunOptions().request(), option) == ""
