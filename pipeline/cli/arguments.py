@@ -171,7 +171,10 @@ def cluster_address(option: str | None) -> str | None:
 def _inputs(*places: str | list[str] | None) -> list[str]:
     """Return the inputs of the first place that has any: command line, environment, profile, pipeline file."""
     given = next((place for place in places if place), [])
-    return [given] if isinstance(given, str) else given
+    inputs = [given] if isinstance(given, str) else given
+    if "" in inputs:
+        raise ConfigError("--input is empty: give a folder, a file, a list or a URL.", code="FM-NO-INPUT")
+    return inputs
 
 
 def _first(*paths: str | None) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import secrets
 import socket
 import sys
 from collections.abc import Iterator
@@ -44,10 +45,12 @@ def session(address: str | None) -> Iterator[list[Node]]:
     with ExitStack() as stack:
         if address is None:
             stack.enter_context(_on_loopback())
+            _make_token()
             arguments = _local_arguments(stack.enter_context(private_folder()))
         else:
             _check_answers(address)
             arguments = {"address": address, **_QUIET}
+        ray._private.utils.get_entrypoint_name = _command_line
         try:
             with _without_stderr(), signals_kept():
                 ray.init(**arguments)
@@ -77,6 +80,18 @@ def _on_loopback() -> Iterator[None]:
     finally:
         ray_constants.ENABLE_RAY_CLUSTER = before
         del os.environ[_CLUSTERS]
+
+
+def _make_token() -> None:
+    """Give a local Ray its token where Ray cannot write one into the home folder."""
+    folder = Path(os.path.expanduser("~"))  # noqa: PTH111 - `Path.home` raises for a user without a home
+    if not (folder / ".ray" / "auth_token").is_file() and not os.access(folder, os.W_OK):
+        os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
+
+
+def _command_line() -> str:
+    """Return this process's command line for Ray's list of jobs; Ray's own refuses paths that are not UTF-8."""
+    return " ".join(sys.argv).encode(errors="backslashreplace").decode()
 
 
 @contextmanager

@@ -52,7 +52,7 @@ class Store:
         self.root = root if "://" in root else str(Path(root).expanduser().absolute())
         try:
             self._files, self._base = pafs.FileSystem.from_uri(as_uri(self.root) if "://" in root else self.root)
-        except (pa.ArrowInvalid, OSError) as error:
+        except (pa.ArrowInvalid, OSError, UnicodeEncodeError) as error:  # the last: bytes that are not UTF-8
             raise OutputError(
                 f"The output {root!r} cannot be opened ({error}); give a folder or an s3:// or gs:// URL.",
                 code="FM-OUTPUT-ADDRESS",

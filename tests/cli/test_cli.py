@@ -20,6 +20,7 @@ MISTAKES = {
         "[red]\\x1b[2J/2",
     ),
     "empty folder": (["--input", "{empty}", "--output", "{out}"], "[FM-INPUT-NO-FILES]"),
+    "empty input": (["--input", "", "--output", "{out}"], "[FM-NO-INPUT]"),
     "no output": (["--input", "{in}"], "[FM-NO-OUTPUT]"),
     "unwritable output": (["--input", "{in}", "--output", "{pipeline}/out"], "[FM-OUTPUT-NOT-WRITABLE]"),
     "unknown profile": (

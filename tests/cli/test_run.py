@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
 import shutil
 import signal
@@ -119,4 +120,15 @@ def test_a_run_goes_on_when_nobody_reads_what_it_prints(small, pipeline, tmp_pat
     line = f"{shlex.join(map(str, [sys.executable, RUN, *words]))} | head -c 1; exit ${{PIPESTATUS[0]}}"
     ended = subprocess.run(["bash", "-c", line], cwd=ROOT, capture_output=True, text=True)
     assert (ended.returncode, ended.stderr) == (0, "")
+    assert frames(tmp_path / "out").num_rows == 36
+
+
+@pytest.mark.heavy
+@pytest.mark.slow
+def test_a_run_without_a_home_reads_a_folder_whose_name_is_no_text(small, tmp_path, monkeypatch):
+    folder = os.fsdecode(os.fsencode(tmp_path) + b"/i\xff")
+    shutil.copytree(small, folder)
+    monkeypatch.setenv("HOME", "/proc/nohome")
+    done = process("--input", folder, "--output", tmp_path / "out", "--stages", "lighting")
+    assert done.returncode == 0, done.stderr
     assert frames(tmp_path / "out").num_rows == 36

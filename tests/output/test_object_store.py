@@ -242,7 +242,8 @@ def test_an_unwritable_output_is_reported(tmp_path):
     assert error.value.code == "FM-OUTPUT-NOT-WRITABLE" and str(tmp_path / "file" / "out") in str(error.value)
 
 
-def test_an_unknown_file_system_is_reported():
+@pytest.mark.parametrize("root", ["nosuch://bucket/out", "/out\udcff"])  # the latter has a byte that is not UTF-8
+def test_a_root_that_no_file_system_opens_is_reported(root):
     with pytest.raises(OutputError) as error:
-        Store("nosuch://bucket/out")
+        Store(root)
     assert error.value.code == "FM-OUTPUT-ADDRESS"
