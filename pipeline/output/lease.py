@@ -110,8 +110,10 @@ class Lease:
             if kind is None or self._lost:
                 self._remove()
             else:
-                self._update(state="left")
-                self._store.fence(self.run)  # its workers may live on for a moment
+                try:
+                    self._update(state="left")
+                finally:  # on a full disk too
+                    self._store.fence(self.run)  # its workers may live on for a moment
         except OutputError:
             if kind is None:
                 raise

@@ -75,6 +75,15 @@ def test_run_from_a_lone_copy_with_places_from_the_profile_and_again(small, pipe
     assert (quiet.returncode, quiet.stdout) == (0, "")
 
 
+@pytest.fixture
+def lasting(tmp_path):
+    """A pipeline with a step that is still at work when another has written its first part."""
+    path = tmp_path / "lasting.yaml"
+    slow = "slow: {use: 'tests.faults.stages:Slow', with: {seconds: 0.3}}"
+    path.write_text(f"steps:\n  crc: {{use: 'tests.toys:Checksum'}}\n  {slow}\n")
+    return path
+
+
 def interrupt(words, out, presses=1, number=signal.SIGINT):
     """Exit code and stderr of a run that gets a signal as soon as it has written something."""
     run = subprocess.Popen([sys.executable, str(RUN), *words], cwd=ROOT, stderr=subprocess.PIPE, text=True)
@@ -90,11 +99,11 @@ def interrupt(words, out, presses=1, number=signal.SIGINT):
 @pytest.mark.heavy
 @pytest.mark.slow
 @pytest.mark.parametrize("presses", [pytest.param(1, marks=pytest.mark.chaos), 2])
-def test_ctrl_c_stops_cleanly_and_the_next_run_continues(framemill, small, pipeline, tmp_path, presses):
+def test_ctrl_c_stops_cleanly_and_the_next_run_continues(framemill, small, lasting, tmp_path, presses):
     ends = []
     for attempt in range(3):  # on a busy machine a crash was seen after the message, at the end of the interpreter
         out = tmp_path / f"out{attempt}"
-        words = ["--pipeline", str(pipeline), "--input", str(small), "--output", str(out)]
+        words = ["--pipeline", str(lasting), "--input", str(small), "--output", str(out)]
         ends.append(interrupt(words, out, presses))
         if ends[-1][0] == 130:
             break
@@ -107,9 +116,9 @@ def test_ctrl_c_stops_cleanly_and_the_next_run_continues(framemill, small, pipel
 @pytest.mark.heavy
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGHUP, marks=pytest.mark.chaos)])
-def test_a_signal_ends_a_run_in_one_sentence(small, pipeline, tmp_path, number):
+def test_a_signal_ends_a_run_in_one_sentence(small, lasting, tmp_path, number):
     out = tmp_path / "out"
-    code, said = interrupt(["--pipeline", str(pipeline), "--input", str(small), "--output", str(out)], out, 1, number)
+    code, said = interrupt(["--pipeline", str(lasting), "--input", str(small), "--output", str(out)], out, 1, number)
     assert code == 128 + number and said.startswith("Interrupted.") and len(said.splitlines()) == 1, said
 
 

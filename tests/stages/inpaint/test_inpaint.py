@@ -190,7 +190,7 @@ def test_a_run_writes_the_stages_results(framemill, tmp_path, monkeypatch):
 
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
-    stage = Inpaint(Inpaint.Config(**config))
+    stage = Inpaint(Inpaint.Config(**config, implementation="lama-cleaner"))  # as the profile cpu-only says
     stage.setup({}, Placement())
     rows = pa.concat_tables(packet.rows for packet in packets_of(tmp_path / "in")).sort_by("media_id")
     direct = stage(rows.select(list(stage.inputs))).to_pylist()
