@@ -79,6 +79,7 @@ class Engine:
         """Start the coordinator; `stop` ends the run with an error, from another thread."""
         self._plan, self._store, self._on_events, self._profilers = plan, store, on_events, profilers
         self._deaths = DeathWatch(stop)
+        self._pools: list[str] = []  # names of those with models
         self._run = uuid.uuid4().hex[:8]
         self._coordinator = start_coordinator(Budgets(plan.budgets), store)
         self._began = time.monotonic()
@@ -117,6 +118,7 @@ class Engine:
             if place is None:
                 dataset = dataset.map_batches(second_pass_function(step, reporter), **arguments)
             else:
+                self._pools.append(step.name)
                 pool = _model_pool(
                     step.name, partial(keep_later_model, step, reporter), place, min(place.workers, len(pieces))
                 )
@@ -147,6 +149,7 @@ class Engine:
         if not group.keeps_model:
             pool = TaskPoolStrategy(size=placement.workers)
             return dataset.map_batches(task_function(group), compute=pool, **_arguments(placement.cpus))
+        self._pools.append(group.name)
         return dataset.map_batches(
             **_model_pool(group.name, partial(keep_models, group), placement, placement.workers),
             label_selector={},  # keeps the tasks before it from being fused into the model's process
@@ -161,7 +164,7 @@ class Engine:
                 for _ in batches:
                     pass
         except ray.exceptions.RayError as error:
-            kill_model_processes()
+            kill_model_processes(self._pools)
             fatal = ray.get(self._coordinator.error.remote())
             raise fatal or FramemillError(f"Ray stopped the run: {_last_line(error)}", code="FM-RAY-STOPPED") from error
         Reporter(self._coordinator).check()

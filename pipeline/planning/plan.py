@@ -59,7 +59,7 @@ class Plan:
 
     @property
     def void(self) -> tuple[str, ...]:
-        """What steps with random weights of their own make up, and which figures are void, one sentence each."""
+        """A sentence for each step with random weights: made values, and figures that are void."""
         random = [step for step in self.steps if step.name in step.dummies and step.stage.dummy_note]
         return tuple(f"{step.name}: {step.stage.dummy_note}." for step in random)
 

@@ -29,7 +29,7 @@ BESIDE = 0.1  # IoU of boxes: two standing people, 0.3 of their height apart; ch
 
 
 class Limits(NamedTuple):
-    """What `follow` accepts."""
+    """Limits of a match and of a gap in `follow`."""
 
     least: float  # likeness of a match
     bridge: float  # s, the longest gap of a path
