@@ -78,7 +78,7 @@ class Engine:
     ) -> None:
         """Start the coordinator; `stop` ends the run with an error, from another thread."""
         self._plan, self._store, self._on_events, self._profilers = plan, store, on_events, profilers
-        self._deaths = DeathWatch(stop)
+        self._deaths = DeathWatch(stop, lambda: ray.get(self._coordinator.begun.remote(), timeout=_WATCH_SECONDS))
         self._pools: list[str] = []  # names of those with models
         self._run = uuid.uuid4().hex[:8]
         self._coordinator = start_coordinator(Budgets(plan.budgets), store)
@@ -181,7 +181,7 @@ class Engine:
                 if not requests:
                     requests.append(self._coordinator.take.remote())
                 if ray.wait(requests, timeout=_WATCH_SECONDS)[0]:
-                    self._hand_on(ray.get(requests.pop()))
+                    self._on_events(ray.get(requests.pop()))
 
         thread = threading.Thread(target=watch, daemon=True)
         thread.start()
@@ -191,12 +191,7 @@ class Engine:
             done.set()
             thread.join(timeout=10 * _WATCH_SECONDS)
         for request in (*requests, self._coordinator.take.remote()):
-            self._hand_on(ray.get(request))
-
-    def _hand_on(self, events: list[StepEvent | Reading]) -> None:
-        if any(isinstance(event, StepEvent) for event in events):
-            self._deaths.progress()
-        self._on_events(events)
+            self._on_events(ray.get(request))
 
     def _sample_machines(self) -> None:
         """Start samplers on other machines, once a run has lasted: they take a process on each."""

@@ -27,17 +27,19 @@ _TITLE = "ray::MapBatches("  # of a task with steps; a model's process has "ray:
 class DeathWatch:
     """A thread that stops a run whose processes keep dying without any progress between."""
 
-    def __init__(self, stop: Callable[[FramemillError], None]) -> None:
-        """Start it; `stop` ends the run with an error, from another thread."""
-        self._stop, self._progress, self._done = stop, True, threading.Event()
+    def __init__(self, stop: Callable[[FramemillError], None], begun: Callable[[], int]) -> None:
+        """Start it.
+
+        Args:
+            stop: ends the run with an error, from another thread.
+            begun: number of attempts in the coordinator's log; raises if the coordinator does not answer.
+        """
+        self._stop, self._begun, self._done = stop, begun, threading.Event()
+        self._attempts = -1  # at the last look
         self._known: frozenset[bytes] = frozenset()  # processes that had started at the last progress
         self._memory: dict[str, float] = {}  # MB seen last, by steps
         self._thread = threading.Thread(target=self._watch, daemon=True, name="deaths")
         self._thread.start()
-
-    def progress(self) -> None:
-        """Note that something was computed."""
-        self._progress = True
 
     def close(self) -> None:
         """Stop the thread."""
@@ -48,14 +50,21 @@ class DeathWatch:
         while not self._done.wait(_SECONDS):
             with suppress(Exception):  # Ray is ending, or its own processes are gone; the run notices that by itself
                 workers = _workers()
-                if self._progress:
-                    self._known, self._progress = frozenset(workers), False
+                if self._has_progress():
+                    self._known = frozenset(workers)
                 deaths = sum(dead for key, dead in workers.items() if key not in self._known)
                 if deaths:
                     self._measure()
                 if deaths >= _MOST_DEATHS:
                     self._stop(self._error(deaths))
                     return
+
+    def _has_progress(self) -> bool:
+        """Return whether a process has begun an attempt since the last look."""
+        before = self._attempts
+        with suppress(ray.exceptions.RayError):  # the coordinator may be the one that is killed
+            self._attempts = self._begun()
+        return self._attempts != before
 
     def _measure(self) -> None:
         """Note the memory of processes of steps on this machine."""
