@@ -3,8 +3,8 @@
 # make test-all        the other tests
 # make test-material   download real media and small networks, which some tests need (tests/material.yaml, 48 MB)
 # make chaos           runs that are killed at many moments, and other faults: half an hour
-# make fuzz            damaged media for ten minutes
-# make cluster-test    a Ray cluster over ssh on this machine: four minutes, needs root
+# make fuzz            damaged media for ten minutes, and damaged outputs for five
+# make cluster-test    a Ray cluster over ssh on this machine: minutes, needs root
 # make lint            ruff, mypy --strict, order of imports
 # make bench           the benchmarks, with their ratios
 PYTHON ?= python3
@@ -52,6 +52,7 @@ chaos: install
 	$(BIN)/python -m pytest -m chaos
 
 fuzz: install
+	$(BIN)/python -m tests.faults.fuzz_outputs out/fuzz-outputs --minutes 5
 	$(BIN)/python -m tests.faults.fuzz_media out/fuzz --minutes 10
 
 cluster-test: install

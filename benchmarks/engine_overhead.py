@@ -5,7 +5,8 @@
 The bare loop decodes the same units and calls the same stages in one process for each core, and writes nothing: it is
 the limit. The minimal script is `read_images` and a `map_batches` that calls the same stage. All run in turns in one
 call. Rates are those of the steady state: between a fifth and four fifths of the rows. Start-up, to the first packet,
-is separate.
+is separate. Processor seconds are those of all processes, by kind; where other programs share the machine, they tell
+more than rates.
 """
 
 from __future__ import annotations
@@ -16,14 +17,18 @@ import shutil
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import cv2
 import numpy as np
 
+from benchmarks.processor_time import processor_seconds
 from pipeline.job import Job
 from pipeline.media.discovery.listing import list_media
+from pipeline.media.freed_memory import keep_freed_memory
+from pipeline.media.images.pyramid import use_one_thread
 from pipeline.media.packets.decode import decode
 from pipeline.media.units import Unit
 from pipeline.output.object_store import Store
@@ -37,7 +42,16 @@ from pipeline.runtime.run.request import RunRequest
 from pipeline.runtime.stage_setup import set_up
 from samples.make import pan, photos, tone, write_clip
 
-Rate = tuple[float, float]  # rows a second in the steady state, seconds of start-up
+
+@dataclass(frozen=True)
+class Rate:
+    """A run's figures."""
+
+    steady: float  # rows a second
+    start_up: float  # s
+    used: Mapping[str, float]  # processor seconds by kind of process
+
+
 Moment = tuple[float, int]  # seconds since the epoch, rows finished by then
 
 PHOTO_SIDE = (1280, 800)  # 1 MP
@@ -88,13 +102,13 @@ def steady_rate(seen: Sequence[Moment]) -> float:
 def engine(folder: Path, stages: Sequence[str]) -> Rate:
     """Run the engine, which also writes the tables."""
     seen: list[Moment] = []
-    with tempfile.TemporaryDirectory() as out:
+    with tempfile.TemporaryDirectory() as out, processor_seconds() as used:
         begin = time.time()
         job = Job(
             order(folder, Path(out), stages), watch=lambda f: seen.append((time.time(), f.steps[stages[-1]].rows))
         )
         first = job.run().figures.steps["decode"].first
-    return steady_rate(seen), first - begin
+    return Rate(steady_rate(seen), first - begin, used)
 
 
 def bare(folder: Path, stages: Sequence[str]) -> Rate:
@@ -102,14 +116,15 @@ def bare(folder: Path, stages: Sequence[str]) -> Rate:
     plan = make_plan(read_pipeline(None), read_profile("cpu-only"), PlanOptions(stages=tuple(stages)), [this_machine()])
     media = list_media(str(folder))
     begin = time.time()
-    with tempfile.TemporaryDirectory() as out, multiprocessing.get_context("spawn").Pool(plan.decode.workers) as pool:
+    pool = multiprocessing.get_context("spawn").Pool(plan.decode.workers)
+    with tempfile.TemporaryDirectory() as out, pool, processor_seconds() as used:
         units = ensure_units(Store(out), media, media, slots=plan.decode.workers)
         pool.map(_warm, [plan] * plan.decode.workers, chunksize=1)
         start, seen, rows = time.time(), list[Moment](), 0
         for count in pool.imap_unordered(_unit, [(plan, unit) for unit in units]):
             rows += count
             seen.append((time.time(), rows))
-    return steady_rate(seen), start - begin
+    return Rate(steady_rate(seen), start - begin, used)
 
 
 _ready: dict[str, list[PacketCaller]] = {}
@@ -117,7 +132,8 @@ _ready: dict[str, list[PacketCaller]] = {}
 
 def _warm(plan: Plan) -> None:
     if not _ready:
-        cv2.setNumThreads(1)
+        use_one_thread()
+        keep_freed_memory()
         for step in plan.first:
             set_up(step)
         _ready["callers"] = [PacketCaller(step) for step in plan.first]
@@ -152,14 +168,14 @@ def minimal_script(folder: Path) -> Rate:
     from pipeline.engine import session
 
     begin = time.time()
-    with session(None):
+    with processor_seconds() as used, session(None):
         ray.data.DataContext.get_current().enable_progress_bars = False
         dataset = ray.data.read_images(str(folder), mode="RGB").map_batches(light, batch_size=16)
         seen, rows = list[Moment](), 0
         for block in dataset.iter_batches(batch_size=None, batch_format="pyarrow"):
             rows += block.num_rows
             seen.append((time.time(), rows))
-    return steady_rate(seen), seen[0][0] - begin
+    return Rate(steady_rate(seen), seen[0][0] - begin, used)
 
 
 def compare(title: str, runs: dict[str, Callable[[], Rate]], repeats: int) -> None:
@@ -171,13 +187,17 @@ def compare(title: str, runs: dict[str, Callable[[], Rate]], repeats: int) -> No
     print(f"\n{title}")
     first = next(iter(results))
     for name, rates in results.items():
-        ratios = [rate / base for (rate, _), (base, _) in zip(rates, results[first], strict=True)]
+        ratios = [one.steady / base.steady for one, base in zip(rates, results[first], strict=True)]
         spread = f"{min(ratios):.2f} to {max(ratios):.2f}"
-        rate, start_up = statistics.median(r for r, _ in rates), statistics.median(s for _, s in rates)
+        rate = statistics.median(one.steady for one in rates)
+        start_up = statistics.median(one.start_up for one in rates)
         print(
             f"  {name:<28}{rate:8.1f} rows/s   {statistics.median(ratios):.2f} of {first} ({spread})   "
             f"start-up {start_up:.1f} s"
         )
+        kinds = {kind: statistics.median(one.used.get(kind, 0.0) for one in rates) for kind in rates[0].used}
+        used = ", ".join(f"{kind} {seconds:.1f}" for kind, seconds in sorted(kinds.items(), key=lambda item: -item[1]))
+        print(f"    processor seconds, start-up included: {sum(kinds.values()):.1f} ({used})")
 
 
 def main() -> None:

@@ -17,14 +17,13 @@ import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
-import cv2
 import numpy as np
-import pyarrow as pa
 
-from pipeline.contract.columns import SOURCE, Image, is_pixel_column, pack, reduction, short_side
-from pipeline.contract.packet import HALO
+from benchmarks.made_rows import PHOTO, rows_for
+from pipeline.bench.measure.timed import TimeLimits, timed
 from pipeline.device import recorded_calls, wait
 from pipeline.planning.manifest import PipelineFile, ProfileFile, read_pipeline
 from pipeline.planning.plan import make_plan
@@ -34,10 +33,7 @@ from pipeline.planning.step import Step
 from pipeline.profiling.step_work import StepWork
 from pipeline.runtime.packet_caller import PacketCaller
 from pipeline.runtime.stage_setup import set_up
-from samples.make import photos
-from stages.shared.masks import MASK, encode
 
-PHOTO = (800, 1280)  # height and width, 1 MP
 STAGES = ("categorize", "faces", "segment", "inpaint")
 SETTINGS: dict[str, dict[str, Any]] = {"faces": {"model": "arcface-r50", "runtime": "torch"}}
 """Without the detector's weights each image has the same four faces, which are then cut and embedded."""
@@ -88,63 +84,11 @@ def step_of(case: Case) -> Step:
     return next(step for step in plan.first if step.name == case.stage)
 
 
-def rows_for(step: Step, count: int) -> pa.Table:
-    """Return decoded photos as in a packet, with the columns of other steps that this one reads."""
-    images = list(windows(count))
-    known = {
-        "media_id": [f"{i}.jpg" for i in range(count)],
-        "height": [PHOTO[0]] * count,
-        "width": [PHOTO[1]] * count,
-        "frame_index": [0] * count,
-        "clip_index": [0] * count,
-        "masks": [[mask()]] * count,
-    }
-    types = {item.name: item.type for item in SOURCE} | {"masks": pa.list_(MASK)}
-    names = dict.fromkeys(("media_id", "frame_index", "clip_index", "height", "width", *step.stage.inputs))
-    columns = {
-        name: pack([reduced(image, name) for image in images])
-        if is_pixel_column(name)
-        else pa.array(known[name], types[name])
-        for name in names
-    }
-    return pa.table({**columns, HALO: pa.array([False] * count)})
-
-
-def windows(count: int) -> Iterator[Image]:
-    """Yield windows of a sample photo, enlarged."""
-    source = cv2.cvtColor(cv2.imread(str(photos()["china.jpg"])), cv2.COLOR_BGR2RGB)
-    source = cv2.resize(source, None, fx=3, fy=3, interpolation=cv2.INTER_CUBIC)
-    places = np.random.default_rng(0)
-    for _ in range(count):
-        top, left = (places.integers(0, whole - part) for whole, part in zip(source.shape[:2], PHOTO, strict=True))
-        yield source[top : top + PHOTO[0], left : left + PHOTO[1]]
-
-
-def reduced(image: Image, column: str) -> Image:
-    """Return an image at the size to which decoding reduces it for this column."""
-    factor = reduction(image.shape[0], image.shape[1], short_side(column))
-    size = (-(-image.shape[1] // factor), -(-image.shape[0] // factor))
-    return image if factor == 1 else cv2.resize(image, size, interpolation=cv2.INTER_AREA)
-
-
-def mask() -> dict[str, Any]:
-    """Return an ellipse of a tenth of the image, about as large as a typical area to inpaint."""
-    rows, columns = np.ogrid[: PHOTO[0], : PHOTO[1]]
-    inside = ((rows / PHOTO[0] - 0.5) / 0.18) ** 2 + ((columns / PHOTO[1] - 0.5) / 0.18) ** 2 < 1
-    box = dict(zip(("x0", "y0", "x1", "y1"), (0.32, 0.32, 0.68, 0.68), strict=True))
-    scores = {"predicted_iou": 0.9, "stability_score": 0.97, "point": {"x": 0.5, "y": 0.5}}
-    return {"segmentation": encode([inside])[0], "area": int(inside.sum()), "box": box, **scores}
-
-
 def rate(call: Callable[[], object], rows: int, device: str, seconds: float) -> float:
     """Return the rows a second of calls repeated for some seconds, at least one."""
     wait(device)
-    start, done = time.perf_counter(), 0
-    while done == 0 or time.perf_counter() - start < seconds:
-        call()
-        done += rows
-    wait(device)
-    return done / (time.perf_counter() - start)
+    limits = TimeLimits(warmup=0, least=1, wanted=1, seconds=seconds)
+    return timed(call, partial(wait, device), limits).rate(rows)
 
 
 def measure(case: Case, seconds: float, repeats: int) -> Measurement:
@@ -155,7 +99,7 @@ def measure(case: Case, seconds: float, repeats: int) -> Measurement:
     step = step_of(case)
     torch.set_num_threads(max(1, int(step.placement.cpus)))  # as in a worker's process under Ray
     set_up(step)
-    rows, caller = rows_for(step, case.batch), PacketCaller(step)
+    rows, caller = rows_for(step, [PHOTO] * case.batch), PacketCaller(step)
     nothing = np.zeros(case.batch, bool)
 
     peaks = list[float]()

@@ -14,11 +14,11 @@ from itertools import count
 from typing import TYPE_CHECKING
 
 from pipeline.contract.errors import ConfigError, DamagedError, GoneError, OutputError
-from pipeline.contract.output_names import COLUMNS, DAMAGED, DIGESTS, ERRORS, FRAMES, UNITS
+from pipeline.contract.output_names import ERRORS, FRAMES
 from pipeline.contract.row_errors import PASSED_OVER
+from pipeline.contract.row_errors import SCHEMA as FAILURES
 from pipeline.contract.stage import Scope
 from pipeline.media.units import Unit
-from pipeline.output.damage import damaged_tables, remove_table
 from pipeline.output.lease import Lease
 from pipeline.output.ledger import Ledger
 from pipeline.output.object_store import Store
@@ -30,7 +30,7 @@ from pipeline.profiling.record_log import gather
 from pipeline.profiling.run_profile import RunProfile, profile_of
 from pipeline.profiling.stats.totals import RunTotals
 from pipeline.runtime.assemble import Assembly, refuse_foreign, sweep
-from pipeline.runtime.check import listed_damage
+from pipeline.runtime.mending import Mending
 from pipeline.runtime.recovery.retry import FailureFilter, mark_for_retry
 from pipeline.runtime.run.change_report import Changes, Outlook, facts_path, find_changes, outlooks, remember
 from pipeline.runtime.run.files import RunFiles
@@ -90,7 +90,8 @@ class Job:
             plan = self._plan(nodes)
             lease = self._take_lease(plan, stack)
             files = files.identified(self.store, self._on_wait, keep=True)
-            self._remove_listed(plan)
+            self._mending(plan).remove_listed()
+            self._mending(plan).remove_without_images()
             for attempt in count(1):
                 try:
                     if self._request.retry is not None:
@@ -99,11 +100,11 @@ class Job:
                     if work.left:
                         self._compute(work, files, lease, stack)
                     result = self._result(work, started)
+                    self._on_result(result)
                     break
                 except DamagedError:
-                    if attempt == _ATTEMPTS or not self._remove_damaged(plan):
+                    if attempt == _ATTEMPTS or not self._mending(plan).remove_damaged():
                         raise
-            self._on_result(result)
             return result
 
     def preview(self, plan: Plan) -> tuple[Changes, Sequence[Outlook]]:
@@ -197,30 +198,8 @@ class Job:
         self._on_plan(work)
         return work
 
-    def _remove_listed(self, plan: Plan) -> None:
-        """Delete files that `framemill check` found to be damaged, so that they are computed again."""
-        folders = self._folders(plan)
-        self._remove([path for path in listed_damage(self.store) if path.rpartition("/")[0] in folders])
-        self.store.remove(DAMAGED)
-
-    def _remove_damaged(self, plan: Plan) -> bool:
-        """Delete tables that cannot be read, and return whether there were any."""
-        damaged = damaged_tables(self.store, self._folders(plan))
-        self._remove(damaged)
-        return bool(damaged)
-
-    def _folders(self, plan: Plan) -> list[str]:
-        """Return the folders of the output that a run writes tables into."""
-        tables = {folder for owner in self._owners(plan) for folder in owner.live([])}
-        parts = [f"{COLUMNS}/{name}" for name in self.store.folders(COLUMNS)]
-        return [UNITS, DIGESTS, *parts, *sorted(tables)]
-
-    def _remove(self, damaged: Sequence[str]) -> None:
-        for path in damaged:
-            remove_table(self.store, path)
-        if damaged:
-            more = f" and {len(damaged) - 3} more" if len(damaged) > 3 else ""
-            self._on_wait(f"Damaged files of the output are computed again: {', '.join(damaged[:3])}{more}.")
+    def _mending(self, plan: Plan) -> Mending:
+        return Mending(self.store, plan, self._owners(plan), self._on_wait)
 
     # The two passes
 
@@ -276,7 +255,7 @@ class Job:
         frames = 0
         for name in self.store.names(ERRORS):
             with suppress(GoneError):  # another shard may have replaced it
-                kinds.update(self.store.read_table(f"{ERRORS}/{name}", ["kind"])["kind"].to_pylist())
+                kinds.update(self.store.read_table(f"{ERRORS}/{name}", ["kind"], expected=FAILURES)["kind"].to_pylist())
         for name in self.store.names(FRAMES):
             with suppress(GoneError):
                 frames += self.store.count_rows(f"{FRAMES}/{name}")

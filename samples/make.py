@@ -11,7 +11,6 @@ from fractions import Fraction
 from importlib.resources import files
 from pathlib import Path
 
-import av
 import cv2
 import numpy as np
 from numpy.typing import NDArray
@@ -60,6 +59,8 @@ def tone(seconds: float, hertz: float) -> NDArray[np.int16]:
 
 def write_clip(path: Path, frames: list[Image], sound: NDArray[np.int16]) -> None:
     """Write a clip in H.264 and AAC."""
+    import av
+
     with av.open(str(path), "w") as container:
         video = container.add_stream("libx264", rate=FPS)
         video.width, video.height, video.pix_fmt = *SIDE, "yuv420p"

@@ -1,6 +1,6 @@
 """Transitions made between takes of photos, and clips without one, against what Shots finds.
 
-The limit of `same_image` was chosen on other photos than these three.
+Limits were chosen on other photos and clips than these three photos (`stages/shots/gradual.py`, `transitions.py`).
 """
 
 from __future__ import annotations
@@ -13,10 +13,13 @@ import numpy as np
 from benchmarks.accuracy.figure import Figure
 from stages.shots.stage import Shots
 from tests.support.photos import PHOTOS
-from tests.support.shots_factory import clip, described, dissolve, mixed, through
+from tests.support.shots_factory import clip, described, dissolve, mixed, through, whip, wipe
 
 PAIRS = [((one, 0), (other, 10)) for one, other in permutations(PHOTOS, 2)]
 LENGTHS = (8, 25)  # frames
+STEPS = ((4.0, 6.0), (6.0, 0.7))  # px a frame of the two clips
+WAYS = ("right", "left", "down", "up")
+FAST = (20, 40, 60, 80)  # px a frame
 Frames = Sequence[np.ndarray]
 
 
@@ -25,37 +28,45 @@ def measure() -> list[Figure]:
     cuts = [[*clip(*one, 12), *clip(*other, 12)] for one, other in PAIRS]
     dissolves = [dissolve(*pair, length) for pair in PAIRS for length in LENGTHS]
     fades = [through(*pair, length, colour) for pair in PAIRS[:3] for length in LENGTHS for colour in (0, 255)]
-    wipes = [wipe(*pair, 12) for pair in PAIRS]
+    moving = [dissolve(*pair, length, steps) for pair in PAIRS[:3] for length in LENGTHS for steps in STEPS]
+    wipes = [wipe(*pair, length, way) for pair in PAIRS[::3] for length in LENGTHS for way in WAYS]
     partial = [part for frames in fades for part in halves(frames)]
     return [
         _share("cuts", cuts, ["cut"], "higher"),
         _share("dissolves of 8 and 25 frames", dissolves, ["dissolve"], "higher"),
         _share("fades through black and white", fades, ["fade_out", "fade_in"], "higher"),
-        _share("wipes of 12 frames", wipes, ["wipe"], "higher"),
+        _share("dissolves between pans of 4 and 6 px a frame", moving, ["dissolve"], "higher"),
+        _share("wipes of 8 and 25 frames", wipes, ["wipe"], "higher"),
+        _share(
+            "pans of 20 to 80 px of 398 a frame", [whip(name, step) for name in PHOTOS for step in FAST], [], "higher"
+        ),
+        _share("pop-ups of 0.15 to 0.6 of the frame", popups(), [], "higher"),
         _share("clips that begin or end inside a fade", partial, [], "higher"),
         _share("clips that get brighter", [brighter(name, n) for name in PHOTOS for n in LENGTHS], [], "higher"),
     ]
 
 
 def _share(what: str, made: Sequence[Frames], kinds: Sequence[str], better: str) -> Figure:
-    """Return the share of clips in which exactly these transitions are found; a wipe may have any one kind."""
+    """Return the share of clips in which exactly these transitions are found."""
     found = [Shots()(described(frames))["transitions"]["kind"].to_pylist() for frames in made]
-    right = [len(own) == 1 if kinds == ["wipe"] else own == kinds for own in found]
+    right = [own == kinds for own in found]
     data, measure_ = f"{len(made)} {what}", "clips with these transitions and no other, share"
     return Figure(
         subject="shots", data=data, measure=measure_, value=float(np.mean(right)), library=None, better=better
     )
 
 
-def wipe(first: tuple[str, int], second: tuple[str, int], length: int) -> list[np.ndarray]:
-    """Return twelve frames of one clip, a wipe from the left, and twelve of another."""
-    one, other = clip(*first, 24 + length), clip(*second, 24 + length)
-    width = one[0].shape[1]
-    frames = []
-    for number, (old, new) in enumerate(zip(one, other, strict=True)):
-        edge = int(np.clip((number - 11) / length, 0, 1) * width)
-        frames.append(np.concatenate([new[:, :edge], old[:, edge:]], axis=1))
-    return frames
+def popups() -> Sequence[Frames]:
+    """Return clips in which a part of another photo is shown for ten frames."""
+    made = []
+    for number, share in enumerate((0.15, 0.3, 0.6)):
+        (name, _), (other, start) = PAIRS[2 * number]
+        frames, shown = [frame.copy() for frame in clip(name, 0, 30)], clip(other, start, 1)[0]
+        height, width = (int(side * share**0.5) for side in shown.shape[:2])
+        for frame in frames[10:20]:
+            frame[:height, -width:] = shown[:height, :width]
+        made.append(frames)
+    return made
 
 
 def halves(frames: Frames) -> list[Frames]:

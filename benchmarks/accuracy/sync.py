@@ -18,6 +18,7 @@ NEAR = (-8, -4, 0, 4, 8)  # frames, of 40 ms: within what broadcasts and phones 
 FAR = (-24, -20, -16, 16, 20, 24)
 BEYOND = (-36, -30, 30, 36)
 RIGHT = 2.0  # frames
+NOISE = (None, 15.0, 5.0)  # dB of the speech over white noise
 Row = dict[str, Any]
 
 
@@ -38,7 +39,7 @@ def measure() -> list[Figure]:
             "higher",
         ),
     ]
-    return [*figures, _calibration()]
+    return [*figures, _calibration(NOISE, "clean and noisy"), _calibration((None,), "clean")]
 
 
 def _figure(data: str, what: str, value: float, better: str) -> Figure:
@@ -72,16 +73,16 @@ def _auc(own: Sequence[Row], others: Sequence[Row]) -> float:
     return float(((mine[:, None] > theirs) + 0.5 * (mine[:, None] == theirs)).mean())
 
 
-def _calibration() -> Figure:
+def _calibration(noise: Sequence[float | None], what: str) -> Figure:
     """Return the gap between confidence and share of right offsets, of speakers that no threshold was chosen on."""
-    own = [(by, row) for name in ASIDE for by, row in _noisy(name, name)]
-    swapped = [row for name in ASIDE for other in CLIPS if other != name for _, row in _noisy(name, other)]
+    own = [(by, row) for name in ASIDE for by, row in _noisy(name, name, noise)]
+    swapped = [row for name in ASIDE for other in CLIPS if other != name for _, row in _noisy(name, other, noise)]
     shown = np.array([row["confidence"] or 0.0 for _, row in own] + [row["confidence"] or 0.0 for row in swapped])
     true = np.array([_true(*pair) for pair in own] + [False] * len(swapped))
     weight = np.r_[np.full(len(own), 0.5 / len(own)), np.full(len(swapped), 0.5 / len(swapped))]
     bins = np.minimum(shown * 5, 4).astype(int)
     gap = sum(abs(((shown - true) * weight)[bins == number].sum()) for number in range(5))
-    data = f"2 speakers kept aside, clean and noisy: {len(own)} own, {len(swapped)} another's"
+    data = f"2 speakers kept aside, {what}: {len(own)} own, {len(swapped)} another's"
     return _figure(data, "expected calibration error", float(gap), "lower")
 
 
@@ -90,13 +91,13 @@ def _true(by: int, row: Row) -> bool:
     return bool(_off(by, row) <= RIGHT)
 
 
-def _noisy(lips: str, sound: str) -> Iterator[tuple[int, Row]]:
-    """Yield moves and rows of lips with a sound at 0.32 s either way, clean and in white noise at 15 and 5 dB."""
+def _noisy(lips: str, sound: str, noise: Sequence[float | None]) -> Iterator[tuple[int, Row]]:
+    """Yield moves and rows of lips with a sound at 0.32 s either way, in white noise of these levels; None for none."""
     rng = np.random.default_rng(0)
     for by in (-8, 0, 8):
         samples = moved(clip(sound)[2], by).astype(float)
         level = float(np.sqrt((samples**2).mean()))
-        for decibel in (None, 15, 5):
-            noise = 0.0 if decibel is None else rng.standard_normal(len(samples)) * level * 10 ** (-decibel / 20)
-            loud = (samples + noise).clip(-32768, 32767).astype(np.int16)
+        for decibel in noise:
+            hiss = 0.0 if decibel is None else rng.standard_normal(len(samples)) * level * 10 ** (-decibel / 20)
+            loud = (samples + hiss).clip(-32768, 32767).astype(np.int16)
             yield by, judge(table_of(lips, spoken(loud[: FRAME * 75], clip(lips)[3])), min_confidence=0.0)

@@ -10,6 +10,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
+from pipeline.cli.bench.command import bench
 from pipeline.cli.calibrate import calibrate
 from pipeline.cli.check import check
 from pipeline.cli.compare import compare
@@ -21,12 +22,15 @@ from pipeline.cli.predict import predict
 from pipeline.cli.profile import profile
 from pipeline.cli.retry import retry
 from pipeline.cli.run import EXAMPLES, run
+from pipeline.cli.schema import schema
 from pipeline.cli.steps import columns, steps
 from pipeline.cli.trace import trace
 from pipeline.contract.errors import FramemillError, UserError
 from pipeline.output.object_store import Store
 from pipeline.reporting.terminal.console import printable
 from pipeline.runtime.run.environment import package_version
+
+_FAILED = 1  # exit code
 
 app = typer.Typer(
     name="framemill",
@@ -53,7 +57,7 @@ def options(
 
 
 app.command(epilog=EXAMPLES)(run)
-for command in (plan, check, fetch, profile, trace, retry, compare, calibrate, predict, steps, columns):
+for command in (plan, check, fetch, profile, trace, retry, compare, calibrate, bench, predict, steps, columns, schema):
     app.command()(command)
 
 
@@ -81,7 +85,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sys.exit(error.exit_code)
     except FramemillError as error:
         ERRORS.print(f"[red]Stopped:[/red] {escape(printable(f'{error} [{error.code}]'))}")
-        sys.exit(1)
+        if isinstance(error.__context__, KeyboardInterrupt):  # so does the end of Ray's own processes
+            leave(_FAILED)
+        sys.exit(_FAILED)
 
 
 def run_script(arguments: Sequence[str]) -> None:

@@ -20,8 +20,8 @@ from pipeline.reporting.terminal.console import DENSE, print_line, print_table
 from pipeline.reporting.terminal.tables import print_absent
 
 if TYPE_CHECKING:
+    from pipeline.bench.models.sample_rows import SampleRows
     from pipeline.hardware.calibration.bench import StepMeasurement
-    from pipeline.hardware.calibration.sample_rows import SampleRows
     from pipeline.planning.gpu.calibration_file import Calibration, Line, StepFigures, Trial
     from pipeline.planning.step import Step
 
@@ -44,7 +44,7 @@ def calibrate(
 
     Nothing else should use the machine meanwhile. The figures are stored in calibration/DEVICE.json.
     """
-    from pipeline.hardware.calibration.batch_search import Limits
+    from pipeline.bench.sweep.batch_search import Limits
     from pipeline.hardware.calibration.calibrate import calibrate as measured
     from pipeline.hardware.calibration.calibrate import measurable
     from pipeline.planning.gpu.calibration_file import write_calibration

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from contextlib import suppress
 from typing import Annotated
 
+import pyarrow as pa
 import typer
 from rich.console import Console
 
 from pipeline.contract.errors import ConfigError
+from pipeline.contract.row_errors import DECODE
 from pipeline.output.object_store import Store
 from pipeline.reporting.compare.runs import read_run
+from pipeline.reporting.stages import rebuild
 from pipeline.reporting.terminal.console import print_line
 from pipeline.runtime.check import check_output
+from pipeline.runtime.mending import expected_parts
+from pipeline.runtime.run.record import read_run_record
 
 Out = Annotated[str, typer.Argument(help="Folder or URL of a run's output.")]
 
@@ -30,7 +37,7 @@ def check(output: Out) -> None:
         if error.code != "FM-RUN-RECORD-DAMAGED":
             raise
         print_line(console, str(error))
-    findings = check_output(store, fingerprints)
+    findings = check_output(store, fingerprints, _expected(store, fingerprints))
     for finding in findings:
         print_line(console, f"{finding.path}: {finding.text}.")
     if findings:
@@ -39,3 +46,12 @@ def check(output: Out) -> None:
         )
         raise typer.Exit(_FOUND)
     print_line(console, f"{store.root}: nothing is damaged, lost or double.")
+
+
+def _expected(store: Store, fingerprints: Mapping[str, str]) -> dict[str, pa.Schema]:
+    """Return the columns that tables have by the code of the last run's steps; empty where its record is damaged."""
+    with suppress(FileNotFoundError, ConfigError):
+        stages = rebuild(read_run_record(store)["steps"])
+        folders = {f"{name}-{fingerprints[name]}": stage for name, stage in stages.items() if name in fingerprints}
+        return expected_parts(f"{DECODE}-{fingerprints.get(DECODE, '')}", folders)
+    return {}

@@ -30,6 +30,8 @@ from pipeline.runtime.run.result import RunResult, Workload
 NOTHING_READ = 4
 """Exit code of a run that ended well and has no frame, so that a script does not take it for a success."""
 
+INTERRUPTED = "Interrupted. What is finished is kept; the same command continues from there."
+
 ERRORS = RunConsole(stderr=True, highlight=False, soft_wrap=True)
 print_note = partial(print_line, ERRORS)  # beside output that a program may read
 
@@ -47,7 +49,7 @@ def execute(request: RunRequest, console: Console, *, quiet: bool, tensorboard: 
         UserError: see `Job.run`.
     """
     view = ProgressView()
-    with ExitStack() as stack:
+    with interruptible(INTERRUPTED), ExitStack() as stack:
 
         def on_plan(work: Workload) -> None:
             nonlocal view
@@ -66,12 +68,7 @@ def execute(request: RunRequest, console: Console, *, quiet: bool, tensorboard: 
             on_wait=partial(print_line, console),
             on_result=on_result,
         )
-        try:
-            result = job.run()
-        except KeyboardInterrupt as error:  # Typer would exit without a message
-            stack.close()
-            print_note("Interrupted. What is finished is kept; the same command continues from there.")
-            leave(exit_code(error))
+        result = job.run()
     if result.work.media and not result.frames:
         where = f"{ERRORS_TABLE}/ in {job.store.root!r} says why" if result.errors else "all were passed over"
         print_note(f"Nothing could be read: none of {len(result.work.media):,} files gave a frame; {where}.")
@@ -98,12 +95,12 @@ def _print_end(console: Console, store: Store, request: RunRequest, result: RunR
 
 @contextmanager
 def interruptible(note: str) -> Iterator[None]:
-    """End the command with a note if Ctrl-C interrupts the block; Typer would print one word."""
+    """End this process with a note if Ctrl-C interrupts the block; Typer would print one word."""
     try:
         yield
     except KeyboardInterrupt as error:
         print_note(note)
-        raise typer.Exit(exit_code(error)) from None
+        leave(exit_code(error))
 
 
 def leave(code: int) -> NoReturn:

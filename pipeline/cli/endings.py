@@ -1,4 +1,4 @@
-"""Endings from outside: Ctrl-C, SIGTERM of a scheduler, a terminal that closes, a pipe whose reader has gone.
+"""Endings from outside: Ctrl-C, SIGTERM of a scheduler, a terminal that closes, a pipe without its reader.
 
 Each of the signals ends a command as Ctrl-C does, with the exit code of a shell: 128 and the signal's number.
 """

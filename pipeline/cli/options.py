@@ -17,6 +17,8 @@ T = TypeVar("T")
 file_option = partial(Option, rich_help_panel="Which files and frames")
 machine_option = partial(Option, rich_help_panel="On which machine")
 profiler_option = partial(Option, rich_help_panel="Instruments")
+video_option = partial(Option, rich_help_panel="Video segmentation")
+clip_option = partial(Option, rich_help_panel="End to end of a clip")
 
 Profile = Annotated[str, Option("--profile", "-p", help="Where and how fast: a shipped name or a YAML file.")]
 PipelinePath = Annotated[
@@ -33,6 +35,7 @@ Address = Annotated[
     str | None,
     machine_option("--address", help="Ray cluster to join: auto, or host:port. [dim]Default: start Ray here.[/dim]"),
 ]
+Json = Annotated[bool, Option("--json", help="Print everything as JSON.")]
 Quiet = Annotated[bool, Option("--quiet", "-q", help="Print errors only.")]
 
 

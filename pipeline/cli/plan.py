@@ -2,57 +2,79 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 
 from rich.console import Console
 
 from pipeline.cli.arguments import RunOptions
-from pipeline.cli.options import spread
+from pipeline.cli.console import print_note
+from pipeline.cli.options import Json, spread
 from pipeline.contract.errors import ResourceError
 from pipeline.job import Job
-from pipeline.planning.plan import idle_cap, make_plan
+from pipeline.planning.plan import Plan, idle_cap, make_plan
 from pipeline.planning.processes.placement import check_capacity
 from pipeline.planning.processes.resources import Node, this_machine
+from pipeline.reporting.plan_facts import plan_facts
 from pipeline.reporting.terminal.console import print_line
 from pipeline.reporting.terminal.tables import print_outlook, print_plan
+from pipeline.runtime.run.change_report import Changes, Outlook
 from pipeline.runtime.run.request import RunRequest
 
 _DOES_NOT_FIT = 3  # exit code: the plan is right, and was printed, but these machines cannot run it
 
 
 @spread
-def plan(options: RunOptions) -> None:
+def plan(options: RunOptions, *, json_: Json = False) -> None:
     """Check a pipeline and a profile against the machines, and print what would run where.
 
     With --input and --output also what is left to do there, and why.
     """
-    show_plan(Console(), options.request())
+    show_plan(Console(), options.request(), as_json=json_)
 
 
-def show_plan(console: Console, request: RunRequest) -> None:
+def show_plan(console: Console, request: RunRequest, *, as_json: bool = False) -> None:
     """Print the plan, then raise the errors that would stop its run.
 
     Raises:
         UserError: a run would be refused.
     """
     if request.address is None:
-        _show_on(console, request, [this_machine()])
+        _show_on(console, request, [this_machine()], as_json=as_json)
         return
     from pipeline.engine import session
 
     with session(request.address) as nodes:
-        _show_on(console, request, nodes)
+        _show_on(console, request, nodes, as_json=as_json)
 
 
-def _show_on(console: Console, request: RunRequest, nodes: Sequence[Node]) -> None:
-    checked = make_plan(request.pipeline, request.profile, request.options, nodes, check_weights=False, check_fit=False)
-    print_plan(console, checked)
-    if note := idle_cap(checked, request.options):
-        print_line(console, note)
-    if request.input and request.output:
-        print_outlook(console, *Job(request, on_wait=lambda message: print_line(console, message)).preview(checked))
+def _show_on(console: Console, request: RunRequest, nodes: Sequence[Node], *, as_json: bool) -> None:
+    plan = make_plan(request.pipeline, request.profile, request.options, nodes, check_weights=False, check_fit=False)
+    refusal = _refusal(plan, nodes)
+    note = idle_cap(plan, request.options)
+    if as_json:
+        notes = [note] if note else []
+        print(json.dumps(plan_facts(plan, notes=notes, work=_work(request, plan), refusal=refusal), indent=2))
+    else:
+        print_plan(console, plan)
+        if note:
+            print_line(console, note)
+        if work := _work(request, plan):
+            print_outlook(console, *work)
+    if refusal is not None:
+        raise refusal
+
+
+def _work(request: RunRequest, plan: Plan) -> tuple[Changes, Sequence[Outlook]] | None:
+    """Return what a run would do with the files; None without an input or an output."""
+    return Job(request, on_wait=print_note).preview(plan) if request.input and request.output else None
+
+
+def _refusal(plan: Plan, nodes: Sequence[Node]) -> ResourceError | None:
+    """Return why these machines cannot run a plan; None if they can."""
     try:
-        check_capacity(checked.waves, checked.second, nodes)
+        check_capacity(plan.waves, plan.second, nodes)
     except ResourceError as error:
         error.exit_code = _DOES_NOT_FIT
-        raise
+        return error
+    return None

@@ -61,6 +61,9 @@ def _print(console: Console, run_profile: RunProfile, *, workers: bool) -> None:
     _print_table(console, _CALLS, map(_calls, run_profile.steps))
     if run_profile.targets:
         _print_table(console, ("target", "aim", "measured", "verdict"), map(_aim, run_profile.targets))
+    for step in run_profile.steps:
+        if step.phases.get("queue"):
+            print_line(console, _parts(step))
     print_line(console, f"Run {run_profile.run}. {run_profile.bottleneck}")
 
 
@@ -91,6 +94,12 @@ def _use(process: ProcessStatistics) -> list[str]:
     steady = "-" if process.steady_rows_per_s is None else _short(process.steady_rows_per_s)
     shares = [_percent(share) for share in (process.busy, process.starved, process.held)]
     return [f"{process.rows:,}", steady, _short(process.rows_per_s), *shares]
+
+
+def _parts(step: StepStatistics) -> str:
+    """Return how busy each part of a process with several packets in work was, and which one limits it."""
+    busy = ", ".join(f"{part} {share:.2f}" for part, share in step.parts.items())
+    return f"{step.step}, seconds a second of its processes: {busy}; its limit is {step.limit}."
 
 
 def _phases(phases: Mapping[str, float]) -> str:

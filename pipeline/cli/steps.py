@@ -10,9 +10,9 @@ from dataclasses import MISSING, fields
 from typing import Annotated, Any
 
 from rich.console import Console
-from typer import Argument, Option
+from typer import Argument
 
-from pipeline.cli.options import PipelinePath
+from pipeline.cli.options import Json, PipelinePath
 from pipeline.contract.errors import check_known
 from pipeline.contract.stage import Stage
 from pipeline.planning.manifest import ProfileFile, read_pipeline
@@ -22,7 +22,6 @@ from pipeline.planning.processes.resources import ROOMY
 from pipeline.reporting.terminal.console import print_line, print_table
 from pipeline.reporting.terminal.tables import print_columns, schemas
 
-Json = Annotated[bool, Option("--json", help="Print everything as JSON.")]
 Name = Annotated[str | None, Argument(metavar="STEP", help="A step of the pipeline. [dim]Default: all.[/dim]")]
 _SETTING = re.compile(r"^ *(\w+): [^#]*?(?:# *(?P<meaning>.*))?$")
 

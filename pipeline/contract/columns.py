@@ -117,10 +117,13 @@ def source_type(name: str) -> pa.DataType:
 
 
 def pack(images: Sequence[Image]) -> pa.StructArray:
-    """Return RGB images (h w 3 each) as a pixel column, by one copy of the bytes."""
+    """Return RGB images (h w 3 each) as a pixel column, by one copy of the bytes.
+
+    Arrow's allocator keeps freed memory for the next column, where numpy's gives large arrays back to the kernel.
+    """
     offsets = np.zeros(len(images) + 1, dtype=np.int64)
     np.cumsum([image.nbytes for image in images], out=offsets[1:])
-    data = np.empty(int(offsets[-1]), dtype=np.uint8)
+    data = np.frombuffer(pa.allocate_buffer(int(offsets[-1])), dtype=np.uint8)
     for image, start, stop in zip(images, offsets[:-1], offsets[1:], strict=True):
         data[start:stop] = image.reshape(-1)
     rgb = pa.LargeBinaryArray.from_buffers(

@@ -22,6 +22,11 @@ class Placement:
     device: Literal["cpu", "cuda"] = "cpu"
     cpus: Annotated[float, Field(gt=0)] = 1.0  # of each worker; also its number of threads
     gpus: Annotated[float, Field(ge=0)] = 0.0  # share of one GPU that the cluster books, not a limit on memory
+    # Packets that a process with a model works on at a time: while one is in the model, others are prepared or written.
+    # On the CPU they would take cores from each other.
+    in_flight: Annotated[int, Field(ge=1)] = 1
+    # Longest wait of a row for rows of other packets to fill its batch; a tenth of a second is lost at the end only.
+    linger_ms: Annotated[float, Field(ge=0)] = 100.0
     workers: int = 1  # processes with a model; for a stage without one, at most so many calls at a time
     batch: Annotated[int, Field(ge=1)] = 16  # rows of one call; a CLIP stage always gets one clip
     vram_gb: Annotated[float, Field(ge=0)] = 0.0  # limit on what one worker allocates on the GPU; 0: none

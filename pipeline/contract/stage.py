@@ -17,8 +17,9 @@ from typing import Any, ClassVar, Protocol, TypeVar
 
 import pyarrow as pa
 
+from pipeline.contract.array_cache import ArrayCache
 from pipeline.contract.drawing import Drawing
-from pipeline.contract.phases import PhaseClock
+from pipeline.contract.phases import ItemCounts, PhaseClock
 from pipeline.contract.placement import Placement
 
 T = TypeVar("T")
@@ -107,7 +108,8 @@ class Stage(ABC):
         self.clock = PhaseClock()  # times the phases; replaced by the worker
         self.annotate: Annotate = nullcontext  # entered for each phase; replaced by profilers
         self.chunk_sizes: dict[str, int] = {}  # size of chunks, by kind of item; set by the worker
-        self.item_counts: dict[str, int] = {}  # items processed since the worker last read it, by kind
+        self.arrays = ArrayCache()  # kept from run to run; the worker gives it a folder
+        self.item_counts = ItemCounts()  # items processed since the worker last read it
 
     @property
     @abstractmethod
@@ -134,7 +136,7 @@ class Stage(ABC):
 
     @property
     def keeps(self) -> tuple[str, ...]:
-        """DATASET: names of its own tables whose content from the output's last run calls receive."""
+        """DATASET: names of its own tables that calls receive as the output's last run left them."""
         return ()
 
     @property
@@ -235,6 +237,6 @@ class Stage(ABC):
             default: size of parts otherwise. On out-of-memory the worker halves it.
         """
         size = self.chunk_sizes.setdefault(kind, default)
-        self.item_counts[kind] = self.item_counts.get(kind, 0) + len(items)
+        self.item_counts.add(kind, len(items))
         for start in range(0, len(items), size):
             yield items[start : start + size]

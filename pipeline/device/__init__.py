@@ -5,30 +5,34 @@
 torch is imported inside functions, because the driver plans without it.
 """
 
-from pipeline.device.flops import flops_of, weights_bytes
+from pipeline.device.compiled import take_failures
+from pipeline.device.failures import is_broken_gpu, is_out_of_memory, release_memory
+from pipeline.device.flops import flops_by_module, flops_of, modules_of, traffic_of, weights_bytes
+from pipeline.device.joint_calls import JointCalls
 from pipeline.device.memory import DeviceMemory, Meter, meter_of
+from pipeline.device.mixed_sizes import fit_mixed
 from pipeline.device.model import (
     Batches,
     device_name,
     disable_tf32,
     dtype_of,
-    is_broken_gpu,
-    is_out_of_memory,
     limit_memory,
     ready,
     recorded_calls,
-    release_memory,
     seeded,
     wait,
 )
-from pipeline.device.preprocessing import LONGEST, Preparation, middle, prepare
+from pipeline.device.preprocessing import LONGEST, PART_BYTES, middle, normalized, prepare
+from pipeline.device.resizing import Preparation
 from pipeline.device.timing import clock_of, memory_gb
-from pipeline.device.transfer import Phase, untimed, upload
+from pipeline.device.transfer import Phase, untimed, upload, upload_all
 
 __all__ = [
     "LONGEST",
+    "PART_BYTES",
     "Batches",
     "DeviceMemory",
+    "JointCalls",
     "Meter",
     "Phase",
     "Preparation",
@@ -36,6 +40,8 @@ __all__ = [
     "device_name",
     "disable_tf32",
     "dtype_of",
+    "fit_mixed",
+    "flops_by_module",
     "flops_of",
     "is_broken_gpu",
     "is_out_of_memory",
@@ -43,13 +49,18 @@ __all__ = [
     "memory_gb",
     "meter_of",
     "middle",
+    "modules_of",
+    "normalized",
     "prepare",
     "ready",
     "recorded_calls",
     "release_memory",
     "seeded",
+    "take_failures",
+    "traffic_of",
     "untimed",
     "upload",
+    "upload_all",
     "wait",
     "weights_bytes",
 ]

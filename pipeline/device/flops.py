@@ -19,13 +19,54 @@ def flops_of(call: Callable[[], object]) -> float | None:
     A multiplication and an addition count as two. `torch.utils.flop_counter` counts matrix products, convolutions and
     attention, also inside scripted modules. Operations of other runtimes (MediaPipe, ONNX) are not counted.
     """
-    import torch
-    from torch.utils.flop_counter import FlopCounterMode
+    return flops_by_module(call).get("Global")
 
-    counter = FlopCounterMode(display=False, custom_mapping={torch.ops.aten._int_mm: _of_product})
+
+def flops_by_module(call: Callable[[], object]) -> dict[str, float]:
+    """Return the operations of a call by module, `Class.path` of attributes, and of all as `Global`; without zeros."""
+    import torch
+    from torch.utils.flop_counter import FlopCounterMode, sdpa_flop_count
+
+    aten = torch.ops.aten
+    attention_on_cpu = aten._scaled_dot_product_flash_attention_for_cpu  # torch's table has only those of GPUs
+
+    def of_attention(query: Sequence[int], key: Sequence[int], value: Sequence[int], *_: object, **__: object) -> int:
+        return int(sdpa_flop_count(query, key, value))  # type: ignore[no-untyped-call]
+
+    counter = FlopCounterMode(display=False, custom_mapping={aten._int_mm: _of_product, attention_on_cpu: of_attention})
     with counter:
         call()
-    return float(counter.get_total_flops()) or None
+    counts = {path: float(sum(counted.values())) for path, counted in counter.get_flop_counts().items()}
+    return {path: count for path, count in counts.items() if count}
+
+
+def traffic_of(call: Callable[[], object]) -> int:
+    """Return the bytes that the operators of a call read and write, as if no cache kept anything between two of them.
+
+    Views are left out. Temporary memory inside of an operator is not seen.
+    """
+    from torch.utils._python_dispatch import TorchDispatchMode as Mode
+    from torch.utils._pytree import tree_iter
+
+    total = 0
+
+    class Counter(Mode):  # type: ignore[no-untyped-call]
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            nonlocal total
+            result = func(*args, **(kwargs or {}))
+            if not func.is_view and not str(func).startswith("aten.empty"):
+                total += sum(_bytes(item) for item in tree_iter((args, kwargs, result)))
+            return result
+
+    with Counter():  # type: ignore[no-untyped-call]
+        call()
+    return total
+
+
+def _bytes(item: object) -> int:
+    import torch
+
+    return item.nbytes if isinstance(item, torch.Tensor) else 0
 
 
 def _of_product(left: Sequence[int], right: Sequence[int], **_: object) -> int:
@@ -34,15 +75,37 @@ def _of_product(left: Sequence[int], right: Sequence[int], **_: object) -> int:
 
 
 def weights_bytes(holder: object) -> int | None:
-    """Return the bytes of all distinct parameters and buffers of an object's modules; None without a module."""
-    modules = list(_modules(holder))
+    """Return the bytes of all distinct parameters and buffers of an object's modules; None without a module.
+
+    A quantised tensor counts as the integers and scales that it consists of. Weights that `torch.ao` packs for its own
+    kernels are no parameters; they count as they are saved.
+    """
+    modules = list(modules_of(holder))
     if not modules:
         return None
     tensors = {id(tensor): tensor for module in modules for tensor in (*module.parameters(), *module.buffers())}
-    return sum(tensor.nbytes for tensor in tensors.values())
+    return sum(map(_stored_bytes, tensors.values())) + sum(map(_packed_bytes, modules))
 
 
-def _modules(holder: object) -> Iterator[torch.nn.Module]:
+def _stored_bytes(tensor: torch.Tensor) -> int:
+    flatten = getattr(tensor, "__tensor_flatten__", None)
+    if flatten is None:
+        return tensor.nbytes
+    return sum(_stored_bytes(getattr(tensor, name)) for name in flatten()[0])
+
+
+def _packed_bytes(module: torch.nn.Module) -> int:
+    """Return the bytes of a module's weights that are neither parameters nor buffers; scalars are settings."""
+    from torch.utils._pytree import tree_iter
+
+    if not any(type(part).__module__.startswith("torch.ao.nn.quantized") for part in module.modules()):
+        return 0
+    known = {name for name, _ in (*module.named_parameters(), *module.named_buffers())}
+    packed = [value for name, value in module.state_dict().items() if name not in known]
+    return sum(_bytes(item) for item in tree_iter(packed) if getattr(item, "ndim", 0))
+
+
+def modules_of(holder: object) -> Iterator[torch.nn.Module]:
     """Yield the outermost modules that can be reached through an object's attributes."""
     from torch.nn import Module
 

@@ -1,30 +1,27 @@
-"""Execution of models as their placement says: device, arithmetic, compilation and fixed batch sizes.
+"""Execution of models as their placement says: device, arithmetic, compilation and sizes of batches.
 
 The tests of each stage state how far results of a faster way may differ from fp32 on the CPU.
 """
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from pipeline.contract.placement import Placement
+from pipeline.device.compiled import Compiled
+from pipeline.device.failures import is_out_of_memory
 
 if TYPE_CHECKING:
     import torch
 
+    from pipeline.device.joint_calls import JointCalls
+
     M = TypeVar("M", bound=torch.nn.Module)
 
 SEED = 0
-_FULL = (  # out-of-memory messages of the driver, Triton, NVIDIA's libraries, and cuDNN without workspace
-    "CUDA error: out of memory",
-    "[CUDA]: out of memory",
-    "ALLOC_FAILED",
-    "unable to find an engine",
-)
 Call = Callable[[], Any]
 
 
@@ -60,54 +57,83 @@ def ready(module: M, placement: Placement, dtype: torch.dtype) -> M:
 class Batches:
     """A function of tensors with a common first axis, compiled if the placement says so.
 
-    A compiled function is called with exactly `rows` rows, since each other size would be compiled again. A smaller
-    batch is padded with its last row and the result is cut; a larger one is split.
+    A compiled function is called in batches of few sizes (`pipeline.device.compiled`). In a process that works on
+    several packets, rows of all of them share batches (`pipeline.device.joint_calls`).
     """
 
+    joint: ClassVar[JointCalls | None] = None  # of this process; None where each call is made at once
     _recorded: ClassVar[list[Call] | None] = None
 
-    def __init__(self, function: Callable[..., torch.Tensor], placement: Placement, rows: int | None = None) -> None:
+    def __init__(
+        self,
+        function: Callable[..., torch.Tensor],
+        placement: Placement,
+        rows: int | None = None,
+        *,
+        unit: int | None = None,
+    ) -> None:
         """Wrap a function.
 
         Args:
             function: maps tensors n ... to a tensor n ...; rows must not depend on each other.
             placement: its `compile`.
-            rows: number of rows of a compiled call; None for the placement's `batch`.
+            rows: most rows of a compiled or joint call; None for the placement's `batch`.
+            unit: values of a row of the first tensor for which `rows` is meant, where rows differ much in size: a call
+                takes fewer rows of more values and, unless it is compiled, more of fewer. None: `rows`, whatever their
+                size.
         """
-        self._rows = rows or placement.batch
-        self._fixed = placement.compile
+        self._budget, self._unit = float(rows or placement.batch), unit
         self._function = function
-        if placement.compile:
-            import torch
+        self._compiled = Compiled(function) if placement.compile else None
 
-            self._function = torch.compile(function, dynamic=False)
+    def warm_up(self, *row: torch.Tensor) -> None:
+        """Compile for rows of this shape, in a stage's set-up; see `Compiled.warm_up`. Without `compile`, do nothing.
+
+        Without any warm-up, the first shapes are compiled when they come.
+        """
+        if self._compiled is not None:
+            self._compiled.warm_up(*row, most=self.most(row))
 
     def __call__(self, *tensors: torch.Tensor) -> torch.Tensor:
         """Return the function's result for all rows; there must be at least one."""
         if Batches._recorded is not None:
             Batches._recorded.append(partial(self, *tensors))
-        if not self._fixed:
+        if Batches.joint is not None and Batches.joint.takes(tensors):
+            return Batches.joint.call(self, tensors)
+        return self.direct(*tensors)
+
+    def direct(self, *tensors: torch.Tensor) -> torch.Tensor:
+        """Return the function's result for all rows, computed now and in this thread."""
+        if self._compiled is None and (self._unit is None or len(tensors[0]) <= self.most(tensors)):
             return self._function(*tensors)
         import torch
 
         with torch.inference_mode():
-            parts = zip(*(torch.split(tensor, self._rows) for tensor in tensors), strict=True)
-            return torch.cat([self._exactly(part) for part in parts])
+            most = self.most(tensors)
+            parts = zip(*(torch.split(tensor, most) for tensor in tensors), strict=True)
+            results = [self._part(part, most) for part in parts]
+            return results[0] if len(results) == 1 else torch.cat(results)
 
-    def _exactly(self, part: tuple[torch.Tensor, ...]) -> torch.Tensor:
-        import torch
+    def most(self, tensors: Sequence[torch.Tensor]) -> int:
+        """Return the most rows of a call with rows of this size, at least one."""
+        cost = 1.0 if self._unit is None else tensors[0][:1].numel() / self._unit
+        if self._compiled is not None:  # for more rows, more sizes would be compiled
+            cost = max(cost, 1.0)
+        return max(1, int(self._budget / cost))
 
-        count = len(part[0])
-        # inference tensors only: a tensor from outside of inference mode would cause another compilation
-        part = tuple(tensor if tensor.is_inference() else tensor.clone() for tensor in part)
-        if count < self._rows:
-            missing = self._rows - count
-            part = tuple(torch.cat([tensor, tensor[-1:].expand(missing, *tensor.shape[1:])]) for tensor in part)
+    def halve(self, tensors: Sequence[torch.Tensor]) -> None:
+        """Halve the rows of a call, after one with rows of this size did not fit into the memory."""
+        if self.most(tensors) > 1:
+            self._budget /= 2
+
+    def _part(self, part: tuple[torch.Tensor, ...], most: int) -> torch.Tensor:
+        if self._compiled is None:
+            return self._function(*part)
         try:
-            return self._function(*part)[:count].clone()
+            return self._compiled(*part, most=most)
         except Exception as error:
             if is_out_of_memory(error):  # a smaller batch would be padded to the same size
-                self._rows = max(1, self._rows // 2)
+                self.halve(part)
             raise
 
 
@@ -137,7 +163,7 @@ def seeded() -> Iterator[None]:
 
 def wait(device: str) -> None:
     """Wait until the device has finished its work."""
-    if device != "cpu":
+    if device.startswith("cuda"):  # not on "meta" either, where operations are counted
         import torch
 
         torch.cuda.synchronize(device)
@@ -149,45 +175,6 @@ def limit_memory(gigabytes: float) -> None:
 
     total = torch.cuda.get_device_properties(0).total_memory
     torch.cuda.set_per_process_memory_fraction(min(1.0, gigabytes * 1e9 / total))
-
-
-def release_memory() -> None:
-    """Release cached memory after an out-of-memory error, since smaller blocks may not fit into its gaps."""
-    torch = sys.modules.get("torch")
-    if torch is not None and torch.cuda.is_initialized():
-        torch.cuda.empty_cache()
-
-
-def is_out_of_memory(error: BaseException) -> bool:
-    """Return whether an error means out of memory, on a GPU or in the machine.
-
-    torch's allocator raises an exception of its own. Other parts (pinned buffers, cuBLAS handles, workspaces of cuDNN
-    and cuFFT) raise a RuntimeError with a known text (`ATen/cuda/Exceptions.h`).
-    """
-    torch = sys.modules.get("torch")
-    if torch is None:
-        return isinstance(error, MemoryError)
-    is_known_text = isinstance(error, RuntimeError) and any(text in str(error) for text in _FULL)
-    return is_known_text or isinstance(error, (MemoryError, torch.OutOfMemoryError))
-
-
-def is_broken_gpu(error: BaseException) -> bool:
-    """Return whether the GPU's context is lost, as after an illegal address; then every later call fails too.
-
-    In a process that uses a GPU, `synchronize` raises the error of a lost context again. In other processes the class
-    decides: torch's `AcceleratorError`, or a RuntimeError with a text that starts with "CUDA error".
-    """
-    torch = sys.modules.get("torch")
-    if torch is None or is_out_of_memory(error):
-        return False
-    if torch.cuda.is_initialized():
-        try:
-            torch.cuda.synchronize()
-        except RuntimeError:
-            return True
-        return False
-    is_cuda_error = isinstance(error, RuntimeError) and str(error).startswith("CUDA error")
-    return is_cuda_error or isinstance(error, torch.AcceleratorError)
 
 
 def disable_tf32() -> None:

@@ -49,7 +49,7 @@ class EventClock(PhaseClock):
             lengths.append(begin.elapsed_time(end) / 1000)
             children = (i for i in range(first, len(lengths) - 1) if self._spans[i][3] == depth + 1)
             totals[name] = totals.get(name, 0.0) + lengths[-1] - sum(lengths[i] for i in children)
-        return totals
+        return self._moved(totals)
 
     def begin(self) -> None:
         """See `PhaseClock`."""
@@ -70,7 +70,7 @@ class EventClock(PhaseClock):
 
     def _settle(self) -> None:
         """Read all events, and make them available for the next phases."""
-        self._totals = dict(self.seconds)
+        self._totals, self._moves = dict(self.seconds), []
         self._spare += [event for span in self._spans for event in span[1:3]]
         self._spans = []
 

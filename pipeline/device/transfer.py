@@ -5,12 +5,13 @@ Shapes: n images of one size, h height, w width; pixels RGB uint8 n h w 3.
 
 from __future__ import annotations
 
-import functools
+import threading
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pipeline.contract.columns import Image
 
@@ -34,14 +35,25 @@ def upload(images: Sequence[Image], device: str, *, pin: bool = False) -> torch.
         device: destination.
         pin: use page-locked staging buffers, which a GPU copies two to three times as fast; ignored on the CPU.
     """
+    return upload_all(images, device, pin=pin).view(len(images), *images[0].shape)
+
+
+def upload_all(images: Sequence[Image], device: str, *, pin: bool = False) -> torch.Tensor:
+    """Return the bytes of images of any sizes (h w c each), one image after the other, on a device; see `upload`."""
     import torch
 
-    shape = (len(images), *images[0].shape)
-    if device == "cpu" or not pin:
-        staging = torch.empty(shape, dtype=torch.uint8)
-        np.stack(images, out=staging.numpy())
-        return staging.to(device)
-    return _staging(device).send(images, shape)
+    if device != "cpu" and pin:
+        return _staging(device).send(images)
+    staging = torch.empty(sum(image.size for image in images), dtype=torch.uint8)
+    _fill(staging.numpy(), images)
+    return staging.to(device)
+
+
+def _fill(buffer: NDArray[np.uint8], images: Sequence[Image]) -> None:
+    start = 0
+    for image in images:
+        buffer[start : start + image.size].reshape(image.shape)[...] = image
+        start += image.size
 
 
 class _Staging:
@@ -59,17 +71,17 @@ class _Staging:
         self._buffers = [torch.empty(0, dtype=torch.uint8) for _ in range(2)]
         self._copied = [torch.cuda.Event() for _ in range(2)]  # type: ignore[no-untyped-call]
 
-    def send(self, images: Sequence[Image], shape: tuple[int, ...]) -> torch.Tensor:
-        """Return the images on the device; the computing stream waits for the copy, the CPU does not."""
+    def send(self, images: Sequence[Image]) -> torch.Tensor:
+        """Return the images' bytes on the device; the computing stream waits for the copy, the CPU does not."""
         import torch
 
         self._turn = 1 - self._turn
-        copied, count = self._copied[self._turn], int(np.prod(shape))
+        copied, count = self._copied[self._turn], sum(image.size for image in images)
         copied.synchronize()  # until this buffer's last copy is complete
         if self._buffers[self._turn].numel() < count:
             self._buffers[self._turn] = torch.empty(count, dtype=torch.uint8, pin_memory=True)
-        staging = self._buffers[self._turn][:count].view(shape)
-        np.stack(images, out=staging.numpy())
+        staging = self._buffers[self._turn][:count]
+        _fill(staging.numpy(), images)
         with torch.cuda.stream(self._stream):
             result = staging.to(self._device, non_blocking=True)
             copied.record(self._stream)
@@ -79,7 +91,12 @@ class _Staging:
         return result
 
 
-@functools.cache
+_threads = threading.local()
+
+
 def _staging(device: str) -> _Staging:
-    """Return this process's buffers for a device."""
-    return _Staging(device)
+    """Return this thread's buffers for a device."""
+    buffers: dict[str, _Staging] = _threads.__dict__.setdefault("buffers", {})
+    if device not in buffers:
+        buffers[device] = _Staging(device)
+    return buffers[device]

@@ -16,8 +16,9 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 import ray
 import ray.data
@@ -27,7 +28,9 @@ from pipeline.contract.errors import FramemillError
 from pipeline.contract.placement import Placement
 from pipeline.engine.coordinator import Reporter, start_coordinator
 from pipeline.engine.death_watch import DeathWatch
+from pipeline.engine.decode_tasks import divide_into_tasks
 from pipeline.engine.node_samplers import Samplers
+from pipeline.engine.ray_services import dead_services, services_error
 from pipeline.engine.shutdown import ended, kill_model_processes
 from pipeline.engine.workers import (
     Group,
@@ -39,7 +42,8 @@ from pipeline.engine.workers import (
     second_pass_function,
     task_function,
 )
-from pipeline.media.units import Unit, share_count
+from pipeline.media.units import Unit, share_bytes, shares_of
+from pipeline.media.video.segments import Share
 from pipeline.output.ledger import Ledger, Span
 from pipeline.output.object_store import Store
 from pipeline.planning.error_budget import Budgets
@@ -49,12 +53,9 @@ from pipeline.profiling.events import Reading, StepEvent
 from pipeline.profiling.tools.profilers import NO_PROFILERS, ProfilerOptions
 from pipeline.runtime.second_pass import SecondPass
 
-T = TypeVar("T")
-_Piece = tuple[Unit, int, frozenset[Span]]
+_Piece = tuple[Unit, Share, frozenset[Span]]
 
-_IN_FLIGHT = 2  # packets of an actor: one in work, one fetched
-_TASK_UNITS = 8  # ten seconds of small photos: the most that a dying task loses
-_TASKS_PER_SLOT = 4  # so that fast slots take work from slow ones
+_FETCHED = 1  # packets that a process with a model has fetched, besides those in work
 _SAMPLED_SECONDS = 5.0  # of a run, before other machines are sampled, each by a process
 _STOP_SECONDS = 5.0  # for the coordinator's last lines
 _WATCH_SECONDS = 0.5  # fast enough for a progress bar
@@ -88,6 +89,8 @@ class Engine:
     def close(self) -> None:
         """End the coordinator and the samplers: if several runs share one Ray, nothing else would."""
         self._deaths.close()
+        if dead_services():
+            return  # calls would wait for them
         if self._samplers is not None:
             self._samplers.stop()
             self._samplers = None
@@ -102,7 +105,7 @@ class Engine:
         wave = self._plan.waves[number]
         groups = self._groups(wave, f"{self._run}-{number}")
         with DataContext.current(_context()):
-            tasks = _by_task(_shares(wave, units, ledger), wave.decode.workers)
+            tasks = divide_into_tasks(_pieces(wave, units, ledger), wave.decode.workers)
             dataset = _spread(tasks)
             for group in groups:
                 dataset = self._add(dataset, group, len(tasks))
@@ -119,6 +122,7 @@ class Engine:
                 dataset = dataset.map_batches(second_pass_function(step, reporter), **arguments)
             else:
                 self._pools.append(step.name)
+                place = replace(place, in_flight=1)  # a call holds a whole file's rows
                 pool = _model_pool(
                     step.name, partial(keep_later_model, step, reporter), place, min(place.workers, len(pieces))
                 )
@@ -164,6 +168,8 @@ class Engine:
                 for _ in batches:
                     pass
         except ray.exceptions.RayError as error:
+            if dead_services():
+                raise services_error() from error
             kill_model_processes(self._pools)
             fatal = ray.get(self._coordinator.error.remote())
             raise fatal or FramemillError(f"Ray stopped the run: {_last_line(error)}", code="FM-RAY-STOPPED") from error
@@ -200,24 +206,15 @@ class Engine:
                 self._samplers = Samplers(self._store, self._coordinator)
 
 
-def _shares(wave: Wave, units: Sequence[Unit], ledger: Ledger) -> list[list[_Piece]]:
-    """Return the shares of each unit, with the spans of its packets that were finished before."""
-    finished = [ledger.common(wave.folders, unit.name) for unit in units]
-    return [
-        [(unit, share, spans) for share in range(share_count(unit, wave.decode.config))]
-        for unit, spans in zip(units, finished, strict=True)
-    ]
-
-
-def _by_task(units: Sequence[Sequence[T]], slots: int) -> list[tuple[T, ...]]:
-    """Return the work of each decoding task, long ones first: a share of a film, or several small units.
-
-    Ray takes 0.2 s between tasks.
-    """
-    films = [(share,) for pieces in units if len(pieces) > 1 for share in pieces]
-    small = [pieces[0] for pieces in units if len(pieces) == 1]
-    each = min(_TASK_UNITS, max(1, len(small) // (_TASKS_PER_SLOT * slots)))
-    return [*films, *(tuple(small[start : start + each]) for start in range(0, len(small), each))]
+def _pieces(wave: Wave, units: Sequence[Unit], ledger: Ledger) -> list[list[tuple[_Piece, int]]]:
+    """Return the shares of each unit with the spans of its packets that were finished before, and their bytes."""
+    config = wave.decode.config
+    each = share_bytes(units, config, wave.decode.workers)
+    pieces = []
+    for unit in units:
+        spans, size = ledger.common(wave.folders, unit.name), sum(media.size for media in unit.media)
+        pieces.append([((unit, share, spans), size) for share in shares_of(unit, config, each)])
+    return pieces
 
 
 def _spread(pieces: Sequence[Any]) -> Any:
@@ -234,7 +231,11 @@ def _model_pool(name: str, set_up: Any, place: Placement, most: int) -> dict[str
     return {
         "fn": type(name, (KeepsModel,), {}),
         "fn_constructor_args": (set_up,),
-        "compute": ActorPoolStrategy(size=min(place.workers, most), max_tasks_in_flight_per_actor=_IN_FLIGHT),
+        "compute": ActorPoolStrategy(
+            size=min(place.workers, most),
+            max_tasks_in_flight_per_actor=place.in_flight + _FETCHED,
+            max_concurrent_calls_per_actor=place.in_flight,
+        ),
         "num_gpus": place.gpus or None,
     }
 
@@ -243,6 +244,5 @@ def _context() -> DataContext:
     context = DataContext.get_current().copy()
     context.target_max_block_size = 1  # each packet is a block of its own, and leaves at once
     context.max_errored_blocks = 0  # with more, packets would be dropped with a line in a log
-    context.max_tasks_in_flight_per_actor = _IN_FLIGHT
     context.enable_progress_bars = False
     return context

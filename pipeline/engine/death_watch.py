@@ -1,7 +1,7 @@
 """Processes that die before they compute anything, as on a machine with too little memory.
 
 Ray starts them again without end. The attempt log counts deaths in set-ups and calls; a process that is killed while it
-imports, or the coordinator with the log, is seen here only.
+imports, or the coordinator with the log, is seen here only. So are Ray's own processes.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import ray._private.state
 from ray.core.generated import common_pb2, gcs_pb2
 
 from pipeline.contract.errors import FramemillError, SetupError
+from pipeline.engine.ray_services import dead_services, services_error
 
 _MOST_DEATHS = 20  # in a row; a lost machine with many workers counts once, as they had started before
 _SECONDS = 2.0  # between two looks; one took 0.4 ms with two workers
@@ -36,7 +37,7 @@ class DeathWatch:
         """
         self._stop, self._begun, self._done = stop, begun, threading.Event()
         self._attempts = -1  # at the last look
-        self._known: frozenset[bytes] = frozenset()  # processes that had started at the last progress
+        self._known: frozenset[bytes] = frozenset()  # processes that had started before the run or at the last progress
         self._memory: dict[str, float] = {}  # MB seen last, by steps
         self._thread = threading.Thread(target=self._watch, daemon=True, name="deaths")
         self._thread.start()
@@ -47,8 +48,13 @@ class DeathWatch:
         self._thread.join()
 
     def _watch(self) -> None:
+        with suppress(Exception):
+            self._known = frozenset(_workers())  # of earlier runs on this Ray; the coordinator may answer late
         while not self._done.wait(_SECONDS):
             with suppress(Exception):  # Ray is ending, or its own processes are gone; the run notices that by itself
+                if dead_services():
+                    self._stop(services_error())
+                    return
                 workers = _workers()
                 if self._has_progress():
                     self._known = frozenset(workers)
@@ -102,11 +108,12 @@ def memory_limit() -> int:
 
 
 def _workers() -> dict[bytes, bool]:
-    """Return all processes that Ray has started for work, and whether each was killed."""
+    """Return all processes that Ray has started for this driver's work, and whether each was killed."""
+    mine = {ray._private.worker.global_worker.current_job_id.binary(), b""}
     table = ray._private.state.state._connect_and_get_accessor().get_worker_table()
     entries = [gcs_pb2.WorkerTableData.FromString(entry) for entry in table]
     return {
         entry.worker_address.worker_id: not entry.is_alive and entry.exit_type in _KILLED
         for entry in entries
-        if entry.worker_type == common_pb2.WORKER
+        if entry.worker_type == common_pb2.WORKER and entry.job_id in mine
     }

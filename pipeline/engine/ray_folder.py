@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
-import re
 import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-import psutil
-
 from pipeline.contract.errors import ResourceError
 
-_PREFIX = "framemill-"
-_OURS = re.compile(re.escape(_PREFIX) + r"(?P<pid>\d+)-\w+")
+_PREFIX = "framemill-run-"
 _LONGEST = (
     20  # letters of the parent: a socket's path has 107 at most, and Ray adds 62, as in "/session_.../sockets/..."
 )
@@ -25,7 +22,8 @@ _LONGEST = (
 def private_folder() -> Iterator[str]:
     """Yield a new folder in `RAY_TMPDIR` or the system's folder for temporary files; it is removed after the block.
 
-    Folders that killed runs left are removed first.
+    The folder is locked as long as this process lives. Folders that nobody has locked, left by killed runs, are
+    removed first: process ids would not do, since containers with other ids may share the parent.
 
     Raises:
         ResourceError: no such folder is writable, or its path is too long.
@@ -34,7 +32,7 @@ def private_folder() -> Iterator[str]:
     for parent in dict.fromkeys([os.environ.get("RAY_TMPDIR"), os.environ.get("TMPDIR"), "/tmp", "/var/tmp"]):  # noqa: S108
         if parent and len(parent) <= _LONGEST:
             try:
-                folder = tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-", dir=parent)
+                folder, lock = _locked_folder(parent)
             except OSError as error:
                 reasons.append(f"{parent}: {error.strerror}")
                 continue
@@ -45,15 +43,38 @@ def private_folder() -> Iterator[str]:
             f"path of at most {_LONGEST} letters.",
             code="FM-NO-TEMPORARY-FOLDER",
         )
-    _remove_left(Path(parent))
     try:
+        _remove_left(Path(parent))
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+        os.close(lock)
+
+
+def _locked_folder(parent: str) -> tuple[str, int]:
+    """Return a new folder and the descriptor that holds its lock; another run may remove it before it is locked."""
+    while True:
+        folder = tempfile.mkdtemp(prefix=_PREFIX, dir=parent)
+        with suppress(FileNotFoundError):
+            lock = os.open(folder, os.O_RDONLY)
+            with suppress(OSError):  # a file system without locks
+                fcntl.flock(lock, fcntl.LOCK_SH)  # waits for another run that is removing the folder
+            if Path(folder).exists():
+                return folder, lock
+            os.close(lock)
 
 
 def _remove_left(parent: Path) -> None:
     with suppress(OSError):
-        for path in parent.iterdir():
-            if (match := _OURS.fullmatch(path.name)) and not psutil.pid_exists(int(match["pid"])):
-                shutil.rmtree(path, ignore_errors=True)  # another user's stays: it is not ours to remove
+        for path in parent.glob(f"{_PREFIX}*"):
+            _remove_unlocked(path)
+
+
+def _remove_unlocked(path: Path) -> None:
+    with suppress(OSError):  # another user's: it is not ours to remove
+        lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(path, ignore_errors=True)
+        finally:
+            os.close(lock)

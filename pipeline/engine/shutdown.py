@@ -16,6 +16,8 @@ from typing import Any
 import ray
 import ray._private.state
 
+from pipeline.engine.ray_services import dead_services
+
 _SECONDS = 30.0  # for a scheduler on a busy machine; then it is left alone
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _POOL_CLASS = "MapWorker(MapBatches({}))"  # Ray Data's name for the processes of a pool
@@ -30,11 +32,16 @@ def ended(batches: Any) -> Iterator[None]:
         yield
     finally:
         with interrupts_held():
-            batches.close()
-            end = time.monotonic() + _SECONDS
-            for thread in set(threading.enumerate()) - before:
-                if thread.name not in PARKED and not isinstance(thread, threading._DummyThread):  # of Ray's core
-                    thread.join(max(0.0, end - time.monotonic()))
+            if not dead_services():  # else its threads wait for ever
+                batches.close()
+                _join(set(threading.enumerate()) - before)
+
+
+def _join(threads: Collection[threading.Thread]) -> None:
+    end = time.monotonic() + _SECONDS
+    for thread in threads:
+        if thread.name not in PARKED and not isinstance(thread, threading._DummyThread):  # of Ray's core
+            thread.join(max(0.0, end - time.monotonic()))
 
 
 def kill_model_processes(pools: Collection[str]) -> None:

@@ -111,9 +111,10 @@ def _open(sealed: pa.Table) -> tuple[Packet, float]:
 
 
 def _forward(worker: Worker, group: Group, packet: Packet, fetched: float) -> Iterator[pa.Table]:
-    with group.report.fatal():
+    waited = worker.recorder.waited()
+    with group.report.fatal(), worker.packet():
         group.report.check()
-        yield from _hand_on(worker, worker.apply(packet, fetched), group)
+        yield from _hand_on(worker, worker.apply(packet, waited, fetched), group)
 
 
 def _hand_on(worker: Worker, packet: Packet, group: Group) -> Iterator[pa.Table]:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from pipeline.contract.columns import Image, reduction, short_side
 from pipeline.contract.errors import MediaError, Reason
-from pipeline.media.config import PHOTO_RULES, DecodeConfig
+from pipeline.media.config import READ_RULES, DecodeConfig
 from pipeline.media.images.orientation import TRANSPOSED, upright
 from pipeline.media.video.segments import VideoSegment
 
@@ -70,7 +70,7 @@ class FrameSpec:
     dropped: tuple[str, ...] = ()  # further ones that are not made, but count in the size of packets
     sound: bool = False
     config: DecodeConfig
-    photo_rules: int = PHOTO_RULES
+    read_rules: int = READ_RULES
 
     def keeps(self, index: int) -> bool:
         """Return whether the frame with this number is kept."""

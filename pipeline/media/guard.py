@@ -8,6 +8,7 @@ from typing import TypeVar
 
 from pipeline.contract.errors import MediaError, Reason
 from pipeline.media.files import MediaFile
+from pipeline.media.video.segments import Share
 
 T = TypeVar("T")
 
@@ -16,13 +17,13 @@ T = TypeVar("T")
 class ReadLimit:
     """The readable part of a file that kills its decoder."""
 
-    max_items: int  # frames and lost stretches, as the decoder yields them
+    max_items: int  # frames and lost stretches, as the decoder yields them; -1 if the file cannot be opened
     cause: str  # of the process's death
 
     @property
     def error(self) -> MediaError:
         """The error for the rest of the file."""
-        after = f" after {self.max_items} frames" if self.max_items else ""
+        after = f" after {self.max_items} frames" if self.max_items > 0 else ""
         message = f"decoding killed the process ({self.cause}){after}, also in a separate process"
         return MediaError(Reason.CRASHED, message)
 
@@ -33,7 +34,7 @@ class Guard:
     This one has no effect.
     """
 
-    def start_file(self, media: MediaFile, share: int) -> ReadLimit | None:  # noqa: ARG002
+    def start_file(self, media: MediaFile, share: Share) -> ReadLimit | None:  # noqa: ARG002
         """Register a file before it is opened; return its limit, or None to read all of it."""
         return None
 
@@ -47,6 +48,8 @@ def guarded(items: Iterator[T], guard: Guard, limit: ReadLimit | None) -> Iterat
     Raises:
         MediaError: CRASHED, at the limit.
     """
+    if limit is not None and not limit.max_items:
+        raise limit.error
     for count, item in enumerate(items, 1):
         guard.heartbeat()
         yield item

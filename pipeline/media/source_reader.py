@@ -9,7 +9,7 @@ from itertools import islice, takewhile
 from pipeline.contract.columns import is_pixel_column
 from pipeline.contract.errors import MediaError, Reason
 from pipeline.contract.row_errors import Failure
-from pipeline.media.config import PHOTO_RULES, DecodeConfig
+from pipeline.media.config import FINE_CUTS, READ_RULES, DecodeConfig
 from pipeline.media.discovery.media_ids import escape
 from pipeline.media.file_types import HEAD_BYTES, Kind, detect_kind, is_sidecar
 from pipeline.media.files import MediaFile, access_errors, open_media, read_bytes
@@ -17,7 +17,6 @@ from pipeline.media.frames import Frame, FrameSource, FrameSpec, LostFrames
 from pipeline.media.guard import Guard, guarded
 from pipeline.media.images.photo import open_photo
 from pipeline.media.sparse import check_written
-from pipeline.media.video.reader import open_video
 from pipeline.media.video.segments import Share
 
 NO_GUARD = Guard()
@@ -33,7 +32,7 @@ class SourceReader:
         halo: number of frames after each clip.
         guard: called for each file and frame.
         drops: of `columns`, those that packets do not carry.
-        photo_rules: of the unit that the files belong to.
+        read_rules: of the unit that the files belong to.
     """
 
     columns: Sequence[str]
@@ -41,21 +40,21 @@ class SourceReader:
     halo: int = 0
     guard: Guard = NO_GUARD
     drops: Collection[str] = ()
-    photo_rules: int = PHOTO_RULES
+    read_rules: int = READ_RULES
 
     @property
     def carried(self) -> list[str]:
         """The columns that packets carry."""
         return [name for name in self.columns if name not in self.drops]
 
-    def open(self, media: MediaFile, share: int) -> FrameSource:
+    def open(self, media: MediaFile, share: Share) -> FrameSource:
         """Open a file, or one of its segments.
 
         Raises:
             MediaError: it cannot be opened, or kills its decoder.
         """
         limit = self.guard.start_file(media, share)
-        if limit is not None and not limit.max_items:
+        if limit is not None and limit.max_items < 0:
             raise limit.error
         source = self._open(media, share)
         self.guard.heartbeat()
@@ -67,13 +66,27 @@ class SourceReader:
         Raises:
             MediaError: it cannot be opened.
         """
-        for share in range(self.config.share_count(media.size)):
-            source = self.open(media, share)
-            if source.segment is None:
-                yield source
-                return
-            if self.rows_before(source.segment.start) < self.rows_before(source.segment.stop):
-                yield source
+        cells = self.read_rules >= FINE_CUTS
+        count = 1 if cells else self.config.share_count(media.size)
+        for share in (Share(index=index, count=count, cells=cells) for index in range(count)):
+            for source in self.cells(media, share):
+                if source.segment is None:
+                    yield source
+                    return
+                if self.rows_before(source.segment.start) < self.rows_before(source.segment.stop):
+                    yield source
+
+    def cells(self, media: MediaFile, share: Share) -> Iterator[FrameSource]:
+        """Yield the cells of a share in order; its segment by bytes or the whole file if it has none.
+
+        Raises:
+            MediaError: one cannot be opened.
+        """
+        following: Share | None = share
+        while following is not None:
+            source = self.open(media, following)
+            following = source.segment.following if source.segment is not None else None
+            yield source
 
     def rows_before(self, number: int) -> int:
         """Return the number of kept frames of a film before a frame."""
@@ -89,22 +102,22 @@ class SourceReader:
             return islice(frames, limit)
         return takewhile(lambda frame: frame.index < limit * self.config.every_nth, frames)
 
-    def _open(self, media: MediaFile, share: int) -> FrameSource:
+    def _open(self, media: MediaFile, share: Share) -> FrameSource:
         config = self.config
         spec = FrameSpec(
             pixels=tuple(name for name in self.carried if is_pixel_column(name)),
             dropped=tuple(name for name in self.columns if name in self.drops and is_pixel_column(name)),
             sound="sound" in self.columns,
             config=config,
-            photo_rules=self.photo_rules,
+            read_rules=self.read_rules,
         )
         with open_media(media) as stream, access_errors():
             kind = _kind(stream.read(HEAD_BYTES), media)
             check_written(stream)
         if kind.decoder == "video":
-            return open_video(
-                media, kind, spec, Share(index=share, count=config.share_count(media.size), halo=self.halo)
-            )
+            from pipeline.media.video.reader import open_video  # loads libav, which photos do not need
+
+            return open_video(media, kind, spec, replace(share, halo=self.halo))
         return open_photo(read_bytes(media, 10 * config.max_pixels), kind, spec)
 
 
@@ -133,7 +146,7 @@ def _as_media_error(exc: Exception) -> MediaError:
 
 def _split_losses(media: MediaFile, source: FrameSource, failures: list[Failure]) -> Iterator[Frame]:
     """Yield the frames alone; losses become failures, a single one if a file has no frame at all."""
-    last = -1  # number of the last frame so far
+    last = source.segment.start - 1 if source.segment else -1  # number of the last frame so far
     losses: list[LostFrames] = []
     stop = source.segment.stop if source.segment else None
     try:

@@ -6,48 +6,74 @@ import hashlib
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from pipeline.media.config import PHOTO_RULES, DecodeConfig
+from pipeline.media.config import FINE_CUTS, READ_RULES, DecodeConfig
 from pipeline.media.files import MediaFile
+from pipeline.media.video.segments import Share
 
 MAX_FILES = 256  # some seconds of decoding, so that a task that dies costs little
 MAX_BYTES = 64_000_000  # of files; a larger file is a unit of its own
 UNITS_PER_SLOT = 4  # so that fast slots take over work of slow ones
+SHARES_PER_SLOT = 4  # of a single film: the last task is a sixteenth of the work of four slots
+_LAST_PART = 100  # the last units shrink to 1 / (this * slots) of the files: 1 % of a slot's work
+_MIN_FILES = 8  # the least for the costs of a unit: two files for each step
 
 
 @dataclass(frozen=True, kw_only=True)
 class Unit:
-    """Files decoded together. The name is a hash of them: the same files give the same unit in every run."""
+    """Files decoded together.
+
+    The name is a hash of them and of the rules for photos: the same files give the same unit in every run, and one with
+    other rows never has the name of an earlier version's.
+    """
 
     name: str
     media: tuple[MediaFile, ...]
-    photo_rules: int = PHOTO_RULES  # 0 in outputs of earlier versions
+    read_rules: int = READ_RULES  # less in outputs of earlier versions
     attempt: int = 0  # raised for files that failed in an earlier unit
     superseded: frozenset[str] = frozenset()  # media_ids of its files that a later attempt's unit replaces
 
 
 def form_units(media: Sequence[MediaFile], *, slots: int) -> list[Unit]:
-    """Group consecutive files into units, about four or more per slot if there are enough files.
+    """Group consecutive files into units, about four or more per slot if there are enough files, the last ones smaller.
 
     Args:
         media: files in a fixed order.
         slots: decode tasks that may run at once.
     """
-    max_files = max(1, min(MAX_FILES, len(media) // (UNITS_PER_SLOT * max(1, slots))))
+    slots = max(1, slots)
+    most = max(1, min(MAX_FILES, len(media) // (UNITS_PER_SLOT * slots)))
+    least = min(most, max(_MIN_FILES, len(media) // (_LAST_PART * slots)))
     units: list[Unit] = []
     members: list[MediaFile] = []
-    size = 0
+    left, size = len(media), 0  # files outside of units so far; bytes of the members
     for item in media:
-        if members and (len(members) >= max_files or size + item.size > MAX_BYTES):
+        limit = max(least, min(most, left // slots))
+        if members and (len(members) >= limit or size + item.size > MAX_BYTES):
             units.append(_unit(members))
+            left -= len(members)
             members, size = [], 0
         members.append(item)
         size += item.size
     return [*units, _unit(members)] if members else units
 
 
-def share_count(unit: Unit, config: DecodeConfig) -> int:
-    """Return the number of tasks that may decode a unit at once, by the size of its single unopened file."""
-    return config.share_count(unit.media[0].size) if len(unit.media) == 1 else 1
+def shares_of(unit: Unit, config: DecodeConfig, share_bytes: int) -> list[Share]:
+    """Return the parts of a unit for tasks that may run at once: several of a single file.
+
+    Args:
+        unit: of any version.
+        config: the rules of decoding; units of earlier versions are cut by it alone.
+        share_bytes: of a file, for each task.
+    """
+    cells = unit.read_rules >= FINE_CUTS
+    count = config.share_count(unit.media[0].size, share_bytes if cells else None) if len(unit.media) == 1 else 1
+    return [Share(index=index, count=count, cells=cells) for index in range(count)]
+
+
+def share_bytes(units: Sequence[Unit], config: DecodeConfig, slots: int) -> int:
+    """Return the bytes of a film for each task, so that the tasks of all units occupy all slots to the end."""
+    total = sum(media.size for unit in units for media in unit.media)
+    return max(config.share_bytes, min(config.segment_bytes, total // (SHARES_PER_SLOT * max(1, slots))))
 
 
 def retry_unit(unit: Unit, names: Collection[str]) -> Unit:
@@ -56,7 +82,7 @@ def retry_unit(unit: Unit, names: Collection[str]) -> Unit:
 
 
 def _unit(members: Sequence[MediaFile], attempt: int = 0) -> Unit:
-    digest = hashlib.blake2b(digest_size=8, salt=attempt.to_bytes(8, "big"))
+    digest = hashlib.blake2b(digest_size=8, salt=attempt.to_bytes(8, "big"), person=READ_RULES.to_bytes(16, "big"))
     for item in members:
         digest.update(f"{item.media_id}\n{item.size}\n{item.digest or item.mtime_ns}\n".encode())
     return Unit(name=digest.hexdigest(), media=tuple(members), attempt=attempt)

@@ -26,7 +26,7 @@ from pipeline.output.object_store import Store
 
 _PIECE = 1 << 20  # bytes of one read; hashlib releases the GIL
 _READERS = 8  # more than cores, since requests to a bucket mostly wait
-_SCHEMA = pa.schema([("path", pa.binary()), ("stamp", pa.string()), ("digest", pa.string())])
+DIGEST_SCHEMA = pa.schema([("path", pa.binary()), ("stamp", pa.string()), ("digest", pa.string())])
 
 Key = tuple[bytes, str]
 
@@ -82,13 +82,13 @@ def _known(store: Store) -> dict[Key, str]:
     tables = []
     for name in store.names(DIGESTS):
         with suppress(DamagedError):  # the files are read again
-            tables.append(store.read_table(f"{DIGESTS}/{name}"))
+            tables.append(store.read_table(f"{DIGESTS}/{name}", expected=DIGEST_SCHEMA))
     return {(row["path"], row["stamp"]): row["digest"] for table in tables for row in table.to_pylist()}
 
 
 def _write(store: Store, digests: dict[Key, str]) -> None:
     rows = [{"path": path, "stamp": stamp, "digest": value} for (path, stamp), value in digests.items() if value]
     if rows:
-        table = pa.Table.from_pylist(rows, schema=_SCHEMA)
+        table = pa.Table.from_pylist(rows, schema=DIGEST_SCHEMA)
         name = hashlib.blake2b(repr(rows).encode(), digest_size=8).hexdigest()
         store.write_table(f"{DIGESTS}/{name}-{len(rows)}.parquet", table)

@@ -2,39 +2,56 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 
+import pyarrow as pa
+
+from pipeline.contract.columns import KEYS, SOURCE
 from pipeline.contract.errors import DamagedError, GoneError
+from pipeline.contract.output_names import DIGESTS, ERRORS, UNITS
+from pipeline.contract.row_errors import ERRORS_SCHEMA
+from pipeline.contract.row_errors import SCHEMA as FAILURES
+from pipeline.output.content_hash import DIGEST_SCHEMA
+from pipeline.output.expected_columns import check_types, optional
+from pipeline.output.ledger import RETRY_SUFFIX
 from pipeline.output.object_store import Store
+from pipeline.output.unit_table import NEEDED
 
-_ERRORS = ".errors.parquet"
+ERRORS_SUFFIX = ".errors.parquet"
+MARKS = pa.schema([SOURCE.field(name) for name in KEYS])  # rows to be retried
+ERRORS_TABLE = pa.schema([*FAILURES, *optional(pa.schema(list(ERRORS_SCHEMA)[len(FAILURES) :]))])
+_BY_FOLDER = {UNITS: NEEDED, DIGESTS: DIGEST_SCHEMA, ERRORS: ERRORS_TABLE}
+_BY_SUFFIX = {ERRORS_SUFFIX: FAILURES, RETRY_SUFFIX: MARKS}
 
 
-def damaged_tables(store: Store, folders: Iterable[str]) -> list[str]:
+def damaged_tables(store: Store, folders: Iterable[str], expected: Mapping[str, pa.Schema]) -> list[str]:
     """Return the paths of tables that cannot be read, after reading all of them through.
+
+    Args:
+        store: the output.
+        folders: of tables.
+        expected: by folder, columns that each of its tables has, among others.
 
     Raises:
         OutputError: the disk or the bucket refuses.
     """
     paths = [f"{folder}/{name}" for folder in folders for name in store.names(folder) if name.endswith(".parquet")]
+    schemas = {**expected, **_BY_FOLDER}
+
+    def is_whole(path: str) -> bool:
+        folder = path.rpartition("/")[0]
+        by_suffix = (schema for suffix, schema in _BY_SUFFIX.items() if path.endswith(suffix))
+        return _is_whole(store, path, next(by_suffix, schemas.get(folder)))
+
     with ThreadPoolExecutor() as pool:  # Arrow decodes outside the interpreter's lock
-        return [
-            path for path, whole in zip(paths, pool.map(partial(_is_whole, store), paths), strict=True) if not whole
-        ]
+        return [path for path, whole in zip(paths, pool.map(is_whole, paths), strict=True) if not whole]
 
 
-def remove_table(store: Store, path: str) -> None:
-    """Delete a table; with a part's failures the part goes too, since its rows say nothing without them."""
-    store.remove(path)
-    if path.endswith(_ERRORS):
-        store.remove(path.removesuffix(_ERRORS) + ".parquet")
-
-
-def _is_whole(store: Store, path: str) -> bool:
+def _is_whole(store: Store, path: str, expected: pa.Schema | None) -> bool:
     try:
         with store.parquet(path) as file:
+            check_types(file.schema_arrow, expected)
             for _ in file.iter_batches():
                 pass
     except GoneError:

@@ -13,6 +13,7 @@ from typing import Literal
 
 import psutil
 
+from pipeline.contract.errors import DamagedError
 from pipeline.contract.output_names import LEASE_PREFIX
 from pipeline.output.object_store import Store
 
@@ -75,12 +76,18 @@ def list_leases(store: Store) -> set[str]:
 def read_lease(store: Store, run: str) -> LeaseRecord | None:
     """Return a run's lease, None if it was removed, or a lease of nobody if it is damaged."""
     try:
-        values = json.loads(store.read(lease_name(run)))
+        values = store.read_json(lease_name(run))
         shard = tuple(values.pop("shard") or ()) or None
         return LeaseRecord(**values | {"over": tuple(values["over"]), "run": run}, shard=shard)
     except FileNotFoundError:
         return None
-    except (AttributeError, KeyError, TypeError, ValueError):  # damaged, or of another version: alive if it is renewed
+    except (
+        AttributeError,
+        DamagedError,
+        KeyError,
+        TypeError,
+        ValueError,
+    ):  # damaged, or of another version: alive if it is renewed
         return LeaseRecord(run=run, host="an unknown machine", machine="", pid=0, born=0.0, since="", beat=-1)
 
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pipeline.contract.output_names import COLUMNS
 from pipeline.output.object_store import Store
 
-_RETRY = ".again.parquet"
+RETRY_SUFFIX = ".again.parquet"
 _PART = re.compile(r"(?P<unit>[0-9a-f]+)\.(?P<start>\d+)-(?P<stop>\d+)\.parquet")
 
 Span = tuple[int, int]
@@ -43,7 +43,7 @@ class Part:
     @property
     def retry_name(self) -> str:
         """The file name of the rows to compute again; while it exists, the part counts as missing."""
-        return f"{self.name.removesuffix('.parquet')}{_RETRY}"
+        return f"{self.name.removesuffix('.parquet')}{RETRY_SUFFIX}"
 
 
 def tiling(spans: Iterable[Span], total: int) -> list[Span] | None:
@@ -81,7 +81,7 @@ class Ledger:
         if folder not in self._spans:
             spans: dict[str, list[Span]] = defaultdict(list)
             names = self._store.names(f"{COLUMNS}/{folder}")
-            marked = {name.removesuffix(_RETRY) for name in names if name.endswith(_RETRY)}
+            marked = {name.removesuffix(RETRY_SUFFIX) for name in names if name.endswith(RETRY_SUFFIX)}
             for name in names:
                 if (match := _PART.fullmatch(name)) and name.removesuffix(".parquet") not in marked:
                     spans[match["unit"]].append((int(match["start"]), int(match["stop"])))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -19,10 +20,15 @@ _FIXES = {
     errno.EPERM: "give this user write permission",
     errno.ENOTDIR: "move the file that is in the place of a folder",
     errno.EEXIST: "move the file that is in the place of a folder",
+    errno.EISDIR: "move the folder that is in the place of a file",
+    errno.ENOTEMPTY: "move the folder that is in the place of a file",
+    errno.ELOOP: "remove that link",
     errno.ENOENT: "find out what removed it",
     errno.EXDEV: "keep the whole output on one file system",
     errno.EIO: "check the disk",
 }
+_OF_THE_FILE = {None, errno.EACCES, errno.EPERM, errno.EISDIR, errno.ELOOP}  # None: Arrow cannot decode the bytes
+_OF_A_BUCKET = re.compile(r"AWS Error|google::cloud")  # Arrow gives the errors of requests no number either
 
 
 def error_text(error: OSError) -> str:
@@ -47,19 +53,40 @@ def write_errors(root: str, path: str) -> Iterator[None]:
 
 @contextmanager
 def read_errors(root: str, path: str) -> Iterator[None]:
-    """Raise `GoneError`, `DamagedError` or `OutputError` for errors of reading inside the block."""
+    """Raise `GoneError`, `DamagedError` or `OutputError` for errors of reading a file inside the block.
+
+    A file that this user may not read is damaged too: what stands there can be computed again.
+    """
     try:
         yield
     except FileNotFoundError as error:
         message = f"{path} was removed from the output {root!r} during use; run the same command again."
         raise GoneError(message, code="FM-OUTPUT-GONE") from error
     except (pa.ArrowException, OSError) as error:
-        if not isinstance(error, OSError) or error.errno is None:  # Arrow raises it for bytes that it cannot decode
-            reason = " ".join(str(error).split()).rstrip(".")
-            message = f"{path} in the output {root!r} is damaged ({reason}); run the same command again to replace it."
-            raise DamagedError(message, code="FM-OUTPUT-DAMAGED") from error
-        raise OutputError(
-            f"{path} in the output {root!r} cannot be read ({error_text(error)}); check the disk, or delete the file, "
-            "then run the same command again.",
-            code="FM-OUTPUT-UNREADABLE",
-        ) from error
+        if not isinstance(error, OSError) or (error.errno in _OF_THE_FILE and not _OF_A_BUCKET.search(str(error))):
+            reason = error_text(error) if isinstance(error, OSError) else str(error)
+            raise damaged(root, path, " ".join(reason.split()).rstrip(".")) from error
+        raise _unreadable(root, path, error) from error
+
+
+@contextmanager
+def list_errors(root: str, path: str) -> Iterator[None]:
+    """Raise `OutputError` for errors of listing a folder inside the block."""
+    try:
+        yield
+    except OSError as error:
+        raise _unreadable(root, path or "the folder itself", error) from error
+
+
+def damaged(root: str, path: str, reason: str) -> DamagedError:
+    """Return the error of a file with other content than was written."""
+    message = f"{path} in the output {root!r} is damaged ({reason}); run the same command again to replace it."
+    return DamagedError(message, code="FM-OUTPUT-DAMAGED")
+
+
+def _unreadable(root: str, path: str, error: OSError) -> OutputError:
+    return OutputError(
+        f"{path} in the output {root!r} cannot be read ({error_text(error)}); check the disk, or delete it, then run "
+        "the same command again.",
+        code="FM-OUTPUT-UNREADABLE",
+    )

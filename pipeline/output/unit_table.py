@@ -16,6 +16,7 @@ from pipeline.contract.output_names import UNITS
 from pipeline.media.discovery.media_ids import current_id
 from pipeline.media.files import MediaFile
 from pipeline.media.units import Unit, form_units
+from pipeline.output.expected_columns import optional
 from pipeline.output.object_store import Store
 
 _UNITS = pa.schema(
@@ -30,19 +31,24 @@ _UNITS = pa.schema(
         ("photo_rules", pa.int64()),  # of the unit; outputs of earlier versions lack it, and keep what they have
     ]
 )
+_LATER = ("digest", "attempt", "photo_rules")  # than the first version
+NEEDED = pa.schema(
+    [*(item for item in _UNITS if item.name not in _LATER), *optional(pa.schema(map(_UNITS.field, _LATER)))]
+)
+"""Columns that outputs of all versions have, and those that earlier versions lack."""
 
 
 def read_units(store: Store) -> list[Unit]:
-    """Return all units that were ever formed for an output."""
-    members: dict[tuple[str, int, int], list[MediaFile]] = defaultdict(list)
+    """Return all units that were ever formed for an output; a copy of a table beside it changes nothing."""
+    members: dict[tuple[str, int, int], dict[str, MediaFile]] = defaultdict(dict)
     for name in store.names(UNITS):
-        table = store.read_table(f"{UNITS}/{name}")
+        table = store.read_table(f"{UNITS}/{name}", expected=NEEDED)
         columns = [name for name in _UNITS.names if name in table.column_names]  # older outputs lack some
         for row in table.select(columns).to_pylist():
             unit = row.pop("unit"), row.pop("attempt", 0), row.pop("photo_rules", 0)
-            members[unit].append(MediaFile(**row | {"path": os.fsdecode(row["path"])}))
+            members[unit].setdefault(row["media_id"], MediaFile(**row | {"path": os.fsdecode(row["path"])}))
     return [
-        Unit(name=name, media=tuple(media), attempt=attempt, photo_rules=rules)
+        Unit(name=name, media=tuple(media.values()), attempt=attempt, read_rules=rules)
         for (name, attempt, rules), media in members.items()
     ]
 
@@ -111,7 +117,7 @@ def write_units(store: Store, fresh: Sequence[Unit]) -> None:
         columns: dict[str, list[Any]] = {
             "unit": [unit.name for unit in fresh for _ in unit.media],
             "attempt": [unit.attempt for unit in fresh for _ in unit.media],
-            "photo_rules": [unit.photo_rules for unit in fresh for _ in unit.media],
+            "photo_rules": [unit.read_rules for unit in fresh for _ in unit.media],
             "path": [os.fsencode(item.path) for item in media],
         }
         others = {name: [getattr(item, name) for item in media] for name in _UNITS.names if name not in columns}

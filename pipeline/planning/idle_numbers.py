@@ -81,11 +81,18 @@ def _idle_timeout(stage: Stage, _value: Any, _device: str) -> str:
     return "" if stage.scope.first_pass else "only calls of the first pass have a timeout"
 
 
+def _idle_in_flight(stage: Stage, _value: Any, _device: str) -> str:
+    is_able = stage.scope.first_pass and "cuda" in stage.devices
+    return "" if is_able else "only steps of the first pass that can run on a GPU work on several packets at a time"
+
+
 _RULES: Mapping[str, Rule] = {
     "batch": _idle_batch,
     "workers": _idle_workers,
     "gpus": _idle_gpu,
     "vram_gb": _idle_gpu,
     "deadline_s": _idle_timeout,
+    "in_flight": _idle_in_flight,
+    "linger_ms": _idle_in_flight,
 }
 """By key of a placement, a function that returns why a value has no effect, or an empty string."""

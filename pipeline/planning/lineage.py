@@ -145,7 +145,7 @@ def in_order(names: set[str], stages: Stages, producers: Producers) -> list[str]
 
 
 def ordered(needs: Mapping[K, Collection[K]]) -> tuple[list[K], list[K]]:
-    """Return keys with those that each needs before it, else in their order, and the keys whose needs are never met."""
+    """Return keys with those that each needs before it, else in their order, and the keys that lack one for ever."""
     order: list[K] = []
     waiting = list(needs)
     while (ready := next((key for key in waiting if set(needs[key]) <= set(order)), None)) is not None:

@@ -44,7 +44,7 @@ def _budget(value: Any) -> Any:
     return value
 
 
-Workers = Annotated[int | Literal["auto"], BeforeValidator(_workers)]
+Workers = Annotated[Annotated[int, Field(ge=1)] | Literal["auto"], BeforeValidator(_workers)]
 MaxErrors = Annotated[str | int | None, BeforeValidator(_budget)]
 
 

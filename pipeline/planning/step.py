@@ -70,7 +70,7 @@ class Step:
     @property
     def table_schema(self) -> pa.Schema:
         """The schema of its parts: its columns, with paths for encoded files."""
-        return pa.schema([_as_path(item) for item in self.stage.outputs])
+        return parts_schema(self.stage)
 
     def placed(self, **changes: Any) -> Step:
         """Return the step with changes of its placement."""
@@ -129,16 +129,8 @@ def make_step(
 ) -> Step:
     """Return a step with the fingerprint of all that decides its results.
 
-    Args:
-        name: of the step.
-        use: module:Class.
-        stage: with its settings.
-        placement: not a part of the fingerprint.
-        decode: the step before all others.
-        producers: the steps that it reads.
-        weights: files of its weights that are here.
-        entries: the lockfile's entries of all its weights.
-        random: use random weights for missing ones; the fingerprint then differs.
+    `weights` are the files that are here, `entries` the lockfile's of all its weights. With `random`, random weights
+    take the place of missing ones, and the fingerprint differs. The placement is not a part of it.
     """
     missing = {key for key in stage.weights if key not in weights} if random else set[str]()
     facts = {
@@ -216,6 +208,11 @@ def _contents_at(url: str) -> str:
             f"A setting names {url!r}, but there is no such file or folder; check the URL.", code="FM-SETTING-NO-FILE"
         )
     return fingerprint(files)
+
+
+def parts_schema(stage: Stage) -> pa.Schema:
+    """Return the schema of a first-pass stage's parts: its columns, with paths for encoded files."""
+    return pa.schema([_as_path(item) for item in stage.outputs])
 
 
 def is_file_column(item: pa.Field) -> bool:

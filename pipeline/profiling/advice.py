@@ -90,7 +90,7 @@ def _busy(steps: Sequence[StepStatistics], saturated: Collection[str]) -> Advice
     top = max((step.process_busy for step in first), default=0.0)
     if top < BUSY:
         return None
-    slow = max((step for step in first if step.process_busy > top - _SAME), key=lambda step: step.busy)
+    slow = max((step for step in first if step.process_busy > top - _SAME), key=lambda step: step.working)
     reason = f"{slow.step} is busy {_percent(slow.busy)} of its time"
     if slow.busy < slow.process_busy - _SAME:
         reason += f", the most of its process, which is busy {_percent(slow.process_busy)}"
@@ -144,7 +144,7 @@ _RULES: tuple[_Rule, ...] = (_start_up, _second_pass, _busy, _held, _idle)
 
 def _change(step: StepStatistics) -> str:
     """Return the change to try first, by the phase that takes most of the step's time."""
-    phase = max(step.phases, key=lambda name: step.phases[name])
+    phase = max((name for name in step.phases if name != "queue"), key=lambda name: step.phases[name])
     if phase == "write":
         return "write to a faster disk; its files take most of its time"
     if step.step == DECODE:

@@ -24,6 +24,7 @@ class StepEvent(Work):
     phases: Mapping[str, float] = field(default_factory=dict)  # seconds, inside calls
     around: Mapping[str, float] = field(default_factory=dict)  # seconds outside calls: wait, fetch, decode and write
     calls: tuple[float, ...] = ()  # seconds of each; of decoding, the packet's
+    note: str = ""  # a sentence on why the step's model runs uncompiled in this process
 
     @property
     def node(self) -> str:

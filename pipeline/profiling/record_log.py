@@ -16,17 +16,18 @@ import json
 import re
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import islice, product
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from pipeline.contract.errors import DamagedError, GoneError, OutputError
 from pipeline.contract.output_names import PROFILE
+from pipeline.output.expected_columns import check_types
 from pipeline.output.object_store import Store
 from pipeline.profiling import node_metrics, records
 
@@ -37,6 +38,7 @@ BATCH_ROWS = 8192  # records in memory at once, some MB
 _STREAM = re.compile(r"(?P<kind>[a-z]+)-(?P<run>[0-9a-f]+)-.+\.jsonl")
 _WHOLE = re.compile(r"(?P<kind>[a-z]+)-(?P<run>[0-9a-f]+)\.parquet")
 _GATHERED = b"framemill.gathered"  # metadata key of a Parquet file: how many bytes of each stream it holds
+_NO_RECORD = (pa.ArrowException, AttributeError, KeyError, OverflowError, TypeError, ValueError)
 Consumed = dict[str, int]
 
 
@@ -155,7 +157,7 @@ def batches(
     for name in names:
         try:
             for lines in _pieces(store, name, rows, consumed):
-                yield kind.to_table(lines).select(schema.names)
+                yield _fitting(kind, lines).select(schema.names)
         except FileNotFoundError as error:
             raise GoneError(
                 f"Run {run} in {store.root!r} has just ended; run the same command again.", code="FM-RUN-JUST-ENDED"
@@ -166,13 +168,18 @@ def _gathered(
     store: Store, path: str, columns: list[str] | None, schema: pa.Schema, rows: int, consumed: Consumed
 ) -> Iterator[pa.Table]:
     """Yield the records of a Parquet file in pieces; `schema` is that of the columns."""
-    with store.open(path) as source:
-        with _damage(store, path):
-            file = pq.ParquetFile(source)
+    with _damage(store, path), store.parquet(path) as file:
         consumed |= json.loads((file.schema_arrow.metadata or {}).get(_GATHERED, b"{}"))
-        pieces = file.iter_batches(rows, columns=columns)
-        while (batch := _next(pieces, store, path)) is not None:
-            yield pa.Table.from_batches([batch]).cast(schema)
+        check_types(file.schema_arrow, pa.schema([item for item in schema if item.name not in records.ADDED]))
+        for batch in file.iter_batches(rows, columns=columns):
+            yield _completed(pa.Table.from_batches([batch]), schema)
+
+
+def _completed(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Return records with the columns that their version did not have yet."""
+    for name in set(records.ADDED) & set(schema.names) - set(table.column_names):
+        table = table.append_column(name, pa.array(np.zeros(table.num_rows)))
+    return table.select(schema.names).cast(schema)
 
 
 def _pieces(store: Store, name: str, rows: int, consumed: Consumed) -> Iterator[list[dict[str, Any]]]:
@@ -214,17 +221,24 @@ def _streams(store: Store, kind: RecordKind, run: str) -> list[str]:
     return [match.string for match in matches if match and (match["kind"], match["run"]) == (kind.name, run)]
 
 
-def _next(pieces: Iterator[pa.RecordBatch], store: Store, path: str) -> pa.RecordBatch | None:
-    with _damage(store, path):
-        return next(pieces, None)
+def _fitting(kind: RecordKind, lines: Sequence[Mapping[str, Any]]) -> pa.Table:
+    """Return the records in a stream's lines, without lines that are no records of this kind."""
+    try:
+        return kind.to_table(lines)
+    except _NO_RECORD:
+        pieces = [kind.to_table(())]
+        for line in lines:
+            with suppress(*_NO_RECORD):
+                pieces.append(kind.to_table([line]))
+        return pa.concat_tables(pieces)
 
 
 @contextmanager
 def _damage(store: Store, path: str) -> Iterator[None]:
     try:
         yield
-    except (pa.ArrowException, OSError) as error:
-        reason = " ".join(str(error).split()).rstrip(".")
+    except (DamagedError, *_NO_RECORD) as error:
+        reason = " ".join(str(error.__cause__ or error).split()).rstrip(".")
         raise DamagedError(
             f"{path} in the output {store.root!r} is damaged ({reason}); delete it: no result depends on records.",
             code="FM-RECORDS-DAMAGED",
@@ -235,6 +249,6 @@ def _parsed(source: pa.NativeFile, consumed: Consumed, name: str) -> Iterator[di
     """Yield the objects in a stream's lines and count its bytes; a torn last line is skipped."""
     for line in io.BufferedReader(source):
         consumed[name] += len(line)
-        with suppress(ValueError):
+        with suppress(RecursionError, ValueError):
             if isinstance(parsed := json.loads(line), dict):
                 yield parsed

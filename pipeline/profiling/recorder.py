@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
+from itertools import count
 from typing import ClassVar
 
 from pipeline.output.object_store import Store
@@ -30,10 +32,14 @@ class Recorder:
     def __init__(self, store: Store) -> None:
         self._run, self.worker = store.run, worker_name()
         self._stream = Stream(store, CALLS, self.worker) if store.run else None
+        self._lock = threading.Lock()
+        self._lanes: set[int] = set()  # of the packets that this process works on
+        self._own = threading.local()  # the thread's lane
         self._idle_since: float | None = None  # None before the first packet
 
     def write(self, record: Record) -> None:
         """Keep a record; it is written to the output within seconds."""
+        record.lane = getattr(self._own, "lane", 0)
         if self._stream is not None:
             self._stream.add(partial(record.line, self._run, self.worker))
 
@@ -47,8 +53,23 @@ class Recorder:
         self._idle_since = time.perf_counter()
 
     def waited(self) -> float:
-        """Return the seconds of idle time so far."""
-        return time.perf_counter() - self._idle_since if self._idle_since is not None else 0.0
+        """Return the seconds of idle time so far; 0 while the process works on any packet."""
+        with self._lock:
+            is_idle = self._idle_since is not None and not self._lanes
+            return time.perf_counter() - (self._idle_since or 0.0) if is_idle else 0.0
+
+    @contextmanager
+    def working(self) -> Iterator[None]:
+        """Work on a packet that came from another process, until it has been handed on."""
+        with self._lock:
+            lane = self._own.lane = next(number for number in count() if number not in self._lanes)
+            self._lanes.add(lane)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._lanes.remove(lane)
+                self.idle()
 
     @contextmanager
     def handing_on(self, step: str, unit: str, start: int, stop: int) -> Iterator[None]:

@@ -21,6 +21,7 @@ DURATIONS = {
     "decode": "reading and decoding files",
     "preprocess": "making the model's input",
     "upload": "copies to the device",
+    "queue": "waiting while the device works for other packets of the process",
     "infer": "the model, or what stands for one",
     "download": "copies from the device",
     "postprocess": "making columns of the model's answers",
@@ -37,6 +38,7 @@ SCHEMA = pa.schema(
         column("kind", pa.string(), "call, packet (one step's way through one), set-up, or hand-on", nullable=False),
         column("step", pa.string(), "the step; of a hand-on the last one before it", nullable=False),
         column("worker", pa.string(), "the process, as host:pid", nullable=False),
+        column("lane", pa.int64(), "which of the packets that the process works on at a time, from 0", nullable=False),
         column("node", pa.string(), "the machine's host name", nullable=False),
         column("device", pa.string(), "cpu or cuda", nullable=False),
         column("unit", pa.string(), "the packet's unit of files; of a second-pass step the table's file"),
@@ -55,8 +57,11 @@ SCHEMA = pa.schema(
     ]
 )
 
+ADDED = ("lane", "queue")
+"""Columns that records of earlier versions do not have; they are 0 there."""
+
 _MEMORY = ("vram_allocated_gb", "vram_reserved_gb", "vram_peak_gb")
-_LEFT_OUT = ("unit", "start", "stop", "rows", "cost", "retries", "items")  # of a line where they are empty
+_LEFT_OUT = ("unit", "lane", "start", "stop", "rows", "cost", "retries", "items")  # of a line where they are empty
 _EMPTY: dict[str, Any] = {"device": "cpu", "unit": None, "items": {}} | dict.fromkeys(_MEMORY)
 
 
@@ -79,6 +84,7 @@ class Work:
 class Record(Work):
     """One record, without the run and the process."""
 
+    lane: int = 0
     start: int = 0
     stop: int = 0
     cost: int = 0

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from pipeline.contract.packet import HALO
 from pipeline.contract.row_errors import PASSED_OVER, Failure, reasons
 from pipeline.contract.stage import Stage
-from pipeline.device import memory_gb
+from pipeline.device import memory_gb, take_failures
 from pipeline.profiling.events import StepEvent
 from pipeline.profiling.recorder import Recorder
 from pipeline.profiling.records import CALL, PACKET, Record, Work
@@ -50,6 +50,11 @@ class StepWork:
             self._place, self._pixels = np.cumsum(own) - 1, pixels(rows)
             self._record.cost = int(self._pixels[own].sum())
 
+    @property
+    def is_retried(self) -> bool:
+        """Return whether memory ran out in any call."""
+        return self._retries > 0
+
     def retry(self) -> None:
         """Count a retry of the next call, after memory ran out."""
         self._call_retries += 1
@@ -59,7 +64,7 @@ class StepWork:
         """Discard the phases and items of a call that raised: they are incomplete."""
         with suppress(Exception):  # reading the clock of a lost GPU raises too
             stage.clock.take()
-        stage.item_counts.clear()
+        stage.item_counts.take()
 
     def call_returned(self, stage: Stage, own: NDArray[np.int64], device: str, started: float, seconds: float) -> None:
         """Record a call that returned.
@@ -71,8 +76,7 @@ class StepWork:
             started: seconds since the epoch.
             seconds: how long it took.
         """
-        phases, items, memory = stage.clock.take(), stage.item_counts, memory_gb(device)
-        stage.item_counts = {}
+        phases, items, memory = stage.clock.take(), stage.item_counts.take(), memory_gb(device)
         for name, value in phases.items():
             self.phases[name] = self.phases.get(name, 0.0) + value
         self._items.update(items)
@@ -126,7 +130,19 @@ class StepWork:
             phases=self.phases,
             around=around,
             calls=tuple(self.calls),
+            note=_uncompiled(record.step, take_failures()),
         )
+
+
+def _uncompiled(step: str, reasons: Sequence[str]) -> str:
+    """Return a sentence on what torch did not compile; empty if there are no reasons."""
+    if not reasons:
+        return ""
+    code = "FM-COMPILE-FAILED"
+    return (
+        f"The model of {step} runs uncompiled, which is slower: {reasons[0]}. Make compilation work, or set "
+        f"{step}.compile=false. [{code}]"
+    )
 
 
 def pixels(rows: pa.Table) -> NDArray[np.int64]:

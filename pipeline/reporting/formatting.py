@@ -21,8 +21,8 @@ def number(value: float) -> str:
 
 
 def figure(value: float | None) -> str:
-    """Return a measured value as a number; a dash for None."""
-    return MISSING if value is None else number(float(value))
+    """Return a measured value as a number; a dash for None, and for what a damaged record has in its place."""
+    return number(float(value)) if isinstance(value, int | float) else MISSING
 
 
 def axis_value(value: float, width: float) -> str:

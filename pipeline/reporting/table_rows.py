@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from pipeline.output.expected_columns import check_types
 from pipeline.output.object_store import Store
 
 T = TypeVar("T")
@@ -45,10 +46,14 @@ class Extract:
     whole: bool  # these are all rows
 
 
-def find_table(store: Store, name: str) -> TableFiles:
-    """Return the files of a table; empty where there are none."""
+def find_table(store: Store, name: str, expected: pa.Schema | None = None) -> TableFiles:
+    """Return the files of a table; empty where there are none.
+
+    Raises:
+        DamagedError: a file lacks one of the expected columns, or cannot be read.
+    """
     files = tuple(f"{name}/{item}" for item in store.names(name) if item.endswith(".parquet"))
-    return TableFiles(name=name, files=files, counts=tuple(store.count_rows(path) for path in files))
+    return TableFiles(name=name, files=files, counts=tuple(store.count_rows(path, expected) for path in files))
 
 
 def spread(items: Sequence[T], most: int) -> list[T]:
@@ -58,10 +63,19 @@ def spread(items: Sequence[T], most: int) -> list[T]:
 
 
 def batches(
-    store: Store, path: str, columns: Sequence[str] | None = None, rows: int = _BATCH
+    store: Store,
+    path: str,
+    columns: Sequence[str] | None = None,
+    rows: int = _BATCH,
+    expected: pa.Schema | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """Yield a file's rows in batches; a column may be the path of a leaf, as in `poses.list.element.score`."""
+    """Yield a file's rows in batches; a column may be the path of a leaf, as in `poses.list.element.score`.
+
+    Raises:
+        DamagedError: the file lacks one of the expected columns, or cannot be read.
+    """
     with store.parquet(path) as file:
+        check_types(file.schema_arrow, expected)
         yield from file.iter_batches(rows, columns=None if columns is None else list(columns))
 
 
@@ -73,7 +87,7 @@ def extract(store: Store, table: TableFiles, most_rows: int = MOST_ROWS, most_fi
     parts: dict[str, list[pa.Array]] = {name: [] for name in leaves}
     read = taken = 0
     for path, _ in chosen:
-        for batch in batches(store, path, list(leaves.values())) if leaves else ():
+        for batch in batches(store, path, list(leaves.values()), expected=schema) if leaves else ():
             places = np.arange(-read % every, batch.num_rows, every)
             read, taken = read + batch.num_rows, taken + len(places)
             rows = batch if every == 1 else batch.take(pa.array(places))
@@ -89,7 +103,7 @@ def head(store: Store, table: TableFiles, count: int) -> pa.Table:
     """Return the first rows of a table; one without columns when it has no file."""
     parts: list[pa.RecordBatch] = []
     for path in table.files:
-        for batch in batches(store, path, rows=count):
+        for batch in batches(store, path, rows=count, expected=parts[0].schema if parts else None):
             parts.append(batch)
             break
         if sum(part.num_rows for part in parts) >= count:
@@ -126,6 +140,8 @@ def readable(store: Store, path: str) -> tuple[pa.Schema, dict[str, str]]:
         for item in schema:
             if is_list(item.type):
                 inside = [leaf for leaf in sizes if leaf.startswith(f"{item.name}.")]
+                if not inside:  # the schemas of Arrow and of Parquet differ
+                    raise pa.ArrowInvalid(f"column {item.name} has no values")
                 leaves[item.name] = min(inside, key=lambda leaf: sizes[leaf])
             elif is_scalar(item.type):
                 leaves[item.name] = item.name

@@ -23,6 +23,7 @@ _FILTERS = {
     "shorten": shorten,
 }
 
+_POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"  # of pages without a script
 _SECRET = re.compile(r"(?<=://)[^/\s@<>&\"'#;]+@")  # user and key in the URL of a bucket
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")  # not allowed in HTML, and an editor may obey them
 
@@ -46,5 +47,5 @@ def render_page(template: str, values: Mapping[str, Any]) -> str:
     )
     environment.filters |= _FILTERS
     environment.globals["count"] = count
-    html = _SECRET.sub("", environment.get_template(template).render(values))
+    html = _SECRET.sub("", environment.get_template(template).render({"policy": _POLICY} | dict(values)))
     return _CONTROL.sub("\ufffd", html)

@@ -7,7 +7,7 @@ output, and the next run computes these files again.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -16,11 +16,12 @@ import pyarrow.compute as pc
 
 from pipeline.contract.columns import KEYS
 from pipeline.contract.errors import DamagedError
-from pipeline.contract.output_names import COLUMNS, DAMAGED, FACTS, FRAMES, IMAGES, PROFILE
-from pipeline.output.damage import damaged_tables
+from pipeline.contract.output_names import COLUMNS, DAMAGED, ERRORS, FACTS, FRAMES, IMAGES, PROFILE
+from pipeline.output.damage import ERRORS_SUFFIX, damaged_tables
 from pipeline.output.ledger import Ledger
 from pipeline.output.object_store import Store
 from pipeline.runtime.assemble import unit_of
+from pipeline.runtime.lost_images import parts_without_images
 
 _NO_TABLES = frozenset({COLUMNS, FACTS, IMAGES, PROFILE})
 
@@ -33,22 +34,24 @@ class Finding:
     text: str
 
 
-def check_output(store: Store, fingerprints: dict[str, str]) -> list[Finding]:
+def check_output(store: Store, fingerprints: Mapping[str, str], expected: Mapping[str, pa.Schema]) -> list[Finding]:
     """Return what is wrong with an output, and store the paths of files to be replaced for the next run.
 
     Args:
         store: the output.
         fingerprints: of the steps of the last run that ended, decoding first; empty if none has.
+        expected: by folder, columns that each of its tables has, among others; empty if unknown.
 
     Raises:
         OutputError: the disk or the bucket refuses.
     """
     parts = [f"{COLUMNS}/{name}" for name in store.folders(COLUMNS)]
     tables = [name for name in store.folders() if name not in _NO_TABLES]
-    damaged = damaged_tables(store, [*tables, *parts])
+    damaged = damaged_tables(store, [*tables, *parts], expected)
     findings = [Finding(path=path, text="damaged: its bytes are not what was written") for path in damaged]
     skip = set(damaged)
     findings += _lost_images(store, skip)
+    findings += _lost_errors(store)
     findings += _double_rows(store, skip)
     if findings:
         store.write(DAMAGED, json.dumps([finding.path for finding in findings]).encode())
@@ -60,25 +63,31 @@ def check_output(store: Store, fingerprints: dict[str, str]) -> list[Finding]:
 
 def listed_damage(store: Store) -> list[str]:
     """Return the paths that an earlier check stored; none if there was no check, or its list is damaged itself."""
-    with suppress(FileNotFoundError, ValueError):
-        paths = json.loads(store.read(DAMAGED))
+    with suppress(DamagedError, FileNotFoundError):
+        paths = store.read_json(DAMAGED)
         return [path for path in paths if isinstance(path, str)] if isinstance(paths, list) else []
     return []
 
 
 def _lost_images(store: Store, skip: set[str]) -> Iterator[Finding]:
     """Yield parts that name images which are missing or empty."""
-    for folder in store.folders(IMAGES):
-        column, _, fingerprint = folder.rpartition("-")
-        for step in (name for name in store.folders(COLUMNS) if name.endswith(f"-{fingerprint}")):
-            for name in store.names(f"{COLUMNS}/{step}"):
-                path = f"{COLUMNS}/{step}/{name}"
-                if path in skip or name.count(".") != 2:  # failures and marks have a word more in their names
-                    continue
-                with suppress(DamagedError):  # of an older version, without the column
-                    images = [image for image in store.read_table(path, [column])[column].to_pylist() if image]
-                    if lost := [image for image in images if not store.size(image)]:
-                        yield Finding(path=path, text=f"names {len(lost)} images that are missing or empty")
+    for path, count in parts_without_images(store, store.folders(COLUMNS)):
+        if path not in skip:
+            yield Finding(path=path, text=f"names {count} images that are missing or empty")
+
+
+def _lost_errors(store: Store) -> Iterator[Finding]:
+    """Yield files of the table of frames of units with failures, that lack a file in the table of errors."""
+    present = set(store.names(ERRORS))
+    failed = {
+        name.partition(".")[0]
+        for step in store.folders(COLUMNS)
+        for name in store.names(f"{COLUMNS}/{step}")
+        if name.endswith(ERRORS_SUFFIX)
+    }
+    for name in store.names(FRAMES):
+        if unit_of(name) in failed and name not in present:
+            yield Finding(path=f"{FRAMES}/{name}", text="has failures without a line in the table of errors")
 
 
 def _double_rows(store: Store, skip: set[str]) -> Iterator[Finding]:

@@ -12,7 +12,8 @@ from contextlib import suppress
 import pyarrow as pa
 
 from pipeline.contract.errors import DamagedError
-from pipeline.contract.stage import Stage
+from pipeline.contract.stage import Stage, Table
+from pipeline.output.expected_columns import exact, optional
 from pipeline.output.object_store import Store
 
 GENERATION = b"framemill.generation"
@@ -22,12 +23,12 @@ GENERATION = b"framemill.generation"
 def kept_tables(store: Store, stage: Stage) -> dict[str, pa.Table]:
     """Return the tables of the last run that a stage keeps, without rows where there are none.
 
-    Columns that an earlier version did not write are null.
+    Columns that an earlier version did not write are null, and columns that a later one wrote are left out.
 
     Raises:
         OutputError: the disk or the bucket refuses.
     """
-    return {name: _read(store, name, stage.tables[name].schema) for name in stage.keeps}
+    return {name: _read(store, name, stage.tables[name]) for name in stage.keeps}
 
 
 def last_files(store: Store, table: str, replacements: Collection[str]) -> set[str]:
@@ -42,12 +43,14 @@ def numbered(store: Store, content: pa.Table, table: str) -> pa.Table:
     return content.replace_schema_metadata({**(content.schema.metadata or {}), GENERATION: str(number)})
 
 
-def _read(store: Store, table: str, schema: pa.Schema) -> pa.Table:
-    for name in _last(_generations(store, table)):
-        content = store.read_table(f"{table}/{name}").replace_schema_metadata(None)
-        present = [item for item in schema if item.name in content.column_names]
-        with suppress(pa.ArrowInvalid, pa.ArrowNotImplementedError):  # a foreign file: its columns have other types
-            return _completed(content.select([item.name for item in present]).cast(pa.schema(present)), schema)
+def _read(store: Store, name: str, table: Table) -> pa.Table:
+    schema = table.schema
+    for file in _last(_generations(store, name)):
+        with suppress(DamagedError):  # a foreign file: its columns have other types or names
+            content = store.read_table(f"{name}/{file}", expected=exact(optional(schema, table.keys)))
+            present = [item for item in schema if item.name in content.column_names]
+            content = content.replace_schema_metadata(None).select([item.name for item in present])
+            return _completed(content.cast(pa.schema(present)), schema)
     return schema.empty_table()
 
 

@@ -14,9 +14,10 @@ from pipeline.contract.columns import KEYS
 from pipeline.contract.errors import DamagedError
 from pipeline.contract.output_names import COLUMNS, IMAGES
 from pipeline.contract.packet import HALO, Packet
-from pipeline.contract.row_errors import Failure, to_table
+from pipeline.contract.row_errors import SCHEMA, Failure, to_table
 from pipeline.contract.stage import Scope
 from pipeline.media.discovery.media_ids import as_folder
+from pipeline.output.damage import MARKS
 from pipeline.output.ledger import Part
 from pipeline.output.object_store import Store
 from pipeline.planning.step import Step, is_file_column
@@ -42,7 +43,7 @@ class Parts:
         part = part_of(packet)
         if not (self._has(step, part.retry_name) and self._has(step, part.name)):
             return None
-        marks = self._store.read_table(_path(step, part.retry_name))
+        marks = self._store.read_table(_path(step, part.retry_name), expected=MARKS)
         wanted = set(zip(*(marks[key].to_pylist() for key in KEYS), strict=True))
         keys = zip(*(packet.rows[key].to_pylist() for key in KEYS), strict=True)
         chosen = np.array([key in wanted for key in keys], dtype=bool) & ~packet.rows[HALO].to_numpy()
@@ -53,7 +54,7 @@ class Parts:
 
     def read(self, step: Step, part: Part, columns: Sequence[str]) -> Outcome:
         """Read some columns of a part, with the content of files, and its failures."""
-        table = self._store.read_table(_path(step, part.name), columns)
+        table = self._store.read_table(_path(step, part.name), columns, expected=step.table_schema)
         for position, name in enumerate(columns):
             if is_file_column(item := step.stage.outputs.field(name)):
                 data = [None if path is None else self._content(path) for path in table[name].to_pylist()]
@@ -63,7 +64,7 @@ class Parts:
     def _content(self, path: str) -> bytes:
         try:
             return self._store.read(path)
-        except FileNotFoundError as error:
+        except (FileNotFoundError, ValueError) as error:  # the latter: a path outside of the output
             message = f"{self._store.url(path)!r} has gone; run the same command again to replace it."
             raise DamagedError(message, code="FM-OUTPUT-DAMAGED") from error
 
@@ -74,7 +75,7 @@ class Parts:
     def update(self, step: Step, packet: Packet, outcome: Outcome, retried: NDArray[np.bool_]) -> None:
         """Write a part with its retried rows replaced; other rows and their failures stay."""
         part, halo = part_of(packet), packet.rows[HALO].to_numpy()
-        before = self._store.read_table(_path(step, part.name))
+        before = self._store.read_table(_path(step, part.name), expected=step.table_schema)
         both = pa.concat_tables([before.cast(step.table_schema), self._filed(step, packet, outcome.columns)])
         own = retried[~halo]
         table = both.take(pa.array(np.arange(len(own)) + len(own) * own))
@@ -97,8 +98,9 @@ class Parts:
 
     def _failures(self, step: Step, part: Part) -> list[Failure]:
         path = _path(step, part.errors_name)
-        found = self._store.read_table(path).to_pylist() if self._store.exists(path) else []
-        return [Failure(**row) for row in found]
+        if not self._store.exists(path):
+            return []
+        return [Failure(**row) for row in self._store.read_table(path, SCHEMA.names, expected=SCHEMA).to_pylist()]
 
     def _filed(self, step: Step, packet: Packet, columns: pa.Table) -> pa.Table:
         """Write encoded files beside the tables, and return the columns with their paths in place of their content."""

@@ -38,14 +38,15 @@ class UnitRows:
     media: frozenset[str] | None = None  # the requested files; None: all of the unit
     files: tuple[MediaFile, ...] = ()  # all of the unit
 
-    def read(self, store: Store, columns: Mapping[str, Sequence[str]]) -> pa.Table:
+    def read(self, store: Store, columns: Mapping[str, pa.Schema]) -> pa.Table:
         """Read columns, given by step folder, into one table in the unit's order.
 
         `columns` includes the decoder's folder with media_id. The table has no columns if no file gave a frame.
         """
         tables = []
-        for folder, names in columns.items():
-            if parts := [store.read_table(f"{COLUMNS}/{folder}/{part.name}", names) for part in self.parts[folder]]:
+        for folder, schema in columns.items():
+            paths = (f"{COLUMNS}/{folder}/{part.name}" for part in self.parts[folder])
+            if parts := [store.read_table(path, schema.names, expected=schema) for path in paths]:
                 tables.append(pa.concat_tables(parts))
         if not tables:
             return pa.table({})
@@ -60,7 +61,7 @@ class UnitRows:
             total = max((part.stop for part in parts), default=0)
             parts.add(Part(self.unit, total, total))
         paths = [f"{COLUMNS}/{folder}/{part.errors_name}" for part in sorted(parts)]
-        tables = [store.read_table(path) for path in paths if store.exists(path)]
+        tables = [store.read_table(path, FAILURES.names, expected=FAILURES) for path in paths if store.exists(path)]
         return self._requested(pa.concat_tables([*tables, FAILURES.empty_table()]))
 
     def _requested(self, table: pa.Table) -> pa.Table:
@@ -119,11 +120,14 @@ class SecondPass(Protocol):
         """Do one piece."""
 
 
-def columns_of(plan: Plan, names: Sequence[str]) -> dict[str, list[str]]:
+def columns_of(plan: Plan, names: Sequence[str]) -> dict[str, pa.Schema]:
     """Return the named columns by the step folder that holds them; the decoder's is first."""
-    names = list(dict.fromkeys(names))
-    columns = {plan.decode.folder: [name for name in names if name in SOURCE.names]}
+    columns = {plan.decode.folder: _selected(SOURCE, names)}
     for step in plan.first:
-        if own := [name for name in names if name in step.stage.outputs.names]:
+        if own := _selected(step.table_schema, names):
             columns[step.folder] = own
     return columns
+
+
+def _selected(schema: pa.Schema, names: Sequence[str]) -> pa.Schema:
+    return pa.schema([schema.field(name) for name in dict.fromkeys(names) if name in schema.names])

@@ -22,6 +22,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import Enum, auto
+from functools import partial
 from itertools import takewhile
 from typing import Any
 
@@ -30,8 +31,9 @@ import pyarrow as pa
 
 from pipeline.contract.columns import KEYS
 from pipeline.contract.errors import ContractError
+from pipeline.contract.phases import running
 from pipeline.contract.stage import Scope, Stage
-from pipeline.device import release_memory
+from pipeline.device import Batches, release_memory
 from pipeline.planning.step import Step
 from pipeline.profiling.step_work import StepWork
 from pipeline.profiling.tools.call_recorder import StageCall
@@ -156,22 +158,30 @@ class StageCaller:
         if calls[0].state is State.CHILD:
             release_memory()  # for the child
             return call_in_children(StageCalls.of(self._step, batches, data.extra), range(len(batches)))
-        (call,), (batch,) = calls, batches
+        make = partial(self._noted_result, data, calls[0], batches[0])
+        # Beside other packets' calls, a death would be blamed on them too, and memory be short for no fault of its own.
+        is_apart = data.attempt.is_careful or data.work.is_retried or self._profiler is not None
+        return [Batches.joint.alone(make) if Batches.joint is not None and is_apart else make()]
+
+    def _noted_result(self, data: CallData, call: PendingCall, batch: pa.Table) -> Any:
+        """Return `_result`, with the call in the attempt log while it is made."""
         data.attempt.note(self._name(data, call.cut))
         result = self._result(data, call, batch)
         if data.attempt.is_logged:
             end_if_gpu_broken(result)  # with the note unchanged, as if killed by the call
         data.attempt.note("")
-        return [result]
+        return result
 
     def _result(self, data: CallData, call: PendingCall, batch: pa.Table) -> Any:
         """Return the stage's result or the error that it raised, never the exception itself."""
         on_cpu = call.state is State.ON_CPU
         stage, device = (self._on_cpu(), "cpu") if on_cpu else (self._stage, self._step.placement.device)
-        timeout_s = self._step.placement.deadline_s if self._step.first_pass and data.attempt.is_logged else 0.0
+        place = self._step.placement
+        timeout_s = place.deadline_s if self._step.first_pass and data.attempt.is_logged else 0.0
+        timeout_s *= 1 if data.attempt.is_careful else place.in_flight  # it may wait for calls of the other packets
         started, begin = time.time(), time.perf_counter()
         try:
-            with within(timeout_s):
+            with within(timeout_s), running(stage.clock):
                 result = self._profiler(stage, batch) if self._profiler is not None else stage(batch, *data.extra)
             data.work.call_returned(stage, call.cut.own, device, started, time.perf_counter() - begin)
         except ContractError:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from pipeline.contract.array_cache import ArrayCache
 from pipeline.contract.errors import SetupError, WeightsError
 from pipeline.contract.placement import Placement
 from pipeline.contract.stage import Stage
 from pipeline.device import clock_of, disable_tf32, is_out_of_memory, limit_memory, release_memory
 from pipeline.planning.step import Step
+from pipeline.weights.cache import cache_root
 from pipeline.weights.lockfile import Entry
 from pipeline.weights.resolver import check_unchanged, resolve
 
@@ -21,7 +24,7 @@ def set_up(step: Step) -> None:
         SetupError: it could not load what it needs.
         WeightsError: its weights are not on this node.
     """
-    step.stage.chunk_sizes.update(step.placement.chunks)
+    step.stage.chunk_sizes = {**step.placement.chunks, **step.stage.chunk_sizes}  # those that earlier runs learned stay
     set_up_stage(step.stage, step.name, step.weights, step.placement, step.entries)
 
 
@@ -35,21 +38,27 @@ def set_up_stage(
     """Set up the stage of a step with a name; see `set_up`."""
     if placement.device != "cpu":
         disable_tf32()
+    if placement.compile:  # torch's own folder for compiled code is a temporary one, which a container loses
+        os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(cache_root() / "compiled"))
     paths = {  # the driver's where this node has it too, else this node's file of the same name and hash
         weight: path if path.exists() else resolve([weight], lock=entries)[weight] for weight, path in weights.items()
     }
+    if entries and paths.keys() == set(stage.weights) <= entries.keys():  # random weights change with torch's versions
+        hashes = {weight: entries[weight].sha256 for weight in paths}
+        stage.arrays = ArrayCache(cache_root() / "arrays", {"device": placement.device, "weights": hashes})
     try:
         stage.setup(paths, placement)
         for weight, path in paths.items():
             if entries and weight in entries:
                 check_unchanged(path, entries[weight])
+        stage.arrays.keep()
     except WeightsError:
         raise
     except Exception as error:
         raise _setup_error(error, name, placement) from error
     release_memory()  # used during set-up only: others may share the GPU
     stage.clock = clock_of(placement.device)
-    stage.item_counts.clear()
+    stage.item_counts.take()
 
 
 def _setup_error(error: Exception, name: str, placement: Placement) -> SetupError:

@@ -148,7 +148,8 @@ class Tables:
         """Return another step's table, as far as it was computed from these units."""
         writer = self._writers[name]
         groups = [piece] if writer.stage.scope is Scope.DATASET else [(unit,) for unit in piece]
-        tables = [self._store.read_table(f"{name}/{_file(writer, group)}") for group in groups]
+        schema = writer.stage.tables[name].schema
+        tables = [self._store.read_table(f"{name}/{_file(writer, group)}", expected=schema) for group in groups]
         return pa.concat_tables(tables).replace_schema_metadata(None)
 
 

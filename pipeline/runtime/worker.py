@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 
@@ -20,11 +21,15 @@ from pipeline.contract.columns import KEYS, SOURCE
 from pipeline.contract.errors import DamagedError, OutputError
 from pipeline.contract.packet import HALO, Packet
 from pipeline.contract.row_errors import Failure
+from pipeline.device import Batches, JointCalls
+from pipeline.media.freed_memory import keep_freed_memory
 from pipeline.media.images.pyramid import use_one_thread
 from pipeline.media.packets.decode import decode
 from pipeline.media.units import Unit
+from pipeline.media.video.segments import Share
 from pipeline.output.ledger import Part, Span, tiling
 from pipeline.output.object_store import Store
+from pipeline.planning.processes.process_groups import combined_placement
 from pipeline.planning.step import DecodeStep, Step
 from pipeline.profiling.events import Report, worker_name
 from pipeline.profiling.recorder import Recorder
@@ -80,14 +85,24 @@ class Worker:
             work = StepWork(record, self.recorder)
             set_up(step)
             report(work.finish())
+        with_models = [step for step in steps if step.keeps_model]
+        if with_models and (place := combined_placement(with_models)).in_flight > 1:
+            Batches.joint = JointCalls(place.device, place.linger_ms / 1000)
         self.recorder.idle()
 
-    def apply(self, packet: Packet, fetched: float | None = None) -> Packet:
+    @contextmanager
+    def packet(self) -> Iterator[None]:
+        """Work on a packet in this block, from its arrival until it is handed on; other threads may do so too."""
+        with self.recorder.working(), nullcontext() if Batches.joint is None else Batches.joint.packet():
+            yield
+
+    def apply(self, packet: Packet, waited: float | None = None, fetched: float = 0.0) -> Packet:
         """Apply all steps to a packet, and return it without the columns that no later step reads.
 
         Args:
             packet: with all its rows.
-            fetched: seconds that opening it took; None if this process made it.
+            waited: seconds without any packet, before this one came and was opened; None if this process made it.
+            fetched: seconds that opening it took.
 
         Raises:
             FramemillError: processes keep dying at it, and no single call explains it.
@@ -96,14 +111,14 @@ class Worker:
             return packet
         names = "+".join(step.name for step, _ in self._callers)
         work = f"{names} at row {packet.start} of unit {packet.unit} ({self._key})"
-        arrival = {} if fetched is None else {"wait": max(0.0, self.recorder.waited() - fetched), "fetch": fetched}
+        arrival = {} if waited is None else {"wait": max(0.0, waited - fetched), "fetch": fetched}
         attempt = begin_attempt(self._log, work, self._name)
         for step, caller in self._callers:
             packet, arrival = self._step(step, caller, packet, attempt, arrival), {}
         self._end(work)
         return packet
 
-    def decode(self, step: DecodeStep, unit: Unit, share: int, finished: Collection[Span]) -> Iterator[Packet]:
+    def decode(self, step: DecodeStep, unit: Unit, share: Share, finished: Collection[Span]) -> Iterator[Packet]:
         """Decode a share of a unit, and yield its packets after this process's steps.
 
         The decoder's own part of each packet is written here; an empty part that ends the unit is written last. Packets
@@ -111,16 +126,19 @@ class Worker:
         Ray runs a task that died again, and continues at the same number of its results.
         """
         use_one_thread()
-        name = f"decoding of share {share} of unit {unit.name}"
+        keep_freed_memory()
+        name = f"decoding of {share} of unit {unit.name}"
         guard = DecodeGuard(step, begin_attempt(self._log, name, self._name))
         tiled = partial(_tiled, finished)
         packets = decode(unit, step.columns, step.halo, step.config, share, tiled, guard, drops=step.drops)
-        started, around = time.time(), {"wait": self.recorder.waited()}
+        started, around, ended = time.time(), {"wait": self.recorder.waited()}, False
         for packet in _guarded(packets, guard):
             decoded = time.time()
             own = packet.rows.select(SOURCE.names).filter(pc.invert(packet.rows[HALO]))
-            self._parts.put(step.folder, part_of(packet), own, packet.failures)
-            if packet.ends:  # before the packet is handed on, which may take long: if killed then, the unit is finished
+            if not ended:  # else this is the empty packet, and its part was written with the one before it
+                self._parts.put(step.folder, part_of(packet), own, packet.failures)
+            ended = packet.ends
+            if ended:  # before the packet is handed on, which may take long: if killed then, the unit is finished
                 self._parts.put(step.folder, Part(packet.unit, packet.stop, packet.stop), own.slice(0, 0), ())
             around |= {"decode": decoded - started, "write": time.time() - decoded}
             work = StepWork(_record(step, packet, started), self.recorder, packet.rows)

@@ -27,6 +27,7 @@ from pydantic import (
     field_validator,
     model_validator,
 )
+from pydantic.json_schema import SkipJsonSchema
 
 from pipeline.contract.errors import WeightsError, did_you_mean
 
@@ -121,7 +122,7 @@ Source = Annotated[Url | Bundle | Member | Local, Field(discriminator="kind")]
 class Entry(LockModel):
     """One file of weights."""
 
-    name: FileName  # its key in the lockfile, which a stage's `weights` names
+    name: SkipJsonSchema[FileName]  # its key in the lockfile, which a stage's `weights` names
     file: FileName  # its name in a weights folder
     bytes: int = Field(gt=0)
     sha256: Sha256
@@ -131,7 +132,7 @@ class Entry(LockModel):
     format: str
     sources: tuple[Source, ...] = Field(min_length=1)
     stands_in_for: str = ""  # an entry for the same stage and task; used where that file is missing and this one is not
-    listed_in: str = ""  # path of the pipeline file that has the entry; empty for the lockfile that ships
+    listed_in: SkipJsonSchema[str] = ""  # path of the pipeline file that has it; empty for the lockfile that ships
 
 
 def _named(entries: Any) -> Any:

@@ -13,9 +13,8 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from platformdirs import user_cache_path
-
 from pipeline.contract.errors import ConfigError, WeightsError, check_known
+from pipeline.weights.cache import cache_root
 from pipeline.weights.checksums import atomic_file, sha256
 from pipeline.weights.lockfile import Bundle, Entry, Member, check_file_names, load_lock
 from pipeline.weights.messages import describe_missing, explain_missing
@@ -49,7 +48,7 @@ def merged_lock(models: Mapping[str, Entry]) -> Mapping[str, Entry]:
 
 def cache_folder() -> Path:
     """Return the folder of downloads and bundles, e.g. ~/.cache/framemill/weights; it need not exist."""
-    return user_cache_path("framemill") / "weights"
+    return cache_root() / "weights"
 
 
 def resolve(

@@ -15,51 +15,36 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from pipeline.contract import Drawing, Image, Placement, Stage, Weights, columns, pixel_column, views
-from pipeline.device import dtype_of, prepare
+from pipeline.device import dtype_of, normalized, prepare
+from stages.categorize.agreement import result_agreement
+from stages.categorize.device_crops import cut_and_fit, window_crops
 from stages.categorize.instance_crops import CROPS, Instance, box_area, share_box
-from stages.categorize.zero_shot import CATEGORIES, CATEGORY, category_embeddings, top_categories
+from stages.categorize.pixel_sizes import SIZES
+from stages.categorize.zero_shot import CATEGORIES, CATEGORY, kept_embeddings, top_categories
 from stages.nets.clip.towers import MODELS, TwoTowers
 from stages.shared.arrow_values import list_array, vector_array
+from stages.shared.conventions import BOXES, UNIT_LENGTH
+from stages.shared.device_images import DeviceImages
 from stages.shared.limits import require_at_least, require_between
 from stages.shared.mask_drawings import box_edges, box_label
 from stages.shared.masks import BOX
-from stages.shared.result_agreement import (
-    Detections,
-    cosine_figures,
-    cosine_similarities,
-    equal_share,
-    float_values,
-    match_by_boxes,
-    mean_distance,
-    mean_or,
-    vectors_in_both,
-)
 
 if TYPE_CHECKING:
     import torch
 
+INSTANCES = 64  # embedded at once unless the profile sets another number: few masks a photo, and 1.4 GB of CLIP-L
+CROPS_AT_ONCE = 32  # of instances, prepared together: 5 MB each in the worst case
 MAX_MARGIN = 10.0  # of a box's longer side; beyond that, the box is too small a part of its crop
 DRAWN = 5  # instances outlined in a preview: more hide the image
-SIZES = {"frames": 512, "instances": 1280}
-"""Default short side of the pixels.
-
-Frames, in levels of 255: difference of a model's input from one made by Pillow's bicubic filter from full size, over 27
-photos of 0.2 to 2.2 MP. At 224 the mean is 2.0 (8.6 in the worst photo) and the maximum 162, since the bicubic filter
-is left with a factor of 1 to 2. At 448 they are up to 2.6 and 112. At 512, photos with a short side up to 1,023 px are
-read at full size and differ by 1 at most; two larger photos differ by 0.3 and 0.5, at most by 6 and 36.
-
-Instances are parts of an image: at 1280, one of a sixth of the short side still has about the 224 px of the models'
-input. Faces are cut from the same column, which is then decoded once for both steps.
-"""
 
 
 class Categorize(Stage):
     """The likeliest categories of each image, or of each of its masks from an earlier step."""
 
+    version = 2  # 2: pixels of frame_384
     placement = Placement(cpus=1.0, batch=16)
     devices = ("cpu", "cuda")
     dummy_weights = True
@@ -83,7 +68,7 @@ class Categorize(Stage):
         # article, which the phrases have. Use ("{}",) for phrases that are whole sentences.
         templates: tuple[str, ...] = ("a photo of {}.", "a close-up photo of {}.", "a bad photo of {}.")
         top_k: int = 3  # categories kept per image; the rest is seldom above 5%
-        keep_embedding: bool = False  # 1 to 1.5 kB an image
+        keep_embedding: bool = False  # 1 to 1.5 KB an image or mask; the shipped pipeline keeps those of images
         size: int | None = None  # short side of the pixels, as in frame_512; 0 is full size, None as in SIZES
         # masked: the instance alone on the model's mean colour, which is neutral to it (OV-Seg,
         # clip_adapter/adapter.py). context: with its surroundings. both: the mean of the two embeddings, since shape
@@ -159,15 +144,16 @@ class Categorize(Stage):
         Instances: `instances`, one for each mask in their order, null for an empty mask; null without `masks`.
         """
         if self.config.of == "instances":
-            about = "for each of `masks`, in their order: category, probability, likeliest categories, box"
+            kept = f"; embedding by {self.config.model}, {UNIT_LENGTH}" if self.config.keep_embedding else ""
+            about = f"for each of `masks`, in their order: category, probability, likeliest categories; {BOXES}{kept}"
             return pa.schema([columns.field("instances", pa.list_(self.instance), about)])
         fields = [
-            columns.field("categories", pa.list_(CATEGORY), "likeliest categories first, with their probabilities"),
+            columns.field("categories", pa.list_(CATEGORY), "likeliest first, with `category_probability` of each"),
             columns.field("category", pa.string(), "the likeliest category"),
-            columns.field("category_probability", pa.float32(), "probability of `category` among all, 0 to 1"),
+            columns.field("category_probability", pa.float32(), "share among those named, 0 to 1; not calibrated"),
         ]
         if self.config.keep_embedding:
-            about = "embedding of the image by the model, of length 1"
+            about = f"of the image by {self.config.model}: {self._embedding.list_size} float16, {UNIT_LENGTH}"
             fields.append(columns.field("clip_embedding", self._embedding, about))
         return pa.schema(fields)
 
@@ -184,10 +170,12 @@ class Categorize(Stage):
         """
         model, tokenizer = self.weights
         self._placement, self._dtype = placement, dtype_of(placement)
+        self._on_device = placement.device != "cpu"  # where launches and uploads cost more than arithmetic
         self._net = TwoTowers(MODELS[model], weights.get(model), weights.get(tokenizer), placement.device)
         self._names = np.array(list(self.config.phrases), dtype=object)
-        self._texts = category_embeddings(self._net, list(self.config.prompts().values()))
-        self._net.keep_vision(placement, self._dtype, int8=self.config.quantize == "int8")
+        self._texts = kept_embeddings(self.arrays, model, self._net, list(self.config.prompts().values()))
+        rows = self.chunk_sizes.get("instances", INSTANCES) if self.config.of == "instances" else placement.batch
+        self._net.keep_vision(placement, self._dtype, rows=rows, int8=self.config.quantize == "int8")
         self._fill = np.rint(np.multiply(MODELS[model].preparation.mean, 255)).astype(np.uint8)
 
     def __call__(self, batch: pa.Table) -> pa.Table:
@@ -231,20 +219,31 @@ class Categorize(Stage):
         ]
         boxes = [share_box(segmentation) for _, segmentation in instances]
         visible = [number for number, box in enumerate(boxes) if box]
-        embeddings = [np.empty((0, MODELS[self.config.model].dims), np.float32)]
-        probabilities = [np.empty((0, len(self._names)), np.float32)]
-        for chunk in self.chunks([instances[number] for number in visible], "instances"):
-            vectors = self._embed_instances(chunk)
-            probabilities.append(self._probabilities(vectors))
-            embeddings.append(vectors.cpu().numpy())
+        vectors, probabilities = self._describe([instances[number] for number in visible])
         with self.phase("postprocess"):
-            categories, *best = top_categories(self._names, np.concatenate(probabilities), self.config.top_k)
+            categories, *best = top_categories(self._names, probabilities, self.config.top_k)
             arrays = [*best, categories, pa.array([boxes[number] for number in visible], BOX)]
             if self.config.keep_embedding:
-                arrays.append(vector_array(np.concatenate(embeddings)))
+                arrays.append(vector_array(vectors))
             values = pa.StructArray.from_arrays(arrays, fields=list(self.instance))
             rows = {number: row for row, number in enumerate(visible)}
             return list_array(values.take(pa.array(map(rows.get, range(len(instances))), pa.int64())), lists)
+
+    def _describe(self, instances: Sequence[Instance]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """Return the embeddings (n d) and probabilities (n k) of instances with pixels: one download for all."""
+        import torch
+
+        dims = MODELS[self.config.model].dims
+        if not instances:
+            return np.empty((0, dims), np.float32), np.empty((0, len(self._names)), np.float32)
+        parts = []
+        for chunk in self.chunks(instances, "instances", INSTANCES):
+            vectors = self._embed_instances(chunk)
+            with self.phase("infer"):
+                parts.append(torch.cat([vectors, self._net.probabilities(vectors, self._texts)], dim=1))
+        with self.phase("download"):
+            values = torch.cat(parts).cpu().numpy()
+        return values[:, :dims], values[:, dims:]
 
     def _embed_instances(self, instances: Sequence[Instance]) -> torch.Tensor:
         """Return the embeddings of instances with pixels: n d float32, of length 1."""
@@ -253,11 +252,31 @@ class Categorize(Stage):
 
         config = self.config
         margins = {"masked": config.masked_margin, "context": config.context_margin}
-        kinds = CROPS if config.crop == "both" else [config.crop]
-        embeddings = [
-            self._embed([CROPS[kind](*instance, margins[kind], self._fill)] for instance in instances) for kind in kinds
-        ]
-        return normalize(torch.stack(embeddings).mean(dim=0), dim=-1)
+        kinds = {kind: margins[kind] for kind in (CROPS if config.crop == "both" else [config.crop])}
+        if self._on_device:
+            embeddings = self._embed_on_device(instances, kinds)
+            return normalize(embeddings.view(len(kinds), len(instances), -1).mean(dim=0), dim=-1)
+        means = []
+        for kind, margin in kinds.items():
+            parts = (instances[start : start + CROPS_AT_ONCE] for start in range(0, len(instances), CROPS_AT_ONCE))
+            means.append(
+                self._embed([CROPS[kind](*instance, margin, self._fill) for instance in part] for part in parts)
+            )
+        return normalize(torch.stack(means).mean(dim=0), dim=-1)
+
+    def _embed_on_device(self, instances: Sequence[Instance], kinds: Mapping[str, float]) -> torch.Tensor:
+        """Return the embeddings of crops of each kind, with its margin, one kind after the other."""
+        import torch
+
+        preparation, once = MODELS[self.config.model].preparation, {id(image): image for image, _ in instances}
+        with self.phase("preprocess"), torch.inference_mode():
+            images = DeviceImages(list(once.values()), self._placement, self.phase)
+            owners = images.numbers([image for image, _ in instances])
+            crops = window_crops(images, owners, [mask for _, mask in instances], kinds)
+            levels = cut_and_fit(images, crops, preparation, self._fill)
+            pixels = normalized(levels, preparation, self._placement, self._dtype)
+        with self.phase("infer"):
+            return self._net.images(pixels)
 
     def draw(self, row: Mapping[str, Any]) -> Drawing | None:
         """Show the likeliest category, or outline and name the largest instances; None where there is none."""
@@ -278,20 +297,4 @@ class Categorize(Stage):
 
     def agreement(self, a: pa.Table, b: pa.Table, table: str = "") -> dict[str, float] | None:  # noqa: ARG002
         """Return the share of images, or matched instances, with equal likeliest category, and embedding cosines."""
-        if "instances" in a.column_names:
-            return _instance_agreement(*(Detections.from_column(run["instances"]) for run in (a, b)))
-        same = equal_share(a["category"], b["category"])
-        off = mean_distance(*(float_values(run["category_probability"]) for run in (a, b)))
-        figures = {"category_agreement": same, "probability_difference": off, "drift": 1 - same}
-        if "clip_embedding" not in a.column_names:
-            return figures
-        cosines = cosine_similarities(*vectors_in_both(a["clip_embedding"], b["clip_embedding"]))
-        return figures | cosine_figures(cosines)
-
-
-def _instance_agreement(first: Detections, second: Detections) -> dict[str, float]:
-    matches = match_by_boxes(first, second)
-    names = [pc.struct_field(run.values, "category").to_pylist() for run in (first, second)]
-    equal = [names[0][i] == names[1][j] for i, j in zip(matches.first, matches.second, strict=True)]
-    share = mean_or(1.0, np.array(equal))
-    return {"instances_found": matches.share, "category_agreement": share, "drift": 1 - matches.share * share}
+        return result_agreement(a, b)

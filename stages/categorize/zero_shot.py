@@ -11,10 +11,13 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from pipeline.contract.array_cache import ArrayCache
 from stages.nets.clip.towers import TwoTowers
 
 if TYPE_CHECKING:
     import torch
+
+_VERSION = 1  # of `category_embeddings`: increase it when the same sentences give other embeddings
 
 CATEGORIES: dict[str, tuple[str, ...]] = {
     "people": ("a person", "a group of people"),
@@ -32,6 +35,15 @@ CATEGORIES: dict[str, tuple[str, ...]] = {
 """The common subjects of photo albums; two or three phrases for each, since one word has several meanings."""
 
 CATEGORY = pa.struct([("name", pa.string()), ("probability", pa.float32())])
+
+
+def kept_embeddings(arrays: ArrayCache, model: str, net: TwoTowers, prompts: list[list[str]]) -> torch.Tensor:
+    """Return `category_embeddings`, from an earlier run with the same weights and sentences if there was one."""
+    import torch
+
+    facts = {"version": _VERSION, "model": model, "prompts": prompts}
+    values = arrays.array(facts, lambda: category_embeddings(net, prompts).cpu().numpy())
+    return torch.from_numpy(values).to(net.device)
 
 
 def category_embeddings(net: TwoTowers, prompts: list[list[str]]) -> torch.Tensor:

@@ -59,8 +59,9 @@ def align_face(image: Image, transform: NDArray[np.float64]) -> Image:
     corners = np.array([[0, 0, 1], [SIDE, 0, 1], [0, SIDE, 1], [SIDE, SIDE, 1]], float)
     inverse = cv2.invertAffineTransform(transform)
     in_image = corners @ inverse.T
-    left, top = np.maximum(np.floor(in_image.min(axis=0)).astype(int) // shrink * shrink, 0).tolist()
-    right, bottom = (np.ceil(in_image.max(axis=0)).astype(int) + shrink).tolist()
+    # one average more on each side, which samples at the edge lie next to
+    left, top = np.maximum((np.floor(in_image.min(axis=0)).astype(int) // shrink - 1) * shrink, 0).tolist()
+    right, bottom = (np.ceil(in_image.max(axis=0)).astype(int) + 2 * shrink).tolist()
     part = image[top:bottom, left:right]
     part = part[: len(part) // shrink * shrink, : part.shape[1] // shrink * shrink]
     if not part.size:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pipeline.contract.placement import Placement
 from pipeline.device import Phase
@@ -12,6 +13,9 @@ from stages.faces.dummy_faces import DummyDetector
 from stages.nets.faces.detections import FaceDetections, Image
 from stages.nets.faces.scrfd import Scrfd
 from stages.nets.faces.yunet import OpenCvYuNet, YuNet
+
+if TYPE_CHECKING:
+    from stages.shared.device_images import DeviceImages
 
 DETECTORS = {
     "yunet": "yunet_n_dynamic",
@@ -24,7 +28,8 @@ DETECTORS = {
 IMAGES_PER_CHUNK = 8  # images per detector call in torch: 70 to 100 MB each at 1280 px, by the image's own size
 _TORCH_DETECTORS = ("yunet", "yunet-s")
 
-Detect = Callable[[Sequence[Image]], list[FaceDetections]]
+Detect = Callable[[Sequence[Image], "DeviceImages | None"], list[FaceDetections]]
+"""Returns the faces of images, whose copies on the device may be at hand."""
 
 
 def build_detector(
@@ -41,16 +46,8 @@ def build_detector(
 ) -> tuple[Detect, bool]:
     """Return a detector, and whether it takes many images at once.
 
-    Args:
-        name: of the detector.
-        path: its weights; None for the stand-in.
-        side: longest side of its input in px; 0 for all pixels.
-        min_score: of a face.
-        min_look: least score of YuNet's second look; None for none.
-        max_faces: of one image.
-        runtime: "torch" or "onnxruntime", as for the recognition network.
-        placement: torch's device.
-        phase: counts the time of a block.
+    The settings are those of `Faces.Config`: `side` is its `input_side`, `min_score` its `threshold`. `path` is None
+    for the stand-in. `runtime` is that of the recognition network, "torch" or "onnxruntime".
 
     Raises:
         RuntimeError: OpenCV refuses the file.
@@ -69,16 +66,17 @@ def build_detector(
     if name == "scrfd":
         scrfd = Scrfd(path, side=side, min_score=min_score, max_faces=max_faces, placement=placement)
         return _timed(_one_by_one(scrfd), phase, "infer" if scrfd.on_gpu else cpu_phase), False
-    return _timed(yunet(OpenCvYuNet(path, least)), phase, cpu_phase), False
+    on_cpu = yunet(OpenCvYuNet(path, least))
+    return _timed(lambda images, _: on_cpu(images), phase, cpu_phase), False
 
 
 def _one_by_one(detect: Callable[[Image], FaceDetections]) -> Detect:
-    return lambda images: [detect(image) for image in images]
+    return lambda images, _: [detect(image) for image in images]
 
 
 def _timed(detect: Detect, phase: Phase, name: str) -> Detect:
-    def timed(images: Sequence[Image]) -> list[FaceDetections]:
+    def timed(images: Sequence[Image], uploaded: DeviceImages | None) -> list[FaceDetections]:
         with phase(name):
-            return detect(images)
+            return detect(images, uploaded)
 
     return timed

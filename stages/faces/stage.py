@@ -8,7 +8,7 @@ Shapes: n faces of a call; boxes n 4, points n 5 2 as in `stages.faces.alignment
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -17,13 +17,15 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from pipeline.contract import Drawing, Image, Placement, Stage, Weights, field, views
-from stages.faces.alignment import align_face, crop_scales, head_angles, similarity_transforms
+from stages.faces.aligned_faces import Described, DeviceFaces, HostFaces
+from stages.faces.alignment import crop_scales, head_angles, similarity_transforms
 from stages.faces.detectors import DETECTORS, IMAGES_PER_CHUNK, build_detector
-from stages.faces.quality import encode_jpeg, face_qualities, sharpness
+from stages.faces.quality import face_qualities
 from stages.faces.recognizers import NETWORKS, ROWS, Recognizer
 from stages.nets.faces import scrfd
 from stages.nets.faces.detections import FaceDetections
 from stages.shared.arrow_values import struct_array, vector_array
+from stages.shared.conventions import BOXES, FRACTIONS, UNIT_LENGTH
 from stages.shared.face_columns import NETWORK
 from stages.shared.limits import require_at_least, require_between
 from stages.shared.mask_drawings import box_edges, counted
@@ -125,7 +127,13 @@ class Faces(PixelStage):
     @property
     def outputs(self) -> pa.Schema:
         """`faces` and `face_count`; never null."""
-        about = "faces, highest score first: box, score, 5 landmarks, quality, yaw and pitch in degrees, embedding"
+        network = NETWORKS[self.config.model]
+        about = (
+            f"faces, highest score first: {BOXES}; score; landmarks in this order: {', '.join(LANDMARKS)}, of the "
+            f"person's own sides, x, y in {FRACTIONS}; quality, 0 to 1; yaw and pitch in degrees, 0 into the camera, "
+            "yaw above 0 to the right of the image, pitch above 0 up; embedding by "
+            f"{self.config.model}, {network.length} {self.config.embedding}, {UNIT_LENGTH}"
+        )
         faces = field("faces", pa.list_(self.face), about)
         return pa.schema(
             [
@@ -157,6 +165,8 @@ class Faces(PixelStage):
         if runtime == "onnxruntime" and placement.device != "cpu":
             where = repr(placement.device)
             raise ValueError(f"onnxruntime runs on the CPU only; choose runtime 'torch' or 'auto' on {where}")
+        self._placement = placement
+        self._on_device = placement.device != "cpu"  # where launches and waits cost more than arithmetic
         self._detect, self._batched = build_detector(
             config.detector,
             weights.get(detector),
@@ -180,37 +190,54 @@ class Faces(PixelStage):
     def __call__(self, batch: pa.Table) -> pa.Table:
         """Return the faces of each image."""
         images = views(batch[self.pixels])
-        chunks = self.chunks(images, "pictures", IMAGES_PER_CHUNK) if self._batched else [images]
-        detections = [faces for chunk in chunks for faces in self._detect(chunk)]
-        detections = [faces.select(faces.sides.min(axis=1) >= self.config.min_side) for faces in detections]
+        crops = (DeviceFaces if self._on_device else HostFaces)(
+            self._recognize, self.phase, keep=self.config.keep_crops
+        )
+        several = self._batched or self._on_device
+        detections: list[FaceDetections] = []
+        for chunk in self.chunks(images, "pictures", IMAGES_PER_CHUNK) if several else [images]:
+            detections += self._detect_in(chunk, crops)
         counts = [len(faces.scores) for faces in detections]
         owners = np.repeat(np.arange(len(images)), counts)
-        values = self._describe(images, FaceDetections.concatenate(detections), owners)
+        described = crops.describe(lambda numbers: self.chunks(numbers, "faces", ROWS))
+        values = self._values(images, FaceDetections.concatenate(detections), owners, described)
         offsets = pa.array(np.cumsum([0, *counts]), pa.int32())
         return pa.table([pa.ListArray.from_arrays(offsets, values), pa.array(counts, pa.int32())], schema=self.outputs)
 
-    def _describe(self, images: list[Image], faces: FaceDetections, owners: NDArray[np.int64]) -> pa.StructArray:
+    def _detect_in(self, images: Sequence[Image], crops: HostFaces | DeviceFaces) -> list[FaceDetections]:
+        """Return the faces of each image, and add them to the crops."""
+        uploaded = None
+        if self._on_device:
+            from stages.shared.device_images import DeviceImages
+
+            uploaded = DeviceImages(images, self._placement, self.phase)
+        detections = self._detect(images, uploaded)
+        detections = [faces.select(faces.sides.min(axis=1) >= self.config.min_side) for faces in detections]
+        owners = np.repeat(np.arange(len(images)), [len(faces.scores) for faces in detections])
+        transforms = similarity_transforms(FaceDetections.concatenate(detections).points)
+        if isinstance(crops, DeviceFaces):
+            assert uploaded is not None
+            crops.add(uploaded, owners, transforms)
+        else:
+            crops.add(images, owners, transforms)
+        return detections
+
+    def _values(
+        self, images: Sequence[Image], faces: FaceDetections, owners: NDArray[np.int64], described: Described
+    ) -> pa.StructArray:
         """Return the faces of all images as values of `face`; owners: n, the image of each face."""
-        transforms = similarity_transforms(faces.points)
         yaw, pitch = head_angles(faces.points)
-        embeddings, sharp, files = [np.empty((0, NETWORKS[self.config.model].length), np.float32)], [], []
-        for numbers in self.chunks(range(len(owners)), "faces", ROWS):
-            with self.phase("preprocess"):
-                crops = np.stack([align_face(images[owners[i]], transforms[i]) for i in numbers])
-            embeddings.append(self._recognize(crops))  # counts its own phases
-            with self.phase("postprocess"):
-                sharp += [sharpness(crop) for crop in crops]
-                files += [encode_jpeg(crop) for crop in crops] if self.config.keep_crops else []
+        scales = crop_scales(similarity_transforms(faces.points))
         size = np.array([images[i].shape[1::-1] for i in owners], np.float32).reshape(-1, 2)
         columns = [
             struct_array((faces.boxes / np.tile(size, 2)).clip(0, 1), BOX),
             pa.array(faces.scores),
             pa.FixedSizeListArray.from_arrays(struct_array(faces.points / size[:, None], POINT), len(LANDMARKS)),
-            pa.array(face_qualities(crop_scales(transforms), yaw, pitch, np.array(sharp)), pa.float32()),
+            pa.array(face_qualities(scales, yaw, pitch, described.sharpness), pa.float32()),
             pa.array(yaw),
             pa.array(pitch),
-            vector_array(np.concatenate(embeddings), self.config.embedding),
-            *([pa.array(files, pa.binary())] if self.config.keep_crops else []),
+            vector_array(described.embeddings, self.config.embedding),
+            *([pa.array(described.files, pa.binary())] if self.config.keep_crops else []),
         ]
         return pa.StructArray.from_arrays(columns, fields=list(self.face))
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
@@ -46,7 +47,10 @@ OUTPUTS = pa.schema(
         ),
         field("motion_p95", pa.float32(), "95th percentile of that length; null likewise", "px"),
         field(
-            "motion_direction", pa.float32(), "of the mean flow: 0 right, 90 up; null likewise and when still", "degree"
+            "motion_direction",
+            pa.float32(),
+            "of the mean flow: 0 right, 90 up, below 360; null likewise and when still",
+            "degree",
         ),
         field(
             "motion_agreement",
@@ -59,10 +63,17 @@ OUTPUTS = pa.schema(
             "RMS change of the camera's motion to the next pair of frames; null where either does not agree",
             "frame diagonals",
         ),
-        field("cut", pa.float32(), "score of a scene cut before the next frame, 0 to 1; above .5 motion means nothing"),
+        field(
+            "cut", pa.float32(), "score of a cut before the next frame, 0 to 1, no probability; `shots` decides by more"
+        ),
     ]
 )
-FLOW_FIELD = field("flow_field", pa.large_binary(), "flow at the computed size as a KITTI 16-bit PNG", "px")
+FLOW_FIELD = field(
+    "flow_field",
+    pa.large_binary(),
+    "flow at the computed size as a KITTI 16-bit PNG: x right, y down, to the next frame",
+    "px",
+)
 
 
 class Flow(PixelStage):
@@ -153,7 +164,7 @@ class Flow(PixelStage):
             rows = self.chunk_sizes.get("pairs", PAIRS)
             self._raft = Flows(weights.get(self.config.model), placement, rows, self.phase)
             return
-        self.dis = cv2.DISOpticalFlow.create(getattr(cv2, f"DISOPTICAL_FLOW_PRESET_{self.config.preset.upper()}"))
+        self._own = threading.local()  # DIS keeps its pyramids between calls
 
     def __call__(self, batch: pa.Table) -> pa.Table:
         """Measure consecutive frames: one clip and its halo."""
@@ -201,6 +212,15 @@ class Flow(PixelStage):
             start = np.zeros((*now.shape, 2), np.float32)
             # OpenCV's tutorial settings with two more levels for fast motion; the best of six others gains 0.01 px.
             return cv2.calcOpticalFlowFarneback(now, then, start, 0.5, 5, 15, 3, 5, 1.2, 0)
+
+    @property
+    def dis(self) -> cv2.DISOpticalFlow:
+        """OpenCV's DIS of this thread."""
+        if not hasattr(self._own, "dis"):
+            preset = getattr(cv2, f"DISOPTICAL_FLOW_PRESET_{self.config.preset.upper()}")
+            self._own.dis = cv2.DISOpticalFlow.create(preset)
+        dis: cv2.DISOpticalFlow = self._own.dis
+        return dis
 
     def _learned(self, images: Sequence[Image]) -> list[Field | None]:
         """Return RAFT's flow from each RGB frame (h w 3) to the next; None as in `between`."""

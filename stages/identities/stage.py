@@ -42,7 +42,7 @@ class Identities(Stage):
     """An identity for each face, or none; and for each identity its size, centroid and example faces."""
 
     finds = ((SUMMARY, "person", "people"),)
-    version = 2  # 2: single faces are compared with centroids, also those that the filters left out
+    version = 3  # 3: `measured` in the summary; 2: single faces are compared with centroids, also filtered ones
     scope = Scope.DATASET
     placement = Placement(cpus=1.0)  # fits a small machine; a profile may give it all cores
     devices = ("cpu", "cuda")

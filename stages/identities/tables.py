@@ -13,6 +13,7 @@ from pipeline.contract.columns import FRAME_INDEX, MEDIA_ID, field
 from stages.identities.face_table import FaceTable, Ints
 from stages.identities.known import KnownIdentities
 from stages.identities.labels import Labels
+from stages.shared.conventions import UNIT_LENGTH
 
 if TYPE_CHECKING:
     from stages.identities.hdbscan import Clusters
@@ -61,6 +62,12 @@ FACES = pa.schema(
         ),
     ]
 )
+MEASURED = ("mobilefacenet",)
+"""Recognition networks that the thresholds of `Identities` were chosen with and checked on."""
+_MEASURED = (
+    f"true if the default thresholds were measured with this network ({', '.join(MEASURED)}); else look at some people "
+    "before you trust them, since cosines of another network may be higher or lower"
+)
 _SIZE = "number of its faces; 0 if known from an earlier run or another output, and absent here"
 PEOPLE = pa.schema(
     [
@@ -77,10 +84,11 @@ PEOPLE = pa.schema(
         field("face_index", pa.int32(), "number of the medoid in its frame"),
         pa.field("exemplars", pa.list_(_EXEMPLAR), metadata=_PICTURES),
         field("network", pa.string(), "recognition network of the centroid; null if unknown"),
+        field("measured", pa.bool_(), _MEASURED, nullable=False),
         field(
             "centroid",
             pa.list_(pa.float32()),
-            "mean direction of the cluster's embeddings; without one, as it was before",
+            f"mean direction of the cluster's embeddings, {UNIT_LENGTH}; without a cluster, as it was before",
             nullable=False,
         ),
     ]
@@ -111,6 +119,7 @@ def _row(faces: FaceTable, labels: Labels, position: int, own: Ints) -> dict[str
         **_key(faces, summary.medoid),
         "exemplars": [_exemplar(faces, face, summary.medoid) for face in summary.exemplars],
         "network": faces.network,
+        "measured": faces.network in MEASURED,
         "centroid": summary.centroid,
     }
 
@@ -128,7 +137,7 @@ def _exemplar(faces: FaceTable, face: int, medoid: int) -> dict[str, Any]:
 def _absent(number: int, centroid: Sequence[float], network: str | None) -> dict[str, Any]:
     zeros = dict.fromkeys(("size", "assigned", "files"), 0)
     own = {"identity": number, "recognised": False, "exemplars": [], "network": network, "centroid": centroid}
-    return {**zeros, **own}
+    return {**zeros, **own, "measured": network in MEASURED}
 
 
 def faces_table(faces: FaceTable, chosen: Ints, clusters: Clusters, labels: Labels) -> pa.Table:

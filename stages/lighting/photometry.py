@@ -105,9 +105,9 @@ def direction(light: Luminance) -> dict[str, float | None]:
     """Return the direction of the light in degrees, and the share of variance that it explains, 0 to 1.
 
     A plane is fitted by least squares to the lightness of at most 32 cells a side: the direction is uphill, the
-    strength is R squared. It is the image's balance of light, of which dark trousers are a part, not a lamp in the
-    room. The direction is None where the plane rises by less than 2.3 L* over the frame, which is the least difference
-    that an eye sees (Mahy et al. 1994).
+    strength is R squared. It is the image's balance of light, dark trousers included, not a lamp in the room. The
+    direction is None where the plane rises by less than 2.3 L* over the frame, which is the least difference that an
+    eye sees (Mahy et al. 1994).
     """
     shrink = min(1.0, 32 / max(light.shape))
     height, width = (max(1, round(side * shrink)) for side in light.shape)

@@ -49,9 +49,9 @@ OUTPUTS = pa.schema(
         field("dynamic_range", pa.float32(), "from the 1st to the 99th percentile of luminance, 0 to 11.7", "stop"),
         field("colour_temperature", pa.float32(), "of the estimated light, 2000 to 12500; neutral is 6504", "K"),
         field(
-            "tint", pa.float32(), "Duv, distance from the Planckian locus: above 0 green, below magenta; neutral .003"
+            "tint", pa.float32(), "Duv, distance from the Planckian locus: above 0 green, below magenta; neutral 0.003"
         ),
-        field("light_direction", pa.float32(), "side from which the frame is lit: 0 right, 90 up", "degree"),
+        field("light_direction", pa.float32(), "side from which the frame is lit: 0 right, 90 up, below 360", "degree"),
         field(
             "light_strength", pa.float32(), "share of the coarse variance of lightness that this side explains, 0 to 1"
         ),

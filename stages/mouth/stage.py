@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from pipeline.contract.columns import field, views
 from pipeline.contract.drawing import Drawing
 from stages.nets.mediapipe.facemesh import FaceMesh, Mesh
+from stages.shared.conventions import BOXES, FRACTIONS
 from stages.shared.masks import BOX, POINT, landmark_boxes
 from stages.shared.pixel_stage import LandmarkStage
 
@@ -44,7 +45,9 @@ OUTPUTS = pa.schema(
         field(
             "mouths",
             pa.list_(MOUTH),
-            "mouths, largest face first: face's box, opening, width, jaw, lips' outline",
+            f"mouths, largest face first: the face's {BOXES}; opening between the lips and width, over the distance of "
+            "the eyes' outer corners; shapes (jaw_open to pucker) 0 to 1; lips: 12 points of the outer rim in order, "
+            f"from the corner at the left of an upright face over the upper lip, x, y in {FRACTIONS}",
         )
     ]
 )

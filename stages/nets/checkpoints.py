@@ -75,10 +75,7 @@ def load_model(
     loaded, report = model_class.from_pretrained(
         None, config=config, state_dict=state, dtype=torch.float32, output_loading_info=True, **options
     )
-    for keys, problem in (
-        (report["missing_keys"], f"lacks weights of {model}"),
-        ([] if extra_weights else report["unexpected_keys"], f"holds weights that {model} lacks"),
-    ):
-        if keys:
-            raise ValueError(f"{file} {problem}: {', '.join(sorted(keys)[:3])}")
+    missing, unexpected = sorted(report["missing_keys"]), sorted(() if extra_weights else report["unexpected_keys"])
+    if missing or unexpected:
+        raise ValueError(f"{file} is not {model}: missing weights {missing[:3]}, unexpected ones {unexpected[:3]}")
     return loaded.eval().requires_grad_(False)

@@ -13,6 +13,7 @@ since they decide where a pixel lies: at 500 px, bf16 resolves 2 px.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from pathlib import Path
 from typing import cast
@@ -25,7 +26,7 @@ from torch import Tensor, nn
 
 from pipeline.contract.columns import Image
 from pipeline.contract.placement import Placement
-from pipeline.device import Batches, Phase, dtype_of, ready, seeded, untimed, upload
+from pipeline.device import Batches, Phase, dtype_of, ready, seeded, untimed, upload, wait
 from stages.nets.checkpoints import assign_state
 
 FEATURES, HIDDEN, CONTEXT, MOTION = 128, 96, 64, 82  # channels
@@ -178,12 +179,21 @@ def look_up(pyramid: list[Tensor], at: Tensor) -> Tensor:
     centre = at.permute(0, 2, 3, 1).reshape(-1, 1, 1, 2)
     parts = []
     for level, values in enumerate(pyramid):
-        last = torch.tensor([values.shape[3] - 1, values.shape[2] - 1], device=at.device, dtype=at.dtype)
+        last = ends(values.shape[2], values.shape[3], at.device)
         grid = 2 * (centre / 2**level + window) / last - 1
         pairs = zip(torch.split(values, AT_ONCE), torch.split(grid, AT_ONCE), strict=True)
         sampled = torch.cat([F.grid_sample(*pair, align_corners=True) for pair in pairs])
         parts.append(sampled.reshape(count, height, width, -1))
     return torch.cat(parts, -1).permute(0, 3, 1, 2).contiguous()
+
+
+@functools.lru_cache(maxsize=64)  # four levels of few sizes; a GPU would be waited for at each upload
+def ends(height: int, width: int, device: torch.device) -> Tensor:
+    """Return the last column and row of a map: 2 float32."""
+    with torch.inference_mode(mode=False):
+        last = torch.tensor([width - 1, height - 1], device=device, dtype=torch.float32)
+    wait(device.type)  # other threads use it in streams of their own
+    return last
 
 
 def places(height: int, width: int, device: torch.device) -> Tensor:

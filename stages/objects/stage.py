@@ -22,22 +22,28 @@ from pipeline.contract.columns import FRAME_INDEX, MEDIA_ID
 from stages.nets.sam2.edgetam import EDGETAM, is_timm_installed
 from stages.nets.sam2.image import MODELS
 from stages.nets.sam2.video import Tracker, load_video_model
+from stages.shared.conventions import BOXES, RUN_LENGTHS
 from stages.shared.limits import require_at_least
 from stages.shared.mask_drawings import box_label, mask_area
 from stages.shared.mask_proposals import upsample_masks
-from stages.shared.masks import BOX, SEGMENTATION, Mask, areas_and_boxes, decode, encode
+from stages.shared.masks import BOX, SEGMENTATION, Mask, areas_and_boxes, decode
 from stages.shared.point_prompts import Prompt, PromptFile, check_prompt_file
 from stages.shared.result_agreement import mask_iou, mean_or
+from stages.shared.run_lengths import encode_masks
 
 OBJECTS = pa.schema(
     [
         MEDIA_ID,
         FRAME_INDEX,
         field("object", pa.int32(), "number of the object in its file, from 0", nullable=False),
-        field("segmentation", SEGMENTATION, "mask at the frame's size, as COCO run lengths; empty where hidden"),
+        field("segmentation", SEGMENTATION, f"mask at the frame's size; empty where hidden. {RUN_LENGTHS}"),
         field("area", pa.int32(), "area of the mask", "px"),
-        field("box", BOX, "box of the mask, shares of width and height, 0 to 1; null where the mask is empty"),
-        field("score", pa.float32(), "probability that the object is visible, 0 to 1"),
+        field("box", BOX, f"{BOXES}; null where the mask is empty"),
+        field(
+            "score",
+            pa.float32(),
+            "the network's estimate that the object is visible, 0 to 1; not measured as a probability",
+        ),
     ]
 )
 
@@ -144,26 +150,27 @@ class Objects(Stage):
         self, rows: Mapping[int, Mapping[str, Any]], prompts: Mapping[int, Sequence[Prompt | Mask]], media: Media
     ) -> Iterator[tuple[int, Mapping[str, Any], list[dict[str, Any]]]]:
         """Yield the number, row and objects of each frame from the first prompt on."""
-        self._tracker.reset()
+        tracker = self._tracker.another()
         for number, image in media.frames(pixel_column(self.config.size)):
             if number not in rows:
                 continue
             for prompt in prompts.get(number, ()):
-                self._tracker.add(prompt)
-            if self._tracker.objects:
-                yield number, rows[number], self._objects(image, (rows[number]["height"], rows[number]["width"]))
+                tracker.add(prompt)
+            if tracker.objects:
+                size = rows[number]["height"], rows[number]["width"]
+                yield number, rows[number], self._objects(tracker, image, size)
 
-    def _objects(self, image: Image, size: tuple[int, int]) -> list[dict[str, Any]]:
+    def _objects(self, tracker: Tracker, image: Image, size: tuple[int, int]) -> list[dict[str, Any]]:
         """Return every object in the next frame as values of `OBJECTS` without their keys."""
         import torch
 
         with self.phase("infer"):
-            logits, visibility = self._tracker.track(image)
+            logits, visibility = tracker.track(image)
         with self.phase("postprocess"):
             height, width = size
             masks: list[dict[str, Any]] = []
             for own in torch.split(logits, 1):  # one at a time: 33 MB each at 4K
-                masks += encode(list(upsample_masks(own, (0, 0, width, height), size, self.config.mask_threshold)))
+                masks += encode_masks(upsample_masks(own, (0, 0, width, height), size, self.config.mask_threshold))
             areas, boxes = areas_and_boxes(masks)
             shares = (boxes / [width, height, width, height]).tolist()
             columns = zip(masks, areas.tolist(), shares, visibility.sigmoid().tolist(), strict=True)

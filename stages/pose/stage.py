@@ -24,6 +24,7 @@ from stages.pose.bodies import SAME_BODY, distances, distinct, scores
 from stages.pose.looks import Square, look, second_look, tiles
 from stages.pose.squares import squares
 from stages.shared.arrow_values import struct_array, struct_lists
+from stages.shared.conventions import BODY, BOXES
 from stages.shared.limits import require_between
 from stages.shared.mask_drawings import counted
 from stages.shared.masks import BOX, landmark_boxes
@@ -39,10 +40,14 @@ PART_SCORE = 0.4
 PART_AGREES = 0.05
 
 UNKNOWN = pa.struct([("score", pa.float32()), ("box", BOX), ("reason", pa.string())])
-_POSES = "people, most visible first: score, box, 33 landmarks in the image and in metres, disagreement of two looks"
+_POSES = (
+    f"people, most visible first: score, the mean visibility of the landmarks, no probability; {BOXES}; {BODY}; world: "
+    "the same landmarks in metres from the middle of the hips, x right, y down, z away from the camera; disagreement: "
+    "mean distance of two looks, of the box's diagonal"
+)
 _UNKNOWN = (
-    "people whose pose is not known, as on blur: score and box of the first look, and the reason: not_seen_again, or "
-    "looks_disagree where a second look found other landmarks"
+    f"people whose pose is not known, as on blur: score and box of the first look ({BOXES}), and the reason: "
+    "not_seen_again, or looks_disagree where a second look found other landmarks"
 )
 OUTPUTS = pa.schema(
     [

@@ -3,7 +3,8 @@
 Without prompts a grid of points is decoded, and masks with good scores are kept, as in Segment Anything's automatic
 mask generator (`stages.shared.mask_proposals`). With prompts, each gets the mask of its highest predicted IoU.
 
-Shapes: n masks of a frame, p prompts, m masks a prompt; logits p m s s on the device, s the side of the model's grid.
+Shapes: n masks of a frame, r views in a call of the model, p prompts of a view in it, m masks a prompt; logits
+r p m s s on the device, s the side of the model's grid.
 """
 
 from __future__ import annotations
@@ -12,8 +13,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from pipeline.contract.columns import Image
 from pipeline.contract.placement import Placement
 from pipeline.contract.stage import Stage
@@ -21,6 +20,7 @@ from pipeline.device import prepare
 from stages.nets.sam2.image import Sam2
 from stages.segment.dummy_masks import SCORE, dummy_logits
 from stages.segment.mask_rules import Rules
+from stages.segment.prompt_calls import Decoding, PromptSet, grid_set, prompt_sets
 from stages.shared.mask_proposals import (
     Box,
     Proposals,
@@ -32,12 +32,10 @@ from stages.shared.mask_proposals import (
     scale_box,
     stability_score,
 )
-from stages.shared.point_prompts import Prompt, single_points
+from stages.shared.point_prompts import Prompt
 
 if TYPE_CHECKING:
     import torch
-
-    from stages.nets.sam2.image import Features
 
 PROMPTS = 64  # decoded at once unless the profile sets another number, as amg's points_per_batch
 
@@ -73,7 +71,17 @@ class MaskGenerator:
         self._stage, self._net, self._rules, self._placement = stage, net, rules, placement
         self._made = made  # whether made masks stand in where the grid keeps none
         layers = range(rules.crop_n_layers + 1)
-        self._grids = [single_points(point_grid(rules.grid_side(layer))) for layer in layers]
+        self._points = [point_grid(rules.grid_side(layer)) for layer in layers]
+        self._grids = [grid_set(points, placement.device) for points in self._points]
+
+    def warm_up(self) -> None:
+        """Compile what the placement says: the encoder, and the decoder for the prompts of the grid."""
+        self._net.warm_up_encoder()
+        most = self._stage.chunk_sizes.get("prompts", PROMPTS)
+        grids = [Decoding(row=0, prompts=grid, start=0, count=1) for grid in self._grids]
+        for size in dict.fromkeys(grid.size(most) for grid in grids):
+            several, rows = self._rules.multimask_output, max(1, most // size)
+            self._net.warm_up_decoder(size, 1, several=several, rows=rows)
 
     def frame(self, image: Image, size: tuple[int, int], prompts: Sequence[Prompt] | None) -> PromptedFrame:
         """Return a frame with its views.
@@ -95,15 +103,22 @@ class MaskGenerator:
 
         Masks of the grid come in the order of their predicted IoU, others in the order of their prompts.
         """
-        for frame, number, features in self._encode(frames):
-            if frame.prompts is None:
-                frame.proposals.append(self._grid_masks(frame, number, features))
-            else:
-                frame.proposals.append(self._best_masks(frame.prompts, features, frame.box))
+        for views, features in self._encode(frames):
+            parts: dict[tuple[int, int], list[Proposals]] = {}
+            for own, logits, iou in self._decode(views, features):
+                frame, number = views[own.row]
+                with self._stage.phase("postprocess"):
+                    choose = self._best_masks if frame.prompts is not None else self._good_masks
+                    kept = choose(frame, number, own.numbers, logits, iou)
+                    parts.setdefault((id(frame), number), []).append(kept)
+            for frame, number in views:
+                frame.proposals.append(self._join_parts(frame, number, parts.get((id(frame), number), [])))
         return [self._join_views(frame) for frame in frames]
 
-    def _encode(self, frames: Sequence[PromptedFrame]) -> Iterator[tuple[PromptedFrame, int, Features]]:
-        """Yield the frame, number and features of each view.
+    def _encode(
+        self, frames: Sequence[PromptedFrame]
+    ) -> Iterator[tuple[Sequence[tuple[PromptedFrame, int]], torch.Tensor]]:
+        """Yield frames with numbers of views, and the features of these views.
 
         On a GPU, as many views are encoded at once as there are frames. On a CPU one at a time, which is as fast, so
         that a frame's masks do not depend on its neighbours through rounding.
@@ -117,44 +132,70 @@ class MaskGenerator:
                 pixels = prepare(images, preparation, self._placement, self._net.dtype, self._stage.phase)
             with self._stage.phase("infer"):
                 features = self._net.encode(pixels)
-            for row, (frame, number) in enumerate(chunk):
-                yield frame, number, [level[row : row + 1] for level in features]
+            yield chunk, features
 
     def _decode(
-        self, prompts: Sequence[Prompt], features: Features
-    ) -> Iterator[tuple[torch.Tensor, torch.Tensor, torch.Tensor]]:
-        """Yield numbers of prompts (p) with their logits (p m s s) and predicted IoUs (p m), a chunk at a time.
+        self, views: Sequence[tuple[PromptedFrame, int]], features: torch.Tensor
+    ) -> Iterator[tuple[Decoding, torch.Tensor, torch.Tensor]]:
+        """Yield parts of the views' prompts with their logits (p m s s) and predicted IoUs (p m).
 
-        Prompts of one chunk have equally many points.
+        Prompts of one part have equally many points. On a GPU parts of several views share a call, and all calls have
+        few shapes: prompts are added up to a power of two, and dropped from the result.
         """
+        parts: list[Decoding] = []
+        for row, (frame, number) in enumerate(views):
+            for prompts in self._prompt_sets(frame, frame.views[number].layer):
+                numbers = range(len(prompts.numbers))
+                chunks = list(self._stage.chunks(numbers, "prompts", default=PROMPTS))
+                parts += [Decoding(row=row, prompts=prompts, start=chunk[0], count=len(chunk)) for chunk in chunks]
+        most = self._stage.chunk_sizes.get("prompts", PROMPTS)
+        for call in Decoding.calls(parts, most, alone=self.alone):
+            with self._stage.phase("infer"):
+                inputs, several = call.inputs(features), self._rules.multimask_output
+                logits, iou = self._net.decode(*inputs, several=several, rows=call.shape[1])
+            for i, part in enumerate(call.parts):
+                yield part, logits[i, : part.count], iou[i, : part.count]
+
+    @property
+    def alone(self) -> bool:
+        """True on a CPU, where a call has no more prompts than one view asks for."""
+        return self._placement.device == "cpu" and not self._placement.compile
+
+    def _prompt_sets(self, frame: PromptedFrame, layer: int) -> list[PromptSet]:
+        """Return the prompts of a view by their number of points."""
+        return [self._grids[layer]] if frame.prompts is None else prompt_sets(frame.prompts, self._placement.device)
+
+    def _good_masks(
+        self, frame: PromptedFrame, crop: int, numbers: torch.Tensor, logits: torch.Tensor, iou: torch.Tensor
+    ) -> Proposals:
+        """Return the masks of some of the grid's prompts that pass the thresholds."""
+        rules, box = self._rules, frame.views[crop].box
+        rows = (iou > (rules.pred_iou_thresh or -1)).flatten().nonzero()[:, 0]
+        prompts = numbers[rows // iou.shape[1]]
+        masks = self._score(logits.flatten(0, 1)[rows], iou.flatten()[rows], prompts, crop, box)
+        kept = (masks.boxes[:, 2] > masks.boxes[:, 0]) & (masks.stability >= rules.stability_score_thresh)
+        if box != frame.box:
+            kept &= ~is_near_crop_edge(masks.boxes, box, frame.box)
+        return masks.select(kept)
+
+    def _best_masks(
+        self, frame: PromptedFrame, crop: int, numbers: torch.Tensor, logits: torch.Tensor, iou: torch.Tensor
+    ) -> Proposals:
+        """Return the best mask of each prompt."""
         import torch
 
-        device, rows = self._placement.device, self._stage.chunk_sizes.get("prompts", PROMPTS)
-        lengths = np.array([len(prompt.labels) for prompt in prompts])
-        for length in np.unique(lengths):
-            for chunk in self._stage.chunks(np.flatnonzero(lengths == length).tolist(), "prompts", default=PROMPTS):
-                with self._stage.phase("infer"):
-                    points = torch.from_numpy(np.stack([prompts[i].points for i in chunk])).to(device)
-                    labels = torch.from_numpy(np.stack([prompts[i].labels for i in chunk])).to(device)
-                    several = self._rules.multimask_output
-                    logits, iou = self._net.decode(features, points, labels, several=several, rows=rows)
-                yield torch.tensor(chunk, device=device), logits, iou
+        best = iou.argmax(dim=1)
+        rows = torch.arange(len(best), device=best.device)
+        return self._score(logits[rows, best], iou[rows, best], numbers, crop, frame.box)
 
-    def _grid_masks(self, frame: PromptedFrame, crop: int, features: Features) -> Proposals:
-        """Return the kept masks of the grid over one view."""
-        rules, view, parts = self._rules, frame.views[crop], [self._no_masks()]
-        for numbers, logits, iou in self._decode(self._grids[view.layer], features):
-            with self._stage.phase("postprocess"):
-                prompts = numbers[:, None].expand_as(iou)
-                confident = iou > (rules.pred_iou_thresh or -1)
-                masks = self._score(logits[confident], iou[confident], prompts[confident], crop, view.box)
-                filled = masks.boxes[:, 2] > masks.boxes[:, 0]
-                whole = filled & ~is_near_crop_edge(masks.boxes, view.box, frame.box)
-                parts.append(masks.select(whole & (masks.stability >= rules.stability_score_thresh)))
+    def _join_parts(self, frame: PromptedFrame, crop: int, parts: Sequence[Proposals]) -> Proposals:
+        """Return the masks of one view: of the grid without duplicates, others in the order of their prompts."""
         with self._stage.phase("postprocess"):
-            masks = Proposals.concatenate(parts)
-            masks = masks.select(non_max_suppression(masks.boxes, masks.iou, rules.box_nms_thresh))
-            return self._made_masks(crop, view.box) if self._made and not len(masks.iou) else masks
+            masks = Proposals.concatenate([self._no_masks(), *parts])
+            if frame.prompts is not None:
+                return masks.select(masks.prompts.argsort())
+            masks = masks.select(non_max_suppression(masks.boxes, masks.iou, self._rules.box_nms_thresh))
+            return self._made_masks(crop, frame.views[crop].box) if self._made and not len(masks.iou) else masks
 
     def _made_masks(self, crop: int, box: Box) -> Proposals:
         """Return the stand-ins for masks of a network without weights, as prompted by the first points of the grid."""
@@ -162,29 +203,17 @@ class MaskGenerator:
 
         logits = torch.from_numpy(dummy_logits(self._net.architecture.low)).to(self._placement.device)
         iou = torch.full((len(logits),), SCORE, device=logits.device)
-        prompts = torch.arange(len(logits), device=logits.device) % len(self._grids[0])
+        prompts = torch.arange(len(logits), device=logits.device) % len(self._points[0])
         return self._score(logits, iou, prompts, crop, box)
 
-    def _best_masks(self, prompts: Sequence[Prompt], features: Features, box: Box) -> Proposals:
-        """Return the best mask of each prompt, in their order."""
-        import torch
-
-        parts = [self._no_masks()]
-        for numbers, logits, iou in self._decode(prompts, features):
-            best = iou.argmax(dim=1)
-            rows = torch.arange(len(best), device=best.device)
-            parts.append(self._score(logits[rows, best], iou[rows, best], numbers, 0, box))
-        masks = Proposals.concatenate(parts)
-        return masks.select(masks.prompts.argsort())
-
     def _score(self, logits: torch.Tensor, iou: torch.Tensor, prompts: torch.Tensor, crop: int, box: Box) -> Proposals:
-        """Return masks with their scores and boxes."""
+        """Return masks with their scores and boxes, in float32."""
         import torch
 
-        rules = self._rules
+        rules, logits = self._rules, logits.float()
         return Proposals(
             logits=logits,
-            iou=iou,
+            iou=iou.float(),
             stability=stability_score(logits, rules.mask_threshold, rules.stability_score_offset),
             boxes=mask_boxes(logits > rules.mask_threshold, box),
             prompts=prompts,
@@ -217,6 +246,6 @@ class MaskGenerator:
             point = frame.prompts[prompt].point
             return point and {"x": point[0], "y": point[1]}
         view, (height, width) = frame.views[crop], frame.size
-        x, y = self._grids[view.layer][prompt].points[0].tolist()
+        x, y = self._points[view.layer][prompt].tolist()
         x0, y0, x1, y1 = view.box
         return {"x": (x0 + x * (x1 - x0)) / width, "y": (y0 + y * (y1 - y0)) / height}

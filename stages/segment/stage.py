@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -21,6 +21,7 @@ from pipeline.contract import Drawing, Placement, Weights, field, views
 from stages.nets.sam2.image import MODELS, Sam2
 from stages.segment.mask_generator import MaskGenerator, PromptedFrame
 from stages.segment.mask_rules import Rules
+from stages.shared.conventions import BOXES, FRACTIONS, RUN_LENGTHS
 from stages.shared.limits import require_at_least
 from stages.shared.mask_drawings import counted, mask_area
 from stages.shared.mask_proposals import (
@@ -34,6 +35,10 @@ from stages.shared.masks import BOX, MASK, areas_and_boxes, encode, mask_share
 from stages.shared.pixel_stage import PixelStage
 from stages.shared.point_prompts import Prompt, PromptFile, check_prompt_file, parse_prompts
 from stages.shared.result_agreement import Detections, match_by_masks
+from stages.shared.run_lengths import encode_masks
+
+if TYPE_CHECKING:
+    import torch
 
 CANVAS_PIXELS = 1 << 27  # px of masks upsampled at once: 512 MB of float32, 16 masks of a 4K frame
 DRAWN = 12  # masks of a preview, the largest first
@@ -115,7 +120,10 @@ class Segment(PixelStage):
     def outputs(self) -> pa.Schema:
         """`masks` and `mask_count`; never null."""
         order = "in the order of the prompts" if self.config.prompts != "grid" else "highest predicted IoU first"
-        about = f"masks, {order}: COCO run lengths, area, box in shares, predicted IoU, stability, prompted point"
+        about = (
+            f"masks, {order}: segmentation in {RUN_LENGTHS}; area in px of that mask; {BOXES}; predicted IoU and "
+            f"stability, the network's, no probabilities; point that was prompted, x, y in {FRACTIONS}"
+        )
         return pa.schema(
             [field("masks", pa.list_(MASK), about), field("mask_count", pa.int32(), "number of masks in `masks`")]
         )
@@ -140,6 +148,8 @@ class Segment(PixelStage):
         net = Sam2(MODELS[config.model], weights.get(config.model), placement)
         self._file = PromptFile(Path(config.prompt_file), config.prompts) if config.prompt_file else None
         self._generator = MaskGenerator(self, net, config, placement, made=config.model not in weights)
+        if placement.compile:
+            self._generator.warm_up()
 
     def __call__(self, batch: pa.Table) -> pa.Table:
         """Return the masks of each frame."""
@@ -169,15 +179,20 @@ class Segment(PixelStage):
 
     def _records(self, frame: PromptedFrame, proposals: Proposals) -> list[dict[str, Any]]:
         """Return a frame's masks as values of `MASK`."""
+        import torch
+
         with self.phase("postprocess"):
             low = MODELS[self.config.model].low
             canvas = (low, low) if self.config.low else frame.size
-            codes, changed = self._encode(frame, proposals, canvas)
-            areas, boxes = areas_and_boxes(codes)
-            rows = self._distinct(areas, boxes, np.array(changed, bool)) if self._grid else range(len(codes))
-            shares = (boxes / np.tile(canvas[::-1], 2)).tolist()
+            # one download: numbers of crops and prompts are far below 2^53
             columns = (proposals.crops, proposals.prompts, proposals.iou, proposals.stability)
-            scores = list(zip(*(column.tolist() for column in columns), strict=True))
+            values = torch.stack([column.double() for column in columns]).cpu().numpy()
+            crops = values[0].astype(np.int64)
+            codes, changed = self._encode(frame, proposals.logits, crops, canvas)
+            areas, boxes = areas_and_boxes(codes)
+            rows = self._distinct(areas, boxes, changed) if self._grid else range(len(codes))
+            shares = (boxes / np.tile(canvas[::-1], 2)).tolist()
+            scores = list(zip(crops.tolist(), values[1].astype(int).tolist(), *values[2:].tolist(), strict=True))
             return [
                 {
                     "segmentation": codes[row],
@@ -207,22 +222,29 @@ class Segment(PixelStage):
         return visible.tolist()
 
     def _encode(
-        self, frame: PromptedFrame, proposals: Proposals, canvas: tuple[int, int]
-    ) -> tuple[list[dict[str, Any]], list[bool]]:
+        self, frame: PromptedFrame, logits: torch.Tensor, crops: NDArray[np.int64], canvas: tuple[int, int]
+    ) -> tuple[list[dict[str, Any]], NDArray[np.bool_]]:
         """Return masks at the size of the canvas as values of `SEGMENTATION`, and which of them lost small regions."""
-        config, numbers = self.config, proposals.crops.cpu().numpy()
-        codes: list[dict[str, Any]] = [{}] * len(numbers)
-        changed = [False] * len(numbers)
+        import torch
+
+        codes, changed = np.empty(len(crops), object), np.zeros(len(crops), bool)
         at_once = max(1, CANVAS_PIXELS // (canvas[0] * canvas[1]))
-        for crop in np.unique(numbers):
-            place = scale_box(frame.views[crop].box, frame.size, canvas)
-            for rows in self.chunks(np.flatnonzero(numbers == crop).tolist(), "masks", default=at_once):
-                masks = upsample_masks(proposals.logits[rows], place, canvas, config.mask_threshold)
-                min_area = config.min_mask_region_area
-                cleaned = [remove_small_regions(mask, min_area) for mask in masks] if min_area else list(masks)
-                for row, before, after, code in zip(rows, masks, cleaned, encode(cleaned), strict=True):
-                    codes[row], changed[row] = code, after is not before
-        return codes, changed
+        for crop in np.unique(crops):
+            place, numbers = scale_box(frame.views[crop].box, frame.size, canvas), np.flatnonzero(crops == crop)
+            own = logits if len(numbers) == len(crops) else logits[torch.from_numpy(numbers).to(logits.device)]
+            for rows in self.chunks(range(len(numbers)), "masks", default=at_once):
+                part = slice(rows[0], rows[-1] + 1)
+                masks = upsample_masks(own[part], place, canvas, self.config.mask_threshold)
+                codes[numbers[part]], changed[numbers[part]] = self._coded(masks)
+        return codes.tolist(), changed
+
+    def _coded(self, masks: torch.Tensor) -> tuple[list[dict[str, Any]], list[bool]]:
+        """Return masks (n w h) as values of `SEGMENTATION` without small regions, and which of them had some."""
+        if not (min_area := self.config.min_mask_region_area):
+            return encode_masks(masks), [False] * len(masks)
+        before = list(masks.cpu().numpy().transpose(0, 2, 1))
+        after = [remove_small_regions(mask, min_area) for mask in before]
+        return encode(after), [one is not other for one, other in zip(before, after, strict=True)]
 
     def draw(self, row: Mapping[str, Any]) -> Drawing | None:
         """Draw the largest masks, each in a colour; None without masks."""

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 Box = tuple[int, int, int, int]  # x0 y0 x1 y1
 
 EDGE_DISTANCE = 20.0  # px of the frame: `is_box_near_crop_edge` in sam2/utils/amg.py
+ROUNDS = 8  # of suppression between two waits for a GPU
 IOU_ROWS = 1024  # rows of the IoU matrix computed at once: in one piece, 12,000 masks would take gigabytes
 
 
@@ -43,6 +44,10 @@ class Proposals:
 
     def select(self, rows: torch.Tensor) -> Proposals:
         """Return the rows chosen by a boolean mask or by their numbers."""
+        import torch
+
+        if rows.dtype == torch.bool:
+            rows = rows.nonzero()[:, 0]  # once, since a GPU must be waited for
         return Proposals(**{item.name: getattr(self, item.name)[rows] for item in fields(self)})
 
     @staticmethod
@@ -135,7 +140,8 @@ def non_max_suppression(boxes: torch.Tensor, scores: torch.Tensor, threshold: fl
     """Return the numbers of the kept boxes, the best score first, equal scores in their order.
 
     The result is that of the greedy rule: a box is dropped if it overlaps a better kept box by more than `threshold`.
-    All boxes are decided at once, in rounds until nothing changes; after k rounds at least the k best are final.
+    All boxes are decided at once, in rounds until nothing changes; after k rounds at least the k best are final. On a
+    GPU it is not asked after every round whether something changed, since that waits.
 
     Args:
         boxes: n 4; boxes without area overlap none.
@@ -148,10 +154,10 @@ def non_max_suppression(boxes: torch.Tensor, scores: torch.Tensor, threshold: fl
     suppresses = _overlaps(boxes[order], threshold)
     kept = torch.ones(len(order), dtype=torch.bool, device=boxes.device)
     while len(order):
-        remaining = ~(suppresses & kept[:, None]).any(dim=0)
-        if torch.equal(remaining, kept):
+        for _ in range(1 if boxes.device.type == "cpu" else ROUNDS):
+            last, kept = kept, ~(suppresses & kept[:, None]).any(dim=0)
+        if torch.equal(last, kept):
             break
-        kept = remaining
     return order[kept]
 
 
@@ -172,8 +178,8 @@ def _overlaps(boxes: torch.Tensor, threshold: float) -> torch.Tensor:
     return result.triu(diagonal=1)
 
 
-def upsample_masks(logits: torch.Tensor, crop: Box, size: tuple[int, int], threshold: float) -> NDArray[np.bool_]:
-    """Return masks at a larger size: n h w, stored column by column, the order of run lengths.
+def upsample_masks(logits: torch.Tensor, crop: Box, size: tuple[int, int], threshold: float) -> torch.Tensor:
+    """Return masks at a larger size: n w h bool on the device, column by column, the order of run lengths.
 
     Logits are interpolated bilinearly, as in sam2/utils/transforms.py `postprocess_masks`.
 
@@ -192,7 +198,7 @@ def upsample_masks(logits: torch.Tensor, crop: Box, size: tuple[int, int], thres
         whole = torch.zeros((len(part), width, height), dtype=torch.bool, device=part.device)
         whole[:, x0:x1, y0:y1] = part
         part = whole
-    return part.cpu().numpy().transpose(0, 2, 1)
+    return part
 
 
 def remove_small_regions(mask: NDArray[np.bool_], min_area: int) -> NDArray[np.bool_]:

@@ -1,8 +1,8 @@
 """Shots of a video and the transitions between them.
 
 Tracks and lip sync must not read across a cut. Cuts come from optical flow, which flashes and passing objects mislead
-less than colours. Fades and dissolves come from colours in a few pixels, since flow does not show them.
-`stages/shots/transitions.py` has the rules.
+less than colours. Fades, dissolves and wipes come from colours in a few pixels, since flow does not show them.
+`transitions.py` and `gradual.py` beside this file have the rules.
 
 Shapes: image uint8 h w 3; a grid is the image at 4 by 4 pixels, uint8 48 in the order row, column, channel.
 """
@@ -23,7 +23,8 @@ from pipeline.contract.drawing import Drawing
 from pipeline.contract.placement import Placement
 from pipeline.contract.stage import Scope, Stage, Table, Weights
 from stages.shared.limits import require_between
-from stages.shots.transitions import Transition, boundaries, cuts, dissolves, fades
+from stages.shots.gradual import gradual
+from stages.shots.transitions import SURE_CUT, Transition, boundaries, cuts, fades
 
 SIDE = 4  # pixels of the grid; at 8, motion moves dissolves 1.6 to 2 times as far off their line
 GRID = SIDE * SIDE * 3
@@ -76,7 +77,7 @@ TRANSITIONS = pa.schema(
     [
         MEDIA_ID,
         field("transition", pa.int32(), "number of the transition in its file, from 0", nullable=False),
-        field("kind", pa.string(), "cut, dissolve, fade_out or fade_in", nullable=False),
+        field("kind", pa.string(), "cut, dissolve, wipe, fade_out or fade_in", nullable=False),
         field("colour", pa.string(), "black or white; null unless it is a fade"),
         field("first_frame", pa.int32(), "last frame that is wholly of the old image", nullable=False),
         field("last_frame", pa.int32(), "first frame that is wholly of the new image", nullable=False),
@@ -85,16 +86,16 @@ TRANSITIONS = pa.schema(
 
 
 class Shots(Stage):
-    """Cuts, fades and dissolves of a file, and the shots between them."""
+    """Cuts, fades, dissolves and wipes of a file, and the shots between them."""
 
-    version = 2
+    version = 3
     finds = (("transitions", "cut or fade", "cuts and fades"),)
     scope = Scope.MEDIA
     inputs = ("media_id", "frame_index", "time_s", "cut", *FEATURES.names)  # cut: the score from `Flow`
     tables: ClassVar[dict[str, Table]] = {
         "shots": Table(schema=SHOTS, keys=("media_id", "shot"), description="shots; every frame is in one"),
         "transitions": Table(
-            schema=TRANSITIONS, keys=("media_id", "transition"), description="cuts, fades and dissolves"
+            schema=TRANSITIONS, keys=("media_id", "transition"), description="cuts, fades, dissolves and wipes"
         ),
     }
 
@@ -159,10 +160,13 @@ class Shots(Stage):
         hard = cuts(score, grid, config.cut, config.shortest, config.flash)
         soft = fades(contrast[known], grid, config.plain, config.longest, [item.last for item in hard])
         hard = [item for item in hard if not any(fade.first <= item.first < fade.last for fade in soft)]
+        sure = [item for item in hard if score[item.first] >= SURE_CUT]
         busy = np.zeros(len(grid), np.bool_)
-        for item in (*hard, *soft):
+        for item in (*sure, *soft):
             busy[item.first : item.last + 1] = True
-        return sorted([*hard, *soft, *dissolves(grid, config.dissolve, config.longest, busy)])
+        slow = gradual(grid, contrast[known], config.dissolve, config.longest, busy)
+        hard = [item for item in hard if not any(one.first <= item.first < one.last for one in slow)]
+        return sorted([*hard, *soft, *slow])
 
 
 def _fill(known: Any) -> Any:

@@ -19,6 +19,7 @@ from pipeline.contract.columns import FRAME_INDEX, MEDIA_ID, field
 from pipeline.contract.drawing import Drawing, Label
 from pipeline.contract.stage import Scope, Stage, Table
 from stages.shared.arrow_values import struct_lists
+from stages.shared.conventions import BODY
 from stages.shared.limits import require_at_least
 from stages.shared.shot_spans import spans
 from stages.shared.skeleton import BONES, LANDMARK, LANDMARKS, landmarks
@@ -36,7 +37,7 @@ ROWS = pa.schema(
         field(
             "landmarks",
             pa.list_(LANDMARK, LANDMARKS),
-            "as in `poses`, smoothed; interpolated where the person was missed",
+            f"{BODY}; smoothed, and interpolated where the person was missed",
             nullable=False,
         ),
     ]

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.collections_factory import clip, photo
+from tests.support.collections_factory import collection
 
 
 @pytest.fixture
 def small(tmp_path):
-    for i in range(6):
-        photo(tmp_path / "in" / f"photo{i}.png", i)
-    clip(tmp_path / "in" / "zz.png", 100, 30)
-    return tmp_path / "in"
+    return collection(tmp_path / "in", 6, 30, "zz.png")
 
 
 @pytest.fixture

@@ -23,7 +23,8 @@ HISTORY = {"CHANGELOG.md", "log.md"}  # they name what was, too
 def commands(document: Path) -> list[str]:
     """Lines of a document's bash blocks, without comments."""
     blocks = re.findall(r"```bash\n(.*?)```", document.read_text("utf-8"), re.S)
-    lines = [re.sub(r"\s+#.*", "", line).strip() for block in blocks for line in block.splitlines()]
+    joined = [block.replace("\\\n", " ") for block in blocks]
+    lines = [re.sub(r"\s+#.*", "", line).strip() for block in joined for line in block.splitlines()]
     return [line for line in lines if line]
 
 

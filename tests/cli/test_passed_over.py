@@ -18,7 +18,10 @@ def test_an_input_of_sidecars_alone_has_a_code_of_its_own_and_photos_beside_them
     assert "2 files passed over" in framemill(*words, code=NOTHING_READ)
     assert NOTHING_READ == 4
     Image.new("RGB", (32, 24), (200, 30, 90)).save(photos / "1.png")
-    framemill(*words)
+    output = framemill(*words, "--vram-cap", 8)
+    assert (
+        "--vram-cap does nothing: no step runs on a GPU." in output and "1 frame in" in output and "3 files (" in output
+    )
     record = json.loads((out / "run.json").read_text())
     assert record["errors"] == {} and record["passed_over"] == 2
     assert "2 files, not media" in (out / "report.html").read_text()

@@ -6,8 +6,10 @@ import json
 
 import pyarrow.parquet as pq
 import pytest
+from rich.console import Console
 
 from pipeline.cli.arguments import RunOptions
+from pipeline.cli.sample_input import with_samples
 
 WORDS = ("run", "--stages", "lighting", "--every-nth", "25")
 
@@ -29,9 +31,11 @@ def test_a_run_without_any_path_computes_the_samples(framemill, tmp_path, monkey
     assert times(tmp_path) == before  # nothing is made or computed again
 
 
-def test_samples_lie_beside_a_named_output(framemill, tmp_path):
-    framemill(*WORDS, "--output", tmp_path / "mine")
-    assert (tmp_path / "mine-samples" / "clips" / "cut.mp4").exists() and (tmp_path / "mine" / "frames").is_dir()
+def test_samples_lie_beside_a_named_output(tmp_path):
+    output = str(tmp_path / "mine")
+    request = with_samples(RunOptions(output=output).request(), Console(quiet=True))
+    assert (tmp_path / "mine-samples" / "clips" / "cut.mp4").exists()
+    assert (request.input, request.output) == (f"{output}-samples", output)
 
 
 @pytest.mark.parametrize(("option", "variable"), [("input", "FRAMEMILL_INPUT"), ("output", "FRAMEMILL_OUTPUT")])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -12,22 +13,30 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 STAGES = sorted((ROOT / "stages").rglob("*.py"))
 PIPELINE = sorted((ROOT / "pipeline").rglob("*.py"))
+CODE = ("pipeline", "stages", "benchmarks", "samples", "tests")
 
 STAGE_MAY_NOT = {"ray", "yaml", "av", "requests", "urllib", "httpx", "pydantic", "typer", "rich"}
 OWNERS = {  # outside library -> where in pipeline/ it may be imported
     "av": ("media/",),
-    "cv2": ("media/", "reporting/html/"),  # the report encodes its thumbnails
+    "cv2": ("media/", "reporting/html/", "bench/sav/"),  # thumbnails and overlays are encoded
     "PIL": ("media/",),
     "simplejpeg": ("media/",),
     "ray": ("engine/",),
-    "torch": ("device/", "profiling/tools/torch_profiler.py", "profiling/export/tensorboard.py"),
+    "torch": (
+        "device/",
+        "bench/",
+        "cli/bench/options.py",
+        "profiling/tools/torch_profiler.py",
+        "profiling/export/tensorboard.py",
+    ),
     "requests": ("weights/download.py",),
     "filelock": ("weights/fetch.py",),
-    "rich": ("reporting/terminal/", "reporting/compare/terminal.py", "cli/"),
+    "rich": ("reporting/terminal/", "reporting/compare/terminal.py", "reporting/bench/terminal.py", "cli/"),
     "typer": ("cli/",),
 }
 
 
+@cache
 def imports(path: Path) -> set[str]:
     """Outside packages that a module imports, at any depth of its code."""
     found = set()
@@ -72,3 +81,19 @@ def test_the_driver_plans_without_heavy_libraries():
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     loaded = {name.split(".")[0] for name in done.stderr.split()}
     assert {"torch", "ray", "mediapipe", "av", "librosa", "hdbscan", "transformers", "requests"} & loaded == set()
+
+
+def test_files_and_functions_are_short():
+    """At most 300 lines a file and 40 a function, so that each shows what it does on a screen or two."""
+    long = []
+    for path in sorted(path for folder in CODE for path in (ROOT / folder).rglob("*.py")):
+        text = path.read_text(encoding="utf-8")
+        lengths = {
+            node.name: (node.end_lineno or 0) - node.lineno + 1
+            for node in ast.walk(ast.parse(text))
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        }
+        place = path.relative_to(ROOT)
+        long += [f"{place}: {text.count(chr(10))} lines"] * (text.count("\n") > 300)
+        long += [f"{place}: {name} has {lines} lines" for name, lines in lengths.items() if lines > 40]
+    assert long == []

@@ -121,7 +121,7 @@ def _allow(laptop: lan.Machine, machines: list[lan.Machine]) -> None:
 
 def _install_python(*machines: lan.Machine) -> None:
     """Leave what an earlier install would have, all dependencies and not Framemill: no package index is in reach."""
-    packages = Path(pa.__file__).resolve().parents[2]
+    packages = Path(pa.__file__).resolve().parents[1]
     for machine in machines:
         folder = machine.home / "framemill" / "venv"
         venv.create(folder, symlinks=True)

@@ -16,6 +16,7 @@ from pipeline.job import Job
 from pipeline.media.discovery.listing import list_media
 from pipeline.media.discovery.media_ids import media_id
 from pipeline.media.units import form_units
+from pipeline.media.video.segments import Share
 from pipeline.output.ledger import Ledger
 from pipeline.output.object_store import Store
 from pipeline.output.unit_table import ensure_units
@@ -118,10 +119,13 @@ def test_a_unit_is_finished_before_its_last_packet_is_handed_on(small, tmp_path)
     store, media = Store(str(tmp_path / "out")), list_media(str(small))
     (unit,) = form_units(media, slots=1)[:1]
     worker = Worker(made.first, store, lambda _: None)
-    packets = worker.decode(made.decode, unit, 0, frozenset())
+    packets = worker.decode(made.decode, unit, Share(), frozenset())
     rows = next(packets).rows.num_rows
     assert Ledger(store).has(made.waves[0].folders, unit.name)  # and nobody has asked for more
-    assert rows == Ledger(store).total(made.decode.folder, unit.name) and not list(packets)
+    assert rows == Ledger(store).total(made.decode.folder, unit.name)
+    parts = {path: path.stat().st_ino for path in (tmp_path / "out" / "columns").glob("*/*")}
+    assert not list(packets)
+    assert parts == {path: path.stat().st_ino for path in parts}, "a part was written twice"
 
 
 @pytest.mark.heavy
@@ -155,7 +159,7 @@ def test_steps_in_one_process_say_what_they_say_apart(small, tmp_path):
 
 def test_a_model_has_processes_of_its_own(collection, tmp_path, machines):
     shared = ProfileFile.model_validate({"defaults": {"workers": "auto"}})  # as many as loaders: in their process
-    whole = order(collection, tmp_path / "out", {}, missing_weights="skip")
+    whole = order(collection, tmp_path / "out", {}, missing_weights="skip", stages=("lighting", "pose"))
     whole = replace(whole, pipeline=read_pipeline(None), profile=shared)
     steps = Job(whole).run().figures.steps
     assert steps["decode"].workers & steps["lighting"].workers == steps["decode"].workers

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zlib
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -38,7 +39,8 @@ def plan(tmp_path_factory):
     with session(None) as nodes:
         profile = ProfileFile.model_validate({"decode": {"workers": 2, "cpus": 0.5}})
         made_plan = make_plan(PipelineFile.model_validate({"steps": steps}), profile, PlanOptions(), nodes)
-        config = DecodeConfig(segment_bytes=sample_film("b-frames").stat().st_size // 6, packet_rows=8, clip_frames=5)
+        each = sample_film("b-frames").stat().st_size // 6
+        config = DecodeConfig(cell_frames=10, cell_pixels=1, share_bytes=each, packet_rows=8, clip_frames=5)
         yield recut(made_plan, config)
 
 
@@ -48,7 +50,8 @@ def run(plan: Plan, folder: Path, out: Path) -> list[Unit]:
     units = ensure_units(store, media, media, slots=2)
     done = {rows.unit for rows in unit_rows(plan, Ledger(store), units, frozenset(item.media_id for item in media))}
     pending = [unit for unit in units if unit.name not in done]
-    Engine(plan, store, lambda _: None, stop=pytest.fail).first_pass(0, pending, Ledger(store))
+    with closing(Engine(plan, store, lambda _: None, stop=pytest.fail)) as engine:
+        engine.first_pass(0, pending, Ledger(store))
     return pending
 
 

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from pipeline.contract.errors import ResourceError
 from pipeline.engine.ray_folder import private_folder
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def test_no_other_user_can_enter_it_and_it_is_removed():
@@ -20,23 +25,58 @@ def test_no_other_user_can_enter_it_and_it_is_removed():
     assert not folder.exists()
 
 
-def test_folders_of_killed_runs_are_removed_and_others_stay(tmp_path, monkeypatch):
-    parent = Path("/tmp") / tmp_path.name[-8:]  # a short path
-    parent.mkdir()
-    monkeypatch.setenv("RAY_TMPDIR", str(parent))
-    dead = subprocess.Popen([sys.executable, "-c", ""])
-    dead.wait()
-    names = [f"framemill-{dead.pid}-abc", "framemill-1-abc", "framemill-other", "other"]
+LIVING = """
+import os, sys
+os.getpid = lambda: 2**30  # of another container: unknown here
+from pipeline.engine.ray_folder import private_folder
+with private_folder() as folder:
+    print(folder, flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def parent(monkeypatch):
+    """A folder with a short path, in which runs make theirs."""
+    folder = Path(tempfile.mkdtemp(dir="/tmp", prefix="t-"))
+    monkeypatch.setenv("RAY_TMPDIR", str(folder))
+    yield folder
+    shutil.rmtree(folder)
+
+
+def test_the_folder_of_a_living_run_stays_and_that_of_a_killed_one_goes(parent):
+    other = subprocess.Popen(
+        [sys.executable, "-c", LIVING], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    folder = Path(other.stdout.readline().strip())
+    with private_folder() as own:
+        assert folder.is_dir() and folder.parent == parent == Path(own).parent
+    other.kill()
+    other.communicate()
+    assert folder.is_dir()
+    with private_folder() as own:
+        assert list(parent.iterdir()) == [Path(own)]
+
+
+def test_folders_that_are_not_ours_stay(parent, tmp_path):
+    names = ["framemill-1-abc", "framemill-other", "other"]
     for name in names:
         (parent / name).mkdir()
-    try:
-        with private_folder() as folder:
-            assert Path(folder).parent == parent
-        assert sorted(path.name for path in parent.iterdir()) == sorted(names[1:])
-    finally:
-        for path in parent.iterdir():
-            path.rmdir()
-        parent.rmdir()
+    (parent / "framemill-run-file").write_text("")
+    (parent / "framemill-run-link").symlink_to(tmp_path)
+    with private_folder():
+        pass
+    assert {path.name for path in parent.iterdir()} == {*names, "framemill-run-file", "framemill-run-link"}
+
+
+def test_runs_that_start_and_end_at_once_keep_their_own_folders(parent):
+    def start_and_end(_: int) -> bool:
+        with private_folder() as own:
+            return Path(own).is_dir()
+
+    with ThreadPoolExecutor(8) as pool:
+        assert all(pool.map(start_and_end, range(200)))
+    assert list(parent.iterdir()) == []
 
 
 def test_a_long_path_is_passed_over(monkeypatch):

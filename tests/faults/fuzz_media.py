@@ -33,7 +33,9 @@ from tests.faults.mutations import damaged
 from tests.faults.seeds import seeds
 from tests.support.memory import peak_mb
 
-CONFIG = DecodeConfig(max_pixels=2_000_000, packet_bytes=16 << 20, segment_bytes=1000)  # films are cut in many
+CONFIG = DecodeConfig(
+    max_pixels=2_000_000, packet_bytes=16 << 20, cell_frames=5, cell_pixels=1
+)  # films are cut in many
 MORE_MB = 200  # above the libraries: a picture of 2 MP in RGBA, RGB and floats, and two packets
 CPU_SECONDS = 10.0
 HANGS_AFTER = 120.0  # s on the clock, of a machine that may be busy

@@ -13,6 +13,7 @@ from pipeline.contract.errors import MediaError
 from pipeline.media.file_types import HEAD_BYTES, detect_kind
 from tests.support.material import ROOT
 from tests.support.media_factory import encoded, film, numbered
+from tests.support.rare_photos import bmp, tiff, two_bits
 
 _MOST = 40_000  # bytes of a file taken from the test media: small ones are decoded a hundred times a second
 _SAME = {"fflags": "bitexact"}  # no date and no random identity: the same bytes in every process
@@ -56,6 +57,7 @@ def _photos() -> dict[str, bytes]:
     rng = np.random.default_rng(0)
     noise = rng.integers(0, 255, (24, 40, 3), np.uint8)
     plain = Pil.fromarray(noise)
+    ink = rng.integers(0, 65535, (24, 40, 5), np.uint16)
     exif = Pil.Exif()
     exif[0x0112], exif[0x010F] = 6, "maker"
     pages = [Pil.fromarray(np.roll(noise, i, axis=1)) for i in range(4)]
@@ -77,6 +79,11 @@ def _photos() -> dict[str, bytes]:
         "photo.bmp": encoded(plain, "BMP"),
         "lzw.tif": encoded(plain, "TIFF", compression="tiff_lzw"),
         "jpeg.tif": encoded(plain, "TIFF", compression="jpeg"),
+        "two_bits.bmp": two_bits(noise[:, :, 0] % 4),
+        "enclosed_jpeg.bmp": bmp(0, 4, encoded(plain, "JPEG"), (24, 40)),
+        "enclosed_png.bmp": bmp(0, 5, encoded(plain, "PNG"), (24, 40)),
+        "ink.tif": tiff(ink, "<", deflate=False, differences=False, rows=10),
+        "deflated_ink.tif": tiff(ink, ">", deflate=True, differences=True, rows=24),
         "float.tif": encoded(Pil.fromarray(noise[:, :, 0].astype(np.float32)), "TIFF"),
     }
 

@@ -8,13 +8,13 @@ import time
 from pathlib import Path
 
 import pytest
+import yaml
 
 from pipeline.contract.errors import OutputError
 from pipeline.job import Job
-from pipeline.planning.manifest import ProfileFile, read_pipeline
-from pipeline.planning.plan_options import PlanOptions
 from pipeline.runtime.run.request import RunRequest
 from tests.faults import chaos
+from tests.support.engine_factory import request
 
 pytestmark = pytest.mark.slow
 
@@ -59,14 +59,7 @@ def test_a_disk_that_is_full(undisturbed, disk):
 
 
 def order(undisturbed, out: Path) -> RunRequest:
-    return RunRequest(
-        input=str(undisturbed.source),
-        output=str(out),
-        pipeline=read_pipeline(str(undisturbed.pipeline)),
-        profile=ProfileFile(),
-        profile_name="none",
-        options=PlanOptions(),
-    )
+    return request(undisturbed.source, out, yaml.safe_load(undisturbed.pipeline.read_text()))
 
 
 def disturbed(undisturbed, out: Path, disturb) -> OutputError:

@@ -5,62 +5,34 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import textwrap
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from pipeline.contract.output_names import ERRORS, FRAMES
+from pipeline.media.config import DecodeConfig
+from pipeline.media.discovery.listing import list_media
+from pipeline.media.guard import ReadLimit
+from pipeline.media.video.segments import Share
+from pipeline.planning.step import DecodeStep
+from pipeline.runtime.recovery.decode_guard import find_limit
 from samples.make import pan, tone, write_clip
 from tests.faults.chaos import ROOT
 from tests.support.collections_factory import photo
 from tests.support.engine_factory import table
 
-pytestmark = pytest.mark.slow
-
-FAULT = '''
-    """Give every child process a decoder with a fault, since no known file crashes a real one."""
-    import ctypes, importlib.abc, importlib.machinery, os, sys, time
-
-    class Broken(importlib.abc.MetaPathFinder):
-        def find_spec(self, name, path, target=None):
-            if name not in ("pipeline.media.images.photo", "pipeline.media.video.reader"):
-                return None
-            spec = importlib.machinery.PathFinder.find_spec(name, path)
-            run = spec.loader.exec_module
-            spec.loader.exec_module = lambda module: (run(module), break_(module))
-            return spec
-
-    def break_(module):
-        if module.__name__.endswith("photo"):
-            whole = module.open_photo
-            def open_photo(data, *more):
-                if b"crash me" in data:
-                    ctypes.string_at(0)
-                if b"hang me" in data:
-                    time.sleep(3600)
-                return whole(data, *more)
-            module.open_photo = open_photo
-        else:
-            film = module.open_video
-            def open_video(media, *more):
-                source = film(media, *more)
-                if "fatal" in media.media_id:
-                    source = module.FrameSource(**vars(source) | {"frames": broken(source.frames)})
-                return source
-            module.open_video = open_video
-
-    def broken(frames):
-        for number, frame in enumerate(frames):
-            if number == 21:
-                os.abort()
-            yield frame
-
-    sys.meta_path.insert(0, Broken())
-'''
+BROKEN = str(Path(__file__).parent / "broken_decoders")
+FATES = {  # file: the start of its error, kind and frame, and words of its message
+    "fatal.mp4": ("crashed", 21, "(SIGABRT) after 21 frames"),
+    "photo2.png": ("crashed", None, "(SIGSEGV)"),
+    "photo4.png": ("crashed", None, "(it hung)"),
+}
 
 
-def test_files_that_kill_decoders_are_isolated(tmp_path):
+@pytest.fixture
+def media(tmp_path):
+    """Six photos, of which one crashes a decoder and one hangs it, and a film that does at its frame 21."""
     for i in range(6):
         photo(tmp_path / "in" / f"photo{i}.png", i)
     for number, words in ((2, b"crash me"), (4, b"hang me")):
@@ -68,16 +40,35 @@ def test_files_that_kill_decoders_are_isolated(tmp_path):
             file.write(words)
     image = np.random.default_rng(0).integers(0, 255, (600, 800, 3), np.uint8)
     write_clip(tmp_path / "in" / "fatal.mp4", pan(image, 40), tone(1.6, 440))
-    (tmp_path / "fault").mkdir()
-    (tmp_path / "fault" / "sitecustomize.py").write_text(textwrap.dedent(FAULT))
+    return tmp_path / "in"
+
+
+def test_a_child_finds_how_far_a_file_can_be_read(media, monkeypatch):
+    monkeypatch.syspath_prepend(BROKEN)  # children get this process's path
+    step = DecodeStep(config=DecodeConfig(), columns=("frame",), halo=0, cpus=1.0, workers=1, deadline_s=2.0)
+    limits = {file.media_id: find_limit(step, file, Share()) for file in list_media(str(media))}
+    assert limits == {
+        **{f"photo{i}.png": None for i in (0, 1, 3, 5)},
+        "fatal.mp4": ReadLimit(21, "SIGABRT"),
+        "photo2.png": ReadLimit(-1, "SIGSEGV"),
+        "photo4.png": ReadLimit(-1, "it hung"),
+    }
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "culprits", [("fatal.mp4",), pytest.param(tuple(FATES), marks=pytest.mark.heavy)], ids=["film", "all"]
+)
+def test_files_that_kill_decoders_are_isolated(media, tmp_path, culprits):
+    for name in FATES.keys() - set(culprits):
+        (media / name).unlink()
     (tmp_path / "pipeline.yaml").write_text("steps: {crc: {use: 'tests.toys:Checksum'}}\n")
     (tmp_path / "profile.yaml").write_text("decode: {workers: 1, deadline_s: 3}\n")
     words = ["--pipeline", "pipeline.yaml", "--profile", "profile.yaml", "--input", "in", "--output", "out"]
-    path = os.pathsep.join([str(tmp_path / "fault"), str(ROOT)])
     done = subprocess.run(
         [sys.executable, "-m", "pipeline", "run", *words],
         cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": path},
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([BROKEN, str(ROOT)])},
         capture_output=True,
         text=True,
         timeout=300,
@@ -86,11 +77,8 @@ def test_files_that_kill_decoders_are_isolated(tmp_path):
     frames = table(tmp_path / "out", FRAMES).to_pylist()
     names = ["fatal.mp4"] * 21 + [f"photo{i}.png" for i in (0, 1, 3, 5)]
     assert [row["media_id"] for row in frames] == names and all(row["crc"] is not None for row in frames)
-    errors = {
-        row["media_id"]: (row["kind"], row["frame_index"], row["message"])
-        for row in table(tmp_path / "out", ERRORS).to_pylist()
-    }
-    assert errors.keys() == {"fatal.mp4", "photo2.png", "photo4.png"}
-    assert errors["fatal.mp4"][:2] == ("crashed", 21) and "(SIGABRT) after 21 frames" in errors["fatal.mp4"][2]
-    assert errors["photo2.png"][:2] == ("crashed", None) and "(SIGSEGV)" in errors["photo2.png"][2]
-    assert "(it hung)" in errors["photo4.png"][2]
+    errors = {row["media_id"]: row for row in table(tmp_path / "out", ERRORS).to_pylist()}
+    assert errors.keys() == set(culprits)
+    for name, error in errors.items():
+        kind, frame, words = FATES[name]
+        assert (error["kind"], error["frame_index"]) == (kind, frame) and words in error["message"]

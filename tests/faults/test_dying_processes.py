@@ -7,35 +7,22 @@ import pytest
 from pipeline.contract.errors import SetupError
 from pipeline.contract.output_names import ERRORS, FRAMES
 from pipeline.job import Job
-from pipeline.planning.manifest import PipelineFile, ProfileFile
-from pipeline.planning.plan_options import PlanOptions
-from pipeline.runtime.run.request import RunRequest
-from tests.support.collections_factory import clip, photo
-from tests.support.engine_factory import rows, table
+from tests.support.collections_factory import collection
+from tests.support.engine_factory import request, rows, table
 
 pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
 def media(tmp_path):
-    for i in range(5):
-        photo(tmp_path / "in" / f"photo{i}.png", i)
-    clip(tmp_path / "in" / "clip.png", 100, 30)
-    return tmp_path / "in"
+    return collection(tmp_path / "in", 5, 30)
 
 
 def order(folder, out, steps, profile=None, **choices):
     entries = {
         name: {"use": f"tests.faults.stages:{kind}", "with": settings} for name, (kind, settings) in steps.items()
     }
-    return RunRequest(
-        input=str(folder),
-        output=str(out),
-        pipeline=PipelineFile.model_validate({"steps": entries}),
-        profile=ProfileFile.model_validate(profile or {}),
-        profile_name="none",
-        options=PlanOptions(**choices),
-    )
+    return request(folder, out, {"steps": entries}, profile, **choices)
 
 
 def expected(column, culprits=()):
@@ -77,8 +64,9 @@ def check(out, column, how, culprits):
     assert all(e["input"].endswith("in/clip.png") for e in lines) and len({e["fingerprint"] for e in lines}) == 1
 
 
-def test_what_kills_is_set_aside_and_nothing_else(media, tmp_path, machines):
-    cases = {how: (device, culprits[:1]) for how, device, culprits in CASES if how in ("kill", "gpu")}
+@pytest.mark.parametrize("ways", [("kill",), pytest.param(("kill", "gpu"), marks=pytest.mark.heavy)], ids="+".join)
+def test_what_kills_is_set_aside_and_nothing_else(media, tmp_path, machines, ways):
+    cases = {how: (device, culprits[:1]) for how, device, culprits in CASES if how in ways}
     steps = {how: ("Poison", {"frames": culprits, "how": how, "column": how}) for how, (_, culprits) in cases.items()}
     steps |= {"fine": ("Poison", {"column": "fine"}), "sizes": ("PoisonFile", {"files": ("photo3.png",)})}
     places = {how: place(how, device) | {"cpus": 0.25} for how, (device, _) in cases.items()}
@@ -133,7 +121,7 @@ def test_a_set_up_that_keeps_dying_stops_the_run_with_its_last_words(media, tmp_
 
 
 @pytest.mark.heavy
-@pytest.mark.parametrize("device", ["cpu", "cuda"])
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.chaos)])
 def test_processes_that_die_before_their_set_up_stop_the_run(media, tmp_path, machines, device):
     profile = {"steps": {"odd": {"device": device, "gpus": 0.0}}}
     with pytest.raises(SetupError) as error:

@@ -11,16 +11,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pipeline.bench.models.sample_rows import batch_of, write_rows
+from pipeline.bench.sweep import batch_search
+from pipeline.bench.sweep.batch_search import BatchFailure, Limits, fastest, search
 from pipeline.contract.columns import SOURCE
 from pipeline.contract.errors import ConfigError
 from pipeline.contract.stage import Scope
 from pipeline.device import flops_of, weights_bytes
-from pipeline.hardware.calibration import batch_search
-from pipeline.hardware.calibration.batch_search import BatchFailure, Limits, fastest, search
 from pipeline.hardware.calibration.bench import measure, search_limits
 from pipeline.hardware.calibration.memory_fit import memory_line
-from pipeline.hardware.calibration.probe import write_rows
-from pipeline.hardware.calibration.sample_rows import batch_of
 from pipeline.planning.gpu.calibration_file import Calibration, StepFigures, Trial, read_calibration, write_calibration
 from tests.support.plan_factory import plan, toy
 from tests.support.toy_gpu import ToyMeter

@@ -3,115 +3,37 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
 
-import numpy as np
 import pytest
 
 from pipeline.contract.errors import OutputError
 from pipeline.contract.output_names import PROFILE
-from pipeline.hardware.calibration.memory_fit import memory_line
 from pipeline.hardware.prediction.backtest import call_s, held_out
 from pipeline.hardware.prediction.fit import needed
-from pipeline.hardware.prediction.gpu_specs import gpu_by_name, read_gpus
-from pipeline.hardware.prediction.predict import predict
 from pipeline.hardware.prediction.roofline import efficiency, scaling
 from pipeline.hardware.prediction.source_run import read_source
 from pipeline.output.object_store import Store
-from pipeline.planning.gpu.calibration_file import Calibration, StepFigures, Trial, settings_of, write_calibration
+from pipeline.planning.gpu.calibration_file import settings_of
 from pipeline.planning.manifest import ProfileFile, read_pipeline
 from pipeline.planning.plan import make_plan
 from pipeline.planning.plan_options import PlanOptions
 from pipeline.planning.processes.resources import ROOMY
 from pipeline.profiling.records import PACKET, Record
-
-RUN, EPOCH = "abc123", 1.7e9
-HERE, DEVICE = "rtx-4090", "NVIDIA GeForce RTX 4090"
-CALL, ROW, PIXEL = 0.004, 0.002, 0.001  # seconds of a call's model: CALL + n (ROW + PIXEL * megapixels)
-UPLOAD, HOST = 0.0005, 0.001  # seconds a row
-BATCH, MEGAPIXELS = 8, 1.0
-GPUS = read_gpus()
-USES = {"big": {"use": "tests.toys:Big"}, "twin": {"use": "tests.toys:Reads", "with": {"column": "width"}}}
-FACTS = {"use": "tests.toys:Big", "version": 1, "settings": {"column": "frame"}}
-
-
-def model_s(batch, megapixels):
-    return CALL / batch + ROW + PIXEL * megapixels
-
-
-def figures(noise=0.0, batches=(1, 2, 4, 8, 16, 32), sizes=(0.5, 2.0), flops=1e11, base=1.0, **more):
-    """Return a step's calibration on a GPU that follows the law with relative noise."""
-    chance = np.random.default_rng(1)
-    trials = []
-    for batch in batches:
-        for size in sizes:
-            factor = float(np.exp(noise * chance.standard_normal()))
-            phases = {"infer": factor * model_s(batch, size), "upload": factor * UPLOAD, "postprocess": factor * HOST}
-            peak = (base + 0.02 * batch + 0.01 * batch * size) * factor
-            rate = 1 / sum(phases.values())
-            trials.append(
-                Trial(
-                    batch=batch,
-                    megapixels=size,
-                    calls=5,
-                    rows_per_s=rate,
-                    phases=phases,
-                    peak_gb=peak,
-                    reserved_gb=peak,
-                )
-            )
-    facts = {"use": FACTS["use"], "settings": settings_of(FACTS), "precision": "mixed", "compile": False}
-    facts |= {"set_up_s": 1.0, "weights_gb": base, "largest_batch": max(batches), "fastest_batch": max(batches)}
-    facts |= {"flops_per_row": flops, "weights_bytes": 10**9, "memory": memory_line(trials)}
-    return StepFigures(trials=trials, **(facts | more))
-
-
-def calibration(steps, device=DEVICE, kind="cuda"):
-    versions = {"framemill": "0", "torch": "2"}
-    return Calibration(device=device, kind=kind, vram_gb=25.0, context_gb=0.5, made="now", steps=steps, **versions)
-
-
-def output(
-    root, steps=("big",), *, device="cuda", decode=0.001, light=0.0, gpus=0.5, rate=None, beside=1.0, batch=BATCH
-):
-    """Write an output with records of the same law; `rate` is the run's, `beside` a factor of times on the GPU."""
-    store = Store(str(root)).of_run(RUN).begin()
-    store.prepare()
-    packets, rows, cost = 20, 8, int(8 * MEGAPIXELS * 1e6)
-    infer, upload = rows * beside * model_s(batch, MEGAPIXELS), rows * beside * UPLOAD
-    inside = infer + upload + rows * HOST
-    apart = rows / rate if rate else len(steps) * (infer + upload)
-    for number in range(packets):
-        place = {"unit": "u", "start": rows * number, "stop": rows * (number + 1), "rows": rows, "cost": cost}
-        began = EPOCH + number * apart
-        took = {"decode": rows * decode}
-        records = [
-            ("a:1", Record(kind=PACKET, step="decode", started=began, seconds=rows * decode, durations=took, **place))
-        ]
-        if light:  # in the decode worker
-            records.append(("a:1", Record(kind=PACKET, step="light", started=began, seconds=rows * light, **place)))
-        for each in steps:
-            took = {"infer": infer, "upload": upload, "postprocess": rows * HOST}
-            times = {"started": began + 1, "seconds": inside, "durations": took, "device": device}
-            records.append((f"a:{each}", Record(kind=PACKET, step=each, **times, **place)))
-        for worker, record in records:
-            store.append(f"{PROFILE}/calls-{RUN}-{worker.replace(':', '-')}.jsonl", record.line(RUN, worker))
-    place = {"device": device, "batch_rows": batch, "precision": "mixed", "compile": False, "group": "", "gpus": gpus}
-    record = {"throughput": {"run": RUN}, "gpu_names": [DEVICE] if device == "cuda" else []}
-    record |= {"folder": "/", "input": "in", "profile": {}, "profile_name": "", "choices": asdict(PlanOptions())}
-    record |= {
-        "limit": None,
-        "shard": None,
-        "by_content": False,
-        "pipeline": {"steps": {name: USES[name] for name in steps}},
-    }
-    record |= {"steps": {each: FACTS | {"placement": place} for each in steps}}
-    store.write("run.json", json.dumps(record).encode())
-    return root
-
-
-def predicted(root, known, *names):
-    return predict(read_source(str(root)), known, GPUS[HERE], {name: gpu_by_name(name, GPUS) for name in names})
+from tests.hardware.gpu_law import (
+    BATCH,
+    EPOCH,
+    GPUS,
+    HERE,
+    HOST,
+    MEGAPIXELS,
+    RUN,
+    UPLOAD,
+    calibration,
+    figures,
+    model_s,
+    output,
+    predicted,
+)
 
 
 def test_every_shipped_gpu_has_a_source_for_every_figure():
@@ -203,6 +125,15 @@ def test_steps_of_a_run_json_are_matched_by_their_settings():
         assert settings_of(stored) == settings_of(step.facts), step.name
 
 
+@pytest.mark.parametrize(("notes", "compiled"), [({}, True), ({"big": "it runs uncompiled"}, False)])
+def test_a_model_that_ran_uncompiled_is_taken_for_that(tmp_path, notes, compiled):
+    output(tmp_path)
+    record = json.loads((tmp_path / "run.json").read_text("utf-8"))
+    record["steps"]["big"]["placement"]["compile"] = True
+    (tmp_path / "run.json").write_text(json.dumps(record | {"notes": notes}), "utf-8")
+    assert [step.compile for step in read_source(str(tmp_path)).gpu_steps] == [compiled]
+
+
 def test_a_slow_decoder_sets_the_pace_on_any_gpu(tmp_path):
     prediction = predicted(output(tmp_path, decode=0.05, rate=20.0), calibration({"big": figures()}), "h200", HERE)
     for gpu in prediction.gpus:
@@ -254,65 +185,3 @@ def test_a_model_that_uses_little_of_its_gpu_may_not_change_with_it():
     assert scaling(busy, 8, 0.005, here, target).slow < 0.1
     assert scaling(idle, 8, 0.005, here, target).slow == 1.0
     assert scaling(figures(flops=None), 8, 0.005, here, target).slow == 1.0
-
-
-@pytest.fixture
-def call(capsys):
-    from pipeline.cli.app import main
-
-    def call(*words):
-        with pytest.raises(SystemExit) as end:
-            main(["predict", *map(str, words)])
-        printed = capsys.readouterr()
-        return end.value.code or 0, " ".join(printed.out.split()), " ".join(printed.err.split())
-
-    return call
-
-
-def test_the_command_prints_an_estimate_with_its_back_tests(call, tmp_path):
-    path = write_calibration(calibration({"big": figures(0.05)}), tmp_path / "c")
-    code, out, err = call(output(tmp_path / "out"), "--for", "rtx-5080,rtx-4060", "--calibration", path)
-    assert code == 0, err
-    assert out.startswith("ESTIMATE") and "Estimate: rtx-5080" in out and "Estimate of the run" in out
-    assert "Back-tests on NVIDIA GeForce RTX 4090" in out and "sets the pace" in out and "rests on:" in out
-
-
-def test_an_error_that_rounds_to_zero_has_no_sign(call, tmp_path):
-    path = write_calibration(calibration({"big": figures()}), tmp_path / "c")
-    for beside in (0.999, 1.001):
-        code, out, err = call(output(tmp_path / f"{beside}", beside=beside), "--for", "l4", "--calibration", path)
-        assert code == 0, err
-        assert "it took 0% against alone" in out and "-0%" not in out and "+0%" not in out
-        assert "may lie at its interval's lower end" in out
-
-
-@pytest.mark.parametrize("name", ["RTX 5080", "rtx 5080", "NVIDIA GeForce RTX 5080", "rtx-5080"])
-def test_a_gpu_is_found_by_each_of_its_names(name):
-    assert gpu_by_name(name, GPUS) == GPUS["rtx-5080"]
-
-
-def test_mistakes_are_one_sentence(call, tmp_path):
-    good, on_cpu = output(tmp_path / "good"), output(tmp_path / "cpu", device="cpu")
-    folder = tmp_path / "c"
-    path = write_calibration(calibration({"big": figures()}), folder)
-    few = write_calibration(calibration({"big": figures(batches=(1,))}), tmp_path / "few")
-    other = write_calibration(calibration({"big": figures()}, device="NVIDIA L4"), folder)
-    cpu = write_calibration(calibration({"big": figures()}, device="AMD EPYC", kind="cpu"), folder)
-    (tmp_path / "bad.yaml").write_text("mine: {names: [x], memory_gb: 8}\n")
-    cases = [
-        ((good, "--for", "rtx-508", "--calibration", path), "FM-UNKNOWN-GPU"),
-        ((good, "--for", "RTX 508", "--calibration", path), "FM-UNKNOWN-GPU"),
-        ((on_cpu, "--for", "l4", "--calibration", path), "measured on a CPU"),
-        ((good, "--for", "l4", "--calibration", cpu), "measured on a CPU"),
-        ((good, "--for", "l4", "--calibration", other), "FM-CALIBRATION-OTHER-GPU"),
-        ((good, "--for", "l4", "--calibration", few), "FM-PREDICT-UNTESTED"),
-        ((good, "--for", "l4", "--calibration", tmp_path / "none.json"), "There is no calibration"),
-        ((good, "--for", "l4", "--gpus", tmp_path / "bad.yaml"), "FM-INVALID-VALUE"),
-        ((tmp_path, "--for", "l4"), "FM-NO-RUN-JSON"),
-        ((output(tmp_path / "many", gpus=4), "--for", "l4", "--calibration", path), "FM-PREDICT-SEVERAL-GPUS"),
-    ]
-    for words, error in cases:
-        code, out, err = call(*words)
-        assert code == 2 and error in err and out == "", (words, err)
-    _, _, err = call(good, "--for", "RTX 508", "--calibration", path)
-    assert "'rtx-5080'" in err

@@ -57,7 +57,7 @@ GOOD = {
 }
 
 
-@pytest.fixture(scope="module", params=["made", "met"])
+@pytest.fixture(scope="module", params=["made", pytest.param("met", marks=pytest.mark.heavy)])
 def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Damaged files: made from whole ones, or as others met them."""
     return write_damaged(tmp_path_factory.mktemp("made")) if request.param == "made" else media("malformed")

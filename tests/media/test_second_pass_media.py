@@ -14,6 +14,7 @@ from pipeline.planning.manifest import PipelineFile, ProfileFile
 from pipeline.planning.plan import make_plan
 from pipeline.planning.plan_options import PlanOptions
 from pipeline.planning.processes.resources import Node
+from tests.support.engine_factory import request
 from tests.support.media_factory import decoded, film, numbered
 
 
@@ -77,22 +78,14 @@ def test_a_second_pass_model_needs_its_own_resources_but_not_beside_the_first_pa
 @pytest.mark.parametrize("model", ["", pytest.param("pose_landmarker_heavy", marks=pytest.mark.heavy)])
 def test_the_engine_passes_media_and_sets_a_model_up_once_per_process(machines, tmp_path, model):
     from pipeline.job import Job
-    from pipeline.runtime.run.request import RunRequest
 
     (tmp_path / "in").mkdir()
     for i in range(6):
         film(tmp_path / "in" / f"{i}.mkv", [numbered(i * 20 + j) for j in range(12)])
     note = tmp_path / "set-ups"
     steps = {"watch": {"use": "tests.toys:Watches", "with": {"note": str(note), "model": model}}}
-    order = RunRequest(
-        input=str(tmp_path / "in"),
-        output=str(tmp_path / "out"),
-        pipeline=PipelineFile.model_validate({"steps": steps, "decode": {"every_nth": 2}}),
-        profile=ProfileFile.model_validate({"steps": {"watch": {"workers": 2}}}),
-        profile_name="none",
-        options=PlanOptions(missing_weights="dummy"),
-    )
-    job = Job(order)
+    pipeline, profile = {"steps": steps, "decode": {"every_nth": 2}}, {"steps": {"watch": {"workers": 2}}}
+    job = Job(request(tmp_path / "in", tmp_path / "out", pipeline, profile, missing_weights="dummy"))
     result = job.run()
     assert not result.errors
     names = job.store.names("watched")

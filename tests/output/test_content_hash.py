@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import zlib
+from dataclasses import replace
 
 import pytest
 
@@ -14,10 +15,8 @@ from pipeline.media.files import MediaFile
 from pipeline.output.content_hash import with_digests
 from pipeline.output.object_store import Store
 from pipeline.output.unit_table import ensure_units, is_unchanged
-from pipeline.planning.manifest import PipelineFile, ProfileFile
-from pipeline.planning.plan_options import PlanOptions
-from pipeline.runtime.run.request import RunRequest
 from tests.support.collections_factory import frame, photo
+from tests.support.engine_factory import request
 
 
 @pytest.fixture
@@ -85,15 +84,7 @@ def test_a_moved_collection_is_read_from_its_new_place(folder):
 @pytest.mark.heavy
 def test_changed_contents_are_computed_again_and_changed_times_are_not(folder):
     steps = {"crc": {"use": "tests.toys:Checksum"}}
-    order = RunRequest(
-        input=str(folder / "in"),
-        output=str(folder / "out"),
-        pipeline=PipelineFile.model_validate({"steps": steps}),
-        profile=ProfileFile(),
-        profile_name="none",
-        options=PlanOptions(),
-        by_content=True,
-    )
+    order = replace(request(folder / "in", folder / "out", {"steps": steps}), by_content=True)
     with session(None):
         Job(order).run()
         os.utime(folder / "in" / "a.bmp", ns=(1, 1))

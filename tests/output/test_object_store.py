@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import gzip
 import pickle
 import shutil
@@ -10,14 +9,13 @@ from urllib.parse import unquote
 
 import pyarrow as pa
 import pytest
-from fsspec.implementations.memory import MemoryFileSystem
-from pyarrow.fs import FSSpecHandler, PyFileSystem
 
 from pipeline.contract.errors import GoneError, OutputError
 from pipeline.media.discovery.listing import list_media
 from pipeline.media.discovery.media_ids import as_folder, media_id
 from pipeline.media.files import read_bytes
 from pipeline.output.object_store import Store
+from tests.support.buckets import empty_bucket
 
 
 @pytest.fixture(params=["path", "url"])
@@ -111,7 +109,6 @@ def test_a_run_fenced_while_it_writes_publishes_nothing_new(store, bucket, befor
     for place in (store, bucket[0]):
         place.prepare()
         asleep = place.of_run("1a")
-        asleep._files, asleep._renames = place._files, place._renames
         asleep.begin()
         if before:
             place.write("t/x", b"theirs")
@@ -162,32 +159,9 @@ def test_a_file_in_place_of_a_folder_is_reported(store, tmp_path):
     assert error.value.code == "FM-OUTPUT-NOT-WRITABLE" and "at t/x.parquet" in str(error.value)
 
 
-class Bucket(MemoryFileSystem):
-    """Objects without renaming; with `fails`, writes raise after some bytes."""
-
-    store, pseudo_dirs, cachable = {}, [""], False
-    fails = False
-
-    def _open(self, path, mode="rb", **more):
-        file = super()._open(path, mode, **more)
-        if "w" in mode and self.fails:
-            write = file.write
-
-            def cut(data):
-                write(bytes(data)[: len(data) // 2])
-                raise OSError(errno.EIO, "the connection was cut")
-
-            file.write = cut
-        return file
-
-
 @pytest.fixture
 def bucket():
-    files = Bucket()
-    files.store.clear()
-    store = Store("/out")
-    store._files, store._renames = PyFileSystem(FSSpecHandler(files)), False
-    return store, files
+    return empty_bucket()
 
 
 def streamed(store, *, broken=False):
@@ -247,3 +221,23 @@ def test_a_root_that_no_file_system_opens_is_reported(root):
     with pytest.raises(OutputError) as error:
         Store(root)
     assert error.value.code == "FM-OUTPUT-ADDRESS"
+
+
+def test_paths_without_content(store, bucket):
+    paths = ["images/a/1.png", "images/a/2.png", "images/a/b/3.png", "images/c/4.png"]
+    strange = ["images/../images/a/1.png", "other/1.png", "images", ""]
+    for target in (store, bucket[0]):
+        assert target.without_content("images", paths) == set(paths)
+        for path in (paths[0], paths[2], "other/1.png"):
+            target.write(path, b"1")
+        target.write(paths[1], b"")
+        assert target.without_content("images", [*paths, *strange]) == {paths[1], paths[3], *strange}
+        assert target.without_content("images", []) == set()
+
+
+def test_circles_of_links_are_not_followed(tmp_path):
+    store = Store(str(tmp_path / "out"))
+    store.write("images/a/1.png", b"1")
+    for name in ("one", "two"):
+        (tmp_path / "out" / "images" / name).symlink_to("..")
+    assert store.without_content("images", ["images/a/1.png", "images/two/x.png"]) == {"images/two/x.png"}

@@ -118,8 +118,10 @@ def test_batches_follow_the_guide_for_each_gpu(name, clip, arcface, lama, pose):
     assert [steps[step]["batch"] for step in ("categorize", "inpaint", "pose", "lighting")] == [clip, lama, pose, 64]
     assert steps["faces"]["chunks"] == {"faces": arcface}
     assert steps["faces"]["with"] == {"model": "auraface"}
-    assert steps["flow"] == {"workers": 8}
+    assert steps["flow"] == {"workers": "auto"}
+    models = [steps[step] for step in ("categorize", "faces", "segment", "instances", "inpaint")]
+    assert {step["group"] for step in models} == {"gpu"} and min(step["in_flight"] for step in models) > 1
 
 
 def test_a_laptop_paints_by_lama_cleaner_itself():
-    assert read_profile("cpu-only").steps["inpaint"]["with"] == {"implementation": "lama-cleaner"}
+    assert read_profile("cpu-only").steps["inpaint"]["with"] == {"implementation": "lama-cleaner", "shapes": "many"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import shutil
 import subprocess
 import time
 from contextlib import contextmanager
@@ -83,7 +84,7 @@ def test_the_memory_of_tensors_is_a_counter(store):
     assert outcome.failures == [] and list(files) == ["1.json.gz"]
     counted = [event["args"]["MB"] for event in events(files["1.json.gz"]) if event.get("ph") == "C"]
     at_least = 4e-6 * rows * (3 * side**2 + 8 * (side - 2) ** 2)  # what goes in and comes out, fp32
-    assert at_least <= max(counted) < 3 * at_least
+    assert at_least <= max(counted) - min(counted) < 3 * at_least  # other tests may hold tensors too
 
 
 def test_a_stage_without_torch_has_no_memory_timeline_and_the_reason_is_reported(store):
@@ -136,6 +137,18 @@ def test_missing_tools_are_refused_on_this_machine(store, monkeypatch):
         ProfilerOptions(py_spy="toy").check(grouped, Store("s3://bucket/out?region=x"), here=False)
     assert refused.value.code == "FM-PROFILER-OUTPUT"
     assert ProfilerOptions(nvtx=True).check(grouped, store, here=True).startswith("--nvtx ")
+
+
+def test_nsys_of_another_folder_becomes_the_one_that_ray_finds(store, tmp_path, monkeypatch):
+    tool = tmp_path / "nsight" / "nsys"
+    tool.parent.mkdir()
+    tool.write_text("#!/bin/sh\n")
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", "/nowhere")
+    monkeypatch.setenv("NSYS_CMD", str(tool))
+    grouped = plan(STEPS, {"steps": {"toy": {"group": "g"}}})
+    assert ProfilerOptions(nsight=("toy",)).check(grouped, store, here=True) == ""
+    assert shutil.which("nsys") == str(tool)
 
 
 def test_a_memory_timeline_of_a_step_without_torch_is_doubted_before_the_run(store):
@@ -204,7 +217,7 @@ def spy():
 def test_a_flame_graph_names_the_functions_that_ran(store, spy):
     options = ProfilerOptions(py_spy="toy")
     step = plan({"toy": toy("Blurs")}).first[0]
-    options.caller(step, store)(lambda _: spin(3), None)
+    options.caller(step, store)(lambda _: spin(1.5), None)
     assert list(options.report(store)) == [f"--py-spy: 1 files in {store.root}/{PY_SPY}"]
     (name,) = store.names(PY_SPY)
     assert name.startswith(f"toy-{RUN}-") and b"spin" in store.read(f"{PY_SPY}/{name}")

@@ -5,8 +5,6 @@ from __future__ import annotations
 import time
 
 import pytest
-from fsspec.implementations.memory import MemoryFileSystem
-from pyarrow.fs import FSSpecHandler, PyFileSystem
 
 from pipeline.contract.errors import OutputError
 from pipeline.contract.output_names import PROFILE
@@ -16,6 +14,7 @@ from pipeline.job import Job
 from pipeline.output.object_store import Store
 from pipeline.profiling.record_log import CALLS, NODES, Stream, gather, read, runs
 from pipeline.profiling.records import CALL, DURATIONS, HAND_ON, PACKET, SCHEMA, Record
+from tests.support.buckets import empty_bucket
 from tests.support.collections_factory import clip, photo
 from tests.support.engine_factory import ALL, order
 from tests.toys import Checksum
@@ -40,11 +39,8 @@ def store(tmp_path):
 
 
 @pytest.fixture
-def bucket(store):
-    files = MemoryFileSystem()
-    files.store = {}
-    store._files, store._renames = PyFileSystem(FSSpecHandler(files)), False
-    return store.begin()
+def bucket():
+    return empty_bucket()[0].of_run(RUN).begin()
 
 
 @pytest.mark.parametrize("kind", ["store", "bucket"])
@@ -232,3 +228,11 @@ def test_a_killed_process_leaves_its_records_up_to_a_second_before(tmp_path, mac
     samples = read(job.store, NODES, job.store.run).to_pylist()
     assert samples and all(sample["workers_gb"] and sample["cpu_percent"] is not None for sample in samples)
     assert job.store.names(PROFILE) == [f"{kind.name}-{job.store.run}.parquet" for kind in (CALLS, NODES)]
+
+
+def test_lines_that_are_no_records_are_skipped(tmp_path):
+    store = Store(str(tmp_path))
+    whole = Record(step="a", started=1.0).line("ab", "h:1")
+    wrong = [b"7", b"null", b"{}", b"[" * 100_000, whole.replace(b"1.0", b'"x"'), whole.replace(b'"a"', b"{}")]
+    store.append("profile/calls-ab-h-1.jsonl", b"\n".join([*wrong, whole.strip(), b""]))
+    assert read(store, CALLS, "ab")["step"].to_pylist() == ["a"]

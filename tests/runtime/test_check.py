@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+
 import pyarrow as pa
 import pytest
 
@@ -34,7 +36,7 @@ def store(tmp_path):
 
 
 def found(store):
-    return {finding.path for finding in check_output(store, NAMES)}
+    return {finding.path for finding in check_output(store, NAMES, {})}
 
 
 def test_a_whole_output_has_no_findings(store):
@@ -47,6 +49,18 @@ def test_a_lost_image_names_its_part(store, data):
     store.remove(path) if data is None else store.write(path, data)
     part = f"columns/{STEP}/{Part(UNIT, 0, 2).name}"
     assert found(store) == {part} and listed_damage(store) == [part]
+
+
+@pytest.mark.parametrize("folder", ["images", "images/crop-0123456789ab", "images/crop-0123456789ab/a"])
+def test_images_are_lost_with_their_folder(store, tmp_path, folder):
+    shutil.rmtree(tmp_path / folder)
+    assert found(store) == {f"columns/{STEP}/{Part(UNIT, 0, 2).name}"}
+
+
+def test_a_text_is_no_lost_image(store):
+    path = f"columns/{STEP}/{Part(UNIT, 0, 2).name}"
+    store.write_table(path, pa.table({"crop": [None, None], "what": ["a/b.png", "image"]}))
+    assert found(store) == set()
 
 
 def test_rows_in_two_files_are_double(store):

@@ -46,12 +46,21 @@ def test_a_damaged_file_counts_as_missing(store, tmp_path, damage):
     assert kept(store)["number"].to_pylist() == [0]
 
 
-def test_a_foreign_file_counts_as_missing(store):
-    store.write_table(f"guests/{FIRST}", pa.table({"media_id": ["a.jpg"], "number": ["first"]}))
+FOREIGN = [
+    {"media_id": ["a.jpg"], "number": ["first"]},
+    {"number": [1]},
+    {"media_id": ["a.jpg"], "frame_index": [1]},  # the table of another step
+]
+
+
+@pytest.mark.parametrize("columns", FOREIGN)
+def test_a_foreign_file_counts_as_missing(store, columns):
+    store.write_table(f"guests/{FIRST}", pa.table(columns))
     assert kept(store).equals(SCHEMA.empty_table())
 
 
-def test_columns_of_a_later_version_are_null(store):
-    store.write_table(f"guests/{FIRST}", pa.table({"media_id": ["a.jpg"], "gone": [1]}))
+@pytest.mark.parametrize(("columns", "number"), [({}, None), ({"number": [1], "later": ["x"]}, 1)])
+def test_tables_of_other_versions_are_kept(store, columns, number):
+    store.write_table(f"guests/{FIRST}", pa.table({"media_id": ["a.jpg"]} | columns))
     table = kept(store)
-    assert table.schema.names == SCHEMA.names and table.to_pylist() == [{"media_id": "a.jpg", "number": None}]
+    assert table.schema.names == SCHEMA.names and table.to_pylist() == [{"media_id": "a.jpg", "number": number}]

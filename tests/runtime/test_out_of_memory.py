@@ -58,6 +58,7 @@ FULL = [
     RuntimeError("GET was unable to find an engine to execute this computation"),
     RuntimeError("cuFFT error: CUFFT_ALLOC_FAILED"),
     RuntimeError("Triton Error [CUDA]: out of memory"),
+    RuntimeError("[enforce fail at alloc_cpu.cpp:127] err == 0. DefaultCPUAllocator: can't allocate memory: you tried"),
     MemoryError(),
 ]
 LOST = [

@@ -8,8 +8,11 @@ import pytest
 
 from pipeline.contract.errors import WeightsError
 from pipeline.contract.placement import Placement
-from pipeline.runtime.stage_setup import set_up_stage
+from pipeline.runtime.packet_caller import PacketCaller
+from pipeline.runtime.recovery.batch_limits import BatchLimits
+from pipeline.runtime.stage_setup import set_up, set_up_stage
 from pipeline.weights.lockfile import Entry
+from tests.support.plan_factory import plan, toy
 from tests.toys import Checksum
 
 
@@ -24,3 +27,11 @@ def test_a_file_that_was_replaced_is_refused(tmp_path, monkeypatch):
     with pytest.raises(WeightsError) as error:
         set_up_stage(Checksum(), "crc", {"net": path}, Placement(), {"net": entry})
     assert error.value.code == "FM-WEIGHTS-REPLACED"
+
+
+@pytest.mark.parametrize(("learned", "expected"), [({}, 8), ({"items": 2}, 2)])
+def test_chunks_that_earlier_runs_learned_hold_against_the_profile(learned, expected):
+    step = plan({"hungry": toy("Hungry")}, {"steps": {"hungry": {"chunks": {"items": 8}}}}).first[0]
+    PacketCaller(step, BatchLimits(chunks=learned))
+    set_up(step)
+    assert step.stage.chunk_sizes["items"] == expected

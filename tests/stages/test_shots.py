@@ -14,7 +14,7 @@ from stages.shots.stage import Features, Shots
 from tests.support.flow_factory import video, window
 from tests.support.media_factory import film
 from tests.support.photos import PHOTOS, photo
-from tests.support.shots_factory import clip, described, dissolve, mixed, through
+from tests.support.shots_factory import clip, described, dissolve, mixed, through, whip, wipe
 
 CHINA, FLOWER, HOPPER = PHOTOS
 
@@ -63,8 +63,15 @@ def test_edited_and_unedited_videos(name, cuts, gradual):
     assert np.abs(np.array([c[1:] for c in soft]) - np.array([c[1:] for c in gradual])).max(initial=0) <= 3
 
 
-@pytest.mark.parametrize("length", [4, 12, 30])
-@pytest.mark.parametrize(("first", "second"), PAIRS[:3])
+def lengths(*short):
+    """Pairs of clips, each with a short length, and with a long one."""
+    pairs = PAIRS[: len(short)]
+    once = [pytest.param(*pair, length) for pair, length in zip(pairs, short, strict=True)]
+    long = [pytest.param(*pair, 30, marks=pytest.mark.heavy) for pair in pairs]
+    return pytest.mark.parametrize(("first", "second", "length"), [*once, *long])
+
+
+@lengths(4, 12, 4)
 def test_dissolves_are_found_where_they_were_made(first, second, length):
     changes, starts = found(dissolve(first, second, length))
     ((kind, begin, end),) = changes
@@ -73,8 +80,35 @@ def test_dissolves_are_found_where_they_were_made(first, second, length):
     assert len(starts) == 1 and abs(starts[0] - 19 - length / 2) <= off / 2 + 1
 
 
-@pytest.mark.parametrize("colour", [0, 255])
-@pytest.mark.parametrize("length", [5, 12, 30])
+@pytest.mark.parametrize(("pair", "step"), [(PAIRS[0], 6.0), (PAIRS[1], 3.0), (PAIRS[2], 6.0)])
+def test_dissolves_between_shots_that_move_are_found(pair, step):
+    ((kind, begin, end),), starts = found(dissolve(*pair, 20, (step, 0.7)))
+    assert kind == "dissolve" and abs(begin - 19) <= 8 and abs(end - 39) <= 8
+    assert len(starts) == 1
+
+
+@pytest.mark.parametrize(("direction", "length"), [("right", 8), ("left", 20), ("down", 8), ("up", 20)])
+def test_wipes_are_found_where_they_were_made(direction, length):
+    first, second = PAIRS[length % 3]
+    ((kind, begin, end),), starts = found(wipe(first, second, length, direction))
+    assert kind == "wipe" and abs(begin - 11) <= 2 and abs(end - 11 - length) <= 2
+    assert abs(starts[0] - 11 - length / 2) <= 2
+
+
+@pytest.mark.parametrize(("name", "step"), [(CHINA, 60), (CHINA, 80), (HOPPER, 70), (FLOWER, 40)])
+def test_motion_too_fast_for_flow_is_no_cut(name, step):
+    assert found(whip(name, step)) == ([], [])
+
+
+def test_a_cut_between_fast_pans_is_found():
+    frames = clip(CHINA, 0, 9, 45.0) + clip(FLOWER, 0, 9, 45.0)
+    assert found(frames) == ([("cut", 8, 9)], [9])
+
+
+@pytest.mark.parametrize(
+    ("length", "colour"),
+    [(5, 255), (12, 0), *(pytest.param(30, colour, marks=pytest.mark.heavy) for colour in (0, 255))],
+)
 def test_fades_through_a_colour_are_found_where_they_were_made(colour, length):
     first, second = PAIRS[length % 4]
     changes, starts = found(through(first, second, length, colour))
@@ -100,13 +134,12 @@ def test_a_fade_is_said_with_its_colour_and_at_the_ends_of_a_file_makes_no_shot(
     frames = through(*PAIRS[0], 12, 255)
     head = Shots()(described(frames[20:]))
     assert head["transitions"].to_pylist()[-1]["colour"] == "white"
-    only = frames[33:]  # from white on
-    assert found(only)[1] == [] and [kind for kind, *_ in found(only)[0]] == ["fade_in"]
+    changes, starts = found(frames[33:])  # from white on
+    assert starts == [] and [kind for kind, *_ in changes] == ["fade_in"]
 
 
 @pytest.mark.parametrize("colour", [0, 255])
-@pytest.mark.parametrize("length", [12, 30])
-@pytest.mark.parametrize(("first", "second"), PAIRS[:3])
+@lengths(12)
 def test_a_clip_that_begins_or_ends_inside_a_fade_is_one_shot(first, second, length, colour):
     frames = through(first, second, length, colour)
     middle = len(frames) // 2
@@ -115,8 +148,7 @@ def test_a_clip_that_begins_or_ends_inside_a_fade_is_one_shot(first, second, len
     assert found(after) == ([], [])
 
 
-@pytest.mark.parametrize("name", PHOTOS)
-@pytest.mark.parametrize("length", [8, 25])
+@pytest.mark.parametrize(("name", "length"), zip(PHOTOS, (25, 8, 8), strict=True))
 def test_a_clip_that_gets_brighter_or_darker_is_one_shot(name, length):
     frames = clip(name, 0, length + 20)
     ramp = np.interp(np.arange(len(frames)), [10, 10 + length], [0.35, 1.0])
@@ -125,8 +157,7 @@ def test_a_clip_that_gets_brighter_or_darker_is_one_shot(name, length):
         assert found(made) == ([], [])
 
 
-@pytest.mark.parametrize("name", PHOTOS)
-@pytest.mark.parametrize("flash", [1, 2])
+@pytest.mark.parametrize(("name", "flash"), zip(PHOTOS, (1, 2, 1), strict=True))
 def test_a_flash_is_no_cut(name, flash):
     frames = list(clip(name, 0, 16))
     for i in range(8, 8 + flash):
@@ -135,11 +166,8 @@ def test_a_flash_is_no_cut(name, flash):
 
 
 def test_a_cut_between_two_takes_on_one_set_is_no_flash():
-    before, after = (
-        [cv2.resize(f, (398, 224), interpolation=cv2.INTER_AREA) for f in video(f"av/grid/{name}.mpg", 0, 12)]
-        for name in ("bbaf2n", "lbax4n")
-    )
-    assert found(before + after) == ([("cut", 11, 12)], [12])
+    nearer = [cv2.resize(frame[30:-60, 60:-100], (398, 224)) for frame in clip(HOPPER, 0, 12)]
+    assert found(clip(HOPPER, 0, 12) + nearer) == ([("cut", 11, 12)], [12])
 
 
 @pytest.mark.parametrize("name", ["china.jpg", "flower.jpg"])

@@ -33,6 +33,14 @@ def clip(path: Path, seed: int, frames: int) -> None:
     first.save(path, save_all=True, append_images=rest, duration=40, default_image=False)
 
 
+def collection(folder: Path, photos: int, frames: int, name: str = "clip.png") -> Path:
+    """A folder with some photos, `photo0.png` and so on, and one clip."""
+    for i in range(photos):
+        photo(folder / f"photo{i}.png", i)
+    clip(folder / name, 100, frames)
+    return folder
+
+
 def recut(plan: Plan, config: DecodeConfig) -> Plan:
     """A plan whose decoding goes by another rule."""
     waves = tuple(replace(wave, decode=replace(wave.decode, config=config)) for wave in plan.waves)

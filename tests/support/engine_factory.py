@@ -9,7 +9,7 @@ from pipeline.output.object_store import Store
 from pipeline.planning.manifest import PipelineFile, ProfileFile
 from pipeline.planning.plan_options import PlanOptions
 from pipeline.runtime.run.request import RunRequest
-from tests.support.collections_factory import clip, photo
+from tests.support.collections_factory import collection
 
 ALL = {
     "crc": ("Checksum", {}),
@@ -22,19 +22,21 @@ ALL = {
 
 @pytest.fixture
 def small(tmp_path):
-    for i in range(6):
-        photo(tmp_path / "in" / f"photo{i}.png", i)
-    clip(tmp_path / "in" / "clip.png", 100, 30)
-    return tmp_path / "in"
+    return collection(tmp_path / "in", 6, 30)
 
 
 def order(folder, out, steps, **choices):
     entries = {name: {"use": f"tests.toys:{kind}", "with": settings} for name, (kind, settings) in steps.items()}
+    return request(folder, out, {"steps": entries}, **choices)
+
+
+def request(folder, out, pipeline, profile=None, **choices):
+    """A run by the contents of a pipeline file and of a profile."""
     return RunRequest(
         input=str(folder),
         output=str(out),
-        pipeline=PipelineFile.model_validate({"steps": entries}),
-        profile=ProfileFile(),
+        pipeline=PipelineFile.model_validate(pipeline),
+        profile=ProfileFile.model_validate(profile or {}),
         profile_name="none",
         options=PlanOptions(**choices),
     )

@@ -38,10 +38,16 @@ def files():
     }
 
 
-def make(precision="full", paths=None, **settings_):
-    """Return a stage that is set up, with the trained networks unless others are given."""
+def make(precision="full", paths=None, *, on_device=False, **settings_):
+    """Return a stage that is set up, with the trained networks unless others are given.
+
+    With `on_device` it works as beside a GPU, by torch's operations, which here run on the CPU.
+    """
+    if on_device:
+        settings_ = {"runtime": "torch", **settings_}
     stage = Faces(Faces.Config(**settings_))
     stage.setup(files() if paths is None else paths, Placement(precision=precision, channels_last=True))
+    stage._on_device = on_device
     return stage
 
 

@@ -44,9 +44,9 @@ def weights(name: str) -> Path:
     return _existing("weights", name)
 
 
-def where_present(name: str, *values: str) -> list[str]:
-    """These parameters of a test if a file of real weights is here, else none; other parameters need no file."""
-    return list(values) if (ROOT / "weights" / name).exists() else []
+def where_present(name: str, value: str) -> list[object]:
+    """A heavy parameter of a test if a file of real weights is here, else none; other parameters need no file."""
+    return [pytest.param(value, marks=pytest.mark.heavy)] if (ROOT / "weights" / name).exists() else []
 
 
 def _existing(kind: str, name: str) -> Path:

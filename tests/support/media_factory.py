@@ -8,14 +8,13 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-import av
 import numpy as np
 from PIL import Image as Pil
 
 from pipeline.contract.columns import views
 from pipeline.contract.packet import Packet
 from pipeline.contract.row_errors import Failure
-from pipeline.media.config import DecodeConfig
+from pipeline.media.config import READ_RULES, DecodeConfig
 from pipeline.media.discovery.listing import list_media
 from pipeline.media.packets.decode import decode
 from pipeline.media.units import Unit
@@ -49,33 +48,40 @@ def film(
     sound_starts_s: float = 0.0,
     options: dict[str, str] | None = None,
     container: dict[str, str] | None = None,
-    colorspace: int | None = None,
+    colorspace: int = 0,
 ) -> Path:
     """Write a film of RGB frames, lossless with the default codec. `sound` is mono 48 kHz int16."""
+    import av
+
     with av.open(str(path), "w", options=container or {}) as out:
         track = out.add_stream(codec, rate=fps, options=options or {})
         track.height, track.width, track.pix_fmt = *frames[0].shape[:2], pix_fmt
         track.gop_size = gop
-        if colorspace is not None:
+        if colorspace:
             track.codec_context.colorspace = colorspace
         if matrix:
             track.set_display_matrix(matrix)
         sound_track = out.add_stream(sound_codec, rate=48_000, layout="mono") if sound is not None else None
         for index, frame in enumerate(frames):
             av_frame = av.VideoFrame.from_ndarray(np.ascontiguousarray(frame), format="rgb24")
-            if colorspace is not None:
-                av_frame = av_frame.reformat(format=pix_fmt, dst_colorspace=colorspace)
+            av_frame = av_frame.reformat(format=pix_fmt, dst_colorspace=colorspace) if colorspace else av_frame
             av_frame.pts, av_frame.time_base = index, Fraction(1, fps)
             out.mux(track.encode(av_frame))
         out.mux(track.encode(None))
         if sound_track is not None and sound is not None:
-            for start in range(0, len(sound), 1024):
-                piece = av.AudioFrame.from_ndarray(sound[None, start : start + 1024], format="s16", layout="mono")
-                piece.sample_rate, piece.time_base = 48_000, Fraction(1, 48_000)
-                piece.pts = start + round(sound_starts_s * 48_000)
-                out.mux(sound_track.encode(piece))
-            out.mux(sound_track.encode(None))
+            _add_sound(out, sound_track, sound, round(sound_starts_s * 48_000))
     return path
+
+
+def _add_sound(out: Any, track: Any, sound: np.ndarray, starts: int) -> None:
+    import av
+
+    for start in range(0, len(sound), 1024):
+        piece = av.AudioFrame.from_ndarray(sound[None, start : start + 1024], format="s16", layout="mono")
+        piece.sample_rate, piece.time_base = 48_000, Fraction(1, 48_000)
+        piece.pts = starts + start
+        out.mux(track.encode(piece))
+    out.mux(track.encode(None))
 
 
 def decoded(
@@ -89,7 +95,8 @@ def decoded(
 
 def packets_of(source: Path, columns: Sequence[str] = ("frame",), *, halo: int = 0, **config: Any) -> list[Packet]:
     """Return the packets of one unit with all files of a source."""
-    unit = Unit(name="unit", media=tuple(list_media(str(source))))
+    rules = 1 if "segment_bytes" in config else READ_RULES  # earlier versions cut films by bytes
+    unit = Unit(name="unit", media=tuple(list_media(str(source))), read_rules=rules)
     return list(decode(unit, columns, halo, DecodeConfig(**config)))
 
 

@@ -8,7 +8,7 @@ from html.parser import HTMLParser
 import pytest
 
 from pipeline.reporting.html import NAME, write_report
-from tests.support.collections_factory import clip, photo
+from tests.support.collections_factory import collection
 from tests.support.report_factory import output
 
 VOID = {"meta", "link", "br", "img", "hr", "input"}
@@ -79,10 +79,7 @@ def parsed(html):
 @pytest.fixture
 def folder(tmp_path):
     """Three photos and a clip of nine frames."""
-    for i in range(3):
-        photo(tmp_path / "in" / f"photo{i}.png", i)
-    clip(tmp_path / "in" / "clip.png", 100, 9)
-    return tmp_path / "in"
+    return collection(tmp_path / "in", 3, 9)
 
 
 @pytest.fixture

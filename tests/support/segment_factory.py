@@ -26,9 +26,10 @@ def small_photo():
     return cv2.resize(photo("china.jpg"), SIZE[::-1], interpolation=cv2.INTER_AREA)
 
 
-def stage_of(path, placement=None, **given):
+def stage_of(path, placement=None, chunks=None, **given):
     """Return a stage with the model of the fixture `sam`, on whole frames, with four points."""
     stage = Segment(Segment.Config(**{"model": "toy", "size": 0, "points_per_side": 2} | given))
+    stage.chunk_sizes.update(chunks or {})
     stage.setup({"toy": path}, placement or Placement())
     return stage
 

@@ -13,11 +13,12 @@ import av
 import numpy as np
 
 from pipeline.contract.packet import Packet
-from pipeline.media.config import DecodeConfig
+from pipeline.media.config import READ_RULES, DecodeConfig
 from pipeline.media.discovery.listing import list_media
 from pipeline.media.packets.decode import decode
-from pipeline.media.units import Unit, share_count
+from pipeline.media.units import Unit, shares_of
 
+BY_BYTES = 1  # the rules of units with films in segments by bytes
 WHOLE = 1 << 40  # bytes of a segment: larger than any film
 FRAMES, GOP, RATE = 120, 10, 25
 FILMS: dict[str, tuple[str, dict[str, str], str]] = {  # codec, its options, codec of the sound
@@ -70,11 +71,22 @@ def sample_film(name: str) -> Path:
     return path
 
 
-def by_share(path: Path, columns: tuple[str, ...], halo: int = 0, **config: Any) -> list[list[Packet]]:
-    """Return the packets of each share, decoded from the last share to the first."""
-    unit, rule = Unit(name="unit", media=tuple(list_media(str(path)))), DecodeConfig(**config)
-    numbers = range(share_count(unit, rule))
-    return [list(decode(unit, columns, halo, rule, share)) for share in reversed(numbers)][::-1]
+def unit_of(path: Path, rules: int = BY_BYTES) -> Unit:
+    """Return the unit of a film."""
+    return Unit(name="unit", media=tuple(list_media(str(path))), read_rules=rules)
+
+
+def by_share(
+    path: Path, columns: tuple[str, ...], halo: int = 0, *, shares: int = 0, **config: Any
+) -> list[list[Packet]]:
+    """Return the packets of each share, decoded from the last share to the first.
+
+    Without `shares`, those of the segments by bytes of earlier versions; else of so many parts of a film in cells.
+    """
+    unit, rule = unit_of(path, READ_RULES if shares else BY_BYTES), DecodeConfig(**config)
+    parts = shares_of(unit, rule, path.stat().st_size // shares if shares else 0)
+    assert len(parts) == shares or not shares
+    return [list(decode(unit, columns, halo, rule, share)) for share in reversed(parts)][::-1]
 
 
 def same(one: Any, other: Any) -> bool:

@@ -18,8 +18,7 @@ from tests.support.media_factory import packets_of
 
 MODEL = "face_landmarker_testdata"
 CLIPS = ("bbaf2n", "id2_vcd_swwp2s", "lbax4n", "lrwp9a", "pwij3p", "sbwe5n")
-CALIBRATED = ("bbaf2n", "id2_vcd_swwp2s", "lbax4n", "pwij3p")  # confidences were fitted on these three speakers
-ASIDE = ("lrwp9a", "sbwe5n")
+ASIDE = ("lrwp9a", "sbwe5n")  # confidences were fitted on the other four, of three speakers
 FRAME = 640  # samples: GRID has 25 frames a second
 
 

@@ -6,7 +6,7 @@ Each says what it was given, so that a test can see whether that was right.
 from tests.toys.columns import Big, Blurs, Checksum, Double, Halves, Neighbours, Reads, Small
 from tests.toys.faulty import DiesOnce, Hungry, Liar, Picky, Unready
 from tests.toys.tables import Bytes, Count, Everything, Guests, Reader, Shares, Total, Watches
-from tests.toys.weighted import Bound, Greedy, Seeded
+from tests.toys.weighted import Bound, Greedy, Meeting, Seeded
 
 __all__ = [
     "Big",
@@ -23,6 +23,7 @@ __all__ = [
     "Halves",
     "Hungry",
     "Liar",
+    "Meeting",
     "Neighbours",
     "Picky",
     "Reader",

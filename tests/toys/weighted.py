@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import threading
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,6 +13,7 @@ import pyarrow as pa
 from pipeline.contract.columns import field
 from pipeline.contract.placement import Placement
 from pipeline.contract.stage import Stage
+from pipeline.device import Batches
 
 
 class Seeded(Stage):
@@ -53,3 +57,40 @@ class Greedy(Bound):
     @property
     def inputs(self):
         return ("crc",)
+
+
+class Meeting(Seeded):
+    """Ten times each frame's number, by a model whose rows share batches; the first calls wait for each other."""
+
+    devices = ("cpu", "cuda")
+    placement = Placement(cpus=0.25, in_flight=3, batch=4)
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config(Seeded.Config):
+        column: str = "tenfold"
+        meet: int = 1  # packets that must be in work at once, or calls raise
+        raises: tuple[int, ...] = ()  # frames
+        kills: tuple[int, ...] = ()  # frames, which kill every process
+
+    inputs = ("frame_index",)
+
+    def setup(self, weights, placement):
+        self._batches = Batches(lambda numbers: 10 * numbers, placement)
+        self._changed, self._inside = threading.Condition(), set()
+
+    def __call__(self, batch):
+        import torch
+
+        with self._changed:
+            self._inside.add(threading.get_ident())
+            self._changed.notify_all()
+            if not self._changed.wait_for(lambda: len(self._inside) >= self.config.meet, 60):
+                raise TimeoutError("no other packet came")
+        numbers = batch["frame_index"].to_pylist()
+        if set(numbers) & set(self.config.raises):
+            raise ValueError("not this one")
+        if set(numbers) & set(self.config.kills):
+            os.kill(os.getpid(), signal.SIGKILL)
+        with self.phase("infer"):
+            tenfold = self._batches(torch.tensor(numbers)).tolist() if numbers else []
+        return pa.table([pa.array(tenfold, pa.int64())], schema=self.outputs)

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from pipeline.bench.sweep.batch_search import BatchFailure, Limits, SearchResult, fastest, search
 from pipeline.device import DeviceMemory, Meter
-from pipeline.hardware.calibration.batch_search import BatchFailure, Limits, SearchResult, fastest, search
 from pipeline.hardware.calibration.memory_fit import memory_line
 from pipeline.hardware.calibration.probe import Probe, SetUpResult
 from pipeline.planning.gpu.calibration_file import StepFigures, Trial, settings_of
@@ -51,7 +51,7 @@ def measure(
 
     Args:
         step: with a stage that need not have been set up.
-        sizes: files of rows (`pipeline.hardware.calibration.probe.write_rows`), smallest images first.
+        sizes: files of rows (`pipeline.bench.models.sample_rows.write_rows`), smallest images first.
         limits: of the search.
         dummy: True if its weights are random.
         meter: of memory; None for the device's own.
@@ -71,6 +71,8 @@ def measure(
         if bench.trials and all(trial.phases and not trial.phases.get("infer") for trial in bench.trials):
             result.notes.append(_IDLE)
         elif bench.trials:
+            reasons = bench.ready.uncompiled[:1] if bench.ready else ()
+            result.notes += [f"it ran uncompiled: {reason}" for reason in reasons]
             result.figures = _figures(step, bench, searched, dummy=dummy)
             result.device = bench.device
         if searched.failure is not None:
@@ -96,7 +98,7 @@ def _figures(step: Step, bench: _Bench, searched: SearchResult, *, dummy: bool) 
         use=step.use,
         settings=settings_of(step.facts),
         precision=step.placement.precision,
-        compile=step.placement.compile,
+        compile=step.placement.compile and not bench.ready.uncompiled,
         dummy=dummy,
         set_up_s=bench.ready.seconds,
         weights_gb=bench.ready.weights_gb,

@@ -8,11 +8,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Protocol
 
+from pipeline.bench.models.sample_rows import SampleRows, has_model, sample_rows, write_rows
+from pipeline.bench.sweep.batch_search import Limits
 from pipeline.contract.errors import ConfigError, ResourceError, SetupError
-from pipeline.hardware.calibration.batch_search import Limits
 from pipeline.hardware.calibration.bench import StepMeasurement, measure
-from pipeline.hardware.calibration.probe import write_rows
-from pipeline.hardware.calibration.sample_rows import SampleRows, has_model, sample_rows
 from pipeline.planning.gpu.calibration_file import Calibration
 from pipeline.planning.plan import Plan
 from pipeline.planning.processes.resources import this_machine

@@ -6,18 +6,20 @@ from the meter after the last call.
 
 from __future__ import annotations
 
+import math
 import statistics
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
 
+from pipeline.bench.measure.timed import TimeLimits, timed
+from pipeline.bench.models.sample_rows import batch_of, open_rows
+from pipeline.bench.sweep.batch_search import BatchFailure, Limits
 from pipeline.contract.errors import ContractError
-from pipeline.device import DeviceMemory, Meter, flops_of, meter_of, release_memory, weights_bytes
-from pipeline.hardware.calibration.batch_search import BatchFailure, Limits
-from pipeline.hardware.calibration.sample_rows import batch_of
+from pipeline.device import DeviceMemory, Meter, flops_of, meter_of, release_memory, take_failures, weights_bytes
 from pipeline.planning.gpu.calibration_file import Trial
 from pipeline.planning.step import Step
 from pipeline.profiling.step_work import pixels
@@ -35,6 +37,7 @@ class SetUpResult:
     seconds: float
     weights_gb: float
     weights_bytes: int | None
+    uncompiled: tuple[str, ...] = ()  # why functions of a compiled step run uncompiled
 
 
 class Probe:
@@ -56,12 +59,17 @@ class Probe:
     def set_up(self) -> SetUpResult:
         """Load the model."""
         self._meter.begin()
-        self._rows = [_open(path) for path in self._paths]
+        self._rows = [open_rows(path) for path in self._paths]
         began = time.perf_counter()
         set_up(self._step)
         taken = time.perf_counter() - began
         size, held = weights_bytes(self._step.stage), self._meter.held()
-        return SetUpResult(seconds=taken, weights_gb=(size or 0) / 1e9 if held is None else held, weights_bytes=size)
+        return SetUpResult(
+            seconds=taken,
+            weights_gb=(size or 0) / 1e9 if held is None else held,
+            weights_bytes=size,
+            uncompiled=tuple(take_failures()),
+        )
 
     def trial(self, size: int, count: int) -> Trial | BatchFailure | CapturedError:
         """Make one untimed call of `count` rows, then timed ones within the limits."""
@@ -87,18 +95,19 @@ class Probe:
     def _timed(self, size: int, count: int) -> Trial:
         stage, rows = self._step.stage, self._rows[size]
         self._meter.clear()
-        first = self._call(batch_of(stage, rows, count))
+        first = _seconds(lambda: self._call(batch_of(stage, rows, count)))
         self._clear_counts()
-        taken: list[float] = []
-        phases: dict[str, float] = {}
-        while not self._enough(first, taken, rows.num_rows / count):
-            taken.append(self._call(batch_of(stage, rows, count, start=count * len(taken))))
-            for name, seconds in stage.clock.take().items():
-                phases[name] = phases.get(name, 0.0) + seconds
+        batch: list[pa.Table] = []
+
+        def before(number: int) -> None:
+            batch[:] = [batch_of(stage, rows, count, start=count * number)]
+
+        limits = self._time_limits(first, rows.num_rows / count)
+        taken = timed(lambda: self._call(batch[0]), lambda: None, limits, before=before).seconds
+        phases = stage.clock.take()
         peaks = self._meter.peaks()
         done = count * len(taken)
-        items = {kind: number / done for kind, number in stage.item_counts.items()}
-        stage.item_counts.clear()
+        items = {kind: number / done for kind, number in stage.item_counts.take().items()}
         return Trial(
             batch=count,
             megapixels=float(pixels(rows).mean()) / 1e6,
@@ -112,42 +121,37 @@ class Probe:
 
     def _clear_counts(self) -> None:
         self._step.stage.clock.take()
-        self._step.stage.item_counts.clear()
+        self._step.stage.item_counts.take()
 
-    def _call(self, batch: pa.Table) -> float:
-        """Return the seconds of a call, results included."""
-        began = time.perf_counter()
+    def _call(self, batch: pa.Table) -> None:
+        """Make a call, results included."""
         result = self._step.stage(batch)
-        taken = time.perf_counter() - began
         if result.num_rows != batch.num_rows:
             problem = f"was given {batch.num_rows} rows and returned {result.num_rows}"
             raise ContractError(f"Step {self._step.name!r} {problem}.", code="FM-ROW-COUNT")
-        return taken
 
-    def _enough(self, first: float, taken: Sequence[float], around: float) -> bool:
-        """Return True after enough timed calls.
+    def _time_limits(self, first: float, around: float) -> TimeLimits:
+        """Return the limits of timed calls.
 
         Rows differ in cost, so small batches continue until each row was in a call.
 
         Args:
             first: seconds of the untimed call.
-            taken: seconds of the timed calls.
             around: number of calls that reach every row once.
         """
-        if not taken:
-            return False
-        if max(first, *taken) > self._limits.slow_s or len(taken) >= _MOST:
-            return True
-        all_rows = len(taken) >= around or sum(taken) >= _PATIENCE * self._limits.timed_s
-        return all_rows and len(taken) >= _LEAST and sum(taken) >= self._limits.timed_s
+        seconds = self._limits.timed_s
+        return TimeLimits(
+            warmup=0,
+            least=_LEAST,
+            seconds=seconds,
+            wanted=math.ceil(around),
+            patience_s=_PATIENCE * seconds,
+            most=1 if first > self._limits.slow_s else _MOST,
+            slow_s=self._limits.slow_s,
+        )
 
 
-def write_rows(rows: pa.Table, path: Path) -> Path:
-    """Write rows to a file that a child process maps into its memory."""
-    with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, rows.schema) as writer:
-        writer.write_table(rows)
-    return path
-
-
-def _open(path: Path) -> pa.Table:
-    return pa.ipc.open_file(pa.memory_map(str(path))).read_all()
+def _seconds(call: Callable[[], object]) -> float:
+    began = time.perf_counter()
+    call()
+    return time.perf_counter() - began

@@ -15,7 +15,7 @@ from pipeline.planning.manifest import shipped
 from pipeline.planning.settings import Strict, file_error
 
 _GT_PER_LANE = {3: 8, 4: 16, 5: 32}  # GT/s, PCI Express base specification; each carries 128 bits in 130
-_FIGURES = ("memory_gb", "bandwidth_gb_s", "fp32_tflops", "fp16_tflops", "bf16_tflops", "pcie", "tdp_w")
+_FIGURES = ("memory_gb", "bandwidth_gb_s", "fp32_tflops", "fp16_tflops", "bf16_tflops", "pcie")
 
 Positive = Annotated[float, Field(gt=0)]
 
@@ -42,7 +42,6 @@ class GpuSpecs(Strict):
     fp16_tflops: Positive  # dense, sums in fp32
     bf16_tflops: Positive
     pcie: Pcie
-    tdp_w: Positive
     sources: dict[str, str]  # by figure
 
     @model_validator(mode="after")

@@ -91,13 +91,10 @@ def predict(source: SourceRun, calibration: Calibration, here: GpuSpecs, targets
     figures, tested, not_shown = _back_tests(source, calibration)
     error = None if not_shown or source.waves > 1 else _own_rate(source, figures) / source.rows_per_s - 1
     context = calibration.context_gb or CONTEXT_GB
+    shown = [step for step in source.gpu_steps if step.name in tested]
     estimates = []
     for name, gpu in targets.items():
-        steps = [
-            _step(step, figures[step.name], tested[step.name], context, here, gpu)
-            for step in source.gpu_steps
-            if step.name in tested
-        ]
+        steps = [_step(step, figures[step.name], tested[step.name], context, here, gpu) for step in shown]
         estimates.append(_run(name, gpu, source, figures, steps, error))
     return Prediction(
         source=calibration.device,
@@ -157,7 +154,8 @@ def _step(
         smaller * step.model_s * by + step.copies_s * bus for by in (scale.central, scale.quick, scale.slow)
     )
     busy = Interval(central=central, low=quick / wide, high=slow * wide)
-    ends = [min(step.workers / (step.host_s + on_gpu), 1 / on_gpu) for on_gpu in (busy.central, busy.high, busy.low)]
+    packets = step.workers * step.in_flight
+    ends = [min(packets / (step.host_s + on_gpu), 1 / on_gpu) for on_gpu in (busy.central, busy.high, busy.low)]
     return StepEstimate(
         step=step.name,
         fit=fits,
@@ -215,7 +213,7 @@ def _pace(steps: Sequence[StepTimes], on_gpu: Mapping[str, float]) -> tuple[floa
     for process in dict.fromkeys(step.process for step in steps):
         members = [step for step in steps if step.process == process]
         taken = sum(step.host_s + (on_gpu[step.name] if step.on_gpu else step.model_s) for step in members)
-        rates["+".join(step.name for step in members)] = members[0].workers / max(taken, 1e-9)
+        rates["+".join(step.name for step in members)] = members[0].workers * members[0].in_flight / max(taken, 1e-9)
     limit = min(rates, key=lambda name: rates[name])
     return rates[limit], limit
 

@@ -21,7 +21,7 @@ from pipeline.profiling.record_log import CALLS, read
 from pipeline.profiling.records import PACKET
 from pipeline.profiling.stats.calls import run_of
 from pipeline.profiling.stats.speed import INSIDE, phase_seconds
-from pipeline.profiling.stats.steps import step_statistics
+from pipeline.profiling.stats.steps import StepStatistics, step_statistics
 from pipeline.runtime.run.record import read_run_record, stored_request
 
 COPIES, MODEL = ("upload", "download"), "infer"
@@ -38,6 +38,7 @@ class StepTimes:
     name: str
     device: str
     workers: int
+    in_flight: int  # packets that a process works on at a time
     batch: int
     megapixels: float  # mean of its rows
     seconds: Mapping[str, float]  # a row by phase; `other` is the rest
@@ -107,8 +108,7 @@ def read_source(path: str) -> SourceRun:
         ) from error
     run = run_of(store, record)
     calls = read(store, CALLS, run) if run else None
-    packets = calls.filter(pc.equal(calls["kind"], PACKET)) if calls is not None else None
-    if calls is None or packets is None or not packets.num_rows:
+    if calls is None or PACKET not in pc.unique(calls["kind"]).to_pylist():
         raise OutputError(
             f"There are no records of a run in {path!r}, and nothing is predicted without them; give the output of a "
             "run with its folder `profile`.",
@@ -124,10 +124,7 @@ def read_source(path: str) -> SourceRun:
             code="FM-PREDICT-NO-FIRST-PASS",
         )
     processes = _processes({name: step.workers for name, step in first.items()})
-    steps = []
-    for name, step in first.items():
-        own, rate = packets.filter(pc.equal(packets["step"], name)), step.steady_rows_per_s or step.rows_per_s
-        steps.append(_step(name, record, own, len(step.workers), rate, processes[name]))
+    steps = [_step(step, record, calls, processes[name]) for name, step in first.items()]
     gpus = tuple(str(name) for name in record.get("gpu_names") or ())
     ordered = tuple(sorted(steps, key=lambda step: step.name != DECODE))
     waves = max(1, len(record.get("waves") or ()))
@@ -175,28 +172,29 @@ def _processes(workers: Mapping[str, Collection[str]]) -> dict[str, str]:
     return first
 
 
-def _step(
-    name: str, record: Mapping[str, Any], packets: pa.Table, workers: int, rate: float, process: str
-) -> StepTimes:
-    stored = (record.get("steps") or {}).get(name) or {}
+def _step(step: StepStatistics, record: Mapping[str, Any], calls: pa.Table, process: str) -> StepTimes:
+    stored = (record.get("steps") or {}).get(step.step) or {}
     place = stored.get("placement") or {}
-    steady = _without_first(packets)
+    own = pc.and_(pc.equal(calls["kind"], PACKET), pc.equal(calls["step"], step.step))
+    steady = _without_first(calls.filter(own))
     rows = max(1, int(pc.sum(steady["rows"]).as_py()))
     durations = {phase: float(pc.sum(steady[phase]).as_py() or 0.0) for phase in INSIDE}
     seconds = phase_seconds(durations, float(pc.sum(steady["seconds"]).as_py()))
+    seconds.pop("queue", None)  # the other packets' own seconds
     return StepTimes(
-        name=name,
+        name=step.step,
         device=str(steady["device"][0].as_py()),
-        workers=workers,
+        workers=len(step.workers),
+        in_flight=int(place.get("in_flight", 1)),
         batch=int(place.get("batch_rows", 1)),
         megapixels=float(pc.sum(steady["cost"]).as_py() or 0) / rows / 1e6,
         seconds={phase: value / rows for phase, value in seconds.items()},
         settings=settings_of(stored) if {"use", "version", "settings"} <= stored.keys() else "",
         precision=str(place.get("precision", "full")),
-        compile=bool(place.get("compile", False)),
+        compile=bool(place.get("compile", False)) and step.step not in (record.get("notes") or {}),  # see `RunTotals`
         process=process,
-        gpus=workers * float(place.get("gpus", 0.0)),
-        rows_per_s=rate,
+        gpus=len(step.workers) * float(place.get("gpus", 0.0)),
+        rows_per_s=step.steady_rows_per_s or step.rows_per_s,
     )
 
 

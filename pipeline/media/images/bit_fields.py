@@ -22,6 +22,7 @@ class BitFields:
     masks: tuple[int, int, int]  # of red, green and blue
     start: int  # of the pixels, in bytes
     top_down: bool
+    orientation: int = 1  # BMP states none
 
     @classmethod
     def of(cls, data: bytes) -> BitFields | None:

@@ -29,13 +29,17 @@ from pipeline.media.frames import Frame, FrameSource, FrameSpec, LostFrames
 from pipeline.media.images import pillow
 from pipeline.media.images.animation import open_animation
 from pipeline.media.images.bit_fields import BitFields
+from pipeline.media.images.enclosed import enclosed_photo
 from pipeline.media.images.pyramid import reduce_by
 from pipeline.media.images.stated_size import check_stated_size
+from pipeline.media.images.two_bits import TwoBits
+from pipeline.media.images.wide_cmyk import WideCmyk
 
 _ANIMATED = ("GIF", "PNG", "WEBP", "AVIF")  # pages of a TIFF or MPO are no frames: only the first is used
 _PIXELS_PER_BYTE = 1000  # of a truncated file: JPEG needs a byte for 30 to 50 pixels of a flat image
 _LEAST_PART = 0.01  # of the pixels; a decoder may invent a block or two where the data ends
-_ADDED = ("HEIF", "JPEG2000", "PPM", "TGA")  # by PHOTO_RULES 1
+_OWN_READERS = 2  # the photo rules since which they read
+_ADDED = ("HEIF", "JPEG2000", "PPM", "TGA")  # by READ_RULES 1
 
 # Messages of libjpeg-turbo for images with invented parts. Its other warnings (extra bytes, unusual parameters of some
 # phones) concern complete images.
@@ -54,14 +58,16 @@ def open_photo(data: bytes, kind: Kind, spec: FrameSpec) -> FrameSource:
     Raises:
         MediaError: TOO_LARGE (by the header), TRUNCATED, CORRUPT or UNSUPPORTED.
     """
-    if spec.photo_rules < 1 and kind.name in _ADDED:
+    if spec.read_rules < 1 and kind.name in _ADDED:
         raise MediaError(Reason.UNSUPPORTED, f"a {kind.name} photo, not read when this output was begun; use retry")
     if kind.name in ("AVIF", "HEIF"):
         check_stated_size(data, spec)
+    if spec.read_rules >= _OWN_READERS:
+        data, kind = enclosed_photo(data, kind)
     try:
         return _opened(data, kind, spec)
     except MediaError as exc:
-        part = _part(data, kind, spec) if exc.reason is Reason.TRUNCATED and spec.photo_rules else None
+        part = _part(data, kind, spec) if exc.reason is Reason.TRUNCATED and spec.read_rules else None
         if part is None:
             raise
         loss = MediaError(Reason.TRUNCATED, f"{exc}; the rest of the image is filled in")
@@ -70,19 +76,28 @@ def open_photo(data: bytes, kind: Kind, spec: FrameSpec) -> FrameSource:
 
 def _opened(data: bytes, kind: Kind, spec: FrameSpec) -> FrameSource:
     with pillow.decode_errors(data, kind, spec.config.max_pixels):
-        if kind.name == "BMP" and spec.photo_rules and (fields := BitFields.of(data)) and not _opens(data, kind):
-            spec.check_size(fields.height, fields.width)
-            return _photo(_frame(fields.image(data), 1, spec))
+        if own := _own(data, kind, spec):
+            spec.check_size(own.height, own.width)
+            return _photo(_frame(own.image(data), own.orientation, spec))
         image = pillow.open_image(data, kind)
         spec.check_size(image.height, image.width)
         if kind.name in _ANIMATED and getattr(image, "is_animated", False):
             return open_animation(data, kind, spec)
         pillow.check_not_raw(image)
-        if spec.photo_rules < 1 and pillow.is_cmyk_with_alpha(image):
+        if spec.read_rules < 1 and pillow.is_cmyk_with_alpha(image):
             raise MediaError(Reason.UNSUPPORTED, "CMYK with alpha, not read when this output was begun; use retry")
         if kind.name == "JPEG" and image.mode in ("L", "RGB"):
             return _photo(_jpeg_frame(data, kind, image, spec))
         return _photo(_frame(pillow.to_rgb(image), pillow.orientation(image), spec))
+
+
+def _own(data: bytes, kind: Kind, spec: FrameSpec) -> BitFields | TwoBits | WideCmyk | None:
+    """Return the header of a photo that Pillow does not read and this package does; else None."""
+    if kind.name == "BMP" and spec.read_rules and (fields := BitFields.of(data)) and not _opens(data, kind):
+        return fields
+    if spec.read_rules < _OWN_READERS:
+        return None
+    return {"BMP": TwoBits.of, "TIFF": WideCmyk.of}.get(kind.name, lambda _: None)(data)
 
 
 def _opens(data: bytes, kind: Kind) -> bool:

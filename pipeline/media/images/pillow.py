@@ -36,6 +36,7 @@ for _order in (TiffImagePlugin.II, TiffImagePlugin.MM):  # CMYK with alpha, as o
     for _kind in _ALPHA:
         TiffImagePlugin.OPEN_INFO[(_order, 5, (1,), 1, (8,) * 5, (_kind,))] = ("CMYK", "CMYKX")
 _EXTRA_SAMPLES = 338
+_NO_VARIANT = re.compile("Unsupported BMP ")  # start of Pillow's messages about variants that it does not read
 _SUBFILE_TYPE, _SUB_IFDS, _DNG_VERSION = 254, 330, 50706
 _CONVERTIBLE = ("L", "RGB", "1", "P", "YCbCr", "HSV", "CMYK", "RGBX")
 
@@ -45,7 +46,7 @@ def decode_errors(data: bytes, kind: Kind, max_pixels: int) -> Iterator[None]:
     """Set Pillow's limit and raise `MediaError` for its errors inside the block.
 
     Raises:
-        MediaError: TOO_LARGE, TRUNCATED or CORRUPT for any error of a decoder.
+        MediaError: TOO_LARGE, UNSUPPORTED, TRUNCATED or CORRUPT for any error of a decoder.
     """
     before = Pil.MAX_IMAGE_PIXELS
     Pil.MAX_IMAGE_PIXELS = max_pixels
@@ -62,9 +63,22 @@ def decode_errors(data: bytes, kind: Kind, max_pixels: int) -> Iterator[None]:
     except MemoryError as exc:
         raise MediaError(Reason.TOO_LARGE, "it does not fit into memory") from exc
     except Exception as exc:
+        if _NO_VARIANT.match(str(exc)):
+            message = f"a variant that is not read ({_error_text(exc)}); convert the file to PNG"
+            raise MediaError(Reason.UNSUPPORTED, message) from exc
         truncated = "truncated" in str(exc).lower() or is_truncated(io.BytesIO(data), kind)
         reason = Reason.TRUNCATED if truncated else Reason.CORRUPT
         raise MediaError(reason, f"{kind.name}: {_error_text(exc)}") from exc
+    finally:
+        Pil.MAX_IMAGE_PIXELS = before
+
+
+@contextmanager
+def pixels_allowed(count: int) -> Iterator[None]:
+    """Let Pillow open images of that many pixels inside the block, which the caller has checked."""
+    before, Pil.MAX_IMAGE_PIXELS = Pil.MAX_IMAGE_PIXELS, count
+    try:
+        yield
     finally:
         Pil.MAX_IMAGE_PIXELS = before
 

@@ -19,8 +19,8 @@ from pipeline.media.guard import Guard
 from pipeline.media.packets.clips import cut_clips
 from pipeline.media.packets.packet_builder import PacketBuilder
 from pipeline.media.source_reader import NO_GUARD, SourceReader, as_failure
-from pipeline.media.units import Unit, share_count
-from pipeline.media.video.segments import VideoSegment
+from pipeline.media.units import Unit
+from pipeline.media.video.segments import Share, VideoSegment
 
 
 def decode(
@@ -28,7 +28,7 @@ def decode(
     columns: Sequence[str],
     halo: int,
     config: DecodeConfig,
-    share: int | None = None,
+    share: Share | None = None,
     is_done: Callable[[int, int], bool] = lambda _start, _stop: False,
     guard: Guard = NO_GUARD,
     *,
@@ -41,32 +41,26 @@ def decode(
         columns: source columns that steps read; other pixels and sound are not made.
         halo: number of the file's next frames that follow each clip, as rows with `halo` true.
         config: the rules of decoding.
-        share: for a unit of one large film, the number of the share to decode; None: all.
-        is_done: whether the rows between two numbers exist already; such a segment yields nothing.
+        share: the share of one film to decode; None for all.
+        is_done: True if the rows between two numbers exist already; such a segment yields nothing.
         guard: called for each file and frame.
         drops: of `columns`, those that packets do not carry; their pixels are not made but count in packet sizes.
 
     Yields:
-        Packets of whole clips with at most `packet_rows` rows and `packet_bytes` of requested pixels, unless a single
-        clip or photo has more. `start` and `stop` count the unit's rows without halo rows. Failures are part of the
-        next packet. The last packet is empty (`start == stop ==` the unit's number of rows) and ends the unit.
+        Packets of whole clips: at most `packet_rows` rows and `packet_bytes` of requested pixels, unless one clip has
+        more. `start` and `stop` count the unit's rows without halo rows. Failures are part of the next packet. The last
+        packet is empty (`start == stop ==` the unit's number of rows).
 
-        A share yields the packets of the segment that begins in it; the film's last segment also yields the empty one.
-        Rows are numbered as in an undamaged film, so after losses a segment's last packet has fewer rows than
-        `stop - start`. A film that is not read in segments belongs to share 0 as a whole.
+        A share yields the segments that begin in it, with row numbers as in an undamaged film. The share with the last
+        segment also yields the empty packet. A film that is not read in segments belongs to share 0.
     """
-    reader = SourceReader(
-        columns=columns, config=config, halo=halo, guard=guard, drops=drops, photo_rules=unit.photo_rules
-    )
+    rules = unit.read_rules
+    reader = SourceReader(columns=columns, config=config, halo=halo, guard=guard, drops=drops, read_rules=rules)
     decoder = _UnitDecoder(unit=unit, reader=reader)
-    if share is not None and share_count(unit, config) > 1:
+    if share is None or len(unit.media) > 1 or (share.count == 1 and not share.cells):
+        yield from decoder.whole()
+    else:
         yield from decoder.share(share, is_done)
-        return
-    builder = decoder.builder()
-    for media in unit.media:
-        for source in decoder.sources(media, builder.failures):
-            yield from decoder.packets(media, source, builder)
-    yield from builder.finish(1.0)
 
 
 def decode_frames(media: MediaFile, columns: Sequence[str], config: DecodeConfig) -> Iterator[Frame]:
@@ -106,21 +100,32 @@ class _UnitDecoder:
     unit: Unit
     reader: SourceReader
 
-    def share(self, number: int, is_done: Callable[[int, int], bool]) -> Iterator[Packet]:
-        """Yield packets of the segment that begins in a share; share 0 has all of a film without segments."""
-        (media,) = self.unit.media
+    def whole(self) -> Iterator[Packet]:
+        """Yield all packets of the unit."""
         builder = self.builder()
-        try:
-            source = self.reader.open(media, number)
-        except Exception as exc:
-            builder.failures.append(as_failure(media, exc))
-            yield from builder.finish(1.0) if number == 0 else ()
-            return
-        if source.segment is not None:
-            yield from self._segment(source, source.segment, is_done)
-        elif number == 0:
-            yield from self.packets(media, source, builder)
-            yield from builder.finish(1.0)
+        for media in self.unit.media:
+            for source in self.sources(media, builder.failures):
+                yield from self.packets(media, source, builder)
+        yield from builder.finish(1.0)
+
+    def share(self, share: Share, is_done: Callable[[int, int], bool]) -> Iterator[Packet]:
+        """Yield packets of the segments that begin in a share; share 0 has all of a film without segments."""
+        (media,) = self.unit.media
+        builder, following = self.builder(), [share]
+        while following:
+            cell = following.pop()
+            try:
+                source = self.reader.open(media, cell)
+            except Exception as exc:
+                builder.failures.append(as_failure(media, exc))
+                yield from builder.finish(1.0) if cell.index == 0 and cell.begin is None else ()
+                return
+            if (segment := source.segment) is not None:
+                following += [segment.following] if segment.following is not None else []
+                yield from self._segment(source, segment, is_done)
+            elif share.index == 0:
+                yield from self.packets(media, source, builder)
+                yield from builder.finish(1.0)
 
     def _segment(
         self, source: FrameSource, segment: VideoSegment, is_done: Callable[[int, int], bool]

@@ -5,6 +5,9 @@ shown after it. A decoder can start there, and as many frames are shown before i
 numbered from the container's index alone. The cuts depend only on the file: a share of the video track's bytes begins
 its segment at the first such frame inside it, and a share without one belongs to the segment before.
 
+Cells are short segments that begin so on a grid of frame numbers instead. A share of the bytes then has all cells that
+begin in it, and each is decoded by itself. So rows do not depend on the number of shares, also where a film is damaged.
+
 Segments need an MP4 or MOV with a complete index; other containers list only key frames, or nothing. Frame numbers are
 unknown in advance if an edit list hides frames, or if the film begins with another kind of frame.
 """
@@ -12,11 +15,12 @@ unknown in advance if an edit list hides frames, or if the film begins with anot
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain, islice
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 INDEXED = "mov"  # libav's name of MP4 and MOV, the one format with an index of all frames
 REORDERED = 16  # frames that a decoder may delay (H.264, A.3.1 h; H.265, A.4.2), stored before one shown earlier
@@ -28,7 +32,13 @@ class Share:
 
     index: int = 0
     count: int = 1
+    cells: bool = True  # whether films are cut into cells; if not, into segments by bytes
     halo: int = 0  # frames to read beyond its end
+    begin: int | None = None  # first frame of the requested cell; None for the first cell of the share
+    entries: Entries | None = None  # the film's index, if it was read before
+
+    def __str__(self) -> str:
+        return f"share {self.index}" + (f" from frame {self.begin}" if self.begin is not None else "")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,6 +54,7 @@ class VideoSegment:
     share: float  # fraction of the video track's bytes
     first_packet: Any  # of the film, for decoders that start later: it identifies the encoder
     packets: Iterator[Any]  # of the track, from the segment's first one to the end of the file
+    following: Share | None = None  # the next cell of the same share
 
     @property
     def is_last(self) -> bool:
@@ -51,7 +62,7 @@ class VideoSegment:
         return self.stop == self.total
 
 
-def locate(container: Any, track: Any, share: Share, every_nth: int) -> VideoSegment | None:
+def locate(container: Any, track: Any, share: Share, every_nth: int, cell: int = 0) -> VideoSegment | None:
     """Seek to a share's segment and return it; None if the film is not read in segments.
 
     This reads the packets of a few key frames and those after them, without decoding. A share without a start of its
@@ -62,16 +73,12 @@ def locate(container: Any, track: Any, share: Share, every_nth: int) -> VideoSeg
         track: its video track.
         share: number of the share, and number of shares.
         every_nth: kept frames have numbers that are multiples of it.
+        cell: frames between the lines of the grid of cells; 0 for segments by bytes.
     """
-    index = _Index(container, track)
-    if not index.usable:
+    index = _Index(container, track, share.entries or Entries.read(track))
+    if share.entries is None and not index.is_usable():
         return None
-    start, stop = index.segment_start(share.index, share.count), index.total
-    for later in range(share.index + 1, share.count):
-        if start is not None and (next_start := index.segment_start(later, share.count)) is not None:
-            stop = next_start
-            break
-    start = stop if start is None else start
+    start, stop, more = index.cell(share, cell) if cell else index.segment(share)
     origin, first, after = index.shown_at(0, 0), _multiple(start, every_nth), _multiple(stop, every_nth)
     return VideoSegment(
         start=start,
@@ -83,6 +90,7 @@ def locate(container: Any, track: Any, share: Share, every_nth: int) -> VideoSeg
         share=index.bytes_between(start, stop),
         first_packet=next(index.packets(0)),
         packets=index.packets(start) if start < stop else iter(()),
+        following=replace(share, begin=stop, entries=index.entries) if more else None,
     )
 
 
@@ -90,28 +98,84 @@ def _multiple(number: int, of: int) -> int:
     return -(-number // of) * of
 
 
-class _Index:
-    """A track's packets by the container's index, in order of storage."""
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Entries:
+    """A track's packets by the container's index, n of them in order of storage."""
 
-    def __init__(self, container: Any, track: Any) -> None:
-        self._container, self._track = container, track
+    times: NDArray[np.int64]  # n, of decoding
+    places: NDArray[np.int64]  # n, bytes
+    ends: NDArray[np.int64]  # n, sizes summed up, bytes
+    keys: NDArray[np.int64]  # numbers of key frames
+    is_complete: bool  # every frame is listed and shown, in the order of decoding
+
+    @classmethod
+    def read(cls, track: Any) -> Entries:
+        """Read the index of a track."""
         entries = list(track.index_entries) if track.frames else []
-        self.total = len(entries)
-        self._times = [entry.timestamp for entry in entries]  # of decoding
-        self._places = [entry.pos for entry in entries]
-        self._keys = np.flatnonzero([entry.is_keyframe for entry in entries])
-        self._ends = np.cumsum([entry.size for entry in entries])
+        times = np.array([entry.timestamp for entry in entries], np.int64)
+        listed = len(entries) == track.frames > 0 and not any(entry.is_discard for entry in entries)
+        return cls(
+            times=times,
+            places=np.array([entry.pos for entry in entries], np.int64),
+            ends=np.cumsum([entry.size for entry in entries], dtype=np.int64),
+            keys=np.flatnonzero([entry.is_keyframe for entry in entries]),
+            is_complete=listed and bool(np.all(np.diff(times) > 0)),
+        )
+
+
+class _Index:
+    """An open film by its index."""
+
+    def __init__(self, container: Any, track: Any, entries: Entries) -> None:
+        self._container, self._track, self.entries = container, track, entries
+        self.total = len(entries.times)
+        self._times, self._places = entries.times.tolist(), entries.places.tolist()
+        self._keys, self._ends = entries.keys, entries.ends
         self._delay = 0  # from decoding to presentation time of the last key frame read
-        listed = self.total == track.frames > 0 and not any(entry.is_discard for entry in entries)
-        rising = bool(np.all(np.diff(self._times) > 0))
-        self.usable = listed and rising and bool(self._ends[-1]) and self._starts_closed_gop(0)
+
+    def is_usable(self) -> bool:
+        """Return whether the film can be read in segments."""
+        return self.entries.is_complete and bool(self._ends[-1]) and self._starts_closed_gop(0)
+
+    def segment(self, share: Share) -> tuple[int, int, bool]:
+        """Return start and stop of a share's segment by bytes, and False: the share has no other."""
+        start, stop = self._segment_start(share.index, share.count), self.total
+        for later in range(share.index + 1, share.count):
+            if start is not None and (next_start := self._segment_start(later, share.count)) is not None:
+                stop = next_start
+                break
+        return stop if start is None else start, stop, False
+
+    def cell(self, share: Share, every: int) -> tuple[int, int, bool]:
+        """Return start and stop of the requested cell, and whether the share has another after it."""
+        low, high = (self._ends[-1] * number for number in (share.index, share.index + 1))
+        before = np.concatenate([[0], self._ends]) * share.count  # bytes before each frame, and all
+        begin = share.begin
+        if begin is None:
+            first, after = np.searchsorted(before, (low, high)).tolist()
+            begin = next(self._cell_starts(first, after, every), after)
+        if before[begin] >= high:
+            return begin, begin, False
+        stop = next(self._cell_starts(begin + 1, self.total, every), self.total)
+        return begin, stop, stop < self.total and bool(before[stop] < high)
+
+    def _cell_starts(self, first: int, after: int, every: int) -> Iterator[int]:
+        """Yield the frames before `after`, from `first` on, at which cells begin: the first possible of each interval.
+
+        Each key frame that is tried costs a seek.
+        """
+        for line in range(first // every, -(-after // every)):
+            keys = self._keys[(self._keys >= line * every) & (self._keys < min(after, (line + 1) * every))]
+            start = next((key for key in keys.tolist() if not key or self._starts_closed_gop(key)), -1)
+            if start >= first:
+                yield start
 
     def bytes_between(self, start: int, stop: int) -> float:
         """Return the fraction of the track's bytes between two packets."""
         edges = [0, *self._ends[[start - 1, stop - 1]].tolist()] if start else [0, 0, int(self._ends[stop - 1])]
         return float((edges[2] - edges[1]) / self._ends[-1]) if start < stop else 0.0
 
-    def segment_start(self, share: int, shares: int) -> int | None:
+    def _segment_start(self, share: int, shares: int) -> int | None:
         """Return the number of the first frame in a share at which a segment can begin."""
         if not share:
             return 0

@@ -84,7 +84,8 @@ class WaveLayout:
             return None
         limits = {"the GPU": gpu_s}
         for names in self.processes:
-            own = [(members[name].option.own_s or 0.0) / members[name].workers for name in names]
+            sharing = [members[name] for name in names]
+            own = [member.requirement.process_s(member.option) / member.workers for member in sharing]
             limits["+".join(names)] = sum(own)
         return limits | ({"decoding": capacity.decode_s} if capacity.decode_s is not None else {})
 

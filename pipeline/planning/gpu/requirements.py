@@ -11,6 +11,7 @@ from pipeline.planning.gpu.calibration_file import StepFigures, Trial
 from pipeline.planning.step import Step
 
 FRAGMENTS = 1.15  # memory held by torch's allocator for each byte allocated, if no trial measured it
+IN_FLIGHT_GB = 0.4  # of each further packet in work: 128 MB of pixels, and four times 64 MB of them as float32
 _ON_GPU = ("upload", "infer", "download")
 
 
@@ -45,6 +46,10 @@ class Requirement:
         """True if its rate is known."""
         return self.options[0].own_s is not None
 
+    def process_s(self, option: BatchOption) -> float:
+        """Return a process's seconds a row: with several packets in work, its own work overlaps with the GPU's."""
+        return max(option.gpu_s or 0.0, (option.own_s or 0.0) / self.step.placement.in_flight)
+
 
 def stated(step: Step, workers: int, gb: float) -> Requirement:
     """Return the requirement as the profile states it: one batch with an unknown rate."""
@@ -67,7 +72,8 @@ def measured(step: Step, figures: StepFigures, workers: int, pinned: Collection[
     if step.stage.scope is not Scope.ROW or "batch" in pinned:
         sizes = [min(step.placement.batch, figures.largest_batch)]
     least = step.placement.vram_gb if figures.unseen else 0.0
-    options = [replace(option, gb=max(option.gb, least)) for option in (_option(figures, size) for size in sizes)]
+    others = (step.placement.in_flight - 1) * IN_FLIGHT_GB  # a calibration has one packet in work
+    options = [replace(option, gb=max(option.gb + others, least)) for option in (_option(figures, n) for n in sizes)]
     return Requirement(
         step=step,
         options=_pareto_optimal(options),

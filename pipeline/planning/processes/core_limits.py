@@ -85,7 +85,7 @@ def _with_fewer_workers(wave: Wave, nodes: Sequence[Node], *, to_the_end: bool =
 
 
 def _with_fewer_cpus(wave: Wave, nodes: Sequence[Node]) -> Wave:
-    """Return a wave whose largest processes book half as many cores until it fits, or until all book one."""
+    """Halve the cores of a wave's largest processes until it fits, or until all have one; return the wave."""
     while not _fits(wave, nodes):
         largest = max([wave.decode.cpus, *(step.placement.cpus for step in wave.own)])
         if largest <= LEAST_CPUS:

@@ -39,6 +39,8 @@ def combined_placement(steps: Sequence[Step]) -> Placement:
         cpus=max(placement.cpus for placement in placements),
         gpus=min(1.0, sum(placement.gpus for placement in placements)),
         vram_gb=sum(placement.vram_gb for placement in placements),
+        in_flight=max(placement.in_flight for placement in placements),
+        linger_ms=min(placement.linger_ms for placement in placements),
     )
 
 

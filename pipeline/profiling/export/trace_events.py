@@ -22,7 +22,7 @@ from pipeline.profiling.records import CALL, HAND_ON, PACKET, SET_UP
 
 Event = dict[str, Any]
 
-PHASES = ("decode", "preprocess", "upload", "infer", "download", "postprocess", "write")
+PHASES = ("decode", "preprocess", "upload", "queue", "infer", "download", "postprocess", "write")
 """Phases in the order in which they are drawn: records hold their lengths, not their moments."""
 
 _PIPELINE = 1  # the process row of events that belong to no node
@@ -197,7 +197,7 @@ class _Timeline:
         return 1e6 * (seconds - self._first)
 
     def _worker(self, record: Mapping[str, Any]) -> _Worker:
-        name = record["worker"]
+        name = f"{record['worker']} #{record['lane']}" if record["lane"] else record["worker"]
         if name not in self._workers:
             self._workers[name] = _Worker(name=name, pid=self._nodes[record["node"]], tid=len(self._workers) + 1)
         self._workers[name].steps.add(record["step"])

@@ -34,7 +34,7 @@ class StepCalls:
     vram_peak_gb: float | None = None
     set_up_s: float | None = None  # of the slowest worker
     packet_rows: int = 0
-    packet_s: float = 0.0  # inside packets, over all workers
+    packet_s: float = 0.0  # inside packets, over all workers, without the wait for others in the model
     span_s: float = 0.0  # from the first packet's start to the end of the last
 
     @property
@@ -120,7 +120,7 @@ def _step(records: pa.Table) -> StepCalls:
         more["set_up_s"] = float(set_up.max())
     if packets.any():
         more["packet_rows"] = int(rows[packets].sum())
-        more["packet_s"] = float(seconds[packets].sum())
+        more["packet_s"] = float(seconds[packets].sum() - floats(records, "queue")[packets].sum())
         more["span_s"] = ends(records)[packets].max() - started[packets].min()
     workers = np.array(records["worker"].to_pylist(), dtype=object)[chosen].astype(str)
     return calls_of(workers, started[chosen], seconds[chosen], rows[chosen], **more)

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from pipeline.profiling.events import GpuSample, Reading, StepEvent
-from pipeline.profiling.stats.speed import input_wait, percentiles_ms, rows_per_s, share_of_time
+from pipeline.profiling.stats.speed import covered_s, input_wait, percentiles_ms, rows_per_s, share_of_time
 
 WINDOW_SECONDS = 10.0  # short enough to follow changes, long enough for several packets
 _LONGEST_PACKETS = 3  # the window spans this many of the longest packets, since a running packet sends no event yet
@@ -133,10 +133,14 @@ class LiveWindow:
             events = _ended_after(self._by_worker[worker], since)
             begin = min(event.started - wait for event, wait in events)
             span += max(event.ended for event, _ in events) - begin
-            in_step += sum(event.seconds for event, _ in events if event.step == name)
-            in_any += sum(event.seconds for event, _ in events)
+            in_step += _covered_s([event for event, _ in events if event.step == name])
+            in_any += _covered_s([event for event, _ in events])
             waited += sum(min(wait, event.around.get("wait", 0.0)) for event, wait in events)
         return share_of_time(in_step, span), share_of_time(in_any, span), share_of_time(waited, span)
+
+
+def _covered_s(events: Sequence[StepEvent]) -> float:
+    return covered_s(np.array([event.started for event in events]), np.array([event.seconds for event in events]))
 
 
 def averaged(readings: Sequence[Sequence[GpuSample]]) -> list[GpuSample]:

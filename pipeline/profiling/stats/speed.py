@@ -66,6 +66,14 @@ def percentiles_ms(seconds: Floats | Sequence[float]) -> Percentiles | None:
     return p50, p95, p99
 
 
+def covered_s(started: Floats, seconds: Floats) -> float:
+    """Return the seconds that at least one of n intervals covers: a process may work on several packets at a time."""
+    order = np.argsort(started, kind="stable")
+    begin, end = started[order], started[order] + seconds[order]
+    reached = np.maximum.accumulate(np.concatenate([[-np.inf], end[:-1]])) if len(end) else end
+    return float(np.maximum(0.0, end - np.maximum(begin, reached)).sum())
+
+
 def share_of_time(part: float, whole: float) -> float:
     """Return a share of process time, such as busy or waiting; 1 at most, as clocks of processes overlap a little."""
     return min(1.0, part / max(whole, 1e-9))

@@ -20,12 +20,24 @@ from pipeline.profiling.stats.node_use import cpu_use, ends, floats, gpu_use
 from pipeline.profiling.stats.speed import (
     INSIDE,
     Percentiles,
+    covered_s,
     percentiles_ms,
     phase_shares,
     rows_per_s,
     share_of_time,
     steady_rows_per_s,
 )
+
+PARTS: Mapping[str, tuple[str, ...]] = {
+    "prepare": ("fetch", "preprocess", "upload"),
+    "model": ("infer",),
+    "finish": ("download", "postprocess", "write"),
+}
+"""Phases before, in and after a process's model; with several packets in work, all three go on at the same time."""
+
+
+MODEL_LIMITS = 0.9  # share of its time from which a model can hardly do more; first setting
+WAIT_LIMITS = 0.3  # share of its time from which a process's neighbours hold it up, as in `profiling.advice`
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,6 +52,7 @@ class ProcessStatistics:
     process_busy: float  # in any step
     starved: float  # waiting for input
     held: float  # handing packets on
+    parts: Mapping[str, float]  # by `PARTS`: seconds in it, by the process's time; above 1 where several packets are
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,6 +76,21 @@ class StepStatistics(ProcessStatistics):
     vram_peak_gb: float | None
     gpu_use: float | None  # mean utilisation of its nodes' GPUs during its calls, 0 to 1
     cpu_use: float | None = None  # mean use of its nodes' cores during its packets, by all programs, 0 to 1
+
+    @property
+    def working(self) -> float:
+        """Return `busy` without the wait for other packets and steps of the process in the model, 0 to 1."""
+        return self.busy * (1 - self.phases.get("queue", 0.0))
+
+    @property
+    def limit(self) -> str:
+        """Return what its processes' speed depends on: model, input, output, prepare or finish."""
+        if self.parts["model"] >= MODEL_LIMITS:
+            return "model"
+        around = {"input": self.starved, "output": self.held}
+        if max(around.values()) >= WAIT_LIMITS:
+            return max(around, key=lambda name: around[name])
+        return max(("prepare", "finish"), key=lambda name: self.parts[name])
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields as run.json stores them, with four decimal places."""
@@ -130,12 +158,18 @@ def _process(packets: pa.Table, records: pa.Table) -> ProcessStatistics:
     def share(name: str, chosen: Any) -> float:
         return share_of_time(float(floats(records, name)[inside & chosen].sum()), length)
 
+    packets_inside = inside & (kinds == PACKET)
     return ProcessStatistics(
         **_amounts(packets, length),
-        busy=share_of_time(float(floats(packets, "seconds").sum()), length),
-        process_busy=share("seconds", kinds == PACKET),
+        busy=share_of_time(covered_s(floats(packets, "started"), floats(packets, "seconds")), length),
+        process_busy=share_of_time(
+            covered_s(started[packets_inside], floats(records, "seconds")[packets_inside]), length
+        ),
         starved=share("wait", started > begin),
         held=share("seal", kinds == HAND_ON),
+        parts={
+            part: sum(float(floats(packets, one).sum()) for one in phases) / length for part, phases in PARTS.items()
+        },
     )
 
 
@@ -147,6 +181,10 @@ def _shares(processes: Mapping[str, ProcessStatistics], packets: Mapping[str, pa
     shares: dict[str, Any] = {
         name: sum(getattr(processes[worker], name) * length for worker, length in lengths.items()) / total
         for name in ("busy", "process_busy", "starved", "held")
+    }
+    shares["parts"] = {
+        part: sum(processes[worker].parts[part] * length for worker, length in lengths.items()) / total
+        for part in PARTS
     }
     return shares | {"workers": processes}
 

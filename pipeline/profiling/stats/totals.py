@@ -21,7 +21,7 @@ class StepTotals:
 
     rows: int = 0
     failures: int = 0
-    busy: float = 0.0  # seconds inside calls
+    busy: float = 0.0  # seconds inside packets, without the wait for others in the model
     first: float = 0.0  # start of the first call, seconds since the epoch
     last: float = 0.0  # end of the last call, seconds since the epoch
     set_up: float = 0.0  # seconds of the slowest worker's set-up
@@ -32,7 +32,7 @@ class StepTotals:
         """Count one packet."""
         self.rows += event.rows
         self.failures += event.failures
-        self.busy += event.seconds
+        self.busy += event.seconds - event.phases.get("queue", 0.0)
         self.first = min(self.first or event.started, event.started)
         self.last = max(self.last, event.started + event.seconds)
         self.workers.add(event.worker)
@@ -72,6 +72,7 @@ class RunTotals:
         self._waves, units = waves, list(units)
         self.steps: dict[str, StepTotals] = defaultdict(StepTotals)
         self.live = LiveWindow()
+        self.notes: dict[str, str] = {}  # by step, why its model ran uncompiled in one of its processes
         self._bytes = {unit.name: sum(media.size for media in unit.media) or 1 for unit in units}
         self._files = {unit.name: len(unit.media) for unit in units}
         self._done_files = 0.0
@@ -87,6 +88,8 @@ class RunTotals:
             if isinstance(event, Reading):
                 self.live.read(event)
                 continue
+            if event.note:
+                self.notes.setdefault(event.step, event.note)
             if event.kind == SET_UP:
                 step = self.steps[event.step]
                 step.set_up = max(step.set_up, event.seconds)
@@ -105,7 +108,7 @@ class RunTotals:
 
     @property
     def expected_rows(self) -> int | None:
-        """Estimate of all rows, from the share of bytes whose files are finished; None before the first file is."""
+        """Estimate of all rows, from the share of bytes in finished files; None before the first file is."""
         if not self._done_bytes:
             return None
         decoded = max(self.steps[DECODE].rows, round(self._finished_rows * self._all_bytes / self._done_bytes))

@@ -27,6 +27,7 @@ from pipeline.planning.step import Step
 from pipeline.profiling.events import worker_name
 from pipeline.profiling.tools import py_spy
 from pipeline.profiling.tools.call_recorder import FAILED, CallProfiler, StageCall, profiled_call
+from pipeline.profiling.tools.nsight import NSYS, require_tool
 from pipeline.profiling.tools.torch_profiler import MemoryTimeline, NvtxRanges, TorchProfiler
 
 if TYPE_CHECKING:
@@ -191,12 +192,15 @@ def _check_nsight(steps: list[Step], *, here: bool) -> None:
                 "choose one with a model.",
                 code="FM-NSIGHT-PROCESS",
             )
-    if here and shutil.which("nsys") is None:
-        raise ConfigError(
-            "--nsight needs Nsight Systems, and there is no nsys on the PATH; install nsight-systems-cli from "
-            "developer.nvidia.com/nsight-systems.",
-            code="FM-NSIGHT-MISSING",
-        )
+    if here:
+        _put_on_path(require_tool(NSYS, "--nsight")[0])
+
+
+def _put_on_path(program: str) -> None:
+    """Make a program that was found elsewhere the first of the PATH, where Ray looks for it."""
+    path = os.environ.get("PATH", "")
+    if shutil.which(Path(program).name) != shutil.which(program):
+        os.environ["PATH"] = os.pathsep.join((str(Path(program).parent), path))
 
 
 def _escaped(path: str) -> str:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 import operator
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from pipeline.contract.errors import ConfigError, did_you_mean
@@ -67,23 +67,27 @@ class Finding:
         return "Failed" if self.failed else "Inconclusive" if self.unclear else "Passed"
 
 
-def parse(text: str) -> list[Condition]:
+def parse(text: str, known: Collection[str] = (*FIGURES, DRIFT)) -> list[Condition]:
     """Parse conditions separated by commas.
+
+    Args:
+        text: of --fail-if.
+        known: figures that a condition may name without a step.
 
     Raises:
         ConfigError: a condition has another form, or names an unknown figure.
     """
-    return [_parse_condition(part.strip()) for part in text.split(",")]
+    return [_parse_condition(part.strip(), known) for part in text.split(",")]
 
 
-def _parse_condition(text: str) -> Condition:
+def _parse_condition(text: str, known: Collection[str]) -> Condition:
     match = _FORM.fullmatch(text)
     if match is None:
         raise ConfigError(
             f"--fail-if: {text!r} is not a condition; write [STEP.]FIGURE<NUMBER, {_EXAMPLE}.", code="FM-GATE-FORM"
         )
     step, figure, relative = match["step"], match["figure"], bool(match["percent"])
-    if figure not in (known := {*FIGURES, DRIFT}) and step is None:
+    if figure not in known and step is None:
         raise _error(text, f"there is no figure {figure!r}.{did_you_mean(figure, known)}", code="FM-GATE-FIGURE")
     if relative and match["number"][0] not in "+-" and float(match["number"]):
         problem = f"the direction is missing; write +{match['number']}% or -{match['number']}%."

@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 from pipeline.contract.errors import Reason
 from pipeline.contract.output_names import ERRORS
 from pipeline.contract.row_errors import DECODE, PASSED_OVER
+from pipeline.output.damage import ERRORS_TABLE
 from pipeline.output.object_store import Store
 from pipeline.reporting.html.gallery.frame_picks import MOST_DECODED, FrameKey
 from pipeline.reporting.table_rows import batches
@@ -36,7 +37,7 @@ def error_groups(store: Store) -> list[ErrorGroup]:
     """Return errors by step and kind, the most frequent first, with examples of different files."""
     groups: dict[tuple[str, str], ErrorGroup] = {}
     for name in store.names(ERRORS):
-        for batch in batches(store, f"{ERRORS}/{name}"):
+        for batch in batches(store, f"{ERRORS}/{name}", expected=ERRORS_TABLE):
             for row in batch.filter(pc.not_equal(batch["kind"], PASSED_OVER)).to_pylist():
                 key = (row["step"], row["kind"])
                 group = groups.setdefault(key, ErrorGroup(step=row["step"], kind=row["kind"]))

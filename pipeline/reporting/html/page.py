@@ -10,9 +10,11 @@ from typing import Any
 
 from markupsafe import Markup
 
+from pipeline.contract.columns import KEYS
 from pipeline.contract.errors import OutputError
 from pipeline.contract.output_names import ERRORS, FRAMES, RUN_RECORD
 from pipeline.contract.stage import Stage
+from pipeline.output.expected_columns import optional
 from pipeline.output.object_store import Store
 from pipeline.reporting.html import summary
 from pipeline.reporting.html.charts import bars, lines
@@ -31,6 +33,7 @@ from pipeline.reporting.html.throughput import bottleneck, phase_names, phase_sh
 from pipeline.reporting.stages import rebuild
 from pipeline.reporting.table_rows import find_table
 from pipeline.reporting.templating import render_page
+from pipeline.runtime.mending import expected_tables
 from pipeline.runtime.run.record import read_run_record
 
 NAME = "report.html"
@@ -74,7 +77,7 @@ def write_report(store: Store, run: str | None = None) -> str:
 def render(store: Store, record: Mapping[str, Any], run: str | None = None) -> str:
     """Return the page; the same output gives the same page."""
     groups, stages, timed = error_groups(store), rebuild(record["steps"]), timed_run(store, record, run)
-    profile, frames = timed.profile, find_table(store, FRAMES).rows
+    profile, frames = timed.profile, _check_tables(store, stages)
     slowest, tables = bottleneck(timed.figures, profile), table_views(store, stages)
     values = {
         "record": record,
@@ -104,6 +107,16 @@ def render(store: Store, record: Mapping[str, Any], run: str | None = None) -> s
         "policy": policy(),
     }
     return render_page("report.html", values | _FUNCTIONS)
+
+
+def _check_tables(store: Store, stages: Mapping[str, Stage]) -> int:
+    """Return the number of frames after checking that tables have the columns of their steps.
+
+    Raises:
+        DamagedError: a table has not.
+    """
+    expected = {name: optional(schema, KEYS) for name, schema in expected_tables(stages).items()}
+    return {name: find_table(store, name, schema).rows for name, schema in expected.items()}[FRAMES]
 
 
 def _images(

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rich.console import Console
 
-from pipeline.contract.columns import SOURCE, describe
+from pipeline.contract.columns import describe
 from pipeline.contract.output_names import ERRORS, FRAMES
-from pipeline.contract.row_errors import DECODE
-from pipeline.contract.stage import Scope
 from pipeline.output.object_store import Store
 from pipeline.planning.plan import Plan
-from pipeline.planning.processes.waves import Wave
-from pipeline.planning.step import Step
 from pipeline.reporting.formatting import count
+from pipeline.reporting.plan_facts import decode_facts, plan_changes, step_facts, wave_processes
 from pipeline.reporting.terminal.console import print_line, print_table
 from pipeline.runtime.assemble import frames_schema
 from pipeline.runtime.run.change_report import Changes, Outlook
@@ -27,40 +24,25 @@ _MOST_NAMED = 3  # files in a sentence
 
 def print_plan(console: Console, plan: Plan) -> None:
     """Print each step's placement and weights, the columns it reads, adds and drops, and the processes."""
-    decode = plan.decode
-    rows = [[DECODE, "", "cpu", f"{decode.cpus:g}", "0", str(decode.workers), "", ""]]
-    rows += map(_placement_row, plan.steps)
+    steps = [decode_facts(plan.decode), *map(step_facts, plan.steps)]
     heads = ("step", "scope", "device", "cpus", "gpus", "workers", "batch", "weights")
-    print_table(console, heads, rows, right=("cpus", "gpus", "workers", "batch"))
-    rows = [[DECODE, "files", ", ".join([*SOURCE.names, *decode.columns]), ""], *map(_columns_row, plan.steps)]
+    print_table(console, heads, map(_placement_row, steps), right=("cpus", "gpus", "workers", "batch"))
+    rows = [[step["name"], *(", ".join(step.get(key, ())) for key in ("reads", "adds", "drops"))] for step in steps]
     print_table(console, ("step", "columns read", "columns added", "columns dropped here"), rows)
     for number, wave in enumerate(plan.waves, 1):
         title = f"First pass, wave {number} of {len(plan.waves)}" if len(plan.waves) > 1 else "First pass"
-        print_line(console, f"{title}, processes by | : {' | '.join(_processes(wave))}")
+        processes = " | ".join(" + ".join(names) for names in wave_processes(wave))
+        print_line(console, f"{title}, processes by | : {processes}")
     print_reasons(console, plan)
     print_changes(console, plan)
     print_absent(console, plan)
 
 
-def _placement_row(step: Step) -> list[str]:
-    placement, scope = step.placement, step.stage.scope
-    batch = str(placement.batch) if scope is Scope.ROW else f"1 {scope.value}"
-    other = "random" if step.name in step.dummies else "missing"
-    weights = [f"{name} ({'present' if name in step.weights else other})" for name in step.stage.weights]
-    numbers = [f"{placement.cpus:g}", f"{placement.gpus:g}", str(placement.workers), batch]
-    return [step.name, scope.value, placement.device, *numbers, ", ".join(weights)]
-
-
-def _columns_row(step: Step) -> list[str]:
-    adds = step.stage.outputs.names if step.first_pass else [f"{name}/" for name in step.stage.tables]
-    dropped = [name for name in step.drops if name not in step.stage.outputs.names]  # its own never enter a packet
-    return [step.name, ", ".join(step.stage.inputs), ", ".join(adds), ", ".join(dropped)]
-
-
-def _processes(wave: Wave) -> list[str]:
-    """Return the steps that share each process of a wave, the decoding process first."""
-    own = [[step.name for step in group if not step.recalled] for group in wave.groups()]
-    return [" + ".join(([DECODE] if i == 0 else []) + names) for i, names in enumerate(own)]
+def _placement_row(step: Mapping[str, Any]) -> list[str]:
+    batch = "" if "use" not in step else str(step["batch"] or f"1 {step['scope']}")
+    weights = [f"{name} ({state})" for name, state in step.get("weights", {}).items()]
+    numbers = [f"{step['cpus']:g}", f"{step['gpus']:g}", str(step["workers"]), batch]
+    return [step["name"], step["scope"], step["device"], *numbers, ", ".join(weights)]
 
 
 def print_reasons(console: Console, plan: Plan) -> None:
@@ -70,10 +52,9 @@ def print_reasons(console: Console, plan: Plan) -> None:
 
 
 def print_changes(console: Console, plan: Plan) -> None:
-    """Print what differs from the profile and the pipeline: numbers for want of cores, and weights."""
-    for change in (plan.limits, *plan.stand_ins):
-        if change:
-            print_line(console, change)
+    """Print what differs from the profile and the pipeline, one a line."""
+    for change in plan_changes(plan):
+        print_line(console, change)
 
 
 def print_absent(console: Console, plan: Plan) -> None:
@@ -174,6 +155,8 @@ def print_result(console: Console, store: Store, result: RunResult) -> None:
     if removed := result.work.files.removed:
         print_line(console, removed_files(removed, dropped=True))
     _print_random(console, result.work.plan)
+    for note in result.figures.notes.values():
+        print_line(console, note)
     if result.passed_over:
         print_line(console, f"{count(result.passed_over, 'file')} passed over: text or tables, not media")
     if errors := sum(result.errors.values()):

@@ -66,17 +66,25 @@ class AttemptTable:
 
     def __init__(self) -> None:
         self._open: dict[str, _OpenWork] = {}
+        self._explained: set[str] = set()  # workers that died in a logged call
 
     def begin(self, work: str, worker: str) -> PastAttempts:
         """See `AttemptLog`."""
         if (entry := self._open.get(work)) is None:
             self._open[work] = _OpenWork(worker)
             return PastAttempts()
-        if entry.call != PAUSED:
+        if entry.call not in ("", PAUSED):
+            self._explained.add(entry.worker)
+        if entry.call != PAUSED and not self._died_of_other_work(entry):
             entry.dead.append(entry.worker)
             entry.suspects |= {entry.call} - {""}
         entry.worker, entry.call = worker, ""
         return PastAttempts(tuple(entry.dead), frozenset(entry.suspects))
+
+    def _died_of_other_work(self, entry: _OpenWork) -> bool:
+        """Return whether the worker died in a logged call for another packet that it had in work."""
+        calls = (other.call for other in self._open.values() if other.worker == entry.worker)
+        return not entry.call and (entry.worker in self._explained or any(call not in ("", PAUSED) for call in calls))
 
     def note(self, work: str, call: str) -> None:
         """See `AttemptLog`."""

@@ -15,10 +15,9 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from platformdirs import user_cache_path
-
 from pipeline.device import device_name
 from pipeline.planning.step import Step, fingerprint
+from pipeline.weights.cache import cache_root
 
 _PATIENCE = 64  # calls before a larger one is tried: one that fails costs about two calls, so some 3 % of the time
 _RUNS = 8  # one run in so many tries whole chunks again
@@ -114,7 +113,7 @@ class BatchLimits:
 
 def limits_folder() -> Path:
     """Return the folder of limits on this machine, e.g. ~/.cache/framemill/ceilings; it need not exist."""
-    return user_cache_path("framemill") / "ceilings"
+    return cache_root() / "ceilings"
 
 
 def bucket_of(pixels: int) -> int:

@@ -14,6 +14,7 @@ from pathlib import Path
 from pipeline.media.files import MediaFile
 from pipeline.media.guard import Guard, ReadLimit
 from pipeline.media.source_reader import SourceReader
+from pipeline.media.video.segments import Share
 from pipeline.planning.step import DecodeStep
 from pipeline.runtime.recovery.attempt_log import PAUSED, Attempt
 from pipeline.runtime.recovery.child_process import ChildDied
@@ -28,9 +29,9 @@ class DecodeGuard(Guard):
         self._step, self._attempt, self._file = step, attempt, ""
         self._watchdog = Watchdog(step.deadline_s if attempt.is_logged else 0.0)
 
-    def start_file(self, media: MediaFile, share: int) -> ReadLimit | None:
+    def start_file(self, media: MediaFile, share: Share) -> ReadLimit | None:
         """Note the file, and return how far it can be read if it is a suspect."""
-        self._file = f"decode: share {share} of {media.media_id}"
+        self._file = f"decode: {share} of {media.media_id}"
         limit = None
         if self._attempt.suspects(self._file):
             self.pause()
@@ -53,14 +54,15 @@ class DecodeGuard(Guard):
         self._attempt.note(PAUSED)
 
 
-def find_limit(step: DecodeStep, media: MediaFile, share: int) -> ReadLimit | None:
+def find_limit(step: DecodeStep, media: MediaFile, share: Share) -> ReadLimit | None:
     """Decode a file in a child process, and return how far it can be read; None if the child survives."""
     with tempfile.TemporaryDirectory(prefix="framemill-") as folder:
         count = Path(folder) / "count"
         (result,) = call_in_children(_Decoding(step, media, share, str(count)), [0])
         if not isinstance(result, ChildDied):
             return None
-        return ReadLimit(int(count.read_text() or 0) if count.exists() else 0, result.how)
+        text = count.read_text() if count.exists() else ""
+        return ReadLimit(int(text) if text else -1, result.how)
 
 
 @dataclass
@@ -69,7 +71,7 @@ class _Decoding:
 
     step: DecodeStep
     media: MediaFile
-    share: int
+    share: Share
     count: str  # path of the file for the count
     timeout_s: float = 0.0  # of the whole file; each frame has a timeout
 
@@ -82,7 +84,8 @@ class _Decoding:
         watchdog.restart()
         file = os.open(self.count, os.O_WRONLY | os.O_CREAT, 0o600)
         reader = SourceReader(columns=self.step.columns, halo=self.step.halo, config=self.step.config)
-        source = reader.open(self.media, self.share)
-        for done, _ in enumerate(source.frames, 1):
+        frames = reader.open(self.media, self.share).frames
+        os.pwrite(file, b"%12d" % 0, 0)
+        for done, _ in enumerate(frames, 1):
             os.pwrite(file, b"%12d" % done, 0)
             watchdog.restart()

@@ -13,10 +13,11 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from pipeline.contract.columns import KEYS, SOURCE
 from pipeline.contract.output_names import COLUMNS, ERRORS
 from pipeline.contract.row_errors import DECODE, PASSED_OVER
+from pipeline.contract.row_errors import SCHEMA as FAILURES
 from pipeline.media.units import Unit, retry_unit
+from pipeline.output.damage import MARKS
 from pipeline.output.ledger import Part
 from pipeline.output.object_store import Store
 from pipeline.output.unit_table import write_units
@@ -26,7 +27,6 @@ from pipeline.runtime.assemble import ASSEMBLE
 from pipeline.runtime.second_pass import SecondPass, UnitRows
 
 Key = tuple[str, int]
-MARK_SCHEMA = pa.schema([SOURCE.field(name) for name in KEYS])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,7 +83,7 @@ def _failed_rows(store: Store, unit: UnitRows, step: Step, failures: FailureFilt
     for part in unit.parts[step.folder]:
         path = f"{COLUMNS}/{step.folder}/{part.errors_name}"
         if store.exists(path):
-            for row in store.read_table(path).to_pylist():
+            for row in store.read_table(path, expected=FAILURES).to_pylist():
                 if failures.matches(step.name, row["kind"]):
                     yield part, (row["media_id"], row["frame_index"]), row["kind"]
 
@@ -125,7 +125,7 @@ def mark_for_retry(
             stale = {step.name for step in plan.second if everything or ({step.name} | step.depends) & changed}
             _delete(store, [owner for owner in owners if owner.name in stale or owner.name == ASSEMBLE], unit, units)
     for (folder, part), keys in marked.parts.items():
-        rows = pa.table([pa.array(column) for column in zip(*sorted(keys), strict=True)], schema=MARK_SCHEMA)
+        rows = pa.table([pa.array(column) for column in zip(*sorted(keys), strict=True)], schema=MARKS)
         store.write_table(f"{COLUMNS}/{folder}/{part.retry_name}", rows)
     write_units(store, [retry_unit(unit, marked.files[unit.name]) for unit in formed if unit.name in marked.files])
     return marked
@@ -139,7 +139,7 @@ def _add_second_pass(
     for step in plan.second:
         for unit in units:
             for name in (name for name in names if name.startswith(f"{step.name}-{unit.unit}-")):
-                kinds = store.read_table(f"{ERRORS}/{name}", ["kind"])["kind"].to_pylist()
+                kinds = store.read_table(f"{ERRORS}/{name}", ["kind"], expected=FAILURES)["kind"].to_pylist()
                 matches = Counter((step.name, kind) for kind in kinds if failures.matches(step.name, kind))
                 marked.rows += matches
                 if matches:

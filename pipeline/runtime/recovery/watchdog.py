@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import faulthandler
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import ClassVar
 
 _RESTART_S = 1.0  # least time between two restarts, since each costs a thread
 
@@ -20,8 +22,12 @@ TIMEOUT_MARK = "Timeout ("
 class Watchdog:
     """A timer that ends this process with exit code 1, and all threads' stacks on standard error, unless restarted.
 
-    A process has one timer: blocks do not nest.
+    A process has one timer, which is set for the thread whose timeout ends first. Blocks of one thread do not nest.
     """
+
+    _lock: ClassVar[threading.Lock] = threading.Lock()
+    _ends: ClassVar[dict[Watchdog, float]] = {}  # when the timeout of each running timer ends
+    _set_for: ClassVar[float] = 0.0  # 0: the process's timer does not run
 
     def __init__(self, timeout_s: float) -> None:
         """Make a timer that does not run yet; 0 for one that never ends anything."""
@@ -32,13 +38,29 @@ class Watchdog:
         now = time.monotonic()
         if self._timeout_s and now - self._started >= _RESTART_S:
             self._started = now
-            faulthandler.dump_traceback_later(self._timeout_s, exit=True, file=sys.__stderr__ or 2)
+            with Watchdog._lock:
+                Watchdog._ends[self] = now + self._timeout_s
+                self._set()
 
     def stop(self) -> None:
         """Stop the timer."""
         if self._started:
             self._started = 0.0
-            faulthandler.cancel_dump_traceback_later()
+            with Watchdog._lock:
+                Watchdog._ends.pop(self, None)
+                self._set()
+
+    @staticmethod
+    def _set() -> None:
+        """Set the process's timer for the first end, or cancel it; the lock is held."""
+        first = min(Watchdog._ends.values(), default=0.0)
+        if first == Watchdog._set_for:
+            return
+        Watchdog._set_for = first
+        faulthandler.cancel_dump_traceback_later()
+        if first:
+            left = max(1e-3, first - time.monotonic())
+            faulthandler.dump_traceback_later(left, exit=True, file=sys.__stderr__ or 2)
 
 
 @contextmanager

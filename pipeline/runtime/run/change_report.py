@@ -12,6 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
+from pipeline.contract.errors import DamagedError
 from pipeline.contract.output_names import COLUMNS, FACTS, FRAMES
 from pipeline.contract.stage import Scope
 from pipeline.media.files import MediaFile
@@ -163,8 +164,8 @@ class _Earlier:
 
 def stored_facts(store: Store, folder: str) -> Facts | None:
     """Return the facts of a step's fingerprint by the name of its folder; None if they are absent or damaged."""
-    with suppress(FileNotFoundError, ValueError):
-        facts = json.loads(store.read(f"{FACTS}/{folder}.json"))
+    with suppress(DamagedError, FileNotFoundError):
+        facts = store.read_json(f"{FACTS}/{folder}.json")
         return facts if isinstance(facts, dict) else None
     return None
 

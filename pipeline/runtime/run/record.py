@@ -10,20 +10,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from pipeline.contract.errors import ConfigError
+from pipeline.contract.errors import ConfigError, DamagedError
 from pipeline.contract.output_names import RUN_RECORD
 from pipeline.output.object_store import Store
 from pipeline.planning.step import Step
 from pipeline.runtime.run.environment import environment
+from pipeline.runtime.run.record_types import wrong_type
 from pipeline.runtime.run.request import RunRequest
 from pipeline.runtime.run.result import RunResult
-
-_BY_STEP = ("steps", "figures")
-_KINDS: dict[str, type] = {
-    **dict.fromkeys(("arguments", "machines", "more_inputs", "waves"), list),
-    **dict.fromkeys((*_BY_STEP, "profile", "pipeline", "decode", "choices", "errors", "throughput", "skipped"), dict),
-}
-"""Types of the keys that readers go into; another type there means that the file is damaged."""
 
 _STORED_AS = {"batch": "batch_rows"}  # fields of Placement with another name in run.json
 _COMMAND = ("arguments", "folder", "output")
@@ -60,12 +54,8 @@ def read_run_record(store: Store, needs: Sequence[str] = ()) -> dict[str, Any]:
         ConfigError: it is damaged, another program's, or an older version's without such keys.
     """
     record = read_unchecked(store)
-    for key, kind in _KINDS.items():
-        if not isinstance(record.get(key, kind()), kind):
-            raise _damaged(store, f"{key!r} is a {type(record[key]).__name__}")
-    for key in _BY_STEP:
-        if wrong := [name for name, entry in record.get(key, {}).items() if not isinstance(entry, dict)]:
-            raise _damaged(store, f"{key!r} has no figures of {wrong[0]!r}")
+    if (wrong := wrong_type(record)) is not None:
+        raise _damaged(store, wrong)
     if missing := [key for key in needs if key not in record]:
         raise _other_version(store, f" and lacks {', '.join(missing)}")
     return record
@@ -79,9 +69,9 @@ def read_unchecked(store: Store) -> dict[str, Any]:
         ConfigError: it is damaged, or another program's.
     """
     try:
-        record: Any = json.loads(store.read(RUN_RECORD))
-    except ValueError as error:
-        raise _damaged(store, str(error)) from error
+        record: Any = store.read_json(RUN_RECORD)
+    except DamagedError as error:
+        raise _damaged(store, str(error.__cause__ or error)) from error
     if not isinstance(record, dict) or not {"steps", "figures", "profile"} & record.keys():
         raise ConfigError(
             f"The {RUN_RECORD} in {store.root!r} was not written by Framemill; give the folder that --output named.",
@@ -151,6 +141,7 @@ def _record(request: RunRequest, result: RunResult) -> dict[str, Any]:
         "errors": dict(result.errors),
         "passed_over": result.passed_over,
         "figures": result.figures.to_dict(),
+        "notes": result.figures.notes,
         "throughput": result.profile.to_dict() if result.profile else {},
         "machines": [vars(node) for node in result.work.nodes],
         **environment(),

@@ -88,7 +88,7 @@ class TwoTowers:
             ValueError: weights are missing from the file, or the tokenizer's file is invalid.
             RuntimeError: a weight has another shape.
         """
-        self._siglip, self._device = architecture.siglip, device
+        self._siglip, self.device, self._side = architecture.siglip, device, architecture.preparation.side
         self._tokenize = _tokenizer(architecture, tokenizer)
         self._model = build_model(architecture, read_state(weights) if weights else None)
         self._scale = float(self._model.logit_scale.exp())
@@ -102,23 +102,28 @@ class TwoTowers:
         """
         import torch
 
-        ids = torch.tensor(self._tokenize(texts), device=self._device)
-        self._model.text_model.to(self._device)
+        ids = torch.tensor(self._tokenize(texts), device=self.device)
+        self._model.text_model.to(self.device)
         if not self._siglip:
-            self._model.text_projection.to(self._device)
+            self._model.text_projection.to(self.device)
         with torch.inference_mode():
             batches = torch.split(ids, TEXTS_PER_BATCH)
             parts = [self._model.get_text_features(input_ids=batch).pooler_output for batch in batches]
             return _normalize(torch.cat(parts))
 
-    def keep_vision(self, placement: Placement, dtype: torch.dtype, *, int8: bool = False) -> None:
-        """Free the text tower, and prepare the image tower for `images`.
+    def keep_vision(
+        self, placement: Placement, dtype: torch.dtype, *, rows: int | None = None, int8: bool = False
+    ) -> None:
+        """Free the text tower, and prepare the image tower for `images`; a compiled one is warmed up.
 
         Args:
             placement: its device, `compile` and `batch`.
             dtype: of the weights and activations.
+            rows: most images of a compiled or joint call; None for the placement's `batch`.
             int8: multiply the linear layers' inputs and weights as 8-bit numbers.
         """
+        import torch
+
         from stages.nets.clip.int8_linear import int8_layers
 
         self._model.text_model = None
@@ -127,7 +132,8 @@ class TwoTowers:
         self._model = ready(self._model, placement, dtype)
         for name, layer in replacements.items():
             vision.set_submodule(name, layer.to(placement.device))
-        self._images = Batches(self._features, placement)
+        self._images = Batches(self._features, placement, rows)
+        self._images.warm_up(torch.zeros(1, 3, self._side, self._side, dtype=dtype, device=placement.device))
 
     def images(self, pixels: torch.Tensor) -> torch.Tensor:
         """Return embeddings of one or more preprocessed images (n 3 s s, of the model's dtype): n d float32."""

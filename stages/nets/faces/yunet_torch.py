@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
-import cv2
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -19,15 +19,17 @@ from torch import Tensor
 from torch.nn import functional
 
 from pipeline.contract.placement import Placement
-from pipeline.device import Phase, ready, untimed, upload
-from stages.nets.faces.detections import FaceDetections, Image, Size, grid_cells
+from pipeline.device import Batches, Phase, ready, untimed, wait
+from stages.nets.faces.detections import FaceDetections, Image, Size
 from stages.nets.faces.onnx_module import OnnxGraph
-from stages.nets.faces.yunet import OVERLAP, input_size, rows_to_faces
+from stages.nets.faces.second_look import views_on_device
+from stages.nets.faces.yunet import input_size, rows_to_faces
+from stages.nets.faces.yunet_cells import STRIDES, Cells, face_rows
+from stages.shared.device_images import DeviceImages
 from stages.shared.grouping import indices_by_key
 
-# opencv, modules/objdetect/src/face_detect.cpp
-STRIDES = (8, 16, 32)
-MAX_CANDIDATES = 5000  # before non-maximum suppression
+ROWS, UNIT = 8, 3 * 1280 * 1280  # inputs of a call, of so many levels each: 70 to 100 MB
+SCALED_PIXELS = 8 << 20  # of images that are scaled at once: 0.1 GB in fp32
 _OUTPUTS = 4  # of each grid: class, object, box, points
 
 
@@ -35,7 +37,7 @@ class TorchYuNet:
     """The network on a device, in batches of one size.
 
     Always in fp32, whatever the placement's precision: it has 76,000 weights only, and scores are compared with a
-    threshold.
+    threshold. Never compiled, since each size of images would be compiled anew.
 
     Args:
         path: an ONNX file with variable height and width.
@@ -50,30 +52,53 @@ class TorchYuNet:
     def __init__(self, path: Path, min_score: float, placement: Placement, phase: Phase = untimed) -> None:
         self._min_score, self._placement, self._phase = min_score, placement, phase
         self._net = ready(OnnxGraph(path, outputs=_OUTPUTS * len(STRIDES)), placement, torch.float32)
+        self._batches = Batches(self._forward, replace(placement, compile=False), ROWS, unit=UNIT)
 
-    def __call__(self, images: Sequence[Image], sides: Sequence[int]) -> list[FaceDetections]:
-        """Run the network; see `stages.nets.faces.yunet.RunNetwork`."""
+    def __call__(
+        self, images: Sequence[Image], sides: Sequence[int], uploaded: DeviceImages | None = None
+    ) -> list[FaceDetections]:
+        """Run the network; see `stages.nets.faces.yunet.RunNetwork`.
+
+        Args:
+            images: h w 3 each; one that occurs several times is uploaded once.
+            sides: of each.
+            uploaded: images on the device, the same arrays among them.
+        """
+        if uploaded is None:
+            once = {id(image): image for image in images}
+            uploaded = DeviceImages(list(once.values()), self._placement, self._phase)
+        numbers = uploaded.numbers(images)
         sizes = [input_size(image, side) for image, side in zip(images, sides, strict=True)]
-        faces: dict[int, FaceDetections] = {}
-        for group in indices_by_key((*image.shape, *size) for image, size in zip(images, sizes, strict=True)):
-            size = sizes[group[0]]
-            outputs = self._infer([images[i] for i in group], size)
-            with self._phase("postprocess"):
-                for i, cells in zip(group, outputs, strict=True):
-                    faces[i] = rows_to_faces(decode_rows(cells, size, self._min_score), images[i], size)
-        return [faces[i] for i in range(len(images))]
-
-    def _infer(self, images: Sequence[Image], size: Size) -> NDArray[np.float32]:
-        """Return the network's output for images of one size, scaled to another: n m 16."""
+        groups = indices_by_key((*image.shape, *size) for image, size in zip(images, sizes, strict=True))
         with torch.inference_mode():
-            with self._phase("upload"):
-                levels = upload(images, self._placement.device, pin=self._placement.pin_memory)
-            with self._phase("infer"):  # includes scaling, since the GPU does it
-                # image by image, as a whole batch in fp32 would take too much memory
-                scaled = [area_resize(image.permute(2, 0, 1).flip(0).float(), size) for image in levels]
-                cells = self._forward(torch.stack(scaled))
-            with self._phase("download"):
-                return cells.cpu().numpy()
+            outputs = [
+                Cells(self._cells(uploaded.stacked([numbers[i] for i in group]), size), size)
+                for group, size in ((group, sizes[group[0]]) for group in groups)
+            ]
+            rows = face_rows(outputs, self._min_score, self._phase) if outputs else []
+        found = dict(zip((i for group in groups for i in group), rows, strict=True))
+        with self._phase("postprocess"):
+            return [rows_to_faces(found[i], images[i].shape, sizes[i]) for i in range(len(images))]
+
+    def look(self, images: DeviceImages, owners: NDArray[np.int64], squares: NDArray[np.int64]) -> list[FaceDetections]:
+        """Return the faces in views of squares, and in the mirrored views; see `stages.nets.faces.second_look`."""
+        with torch.inference_mode():
+            with self._phase("infer"):
+                views = views_on_device(images, owners, squares)
+                views = torch.cat([views, views.flip(2)])
+            size = (views.shape[1], views.shape[2])
+            rows = face_rows([Cells(self._cells(views, size), size)], self._min_score, self._phase)
+        return [rows_to_faces(own, size, size) for own in rows]
+
+    def _cells(self, pixels: Tensor, size: Size) -> Tensor:
+        """Return the network's output for images of one size (n h w 3 uint8), scaled to another: n m 16."""
+        at_once = max(1, SCALED_PIXELS // (pixels.shape[1] * pixels.shape[2]))
+        with self._phase("infer"):  # includes scaling, since the GPU does it
+            parts = [
+                area_resize(part.permute(0, 3, 1, 2).flip(1).float(), size) for part in torch.split(pixels, at_once)
+            ]
+            levels = parts[0] if len(parts) == 1 else torch.cat(parts)
+            return self._batches(levels)
 
     def _forward(self, pixels: Tensor) -> Tensor:
         """Return class, object, box (4) and points (10) of each cell, n m 16, from BGR levels n 3 h w."""
@@ -85,17 +110,24 @@ class TorchYuNet:
 
 
 def area_resize(pixels: Tensor, size: Size) -> Tensor:
-    """Return levels c h w at a smaller size, each the rounded mean of the area that it covers: OpenCV's INTER_AREA.
+    """Return levels ... h w at a smaller size, each the rounded mean of the area that it covers: OpenCV's INTER_AREA.
 
     As two matrix products; on the CPU it takes 10 ms for an image of 2 MP.
     """
-    height, width = pixels.shape[1:]
+    height, width = pixels.shape[-2:]
     if size == (height, width):
         return pixels
-    down, across = (
-        torch.from_numpy(coverage(*pair)).to(pixels.device) for pair in zip((height, width), size, strict=True)
-    )
+    down, across = (coverage_on(*pair, str(pixels.device)) for pair in zip((height, width), size, strict=True))
     return (down @ pixels @ across.T).round()
+
+
+@functools.lru_cache(maxsize=16)  # 20 MB each for a side of 4,000 px; images come in few sizes
+def coverage_on(old: int, new: int, device: str) -> Tensor:
+    """Return the weights of `coverage` on a device, uploaded once."""
+    with torch.inference_mode(mode=False):
+        weights = torch.from_numpy(coverage(old, new)).to(device)
+    wait(device)  # other threads use them in streams of their own
+    return weights
 
 
 @functools.lru_cache(maxsize=64)  # images come in few sizes
@@ -105,31 +137,3 @@ def coverage(old: int, new: int) -> NDArray[np.float32]:
     starts, ends = np.arange(old), np.arange(1, old + 1)
     covered = np.minimum(edges[1:, None], ends) - np.maximum(edges[:-1, None], starts)
     return (covered.clip(0) / (old / new)).astype(np.float32)
-
-
-def decode_rows(cells: NDArray[np.float32], size: Size, min_score: float) -> NDArray[np.float32]:
-    """Return the rows of FaceDetectorYN (n 15), highest score first, for the output (m 16) of an input of this size."""
-    scores = np.sqrt(cells[:, 0].clip(0, 1) * cells[:, 1].clip(0, 1))
-    chosen = np.flatnonzero(scores >= min_score)
-    places, strides = (part[chosen] for part in _cell_places(size))
-    values, scores = cells[chosen], scores[chosen]
-    with np.errstate(over="ignore"):
-        extent = np.exp(values[:, 4:6]) * strides
-    start = (places + values[:, 2:4]) * strides - extent / 2
-    points = (values[:, 6:].reshape(-1, 5, 2) + places[:, None]) * strides[:, None]
-    rows = np.concatenate([start, extent, points.reshape(-1, 10), scores[:, None]], axis=1)
-    rows = rows[np.isfinite(rows).all(axis=1)]
-    boxes = np.trunc(rows[:, :4]).astype(float).tolist()  # FaceDetectorYN compares boxes in whole pixels
-    ranks = rows[:, 14].astype(float).tolist()
-    kept = cv2.dnn.NMSBoxes(boxes, ranks, 0.0, OVERLAP, 1.0, MAX_CANDIDATES) if boxes else ()
-    return rows[np.asarray(kept, np.intp).reshape(-1)]
-
-
-def _cell_places(shape: Sequence[int]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Return column and row of each cell (m 2), and the stride of its grid in px (m 1)."""
-    places, strides = [], []
-    for stride in STRIDES:
-        height, width = (-(-side // STRIDES[-1]) * STRIDES[-1] // stride for side in shape)
-        places.append(grid_cells(height, width))
-        strides.append(np.full((height * width, 1), stride, np.float32))
-    return np.concatenate(places), np.concatenate(strides)

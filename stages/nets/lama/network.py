@@ -66,11 +66,9 @@ def symmetrize(spectrum: Tensor, width: int) -> Tensor:
     The spectrum of a real image is Hermitian, a network's result need not be. The CPU's transform ignores the rest,
     while cuFFT's result is undefined there (its documentation of C2R). After this, all transforms agree.
     """
-    self_conjugate = [0, width // 2] if width % 2 == 0 else [0]
-    columns = spectrum[..., self_conjugate]
-    mirrored = columns.flip(-2).roll(1, -2).conj()
     result = spectrum.clone()
-    result[..., self_conjugate] = (columns + mirrored) / 2
+    columns = result[..., :: width // 2] if width % 2 == 0 else result[..., :1]  # views: a list would be uploaded
+    columns.copy_((columns + columns.flip(-2).roll(1, -2).conj()) / 2)
     return result
 
 

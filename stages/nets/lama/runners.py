@@ -27,6 +27,7 @@ from stages.nets.lama.weights import load_generator, load_script
 from stages.shared.masks import Mask
 
 Painted = NDArray[np.float32]  # n h w 3, 0 to 255
+UNIT = 3 * 512 * 512  # levels of an image of which `rows` go into a call: the size of the measured rates
 STEP = 8  # px: the network halves its input three times
 MIN_SIDE = 16  # px: a shorter side is halved to one pixel, which cannot be reflected
 
@@ -44,8 +45,9 @@ class EagerLama:
     Args:
         path: the TorchScript file with the weights; None for seeded random ones.
         placement: its device and arithmetic.
-        rows: images of a compiled call.
+        rows: images of 512 x 512 px of a compiled or joint call; fewer of larger ones.
         sizes: of the network; None for the published ones.
+        shapes: heights and widths that a compiled network is warmed up for; without any, the first ones that come.
         phase: counts the time of a block: upload and download.
 
     Raises:
@@ -58,30 +60,57 @@ class EagerLama:
         placement: Placement,
         rows: int,
         sizes: Sizes | None = None,
+        shapes: Sequence[tuple[int, int]] = (),
         phase: Phase = untimed,
     ) -> None:
         self._phase = phase
         self._placement, self._dtype = placement, dtype_of(placement, best="fp16")
         self._net = ready(load_generator(path, sizes), placement, torch.float32)
         cast(self._net, self._dtype)
-        self._batches = Batches(self._paint, placement, rows)
+        self._batches = Batches(self._paint, placement, rows, unit=UNIT)
         self._at_once = 1 if placement.device == "cpu" else rows
+        for shape in shapes if placement.compile else ():
+            levels = torch.zeros(1, *shape, 3, dtype=torch.uint8, device=placement.device)
+            self._batches.warm_up(levels, levels[..., :1])
 
     def __call__(self, images: Sequence[Image], masks: Sequence[Mask]) -> Painted:
         """Paint; see `Painter`."""
-        height, width = images[0].shape[:2]
-        device, pin = self._placement.device, self._placement.pin_memory
         parts = []
         for start in range(0, len(images), self._at_once):
             batch = slice(start, start + self._at_once)
-            with self._phase("upload"):
-                pixels = upload([pad(image) for image in images[batch]], device, pin=pin)
-                region = upload([pad(mask.view(np.uint8)[:, :, None]) for mask in masks[batch]], device, pin=pin)
             with torch.inference_mode():
-                painted = self._batches(pixels, region)[:, :height, :width]
+                _, painted = self._painted(images[batch], masks[batch])
                 with self._phase("download"):
                     parts.append(painted.cpu().numpy())
         return np.concatenate(parts)
+
+    def blended(
+        self, images: Sequence[Image], masks: Sequence[Mask], weights: Sequence[NDArray[np.float32]]
+    ) -> NDArray[np.uint8]:
+        """Return images of one size with painted pixels in place of their own, as far as weights (h w) say: n h w 3.
+
+        A pixel with a weight of 0 keeps its levels.
+        """
+        device = self._placement.device
+        with torch.inference_mode():
+            with self._phase("upload"):
+                shares = torch.from_numpy(np.stack(weights)).to(device, non_blocking=True)[..., None]
+            pixels, painted = self._painted(images, masks)
+            with self._phase("infer"):
+                levels = pixels.float()
+                levels = (levels + (painted - levels) * shares).round().clamp(0, 255).byte()
+            with self._phase("download"):
+                return levels.cpu().numpy()
+
+    def _painted(self, images: Sequence[Image], masks: Sequence[Mask]) -> tuple[Tensor, Tensor]:
+        """Return images of one size on the device, n h w 3 uint8, and painted, float32."""
+        (height, width), device, pin = images[0].shape[:2], self._placement.device, self._placement.pin_memory
+        with self._phase("upload"):
+            pixels = upload([pad(image) for image in images], device, pin=pin)
+            region = upload([pad(mask.view(np.uint8)[:, :, None]) for mask in masks], device, pin=pin)
+        with self._phase("infer"):
+            painted = self._batches(pixels, region)
+        return pixels[:, :height, :width], painted[:, :height, :width]
 
     def _paint(self, pixels: Tensor, region: Tensor) -> Tensor:
         image, mask = (tensor.permute(0, 3, 1, 2).float() for tensor in (pixels, region))

@@ -2,10 +2,10 @@
 
 The network is transformers' own. Architectures are defined here, so that no configuration has to be downloaded with the
 weights. The prompt encoder stays in float32, since in bfloat16 a point would be off by up to 2 px of 1,024. Masks leave
-the decoder as float32.
+the decoder in the weights' type.
 
-Shapes: n images, p prompts of k points each, m masks a prompt (3, or 1); logits p m s s, where s is a quarter of the
-input's side: 256 for all published models.
+Shapes: n images, f values of an image's features, p prompts of an image, of k points each, m masks a prompt (3, or 1);
+logits n p m s s, where s is a quarter of the input's side: 256 for all published models.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 from pipeline.contract.placement import Placement
@@ -21,9 +22,6 @@ from stages.nets.checkpoints import load_model
 
 if TYPE_CHECKING:
     import torch
-
-    Features = list[torch.Tensor]
-    """Features of n images, from fine to coarse: n 32 s s, n 64 s/2 s/2, n 256 s/4 s/4."""
 
 SIDE = 1024  # px, of the published models' square input
 CHANNELS = (32, 64, 256)  # of features, from fine to coarse
@@ -91,7 +89,7 @@ VIDEO_ONLY = (
 
 
 class Sam2:
-    """The model on a device: `encode` images, then `decode` prompts on one of them."""
+    """The model on a device: `encode` images, then `decode` prompts on them. Calls keep no state."""
 
     def __init__(self, architecture: HieraArchitecture, weights: Path | None, placement: Placement) -> None:
         """Load a file of safetensors; None for seeded random weights.
@@ -102,78 +100,106 @@ class Sam2:
         """
         import torch
 
+        from stages.nets.sam2.decoder import SharedDecoder
+
         self._placement, self.dtype, self.architecture = placement, dtype_of(placement), architecture
         model = build_image_model(architecture, weights)
         with torch.inference_mode():
             positions = model.get_image_wide_positional_embeddings()
-        self._prompts, model.prompt_encoder = ready(model.prompt_encoder, placement, torch.float32), None
-        self._positions = positions.to(self.dtype).to(placement.device)
+        prompts, model.prompt_encoder = ready(model.prompt_encoder, placement, torch.float32), None
         self._model = ready(model, placement, self.dtype)
+        positions = positions.to(self.dtype).to(placement.device)
+        self._decoder = SharedDecoder(prompts, self._model.mask_decoder, positions, architecture.side)
         self._encoder = Batches(self._flat_features, placement)
         self._decoders: dict[tuple[int, bool], Batches] = {}
-        self._features: Features = []  # of the image that prompts are decoded on
+        self._adding = Lock()
 
-    def encode(self, pixels: torch.Tensor) -> Features:
-        """Return the features of preprocessed images of the model's `dtype`."""
+    def encode(self, pixels: torch.Tensor) -> torch.Tensor:
+        """Return the features of preprocessed images of the model's `dtype`: n f, see `levels`."""
+        import torch
+
+        with torch.inference_mode():
+            return self._encoder(pixels)
+
+    def levels(self, features: torch.Tensor) -> list[torch.Tensor]:
+        """Return views of features by level, from fine to coarse: n 32 s s, n 64 s/2 s/2, n 256 s/4 s/4."""
         import torch
 
         shapes = [(channels, side, side) for channels, side in zip(CHANNELS, self.architecture.sides, strict=True)]
-        with torch.inference_mode():
-            flat = self._encoder(pixels)
-        parts = torch.split(flat, [channels * side * side for channels, side, _ in shapes], dim=1)
+        parts = torch.split(features, [channels * side * side for channels, side, _ in shapes], dim=1)
         return [part.view(-1, *shape) for part, shape in zip(parts, shapes, strict=True)]
 
     def decode(
-        self, features: Features, points: torch.Tensor, labels: torch.Tensor, *, several: bool, rows: int
+        self, features: torch.Tensor, points: torch.Tensor, labels: torch.Tensor, *, several: bool, rows: int
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return masks for prompts on one image.
+        """Return masks for prompts on images.
 
         Args:
-            features: of one image.
-            points: p k 2 float32, shares of width and height.
-            labels: p k int64: 1 a point of the object, 0 of the background, 2 and 3 the corners of a box.
+            features: n f.
+            points: n p k 2 float32, shares of width and height.
+            labels: n p k int64: 1 a point of the object, 0 of the background, 2 and 3 the corners of a box.
             several: three masks a prompt; else one.
-            rows: prompts of a compiled call.
+            rows: images of a compiled call.
 
         Returns:
-            Logits, p m s s, and the predicted IoU of each mask, p m; both float32 on the device.
+            Logits, n p m s s, and the predicted IoU of each mask, n p m; of the model's `dtype`, on the device.
         """
         import torch
 
-        key = (rows, several)
-        if key not in self._decoders:
-            self._decoders[key] = Batches(partial(self._flat_masks, several=several), self._placement, rows)
-        self._features = features
+        with self._adding:
+            key = (rows, several)
+            if key not in self._decoders:  # none that was warmed up: numbers of prompts differ from image to image
+                uncompiled = replace(self._placement, compile=False)
+                self._decoders[key] = self._new_decoder(uncompiled, rows, several=several)
+            decoder = self._decoders[key]
         with torch.inference_mode():
-            flat = self._decoders[key](points, labels)
+            flat = decoder(features, points, labels)
         low = self.architecture.low
-        return flat[..., :-1].view(*flat.shape[:2], low, low), flat[..., -1]
+        return flat[..., :-1].view(*flat.shape[:3], low, low), flat[..., -1]
+
+    def warm_up_encoder(self) -> None:
+        """Compile `encode`, if the placement says so."""
+        import torch
+
+        side, device = self.architecture.side, self._placement.device
+        self._encoder.warm_up(torch.zeros(1, 3, side, side, dtype=self.dtype, device=device))
+
+    def warm_up_decoder(self, prompts: int, points: int, *, several: bool, rows: int) -> None:
+        """Compile `decode` for one shape, if the placement says so.
+
+        Args:
+            prompts: p; an image with fewer is padded to it.
+            points: k.
+            several: three masks a prompt; else one.
+            rows: images of a call.
+        """
+        import torch
+
+        device = self._placement.device
+        values = sum(channels * side * side for channels, side in zip(CHANNELS, self.architecture.sides, strict=True))
+        decoder = self._decoders.setdefault((rows, several), self._new_decoder(self._placement, rows, several=several))
+        decoder.warm_up(
+            torch.zeros(1, values, dtype=self.dtype, device=device),
+            torch.zeros(1, prompts, points, 2, device=device),
+            torch.ones(1, prompts, points, dtype=torch.int64, device=device),
+        )
+
+    def _new_decoder(self, placement: Placement, rows: int, *, several: bool) -> Batches:
+        return Batches(partial(self._flat_masks, several=several), placement, rows)
 
     def _flat_features(self, pixels: torch.Tensor) -> torch.Tensor:
         import torch
 
         return torch.cat([level.flatten(1) for level in self._model.get_image_embeddings(pixels)], dim=1)
 
-    def _flat_masks(self, points: torch.Tensor, labels: torch.Tensor, *, several: bool) -> torch.Tensor:
-        """Return logits and predicted IoU in one tensor: p m s*s+1."""
+    def _flat_masks(
+        self, features: torch.Tensor, points: torch.Tensor, labels: torch.Tensor, *, several: bool
+    ) -> torch.Tensor:
+        """Return logits and predicted IoU in one tensor: n p m s*s+1."""
         import torch
 
-        sparse, dense = self._prompts(
-            input_points=points[None] * self.architecture.side,
-            input_labels=labels[None],
-            input_boxes=None,
-            input_masks=None,
-        )
-        fine, middle, coarse = self._features
-        logits, iou = self._model.mask_decoder(
-            image_embeddings=coarse,
-            image_positional_embeddings=self._positions,
-            sparse_prompt_embeddings=sparse.to(self.dtype),
-            dense_prompt_embeddings=dense.to(self.dtype),
-            multimask_output=several,
-            high_resolution_features=[fine, middle],
-        )[:2]
-        return torch.cat([logits[0].flatten(2), iou[0, :, :, None]], dim=2).float()
+        logits, iou = self._decoder(*self.levels(features), points, labels, several=several)
+        return torch.cat([logits.flatten(3), iou[..., None]], dim=3)
 
 
 def image_config(architecture: HieraArchitecture) -> Any:

@@ -11,6 +11,7 @@ Shapes: o objects in the order of their numbers, s side of the network's input (
 
 from __future__ import annotations
 
+from copy import copy
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -34,7 +35,7 @@ MASKS = ("pred_masks", "high_res_masks")  # never read after their own frame; 4.
 
 
 class Tracker:
-    """One network on its device, for one video at a time."""
+    """One network on its device, and the session of one video."""
 
     def __init__(self, model: Any, placement: Placement) -> None:
         """Move a model of transformers, in float32 on the CPU, to its placement.
@@ -64,6 +65,12 @@ class Tracker:
             inference_device=device, inference_state_device=device, video_storage_device=device, dtype=self.dtype
         )
         self._next = 0  # number of the next frame, without gaps
+
+    def another(self) -> Tracker:
+        """Return a tracker of another video by the same network, which may be used at the same time."""
+        other = copy(self)
+        other.reset()
+        return other
 
     @property
     def objects(self) -> int:

@@ -43,7 +43,7 @@ def test_names_are_escaped_and_nothing_is_loaded(make):
     assert "script" not in tags.names
     assert "&lt;script&gt;" in page
     assert [(name, value) for name, value in tags.attributes if name in LOADS and not value.startswith("#")] == []
-    assert "default-src 'none'" in page and "@import" not in page and "url(" not in page
+    assert "default-src 'none'" in tags.policy and "@import" not in page and "url(" not in page
 
 
 def test_tables_have_heads_with_scope_and_can_be_scrolled_by_keys(make):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import pickle
 
 import numpy as np
@@ -14,14 +15,17 @@ from safetensors.torch import save_file
 from pipeline.contract.errors import ConfigError
 from pipeline.contract.packet import Packet
 from pipeline.contract.placement import Placement
-from pipeline.planning.manifest import StepEntry
+from pipeline.planning.manifest import StepEntry, read_pipeline
 from pipeline.planning.stage_building import build as build_stage
+from pipeline.runtime.stage_setup import set_up_stage
+from pipeline.weights.lockfile import Entry
 from pipeline.weights.resolver import default_lock
 from stages.categorize.stage import Categorize
 from stages.categorize.zero_shot import CATEGORIES
 from stages.nets.checkpoints import read_state
 from stages.nets.clip.towers import MODELS, TwoTowers, build_model
 from tests.support.clip_factory import TINY, album, bpe, call, distribution, embeddings, stage_of
+from tests.support.photos import photo
 
 
 @pytest.fixture(scope="module", name="album")
@@ -77,6 +81,13 @@ def test_columns_survive_packets_and_parquet(tiny, album, tmp_path):
     assert Packet.open(sealed).rows.select(table.column_names).to_pylist() == table.to_pylist()
     pq.write_table(table.slice(1, 3), tmp_path / "part.parquet")
     assert pq.read_table(tmp_path / "part.parquet").to_pylist() == table.slice(1, 3).to_pylist()
+
+
+def test_the_shipped_pipeline_keeps_embeddings_of_images_and_not_of_masks():
+    steps = {name: build_stage(name, read_pipeline(None).steps[name], {}) for name in ("categorize", "instances")}
+    column = steps["categorize"].outputs.field("clip_embedding")
+    assert column.type == pa.list_(pa.float16(), 768) and b"768 float16" in column.metadata[b"description"]
+    assert "embedding" not in {item.name for item in steps["instances"].instance}
 
 
 def test_no_rows_give_no_rows(tiny):
@@ -193,5 +204,29 @@ def test_settings_decide_inputs_and_weights():
     assert stage.inputs == ("frame",)
     assert stage.weights == ("clip-vit-l14", "clip-bpe")
     assert stage.outputs.field("clip_embedding").type.list_size == 768
-    assert Categorize().inputs == ("frame_512",)
+    assert Categorize().inputs == ("frame_384",)
     assert all({name, model.tokenizer} <= set(default_lock()) for name, model in MODELS.items())
+
+
+# Kept embeddings
+
+
+def test_a_later_set_up_finds_the_embeddings_of_its_categories(tiny, tmp_path, monkeypatch):
+    monkeypatch.setenv("FRAMEMILL_CACHE", str(tmp_path / "cache"))
+    entries = {
+        name: Entry.model_construct(name=name, sha256=hashlib.sha256(path.read_bytes()).hexdigest())
+        for name, path in (("clip-vit-b32", tiny), ("clip-bpe", bpe()))
+    }
+
+    def set_up(**settings_):
+        stage, texts = Categorize(Categorize.Config(model="clip-vit-b32", **settings_)), []
+        monkeypatch.setattr(TwoTowers, "texts", lambda self, all_: texts.extend(all_) or plain(self, all_))
+        set_up_stage(stage, "categorize", {"clip-vit-b32": tiny, "clip-bpe": bpe()}, Placement(), entries)
+        return call(stage, photo("china.jpg")), len(texts)
+
+    plain = TwoTowers.texts
+    first, embedded = set_up(categories=("a cat", "a dog"))
+    again, none = set_up(categories=("a cat", "a dog"))
+    other, others = set_up(categories=("a cat", "a bird"))
+    assert (embedded, none, others) == (6, 0, 6)
+    assert again.equals(first) and not other.equals(first)

@@ -65,6 +65,20 @@ def instances(tiny, **settings_):
     return stage_of(tiny, of="instances", keep_embedding=True, top_k=99, **settings_)
 
 
+@pytest.mark.parametrize("kind", ["both", "masked", "context"])
+def test_crops_of_a_device_give_the_same_embeddings(tiny, rows, kind):
+    on_host, on_device = instances(tiny, crop=kind), instances(tiny, crop=kind)
+    on_device._on_device = True
+    found = [ask(stage, *rows)["instances"].to_pylist() for stage in (on_host, on_device)]
+    assert [[one is None for one in row or ()] for row in found[0]] == [
+        [one is None for one in row or ()] for row in found[1]
+    ]
+    vectors = [np.array([one["embedding"] for row in each for one in row or () if one], float) for each in found]
+    lengths = [np.linalg.norm(each, axis=1) for each in vectors]
+    cosines = (vectors[0] * vectors[1]).sum(axis=1) / (lengths[0] * lengths[1])
+    assert len(cosines) == 4 and cosines.min() > 0.9999
+
+
 def test_each_mask_has_its_result_in_its_position(tiny, rows):
     stage = instances(tiny)
     table = ask(stage, *rows)
@@ -131,7 +145,7 @@ def test_chunks_and_neighbours_change_nothing(tiny, rows, order, size):
 
 
 def test_crops_are_cut_a_chunk_at_a_time(tiny, monkeypatch):
-    """At most one chunk of crops is held, plus the crop in preparation."""
+    """At most one chunk of crops is held as the model's input, and 32 crops in preparation."""
     sizes = []
 
     def watched(images, *rest):
@@ -147,7 +161,7 @@ def test_crops_are_cut_a_chunk_at_a_time(tiny, monkeypatch):
     masks = [record(mask_of(shape, i % 290, i % 390, i % 290 + 9, i % 390 + 7)) for i in range(150)]
     (found,) = ask(stage, [np.zeros((*shape, 3), np.uint8)], [masks])["instances"].to_pylist()
     assert len(found) == 150
-    assert seen == [64, 64, 64, 64, 22, 22] and set(sizes) == {1}
+    assert seen == [64, 64, 64, 64, 22, 22] and set(sizes) == {22, 32}
 
 
 def test_no_rows_and_no_masks(tiny, rows):
@@ -178,7 +192,7 @@ def test_a_drawing_outlines_the_largest(tiny, rows):
 
 def test_both_modes_fit_into_one_pipeline():
     stages = [Categorize(Categorize.Config(of=of, keep_embedding=True)) for of in ("frames", "instances")]
-    assert stages[0].inputs == ("frame_512",) and stages[1].inputs == ("frame_1280", "masks")
+    assert stages[0].inputs == ("frame_384",) and stages[1].inputs == ("frame_1280", "masks")
     assert not set(stages[0].outputs.names) & set(stages[1].outputs.names)
 
 

@@ -24,10 +24,7 @@ from pipeline.media.discovery.listing import list_media
 from pipeline.media.packets.decode import decode
 from pipeline.output.object_store import Store
 from pipeline.output.unit_table import ensure_units
-from pipeline.planning.manifest import PipelineFile, ProfileFile
 from pipeline.planning.plan import make_plan
-from pipeline.planning.plan_options import PlanOptions
-from pipeline.runtime.run.request import RunRequest
 from pipeline.runtime.stage_setup import set_up
 from pipeline.weights.resolver import default_lock
 from stages.categorize.stage import Categorize
@@ -35,6 +32,7 @@ from stages.categorize.zero_shot import CATEGORIES
 from stages.nets.clip.towers import MODELS, OPENAI, SIGLIP, model_and_config, siglip_tokens
 from tests.device.test_device import of_pillow
 from tests.support.clip_factory import BPE, TINY, album, bpe, call, distribution, embeddings, reference, stage_of
+from tests.support.engine_factory import request
 
 
 @pytest.fixture(scope="module", name="album")
@@ -219,14 +217,7 @@ def test_a_run_writes_the_stages_results(machines, published, collection, tmp_pa
         of: {"use": "stages.categorize:Categorize", "with": settings | {"of": of}} for of in ("frames", "instances")
     }
     entries = {"decode": {"every_nth": 5}, "steps": {"halves": {"use": "tests.toys:Halves"}, **steps}}
-    order = RunRequest(
-        input=str(collection),
-        output=str(tmp_path / "out"),
-        pipeline=PipelineFile.model_validate(entries),
-        profile=ProfileFile.model_validate({"defaults": {"cpus": 0.25}}),
-        profile_name="none",
-        options=PlanOptions(weights_dir=folder),
-    )
+    order = request(collection, tmp_path / "out", entries, {"defaults": {"cpus": 0.25}}, weights_dir=folder)
     assert Job(order).run().frames == 5
     written = pq.ParquetDataset(tmp_path / "out" / FRAMES).read().to_pylist()
     rows = {(row["media_id"], row["frame_index"]): row for row in written}

@@ -73,6 +73,15 @@ def test_crops_are_black_outside_the_image():
         assert align_face(image, similarity_transforms((TEMPLATE[None] * size + 5000).astype(np.float32))[0]).max() == 0
 
 
+@pytest.mark.parametrize("size", [2.1, 3.3, 4.9, 6.7])
+@pytest.mark.parametrize("place", [100, 103.5, 107])
+def test_crops_within_the_image_have_no_dark_edge(size, place):
+    """An average at the edge of a crop lies partly beyond its corners."""
+    image = np.full((1000, 1000, 3), 200, np.uint8)
+    crop = align_face(image, similarity_transforms((TEMPLATE[None] * size + place).astype(np.float32))[0])
+    assert (crop == 200).all()
+
+
 @settings(max_examples=60, deadline=None)
 @given(yaw=st.floats(-60, 60), pitch=st.floats(-40, 40), roll=st.floats(-30, 30), scale=st.floats(0.1, 10))
 def test_angles_of_a_turned_head_are_recovered(yaw, pitch, roll, scale):

@@ -161,3 +161,9 @@ def test_zero_and_infinite_embeddings_are_filtered():
 def test_invalid_settings_are_refused_by_name(wrong):
     with pytest.raises(ValueError, match=next(iter(wrong))):
         Identities.Config(**wrong)
+
+
+@pytest.mark.parametrize(("network", "measured"), [("mobilefacenet", True), ("auraface", False), ("", False)])
+def test_a_network_that_thresholds_were_not_measured_with_is_marked(network, measured):
+    tables = identities()(rows(people([4, 3]), network=network))
+    assert tables["identity_summary"]["measured"].to_pylist() == [measured, measured]

@@ -114,7 +114,7 @@ def test_single_photos_of_a_known_person_are_enough(tmp_path, count):
             and len(person["exemplars"]) == count
         )
         assert person["centroid"] == before["identity_summary"]["centroid"][0].as_py(), "as it was"
-        assert (absent["identity"], absent["size"]) == (1, 0)
+        assert (absent["identity"], absent["size"], absent["measured"]) == (1, 0, person["measured"])
     # with a third photo the person is a cluster, and has the number still
     third = continued(identities(), rows(np.concatenate([a[3:6], stranger])), tables)
     assert numbers(third) == [0] * 3 + [-1]

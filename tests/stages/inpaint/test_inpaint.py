@@ -48,6 +48,22 @@ def test_a_real_photo_is_bit_identical_outside_the_mask_and_changes_inside():
         assert share == pytest.approx(inside.mean())
 
 
+@pytest.mark.parametrize(
+    "config", [{}, {"feather": 0}, {"max_side": 128}, {"shapes": "many", "dilate": 2, "feather": 1}]
+)
+def test_pixels_blended_on_a_device_equal_those_of_the_host(config):
+    image = photo("flower.jpg")
+    mask = image[:, :, 0].astype(int) - image[:, :, 2] > 60
+    on_host, on_device = network(**config), network(**config)
+    calls = []
+    on_device._blends = lambda *inputs: calls.append(1) or on_device._paint.blended(*inputs)
+    (one, share), (other, same) = (paint(stage, image, mask) for stage in (on_host, on_device))
+    assert share == same and bool(calls) == ("max_side" not in config), "reduced crops are enlarged on the host"
+    difference = np.abs(one.astype(int) - other)
+    assert difference.max() <= 1 and (difference > 0).mean() < 0.001
+    assert (other[~grown(mask, config.get("dilate", 8))] == image[~grown(mask, config.get("dilate", 8))]).all()
+
+
 @pytest.mark.parametrize("dilate", [0, 1, 3, 8, 20])
 def test_all_of_the_dilated_mask_is_replaced_and_nothing_else(dilate):
     image, mask = noise(150, 200), rectangle(150, 200, 40, 60, 100, 103)
@@ -190,7 +206,7 @@ def test_a_run_writes_the_stages_results(framemill, tmp_path, monkeypatch):
 
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
-    stage = Inpaint(Inpaint.Config(**config, implementation="lama-cleaner"))  # as the profile cpu-only says
+    stage = Inpaint(Inpaint.Config(**config, implementation="lama-cleaner", shapes="many"))  # as cpu-only says
     stage.setup({}, Placement())
     rows = pa.concat_tables(packet.rows for packet in packets_of(tmp_path / "in")).sort_by("media_id")
     direct = stage(rows.select(list(stage.inputs))).to_pylist()

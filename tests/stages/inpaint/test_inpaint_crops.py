@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stages.inpaint.crops import GRID, Framing, cut, mask_crops
+from stages.inpaint.crops import GRID, Framing, cut, mask_crops, shapes
 from tests.support.inpaint_factory import COLOUR, echo, fill, make, noise, paint, rectangle
 
 
@@ -79,5 +79,51 @@ def test_a_small_mask_in_a_huge_frame_is_a_small_crop():
         return fill(images, masks)
 
     painted, _ = paint(make(listen), image, mask)
-    assert len(shapes) == 2 and max(max(shape) for shape in shapes) <= 448
+    assert len(shapes) == 2 and max(max(shape) for shape in shapes) <= 512
     assert (painted[mask] == COLOUR).all()
+
+
+# Few shapes
+
+
+@pytest.mark.parametrize("longest", [64, 128, 320, 512, 1024, 2048])
+def test_few_shapes_are_eight_at_most_and_hold_every_crop(longest):
+    found = shapes(longest)
+    assert 1 <= len(found) <= 8 and len(set(found)) == len(found)
+    assert (longest, longest) in found
+    assert all(side % GRID == 0 and side <= longest for shape in found for side in shape)
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_crops_of_few_shapes_show_the_frame_and_mirror_what_is_missing(data):
+    height, width = data.draw(st.integers(1, 700)), data.draw(st.integers(1, 700))
+    top, left = data.draw(st.integers(0, height - 1)), data.draw(st.integers(0, width - 1))
+    mask = np.zeros((height, width), bool)
+    mask[top : top + data.draw(st.integers(1, 400)), left : left + data.draw(st.integers(1, 400))] = True
+    (crop,) = mask_crops(mask, Framing(margin=0.25, min_margin=20, longest=256, few=True))
+    assert crop.shape in shapes(256)
+    assert all(size <= whole for size, whole in zip(crop.size, crop.shape, strict=True))
+    image, region = cut(noise(height, width), mask, crop)
+    assert image.shape[:2] == region.shape == crop.shape
+    rows, columns = crop.size
+    assert (image[rows : 2 * rows] == image[:rows][::-1][: crop.shape[0] - rows]).all()
+    assert (image[:, columns : 2 * columns] == image[:, :columns][:, ::-1][:, : crop.shape[1] - columns]).all()
+    assert region[:rows, :columns].any()
+
+
+def test_a_frame_smaller_than_the_shape_is_painted_whole():
+    image, mask = noise(90, 150), rectangle(90, 150, 30, 60, 40, 90)
+    given = []
+
+    def listen(images, masks):
+        given.extend(zip(images, masks, strict=True))
+        return echo(images, masks)
+
+    painted, _ = paint(make(listen, shapes="few", dilate=0, feather=0), image, mask)
+    ((seen, region),) = given
+    assert seen.shape[:2] == region.shape == (256, 256)
+    assert region.sum() > mask.sum(), "the mirrored object is masked too"
+    assert (painted == image).all()
+    painted, _ = paint(make(shapes="few", dilate=0, feather=0), image, mask)
+    assert (painted[mask] == COLOUR).all() and (painted[~mask] == image[~mask]).all()

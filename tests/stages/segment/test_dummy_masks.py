@@ -9,21 +9,25 @@ import torch
 
 from pipeline.contract.columns import pack
 from pipeline.contract.placement import Placement
+from stages.nets.sam2.image import MODELS
 from stages.segment.dummy_masks import SHAPES, dummy_logits
 from stages.segment.stage import Segment
 from stages.shared.mask_proposals import stability_score
 from stages.shared.masks import decode
 from tests.support.photos import photo
 from tests.support.plan_factory import plan
+from tests.support.sam_weights import TOY
 
 
 @pytest.fixture(scope="module")
 def row():
-    stage = Segment(Segment.Config(model="sam2.1-hiera-tiny", points_per_side=4))
-    stage.setup({}, Placement())
-    image = photo("china.jpg")
-    sizes = {"height": pa.array([427], pa.int32()), "width": pa.array([640], pa.int32())}
-    return stage(pa.table({"frame_1024": pack([image]), **sizes})).to_pylist()[0]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(MODELS, "toy", TOY)
+        stage = Segment(Segment.Config(model="toy", points_per_side=4))
+        stage.setup({}, Placement())
+        image = photo("china.jpg")
+        sizes = {"height": pa.array([427], pa.int32()), "width": pa.array([640], pa.int32())}
+        return stage(pa.table({"frame_1024": pack([image]), **sizes})).to_pylist()[0]
 
 
 def test_random_weights_leave_masks_for_later_steps(row):

@@ -12,13 +12,11 @@ from pipeline.contract.errors import WeightsError
 from pipeline.contract.placement import Placement
 from pipeline.job import Job
 from pipeline.output.object_store import Store
-from pipeline.planning.manifest import PipelineFile, ProfileFile
-from pipeline.planning.plan_options import PlanOptions
-from pipeline.runtime.run.request import RunRequest
 from pipeline.weights.resolver import resolve
 from stages.pose.stage import Pose
 from stages.shots.stage import Shots
 from stages.tracks.stage import Tracks
+from tests.support.engine_factory import request
 from tests.support.material import picture
 from tests.support.media_factory import film
 from tests.support.people_factory import batch, owners, shots
@@ -126,16 +124,7 @@ def test_through_the_engine_tables_are_what_the_stages_say(machines, tmp_path):
         "pose": "stages.pose:Pose",
     }
     steps = {name: {"use": use} for name, use in uses.items()}
-    Job(
-        RunRequest(
-            input=str(tmp_path / "in"),
-            output=str(tmp_path / "out"),
-            pipeline=PipelineFile.model_validate({"steps": steps}),
-            profile=ProfileFile(),
-            profile_name="none",
-            options=PlanOptions(),
-        )
-    ).run()
+    Job(request(tmp_path / "in", tmp_path / "out", {"steps": steps})).run()
     store = Store(str(tmp_path / "out"))
 
     def written(folder):

@@ -24,6 +24,7 @@ from pipeline.media.files import MediaFile, as_int64
 from pipeline.media.packets.decode import decode
 from pipeline.media.units import Unit
 from pipeline.output.object_store import Store
+from pipeline.output.unit_table import NEEDED
 from pipeline.reporting.html.gallery.frame_picks import FrameKey
 from pipeline.reporting.table_rows import batches
 
@@ -70,7 +71,7 @@ def _unchanged(store: Store, names: Collection[str]) -> Iterator[MediaFile]:
     """Yield the named files that are unchanged since the listing; those in buckets without a check."""
     unchanged: dict[str, MediaFile] = {}
     for name in store.names(UNITS):
-        for batch in batches(store, f"{UNITS}/{name}"):
+        for batch in batches(store, f"{UNITS}/{name}", expected=NEEDED):
             for row in batch.filter(pc.is_in(batch["media_id"], pa.array(list(names), pa.string()))).to_pylist():
                 path = os.fsdecode(row["path"])
                 if is_url(path) or _stat(path) == (row["size"], row["mtime_ns"]):

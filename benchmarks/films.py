@@ -1,0 +1,148 @@
+"""One film on several decode slots, and how much of libav's rate decoding keeps on one core.
+
+    python -m benchmarks.films [--seconds 40] [--slots 1,2,4,16]
+
+The tasks of the film are planned as the engine does, for each number of slots, and each is done in this process with
+the steps lighting and flow. Their processor seconds are then laid on simulated slots: each slot takes the next task
+when it has ended one. So the times are those of a machine with so many free cores, without the engine's own costs
+between tasks. *Before* is one task for the film, as in versions that cut films by bytes alone. Rows are compared.
+
+The second table divides frames by processor seconds: `decode` with some columns against libav's decoder alone, in a
+fresh process that keeps freed memory or does not, the second time that it decodes the film.
+"""
+
+from __future__ import annotations
+
+import argparse
+import heapq
+import multiprocessing
+import tempfile
+import time
+import zlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import av
+import cv2
+import numpy as np
+
+from pipeline.media.config import DecodeConfig
+from pipeline.media.discovery.listing import list_media
+from pipeline.media.freed_memory import keep_freed_memory
+from pipeline.media.images.pyramid import use_one_thread
+from pipeline.media.packets.decode import decode
+from pipeline.media.units import Unit, form_units, share_bytes, shares_of
+from pipeline.planning.manifest import read_pipeline, read_profile
+from pipeline.planning.plan import Plan, make_plan
+from pipeline.planning.plan_options import PlanOptions
+from pipeline.planning.processes.resources import this_machine
+from pipeline.runtime.packet_caller import PacketCaller
+from pipeline.runtime.stage_setup import set_up
+from samples.make import photos
+
+WIDTH, HEIGHT, RATE, KEY = 1920, 1080, 25, 50
+
+
+def make_film(path: Path, seconds: int) -> None:
+    """Write an H.264 film: a slow pan over a sample photo with noise, a key frame every two seconds."""
+    scene = cv2.cvtColor(cv2.imread(str(photos()["china.jpg"])), cv2.COLOR_BGR2RGB)
+    scene = cv2.resize(scene, (WIDTH + 1000, HEIGHT + 500), interpolation=cv2.INTER_CUBIC)
+    noise = np.random.default_rng(0).integers(-4, 5, (HEIGHT, WIDTH, 3), np.int16)
+    with av.open(str(path), "w") as out:
+        track = out.add_stream("libx264", rate=RATE, options={"preset": "veryfast", "g": str(KEY)})
+        track.width, track.height, track.pix_fmt = WIDTH, HEIGHT, "yuv420p"
+        for number in range(seconds * RATE):
+            top, left = number % 1000 // 2, number % 1000
+            image = scene[top : top + HEIGHT, left : left + WIDTH] + np.roll(noise, 7 * number, axis=1)
+            out.mux(track.encode(av.VideoFrame.from_ndarray(np.clip(image, 0, 255).astype(np.uint8), format="rgb24")))
+        out.mux(track.encode(None))
+
+
+def tasks_of(unit: Unit, plan: Plan, callers: Sequence[PacketCaller], each: int) -> Iterator[tuple[float, list[int]]]:
+    """Do each task of the film; yield processor seconds, and a checksum of the rows of each packet."""
+    how = plan.decode
+    for share in shares_of(unit, how.config, each):
+        begin, sums = time.process_time(), []
+        for packet in decode(unit, how.columns, how.halo, how.config, share):
+            if packet.rows.num_rows:
+                for caller in callers:
+                    caller.run(packet.rows, np.zeros(packet.rows.num_rows, bool))
+                sums.append(zlib.crc32(str(packet.rows.drop_columns(list(how.columns)).to_pylist()).encode()))
+        yield time.process_time() - begin, sums
+
+
+def makespan(seconds: Sequence[float], slots: int) -> float:
+    """Return when the last slot ends."""
+    free = [0.0] * slots
+    for each in seconds:
+        heapq.heapreplace(free, free[0] + each)
+    return max(free)
+
+
+def on_slots(path: Path, slots: Sequence[int]) -> None:
+    """Print the film's time on each number of slots against one task."""
+    options = PlanOptions(stages=("lighting", "flow"))
+    plan = make_plan(read_pipeline(None), read_profile("cpu-only"), options, [this_machine()])
+    for step in plan.first:
+        set_up(step)
+    callers, (unit,) = [PacketCaller(step) for step in plan.first], form_units(list_media(str(path)), slots=1)
+    list(tasks_of(unit, plan, callers, 1 << 60))  # once before, as later tasks find loaded libraries
+    ((before, rows),) = tasks_of(unit, plan, callers, 1 << 60)
+    print(f"  before: {before:.1f} s on any number of slots, {len(rows)} packets")
+    for number in slots:
+        done = list(tasks_of(unit, plan, callers, share_bytes([unit], plan.decode.config, number)))
+        assert [one for _, sums in done for one in sums] == rows, "rows depend on the number of slots"
+        took, work = makespan([seconds for seconds, _ in done], number), sum(seconds for seconds, _ in done)
+        used = sum(bool(sums) for _, sums in done)
+        print(
+            f"  {number:>2} slots: {took:6.2f} s, {before / took:5.2f} times as fast; {len(done)} tasks, "
+            f"{used} with cells, {work / before:.2f} of the work of one task"
+        )
+
+
+def against_libav(path: Path, *, keep: bool) -> None:
+    """Print the rate of decoding by columns against libav's; `keep` freed memory, for the rest of the process too."""
+    use_one_thread()
+    if keep:
+        keep_freed_memory()
+    unit, rates = Unit(name="film", media=tuple(list_media(str(path)))), dict[tuple[str, ...] | None, float]()
+    kinds: tuple[tuple[str, ...] | None, ...] = (None, (), ("frame_224",), ("frame",))
+    for columns in 2 * kinds:
+        begin = time.process_time()
+        frames = _decoded_alone(path) if columns is None else _rows(unit, columns)
+        rates[columns] = frames / (time.process_time() - begin)
+    for columns, rate in rates.items():
+        name = "libav alone" if columns is None else "".join(columns) or "no pixels"
+        print(f"  {name:<12} {rate:6.0f} frames/s, {rate / rates[None]:.2f} of libav", flush=True)
+
+
+def _decoded_alone(path: Path) -> int:
+    with av.open(str(path)) as container:
+        container.streams.video[0].codec_context.thread_count = 1
+        return sum(1 for _ in container.decode(video=0))
+
+
+def _rows(unit: Unit, columns: tuple[str, ...]) -> int:
+    return sum(packet.rows.num_rows for packet in decode(unit, columns, 0, DecodeConfig()))
+
+
+def main() -> None:
+    """Make a film, and print both tables."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
+    parser.add_argument("--seconds", type=int, default=40)
+    parser.add_argument("--slots", default="1,2,4,16")
+    options = parser.parse_args()
+    use_one_thread()
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "film.mp4"
+        make_film(path, options.seconds)
+        print(f"film of {options.seconds} s, {WIDTH}x{HEIGHT}, {path.stat().st_size / 1e6:.1f} MB, lighting and flow")
+        on_slots(path, [int(number) for number in options.slots.split(",")])
+        for keep in (False, True):
+            print(f"decoding on one core, freed memory {'kept' if keep else 'given back to the kernel'}", flush=True)
+            with multiprocessing.get_context("spawn").Pool(1) as fresh:
+                fresh.apply(against_libav, (path,), {"keep": keep})
+
+
+if __name__ == "__main__":
+    main()

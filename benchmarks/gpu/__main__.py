@@ -1,0 +1,87 @@
+"""Prove on a GPU, in at most ten minutes, what Framemill claims; each step in a process of its own, with a limit.
+
+    python -m benchmarks.gpu --out results                      # all steps
+    python -m benchmarks.gpu --only equality,shares             # some
+    python -m benchmarks.gpu --device cpu --small               # a trial of the steps themselves, without a GPU
+    python -m benchmarks.gpu --list
+
+A step that fails or exceeds its limit ends alone. Each result is printed as it comes, on standard error. The document
+of all results is printed on standard output, and written to DIR/gpu.json after each step. The exit code is 1 if a step
+failed. Media and weights are made here; Framemill's other needs are torch, transformers and, for three steps, Ray.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from benchmarks.gpu.options import GpuOptions
+from benchmarks.gpu.results import rounded
+from benchmarks.gpu.runner import StepResult, document, run_steps
+from benchmarks.gpu.steps import STEPS, GpuStep
+
+LIMIT_S = 570.0  # of all steps: ten minutes, less what starting and reporting take
+
+
+def arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
+    """Parse the command line."""
+    parser = argparse.ArgumentParser(
+        description=(__doc__ or "").split("\n", maxsplit=1)[0], prog="python -m benchmarks.gpu"
+    )
+    parser.add_argument("--device", default="cuda", choices=("cuda", "cpu"))
+    parser.add_argument("--small", action="store_true", help="small models, few rows, nothing compiled")
+    parser.add_argument("--compile", action="store_true", help="with --small: compiled models too")
+    parser.add_argument("--only", metavar="STEP,...", help="these steps, in their usual order")
+    parser.add_argument("--out", type=Path, metavar="DIR", help="folder for gpu.json")
+    parser.add_argument("--limit", type=float, default=LIMIT_S, metavar="SECONDS", help="of all steps")
+    parser.add_argument("--list", action="store_true", help="print the steps and end")
+    return parser.parse_args(words)
+
+
+def chosen(only: str | None) -> list[GpuStep]:
+    """Return the steps of `--only`; all without it."""
+    names = {step.name for step in STEPS}
+    wanted = set(only.split(",")) if only else names
+    if unknown := sorted(wanted - names):
+        raise SystemExit(
+            f"--only: there is no step {unknown[0]!r}; choose from {', '.join(step.name for step in STEPS)}."
+        )
+    return [step for step in STEPS if step.name in wanted]
+
+
+def main() -> None:
+    """Run the chosen steps."""
+    words = arguments()
+    if words.list:
+        print("\n".join(f"{step.name:12} {step.limit_s:4.0f} s  {step.about}" for step in STEPS))
+        return
+    steps = chosen(words.only)
+    with tempfile.TemporaryDirectory(prefix="framemill-gpu-", ignore_cleanup_errors=True) as folder:
+        options = GpuOptions(
+            folder=Path(folder), device=words.device, small=words.small, compile=words.compile or not words.small
+        )
+        results: list[StepResult] = []
+        for result in run_steps(steps, options, words.limit, _print):
+            results.append(result)
+            if words.out is not None:
+                words.out.mkdir(parents=True, exist_ok=True)
+                (words.out / "gpu.json").write_text(json.dumps(document(options, results), indent=1) + "\n")
+        print(json.dumps(document(options, results)))
+    sys.exit(any(result.outcome in ("failed", "timeout") for result in results))
+
+
+def _print(result: StepResult) -> None:
+    """Print a step's results, a line each."""
+    for line in result.results:
+        print(json.dumps({"step": result.step} | line), file=sys.stderr)
+    summary = {key: value for key, value in asdict(result).items() if key != "results"}
+    print(json.dumps(rounded(summary)), file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    main()

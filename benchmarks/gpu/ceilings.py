@@ -1,0 +1,121 @@
+"""The rate of each model alone, on its own terms: large batches on the GPU, weights in 16 bits, eager and compiled.
+
+The networks and the timing loop are those of `framemill bench`. SAM 2.1 is split into its encoder and its mask decoder
+with 1,024 prompts, transformers' own, and LaMa keeps its Fourier units in fp32.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from benchmarks.gpu.children import MeasureError, measured
+from benchmarks.gpu.options import GpuOptions
+from benchmarks.gpu.results import Record, read_results
+from pipeline.bench.measure.prepared import Prepared
+from pipeline.bench.measure.timed import TimeLimits, timed
+from pipeline.bench.models.factory import Factory
+from pipeline.bench.models.model import ModelRecipe, ModelSource
+from pipeline.bench.models.registry import find_model
+from pipeline.bench.output.cells import Cell
+from pipeline.device import memory_gb
+from pipeline.planning.manifest import read_pipeline
+
+PROMPTS = 1024  # of an image: the grid of 32 by 32 points
+AREA = 512 * 512  # px of an image for LaMa
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ceiling:
+    """A model, and the batch at which its rate is level on an H200."""
+
+    model: str  # of the registry, or the factory of `benchmarks.gpu.networks`
+    batch: int
+    precision: str
+    items: float = 1.0  # of a row of the batch
+    channels_last: bool = False
+    size: int | None = None
+
+    def recipe(self) -> ModelRecipe:
+        """Return the model, with random weights."""
+        if ":" not in self.model:
+            return replace(find_model(self.model, read_pipeline(None)), factory=self._factory())
+        return ModelSource(name=self.model, factory=Factory(use=self.model, settings={}), weights="random")
+
+    def _factory(self) -> Factory:
+        return replace(find_model(self.model, read_pipeline(None)).factory, weights=None)
+
+
+_OWN = "benchmarks.gpu.networks"
+FULL = {
+    "clip": Ceiling(model="clip-vit-l14", batch=256, precision="bf16"),
+    "arcface": Ceiling(model="arcface-r50", batch=1024, precision="fp16", channels_last=True),
+    "sam_encoder": Ceiling(model=f"{_OWN}:sam_encoder", batch=8, precision="bf16"),
+    "sam_decoder": Ceiling(model=f"{_OWN}:sam_decoder", batch=256, precision="bf16", items=1 / PROMPTS),
+    "lama": Ceiling(model=f"{_OWN}:lama", batch=16, precision="fp32", size=512),
+}
+SMALL = {
+    "clip": Ceiling(model="clip-vit-b32", batch=2, precision="fp32"),
+    "arcface": Ceiling(model="mobilefacenet", batch=2, precision="fp32"),
+    "sam_encoder": Ceiling(model=f"{_OWN}:sam_encoder_tiny", batch=1, precision="fp32"),
+    "sam_decoder": Ceiling(model=f"{_OWN}:sam_decoder", batch=4, precision="fp32", items=1 / PROMPTS),
+    "lama": Ceiling(model=f"{_OWN}:lama", batch=1, precision="fp32", size=64, items=64 * 64 / AREA),
+}
+
+
+@dataclass
+class Alone:
+    """One model in its process, eager or compiled; it is pickled before use."""
+
+    ceiling: Ceiling
+    device: str
+    mode: str  # of torch.compile; "off" for none
+    seconds: float
+    threads: int
+
+    def prepare(self) -> None:
+        """Build it and call it once, which compiles it."""
+        import torch
+
+        torch.set_num_threads(self.threads)
+        torch.backends.cudnn.benchmark = True
+        ceiling = self.ceiling
+        axes: dict[str, Any] = {"channels_last": ceiling.channels_last, "size": ceiling.size}
+        cell = Cell(batch=ceiling.batch, precision=ceiling.precision, compile=self.mode, **axes)
+        self._model: Prepared = ceiling.recipe().build().prepare(cell, self.device)
+        self._model.call()
+        self._model.wait()
+
+    def measure(self) -> Mapping[str, Any]:
+        """Return items a second, and the peak of allocated memory."""
+        limits = TimeLimits(warmup=2, seconds=self.seconds)
+        samples = timed(self._model.call, self._model.wait, limits)
+        memory = memory_gb(self.device)
+        rate = samples.rate(self.ceiling.batch) * self.ceiling.items
+        return {"per_s": rate, "calls": samples.calls, "peak_gb": memory[2] if memory else None}
+
+
+def measure(options: GpuOptions, record: Record) -> None:
+    """Record each model's rate in images, faces or images of 1,024 prompts a second, eager and compiled."""
+    modes = ("off", "default") if options.compile else ("off",)
+    held = {
+        f"{name}, {mode}": Alone(ceiling, options.device, mode, options.seconds, options.threads)
+        for name, ceiling in (SMALL if options.small else FULL).items()
+        for mode in modes
+    }
+    for title, answer in measured(held, options.at_once):
+        name, mode = title.split(", ")
+        case = {"model": name, "batch": held[title].ceiling.batch, "compiled": mode != "off"}
+        record(**case, **({"ok": False, "why": str(answer)} if isinstance(answer, MeasureError) else answer))
+
+
+def ceilings(options: GpuOptions) -> dict[str, float]:
+    """Return the best rate by model from the step's results, with `segment`; empty where it did not run."""
+    best: dict[str, float] = {}
+    for line in read_results(options.folder, "ceilings"):
+        if line.get("per_s"):
+            best[line["model"]] = max(line["per_s"], best.get(line["model"], 0.0))
+    if {"sam_encoder", "sam_decoder"} <= best.keys():
+        best["segment"] = 1 / (1 / best["sam_encoder"] + 1 / best["sam_decoder"])
+    return best

@@ -1,0 +1,67 @@
+"""Objects in child processes, set up side by side and then measured one at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from itertools import islice
+from typing import Any
+
+from pipeline.bench.sweep.runner import reason_of
+from pipeline.runtime.recovery.captured_error import CapturedError
+from pipeline.runtime.recovery.child_process import ChildDied, ChildProcess
+
+_TIMEOUT_S = 120.0  # of one call, below the limit of the longest steps
+
+
+class MeasureError(Exception):
+    """The reason why a child process gave no figures."""
+
+
+def call(child: ChildProcess, method: str, *arguments: object) -> Any:
+    """Return the result of a method of the object that a child process holds.
+
+    Raises:
+        MeasureError: it raised, or its process died.
+    """
+    answer = child.call(method, *arguments, timeout_s=_TIMEOUT_S)
+    if isinstance(answer, ChildDied | CapturedError):
+        raise MeasureError(reason_of(answer))
+    return answer
+
+
+def measured(
+    held: Mapping[str, object],
+    at_once: int,
+    *,
+    methods: Sequence[str] = ("prepare", "measure"),
+    environment: Mapping[str, str] | None = None,
+) -> Iterator[tuple[str, Any]]:
+    """Yield the result of the last method for each object by name, or a `MeasureError`.
+
+    The first method is called in `at_once` processes side by side, such as a set-up that compiles on the CPU. The
+    others are called while no other process uses the device.
+    """
+    waiting = iter(held.items())
+    while group := dict(islice(waiting, at_once)):
+        with ExitStack() as stack, ThreadPoolExecutor(len(group)) as pool:
+            children = {name: ExitStack() for name in group}
+            processes = {
+                name: stack.enter_context(children[name]).enter_context(ChildProcess(group[name], environment))
+                for name in group
+            }
+            first = dict(
+                zip(group, pool.map(lambda child: _result(child, methods[:1]), processes.values()), strict=True)
+            )
+            for name, answer in first.items():
+                is_ready = not isinstance(answer, MeasureError) and methods[1:]
+                yield name, _result(processes[name], methods[1:]) if is_ready else answer
+                children[name].close()  # its memory is the next one's
+
+
+def _result(child: ChildProcess, methods: Sequence[str]) -> Any:
+    try:
+        return [call(child, method) for method in methods][-1]
+    except MeasureError as error:
+        return error

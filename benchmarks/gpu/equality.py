@@ -1,0 +1,136 @@
+"""Equality of GPU and CPU: each stage's model calls on the same photos, in each precision, and uploads in turns.
+
+The outputs of all model calls of a stage are compared, before thresholds turn a small difference into another mask or
+category. So preprocessing, uploads and the model are compared. Random weights are the same on both sides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from benchmarks.gpu.children import MeasureError, measured
+from benchmarks.gpu.options import GpuOptions
+from benchmarks.gpu.results import Record
+from benchmarks.gpu.stage_steps import STAGES, Case, step_of
+from benchmarks.made_rows import rows_for
+from pipeline.bench.measure.drift import drift
+from pipeline.contract.placement import Placement
+from pipeline.device import recorded_calls, release_memory, upload
+from pipeline.planning.step import Step
+from pipeline.runtime.recovery.child_tasks import not_set_up
+from pipeline.runtime.stage_setup import set_up
+from stages.identities.spanning_tree import spanning_tree
+
+WAYS: Mapping[str, Mapping[str, Any]] = {
+    "full": {"precision": "full", "compile": False},
+    "mixed": {"precision": "mixed", "compile": False},
+    "bf16": {"precision": "bf16", "compile": False},
+    "compiled": {"precision": "mixed", "compile": True},
+}
+LEAST = {"segment": (0.9999, 0.99), "inpaint": (0.99999, 0.9998)}
+"""Least cosine with fp32 on the CPU, in full precision and in 16 bits: as strict as the stages' own tests. A mask's
+logits pass through 48 blocks; of images a cosine of 0.9998 is an error of 2.5 of 255 levels, a PSNR of 40 dB."""
+
+_LEAST = (0.9999, 0.999)  # embeddings
+_UPLOADS = 400
+_POINTS = 3000  # of a spanning tree
+
+
+@dataclass
+class Comparison:
+    """One stage on the CPU, and on the GPU in each way; it is pickled before use."""
+
+    step: Step  # not set up
+    case: Case
+    device: str
+    ways: tuple[str, ...]
+    threads: int  # for the CPU's side
+
+    def compare(self) -> list[dict[str, Any]]:
+        """Return the difference of each way from fp32 on the CPU."""
+        import torch
+
+        torch.set_num_threads(self.threads)
+        self._rows = rows_for(self.step, self.case.sizes, self.case.masks)
+        cpu = replace(self.step.placement.on_cpu(), channels_last=self.step.placement.channels_last)
+        expected = self._outputs(cpu)
+        return [self._difference(way, expected) for way in self.ways]
+
+    def _difference(self, way: str, expected: Any) -> dict[str, Any]:
+        pinned = self.device != "cpu"
+        place = replace(self.step.placement, device=self.device, pin_memory=pinned, **WAYS[way])  # type: ignore[arg-type]
+        least = LEAST.get(self.case.stage, _LEAST)[way != "full"]
+        try:
+            off = asdict(drift(self._outputs(place), expected))
+        except Exception as error:  # the other ways are compared all the same
+            return {"way": way, "ok": False, "why": f"{type(error).__name__}: {error}"[:300]}
+        release_memory()
+        return {"way": way, "ok": (off["cosine"] or 0.0) >= least, "least_cosine": least, **off}
+
+    def _outputs(self, place: Placement) -> Any:
+        """Return what all model calls of one call of the stage returned, flat."""
+        import torch
+
+        step = not_set_up(replace(self.step, placement=place))
+        set_up(step)
+        with recorded_calls() as calls:
+            step.stage(self._rows.select(step.stage.inputs))
+        with torch.inference_mode():
+            return torch.cat([call().flatten().float().cpu() for call in calls])
+
+
+def measure(options: GpuOptions, record: Record) -> None:
+    """Record the differences of all stages, of uploads, and of the tree of `identities`."""
+    _uploads(options, record)
+    _tree(options, record)
+    ways = tuple(way for way in WAYS if way != "compiled" or options.compile) if options.device != "cpu" else ("full",)
+    side = (256, 320) if options.small else (512, 576)
+    held = {}
+    for stage in STAGES:
+        chunks = {"chunks": {"prompts": 32}} if stage == "segment" else {}
+        case = Case(
+            stage=stage,
+            sizes=[side] * (1 if stage == "segment" else 2),
+            masks=2,
+            settings=("segment.points_per_side=8",) if stage == "segment" and not options.small else (),
+            placement={"batch": 2, **chunks},
+        )
+        held[stage] = Comparison(step_of(case, options), case, options.device, ways, options.threads)
+    for stage, differences in measured(held, options.at_once, methods=("compare",)):
+        if isinstance(differences, MeasureError):
+            record(stage=stage, ok=False, why=str(differences))
+            continue
+        for difference in differences:
+            record(stage=stage, **difference)
+
+
+def _uploads(options: GpuOptions, record: Record) -> None:
+    """Record how many uploads arrived with other bytes than they had, while the GPU was kept busy between them."""
+    import torch
+
+    places, wrong, count = np.random.default_rng(0), 0, _UPLOADS // 20 if options.small else _UPLOADS
+    for number in range(count):
+        shape = (300 + number % 7, 200, 3)
+        images = [places.integers(0, 255, shape, dtype=np.uint8) for _ in range(1 + number % 5)]
+        there = upload(images, options.device, pin=options.device != "cpu")
+        total = there.sum(dtype=torch.int64)
+        if number % 3 == 0:
+            noise = torch.randn(512, 512, device=options.device)
+            noise @ noise
+        del there  # its memory may be used again before the sum is computed
+        wrong += int(total.item() != sum(int(image.sum(dtype=np.int64)) for image in images))
+    record(uploads=count, wrong=wrong, ok=wrong == 0)
+
+
+def _tree(options: GpuOptions, record: Record) -> None:
+    """Record whether the spanning tree of `identities` has the same edges on the GPU."""
+    vectors = np.random.default_rng(2).normal(size=(_POINTS // 10 if options.small else _POINTS, 128))
+    vectors = (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32)
+    here, there = spanning_tree(vectors, 2), spanning_tree(vectors, 2, options.device)
+    edges = np.array_equal(here.edges, there.edges)
+    off = float(np.abs(here.weights - there.weights).max()) if edges else None
+    record(stage="identities", way="tree", equal_edges=edges, largest_difference=off, ok=edges and (off or 0) < 1e-9)

@@ -1,0 +1,134 @@
+"""Seconds from the command to the first result of categorize, by phase, and of its set-up with and without a cache.
+
+    python -m benchmarks.start_up [--against CHECKOUT] [--repeats 3] [--photos 8]
+
+Runs: `framemill run --stages categorize` with `cpu-only` and seeded random weights, each a process of its own into a
+new output. With --against, runs of another checkout of Framemill take turns with these, and the last column is the
+ratio. Set-up: categorize with a file of random weights in a new process, first with an empty FRAMEMILL_CACHE, then
+with the one that it left; it needs the tokenizer's file (`framemill fetch`). Seconds of set-ups are processor seconds.
+Figures are medians.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+
+from pipeline.weights.resolver import resolve
+from samples.make import photos
+
+ROOT = Path(__file__).resolve().parents[1]
+PHASES = ("command to plan", "Ray, to the first process", "set-up of the model", "first call", "all")
+
+SET_UP = """
+import hashlib, sys, time
+from pathlib import Path
+from pipeline.contract.placement import Placement
+from pipeline.runtime.stage_setup import set_up_stage
+from pipeline.weights.lockfile import Entry
+from stages.categorize.stage import Categorize
+import torch, transformers.models.clip.modeling_clip
+imported = time.process_time()
+stage = Categorize(Categorize.Config(model="clip-vit-b32"))
+paths = dict(zip(stage.weights, map(Path, sys.argv[1:]), strict=True))
+entries = {name: Entry.model_construct(name=name, sha256=path.name) for name, path in paths.items()}
+import pipeline.runtime.stage_setup as setup
+setup.check_unchanged = lambda *_: None  # the names stand for hashes
+set_up_stage(stage, "categorize", paths, Placement(), entries)
+print(imported, time.process_time() - imported)
+"""
+
+
+def run_once(checkout: Path, folder: Path, count: int) -> dict[str, float]:
+    """Return the seconds of each phase of one run of a checkout."""
+    source, out = folder / "in", folder / "out"
+    source.mkdir()
+    for number in range(count):
+        (source / f"{number}.jpg").write_bytes(photos()["china.jpg"].read_bytes())
+    command = [sys.executable, "-m", "pipeline", "run", "--stages", "categorize", "-q", "--missing-weights", "dummy"]
+    began = time.time()
+    subprocess.run(
+        [*command, "--input", str(source), "--output", str(out)],
+        env=os.environ | {"PYTHONPATH": str(checkout), "FRAMEMILL_CACHE": str(folder / "cache")},
+        cwd=folder,
+        check=True,
+    )
+    return phases(began, out)
+
+
+def phases(began: float, out: Path) -> dict[str, float]:
+    """Return the seconds of each phase by the records of an output; the first two overlap with nothing."""
+    import pyarrow.parquet as pq
+
+    (records,) = (out / "profile").glob("calls-*.parquet")
+    rows = [row for row in pq.read_table(records).to_pylist() if row["step"] in ("decode", "categorize")]
+    set_up = next(row for row in rows if row["kind"] == "set-up")
+    first = min((row for row in rows if row["kind"] == "call"), key=lambda row: row["started"])
+    planned = datetime.fromisoformat(json.loads((out / "run.json").read_text())["started"]).timestamp()
+    process = min(row["started"] for row in rows)
+    answered = first["started"] + first["seconds"]
+    seconds = (planned - began, process - planned, set_up["seconds"], first["seconds"], answered - began)
+    return dict(zip(PHASES, seconds, strict=True))
+
+
+def set_ups(repeats: int) -> dict[str, tuple[float, float]]:
+    """Return the processor seconds of imports and of the set-up, with an empty cache and with a filled one."""
+    from safetensors.torch import save_file
+
+    from stages.nets.clip.towers import MODELS, build_model
+
+    taken: dict[str, list[tuple[float, float]]] = {"empty cache": [], "filled cache": []}
+    with tempfile.TemporaryDirectory() as folder:
+        weights, words = Path(folder) / "weights", resolve(["clip-bpe"])["clip-bpe"]
+        save_file(dict(build_model(MODELS["clip-vit-b32"], None).state_dict()), weights)
+        for number in range(repeats):
+            cache = {"FRAMEMILL_CACHE": str(Path(folder) / str(number)), "PYTHONPATH": str(ROOT)}
+            for each in taken.values():
+                command = [sys.executable, "-c", SET_UP, str(weights), str(words)]
+                done = subprocess.run(command, env=os.environ | cache, check=True, capture_output=True, text=True)
+                imports, set_up = map(float, done.stdout.split())
+                each.append((imports, set_up))
+    return {name: (_median([a for a, _ in both]), _median([b for _, b in both])) for name, both in taken.items()}
+
+
+def _median(values: Sequence[float]) -> float:
+    return statistics.median(values)
+
+
+def _print(runs: Mapping[str, Sequence[Mapping[str, float]]]) -> None:
+    print(f"| phase, s | {' | '.join(runs)} |{' ratio |' if len(runs) > 1 else ''}")
+    for phase in PHASES:
+        seconds = [_median([run[phase] for run in each]) for each in runs.values()]
+        ratio = f" {seconds[0] / seconds[1]:.2f} |" if len(seconds) > 1 else ""
+        print(f"| {phase} | {' | '.join(f'{value:.1f}' for value in seconds)} |{ratio}")
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--against", type=Path)
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--photos", type=int, default=8)
+    options = parser.parse_args()
+    checkouts = {"here": ROOT} | ({"against": options.against.resolve()} if options.against else {})
+    runs: dict[str, list[dict[str, float]]] = {name: [] for name in checkouts}
+    for _ in range(options.repeats):
+        for name, checkout in checkouts.items():
+            with tempfile.TemporaryDirectory() as folder:
+                runs[name].append(run_once(checkout, Path(folder), options.photos))
+    _print(runs)
+    for name, (imports, set_up) in set_ups(options.repeats).items():
+        print(f"{name}: processor seconds: imports {imports:.2f}, weights and categories {set_up:.2f}")
+
+
+if __name__ == "__main__":
+    main()

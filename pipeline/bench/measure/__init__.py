@@ -1,0 +1,1 @@
+"""Measurements of one model in one process: time, memory, layers, results."""

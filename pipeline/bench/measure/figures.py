@@ -1,0 +1,147 @@
+"""All figures of one cell."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from pipeline.bench.measure.drift import drift, speed_up
+from pipeline.bench.measure.gpu_state import gpu_states
+from pipeline.bench.measure.layers import measure_layers
+from pipeline.bench.measure.memory import measure_leak, measure_memory
+from pipeline.bench.measure.options import MeasureOptions
+from pipeline.bench.measure.peaks import peak_gb_s, peak_tflops
+from pipeline.bench.measure.precision import FP32, UnsupportedError
+from pipeline.bench.measure.prepared import Prepared
+from pipeline.bench.measure.speed import Speed, measure_speed
+from pipeline.bench.models.model import BenchModel
+from pipeline.bench.output.cells import Cell, CellResult, Layer
+from pipeline.device import is_out_of_memory, meter_of, release_memory, traffic_of, weights_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_LAYER_CALLS = 20  # timed calls with hooks, enough for a mean and its spread
+
+
+def measure_cell(model: BenchModel, blank: CellResult, options: MeasureOptions) -> CellResult:
+    """Return a cell's result with all figures that were asked for."""
+    cell, device = blank.cell, options.device
+    if device != "cpu":
+        meter_of(device).clear()
+    prepared = model.prepare(cell, device)
+    states = gpu_states() if device != "cpu" else []
+    speed = measure_speed(prepared, options.limits, cold=options.cold_cache)
+    result = _with_speed(blank, prepared, speed)
+    if options.cold_cache:
+        result = _noted(result, "caches were flushed before each call")
+    result = replace(
+        result,
+        params=model.about()["params"],
+        weights_bytes=weights_bytes(prepared.roots),
+        memory=measure_memory(prepared),
+        clocks=tuple(states + (gpu_states() if states else [])),
+    )
+    flops = model.flops(cell, prepared)
+    result = _with_shares(replace(result, flops=flops.get("Global")), prepared)
+    if options.layers:
+        result = _with_layers(result, prepared, options.depth, flops)
+    if options.leak:
+        result = replace(result, leak=measure_leak(prepared, options.leak))
+    is_reference = cell.precision == FP32 and cell.backend == "torch"
+    return result if is_reference else _with_drift(result, model, prepared)
+
+
+def _with_speed(blank: CellResult, prepared: Prepared, speed: Speed) -> CellResult:
+    rate = prepared.items * speed.calls / speed.wall_s
+    is_compiled = blank.cell.compile != "off"
+    return replace(
+        blank,
+        items=prepared.items,
+        warmup=speed.warmup,
+        set_up_s=prepared.set_up_s,
+        compile_s=max(0.0, speed.first_s - speed.latency.median / 1000) if is_compiled else None,
+        latency_ms=speed.latency,
+        enqueue_ms=speed.enqueue,
+        gpu_ms=speed.gpu,
+        h2d_ms=speed.h2d_ms,
+        d2h_ms=speed.d2h_ms,
+        item_ms=speed.latency.median / prepared.items,
+        items_per_s=rate,
+        frames_per_s=rate * prepared.frames,
+        item_j=joules / speed.calls / prepared.items if (joules := speed.energy.joules) is not None else None,
+        no_energy=speed.energy.why,
+    )
+
+
+def _with_shares(result: CellResult, prepared: Prepared) -> CellResult:
+    """Add rates of arithmetic and memory traffic, and their shares of what the device reached in a large operation."""
+    assert result.items_per_s is not None
+    calls_per_s = result.items_per_s / result.items
+    tflops = result.flops * calls_per_s / 1e12 if result.flops else None
+    peak = peak_tflops(result.cell.precision, prepared.device) if tflops else None
+    is_eager = result.cell.compile == "off" and result.cell.backend == "torch"
+    traffic = traffic_of(prepared.call) if is_eager else None  # other calls have no operators of torch
+    gb_s = traffic * calls_per_s / 1e9 if traffic else None
+    return replace(
+        result,
+        tflops=tflops,
+        peak_share=tflops / peak if tflops and peak else None,
+        traffic=traffic,
+        gb_s=gb_s,
+        bandwidth_share=gb_s / peak_gb_s(prepared.device) if gb_s else None,
+    )
+
+
+def _with_layers(result: CellResult, prepared: Prepared, depth: int, flops: Mapping[str, float]) -> CellResult:
+    if result.cell.compile != "off":
+        return _noted(result, "no layers: a compiled model runs past hooks; measure it with --compile off")
+    if result.cell.backend != "torch":
+        return _noted(result, "no layers: another runtime runs past hooks; measure them with the backend torch")
+    names = {type(root).__name__: path for path, root in prepared.roots.items()}
+    layers = measure_layers(prepared.call, prepared.roots, depth, prepared.device, _LAYER_CALLS)
+    return replace(result, layers=tuple(_counted(layer, names, flops) for layer in layers))
+
+
+def _counted(layer: Layer, roots: Mapping[str, str], flops: Mapping[str, float]) -> Layer:
+    """Return a layer with its FLOPs, which torch counts by the root's class and the path below it."""
+    for name, root in roots.items():
+        below = layer.path.removeprefix(root).removeprefix(".") if root else layer.path
+        if (count := flops.get(f"{name}.{below}" if below else name)) is not None:
+            return replace(layer, flops=count)
+    return layer
+
+
+def _with_drift(result: CellResult, model: BenchModel, prepared: Prepared) -> CellResult:
+    """Add the difference from fp32's outputs and, of eager models, the speed beside it in turns."""
+    is_eager = result.cell.compile == "off"
+    try:
+        reference = model.prepare(reference_cell(result.cell), prepared.device)
+        prepared.before(0)
+        reference.before(0)
+        outputs = prepared.call(), reference.call()
+        if prepared.agreement is None:
+            result = replace(result, drift=drift(*outputs))
+        elif (figures := prepared.agreement(*outputs)) is not None:
+            result = replace(result, extra={**result.extra, "agreement": dict(figures)})
+        if is_eager:
+            result = replace(result, speedup=speed_up(prepared, reference))
+    except UnsupportedError as error:
+        return _noted(result, f"not compared with fp32: {error}")
+    except Exception as error:
+        if not is_out_of_memory(error):
+            raise
+        release_memory()
+        return _noted(result, "not compared with fp32: both together do not fit into memory")
+    return (
+        result if is_eager else _noted(result, "speed-up: compare with the cell in fp32; compiled models take no turns")
+    )
+
+
+def reference_cell(cell: Cell) -> Cell:
+    """Return the cell whose outputs another precision's are compared with: fp32, eager."""
+    return replace(cell, precision=FP32, compile="off", backend="torch")
+
+
+def _noted(result: CellResult, note: str) -> CellResult:
+    return replace(result, notes=(*result.notes, note))

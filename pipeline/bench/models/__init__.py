@@ -1,0 +1,1 @@
+"""Models of the bench: names, factories, example inputs, stages."""

@@ -1,0 +1,136 @@
+"""A report of Nsight Systems, from its SQLite export: when the GPU worked, waited and copied.
+
+Tables and columns are those of NVIDIA's "SQLite Export Schema Reference"; tables without events do not exist. Times in
+the file are nanoseconds.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Mapping
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+_OPERATIONS = ("CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_MEMCPY", "CUPTI_ACTIVITY_KIND_MEMSET")
+_COPIES = {1: "host to device", 2: "device to host", 8: "device to device"}  # copyKind, of CUPTI
+SMALL_US = 10.0  # a kernel shorter than about two launches, each 3 to 5 us on a current host
+GAP_US = 50.0  # a pause that one launch cannot explain
+
+
+@dataclass(frozen=True, kw_only=True)
+class Copies:
+    """Copies of one direction."""
+
+    count: int
+    ms: float
+    megabytes: float  # 1e6 bytes
+
+
+@dataclass(frozen=True, kw_only=True)
+class SystemsFigures:
+    """Figures of one device, from its first operation to its last."""
+
+    span_ms: float
+    busy_ms: float  # at least one kernel, copy or fill ran
+    kernels: int
+    kernel_ms: float  # sum; more than `busy_ms` where kernels overlap
+    small_kernels: int  # below SMALL_US
+    gaps: int  # pauses above GAP_US
+    gaps_ms: float
+    longest_gap_ms: float
+    launches: int = 0  # calls of CUDA's interface that started kernels
+    launch_ms: float = 0.0  # time of the host in them
+    queue_us: float | None = None  # median time from a launch's end to its kernel's start; None without launches
+    copies: Mapping[str, Copies] = field(default_factory=dict)  # by direction
+    slowest: Mapping[str, float] = field(default_factory=dict)  # ms of the five kernels that took longest in all
+
+    @property
+    def idle_share(self) -> float:
+        """Share of the span without any operation, 0 to 1."""
+        return 1 - self.busy_ms / self.span_ms if self.span_ms else 0.0
+
+
+def read_systems(path: Path) -> SystemsFigures | None:
+    """Return the figures of the device with the most operations; None where none was recorded.
+
+    Raises:
+        sqlite3.DatabaseError: the file is no export of nsys.
+    """
+    with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as database:
+        tables = {name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+        present = [name for name in _OPERATIONS if name in tables]
+        rows = [row for name in present for row in database.execute(f"SELECT deviceId, start, end FROM {name}")]  # noqa: S608
+        if not rows:
+            return None
+        devices = [device for device, *_ in rows]
+        device = max(set(devices), key=devices.count)
+        spans = sorted((start, end) for owner, start, end in rows if owner == device)
+        figures: dict[str, Any] = {**_pauses(spans), **_kernels(database, tables, device)}
+        return SystemsFigures(**figures, copies=_copies(database, tables, device))
+
+
+def _pauses(spans: Iterable[tuple[int, int]]) -> dict[str, float]:
+    """Return the span, the busy time and the pauses of operations, sorted by their starts."""
+    ordered = list(spans)
+    begin, reached = ordered[0]
+    busy, gaps = reached - begin, list[int]()
+    for start, end in ordered[1:]:
+        if start > reached:
+            gaps.append(start - reached)
+        busy += max(0, end - max(start, reached))
+        reached = max(reached, end)
+    long = [gap for gap in gaps if gap > 1e3 * GAP_US]
+    return {
+        "span_ms": (reached - begin) / 1e6,
+        "busy_ms": busy / 1e6,
+        "gaps": len(long),
+        "gaps_ms": sum(long) / 1e6,
+        "longest_gap_ms": max(gaps, default=0) / 1e6,
+    }
+
+
+def _kernels(database: sqlite3.Connection, tables: set[str], device: int) -> dict[str, object]:
+    """Return the figures of kernels and of the calls that launched them, which share a correlation id."""
+    if _OPERATIONS[0] not in tables:
+        return {"kernels": 0, "kernel_ms": 0.0, "small_kernels": 0}
+    query = "SELECT start, end, correlationId, shortName FROM CUPTI_ACTIVITY_KIND_KERNEL WHERE deviceId = ?"
+    kernels = database.execute(query, (device,)).fetchall()
+    lengths = [end - start for start, end, *_ in kernels]
+    by_name: dict[int, int] = {}
+    for (*_, name), length in zip(kernels, lengths, strict=True):
+        by_name[name] = by_name.get(name, 0) + length
+    strings = dict(database.execute("SELECT id, value FROM StringIds")) if "StringIds" in tables else {}
+    slowest = sorted(by_name.items(), key=lambda pair: -pair[1])[:5]
+    return {
+        "kernels": len(kernels),
+        "kernel_ms": sum(lengths) / 1e6,
+        "small_kernels": sum(length < 1e3 * SMALL_US for length in lengths),
+        "slowest": {str(strings.get(name, name)): total / 1e6 for name, total in slowest},
+        **_launches(database, tables, {number: start for start, _, number, _ in kernels}),
+    }
+
+
+def _launches(database: sqlite3.Connection, tables: set[str], starts: Mapping[int, int]) -> dict[str, object]:
+    if "CUPTI_ACTIVITY_KIND_RUNTIME" not in tables:
+        return {}
+    calls = database.execute("SELECT start, end, correlationId FROM CUPTI_ACTIVITY_KIND_RUNTIME").fetchall()
+    launches = [(start, end, number) for start, end, number in calls if number in starts]
+    return {
+        "launches": len(launches),
+        "launch_ms": sum(end - start for start, end, _ in launches) / 1e6,
+        "queue_us": median(starts[number] - end for _, end, number in launches) / 1e3 if launches else None,
+    }
+
+
+def _copies(database: sqlite3.Connection, tables: set[str], device: int) -> dict[str, Copies]:
+    if _OPERATIONS[1] not in tables:
+        return {}
+    query = """SELECT copyKind, COUNT(*), SUM(end - start), SUM(bytes) FROM CUPTI_ACTIVITY_KIND_MEMCPY
+        WHERE deviceId = ? GROUP BY copyKind"""
+    return {
+        _COPIES.get(kind, "other"): Copies(count=count, ms=ns / 1e6, megabytes=size / 1e6)
+        for kind, count, ns, size in database.execute(query, (device,))
+    }

@@ -1,0 +1,1 @@
+"""Files of a bench: figures as JSON and tables as CSV."""

@@ -1,0 +1,85 @@
+"""J and F of masks: Perazzi et al., CVPR 2016, section 5.1, counted as SA-V's evaluator counts them.
+
+J is the overlap of masks, F that of their outlines. SA-V's evaluator is `sav_dataset/utils/sav_benchmark.py` of
+facebookresearch/sam2. It leaves out the first and the last annotated frame of each object. A frame without a PNG of the
+object is not annotated. Frames before the object is first in the truth or in the result are not counted, and later
+frames where both are empty count as 1. So the prompt's frame of a late object counts if an empty PNG precedes it.
+
+Masks are h w bool, both of one size.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+Mask = NDArray[np.bool_]
+T = TypeVar("T")
+
+TOLERANCE = 0.008  # of the diagonal, rounded up to px: allowed distance of outlines, as in DAVIS and SA-V
+
+
+def evaluated(annotated: Sequence[T]) -> Sequence[T]:
+    """Return the annotated frames of an object, in order, that are scored: all but the first and the last."""
+    return annotated[1:-1]
+
+
+@dataclass(kw_only=True)
+class ObjectScores:
+    """J and F of one object, a value for each counted frame."""
+
+    j: list[float] = field(default_factory=list)
+    f: list[float] = field(default_factory=list)
+    in_truth: bool = False  # in one of the frames; the evaluator gives no score to other objects
+
+    def add(self, mask: Mask, truth: Mask) -> None:
+        """Count the next evaluated frame, in the order of the video."""
+        self.in_truth = self.in_truth or bool(truth.any())
+        if not self.j and not (mask.any() or truth.any()):
+            return
+        self.j.append(region_similarity(mask, truth))
+        self.f.append(contour_accuracy(mask, truth))
+
+    @property
+    def means(self) -> tuple[float, float] | None:
+        """The mean J and F, 0 to 1; None where no evaluated frame has the object."""
+        return (float(np.mean(self.j)), float(np.mean(self.f))) if self.in_truth else None
+
+
+def region_similarity(mask: Mask, truth: Mask) -> float:
+    """Return J: intersection over union, 0 to 1; 1 where both are empty."""
+    union = int((mask | truth).sum())
+    return int((mask & truth).sum()) / union if union else 1.0
+
+
+def contour_accuracy(mask: Mask, truth: Mask, tolerance: float = TOLERANCE) -> float:
+    """Return F: the harmonic mean of an outline's precision and recall, 0 to 1; 1 where both are empty.
+
+    A pixel of one outline is matched where the other has one within the tolerance. As in the benchmark's published
+    code, one side is dilated with a disc instead of a bipartite matching.
+    """
+    radius = math.ceil(tolerance * math.hypot(*truth.shape))
+    lines = [outline(area) for area in (mask, truth)]
+    if not all(line.any() for line in lines):
+        return 1.0 if not any(line.any() for line in lines) else 0.0
+    span = np.arange(-radius, radius + 1)
+    disc = (span[:, None] ** 2 + span**2 <= radius**2).astype(np.uint8)
+    near = [cv2.dilate(line.astype(np.uint8), disc).astype(bool) for line in lines]
+    precision, recall = (float(lines[i][near[1 - i]].sum() / lines[i].sum()) for i in (0, 1))
+    return 2 * precision * recall / (precision + recall) if precision + recall else 0.0
+
+
+def outline(mask: Mask) -> Mask:
+    """Return the pixels that differ from one to the right, below, or both: a line one pixel wide.
+
+    The frame's edge is not part of it.
+    """
+    grown = np.pad(mask, ((0, 1), (0, 1)), mode="edge")
+    here = grown[:-1, :-1]
+    return (here != grown[:-1, 1:]) | (here != grown[1:, :-1]) | (here != grown[1:, 1:])

@@ -1,0 +1,1 @@
+"""Cells of a sweep, each measured in a child process."""

@@ -1,0 +1,52 @@
+"""Arrays that a stage computes in its set-up, kept on disk from run to run, such as embeddings of its categories."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import tempfile
+import zipfile
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+class ArrayCache:
+    """A folder of arrays by the fingerprint of what they are computed from. Without a folder nothing is kept."""
+
+    def __init__(self, folder: Path | None = None, facts: Mapping[str, Any] | None = None) -> None:
+        """Name the folder, which need not exist, and facts that all its arrays depend on, such as the weights."""
+        self._folder, self._facts = folder, dict(facts or {})
+        self._new: dict[Path, NDArray[np.generic]] = {}
+
+    def array(self, facts: Mapping[str, Any], compute: Callable[[], NDArray[np.generic]]) -> NDArray[np.generic]:
+        """Return the kept array of these facts, or compute it, for `keep`. A missing or damaged file is computed again.
+
+        Args:
+            facts: all that the array depends on besides the cache's own facts: JSON values.
+            compute: returns the array.
+        """
+        if self._folder is None:
+            return compute()
+        text = json.dumps([self._facts, facts], sort_keys=True, default=str)
+        path = self._folder / f"{hashlib.sha256(text.encode()).hexdigest()[:32]}.npz"
+        with suppress(OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile), np.load(path) as file:
+            kept: NDArray[np.generic] = file["values"]  # a zip has a checksum of its content
+            return kept
+        values = self._new[path] = compute()
+        return values
+
+    def keep(self) -> None:
+        """Write what was computed; where the folder is not writable, nothing is kept."""
+        for path, values in self._new.items():
+            with suppress(OSError):
+                path.parent.mkdir(parents=True, exist_ok=True)
+                with tempfile.TemporaryDirectory(dir=path.parent, prefix=".") as partial:  # others may write it too
+                    whole = Path(partial) / path.name
+                    np.savez(whole, values=values)
+                    whole.replace(path)
+        self._new = {}

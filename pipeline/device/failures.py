@@ -1,0 +1,53 @@
+"""Errors of a device that are told from others: memory that ran out, and a GPU that is lost."""
+
+from __future__ import annotations
+
+import sys
+
+_FULL = (  # out-of-memory messages of torch on a CPU, the driver, Triton, NVIDIA's libraries, cuDNN without workspace
+    "DefaultCPUAllocator: can't allocate memory",
+    "DefaultCPUAllocator: not enough memory",
+    "CUDA error: out of memory",
+    "[CUDA]: out of memory",
+    "ALLOC_FAILED",
+    "unable to find an engine",
+)
+
+
+def release_memory() -> None:
+    """Release cached memory after an out-of-memory error, since smaller blocks may not fit into its gaps."""
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_initialized():
+        torch.cuda.empty_cache()
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Return whether an error means out of memory, on a GPU or in the machine.
+
+    torch's allocator raises an exception of its own. Other parts (pinned buffers, cuBLAS handles, workspaces of cuDNN
+    and cuFFT) raise a RuntimeError with a known text (`ATen/cuda/Exceptions.h`).
+    """
+    torch = sys.modules.get("torch")
+    if torch is None:
+        return isinstance(error, MemoryError)
+    is_known_text = isinstance(error, RuntimeError) and any(text in str(error) for text in _FULL)
+    return is_known_text or isinstance(error, (MemoryError, torch.OutOfMemoryError))
+
+
+def is_broken_gpu(error: BaseException) -> bool:
+    """Return whether the GPU's context is lost, as after an illegal address; then every later call fails too.
+
+    In a process that uses a GPU, `synchronize` raises the error of a lost context again. In other processes the class
+    decides: torch's `AcceleratorError`, or a RuntimeError with a text that starts with "CUDA error".
+    """
+    torch = sys.modules.get("torch")
+    if torch is None or is_out_of_memory(error):
+        return False
+    if torch.cuda.is_initialized():
+        try:
+            torch.cuda.synchronize()
+        except RuntimeError:
+            return True
+        return False
+    is_cuda_error = isinstance(error, RuntimeError) and str(error).startswith("CUDA error")
+    return is_cuda_error or isinstance(error, torch.AcceleratorError)

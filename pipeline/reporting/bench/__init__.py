@@ -1,0 +1,1 @@
+"""The bench's figures for people: terminal, page, comparison and history."""

@@ -1,0 +1,84 @@
+"""Text of a bench's figures that the terminal and the page share."""
+
+from __future__ import annotations
+
+from pipeline.bench.measure.statistics import calls_for
+from pipeline.bench.output.cells import CellResult
+from pipeline.bench.output.results import BenchReport
+from pipeline.reporting.formatting import MISSING, number
+
+HEADS = (
+    *("Model", "Cell", "Median ms", "p95", "p99", "ms an item", "Items/s", "J an item", "GFLOP", "TFLOP/s", "Of peak"),
+    *("Weights MB", "Peak MB", "Speed-up", "Drift"),
+)
+RIGHT = tuple(range(2, len(HEADS)))
+METHOD = (
+    "Times are of a call unless a head says otherwise; ms an item is a call's time by its batch, which no single item "
+    f"waits. A percentile needs five calls beyond it: p95 {calls_for(0.95)} calls, p99 {calls_for(0.99)}. The peak of "
+    "arithmetic is that of a large matrix product here. Drift is the relative L2 distance of the outputs from fp32's. "
+    "Speed-up is the median of turns with fp32 in one process, with its least and most."
+)
+
+
+def facts(report: BenchReport) -> dict[str, str]:
+    """Return what figures depend on beside the model, by name."""
+    about = report.environment
+    known = {
+        "Device": about.get("gpu") or about.get("processor"),
+        "Driver": about.get("driver"),
+        "CUDA, cuDNN": ", ".join(str(about[name]) for name in ("cuda", "cudnn") if about.get(name)),
+        "torch": about.get("torch"),
+        "Threads": f"{about.get('threads')} of {about.get('cores')} cores",
+        "Load before": f"{about.get('load') or 0:.1f}",
+        "Measured": report.made,
+        "Command": " ".join(report.argv),
+    }
+    return {name: str(value) for name, value in known.items() if value}
+
+
+def cell_row(result: CellResult) -> list[str]:
+    """Return the cells of a row under `HEADS`, after the model and the cell."""
+    latency, memory = result.latency_ms, result.memory
+    return [
+        _number(getattr(latency, "median", None)),
+        *(_percentile(result, name) for name in ("p95", "p99")),
+        _number(result.item_ms),
+        _number(result.items_per_s),
+        _number(result.item_j),
+        _number(result.flops and result.flops / 1e9),
+        _number(result.tflops),
+        MISSING if result.peak_share is None else f"{result.peak_share:.0%}",
+        _number(getattr(memory, "weights", 0) / 1e6),
+        _number((getattr(memory, "peak", None) or 0) / 1e6),
+        MISSING if result.speedup is None else speed_up(result),
+        drift(result),
+    ]
+
+
+def _percentile(result: CellResult, name: str) -> str:
+    value = getattr(result.latency_ms, name, None)
+    return "too few" if value is None else _number(value)
+
+
+def speed_up(result: CellResult) -> str:
+    """Return the factor with its band."""
+    found = result.speedup
+    return "" if found is None else f"{found.factor:.2f} ({found.low:.2f} to {found.high:.2f})"
+
+
+def drift(result: CellResult) -> str:
+    """Return the difference of the outputs."""
+    if result.drift is None:
+        return MISSING
+    if result.drift.nonfinite:
+        return f"{result.drift.nonfinite:,} not finite"
+    return _number(result.drift.rel_l2)
+
+
+def three(value: float | None) -> str:
+    """Return a number with three digits; a dash for none."""
+    return _number(value)
+
+
+def _number(value: float | None) -> str:
+    return MISSING if value is None else number(float(f"{value:.3g}"))

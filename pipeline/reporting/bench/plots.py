@@ -1,0 +1,116 @@
+"""Plots of a bench: throughput against latency, memory over a call, and a history; `bench.html` draws them as SVG."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pipeline.bench.output.cells import CellResult, MemoryPoint
+from pipeline.bench.sweep.knee import curves, knee
+from pipeline.reporting.bench.history import Entry
+from pipeline.reporting.html.charts.lines import CLASSES, POINTS, Chart, Curve, round_up
+
+WIDTH, HEIGHT = 640.0, 260.0  # in units of the drawing
+LEFT, RIGHT, TOP, BOTTOM = 64.0, 620.0, 14.0, 222.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dot:
+    """One batch of a curve."""
+
+    x: float
+    y: float
+    label: str  # the batch
+    title: str  # in words
+    is_knee: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scatter:
+    """Curves of throughput against latency; dots of a curve in the order of their batches."""
+
+    curves: dict[str, tuple[Dot, ...]]
+    x_ticks: tuple[tuple[float, float], ...]  # place and value
+    y_ticks: tuple[tuple[float, float], ...]
+    left_out: int  # curves
+
+    @property
+    def knees(self) -> list[str]:
+        """The knee of each curve in words."""
+        return [f"{name}: {dot.title}" for name, dots in self.curves.items() for dot in dots if dot.is_knee]
+
+
+def throughput(cells: Sequence[CellResult]) -> Scatter | None:
+    """Return the plot of all curves with two batches or more; None without any."""
+    found = {key: curve for key, curve in curves(cells).items() if len(curve) > 1}
+    drawn = dict(list(found.items())[:CLASSES])
+    if not drawn:
+        return None
+    everything = [cell for curve in drawn.values() for cell in curve]
+    right = round_up(max(cell.p50 or 0.0 for cell in everything))
+    top = round_up(max(cell.items_per_s or 0.0 for cell in everything))
+    named = {}
+    for (model, settings), curve in drawn.items():
+        best = knee(curve)
+        title = settings.title.removeprefix("batch 1").removeprefix(", ")
+        named[f"{model}, {title}"] = tuple(_dot(cell, right, top, is_knee=cell is best) for cell in curve)
+    shares = (0.0, 0.5, 1.0)
+    return Scatter(
+        curves=named,
+        x_ticks=tuple((LEFT + share * (RIGHT - LEFT), share * right) for share in shares),
+        y_ticks=tuple((BOTTOM - share * (BOTTOM - TOP), share * top) for share in shares),
+        left_out=len(found) - len(drawn),
+    )
+
+
+def memory_charts(cells: Sequence[CellResult]) -> list[Chart]:
+    """Return a chart of memory over one call for each model and settings, with a curve a batch."""
+    charts = []
+    for (model, settings), group in curves(cells).items():
+        known = [cell for cell in group if cell.memory is not None and cell.memory.timeline]
+        lines = {cell.cell.title: _curve(cell.memory.timeline) for cell in known[:CLASSES] if cell.memory}
+        if lines:
+            top = round_up(max(curve.most for curve in lines.values()))
+            title = f"{model}, {settings.title.removeprefix('batch 1').removeprefix(', ')}: tensors of a call"
+            left_out = len(known) - len(lines)
+            charts.append(Chart(title=title, unit="MB", top=top, curves=lines, left_out=left_out))
+    return charts
+
+
+def history_chart(entries: Sequence[Entry]) -> Chart | None:
+    """Return the chart of median latencies over a history, a curve a cell; None with fewer than two benches."""
+    if len(entries) < 2:
+        return None
+    lines: dict[str, Curve] = {}
+    for number, entry in enumerate(entries):
+        for name, figures in entry.cells.items():
+            if (value := figures.get("p50")) is not None:
+                lines.setdefault(name, Curve()).add(round(number * (POINTS - 1) / (len(entries) - 1)), value)
+    drawn = dict(list(lines.items())[:CLASSES])
+    if not drawn:
+        return None
+    top = round_up(max(curve.most for curve in drawn.values()))
+    return Chart(title="Median latency", unit="ms", top=top, curves=drawn, left_out=len(lines) - len(drawn))
+
+
+def _dot(cell: CellResult, right: float, top: float, *, is_knee: bool) -> Dot:
+    latency, rate = cell.p50 or 0.0, cell.items_per_s or 0.0
+    return Dot(
+        x=LEFT + latency / right * (RIGHT - LEFT),
+        y=BOTTOM - rate / top * (BOTTOM - TOP),
+        label=str(cell.cell.batch),
+        title=f"batch {cell.cell.batch}, {latency:,.2f} ms a call, {rate:,.2f} items/s",
+        is_knee=is_knee,
+    )
+
+
+def _curve(points: Sequence[MemoryPoint]) -> Curve:
+    """Return memory over the length of a call in MB: at each place the last value before it."""
+    curve, length = Curve(), max(points[-1].ms, 1e-9)
+    place = 0
+    for number in range(POINTS):
+        while place + 1 < len(points) and points[place + 1].ms <= number / (POINTS - 1) * length * (1 + 1e-9):
+            place += 1
+        curve.add(number, points[place].allocated / 1e6)
+    curve.most = max(point.allocated for point in points) / 1e6
+    return curve

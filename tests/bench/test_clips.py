@@ -1,0 +1,211 @@
+"""A clip's whole way: arrivals by a fake clock, eyes as items, phases and targets, damage as rows."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from rich.console import Console
+
+from pipeline.bench.clips.formats import Clip, ClipFormat, clip_of_file, made_clip
+from pipeline.bench.clips.frames import PHASES, Buffers, FrameCall
+from pipeline.bench.clips.measure import ClipSettings, measure_clips
+from pipeline.bench.clips.scenarios import Load, arrivals
+from pipeline.bench.clips.targets import parse_targets
+from pipeline.bench.measure.statistics import Statistics
+from pipeline.bench.models.factory import Factory
+from pipeline.bench.models.model import ModelSource
+from pipeline.bench.output.cells import Cell
+from pipeline.cli.bench.clips import ClipOptions, bench_clips
+from pipeline.cli.bench.options import BenchOptions
+from pipeline.contract.errors import ConfigError, InputError
+from tests.bench.results import section_ids
+
+SMALL = ClipFormat(name="small", height=48, width=64, fps=30)
+STEREO = ClipFormat(name="eyes", height=48, width=128, fps=30, eyes=2)
+
+
+class Time:
+    """A clock that only sleeping and working move."""
+
+    def __init__(self):
+        self.now, self.calls = 100.0, []
+
+    def sleep(self, seconds):
+        self.now += seconds
+
+    def work(self, base, by_frame):
+        def handle(count):
+            self.calls.append(count)
+            self.now += base + by_frame * count
+
+        return handle
+
+    def load(self, **settings) -> Load:
+        return Load(clock=lambda: self.now, sleep=self.sleep, **settings)
+
+
+def test_dynamic_batches_of_known_arrivals():
+    """Batches of at most 3, a linger of 2 s, 4 s a batch, by hand.
+
+    1 and 2 wait until 3 (1 + 2), end at 7; by then 4, 5, 6 wait and are a full batch, end at 11; 20 waits until 22.
+    """
+    time = Time()
+    times = [101, 102, 104, 105, 106, 120]
+    done = time.load(scenario="server", batch=3, linger_s=2).serve_arrivals(time.work(4, 0), times)
+    assert [(batch.start, batch.end) for batch in done] == [(103, 107), (107, 111), (122, 126)]
+    assert [batch.arrivals for batch in done] == [(101, 102), (104, 105, 106), (120,)]
+    assert done[0].latencies == [6, 5] and done[2].latencies == [6]
+
+
+def test_without_a_linger_nothing_waits_for_a_fuller_batch():
+    time = Time()
+    done = time.load(scenario="server", batch=2).serve_arrivals(time.work(1, 0), [101, 101.5, 101.6, 101.7])
+    assert time.calls == [1, 2, 1]
+    assert [batch.start for batch in done] == [101, 102, 103]
+
+
+def test_a_full_batch_does_not_linger():
+    time = Time()
+    done = time.load(scenario="server", batch=2, linger_s=9).serve_arrivals(time.work(1, 0), [101, 103])
+    assert (done[0].start, done[0].end) == (103, 104)
+
+
+@pytest.mark.parametrize(
+    ("scenario", "calls", "latencies"),
+    [
+        ("single", [1] * 5, [3, 3, 3, 3, 3]),
+        ("multi", [2, 2, 1], [5, 5, 5, 5, 3]),
+        ("offline", [2, 2, 1], [5, 5, 10, 10, 13]),  # all arrived at the start
+    ],
+)
+def test_other_scenarios(scenario, calls, latencies):
+    time = Time()
+    done = time.load(scenario=scenario, frames=5, batch=2).serve(time.work(1, 2))
+    assert time.calls == calls and [value for batch in done for value in batch.latencies] == latencies
+
+
+def test_arrivals_are_random_with_the_rate_as_their_mean():
+    times = np.array(arrivals(4000, 50, 10))
+    pauses = np.diff(times, prepend=10)
+    assert times[0] > 10 and pauses.mean() == pytest.approx(0.02, rel=0.05)
+    assert pauses.std() == pytest.approx(0.02, rel=0.1)  # as of an exponential distribution
+    assert arrivals(5, 50, 10) == times[:5].tolist()
+
+
+def test_targets():
+    values = Statistics.of([0.016] * 60 + [0.021] * 40)
+    verdicts = {t.percentile: t.verdict(values) for t in parse_targets("1080p60")}
+    assert verdicts == {"p50": "met", "p95": "not met", "p99": "not measured"}
+    assert [(t.percentile, t.ms) for t in parse_targets("p50<16.67, p90 < 20")] == [("p50", 16.67), ("p90", 20)]
+    assert [t.ms for t in parse_targets("4k30")] == [33.33, 40, 50]
+    for text in ("p42<3", "p50>3", "8k60"):
+        with pytest.raises(ConfigError) as error:
+            parse_targets(text)
+        assert error.value.code == "FM-BENCH-TARGET"
+
+
+class Model:
+    """A network of images that returns the mean of each, and a map that is above 0 in bright pixels."""
+
+    def prepare(self, cell, device):
+        from tests.bench.models import plain  # noqa: F401  a factory's module is imported as a user's is
+
+        source = Factory(use="tests.bench.test_clips:bright", settings={})
+        return ModelSource(name="bright", factory=source, weights="none").build().prepare(cell, device)
+
+
+class Bright(torch.nn.Module):
+    def forward(self, pixels):
+        tokens = torch.ones(len(pixels), 9, 12)  # no map, though it has two axes too
+        return {"tokens": tokens, "mean": pixels.mean((1, 2, 3)), "map": pixels[:, 0]}
+
+
+def bright():
+    return Bright(), lambda batch=1, size=32: torch.zeros(batch, 3, size, size)
+
+
+def vectors():
+    return torch.nn.Linear(3, 2), lambda batch=1: torch.zeros(batch, 3)
+
+
+@pytest.mark.parametrize("pooled", [True, False])
+def test_each_eye_is_an_item_and_bright_pixels_are_tinted(pooled):
+    frame = np.zeros((48, 128, 3), np.uint8)
+    frame[:, 64:] = 255  # the right eye is white
+    prepared = Model().prepare(Cell(batch=4), "cpu")
+    call = FrameCall(prepared=prepared, eyes=2, buffers=Buffers(pooled=pooled))
+    assert call.frames == 2
+    (result,) = call([frame])
+    white, black = (1 - 0.45) / 0.225, -0.45 / 0.225
+    np.testing.assert_allclose(prepared.inputs[:2].mean((1, 2, 3)), [black, white], rtol=1e-4)
+    assert (prepared.inputs[2:] == 0).all()
+    assert (result[:, :64] == 0).all() and (result[:, 64:] == (147, 227, 172)).all()
+    assert set(call.clock.take()) == {"upload", "preprocess", "infer", "download", "postprocess"}
+
+
+def test_pools_keep_their_buffers():
+    frame = np.zeros((48, 64, 3), np.uint8)
+    for pooled in (True, False):
+        call = FrameCall(prepared=Model().prepare(Cell(batch=1), "cpu"), buffers=Buffers(pooled=pooled))
+        call([frame])
+        first = dict(call.buffers._kept)
+        call([frame])
+        same = [call.buffers._kept[name] is tensor for name, tensor in first.items()]
+        assert len(same) == 5 and same == [pooled] * 5
+
+
+def test_rows_of_formats_and_scenarios(tmp_path):
+    clips = [made_clip(item, tmp_path, frames=3) for item in (SMALL, STEREO)]
+    settings = ClipSettings(
+        scenarios=("single", "multi"),
+        pools=(True, False),
+        load=Load(frames=10, batch=4),
+        targets=parse_targets("p50<10000,p95<1"),
+    )
+    rows = list(measure_clips("bright", "none", Model(), clips, settings))
+    assert [(row.clip, row.eyes, row.scenario, row.pools) for row in rows] == [
+        (name, eyes, scenario, pools)
+        for name, eyes in (("small", 1), ("eyes", 2))
+        for scenario in ("single", "multi")
+        for pools in (True, False)
+    ]
+    for row in rows:
+        assert (row.outcome, row.frames, tuple(row.shares)) == ("ok", 10, PHASES)
+        assert sum(row.shares.values()) == pytest.approx(1) and row.fps > 0
+        assert row.targets == {"p50<10000": "met", "p95<1": "not measured"}  # a p95 needs 100 frames
+    assert rows[2].batch == pytest.approx(10 / 3)
+
+
+def test_models_without_images_and_damaged_clips_are_rows(tmp_path):
+    clip = made_clip(SMALL, tmp_path, frames=2)
+    other = ModelSource(name="v", factory=Factory(use="tests.bench.test_clips:vectors", settings={}), weights="none")
+    (row,) = measure_clips("v", "none", other.build(), [clip], ClipSettings())
+    assert row.outcome == "unsupported" and "images" in row.why
+    (tmp_path / "broken.mp4").write_bytes(clip.path.read_bytes()[:100])
+    broken = Clip(path=tmp_path / "broken.mp4", format=SMALL)
+    (row,) = measure_clips("bright", "none", Model(), [broken], ClipSettings())
+    assert row.outcome == "error" and row.why and row.latency_ms is None
+    with pytest.raises(InputError) as error:
+        clip_of_file(tmp_path / "broken.mp4", 1)
+    assert error.value.code == "FM-BENCH-CLIP"
+
+
+def test_the_command_takes_files_and_refuses_unknown_scenarios(tmp_path):
+    path = made_clip(STEREO, tmp_path, frames=2).path
+    options = ClipOptions(
+        clip=str(path), stereo=True, scenario="offline,server", clip_frames=6, streams=2, rate=1e6, target="p50<9"
+    )
+    cells = BenchOptions(device="cpu", size="32")
+    bench_clips(Console(quiet=True), ["tests.bench.test_clips:bright"], cells, options, tmp_path / "out")
+    assert section_ids(tmp_path / "out" / "index.html") == ["clips", "targets"]
+    rows = json.loads((tmp_path / "out" / "profile_stats.json").read_text())["extra"]["clips"]
+    assert [(row["scenario"], row["eyes"], row["outcome"]) for row in rows] == [
+        ("server", 2, "ok"),
+        ("offline", 2, "ok"),
+    ]
+    with pytest.raises(ConfigError) as error:
+        ClipOptions(clip="4k", scenario="burst").settings(cells)
+    assert error.value.code == "FM-BENCH-SCENARIO"

@@ -1,0 +1,101 @@
+"""Each rule applies to numbers beyond its limit, and to none before it."""
+
+from __future__ import annotations
+
+import pytest
+
+from pipeline.bench import findings as rules
+from pipeline.bench.findings import findings
+from pipeline.bench.measure.statistics import Statistics
+from pipeline.bench.output.cells import Drift, Leak, SpeedUp
+from tests.bench.results import layer, memory, result
+
+
+def times(ms):
+    return Statistics.of([ms / 1000] * 3)
+
+
+def gpu(latency, enqueue, work):
+    return {"latency_ms": times(latency), "enqueue_ms": times(enqueue), "gpu_ms": times(work)}
+
+
+def speedup(factor, low=None, high=None):
+    return {"speedup": SpeedUp(factor=factor, low=low or factor, high=high or factor, turns=5)}
+
+
+def blocks(*ms):
+    return {"layers": tuple(layer(f"encoder.{n}", 0.1, value) for n, value in enumerate(ms))}
+
+
+CASES = {
+    "layer dominates": ({"layers": (layer("encoder", 0.51),)}, {"layers": (layer("encoder", 0.5),)}),
+    "blocks differ": (blocks(1.0, 1.0, 1.0, 2.0), blocks(1.0, 1.1, 1.0, 1.2)),
+    "patch embedding": (
+        {"layers": (layer("embeddings.patch_embedding", 0.11),)},
+        {"layers": (layer("embeddings.patch_embedding", 0.10),)},
+    ),
+    "large memory": ({"memory": memory(peak=8_100_000_000)}, {"memory": memory(peak=7_900_000_000)}),
+    "memory nearly full": (
+        {"memory": memory(peak=9 * 10**8, device=10**9)},
+        {"memory": memory(peak=7 * 10**8, device=10**9)},
+    ),
+    "memory leak": (
+        {"leak": Leak(calls=200, slope=4e6, leaks=True, allocated=())},
+        {"leak": Leak(calls=200, slope=0.0, leaks=False, allocated=())},
+    ),
+    "overflow": (
+        {"drift": Drift(rel_l2=None, cosine=None, max=None, nonfinite=3)},
+        {"drift": Drift(rel_l2=0.001, cosine=1.0, max=0.1, nonfinite=0)},
+    ),
+    "drift": (
+        {"drift": Drift(rel_l2=0.06, cosine=1.0, max=0.1, nonfinite=0)},
+        {"drift": Drift(rel_l2=0.04, cosine=1.0, max=0.1, nonfinite=0)},
+    ),
+    "gaps": (gpu(10.0, 1.0, 7.9), gpu(10.0, 1.0, 8.1)),
+    "bound by launches": (gpu(10.0, 9.1, 9.0), gpu(10.0, 8.9, 9.0)),
+    "small operations": (
+        {"layers": (layer("a", 0.2, 0.4), layer("b", 0.2, 0.4))},
+        {"layers": (layer("a", 0.2, 0.4), layer("b", 0.2, 0.6))},
+    ),
+    "unsteady": ({"seconds": [0.01, 0.02, 0.01]}, {"seconds": [0.01, 0.011, 0.01]}),
+    "throttled": ({"clocks": ({"throttled": ["power cap"]},)}, {"clocks": ({"throttled": []},)}),
+    "little arithmetic": ({"peak_share": 0.09}, {"peak_share": 0.11}),
+}
+
+
+def found(settings):
+    settings = dict(settings)
+    cell = result(settings.pop("seconds", (0.01,) * 3), **settings)
+    return {finding.rule: finding for finding in findings([cell])}
+
+
+@pytest.mark.parametrize("rule", CASES)
+def test_a_rule_applies_beyond_its_limit_alone(rule):
+    beyond, before = CASES[rule]
+    assert rule in found(beyond) and rule not in found(before)
+    assert found(beyond)[rule].fix and found(beyond)[rule].where == "net, batch 1, fp32"
+
+
+@pytest.mark.parametrize(
+    ("figures", "band"),
+    [
+        (speedup(0.9), "slower"),
+        (speedup(1.05), "no gain"),
+        (speedup(1.2), "slight"),
+        (speedup(1.5), "good"),
+        (speedup(2.0, 0.9, 3.0), "unclear"),
+    ],
+)
+def test_bands_of_a_speed_up(figures, band):
+    assert f"({band})" in found(figures)["speed-up"].text
+
+
+def test_a_container_is_no_small_operation():
+    inside = layer("a", 0.4, 0.4), layer("a.b", 0.2, 0.2, depth=2), layer("a.c", 0.2, 0.2, depth=2)
+    assert found({"layers": inside})["small operations"].numbers["share"] == pytest.approx(0.4)
+
+
+def test_each_rule_has_a_case_and_cells_that_failed_have_none():
+    assert len(rules.RULES) == 12 and len(CASES) + 1 == 15  # speed-up has cases of its own, three rules have two
+    failed = result(outcome="oom", peak_share=0.01)
+    assert findings([failed]) == ()

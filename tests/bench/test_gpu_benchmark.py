@@ -1,0 +1,133 @@
+"""The GPU benchmark's runner, and its steps on the CPU: a step fails, hangs or is left out alone."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from benchmarks.gpu.options import GpuOptions
+from benchmarks.gpu.results import Results, SkippedError, read_results, rounded
+from benchmarks.gpu.runner import document, run_steps
+from benchmarks.gpu.shares import steady
+from benchmarks.gpu.steps import STEPS, GpuStep
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def measures(options, record):
+    record(value=1 / 3, device=options.device)
+
+
+def fails_a_check(options, record):
+    record(ok=True)
+    record(ok=False, why="not equal")
+
+
+def raises(options, record):
+    record(value=1)
+    raise RuntimeError("no such kernel")
+
+
+def hangs(options, record):
+    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+    record(child=child.pid)
+    time.sleep(600)
+
+
+def has_nothing_to_do(options, record):
+    raise SkippedError("no memory to limit")
+
+
+def step(use, limit_s=60.0, **more):
+    return GpuStep(name=use, use=f"tests.bench.test_gpu_benchmark:{use}", about="", limit_s=limit_s, **more)
+
+
+def results_of(tmp_path, *steps, limit_s=500.0):
+    options = GpuOptions(folder=tmp_path, device="cpu", small=True)
+    seen = []
+    results = list(run_steps(steps, options, limit_s, seen.append))
+    assert results == seen
+    return document(options, results)["steps"]
+
+
+def test_a_step_that_fails_is_followed_by_the_next(tmp_path):
+    result = results_of(tmp_path, step("raises"), step("fails_a_check"), step("has_nothing_to_do"), step("measures"))
+    assert {name: each["outcome"] for name, each in result.items()} == {
+        "raises": "failed",
+        "fails_a_check": "failed",
+        "has_nothing_to_do": "skipped",
+        "measures": "ok",
+    }
+    assert result["raises"]["why"].endswith("RuntimeError: no such kernel")
+    assert result["raises"]["results"][0]["value"] == 1, "what it recorded before is kept"
+    assert result["has_nothing_to_do"]["why"] == "no memory to limit"
+    assert result["measures"]["results"][0] | {"at_s": 0} == {"value": 0.3333, "device": "cpu", "at_s": 0}
+
+
+def test_a_step_that_hangs_is_ended_with_its_children(tmp_path):
+    (result,) = results_of(tmp_path, step("hangs", limit_s=5.0)).values()
+    assert result["outcome"] == "timeout"
+    child = Path(f"/proc/{result['results'][0]['child']}/stat")
+    assert not child.exists() or child.read_text().split()[2] == "Z"
+
+
+def test_a_step_without_its_package_or_without_time_is_skipped(tmp_path):
+    result = results_of(tmp_path, step("measures", needs=("no_such_package",)))
+    assert result["measures"]["outcome"] == "skipped" and "no_such_package" in result["measures"]["why"]
+    result = results_of(tmp_path, step("measures"), limit_s=1.0)
+    assert result["measures"]["outcome"] == "skipped" and "--only" in result["measures"]["why"]
+
+
+def test_a_torn_last_line_is_left_out(tmp_path):
+    path = tmp_path / "a.jsonl"
+    Results(path).record(first=1)
+    path.write_text(path.read_text() + '{"second": ')
+    assert [line["first"] for line in read_results(tmp_path, "a")] == [1]
+
+
+def test_figures_that_are_not_finite_become_null():
+    assert rounded({"a": float("nan"), "b": [1.23456, True, None], "c": Path("x")}) == {
+        "a": None,
+        "b": [1.235, True, None],
+        "c": "x",
+    }
+
+
+def test_the_steady_rate_is_that_of_whole_groups_of_packets():
+    """Four packets of 10 rows end together each second: 40 rows a second, after a slow first second."""
+    moments = [(5.0 + group + 0.001 * packet, 10) for group in range(5) for packet in range(4)]
+    assert steady(moments, begin=0.0, in_flight=4) == pytest.approx(40.0)
+    assert steady(moments[:8], begin=0.0, in_flight=4) == pytest.approx(80 / 6.003)
+
+
+@pytest.mark.parametrize("entry", STEPS, ids=lambda entry: entry.name)
+def test_each_step_is_a_function_that_can_be_loaded(entry):
+    assert callable(entry.load())
+
+
+@pytest.mark.heavy
+def test_the_steps_run_on_the_cpu(tmp_path):
+    """The steps that start no Ray; `capped`, `engine` and `calibration` run the commands that other tests run."""
+    names = ["machine", "equality", "memory"]
+    command = [sys.executable, "-m", "benchmarks.gpu", "--device", "cpu", "--small", "--only", ",".join(names)]
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [*command, "--out", str(tmp_path)], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=290
+    )
+    assert done.returncode == 0, done.stderr
+    result = json.loads(done.stdout)
+    assert result == json.loads((tmp_path / "gpu.json").read_text())
+    assert {name: step["outcome"] for name, step in result["steps"].items()} == {
+        "machine": "ok",
+        "equality": "ok",
+        "memory": "skipped",
+    }
+    cosines = {line["stage"]: line["cosine"] for line in result["steps"]["equality"]["results"] if "cosine" in line}
+    assert set(cosines) == {"categorize", "faces", "segment", "instances", "inpaint"}
+    assert all(cosine > 0.99999 for cosine in cosines.values())

@@ -1,0 +1,73 @@
+"""Models of the bench: names, factories and example inputs."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from pipeline.bench.measure.precision import UnsupportedError
+from pipeline.bench.measure.prepared import example_inputs
+from pipeline.bench.models.factory import Factory, tensors_in
+from pipeline.bench.models.registry import find_model, known_models
+from pipeline.bench.output.cells import Cell
+from pipeline.contract.errors import ConfigError
+from pipeline.planning.manifest import read_pipeline
+from pipeline.weights.resolver import default_lock
+
+
+def build(name):
+    return Factory(use=f"tests.bench.models:{name}", settings={}).build()
+
+
+def test_inputs_of_a_function_follow_the_cell():
+    built = build("plain")
+    assert dict(built.axes) == {"batch": 1, "size": 12}
+    assert example_inputs(built, Cell()).shape == (1, 12)
+    assert example_inputs(built, Cell(batch=3, size=5)).shape == (3, 5)
+
+
+def test_inputs_are_the_same_each_time_and_weights_are_too():
+    built, again = build("plain"), build("plain")
+    assert torch.equal(example_inputs(built, Cell(batch=2)), example_inputs(built, Cell(batch=2)))
+    assert torch.equal(built.module[0].weight, again.module[0].weight)
+
+
+def test_a_tensor_is_repeated_for_the_batch():
+    built = build("tensors")
+    assert example_inputs(built, Cell(batch=3)).tolist() == [[0, 1, 2], [3, 4, 5], [0, 1, 2]]
+
+
+def test_a_module_alone_is_called_on_images():
+    assert example_inputs(build("alone"), Cell(batch=2, size=32)).shape == (2, 3, 32, 32)
+
+
+def test_an_axis_that_the_inputs_lack_is_unsupported():
+    with pytest.raises(UnsupportedError):
+        example_inputs(build("plain"), Cell(frames=8))
+
+
+@pytest.mark.parametrize(
+    "use", ["tests.bench.models:nothing", "tests.bench.no_module:x", "tests.bench.models:not_a_module"]
+)
+def test_a_factory_that_gives_no_model_is_a_mistake(use):
+    with pytest.raises(ConfigError) as error:
+        Factory(use=use, settings={}).build()
+    assert error.value.code == "FM-BENCH-FACTORY"
+
+
+def test_an_unknown_model_is_a_mistake():
+    with pytest.raises(ConfigError) as error:
+        find_model("sam2.1-tny", read_pipeline(None))
+    assert error.value.code == "FM-BENCH-MODEL" and "sam2.1-tiny" in str(error.value)
+
+
+@pytest.mark.parametrize("name", known_models())
+def test_each_model_of_the_registry_names_a_factory_and_weights_of_the_lockfile(name):
+    entry = known_models()[name]
+    assert callable(Factory(use=entry.use, settings=entry.with_).load())
+    assert entry.weights is None or entry.weights in default_lock()
+
+
+def test_tensors_are_found_in_structures():
+    one, two = torch.zeros(1), torch.ones(1)
+    assert [int(tensor) for tensor in tensors_in({"a": [one, (two,)], "b": None})] == [0, 1]

@@ -1,0 +1,241 @@
+"""Nsight's tools: exact commands, exit codes, fallback, and figures of exports that are made by hand.
+
+The tools are small programs that write down their arguments: no GPU is needed, and none of NVIDIA's code runs.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import sys
+
+import pytest
+from rich.console import Console
+
+from pipeline.bench.nsight.commands import REPORTS, Target, ncu_command, nsys_command, stats_command
+from pipeline.bench.nsight.compute import KernelFigures, read_compute
+from pipeline.bench.nsight.rules import compute_findings, systems_findings
+from pipeline.bench.nsight.session import Recorder
+from pipeline.bench.nsight.systems import Copies, SystemsFigures, read_systems
+from pipeline.bench.nsight.target import main
+from pipeline.bench.output.cells import Cell
+from pipeline.cli.bench.nsight import NsightOptions, bench_nsight
+from pipeline.cli.bench.options import BenchOptions
+from pipeline.contract.errors import ConfigError, SetupError
+from tests.bench.results import section_ids
+
+US = 1000  # ns
+TARGET = Target(model="tests.bench.models:plain", cell=Cell(batch=4, precision="bf16"))
+TOOL = """#!{python}
+import json, pathlib, shutil, sys
+words = sys.argv[1:]
+with open({log!r}, "a") as log:
+    log.write(json.dumps(words) + "\\n")
+{body}
+"""
+RECORDS = """
+out = [word.removeprefix("--output=") for word in words if word.startswith("--output=")]
+if words[0] == "profile" and not (BROKEN_RANGE and "--capture-range=cudaProfilerApi" in words):
+    pathlib.Path(out[0] + ".nsys-rep").write_text("report")
+elif words[0] == "stats":
+    shutil.copy(DATABASE, out[0] + ".sqlite")
+"""
+CSV = """==PROF== Disconnected
+"ID","Kernel Name","gpu__time_duration.sum","sm__throughput.avg.pct_of_peak_sustained_elapsed",\
+"gpu__compute_memory_throughput.avg.pct_of_peak_sustained_elapsed","sm__warps_active.avg.pct_of_peak_sustained_active"
+"","","ns","%","%","%"
+"0","gemm","12,500.0","71.5","40","55"
+"1","copy","2,000","5","88.25","n/a"
+"""
+
+
+def make_export(path, kernels, copies=(), launches=()):
+    """Write a database with the tables and columns that nsys exports, times in microseconds."""
+    with sqlite3.connect(path) as made:
+        made.execute("CREATE TABLE StringIds (id INTEGER, value TEXT)")
+        made.executemany("INSERT INTO StringIds VALUES (?, ?)", [(7, "gemm"), (8, "add")])
+        made.execute(
+            "CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL (start, end, deviceId, correlationId, shortName, streamId)"
+        )
+        rows = [(start * US, end * US, 0, number, name, 1) for start, end, number, name in kernels]
+        made.executemany("INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES (?, ?, ?, ?, ?, ?)", rows)
+        if copies:
+            made.execute("CREATE TABLE CUPTI_ACTIVITY_KIND_MEMCPY (start, end, deviceId, bytes, copyKind)")
+            rows = [(start * US, end * US, 0, size, kind) for start, end, size, kind in copies]
+            made.executemany("INSERT INTO CUPTI_ACTIVITY_KIND_MEMCPY VALUES (?, ?, ?, ?, ?)", rows)
+        if launches:
+            made.execute("CREATE TABLE CUPTI_ACTIVITY_KIND_RUNTIME (start, end, correlationId, nameId)")
+            rows = [(start * US, end * US, number, 0) for start, end, number in launches]
+            made.executemany("INSERT INTO CUPTI_ACTIVITY_KIND_RUNTIME VALUES (?, ?, ?, ?)", rows)
+    return path
+
+
+@pytest.fixture
+def export(tmp_path):
+    """Two kernels that overlap, a pause of 60 us, one of 40 us, a small kernel, copies both ways."""
+    return make_export(
+        tmp_path / "made.sqlite",
+        kernels=[(0, 100, 1, 7), (50, 140, 2, 7), (200, 205, 3, 8)],
+        copies=[(245, 295, 1_000_000, 1), (295, 300, 5_000, 2)],
+        launches=[(-30, -10, 1), (-10, 20, 2), (190, 196, 3), (400, 900, 99)],
+    )
+
+
+def test_figures_of_an_export(export):
+    """By hand: busy 0-140, 200-205, 245-300 of 300 us; launches of 20, 30 and 6 us, kernels 10, 30 and 4 us later."""
+    figures = read_systems(export)
+    assert (figures.span_ms, figures.busy_ms, figures.kernel_ms) == pytest.approx((0.3, 0.2, 0.195))
+    assert figures.idle_share == pytest.approx(1 / 3)
+    assert (figures.gaps, figures.gaps_ms, figures.longest_gap_ms) == (1, pytest.approx(0.06), pytest.approx(0.06))
+    assert (figures.kernels, figures.small_kernels, figures.launches) == (3, 1, 3)
+    assert (figures.launch_ms, figures.queue_us) == (pytest.approx(0.056), pytest.approx(10))
+    assert figures.slowest == {"gemm": pytest.approx(0.19), "add": pytest.approx(0.005)}
+    up, down = figures.copies["host to device"], figures.copies["device to host"]
+    assert (up.count, up.ms, up.megabytes) == (1, pytest.approx(0.05), 1.0) and down.count == 1
+
+
+def test_an_export_without_work_of_a_gpu_and_a_file_that_is_none(tmp_path):
+    path = tmp_path / "empty.sqlite"
+    sqlite3.connect(path).execute("CREATE TABLE StringIds (id, value)")
+    assert read_systems(path) is None
+    path.write_text("no database, but text that is long enough to be read as the head of one" * 20)
+    with pytest.raises(sqlite3.DatabaseError):
+        read_systems(path)
+
+
+def figures(**changed) -> SystemsFigures:
+    good = {"span_ms": 100, "busy_ms": 95, "kernels": 100, "kernel_ms": 95, "small_kernels": 10, "gaps": 0}
+    good |= {"gaps_ms": 0, "longest_gap_ms": 0, "launches": 100, "launch_ms": 1}
+    return SystemsFigures(**(good | changed))
+
+
+@pytest.mark.parametrize(
+    ("changed", "rule"),
+    [
+        ({"busy_ms": 79}, "GPU idle"),
+        ({"launch_ms": 95}, "launch overhead"),
+        ({"small_kernels": 51}, "small kernels"),
+        ({"copies": {"host to device": Copies(count=1, ms=11, megabytes=110)}}, "copies"),
+    ],
+)
+def test_each_rule_applies_to_its_numbers_alone(changed, rule):
+    (finding,) = systems_findings("m", figures(**changed))
+    assert finding.rule == rule and finding.numbers
+    assert list(systems_findings("m", figures())) == []
+    device = {"copies": {"device to device": Copies(count=1, ms=11, megabytes=110)}}
+    assert list(systems_findings("m", figures(busy_ms=81, launch_ms=80, small_kernels=50, **device))) == []
+
+
+def test_the_limit_of_the_slowest_kernel():
+    first, second = read_compute(CSV)
+    assert (first.name, first.us, first.compute_percent, first.memory_percent) == ("gemm", 12.5, 71.5, 40)
+    assert (second.memory_percent, second.occupancy_percent) == (88.25, None)
+
+    def rules(compute, memory):
+        kernel = {"name": "k", "us": 1.0, "compute_percent": compute, "memory_percent": memory}
+        return [finding.rule for finding in compute_findings("m", [KernelFigures(**kernel, occupancy_percent=20)])]
+
+    assert [finding.rule for finding in compute_findings("m", [first, second])] == ["kernel bound by arithmetic"]
+    assert rules(30, 70) == ["kernel bound by memory"] and rules(59, 59) == ["kernel bound by latency"]
+    assert read_compute("==ERROR== nothing") == [] and list(compute_findings("m", [])) == []
+
+
+def test_the_exact_commands(tmp_path):
+    report = tmp_path / "m.nsys-rep"
+    python = [sys.executable, "-m", "pipeline.bench.nsight.target", TARGET.model, "--device", "cuda", "--cell"]
+    python.append(json.dumps(vars(TARGET.cell)))
+    record = ["nsys", "profile", "--trace=cuda,cudnn,cublas,nvtx,osrt", "--sample=none", "--force-overwrite=true"]
+    out = f"--output={tmp_path}/m"
+    assert nsys_command(["nsys"], TARGET, "external", report) == [*record, out, *python]
+    ranged = ["--capture-range=cudaProfilerApi", "--capture-range-end=stop"]
+    assert nsys_command(["nsys"], TARGET, "inline", report) == [*record, *ranged, out, *python, "--range"]
+    assert stats_command(["nsys"], report)[1:4] == ["stats", f"--report={','.join(REPORTS)}", "--format=csv"]
+    words = ncu_command(["sudo", "ncu"], TARGET, tmp_path / "m.ncu-rep")
+    assert words[:2] == ["sudo", "ncu"] and words[-1] == "--range"
+    assert words[words.index("--launch-count") + 1] == "20" and words[words.index("--export") + 1].endswith("ncu-rep")
+
+
+@pytest.fixture
+def tool(tmp_path, export):
+    """Return a maker of tools that write down their arguments; `calls` reads these."""
+    log = tmp_path / "calls.jsonl"
+
+    def make(body, name="nsys", *, broken=False):
+        body = body.replace("BROKEN_RANGE", str(broken)).replace("DATABASE", repr(str(export)))
+        path = tmp_path / name
+        path.write_text(TOOL.format(python=sys.executable, log=str(log), body=body))
+        path.chmod(0o755)
+        return [str(path)]
+
+    make.calls = lambda: [json.loads(line) for line in log.read_text().splitlines()]
+    return make
+
+
+def test_nsys_records_and_exports(tmp_path, tool):
+    found = Recorder(folder=tmp_path / "out").record_systems(tool(RECORDS), TARGET, "inline")
+    assert found.kernels == 3
+    assert [words[0] for words in tool.calls()] == ["profile", "stats"] and "--range" in tool.calls()[0]
+    assert (tmp_path / "out" / "tests.bench.models-plain.sqlite").exists()
+
+
+def test_without_a_range_the_whole_process_is_recorded(tmp_path, tool):
+    notes = []
+    recorder = Recorder(folder=tmp_path / "out", note=notes.append)
+    assert recorder.record_systems(tool(RECORDS, broken=True), TARGET, "inline").kernels == 3
+    assert [("--range" in words, words[0]) for words in tool.calls()] == [
+        (True, "profile"),
+        (False, "profile"),
+        (False, "stats"),
+    ]
+    assert len(notes) == 1
+
+
+def test_tools_that_fail_stop_with_their_last_line(tmp_path, tool):
+    broken = tool("print('the target died', file=sys.stderr); sys.exit(3)")
+    for record in (
+        lambda recorder: recorder.record_systems(broken, TARGET, "external"),
+        lambda recorder: recorder.record_kernels(broken, TARGET),
+        lambda recorder: recorder.record_kernels(["/nowhere/ncu"], TARGET),
+    ):
+        with pytest.raises(SetupError) as error:
+            record(Recorder(folder=tmp_path / "out"))
+        assert error.value.code == "FM-NSIGHT-FAILED"
+    forbidden = tool("print('==ERROR== ERR_NVGPUCTRPERM'); sys.exit(1)", name="ncu")
+    with pytest.raises(ConfigError) as error:
+        Recorder(folder=tmp_path / "out").record_kernels(forbidden, TARGET)
+    assert error.value.code == "FM-NCU-FORBIDDEN"
+
+
+def test_the_command_writes_findings_and_a_table(tmp_path, tool, monkeypatch):
+    monkeypatch.setenv("NSYS_CMD", tool(RECORDS)[0])
+    monkeypatch.setenv("NCU_CMD", tool(f"print({CSV!r}) if '--import' in words else None", name="ncu")[0])
+    options = NsightOptions(nsys="external", ncu=True)
+    bench_nsight(Console(quiet=True), [TARGET.model], BenchOptions(device="cpu"), options, tmp_path / "out")
+    stats = json.loads((tmp_path / "out" / "profile_stats.json").read_text())
+    rules = [finding["rule"] for finding in stats["findings"]]
+    assert rules == ["GPU idle", "copies", "kernel bound by arithmetic"]
+    assert stats["extra"]["nsight"][TARGET.model]["--nsys"]["kernels"] == 3
+    assert (tmp_path / "out" / "nsight" / "tests.bench.models-plain.csv").read_text().startswith("==PROF==")
+    assert section_ids(tmp_path / "out" / "index.html") == ["findings", "nsys", "ncu-0"]
+
+
+def test_a_dry_run_prints_the_commands_and_runs_nothing(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("PATH", "/nowhere")
+    options = NsightOptions(nsys="inline", ncu=True, dry_run=True)
+    bench_nsight(Console(), [TARGET.model], BenchOptions(device="cuda"), options, tmp_path / "my out")
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[:2] for line in lines] == [
+        ["nsys", "profile"],
+        ["nsys", "stats"],
+        ["ncu", "--section"],
+        ["ncu", "--import"],
+    ]
+    assert f"'--output={tmp_path}/my out/nsight/tests.bench.models-plain'" in lines[0]
+    assert not (tmp_path / "my out").exists()
+    with pytest.raises(ConfigError) as error:
+        bench_nsight(Console(), [TARGET.model], BenchOptions(device="cpu"), NsightOptions(ncu=True), tmp_path)
+    assert error.value.code == "FM-NCU-MISSING"
+
+
+def test_the_target_makes_the_calls():
+    assert main([TARGET.model, "--device", "cpu", "--cell", '{"batch": 2}', "--calls", "4", "--range"]) == 4

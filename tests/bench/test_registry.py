@@ -1,0 +1,52 @@
+"""The models of the registry on the meta device, against published counts; a stage as a model."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from pipeline.bench.measure.prepared import run
+from pipeline.bench.models.factory import Factory
+from pipeline.bench.models.registry import known_models
+from pipeline.bench.models.stage_model import stage_source
+from pipeline.bench.output.cells import Cell
+from pipeline.contract.errors import ConfigError
+from pipeline.device import flops_of
+
+# millions of parameters and GFLOP of an item: V-JEPA 2 and RAFT as published, the encoder of 16 x 256 x 256 by hand;
+# CLIP's, SAM 2.1's and ArcFace's are the parts of published totals that are measured here
+COUNTS = {
+    "clip-vit-b32": (87.5, 8.8),
+    "sam2.1-tiny": (31.4, 296.3),
+    "vjepa2-vitl": (326.0, 1655.7),
+    "arcface-r50": (43.6, 12.6),
+    "mobilefacenet": (0.99, 0.468),
+    "raft-small": (0.99, 46.0),
+}
+
+
+@pytest.mark.parametrize("name", COUNTS)
+def test_parameters_and_operations(name):
+    entry = known_models()[name]
+    with torch.device("meta"), torch.inference_mode():
+        built = Factory(use=entry.use, settings=entry.with_, takes_weights=True).build()
+        inputs = built.inputs(batch=1)
+        flops = flops_of(lambda: run(built.module, inputs))
+    params = sum(tensor.numel() for tensor in built.module.parameters())
+    assert (params / 1e6, flops / 1e9) == pytest.approx(COUNTS[name], rel=0.01)
+
+
+def test_a_stage_is_called_on_rows_of_photos(tmp_path):
+    from tests.support.photos import photo_file
+
+    source = stage_source("faces", [str(photo_file("china.jpg"))], "cpu", tmp_path, rows=2)
+    model = source.build()
+    prepared = model.prepare(Cell(batch=2), "cpu")
+    prepared.before(0)
+    assert prepared.call().num_rows == 2 and prepared.items == 2 and prepared.agreement is not None
+
+
+def test_a_step_of_the_second_pass_is_no_model(tmp_path):
+    with pytest.raises(ConfigError) as error:
+        stage_source("tracks", [], "cpu", tmp_path)
+    assert error.value.code == "FM-BENCH-SECOND-PASS"

@@ -1,0 +1,159 @@
+"""Benches against a base: changes, intervals and conditions; files and history."""
+
+from __future__ import annotations
+
+import csv
+import json
+from dataclasses import replace
+
+import pytest
+from typer.testing import CliRunner
+
+from pipeline.bench.output.results import read_report, write_report
+from pipeline.bench.output.tables import SUMMARY, write_tables
+from pipeline.bench.sweep.knee import curves, knee
+from pipeline.cli.app import app
+from pipeline.contract.errors import ConfigError, OutputError
+from pipeline.reporting.bench.history import append, entry_of, read, steps
+from pipeline.reporting.bench.page import render, write_page
+from pipeline.reporting.bench.regression import changes, judge
+from tests.bench.results import layer, memory, noisy, report, result
+from tests.support.report_reader import LOADS, Tags
+
+HOSTILE = "<script>alert(1)</script>'\"&"
+
+
+def judged(conditions, first, second):
+    return judge(conditions, changes(report(first), report(second)))
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_equal_benches_pass(seed):
+    (verdict,) = judged("p50>+1%", result(noisy(10, seed=seed)), result(noisy(10, seed=seed + 100)))
+    assert not verdict.failed
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_five_percent_more_are_found_in_fifty_calls_with_a_spread_of_three(seed):
+    (verdict,) = judged("mean>+1%", result(noisy(10, seed=seed)), result(noisy(10.5, seed=seed + 100)))
+    assert verdict.failed
+
+
+def test_too_few_calls_are_inconclusive():
+    (verdict,) = judged("p50>+5%", result(noisy(10, calls=20)), result(noisy(20, calls=20)))
+    assert verdict.unclear and not verdict.failed
+
+
+def test_memory_needs_no_interval():
+    more = result(memory=memory(peak=1_030_000_000))
+    assert [verdict.failed for verdict in judged("peak_gb>+2%,peak_gb>+4%", result(), more)] == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("conditions", "code"),
+    [
+        ("p51>+5%", "FM-GATE-FIGURE"),
+        ("p50>5%", "FM-GATE-DIRECTION"),
+        ("p99>+5%", "FM-GATE-NOT-MEASURED"),
+        ("faces.p50>+5%", "FM-GATE-FORM"),
+    ],
+)
+def test_conditions_that_cannot_be_judged_are_mistakes(conditions, code):
+    with pytest.raises(ConfigError) as error:
+        judged(conditions, result(), result())
+    assert error.value.code == code
+
+
+def test_benches_of_other_cells_cannot_be_compared():
+    with pytest.raises(ConfigError) as error:
+        changes(report(result()), report(result(batch=2)))
+    assert error.value.code == "FM-BENCH-NOTHING-COMMON"
+
+
+def test_a_report_is_read_as_it_was_written(tmp_path):
+    written = report(result(layers=(layer("a", 0.5),)), result(outcome="oom", why="full", latency_ms=None))
+    path = write_report(written, tmp_path / "profile_stats.json")
+    assert read_report(path) == read_report(tmp_path) == written
+
+
+@pytest.mark.parametrize("text", ["", "{}", '{"format": 2}'])
+def test_another_file_is_no_report(tmp_path, text):
+    (tmp_path / "a.json").write_text(text)
+    with pytest.raises(ConfigError) as error:
+        read_report(tmp_path / "a.json")
+    assert error.value.code == "FM-BENCH-REPORT"
+
+
+def test_the_summary_says_where_calls_were_too_few(tmp_path):
+    write_tables([result(), replace(result(batch=2), outcome="oom", latency_ms=None, why="full")], tmp_path)
+    with (tmp_path / SUMMARY).open() as file:
+        first, second = csv.DictReader(file)
+    assert (first["latency_p50"], first["latency_p99"], first["memory_peak"]) == ("10.0", "too few", "1000000000")
+    assert (second["outcome"], second["why"], second["latency_p50"]) == ("oom", "full", "")
+
+
+def test_a_folder_that_is_a_file_is_refused_for_each_file(tmp_path):
+    (tmp_path / "out").write_text("")
+    made = report(result())
+    for write in (write_report, lambda *args: write_page(*args[::-1]), lambda *args: write_tables(made.cells, args[1])):
+        with pytest.raises(OutputError) as error:
+            write(made, tmp_path / "out" / "x")
+        assert error.value.code == "FM-BENCH-NOT-WRITABLE"
+
+
+def test_the_knee_is_the_smallest_batch_near_the_best_rate():
+    cells = [result((batch / rate,) * 5, batch) for batch, rate in ((1, 50.0), (4, 98.0), (8, 100.0), (2, 80.0))]
+    (curve,) = curves([*cells, result(batch=16, outcome="oom")]).values()
+    assert [cell.cell.batch for cell in curve] == [1, 2, 4, 8] and knee(curve).cell.batch == 4
+
+
+def test_a_history_keeps_what_each_change_brought(tmp_path):
+    path = tmp_path / "runs.jsonl"
+    append(path, entry_of(report(result((0.01,) * 5)), "base"))
+    entries = append(path, entry_of(report(result((0.005,) * 5)), "compiled"))
+    ((name, note, _, figures),) = steps(entries)
+    assert (name, note, figures["p50"]) == ("net, batch 1, fp32", "compiled", (10.0, 5.0))
+    assert read(path) == entries
+    path.write_text("no history\n")
+    with pytest.raises(ConfigError) as error:
+        append(path, entries[0])
+    assert error.value.code == "FM-BENCH-HISTORY"
+
+
+def test_the_page_escapes_names_and_loads_nothing(tmp_path):
+    cells = [result((0.01 / n,) * 5, n, model=HOSTILE, layers=(layer(HOSTILE, 0.6),)) for n in (1, 2)]
+    whole = report(*cells, targets=({"clip": HOSTILE},))
+    entries = [entry_of(whole, HOSTILE)] * 2
+    page = render(whole, changes(whole, whole), judge("p50>+5%", changes(whole, whole)), entries)
+    tags = Tags()
+    tags.feed(page)
+    assert tags.open == [] and "script" not in tags.names and "&lt;script&gt;" in page
+    assert [(name, value) for name, value in tags.attributes if name in LOADS and not value.startswith("#")] == []
+    ids = [value for name, value in tags.attributes if name == "id"]
+    links = {value[1:] for name, value in tags.attributes if name == "href"}
+    assert len(ids) == len(set(ids)) and links <= set(ids) and {"throughput", "memory", "layers", "history"} <= links
+
+
+def test_the_command_compares_two_files(tmp_path):
+    base = write_report(report(result(noisy(10))), tmp_path / "base.json")
+    new = write_report(report(result(noisy(12))), tmp_path / "new.json")
+    words = ["bench", str(new), "--against", str(base), "--out", str(tmp_path / "out")]
+    assert CliRunner().invoke(app, [*words, "--fail-if", "p50>+5%"]).exit_code == 1
+    assert CliRunner().invoke(app, [*words, "--fail-if", "p50>+50%"]).exit_code == 0
+    assert (tmp_path / "out" / "index.html").exists() and not (tmp_path / "out" / "profile_stats.json").exists()
+
+
+def test_conditions_without_a_base_are_a_mistake(tmp_path):
+    done = CliRunner().invoke(app, ["bench", str(tmp_path), "--fail-if", "p50>+5%"])
+    assert done.exception.code == "FM-BENCH-NO-BASE"
+
+
+def test_the_command_measures_a_model_of_the_users(tmp_path):
+    words = "bench tests.bench.models:plain --device cpu --batch 1,2 -n 3 --warmup 1 --warmup-s 0 --layers --quiet"
+    done = CliRunner().invoke(app, [*words.split(), "--out", str(tmp_path), "--save", str(tmp_path / "base.json")])
+    assert done.exit_code == 0, done.output
+    figures = json.loads((tmp_path / "profile_stats.json").read_text())
+    assert [cell["cell"]["batch"] for cell in figures["cells"]] == [1, 2] and figures["models"][0]["params"] == 140
+    assert {path.name for path in tmp_path.iterdir()} == {
+        "base.json", "profile_stats.json", "profile_summary.csv", "layers.csv", "index.html",
+    }  # fmt: skip

@@ -1,0 +1,63 @@
+"""`framemill bench --sav`: files by run, and mistakes with codes."""
+
+from __future__ import annotations
+
+import csv
+import json
+
+import pytest
+from rich.console import Console
+
+from pipeline.bench.sav.made import write_made_video
+from pipeline.cli.bench.options import BenchOptions
+from pipeline.cli.bench.videos import SavOptions, bench_videos
+from pipeline.contract.errors import ConfigError, InputError
+from tests.bench.results import section_ids
+from tests.bench.test_sav_measure import Whole
+
+
+def run(folder, out, names=("sam2.1-tiny",), precisions="fp32", **options):
+    console = Console(quiet=True)
+    cells = BenchOptions(device="cpu", precisions=precisions)
+    bench_videos(console, names, cells, SavOptions(sav=folder, runs=1, limit_objects=1, **options), out)
+
+
+def test_two_precisions_side_by_side(tmp_path, monkeypatch):
+    """The tracker marks the whole frame; weights are missing, and every line says so."""
+    seen = []
+    monkeypatch.setattr("stages.nets.sam2.video.load_video_model", lambda *_: None)
+    monkeypatch.setattr("stages.nets.sam2.video.Tracker", lambda _, place: seen.append(place.precision) or Whole())
+    folder = write_made_video(tmp_path / "made", frames=13, size=(48, 64))
+    run(folder, tmp_path, precisions="fp32,bf16", prompt="box")
+    with (tmp_path / "profile_summary.csv").open(encoding="utf-8") as file:
+        lines = list(csv.DictReader(file))
+    assert [line["model"] for line in lines] == ["sam2.1-tiny fp32", "sam2.1-tiny bf16"]
+    assert {(line["weights"], line["prompt"], line["frames"]) for line in lines} == {
+        ("dummy: seeded random", "box", "13")
+    }
+    stats = json.loads((tmp_path / "profile_stats.json").read_text(encoding="utf-8"))
+    assert section_ids(tmp_path / "index.html") == ["videos", "runs"]
+    assert seen == ["full", "bf16"]
+    assert [row["latency_ms"]["count"] for row in stats["video"]] == [12, 12]
+    assert stats["video"][0]["j"] == float(lines[0]["j"]) and stats["environment"]
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "code"),
+    [
+        ({"names": ("clip-vit-b32",)}, ConfigError, "FM-SAV-MODEL"),
+        ({"precisions": "int8-dynamic"}, ConfigError, "FM-SAV-PRECISION"),
+        ({}, InputError, "FM-SAV-LAYOUT"),
+    ],
+)
+def test_mistakes(tmp_path, options, error, code):
+    with pytest.raises(error) as refused:
+        run(tmp_path, tmp_path / "out", **options)
+    assert refused.value.code == code and not (tmp_path / "out").exists()
+
+
+def test_edgetam_without_timm_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr("pipeline.bench.sav.trackers.find_spec", lambda _: None)
+    with pytest.raises(ConfigError) as refused:
+        run(tmp_path, tmp_path, names=("edgetam",))
+    assert refused.value.code == "FM-SAV-TIMM"

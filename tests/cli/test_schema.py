@@ -1,0 +1,64 @@
+"""JSON schemas of the files that users write: shipped files are valid, mistakes are not."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import yaml
+from jsonschema import Draft202012Validator
+
+from pipeline.cli.schema import file_schema
+from pipeline.planning.manifest import profile_names, shipped
+from tests.support.command_line import command
+
+
+def problems(kind: str, data: object) -> list[str]:
+    """Return the JSON paths at which data does not match the schema of a kind of file."""
+    return [error.json_path for error in Draft202012Validator(file_schema(kind)).iter_errors(data)]
+
+
+@pytest.mark.parametrize(
+    ("kind", "file"),
+    [
+        ("pipeline", "pipeline.yaml"),
+        ("models", "models.yaml"),
+        *(("profile", f"profiles/{n}.yaml") for n in profile_names()),
+    ],
+)
+def test_shipped_files_are_valid(kind, file):
+    Draft202012Validator.check_schema(file_schema(kind))
+    assert problems(kind, yaml.safe_load(shipped(*file.split("/")).read_text("utf-8"))) == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "where"),
+    [
+        ("pipeline", "steps: {faces: {use: 'stages.faces:Faces', with: {max_facess: 3}}}", "$.steps.faces.with"),
+        (
+            "pipeline",
+            "steps: {faces: {use: 'stages.faces:Faces', with: {max_faces: many}}}",
+            "$.steps.faces.with.max_faces",
+        ),
+        ("pipeline", "steps: {faces: {uses: 'stages.faces:Faces'}}", "$.steps.faces"),
+        ("profile", "steps: {faces: {batch: 0}}", "$.steps.faces.batch"),
+        ("profile", "steps: {faces: {with: {max_facess: 3}}}", "$.steps.faces.with"),
+        ("profile", "decode: {workers: 0}", "$.decode.workers"),
+        ("models", "net: {file: net.onnx, bytes: 3}", "$.net"),
+    ],
+)
+def test_mistakes_are_found_where_they_are(kind, text, where):
+    assert set(problems(kind, yaml.safe_load(text))) == {where}
+
+
+def test_a_stage_of_ones_own_is_checked_by_run_and_not_by_the_shipped_schema():
+    text = "steps: {mine: {use: 'mystages.colorfulness:Colorfulness', with: {anything: 1}}}"
+    assert problems("pipeline", yaml.safe_load(text)) == []
+
+
+def test_the_command_prints_meanings_from_the_source():
+    found = json.loads(command("schema", "profile").stdout)
+    faces = found["properties"]["steps"]["properties"]["faces"]["properties"]["with"]["anyOf"][0]["properties"]
+    assert faces["keep_crops"]["description"] == "the aligned face as a JPEG, for contact sheets"
+    assert any("too_large" in one.get("properties", {}) for one in found["$defs"].values())
+    assert command("schema", "targets").returncode == 2

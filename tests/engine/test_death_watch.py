@@ -1,0 +1,38 @@
+"""Which deaths of processes stop a run."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+import ray
+
+from pipeline.engine import death_watch
+from pipeline.engine.death_watch import DeathWatch
+
+EARLIER = {bytes([i]): True for i in range(30)}  # killed in earlier runs on the same Ray
+
+
+@pytest.mark.parametrize(("new", "codes"), [(0, []), (19, []), (20, ["FM-PROCESSES-KILLED"])])
+def test_deaths_before_the_run_do_not_count_while_the_coordinator_starts(monkeypatch, new, codes):
+    looks, errors, looked = [], [], threading.Event()
+
+    def workers():
+        looks.append(EARLIER if not looks else EARLIER | {bytes([100 + i]): True for i in range(new)})
+        if len(looks) > 3:
+            looked.set()
+        return looks[-1]
+
+    def begun():
+        raise ray.exceptions.GetTimeoutError
+
+    def stop(error):
+        errors.append(error.code)
+        looked.set()
+
+    monkeypatch.setattr(death_watch, "_workers", workers)
+    monkeypatch.setattr(death_watch, "_SECONDS", 0.01)
+    watch = DeathWatch(stop, begun)
+    assert looked.wait(60)
+    watch.close()
+    assert errors == codes

@@ -1,0 +1,50 @@
+"""A process that works on several packets at a time: the same rows and failures, and the same rows set aside."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from pipeline.contract.output_names import ERRORS, FRAMES
+from pipeline.job import Job
+from pipeline.output.object_store import Store
+from pipeline.profiling.record_log import CALLS, read, runs
+from tests.support.collections_factory import clip
+from tests.support.engine_factory import order, table
+
+CLIPS, FRAMES_EACH = 8, 10  # a packet each
+
+
+@pytest.fixture
+def clips(tmp_path):
+    for i in range(CLIPS):
+        clip(tmp_path / "in" / f"{i}.png", i, FRAMES_EACH)
+    return tmp_path / "in"
+
+
+def test_packets_in_flight_keep_their_rows_and_their_failures(clips, tmp_path, machines):
+    Job(
+        order(clips, tmp_path / "out", {"ten": ("Meeting", {"meet": 2, "raises": (4,)})}, missing_weights="dummy")
+    ).run()
+    tenfold = table(tmp_path / "out", FRAMES)["tenfold"].to_pylist()
+    assert tenfold == [None if i == 4 else 10 * i for i in range(FRAMES_EACH)] * CLIPS
+    errors = table(tmp_path / "out", ERRORS).to_pylist()
+    assert [(e["media_id"], e["frame_index"], e["kind"]) for e in errors] == [
+        (f"{i}.png", 4, "ValueError") for i in range(CLIPS)
+    ]
+    store = Store(str(tmp_path / "out"))
+    (run,) = runs(store)
+    calls = read(store, CALLS, run)
+    assert max(calls["queue"].to_pylist()) > 0  # the wait for the model is told from the model
+
+
+def test_a_row_that_kills_is_set_aside_and_its_neighbours_in_flight_are_not(clips, tmp_path, machines):
+    wanted = order(clips, tmp_path / "out", {"ten": ("Meeting", {"kills": (7,)})}, missing_weights="dummy")
+    wanted = replace(wanted, limit=2)
+    Job(wanted).run()
+    tenfold = table(tmp_path / "out", FRAMES)["tenfold"].to_pylist()
+    assert tenfold == [None if i == 7 else 10 * i for i in range(FRAMES_EACH)] * 2
+    errors = table(tmp_path / "out", ERRORS).to_pylist()
+    assert [(e["media_id"], e["frame_index"], e["kind"]) for e in errors] == [(f"{i}.png", 7, "Died") for i in range(2)]
+    assert not Job(wanted).run().work.left

@@ -1,0 +1,106 @@
+"""A GPU with a known law: calibrations and records of runs that follow it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+
+import numpy as np
+
+from pipeline.contract.output_names import PROFILE
+from pipeline.hardware.calibration.memory_fit import memory_line
+from pipeline.hardware.prediction.gpu_specs import gpu_by_name, read_gpus
+from pipeline.hardware.prediction.predict import predict
+from pipeline.hardware.prediction.source_run import read_source
+from pipeline.output.object_store import Store
+from pipeline.planning.gpu.calibration_file import Calibration, StepFigures, Trial, settings_of
+from pipeline.planning.plan_options import PlanOptions
+from pipeline.profiling.records import PACKET, Record
+
+RUN, EPOCH = "abc123", 1.7e9
+HERE, DEVICE = "rtx-4090", "NVIDIA GeForce RTX 4090"
+CALL, ROW, PIXEL = 0.004, 0.002, 0.001  # seconds of a call's model: CALL + n (ROW + PIXEL * megapixels)
+UPLOAD, HOST = 0.0005, 0.001  # seconds a row
+BATCH, MEGAPIXELS = 8, 1.0
+GPUS = read_gpus()
+USES = {"big": {"use": "tests.toys:Big"}, "twin": {"use": "tests.toys:Reads", "with": {"column": "width"}}}
+FACTS = {"use": "tests.toys:Big", "version": 1, "settings": {"column": "frame"}}
+
+
+def model_s(batch, megapixels):
+    return CALL / batch + ROW + PIXEL * megapixels
+
+
+def figures(noise=0.0, batches=(1, 2, 4, 8, 16, 32), sizes=(0.5, 2.0), flops=1e11, base=1.0, **more):
+    """Return a step's calibration on a GPU that follows the law with relative noise."""
+    chance = np.random.default_rng(1)
+    trials = []
+    for batch in batches:
+        for size in sizes:
+            factor = float(np.exp(noise * chance.standard_normal()))
+            phases = {"infer": factor * model_s(batch, size), "upload": factor * UPLOAD, "postprocess": factor * HOST}
+            peak = (base + 0.02 * batch + 0.01 * batch * size) * factor
+            rate = 1 / sum(phases.values())
+            trials.append(
+                Trial(
+                    batch=batch,
+                    megapixels=size,
+                    calls=5,
+                    rows_per_s=rate,
+                    phases=phases,
+                    peak_gb=peak,
+                    reserved_gb=peak,
+                )
+            )
+    facts = {"use": FACTS["use"], "settings": settings_of(FACTS), "precision": "mixed", "compile": False}
+    facts |= {"set_up_s": 1.0, "weights_gb": base, "largest_batch": max(batches), "fastest_batch": max(batches)}
+    facts |= {"flops_per_row": flops, "weights_bytes": 10**9, "memory": memory_line(trials)}
+    return StepFigures(trials=trials, **(facts | more))
+
+
+def calibration(steps, device=DEVICE, kind="cuda"):
+    versions = {"framemill": "0", "torch": "2"}
+    return Calibration(device=device, kind=kind, vram_gb=25.0, context_gb=0.5, made="now", steps=steps, **versions)
+
+
+def output(
+    root, steps=("big",), *, device="cuda", decode=0.001, light=0.0, gpus=0.5, rate=None, beside=1.0, batch=BATCH
+):
+    """Write an output with records of the same law; `rate` is the run's, `beside` a factor of times on the GPU."""
+    store = Store(str(root)).of_run(RUN).begin()
+    store.prepare()
+    packets, rows, cost = 20, 8, int(8 * MEGAPIXELS * 1e6)
+    infer, upload = rows * beside * model_s(batch, MEGAPIXELS), rows * beside * UPLOAD
+    inside = infer + upload + rows * HOST
+    apart = rows / rate if rate else len(steps) * (infer + upload)
+    for number in range(packets):
+        place = {"unit": "u", "start": rows * number, "stop": rows * (number + 1), "rows": rows, "cost": cost}
+        began = EPOCH + number * apart
+        took = {"decode": rows * decode}
+        records = [
+            ("a:1", Record(kind=PACKET, step="decode", started=began, seconds=rows * decode, durations=took, **place))
+        ]
+        if light:  # in the decode worker
+            records.append(("a:1", Record(kind=PACKET, step="light", started=began, seconds=rows * light, **place)))
+        for each in steps:
+            took = {"infer": infer, "upload": upload, "postprocess": rows * HOST}
+            times = {"started": began + 1, "seconds": inside, "durations": took, "device": device}
+            records.append((f"a:{each}", Record(kind=PACKET, step=each, **times, **place)))
+        for worker, record in records:
+            store.append(f"{PROFILE}/calls-{RUN}-{worker.replace(':', '-')}.jsonl", record.line(RUN, worker))
+    place = {"device": device, "batch_rows": batch, "precision": "mixed", "compile": False, "group": "", "gpus": gpus}
+    record = {"throughput": {"run": RUN}, "gpu_names": [DEVICE] if device == "cuda" else []}
+    record |= {"folder": "/", "input": "in", "profile": {}, "profile_name": "", "choices": asdict(PlanOptions())}
+    record |= {
+        "limit": None,
+        "shard": None,
+        "by_content": False,
+        "pipeline": {"steps": {name: USES[name] for name in steps}},
+    }
+    record |= {"steps": {each: FACTS | {"placement": place} for each in steps}}
+    store.write("run.json", json.dumps(record).encode())
+    return root
+
+
+def predicted(root, known, *names):
+    return predict(read_source(str(root)), known, GPUS[HERE], {name: gpu_by_name(name, GPUS) for name in names})

@@ -1,0 +1,120 @@
+"""Photos of phones, scanners and printers: HEIC, JPEG 2000, Targa, PNM, CMYK in TIFF, bit fields in BMP."""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image as Pil
+
+from pipeline.contract.errors import MediaError
+from pipeline.media.config import READ_RULES, DecodeConfig
+from pipeline.media.file_types import detect_kind
+from pipeline.media.files import MediaFile
+from pipeline.media.packets.decode import decode
+from pipeline.media.units import Unit
+from tests.support.media_factory import encoded
+from tests.support.photo_factory import exif, save, scene, single_failure, single_row
+
+LOSSLESS: dict[str, tuple[str, dict[str, Any]]] = {
+    "jp2": ("JPEG2000", {}),
+    "j2k": ("JPEG2000", {"no_jp2": True}),
+    "tga": ("TGA", {}),
+    "tga-rle": ("TGA", {"compression": "tga_rle"}),
+    "ppm": ("PPM", {}),
+}
+
+
+@pytest.mark.parametrize("name", LOSSLESS)
+def test_lossless_formats_give_their_pixels(tmp_path: Path, name: str) -> None:
+    kind, options = LOSSLESS[name]
+    row = single_row(save(tmp_path, encoded(Pil.fromarray(scene()), kind, **options)))
+    assert np.array_equal(row["frame"], scene())
+
+
+@pytest.mark.parametrize("mode", ["L", "P", "RGBA"])
+def test_targa_of_other_modes(tmp_path: Path, mode: str) -> None:
+    image = Pil.fromarray(scene()).convert(mode)
+    row = single_row(save(tmp_path, encoded(image, "TGA")))
+    assert np.array_equal(row["frame"], np.asarray(image.convert("RGB")))
+
+
+@pytest.mark.parametrize("turn", [1, 3, 6, 8])
+def test_heic_is_upright(tmp_path: Path, turn: int) -> None:
+    image = Pil.fromarray(scene(64, 96))
+    shown = single_row(save(tmp_path, encoded(image, "HEIF", quality=95, exif=exif(turn))))["frame"]
+    expected = single_row(save(tmp_path, encoded(image, "PNG", exif=exif(turn))))["frame"]
+    assert shown.shape == expected.shape
+    assert np.abs(shown.astype(int) - expected).mean() < 12, "chroma of half the size"
+
+
+def bmp(masks: tuple[int, int, int], bits: int, image: np.ndarray, top_down: bool = False) -> bytes:
+    """Return a BMP with bit fields; each mask is a run of bits."""
+    values = np.zeros(image.shape[:2], np.uint32)
+    for channel, mask in enumerate(masks):
+        low = (mask & -mask).bit_length() - 1
+        values |= (np.rint(image[:, :, channel] / 255.0 * (mask >> low)).astype(np.uint32)) << low
+    rows = values if top_down else values[::-1]
+    padded = np.pad(rows.astype(f"<u{bits // 8}"), ((0, 0), (0, image.shape[1] % 2 if bits == 16 else 0)))
+    height, width = image.shape[:2]
+    head = struct.pack("<IiiHHIIiiIIIII", 40, width, -height if top_down else height, 1, bits, 3, 0, 0, 0, 0, 0, *masks)
+    return b"BM" + struct.pack("<IHHI", 66 + padded.nbytes, 0, 0, 66) + head + padded.tobytes()
+
+
+@pytest.mark.parametrize(
+    ("masks", "bits", "off"),
+    [
+        ((0xF00, 0xF0, 0xF), 16, 9),
+        ((0x3FF00000, 0xFFC00, 0x3FF), 32, 1),
+        ((0xFF, 0xFF00, 0xFF0000), 32, 0),
+        ((0xF800, 0x7E0, 0x1F), 16, 8),
+    ],
+)
+@pytest.mark.parametrize("top_down", [False, True])
+def test_bit_fields_of_any_order_and_width(
+    tmp_path: Path, masks: tuple[int, int, int], bits: int, off: int, top_down: bool
+) -> None:
+    image = scene(30, 41)
+    row = single_row(save(tmp_path, bmp(masks, bits, image, top_down)))
+    assert np.abs(row["frame"].astype(int) - image).max() <= off
+
+
+def test_bit_fields_are_limited_by_their_header(tmp_path: Path) -> None:
+    data = bytearray(bmp((0xF00, 0xF0, 0xF), 16, scene(30, 41)))
+    data[18:26] = struct.pack("<ii", 60_000, 60_000)
+    assert single_failure(save(tmp_path, bytes(data)))[0] == "too_large"
+
+
+@pytest.mark.parametrize("extra", [(0,), (1,), (2,)])
+def test_cmyk_with_another_channel(tmp_path: Path, extra: tuple[int]) -> None:
+    ink = np.concatenate([255 - scene(), np.zeros((*scene().shape[:2], 2), np.uint8)], axis=2)
+    tags = [(256, ink.shape[1]), (257, ink.shape[0]), (259, 1), (262, 5), (273, 200), (277, 5), (279, ink.nbytes)]
+    entries = [struct.pack("<HHII", tag, 4, 1, value) for tag, value in tags]
+    entries.insert(2, struct.pack("<HHII", 258, 3, 5, 180))
+    entries.append(struct.pack("<HHIHH", 338, 3, 1, extra[0], 0))
+    head = b"II*\0\x08\0\0\0" + struct.pack("<H", len(entries)) + b"".join(entries) + bytes(4)
+    data = head.ljust(180, b"\0") + struct.pack("<5H", *[8] * 5) + bytes(10) + ink.tobytes()
+    assert np.array_equal(single_row(save(tmp_path, data))["frame"], scene())
+
+
+@pytest.mark.parametrize("data", [bytes(range(256)), bytes(64), b"\0\0\2\0\1\0" + bytes(40), b"\0\1\2" * 20])
+def test_other_bytes_are_no_targa(data: bytes) -> None:
+    with pytest.raises(MediaError):
+        detect_kind(data)
+
+
+@pytest.mark.parametrize("kind", ["TGA", "JPEG2000", "HEIF", "PPM", "CUT"])
+def test_units_of_earlier_outputs_keep_their_rows(tmp_path: Path, kind: str) -> None:
+    data = encoded(Pil.fromarray(scene()), "PNG" if kind == "CUT" else kind)
+    path = tmp_path / "x"
+    path.write_bytes(data[: len(data) // 2] if kind == "CUT" else data)
+    media = (MediaFile(media_id="x", path=str(path), size=path.stat().st_size, mtime_ns=0),)
+    counts = []
+    for rules in (0, READ_RULES):
+        unit = Unit(name="u", media=media, read_rules=rules)
+        packets = list(decode(unit, ["frame"], 0, DecodeConfig()))
+        counts.append((sum(packet.rows.num_rows for packet in packets), sum(len(p.failures) for p in packets)))
+    assert counts == [(0, 1), (1, int(kind == "CUT"))]

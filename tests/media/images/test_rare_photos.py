@@ -1,0 +1,105 @@
+"""Photos that Pillow has no name for: BMP of 2 bits, BMP around a JPEG or PNG, CMYK with alpha of 16 bits in TIFF."""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image as Pil
+
+from pipeline.media.config import READ_RULES, DecodeConfig
+from pipeline.media.files import MediaFile
+from pipeline.media.packets.decode import decode
+from pipeline.media.units import Unit
+from tests.support.media_factory import encoded
+from tests.support.photo_factory import exif, save, scene, single_failure, single_row
+from tests.support.rare_photos import PALETTE, bmp, tiff, two_bits
+
+
+@pytest.mark.parametrize("width", [1, 16, 41])
+@pytest.mark.parametrize("top_down", [False, True])
+def test_bmp_of_two_bits(tmp_path: Path, width: int, top_down: bool) -> None:
+    places = np.random.default_rng(width).integers(0, 4, (30, width))
+    row = single_row(save(tmp_path, two_bits(places, top_down=top_down)))
+    assert np.array_equal(row["frame"], PALETTE[places])
+
+
+def test_colours_that_a_palette_lacks_are_black(tmp_path: Path) -> None:
+    places = np.arange(64).reshape(8, 8) % 4
+    row = single_row(save(tmp_path, two_bits(places, colours=2)))
+    assert np.array_equal(row["frame"], np.where(places[:, :, None] < 2, PALETTE[places], 0))
+
+
+def test_two_bits_are_limited_by_their_header(tmp_path: Path) -> None:
+    data = bytearray(two_bits(np.zeros((8, 8), int)))
+    data[18:26] = struct.pack("<ii", 60_000, 60_000)
+    assert single_failure(save(tmp_path, bytes(data)))[0] == "too_large"
+    data[18:26] = struct.pack("<ii", 60, 60)
+    assert single_failure(save(tmp_path, bytes(data)))[0] in ("corrupt", "truncated")
+
+
+@pytest.mark.parametrize("kind", ["JPEG", "PNG"])
+@pytest.mark.parametrize("turn", [1, 6])
+def test_a_photo_inside_a_bmp_is_read_as_itself(tmp_path: Path, kind: str, turn: int) -> None:
+    inside = encoded(Pil.fromarray(scene()), kind, exif=exif(turn))
+    data = bmp(0, {"JPEG": 4, "PNG": 5}[kind], inside, scene().shape[:2])
+    shown = single_row(save(tmp_path, data + b"\0" * 7, "a"))["frame"]
+    assert np.array_equal(shown, single_row(save(tmp_path, inside, "b"))["frame"])
+
+
+@pytest.mark.parametrize("inside", [b"", b"text", encoded(Pil.fromarray(scene()), "GIF")])
+def test_a_bmp_around_anything_else_is_corrupt(tmp_path: Path, inside: bytes) -> None:
+    assert single_failure(save(tmp_path, bmp(0, 4, inside, (8, 8))))[0] == "corrupt"
+
+
+def inks(samples: int) -> np.ndarray:
+    """Return the scene as cyan, magenta and yellow without black, with alpha or spot colours of any value."""
+    plain = np.concatenate([255 - scene(), np.zeros((*scene().shape[:2], 1), np.uint8)], axis=2).astype(np.uint16)
+    noise = np.random.default_rng(samples).integers(0, 65536, (*scene().shape[:2], samples - 4), dtype=np.uint16)
+    low = np.random.default_rng(0).integers(0, 256, plain.shape, dtype=np.uint16)
+    return np.concatenate([plain * 256 + low, noise], axis=2)
+
+
+@pytest.mark.parametrize("order", ["<", ">"])
+@pytest.mark.parametrize("deflate", [False, True])
+@pytest.mark.parametrize("differences", [False, True])
+def test_cmyk_with_alpha_of_sixteen_bits(tmp_path: Path, order: str, deflate: bool, differences: bool) -> None:
+    data = tiff(inks(5), order, deflate=deflate, differences=differences, rows=100)
+    assert np.array_equal(single_row(save(tmp_path, data))["frame"], scene())
+
+
+def test_two_further_channels_and_a_turned_photo(tmp_path: Path) -> None:
+    data = tiff(inks(6), "<", deflate=True, differences=False, rows=301, turn=6)
+    assert np.array_equal(single_row(save(tmp_path, data))["frame"], np.rot90(scene(), -1))
+
+
+def test_a_large_photo_is_limited_by_its_own_pixels(tmp_path: Path) -> None:
+    data = tiff(inks(5), "<", deflate=True, differences=False, rows=301)
+    count = scene().shape[0] * scene().shape[1]
+    assert single_failure(save(tmp_path, data), max_pixels=count - 1)[0] == "too_large"
+    assert single_row(save(tmp_path, data), max_pixels=count)["frame"].shape == scene().shape
+
+
+def test_a_cut_tiff_is_a_line(tmp_path: Path) -> None:
+    data = tiff(inks(5), "<", deflate=False, differences=False, rows=301)
+    assert single_failure(save(tmp_path, data[: len(data) // 2]))[0] in ("truncated", "corrupt")
+
+
+RARE = {
+    "two bits": two_bits(np.zeros((8, 8), int)),
+    "enclosed": bmp(0, 5, encoded(Pil.fromarray(scene()), "PNG"), (8, 8)),
+    "inks": tiff(inks(5), "<", deflate=False, differences=False, rows=301),
+}
+
+
+@pytest.mark.parametrize("name", RARE)
+def test_units_of_earlier_outputs_keep_their_rows(tmp_path: Path, name: str) -> None:
+    path = save(tmp_path, RARE[name])
+    media = (MediaFile(media_id="x", path=str(path), size=path.stat().st_size, mtime_ns=0),)
+    counts = []
+    for rules in (0, 1, READ_RULES):
+        packets = list(decode(Unit(name="u", media=media, read_rules=rules), ["frame"], 0, DecodeConfig()))
+        counts.append((sum(packet.rows.num_rows for packet in packets), sum(len(p.failures) for p in packets)))
+    assert counts == [(0, 1), (0, 1), (1, 0)]

@@ -1,0 +1,196 @@
+"""A film decoded in segments by several tasks is identical to the film decoded as a whole."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import av
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipeline.contract.packet import Packet
+from pipeline.media.config import DecodeConfig
+from pipeline.media.discovery.listing import list_media
+from pipeline.media.packets.clips import cut_clips
+from pipeline.media.packets.decode import decode, decode_frames
+from pipeline.media.units import shares_of
+from pipeline.profiling.events import StepEvent
+from pipeline.profiling.stats.totals import RunTotals
+from tests.support.material import media
+from tests.support.media_factory import packets_of, rows_of
+from tests.support.segmented_films import FILMS, FRAMES, GOP, RATE, WHOLE, by_share, check_rows, sample_film, unit_of
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    name=st.sampled_from(sorted(FILMS)),
+    count=st.integers(2, 9),
+    halo=st.integers(0, 12),
+    every_nth=st.sampled_from([1, 2, 7, 50]),
+    max_frames=st.sampled_from([None, 1, 17, 60]),
+    clip_frames=st.sampled_from([4, 15, 64]),
+    packet_rows=st.sampled_from([1, 20, 500]),
+    sound=st.booleans(),
+)
+def test_segments_equal_the_film(
+    name: str,
+    count: int,
+    halo: int,
+    every_nth: int,
+    max_frames: int | None,
+    clip_frames: int,
+    packet_rows: int,
+    sound: bool,
+) -> None:
+    path, columns = sample_film(name), ("frame", "sound") if sound else ("frame",)
+    config = {
+        "every_nth": every_nth,
+        "max_frames": max_frames,
+        "clip_frames": clip_frames,
+        "packet_rows": packet_rows,
+        "segment_bytes": path.stat().st_size // count,
+    }
+    parts = by_share(path, columns, halo, **config)
+    packets = [packet for part in parts for packet in part]
+    total = len(range(0, FRAMES, every_nth)[:max_frames])
+    assert [packet.start for packet in packets] == [0, *(packet.stop for packet in packets[:-1])]
+    assert (packets[-1].start, packets[-1].stop, packets[-1].rows.num_rows) == (total, total, 0)
+    assert not any(packet.failures for packet in packets)
+    whole = [
+        row for packet in packets_of(path, columns, **config | {"segment_bytes": WHOLE}) for row in rows_of(packet)
+    ]
+    every = [row for packet in packets for row in rows_of(packet)]
+    check_rows([row for row in every if not row["halo"]], whole)
+    check_clips(path, parts, whole, halo, config)
+    rows = [row for packet in packets_of(path, columns, halo=halo, **config) for row in rows_of(packet)]
+    check_rows(rows, every)  # in one process, with the result of several
+
+
+def check_clips(path: Path, parts: list[list[Packet]], whole: list[dict], halo: int, config: dict[str, Any]) -> None:
+    """Check each segment's clips: those of a film of its frames alone, numbered from its first row, with their halo."""
+    (file,) = list_media(str(path))
+    frames = list(decode_frames(file, ("frame",), DecodeConfig(**config | {"segment_bytes": WHOLE})))
+    for part in parts:
+        if not part or part[0].start == part[0].stop:
+            continue
+        start, stop = part[0].start, max(packet.stop for packet in part)
+        rule = {"max_frames": config["clip_frames"], "max_bytes": DecodeConfig.packet_bytes // 2, "halo": 0}
+        expected = list(cut_clips(frames[start:stop], first=start, **rule))
+        rows = [row for packet in part for row in rows_of(packet)]
+        clips = [list(clip) for _, clip in groupby(rows, key=lambda row: row["clip_index"])]
+        assert [clip[0]["clip_index"] for clip in clips] == [clip.index for clip in expected]
+        for clip, reference in zip(clips, expected, strict=True):
+            own = [row["frame_index"] for row in clip if not row["halo"]]
+            assert own == [frame.index for frame in reference.frames]
+            after = [row for row in whole if row["frame_index"] > own[-1]][:halo]
+            check_rows([row | {"halo": False} for row in clip if row["halo"]], after)
+
+
+@pytest.mark.parametrize("name", sorted(FILMS))
+def test_films_have_several_segments(name: str) -> None:
+    parts = [
+        part for part in by_share(sample_film(name), (), segment_bytes=sample_film(name).stat().st_size // 4) if part
+    ]
+    assert len(parts) == (3 if name == "open and closed" else 4)
+    assert sum(packet.share for part in parts for packet in part) == pytest.approx(1)
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("name", ["video/cockatoo.mp4", "av/nasa_13013.mp4"])
+def test_real_films(name: str) -> None:
+    """The first film is by an old x264; decoders recognise its errors only from the film's first packet."""
+    path, columns = media(name), ("frame_64", "sound")
+    parts = by_share(path, columns, segment_bytes=path.stat().st_size // 4)
+    assert sum(bool(part) for part in parts) == {"video/cockatoo.mp4": 3, "av/nasa_13013.mp4": 2}[name]
+    whole = [row for packet in packets_of(path, columns, segment_bytes=WHOLE) for row in rows_of(packet)]
+    check_rows([row for part in parts for packet in part for row in rows_of(packet)], whole)
+
+
+# Films without segments
+
+
+def remuxed(source: Path, path: Path, skip: int = 0, **options: str) -> Path:
+    """Copy a film packet by packet; an edit list hides the first `skip` packets."""
+    with av.open(str(source)) as container, av.open(str(path), "w", options=options) as out:
+        copies = {track.index: out.add_stream_from_template(track) for track in container.streams}
+        for packet in container.demux():
+            if packet.dts is not None:
+                hidden = Fraction(skip, RATE) / packet.time_base
+                packet.pts, packet.dts = packet.pts - round(hidden), packet.dts - round(hidden)
+                packet.stream = copies[packet.stream_index]
+                out.mux(packet)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("name", "skip", "options"),
+    [
+        ("film.mkv", 0, {}),
+        ("film.ts", 0, {}),
+        ("parts.mp4", 0, {"movflags": "+frag_keyframe+empty_moov"}),
+        ("hidden.mp4", 3, {}),
+    ],
+)
+def test_films_without_a_complete_index_have_no_segments(tmp_path: Path, name: str, skip: int, options: dict) -> None:
+    path = remuxed(sample_film("b-frames"), tmp_path / name, skip, **options)
+    first, *others = by_share(path, ("frame", "sound"), segment_bytes=path.stat().st_size // 4)
+    assert len(others) == 3 and not any(others)
+    whole = [row for packet in packets_of(path, ("frame", "sound"), segment_bytes=WHOLE) for row in rows_of(packet)]
+    assert len(whole) == FRAMES - skip
+    check_rows([row for packet in first for row in rows_of(packet)], whole)
+    assert first[-1].start == first[-1].stop and first[-1].share == 1
+
+
+@pytest.mark.parametrize("options", [{"intra-refresh": "1", "bf": "0"}, {"x264-params": "open-gop=1", "bf": "3"}])
+def test_open_gops_and_gradual_refreshes_begin_no_segment(tmp_path: Path, options: dict[str, str]) -> None:
+    rng = np.random.default_rng(0)
+    scene = rng.integers(0, 255, (64, 96, 3), np.uint8)
+    with av.open(str(tmp_path / "film.mp4"), "w") as out:
+        track = out.add_stream("libx264", rate=RATE, options=options)
+        track.height, track.width, track.pix_fmt, track.gop_size = 64, 96, "yuv420p", GOP
+        for number in range(FRAMES):
+            out.mux(track.encode(av.VideoFrame.from_ndarray(np.roll(scene, number, axis=1), format="rgb24")))
+        out.mux(track.encode(None))
+    with av.open(str(tmp_path / "film.mp4")) as container:
+        assert sum(entry.is_keyframe for entry in container.streams.video[0].index_entries) == FRAMES // GOP
+    first, *others = by_share(tmp_path / "film.mp4", ("frame",), segment_bytes=1000)
+    assert others and not any(others) and first[-1].stop == FRAMES
+
+
+# Shares in any order
+
+
+def test_existing_segments_are_not_decoded_again() -> None:
+    path = sample_film("b-frames")
+    unit, rule = unit_of(path), DecodeConfig(segment_bytes=path.stat().st_size // 4)
+    edges = [(part[0].start, part[0].stop) for part in by_share(path, (), segment_bytes=rule.segment_bytes)]
+    shares = shares_of(unit, rule, 0)
+    parts = [decode(unit, (), 0, rule, share, lambda start, stop: (start, stop) != edges[1]) for share in shares]
+    spans = [[(packet.start, packet.stop) for packet in part] for part in parts]
+    assert spans == [[], [edges[1]], [], [(FRAMES, FRAMES)]]
+
+
+def test_expected_rows_follow_from_finished_shares() -> None:
+    """Workers report shares of a film in any order; rows of finished shares predict the total."""
+    path = sample_film("all key frames")
+    unit = unit_of(path)
+    figures = RunTotals([unit])
+    about = {"step": "decode", "unit": "unit", "started": 1.0, "seconds": 1.0}
+    parts = by_share(path, (), segment_bytes=path.stat().st_size // 4, packet_rows=10)
+    for worker in (3, 1):
+        figures.add(
+            StepEvent(worker=str(worker), rows=packet.stop - packet.start, share=packet.share, **about)
+            for packet in parts[worker]
+        )
+    assert figures.expected_rows == pytest.approx(FRAMES, rel=0.1)
+    for worker in (0, 2):
+        figures.add(
+            StepEvent(worker=str(worker), rows=packet.stop - packet.start, share=packet.share, **about)
+            for packet in parts[worker]
+        )
+    assert figures.expected_rows == FRAMES

@@ -1,0 +1,76 @@
+"""Errors of reading: what is damaged is told apart from a disk or a bucket that refuses."""
+
+from __future__ import annotations
+
+import errno
+
+import pyarrow as pa
+import pytest
+
+from pipeline.contract.errors import DamagedError, GoneError, OutputError
+from pipeline.output.expected_columns import check_types, exact, optional
+from pipeline.output.object_store import Store
+from pipeline.output.store_errors import read_errors
+from tests.support.permissions import permissions_count
+
+SCHEMA = pa.schema([("a", pa.int64()), ("b", pa.string())])
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "code"),
+    [
+        (OSError("Couldn't deserialize thrift"), DamagedError, "FM-OUTPUT-DAMAGED"),
+        (pa.ArrowInvalid("no footer"), DamagedError, "FM-OUTPUT-DAMAGED"),
+        (PermissionError(errno.EACCES, "denied"), DamagedError, "FM-OUTPUT-DAMAGED"),
+        (OSError(errno.ELOOP, "loop"), DamagedError, "FM-OUTPUT-DAMAGED"),
+        (OSError(errno.EIO, "broken disk"), OutputError, "FM-OUTPUT-UNREADABLE"),
+        (OSError("AWS Error NETWORK_CONNECTION during GetObject"), OutputError, "FM-OUTPUT-UNREADABLE"),
+        (OSError("google::cloud::Status(UNAVAILABLE: x)"), OutputError, "FM-OUTPUT-UNREADABLE"),
+        (FileNotFoundError(errno.ENOENT, "gone"), GoneError, "FM-OUTPUT-GONE"),
+    ],
+)
+def test_errors_of_reading_by_their_cause(error, kind, code):
+    with pytest.raises(OutputError) as raised, read_errors("out", "frames/a"):
+        raise error
+    assert type(raised.value) is kind and raised.value.code == code
+
+
+def test_types_are_checked_and_optional_columns_may_be_absent():
+    check_types(SCHEMA, SCHEMA)
+    check_types(SCHEMA.append(pa.field("c", pa.int8())), SCHEMA)
+    check_types(SCHEMA.remove(1), optional(SCHEMA))
+    for other, expected in ((SCHEMA.remove(1), SCHEMA), (pa.schema([("a", pa.int8())]), optional(SCHEMA))):
+        with pytest.raises(pa.ArrowInvalid):
+            check_types(other, expected)
+
+
+def test_kept_tables_have_fewer_columns_or_more_and_not_both():
+    expected, more = exact(optional(SCHEMA, ["a"])), pa.field("c", pa.int8())
+    for other in (SCHEMA, SCHEMA.remove(1), SCHEMA.append(more)):
+        check_types(other, expected)
+    with pytest.raises(pa.ArrowInvalid):
+        check_types(SCHEMA.remove(1).append(more), expected)
+
+
+def test_an_empty_folder_in_the_place_of_a_file_is_replaced_and_another_stays(tmp_path):
+    store = Store(str(tmp_path))
+    (tmp_path / "a").mkdir()
+    store.write("a", b"content")
+    assert store.read("a") == b"content"
+    (tmp_path / "b").mkdir()
+    (tmp_path / "b" / "mine").write_text("x")
+    with pytest.raises(OutputError) as error:
+        store.write("b", b"content")
+    assert error.value.code == "FM-OUTPUT-NOT-WRITABLE" and (tmp_path / "b" / "mine").exists()
+
+
+def test_a_disk_that_refuses_to_fence_is_named(tmp_path):
+    store = Store(str(tmp_path))
+    store.of_run("ab12").begin()
+    tmp_path.chmod(0o500)
+    with permissions_count(), pytest.raises(OutputError) as error:
+        store.fence("ab12")
+    assert error.value.code == "FM-OUTPUT-NOT-WRITABLE"
+    tmp_path.chmod(0o700)
+    store.fence("ab12")
+    assert not list(tmp_path.iterdir())

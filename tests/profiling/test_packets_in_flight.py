@@ -1,0 +1,79 @@
+"""Figures of a process that works on several packets at a time, and records of versions that had one at a time."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipeline.output.object_store import Store
+from pipeline.profiling.record_log import CALLS, read
+from pipeline.profiling.records import ADDED, PACKET, to_table
+from pipeline.profiling.stats.speed import covered_s
+from tests.support.run_records import Made
+
+
+def overlapping(infer, wait=0.0):
+    """Two packets at any time, 10 s long each, the next one 5 s after the last."""
+    made = Made()
+    for i in range(8):
+        durations = {"preprocess": 2.0, "queue": 8 - infer, "infer": infer, "wait": wait if i else 0.0}
+        place = {"unit": "u", "start": 10 * i, "stop": 10 * i + 10, "rows": 10, "lane": i % 2}
+        made.add("h:1", kind=PACKET, step="model", started=5.0 * i, seconds=10.0, durations=durations, **place)
+    return made.measured()["model"]
+
+
+def test_overlapping_packets_are_busy_once_and_name_their_limit():
+    step = overlapping(infer=5.0)
+    assert step.busy == step.process_busy == pytest.approx(1.0)
+    assert step.parts == pytest.approx({"prepare": 16 / 45, "model": 40 / 45, "finish": 0.0})
+    assert step.limit == "prepare" and overlapping(infer=5.5).limit == "model"
+    assert overlapping(infer=1.0, wait=3.0).limit == "input"
+
+
+def test_the_bottleneck_of_a_shared_process_is_the_step_that_works_not_the_one_that_waits():
+    made = Made()
+    for i in range(8):
+        place = {"unit": "u", "start": 10 * i, "stop": 10 * i + 10, "rows": 10, "lane": i % 2, "device": "cuda"}
+        for name, phases in (("light", {"queue": 7.0, "infer": 1.0}), ("heavy", {"queue": 2.0, "infer": 6.0})):
+            made.add("h:1", kind=PACKET, step=name, started=8.0 * i, seconds=8.0, durations=phases, **place)
+    assert made.bottleneck().step == "heavy"
+
+
+@given(st.lists(st.tuples(st.integers(0, 50), st.integers(0, 20)), max_size=12))
+def test_covered_seconds_are_those_of_at_least_one_interval(intervals):
+    seconds = {second for start, length in intervals for second in range(start, start + length)}
+    starts, lengths = (np.array([pair[i] for pair in intervals], float) for i in (0, 1))
+    assert covered_s(starts, lengths) == len(seconds)
+
+
+def test_records_of_earlier_versions_are_read(tmp_path):
+    now = to_table([{"kind": PACKET, "step": "s", "worker": "h:1", "run": "a", "started": 1.0, "seconds": 2.0}])
+    path = tmp_path / "profile" / "calls-a.parquet"
+    path.parent.mkdir()
+    pq.write_table(now.drop_columns(list(ADDED)), path)
+    assert read(Store(str(tmp_path)), CALLS, "a").equals(now.cast(pa.schema(now.schema)))
+
+
+def test_the_timeout_of_one_thread_outlives_the_calls_of_others():
+    code = """
+import threading, time
+from pipeline.runtime.recovery.watchdog import within
+
+def hang():
+    with within(2):
+        time.sleep(60)
+
+threading.Thread(target=hang, daemon=True).start()
+for _ in range(400):
+    with within(50):
+        time.sleep(0.05)
+"""
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)
+    assert ended.returncode == 1 and "Timeout (" in ended.stderr and "in hang" in ended.stderr

@@ -1,0 +1,52 @@
+"""A run with a model that torch cannot compile ends as any other, with a note; no child process compiles."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pytest
+import torch
+
+from pipeline.contract.output_names import FRAMES
+from pipeline.job import Job
+from pipeline.output.object_store import Store
+from pipeline.runtime.recovery.child_tasks import StageCalls
+from pipeline.runtime.run.record import read_run_record, write_run_record
+from tests.support.collections_factory import photo
+from tests.support.engine_factory import order, rows
+from tests.support.plan_factory import plan, toy
+from tests.support.serial_engine import without_ray
+
+
+def refusing_backend(graph, inputs):
+    raise RuntimeError("no compiler here")
+
+
+@pytest.mark.parametrize("works", [True, False])
+def test_a_model_that_cannot_be_compiled_is_a_note(works, tmp_path, monkeypatch):
+    torch._dynamo.reset()
+    backend = "eager" if works else refusing_backend
+    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend=backend))
+    for number in range(3):
+        photo(tmp_path / "in" / f"{number}.png", number)
+    wanted = order(
+        tmp_path / "in",
+        tmp_path / "out",
+        {"ten": ("Meeting", {})},
+        missing_weights="dummy",
+        settings=("ten.compile=true",),
+    )
+    with without_ray():
+        result = Job(wanted).run()
+    assert rows(tmp_path / "out", FRAMES)["tenfold"].to_pylist() == [0, 0, 0]
+    store = Store(str(tmp_path / "out"))
+    write_run_record(store, wanted, result)
+    notes = read_run_record(store)["notes"]
+    assert list(notes) == ([] if works else ["ten"])
+    assert works or ("[FM-COMPILE-FAILED]" in notes["ten"] and "no compiler here" in notes["ten"])
+
+
+def test_a_child_for_a_suspected_call_does_not_compile():
+    step = plan({"hungry": toy("Hungry")}, {"steps": {"hungry": {"compile": True}}}).first[0]
+    assert step.placement.compile
+    assert not StageCalls.of(step, []).step.placement.compile

@@ -1,0 +1,59 @@
+"""An engine without Ray: the same workers and steps, one after the other in this process.
+
+A run through it takes tenths of a second, so that tests of what lies in an output can make hundreds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+import pipeline.engine
+from pipeline.contract.packet import Packet
+from pipeline.media.units import share_bytes, shares_of
+from pipeline.planning.processes.resources import this_machine
+from pipeline.runtime.recovery.attempt_log import AttemptTable
+from pipeline.runtime.worker import Worker
+
+
+class SerialEngine:
+    """Both passes of `pipeline.engine.Engine`."""
+
+    def __init__(self, plan, store, on_events, profilers=None, *, stop=None):
+        self._plan, self._store, self._log = plan, store, AttemptTable()
+        self._report = lambda event: on_events([event])
+
+    def close(self):
+        """Do nothing: no process was started."""
+
+    def first_pass(self, number, units, ledger):
+        wave = self._plan.waves[number]
+        first, *others = [Worker(steps, self._store, self._report, self._log, "serial") for steps in wave.groups()]
+        config = wave.decode.config
+        each = share_bytes(units, config, wave.decode.workers)
+        for unit in units:
+            spans = ledger.common(wave.folders, unit.name)
+            for share in shares_of(unit, config, each):
+                for packet in first.decode(wave.decode, unit, share, spans):
+                    for worker in others:
+                        packet = worker.apply(Packet.open(packet.seal()))
+
+    def second_pass(self, step, pieces):
+        for piece in pieces:
+            step(piece, self._report, self._log)
+
+
+@contextmanager
+def _session(address) -> Iterator[list]:
+    yield [this_machine()]
+
+
+@contextmanager
+def without_ray() -> Iterator[None]:
+    """Let runs of this process use the serial engine inside the block."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pipeline.engine, "Engine", SerialEngine)
+        patch.setattr(pipeline.engine, "session", _session)
+        yield
