@@ -46,14 +46,14 @@ test-all: install
 	$(BIN)/python -m pytest -m "heavy and slow and not (chaos or cluster)"
 
 test-material: install
-	$(BIN)/python -m tests.support.material_download
+	$(BIN)/python -m tests.support.media.material_download
 
 chaos: install
 	$(BIN)/python -m pytest -m chaos
 
 fuzz: install
-	$(BIN)/python -m tests.faults.fuzz_outputs out/fuzz-outputs --minutes 5
-	$(BIN)/python -m tests.faults.fuzz_media out/fuzz --minutes 10
+	$(BIN)/python -m tests.faults.fuzz.fuzz_outputs out/fuzz-outputs --minutes 5
+	$(BIN)/python -m tests.faults.fuzz.fuzz_media out/fuzz --minutes 10
 
 cluster-test: install
 	$(BIN)/python -m pytest -m cluster tests/engine/test_cluster.py

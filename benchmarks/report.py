@@ -35,7 +35,7 @@ from pipeline.reporting.stages import rebuild
 from samples.make import photos
 from stages.shared.masks import encode
 
-FACTORY: Any = importlib.import_module("tests.support.report_factory")  # untyped
+FACTORY: Any = importlib.import_module("tests.support.runs.report_factory")  # untyped
 DIFFERENT, IN_FILE = 50, 500  # random rows of each step; rows in a file of the table
 PACKETS = 1000  # of each process
 WORKERS = {f"box:{i}": ["decode", "lighting", "flow"] if i < 2 else [f"step{i}"] for i in range(6)}

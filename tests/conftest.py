@@ -13,8 +13,7 @@ import pytest
 
 from samples.make import pan, photos, tone, write_clip
 
-HELPERS = ("people_factory", "photo_factory", "report_reader", "segment_factory", "segmented_films")
-pytest.register_assert_rewrite(*(f"tests.support.{name}" for name in HELPERS))  # their asserts explain themselves too
+pytest.register_assert_rewrite("tests.support")  # their asserts explain themselves too
 
 # An example that is slow on a busy machine is no failure.
 hypothesis.settings.register_profile(

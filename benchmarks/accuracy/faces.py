@@ -21,7 +21,7 @@ from pipeline.contract.columns import Image, pack
 from pipeline.contract.placement import Placement
 from stages.faces.stage import Faces
 from stages.nets.faces.yunet import OpenCvYuNet, YuNet
-from tests.support.material import media, weights
+from tests.support.media.material import media, weights
 
 CHOSEN = {f"faces/{name}": 1 for name in ("biden/biden.jpg", "single/astronaut.png", "single/grace_hopper.bmp")}
 CHOSEN |= {f"faces/obama/{name}.jpg": 1 for name in ("obama", "obama2", "obama_partial_face", "obama_partial_face2")}

@@ -13,8 +13,8 @@ import numpy as np
 
 from benchmarks.accuracy.figure import Figure
 from stages.flow.kitti_png import decode
-from tests.support.flow_factory import driven, off, ready, rubberwhale, table
-from tests.support.photos import PHOTOS, photo
+from tests.support.media.photos import PHOTOS, photo
+from tests.support.stages.flow_factory import driven, off, ready, rubberwhale, table
 
 MOTIONS = (5, 20, 45, 90, 150, 220)  # px of 1242
 RIGHT = 0.3  # largest relative error of a mean length that counts as right

@@ -6,8 +6,8 @@ import cv2
 import numpy as np
 
 from benchmarks.accuracy.figure import Figure
-from tests.support.lighting_factory import even_scene, gain, light, photo
-from tests.support.photos import PHOTOS
+from tests.support.media.photos import PHOTOS
+from tests.support.stages.lighting_factory import even_scene, gain, light, photo
 
 STOPS = (-6.0, -4.0, -2.0, -1.0)  # darker, so that nothing is clipped at the top
 

@@ -19,7 +19,7 @@ from pipeline.weights.resolver import resolve
 from stages.nets.mediapipe.blazepose import BlazePose, Body
 from stages.pose.bodies import SAME_BODY, distances
 from stages.pose.stage import Pose
-from tests.support.material import ROOT, media
+from tests.support.media.material import ROOT, media
 
 SHORT = 512  # short side of the pixels that the stage reads
 SIZES = (0.5, 0.45, 0.4, 0.35, 0.3, 0.25)  # heights of the shrunk photos, of the collage's height

@@ -12,8 +12,8 @@ import numpy as np
 
 from benchmarks.accuracy.figure import Figure
 from stages.shots.stage import Shots
-from tests.support.photos import PHOTOS
-from tests.support.shots_factory import clip, described, dissolve, mixed, through, whip, wipe
+from tests.support.media.photos import PHOTOS
+from tests.support.stages.shots_factory import clip, described, dissolve, mixed, through, whip, wipe
 
 PAIRS = [((one, 0), (other, 10)) for one, other in permutations(PHOTOS, 2)]
 LENGTHS = (8, 25)  # frames

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.accuracy.figure import Figure
-from tests.support.sync_factory import ASIDE, CLIPS, FRAME, clip, heard, judge, moved, spoken, table_of
+from tests.support.stages.sync_factory import ASIDE, CLIPS, FRAME, clip, heard, judge, moved, spoken, table_of
 
 NEAR = (-8, -4, 0, 4, 8)  # frames, of 40 ms: within what broadcasts and phones do
 FAR = (-24, -20, -16, 16, 20, 24)

@@ -23,7 +23,7 @@ from pathlib import Path
 from benchmarks.gpu.options import GpuOptions
 from benchmarks.gpu.results import rounded
 from benchmarks.gpu.runner import StepResult, document, run_steps
-from benchmarks.gpu.steps import STEPS, GpuStep
+from benchmarks.gpu.step_list import STEPS, GpuStep
 
 LIMIT_S = 570.0  # of all steps: ten minutes, less what starting and reporting take
 

@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 from benchmarks.gpu.options import GpuOptions
 from benchmarks.gpu.results import Results, SkippedError, read_results, results_path, rounded
-from benchmarks.gpu.steps import GpuStep
+from benchmarks.gpu.step_list import GpuStep
 
 ROOT = Path(__file__).resolve().parents[2]
 LEAST_S = 10.0  # imports of torch and transformers take about half of it

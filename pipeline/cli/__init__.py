@@ -1,1 +1,1 @@
-"""The command line: one module a command."""
+"""The command line: its options, messages and exit codes; the commands are in `commands` and `bench`."""

@@ -11,20 +11,20 @@ from rich.console import Console
 from rich.markup import escape
 
 from pipeline.cli.bench.command import bench
-from pipeline.cli.calibrate import calibrate
-from pipeline.cli.check import check
-from pipeline.cli.compare import compare
+from pipeline.cli.commands.calibrate import calibrate
+from pipeline.cli.commands.check import check
+from pipeline.cli.commands.compare import compare
+from pipeline.cli.commands.fetch import fetch
+from pipeline.cli.commands.plan import plan
+from pipeline.cli.commands.predict import predict
+from pipeline.cli.commands.profile import profile
+from pipeline.cli.commands.retry import retry
+from pipeline.cli.commands.run import EXAMPLES, run
+from pipeline.cli.commands.schema import schema
+from pipeline.cli.commands.steps import columns, steps
+from pipeline.cli.commands.trace import trace
 from pipeline.cli.console import ERRORS, leave, say_report
 from pipeline.cli.endings import handle_signals
-from pipeline.cli.fetch import fetch
-from pipeline.cli.plan import plan
-from pipeline.cli.predict import predict
-from pipeline.cli.profile import profile
-from pipeline.cli.retry import retry
-from pipeline.cli.run import EXAMPLES, run
-from pipeline.cli.schema import schema
-from pipeline.cli.steps import columns, steps
-from pipeline.cli.trace import trace
 from pipeline.contract.errors import FramemillError, UserError
 from pipeline.output.object_store import Store
 from pipeline.reporting.terminal.console import printable

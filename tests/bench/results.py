@@ -9,7 +9,7 @@ import numpy as np
 from pipeline.bench.measure.statistics import Statistics
 from pipeline.bench.output.cells import Cell, CellResult, Layer, Memory, MemoryPoint
 from pipeline.bench.output.results import BenchReport, ModelInfo
-from tests.support.report_reader import parsed
+from tests.support.runs.report_reader import parsed
 
 
 def layer(path, share, ms=1.0, kind="Block", depth=1):

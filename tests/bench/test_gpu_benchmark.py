@@ -14,8 +14,8 @@ import pytest
 from benchmarks.gpu.options import GpuOptions
 from benchmarks.gpu.results import Results, SkippedError, read_results, rounded
 from benchmarks.gpu.runner import document, run_steps
-from benchmarks.gpu.shares import steady
-from benchmarks.gpu.steps import STEPS, GpuStep
+from benchmarks.gpu.step_list import STEPS, GpuStep
+from benchmarks.gpu.steps.shares import steady
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -37,7 +37,7 @@ def test_parameters_and_operations(name):
 
 
 def test_a_stage_is_called_on_rows_of_photos(tmp_path):
-    from tests.support.photos import photo_file
+    from tests.support.media.photos import photo_file
 
     source = stage_source("faces", [str(photo_file("china.jpg"))], "cpu", tmp_path, rows=2)
     model = source.build()

@@ -18,7 +18,7 @@ from pipeline.reporting.bench.history import append, entry_of, read, steps
 from pipeline.reporting.bench.page import render, write_page
 from pipeline.reporting.bench.regression import changes, judge
 from tests.bench.results import layer, memory, noisy, report, result
-from tests.support.report_reader import LOADS, Tags
+from tests.support.runs.report_reader import LOADS, Tags
 
 HOSTILE = "<script>alert(1)</script>'\"&"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.collections_factory import collection
+from tests.support.media.collections_factory import collection
 
 
 @pytest.fixture

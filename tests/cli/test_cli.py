@@ -9,7 +9,7 @@ from importlib.metadata import version
 
 import pytest
 
-from tests.support.command_line import ROOT, command, process
+from tests.support.machine.command_line import ROOT, command, process
 
 MISTAKES = {
     "missing folder": (["--input", "photoz", "--output", "{out}"], "[FM-INPUT-MISSING]"),

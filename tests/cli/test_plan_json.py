@@ -7,7 +7,7 @@ import json
 import yaml
 
 from pipeline.planning.manifest import read_pipeline
-from tests.support.command_line import command
+from tests.support.machine.command_line import command
 
 KEYS = [
     *("steps", "waves", "reasons", "changes", "absent", "skipped", "random"),

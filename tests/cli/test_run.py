@@ -17,7 +17,7 @@ import pytest
 
 from pipeline.contract.output_names import COLUMNS
 from pipeline.planning.step import DUMMY
-from tests.support.command_line import ROOT, RUN, frames, process
+from tests.support.machine.command_line import ROOT, RUN, frames, process
 
 
 @pytest.mark.heavy

@@ -8,9 +8,9 @@ import pytest
 import yaml
 from jsonschema import Draft202012Validator
 
-from pipeline.cli.schema import file_schema
+from pipeline.cli.commands.schema import file_schema
 from pipeline.planning.manifest import profile_names, shipped
-from tests.support.command_line import command
+from tests.support.machine.command_line import command
 
 
 def problems(kind: str, data: object) -> list[str]:

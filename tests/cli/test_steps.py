@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 
-from pipeline.cli.steps import setting_meanings
+from pipeline.cli.commands.steps import setting_meanings
 from pipeline.planning.manifest import read_pipeline
 from stages.faces import Faces
-from tests.support.command_line import command
+from tests.support.machine.command_line import command
 
 
 def test_steps_and_settings_as_json():

@@ -25,9 +25,9 @@ from pipeline.runtime.batching import clip_bounds
 from pipeline.runtime.packet_caller import PacketCaller
 from pipeline.runtime.stage_setup import set_up
 from stages.nets.lama.network import Sizes
-from tests.support.clip_factory import TINY as CLIP
-from tests.support.material import ROOT
-from tests.support.sam_weights import TOY as SAM
+from tests.support.media.clip_factory import TINY as CLIP
+from tests.support.media.material import ROOT
+from tests.support.stages.sam_weights import TOY as SAM
 
 SMALL = (
     "categorize.model=clip-vit-b32",

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pytest
 
-from pipeline.cli.steps import _plan
+from pipeline.cli.commands.steps import _plan
 from pipeline.reporting.terminal.tables import schemas
 from pipeline.runtime.assemble import frames_schema
 from stages.categorize import Categorize
@@ -16,7 +16,7 @@ from stages.faces import Faces
 from stages.faces.recognizers import NETWORKS
 from stages.flow import Flow
 from stages.objects import Objects
-from tests.support.command_line import ROOT
+from tests.support.machine.command_line import ROOT
 
 BOX, POINT, MASK = {"x0", "y0", "x1", "y1"}, {"x", "y"}, {"size", "counts"}
 RULES = {

@@ -20,8 +20,8 @@ from pipeline.device import LONGEST, Preparation, dtype_of, middle, prepare
 from pipeline.device import preprocessing as device
 from pipeline.media.images.pyramid import reduce_by
 from stages.nets.clip.towers import OPENAI, SIGLIP
-from tests.support.material import media
-from tests.support.photos import PHOTOS, photo
+from tests.support.media.material import media
+from tests.support.media.photos import PHOTOS, photo
 
 FILTERS = {"bicubic": Image.Resampling.BICUBIC, "bilinear": Image.Resampling.BILINEAR}
 sizes = st.integers(1, 500)

@@ -9,8 +9,8 @@ import torch
 from pipeline.contract.placement import Placement
 from pipeline.device import prepare
 from stages.nets.clip.towers import OPENAI, SIGLIP
-from tests.support.device_work import DeviceWork
-from tests.support.photos import photo
+from tests.support.media.photos import photo
+from tests.support.stages.device_work import DeviceWork
 
 
 def album(count: int) -> list[np.ndarray]:

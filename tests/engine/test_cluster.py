@@ -21,7 +21,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from pipeline.weights.resolver import cache_folder
-from tests.support import lan, material
+from tests.support.machine import lan
+from tests.support.media import material
 
 ROOT = Path(__file__).resolve().parents[2]
 LOCAL = "manifests/cluster/local.yaml"

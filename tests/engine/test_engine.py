@@ -25,8 +25,8 @@ from pipeline.planning.plan import make_plan
 from pipeline.planning.plan_options import PlanOptions
 from pipeline.planning.processes.resources import ROOMY
 from pipeline.runtime.worker import Worker
-from tests.support.collections_factory import clip, frame, photo, recut
-from tests.support.engine_factory import ALL, order, rows, small, table
+from tests.support.media.collections_factory import clip, frame, photo, recut
+from tests.support.runs.engine_factory import ALL, order, rows, small, table
 
 __all__ = ["small"]
 

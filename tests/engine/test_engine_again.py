@@ -10,8 +10,8 @@ import pytest
 from pipeline.contract.output_names import COLUMNS, FRAMES, UNITS
 from pipeline.job import Job
 from pipeline.planning.manifest import PipelineFile
-from tests.support.collections_factory import photo
-from tests.support.engine_factory import ALL, order, small, table
+from tests.support.media.collections_factory import photo
+from tests.support.runs.engine_factory import ALL, order, small, table
 
 __all__ = ["small"]
 

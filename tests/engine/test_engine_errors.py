@@ -10,7 +10,7 @@ from pipeline.contract.output_names import ERRORS, FRAMES
 from pipeline.job import Job
 from pipeline.output.object_store import Store
 from pipeline.planning.step import DUMMY
-from tests.support.engine_factory import ALL, order, small, table
+from tests.support.runs.engine_factory import ALL, order, small, table
 
 __all__ = ["small"]
 

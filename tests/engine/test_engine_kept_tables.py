@@ -8,8 +8,8 @@ import pytest
 
 from pipeline.job import Job
 from pipeline.runtime.recovery.retry import FailureFilter
-from tests.support.collections_factory import photo
-from tests.support.engine_factory import order, rows
+from tests.support.media.collections_factory import photo
+from tests.support.runs.engine_factory import order, rows
 
 pytestmark = [pytest.mark.slow, pytest.mark.heavy]
 

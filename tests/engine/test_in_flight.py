@@ -10,8 +10,8 @@ from pipeline.contract.output_names import ERRORS, FRAMES
 from pipeline.job import Job
 from pipeline.output.object_store import Store
 from pipeline.profiling.record_log import CALLS, read, runs
-from tests.support.collections_factory import clip
-from tests.support.engine_factory import order, table
+from tests.support.media.collections_factory import clip
+from tests.support.runs.engine_factory import order, table
 
 CLIPS, FRAMES_EACH = 8, 10  # a packet each
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from pipeline.contract.output_names import COLUMNS, FRAMES
 from pipeline.output.object_store import Store
-from tests.support.collections_factory import clip, photo
+from tests.support.media.collections_factory import clip, photo
 
 ROOT = Path(__file__).resolve().parents[2]
 STEPS = {

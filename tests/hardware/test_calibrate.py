@@ -21,8 +21,8 @@ from pipeline.device import flops_of, weights_bytes
 from pipeline.hardware.calibration.bench import measure, search_limits
 from pipeline.hardware.calibration.memory_fit import memory_line
 from pipeline.planning.gpu.calibration_file import Calibration, StepFigures, Trial, read_calibration, write_calibration
-from tests.support.plan_factory import plan, toy
-from tests.support.toy_gpu import ToyMeter
+from tests.support.runs.plan_factory import plan, toy
+from tests.support.runs.toy_gpu import ToyMeter
 from tests.toys import Neighbours
 
 QUICK = Limits(most_batch=64, timed_s=0.0, hang_s=20.0)
@@ -45,9 +45,9 @@ def sizes(folder):
 
 def measured(folder, limits=QUICK, **config):
     """Measure the toy; its search ends by memory alone, since a busy machine makes rates fall."""
-    step = plan({"eats": toy("Eats", **config) | {"use": "tests.support.toy_gpu:Eats"}}, missing_weights="dummy").first[
-        0
-    ]
+    step = plan(
+        {"eats": toy("Eats", **config) | {"use": "tests.support.runs.toy_gpu:Eats"}}, missing_weights="dummy"
+    ).first[0]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(batch_search, "_FALLS", 99)
         return measure(step, sizes(folder), limits, dummy=True, meter=ToyMeter())
@@ -89,7 +89,7 @@ def test_the_search_ends_at_level_rates_where_memory_sets_no_limit():
 
 
 def test_a_cpu_has_no_memory_to_search_for():
-    step = plan({"eats": toy("Eats") | {"use": "tests.support.toy_gpu:Eats"}}, missing_weights="dummy").first[0]
+    step = plan({"eats": toy("Eats") | {"use": "tests.support.runs.toy_gpu:Eats"}}, missing_weights="dummy").first[0]
     assert not search_limits(step, QUICK, None).memory and search_limits(step, QUICK, ToyMeter()).memory
     on_gpu = replace(step, placement=replace(step.placement, device="cuda"))
     assert search_limits(on_gpu, QUICK, None) == QUICK
@@ -214,7 +214,9 @@ def call(capsys):
 
 
 def test_the_command_writes_a_file_that_is_read_again(call, collection, tmp_path):
-    (tmp_path / "p.yaml").write_text('steps:\n  eats: {use: "tests.support.toy_gpu:Eats", with: {refuses_at: 3}}\n')
+    (tmp_path / "p.yaml").write_text(
+        'steps:\n  eats: {use: "tests.support.runs.toy_gpu:Eats", with: {refuses_at: 3}}\n'
+    )
     where = ("--pipeline", tmp_path / "p.yaml", "--save", tmp_path / "c", "--missing-weights", "dummy")
     code, out, err = call("--input", collection, "--most-batch", 4, "--rows", 6, *where)
     assert code == 0, err
@@ -227,11 +229,11 @@ def test_the_command_writes_a_file_that_is_read_again(call, collection, tmp_path
     )
     assert {trial.batch for trial in figures.trials} == {1, 2}
     step = plan(
-        {"eats": {"use": "tests.support.toy_gpu:Eats", "with": {"refuses_at": 3}}}, missing_weights="dummy"
+        {"eats": {"use": "tests.support.runs.toy_gpu:Eats", "with": {"refuses_at": 3}}}, missing_weights="dummy"
     ).first[0]
     assert result.of(step) == figures
     other = plan(
-        {"eats": {"use": "tests.support.toy_gpu:Eats", "with": {"refuses_at": 4}}}, missing_weights="dummy"
+        {"eats": {"use": "tests.support.runs.toy_gpu:Eats", "with": {"refuses_at": 4}}}, missing_weights="dummy"
     ).first[0]
     assert result.of(other) is None
     assert json.loads(path.read_text())["format"] == 1

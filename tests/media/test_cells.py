@@ -17,8 +17,18 @@ from pipeline.media.packets.decode import decode
 from pipeline.media.units import Unit, share_bytes, shares_of
 from pipeline.media.video import segments
 from pipeline.media.video.segments import Share
-from tests.support.media_factory import packets_of, rows_of
-from tests.support.segmented_films import FILMS, FRAMES, GOP, WHOLE, by_share, check_rows, damage, sample_film, unit_of
+from tests.support.media.media_factory import packets_of, rows_of
+from tests.support.media.segmented_films import (
+    FILMS,
+    FRAMES,
+    GOP,
+    WHOLE,
+    by_share,
+    check_rows,
+    damage,
+    sample_film,
+    unit_of,
+)
 
 CELLS = {"cell_frames": 12, "cell_pixels": 1, "packet_rows": 8, "clip_frames": 5}
 COLUMNS = ("frame", "sound")

@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.media.video.frame_limits import max_frames
-from tests.support import bombs
-from tests.support.media_factory import decoded, film, numbered
-from tests.support.memory import peak_mb
+from tests.support.machine.memory import peak_mb
+from tests.support.media import bombs
+from tests.support.media.media_factory import decoded, film, numbered
 
 PEAK_MB = 500  # the libraries alone take 180, and an EXIF block of 32 MB is held four times
 SECONDS = 150  # on a busy machine; alone it takes a tenth

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.damaged import write_damaged
-from tests.support.material import ROOT, media
-from tests.support.memory import peak_mb
+from tests.support.machine.memory import peak_mb
+from tests.support.media.damaged import write_damaged
+from tests.support.media.material import ROOT, media
 
 PEAK_MB = 500  # the libraries alone take 180
 SECONDS = 240  # ends a process that hangs

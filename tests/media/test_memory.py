@@ -11,12 +11,12 @@ import av
 import numpy as np
 import pytest
 
-from tests.support.media_factory import click, film, numbered
+from tests.support.media.media_factory import click, film, numbered
 
 _CODE = """
 import sys
-from tests.support.media_factory import DecodeConfig, Unit, decode, list_media
-from tests.support.memory import peak_mb
+from tests.support.media.media_factory import DecodeConfig, Unit, decode, list_media
+from tests.support.machine.memory import peak_mb
 unit = Unit(name="u", media=tuple(list_media(sys.argv[1])))
 rows = 0
 for packet in decode(unit, [sys.argv[2], "sound"], 1, DecodeConfig(packet_bytes=32 << 20, every_nth=int(sys.argv[3]))):
@@ -30,8 +30,8 @@ for packet in decode(unit, [sys.argv[2], "sound"], 1, DecodeConfig(packet_bytes=
 _SHARES = """
 import sys
 from pipeline.media.units import shares_of
-from tests.support.media_factory import DecodeConfig, Unit, decode, list_media
-from tests.support.memory import peak_mb
+from tests.support.media.media_factory import DecodeConfig, Unit, decode, list_media
+from tests.support.machine.memory import peak_mb
 unit = Unit(name="u", media=tuple(list_media(sys.argv[1])))
 rule = DecodeConfig(packet_bytes=32 << 20, segment_bytes=int(sys.argv[2]))
 shares = shares_of(unit, rule, int(sys.argv[2]))
@@ -42,7 +42,7 @@ print(len([count for count in rows if count]), sum(rows), peak_mb())
 _AGAIN = """
 import resource, sys
 from pipeline.media.freed_memory import keep_freed_memory
-from tests.support.media_factory import DecodeConfig, Unit, decode, list_media
+from tests.support.media.media_factory import DecodeConfig, Unit, decode, list_media
 unit = Unit(name="u", media=tuple(list_media(sys.argv[1])))
 keep_freed_memory()
 for _ in range(2):

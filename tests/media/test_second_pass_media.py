@@ -14,8 +14,8 @@ from pipeline.planning.manifest import PipelineFile, ProfileFile
 from pipeline.planning.plan import make_plan
 from pipeline.planning.plan_options import PlanOptions
 from pipeline.planning.processes.resources import Node
-from tests.support.engine_factory import request
-from tests.support.media_factory import decoded, film, numbered
+from tests.support.media.media_factory import decoded, film, numbered
+from tests.support.runs.engine_factory import request
 
 
 def reader(path, **rule) -> Reader:

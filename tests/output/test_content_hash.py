@@ -15,8 +15,8 @@ from pipeline.media.files import MediaFile
 from pipeline.output.content_hash import with_digests
 from pipeline.output.object_store import Store
 from pipeline.output.unit_table import ensure_units, is_unchanged
-from tests.support.collections_factory import frame, photo
-from tests.support.engine_factory import request
+from tests.support.media.collections_factory import frame, photo
+from tests.support.runs.engine_factory import request
 
 
 @pytest.fixture

@@ -11,8 +11,8 @@ from pipeline.cli.app import main
 from pipeline.output.object_store import Store
 from pipeline.profiling.records import to_table
 from pipeline.reporting.html import write_report
-from tests.support.compare_factory import calls, line, make, pair
-from tests.support.report_factory import call_records
+from tests.support.runs.compare_factory import calls, line, make, pair
+from tests.support.runs.report_factory import call_records
 
 __all__ = ["make"]
 READING = {

@@ -10,10 +10,10 @@ from pipeline.contract.output_names import COLUMNS, FRAMES, UNITS
 from pipeline.job import Job
 from pipeline.media.config import DecodeConfig
 from pipeline.media.units import Unit
-from tests.support.engine_factory import order, table
-from tests.support.segmented_films import FRAMES as COUNT
-from tests.support.segmented_films import GOP, damage, sample_film
-from tests.support.serial_engine import without_ray
+from tests.support.media.segmented_films import FRAMES as COUNT
+from tests.support.media.segmented_films import GOP, damage, sample_film
+from tests.support.runs.engine_factory import order, table
+from tests.support.runs.serial_engine import without_ray
 
 
 def set_defaults(patch: pytest.MonkeyPatch, cls: type, **values: object) -> None:

@@ -15,7 +15,7 @@ from pipeline.media.discovery.listing import list_media
 from pipeline.media.discovery.media_ids import as_folder, media_id
 from pipeline.media.files import read_bytes
 from pipeline.output.object_store import Store
-from tests.support.buckets import empty_bucket
+from tests.support.machine.buckets import empty_bucket
 
 
 @pytest.fixture(params=["path", "url"])

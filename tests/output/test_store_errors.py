@@ -11,7 +11,7 @@ from pipeline.contract.errors import DamagedError, GoneError, OutputError
 from pipeline.output.expected_columns import check_types, exact, optional
 from pipeline.output.object_store import Store
 from pipeline.output.store_errors import read_errors
-from tests.support.permissions import permissions_count
+from tests.support.machine.permissions import permissions_count
 
 SCHEMA = pa.schema([("a", pa.int64()), ("b", pa.string())])
 

@@ -9,7 +9,7 @@ from pipeline.planning.plan import make_plan
 from pipeline.planning.plan_options import PlanOptions
 from pipeline.planning.processes.placement import check_capacity
 from pipeline.planning.processes.resources import Node
-from tests.support.plan_factory import plan, toy
+from tests.support.runs.plan_factory import plan, toy
 
 TWO = [Node(name="laptop", cpus=2)]
 MODELS = {"crc": toy("Checksum"), "a": toy("Seeded"), "b": toy("Seeded", column="other")}

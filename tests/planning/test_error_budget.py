@@ -11,9 +11,9 @@ from pipeline.planning.error_budget import Budget, Budgets
 from pipeline.planning.manifest import PipelineFile, ProfileFile
 from pipeline.planning.plan import make_plan
 from pipeline.planning.plan_options import PlanOptions
-from tests.support.collections_factory import clip
-from tests.support.engine_factory import order
-from tests.support.plan_factory import BOX, toy
+from tests.support.media.collections_factory import clip
+from tests.support.runs.engine_factory import order
+from tests.support.runs.plan_factory import BOX, toy
 
 
 @pytest.mark.parametrize(

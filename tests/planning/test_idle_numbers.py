@@ -11,7 +11,7 @@ from pipeline.planning.manifest import PipelineFile, ProfileFile, profile_names,
 from pipeline.planning.plan import make_plan
 from pipeline.planning.plan_options import PlanOptions
 from pipeline.planning.processes.resources import ROOMY
-from tests.support.plan_factory import BOX, toy
+from tests.support.runs.plan_factory import BOX, toy
 
 SHIPPED = {
     "flow": {"use": "stages.flow:Flow"},

@@ -14,7 +14,7 @@ from pipeline.planning.plan_options import PlanOptions
 from pipeline.planning.processes.resources import ROOMY
 from pipeline.runtime.stage_setup import set_up
 from pipeline.weights.resolver import cache_folder, merged_lock
-from tests.support.weights_factory import CONTENT, body, sha
+from tests.support.runs.weights_factory import CONTENT, body, sha
 
 
 def manifest(folder, **changes):

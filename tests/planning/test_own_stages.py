@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from pipeline.contract.errors import ConfigError
-from tests.support.plan_factory import plan
+from tests.support.runs.plan_factory import plan
 
 HEAD = """
 from dataclasses import dataclass

@@ -7,7 +7,7 @@ import pytest
 from pipeline.contract.errors import ConfigError
 from pipeline.planning.processes.placement import saturated_steps
 from pipeline.planning.processes.resources import Node
-from tests.support.plan_factory import plan, toy
+from tests.support.runs.plan_factory import plan, toy
 
 
 def test_columns_are_dropped_at_their_last_reader():

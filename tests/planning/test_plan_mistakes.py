@@ -6,7 +6,7 @@ import pytest
 
 from pipeline.contract.errors import ConfigError, ResourceError
 from pipeline.planning.processes.resources import Node
-from tests.support.plan_factory import plan, toy
+from tests.support.runs.plan_factory import plan, toy
 
 MISTAKES = {
     "two producers": ({"a": toy("Checksum"), "b": toy("Picky")}, {}, {}, "FM-COLUMN-TWICE", "'crc'"),

@@ -8,8 +8,8 @@ from pipeline.contract.errors import WeightsError
 from pipeline.planning.manifest import PipelineFile, ProfileFile
 from pipeline.planning.plan import make_plan
 from pipeline.planning.plan_options import PlanOptions
-from tests.support.material import weights
-from tests.support.plan_factory import BOX, plan, toy
+from tests.support.media.material import weights
+from tests.support.runs.plan_factory import BOX, plan, toy
 
 LACKING = {
     "crc": toy("Checksum"),

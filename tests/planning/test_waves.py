@@ -14,8 +14,8 @@ from pipeline.job import Job
 from pipeline.output.object_store import Store
 from pipeline.planning.manifest import ProfileFile
 from pipeline.reporting.terminal.tables import print_plan
-from tests.support.engine_factory import ALL, order, rows, small, table
-from tests.support.plan_factory import plan, toy
+from tests.support.runs.engine_factory import ALL, order, rows, small, table
+from tests.support.runs.plan_factory import plan, toy
 
 __all__ = ["small"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.run_records import GPU, Made
+from tests.support.runs.run_records import GPU, Made
 
 FINDINGS = {
     "nothing": (Made(), "too-short", "", "more files"),

@@ -23,7 +23,7 @@ from pipeline.profiling.stats.live import WINDOW_SECONDS, averaged
 from pipeline.profiling.stats.totals import RunTotals
 from pipeline.reporting.terminal import progress
 from pipeline.reporting.terminal.progress import ProgressBars, ProgressLines
-from tests.support.live_events import DECODING, GPU_SAMPLE, ON_GPU, after, live, working
+from tests.support.runs.live_events import DECODING, GPU_SAMPLE, ON_GPU, after, live, working
 
 
 @given(

@@ -9,7 +9,7 @@ import pytest
 from pipeline.contract.row_errors import DECODE
 from pipeline.profiling.advice import StepPlace, live_advice
 from pipeline.profiling.events import Reading
-from tests.support.live_events import DECODING, GPU_SAMPLE, ON_GPU, after, live, working
+from tests.support.runs.live_events import DECODING, GPU_SAMPLE, ON_GPU, after, live, working
 
 
 def placed(name, *, batch=8, workers=1, keeps_model=True):

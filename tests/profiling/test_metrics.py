@@ -9,7 +9,7 @@ from pathlib import Path
 from pipeline.profiling.events import Reading, StepEvent
 from pipeline.profiling.export.prometheus import BOUNDS, BUSY, CALL, METRICS, PHASE, ROWS, WAIT, observations
 from pipeline.profiling.records import SET_UP
-from tests.support.live_events import GPU_SAMPLE
+from tests.support.runs.live_events import GPU_SAMPLE
 
 DASHBOARD = Path(__file__).parents[2] / "manifests" / "grafana" / "framemill.json"
 

@@ -15,7 +15,7 @@ from pipeline.profiling.advice import bottleneck
 from pipeline.profiling.records import to_table
 from pipeline.profiling.stats.steps import step_statistics
 from pipeline.profiling.targets import GpuStatistics
-from tests.support.run_records import GPU, LOOP, Made
+from tests.support.runs.run_records import GPU, LOOP, Made
 
 
 def test_gpu_use_is_the_mean_of_samples_within_calls():

@@ -16,7 +16,7 @@ from pipeline.output.object_store import Store
 from pipeline.profiling.record_log import CALLS, read
 from pipeline.profiling.records import ADDED, PACKET, to_table
 from pipeline.profiling.stats.speed import covered_s
-from tests.support.run_records import Made
+from tests.support.runs.run_records import Made
 
 
 def overlapping(infer, wait=0.0):

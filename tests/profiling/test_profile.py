@@ -22,9 +22,9 @@ from pipeline.profiling.stats.calls import read_calls
 from pipeline.profiling.stats.speed import steady_rows_per_s
 from pipeline.profiling.stats.totals import RunTotals
 from pipeline.reporting.html import write_report
-from tests.support.collections_factory import photo
-from tests.support.report_factory import output
-from tests.support.run_records import GPU, LOOP, Made
+from tests.support.media.collections_factory import photo
+from tests.support.runs.report_factory import output
+from tests.support.runs.run_records import GPU, LOOP, Made
 
 
 def test_statistics_of_a_step():

@@ -24,8 +24,8 @@ from pipeline.profiling.tools.profilers import FAILED, NO_PROFILERS, PY_SPY, Pro
 from pipeline.profiling.tools.torch_profiler import NvtxRanges
 from pipeline.runtime.packet_caller import PacketCaller
 from pipeline.runtime.stage_setup import set_up
-from tests.support.collections_factory import photo
-from tests.support.plan_factory import plan, toy
+from tests.support.media.collections_factory import photo
+from tests.support.runs.plan_factory import plan, toy
 from tests.toys import Checksum
 
 RUN = "0123456789ab"

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from pipeline.profiling.export.prometheus import METRICS
-from tests.support.collections_factory import photo
+from tests.support.media.collections_factory import photo
 
 _RUN = """
 import sys, time, urllib.request, ray
@@ -19,7 +19,7 @@ from pipeline.engine.coordinator import start_coordinator
 from pipeline.planning.error_budget import Budgets
 from pipeline.job import Job
 from pipeline.profiling.events import Reading
-from tests.support.engine_factory import order
+from tests.support.runs.engine_factory import order
 
 with session(None):
     node = ray.nodes()[0]

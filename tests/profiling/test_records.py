@@ -14,9 +14,9 @@ from pipeline.job import Job
 from pipeline.output.object_store import Store
 from pipeline.profiling.record_log import CALLS, NODES, Stream, gather, read, runs
 from pipeline.profiling.records import CALL, DURATIONS, HAND_ON, PACKET, SCHEMA, Record
-from tests.support.buckets import empty_bucket
-from tests.support.collections_factory import clip, photo
-from tests.support.engine_factory import ALL, order
+from tests.support.machine.buckets import empty_bucket
+from tests.support.media.collections_factory import clip, photo
+from tests.support.runs.engine_factory import ALL, order
 from tests.toys import Checksum
 
 RUN = "0123456789ab"

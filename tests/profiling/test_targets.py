@@ -16,7 +16,7 @@ from pipeline.profiling.records import to_table
 from pipeline.profiling.run_profile import targets_of
 from pipeline.profiling.stats.steps import step_statistics
 from pipeline.profiling.targets import GpuStatistics, compare_targets
-from tests.support.run_records import GPU, Made
+from tests.support.runs.run_records import GPU, Made
 
 AIMS = {
     "a number is the least": ({"rows_per_minute": 59}, "met"),

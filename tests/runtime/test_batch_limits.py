@@ -17,7 +17,7 @@ from pipeline.contract.packet import HALO
 from pipeline.contract.stage import Stage
 from pipeline.runtime.packet_caller import PacketCaller
 from pipeline.runtime.recovery.batch_limits import _PATIENCE, BatchLimits, bucket_of
-from tests.support.plan_factory import plan, toy
+from tests.support.runs.plan_factory import plan, toy
 
 
 def packet(rows, pixels=(10, 10)):

@@ -14,8 +14,8 @@ from pipeline.planning.plan import make_plan
 from pipeline.planning.processes.resources import ROOMY
 from pipeline.reporting.terminal.tables import removed_files
 from pipeline.runtime.run.change_report import UNKNOWN, Changes
-from tests.support.collections_factory import clip, photo
-from tests.support.engine_factory import order as toys
+from tests.support.media.collections_factory import clip, photo
+from tests.support.runs.engine_factory import order as toys
 
 pytestmark = pytest.mark.slow
 STEPS = {

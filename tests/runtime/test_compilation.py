@@ -12,10 +12,10 @@ from pipeline.job import Job
 from pipeline.output.object_store import Store
 from pipeline.runtime.recovery.child_tasks import StageCalls
 from pipeline.runtime.run.record import read_run_record, write_run_record
-from tests.support.collections_factory import photo
-from tests.support.engine_factory import order, rows
-from tests.support.plan_factory import plan, toy
-from tests.support.serial_engine import without_ray
+from tests.support.media.collections_factory import photo
+from tests.support.runs.engine_factory import order, rows
+from tests.support.runs.plan_factory import plan, toy
+from tests.support.runs.serial_engine import without_ray
 
 
 def refusing_backend(graph, inputs):

@@ -14,7 +14,7 @@ from pipeline.contract.placement import Placement
 from pipeline.device import is_broken_gpu, is_out_of_memory
 from pipeline.runtime.packet_caller import PacketCaller
 from pipeline.runtime.stage_setup import set_up_stage
-from tests.support.plan_factory import plan, toy
+from tests.support.runs.plan_factory import plan, toy
 from tests.toys import Checksum
 
 

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from pipeline.runtime.run.record_types import wrong_type
-from tests.support.report_factory import record
+from tests.support.runs.report_factory import record
 
 WRONG = {
     "output": 1e308,

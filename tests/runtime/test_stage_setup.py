@@ -12,7 +12,7 @@ from pipeline.runtime.packet_caller import PacketCaller
 from pipeline.runtime.recovery.batch_limits import BatchLimits
 from pipeline.runtime.stage_setup import set_up, set_up_stage
 from pipeline.weights.lockfile import Entry
-from tests.support.plan_factory import plan, toy
+from tests.support.runs.plan_factory import plan, toy
 from tests.toys import Checksum
 
 

@@ -16,8 +16,8 @@ from pipeline.contract.columns import pack
 from pipeline.contract.placement import Placement
 from stages.mouth.stage import SHAPES, Mouth
 from stages.nets.mediapipe.facemesh import FaceMesh
-from tests.support.photos import photo, photo_file, take
-from tests.support.pose_factory import model_file
+from tests.support.media.photos import photo, photo_file, take
+from tests.support.stages.pose_factory import model_file
 
 PORTRAIT = photo("grace_hopper.jpg")
 BUNDLED = "face_landmarker_bundled"

@@ -25,8 +25,8 @@ from stages.nets.sam2.video import Tracker, load_video_model, resize_mask
 from stages.objects.stage import OBJECTS, Objects
 from stages.shared.masks import MASK, decode, encode
 from stages.shared.point_prompts import Prompt
-from tests.support import sam_video_reference as reference
-from tests.support.photos import take
+from tests.support.media.photos import take
+from tests.support.stages import sam_video_reference as reference
 
 SIDE = reference.SIDE
 FRAMES = 18  # more than memories and pointers: 6 and 15

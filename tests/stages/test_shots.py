@@ -11,10 +11,10 @@ import pytest
 from pipeline.contract.columns import pack
 from pipeline.contract.placement import Placement
 from stages.shots.stage import Features, Shots
-from tests.support.flow_factory import video, window
-from tests.support.media_factory import film
-from tests.support.photos import PHOTOS, photo
-from tests.support.shots_factory import clip, described, dissolve, mixed, through, whip, wipe
+from tests.support.media.media_factory import film
+from tests.support.media.photos import PHOTOS, photo
+from tests.support.stages.flow_factory import video, window
+from tests.support.stages.shots_factory import clip, described, dissolve, mixed, through, whip, wipe
 
 CHINA, FLOWER, HOPPER = PHOTOS
 

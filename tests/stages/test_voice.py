@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from pipeline.contract.columns import SOUND
 from stages.voice.stage import Voice
-from tests.support.sync_factory import spoken, voice
+from tests.support.stages.sync_factory import spoken, voice
 
 
 def test_levels_of_a_tone_are_known():

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.fetch_factory import CONTENT
-from tests.support.range_server import serving
+from tests.support.machine.fetch_factory import CONTENT
+from tests.support.machine.range_server import serving
 
 
 @pytest.fixture

@@ -11,8 +11,8 @@ from pipeline.contract.errors import WeightsError
 from pipeline.weights import checksums
 from pipeline.weights.fetch import fetch
 from pipeline.weights.resolver import cache_folder, locate
-from tests.support.fetch_factory import CONTENT, OTHER, entry, link, partial
-from tests.support.weights_factory import sha
+from tests.support.machine.fetch_factory import CONTENT, OTHER, entry, link, partial
+from tests.support.runs.weights_factory import sha
 
 pytestmark = pytest.mark.usefixtures("no_weights")
 

@@ -10,7 +10,7 @@ from pipeline.cli.app import main
 from pipeline.contract.errors import WeightsError
 from pipeline.weights.messages import check_licences
 from pipeline.weights.resolver import cache_folder, default_lock
-from tests.support.fetch_factory import CONTENT, OTHER, entry, link
+from tests.support.machine.fetch_factory import CONTENT, OTHER, entry, link
 
 
 @pytest.fixture

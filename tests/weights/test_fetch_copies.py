@@ -12,8 +12,8 @@ from pipeline.weights import checksums
 from pipeline.weights.fetch import copy_to, fetch, verify
 from pipeline.weights.lockfile import Local
 from pipeline.weights.resolver import cache_folder, locate
-from tests.support.fetch_factory import CONTENT, OTHER, entry, link
-from tests.support.weights_factory import sha
+from tests.support.machine.fetch_factory import CONTENT, OTHER, entry, link
+from tests.support.runs.weights_factory import sha
 
 pytestmark = pytest.mark.usefixtures("no_weights")
 

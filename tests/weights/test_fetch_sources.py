@@ -12,8 +12,8 @@ from pipeline.weights.fetch import fetch
 from pipeline.weights.lockfile import Bundle, Local, Url
 from pipeline.weights.resolver import cache_folder
 from pipeline.weights.wheel_bundle import read_from_wheel
-from tests.support.fetch_factory import CONTENT, OTHER, entry, link
-from tests.support.weights_factory import sha
+from tests.support.machine.fetch_factory import CONTENT, OTHER, entry, link
+from tests.support.runs.weights_factory import sha
 
 pytestmark = pytest.mark.usefixtures("no_weights")
 

@@ -7,7 +7,7 @@ import pytest
 from pipeline.contract.errors import ConfigError, WeightsError
 from pipeline.weights.lockfile import load_lock
 from pipeline.weights.resolver import default_lock, resolve
-from tests.support.weights_factory import body, bundle_source, lock_of
+from tests.support.runs.weights_factory import body, bundle_source, lock_of
 
 
 def test_the_shipped_lockfile_is_valid():

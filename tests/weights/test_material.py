@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from pipeline.weights.lockfile import Local, Url
-from tests.support.fetch_factory import CONTENT, OTHER, entry, link
-from tests.support.material_download import bring, load_material
+from tests.support.machine.fetch_factory import CONTENT, OTHER, entry, link
+from tests.support.media.material_download import bring, load_material
 
 NAME = "media/toys/toy.bin"
 

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from pipeline.contract.errors import WeightsError
 from pipeline.weights import checksums
 from pipeline.weights.resolver import cache_folder, locate, resolve
-from tests.support.material import weights
-from tests.support.weights_factory import CONTENT, body, bundle_source, lock_of, sha
+from tests.support.media.material import weights
+from tests.support.runs.weights_factory import CONTENT, body, bundle_source, lock_of, sha
 
 pytestmark = pytest.mark.usefixtures("no_weights")
 

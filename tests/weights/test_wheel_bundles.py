@@ -13,7 +13,7 @@ from pipeline.contract.errors import WeightsError
 from pipeline.weights.lockfile import Bundle, load_lock
 from pipeline.weights.resolver import cache_folder, default_lock, locate, resolve
 from pipeline.weights.wheel_bundle import find_wheel, read_from_wheel
-from tests.support.weights_factory import MEMBERS, body, bundle_source, lock_of, make_wheel, sha
+from tests.support.runs.weights_factory import MEMBERS, body, bundle_source, lock_of, make_wheel, sha
 
 pytestmark = pytest.mark.usefixtures("no_weights")
 

@@ -10,7 +10,7 @@ from pyarrow import fs
 from pipeline.contract.errors import InputError, OutputError
 from pipeline.job import Job
 from pipeline.media.discovery.listing import list_media
-from tests.support.engine_factory import order, small
+from tests.support.runs.engine_factory import order, small
 
 __all__ = ["small"]
 RUN = ("run.json", "columns/crc-1/a.parquet", "units/u.parquet", "images/crc-1/a.png")

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from PIL import Image as Pil
 
-from tests.support.media_factory import decoded, encoded, numbered
-from tests.support.photo_factory import save
-from tests.support.photos import take
+from tests.support.media.media_factory import decoded, encoded, numbered
+from tests.support.media.photo_factory import save
+from tests.support.media.photos import take
 
 
 @pytest.mark.parametrize("kind", ["GIF", "PNG", "WEBP", "AVIF"])

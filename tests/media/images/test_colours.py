@@ -8,7 +8,7 @@ import av
 import numpy as np
 import pytest
 
-from tests.support.media_factory import decoded
+from tests.support.media.media_factory import decoded
 
 _RGB = np.array([[1, 1, 1], [0.5, 0.5, 0.5], [0.18, 0.18, 0.18], [0.05, 0.05, 0.05], [0.8, 0.4, 0.3], [0.3, 0.4, 0.6]])
 _709_TO_2020 = np.array([[0.6274, 0.3293, 0.0433], [0.0691, 0.9195, 0.0114], [0.0164, 0.0880, 0.8956]])  # BT.2087

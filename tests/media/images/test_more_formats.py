@@ -16,8 +16,8 @@ from pipeline.media.file_types import detect_kind
 from pipeline.media.files import MediaFile
 from pipeline.media.packets.decode import decode
 from pipeline.media.units import Unit
-from tests.support.media_factory import encoded
-from tests.support.photo_factory import exif, save, scene, single_failure, single_row
+from tests.support.media.media_factory import encoded
+from tests.support.media.photo_factory import exif, save, scene, single_failure, single_row
 
 LOSSLESS: dict[str, tuple[str, dict[str, Any]]] = {
     "jp2": ("JPEG2000", {}),

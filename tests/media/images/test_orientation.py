@@ -9,9 +9,9 @@ import pytest
 from PIL import Image as Pil
 from PIL import ImageOps
 
-from tests.support.material import media
-from tests.support.media_factory import encoded
-from tests.support.photo_factory import exif, save, scene, single_row
+from tests.support.media.material import media
+from tests.support.media.media_factory import encoded
+from tests.support.media.photo_factory import exif, save, scene, single_row
 
 
 @pytest.mark.parametrize("kind", ["PNG", "WEBP", "TIFF", "JPEG", "AVIF"])

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from PIL import Image as Pil
 
-from tests.support.media_factory import decoded, encoded
-from tests.support.photo_factory import exif, save, scene, single_failure, single_row
+from tests.support.media.media_factory import decoded, encoded
+from tests.support.media.photo_factory import exif, save, scene, single_failure, single_row
 
 
 def png_header(height: int, width: int) -> bytes:

@@ -13,9 +13,9 @@ from pipeline.media.config import READ_RULES, DecodeConfig
 from pipeline.media.files import MediaFile
 from pipeline.media.packets.decode import decode
 from pipeline.media.units import Unit
-from tests.support.media_factory import encoded
-from tests.support.photo_factory import exif, save, scene, single_failure, single_row
-from tests.support.rare_photos import PALETTE, bmp, tiff, two_bits
+from tests.support.media.media_factory import encoded
+from tests.support.media.photo_factory import exif, save, scene, single_failure, single_row
+from tests.support.media.rare_photos import PALETTE, bmp, tiff, two_bits
 
 
 @pytest.mark.parametrize("width", [1, 16, 41])

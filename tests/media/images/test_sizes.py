@@ -9,9 +9,9 @@ import pytest
 from PIL import Image as Pil
 
 from pipeline.contract.columns import reduction
-from tests.support.media_factory import encoded
-from tests.support.photo_factory import exif, save, scene, single_row
-from tests.support.photos import PHOTOS, photo_file
+from tests.support.media.media_factory import encoded
+from tests.support.media.photo_factory import exif, save, scene, single_row
+from tests.support.media.photos import PHOTOS, photo_file
 
 PIXELS = ("frame", "frame_16", "frame_64", "frame_224")
 

@@ -13,7 +13,7 @@ from pipeline.media.discovery.listing import list_media
 from pipeline.media.frames import FrameSpec
 from pipeline.media.packets.decode import decode
 from pipeline.media.units import Unit
-from tests.support.media_factory import encoded, film, numbered
+from tests.support.media.media_factory import encoded, film, numbered
 
 COLUMNS = ("frame", "frame_64", "sound")
 

@@ -10,7 +10,7 @@ import av
 import numpy as np
 import pytest
 
-from tests.support.media_factory import decoded
+from tests.support.media.media_factory import decoded
 
 _SIDE = 16  # px of a block
 _BITS = 8

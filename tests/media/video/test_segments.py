@@ -21,9 +21,19 @@ from pipeline.media.packets.decode import decode, decode_frames
 from pipeline.media.units import shares_of
 from pipeline.profiling.events import StepEvent
 from pipeline.profiling.stats.totals import RunTotals
-from tests.support.material import media
-from tests.support.media_factory import packets_of, rows_of
-from tests.support.segmented_films import FILMS, FRAMES, GOP, RATE, WHOLE, by_share, check_rows, sample_film, unit_of
+from tests.support.media.material import media
+from tests.support.media.media_factory import packets_of, rows_of
+from tests.support.media.segmented_films import (
+    FILMS,
+    FRAMES,
+    GOP,
+    RATE,
+    WHOLE,
+    by_share,
+    check_rows,
+    sample_film,
+    unit_of,
+)
 
 
 @settings(max_examples=40, deadline=None)

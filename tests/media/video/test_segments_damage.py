@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.media_factory import rows_of
-from tests.support.segmented_films import FRAMES, by_share, damage, places, same, sample_film
+from tests.support.media.media_factory import rows_of
+from tests.support.media.segmented_films import FRAMES, by_share, damage, places, same, sample_film
 
 
 def test_an_unreadable_file_is_reported_once(tmp_path: Path) -> None:

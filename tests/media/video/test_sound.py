@@ -11,8 +11,8 @@ import pytest
 from PIL import Image as Pil
 
 from pipeline.contract.columns import SOUND_RATE
-from tests.support.films import KINDS, made_film
-from tests.support.media_factory import click, decoded, film, numbered
+from tests.support.media.films import KINDS, made_film
+from tests.support.media.media_factory import click, decoded, film, numbered
 
 _PULSES_S = (0.51, 1.25, 2.71)  # on the clock of the container, none at the edge of a slice
 

@@ -8,9 +8,9 @@ import av
 import numpy as np
 import pytest
 
-from tests.support.material import media
-from tests.support.media_factory import decoded, film, numbered
-from tests.support.photos import take
+from tests.support.media.material import media
+from tests.support.media.media_factory import decoded, film, numbered
+from tests.support.media.photos import take
 
 
 def numbers(rows: list[dict]) -> list[int]:

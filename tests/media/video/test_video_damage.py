@@ -8,9 +8,9 @@ import av
 import numpy as np
 import pytest
 
-from tests.support.films import FRAMES, made_film
-from tests.support.material import media
-from tests.support.media_factory import decoded, film
+from tests.support.media.films import FRAMES, made_film
+from tests.support.media.material import media
+from tests.support.media.media_factory import decoded, film
 
 
 def remuxed(source: Path, path: Path, **options: str) -> bytes:

@@ -11,9 +11,9 @@ from pipeline.output.object_store import Store
 from pipeline.profiling import node_metrics
 from pipeline.reporting.compare.comparison import compare
 from pipeline.reporting.compare.runs import read_sides
-from tests.support.collections_factory import clip
-from tests.support.compare_factory import BEGAN, calls, invoke, line, make, pair
-from tests.support.report_factory import figures, step
+from tests.support.media.collections_factory import clip
+from tests.support.runs.compare_factory import BEGAN, calls, invoke, line, make, pair
+from tests.support.runs.report_factory import figures, step
 
 __all__ = ["make"]
 

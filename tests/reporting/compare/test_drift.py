@@ -18,8 +18,8 @@ from pipeline.reporting.compare.drift.columns import compare_columns
 from pipeline.reporting.compare.drift.drift import find_drift
 from pipeline.reporting.compare.drift.row_sampling import OutputRows, common, sample
 from pipeline.reporting.compare.runs import read_run, read_sides
-from tests.support.compare_factory import invoke, make
-from tests.support.report_factory import Marked, step
+from tests.support.runs.compare_factory import invoke, make
+from tests.support.runs.report_factory import Marked, step
 
 __all__ = ["make"]
 

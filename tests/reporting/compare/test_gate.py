@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from pipeline.contract.errors import ConfigError
 from pipeline.reporting.compare.gate import judge, parse
-from tests.support.compare_factory import calls, invoke, make, pair
-from tests.support.report_factory import figures
+from tests.support.runs.compare_factory import calls, invoke, make, pair
+from tests.support.runs.report_factory import figures
 
 __all__ = ["make"]
 

@@ -13,10 +13,10 @@ from pipeline.contract.errors import ConfigError, OutputError
 from pipeline.reporting.compare.comparison import compare
 from pipeline.reporting.compare.page import render, write_page
 from pipeline.reporting.compare.runs import read_sides
-from tests.support.collections_factory import photo
-from tests.support.compare_factory import calls, make
-from tests.support.report_factory import figures, step
-from tests.support.report_reader import LOADS, Tags
+from tests.support.media.collections_factory import photo
+from tests.support.runs.compare_factory import calls, make
+from tests.support.runs.report_factory import figures, step
+from tests.support.runs.report_reader import LOADS, Tags
 
 __all__ = ["make"]
 

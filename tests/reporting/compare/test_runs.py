@@ -12,8 +12,8 @@ from pipeline.contract.errors import ConfigError
 from pipeline.output.object_store import Store
 from pipeline.reporting.compare.comparison import compare
 from pipeline.reporting.compare.runs import read_run, read_sides
-from tests.support.compare_factory import BEGAN, calls, invoke, line, make, pair
-from tests.support.report_factory import figures, record, step
+from tests.support.runs.compare_factory import BEGAN, calls, invoke, line, make, pair
+from tests.support.runs.report_factory import figures, record, step
 
 __all__ = ["make"]
 

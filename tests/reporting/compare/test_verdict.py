@@ -14,10 +14,10 @@ from pipeline.reporting.compare.page import default_path, render
 from pipeline.reporting.compare.runs import read_sides
 from pipeline.reporting.compare.verdict import verdict
 from pipeline.runtime.run.change_report import differences
-from tests.support.collections_factory import photo
-from tests.support.compare_factory import calls, invoke, make, pair
-from tests.support.report_factory import step
-from tests.support.report_reader import text
+from tests.support.media.collections_factory import photo
+from tests.support.runs.compare_factory import calls, invoke, make, pair
+from tests.support.runs.report_factory import step
+from tests.support.runs.report_reader import text
 
 __all__ = ["make"]
 

@@ -12,9 +12,9 @@ import pyarrow as pa
 import pytest
 
 from pipeline.contract.row_errors import Failure, to_table
-from tests.support.collections_factory import photo
-from tests.support.report_factory import figures, output, recorded, step
-from tests.support.report_reader import HOSTILE, page, parsed, text
+from tests.support.media.collections_factory import photo
+from tests.support.runs.report_factory import figures, output, recorded, step
+from tests.support.runs.report_reader import HOSTILE, page, parsed, text
 
 CSS = (files("pipeline.reporting") / "templates" / "page.css").read_text("utf-8")
 WORKERS = {"box:1": ["decode", "marked"], "box:2": ["faces"]}

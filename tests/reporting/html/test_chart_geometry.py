@@ -11,10 +11,10 @@ import pytest
 
 from pipeline.contract.columns import field
 from pipeline.reporting.html.charts.histograms import BARS
-from tests.support.browser import rendered
-from tests.support.collections_factory import photo
-from tests.support.report_factory import call_records, figures, node_samples, output, recorded
-from tests.support.report_reader import page
+from tests.support.media.collections_factory import photo
+from tests.support.runs.browser import rendered
+from tests.support.runs.report_factory import call_records, figures, node_samples, output, recorded
+from tests.support.runs.report_reader import page
 
 PX = 0.75  # by which an edge may be off: coordinates are written with one decimal
 GEOMETRY = Path(__file__).with_name("geometry.js").read_text("utf-8").partition("\n")[2]

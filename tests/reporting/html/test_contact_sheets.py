@@ -11,9 +11,9 @@ import pyarrow as pa
 import pytest
 
 from pipeline.reporting.html.gallery.contact_sheets import IMAGES, LARGEST, MOST_BYTES, ROWS
-from tests.support.collections_factory import photo
-from tests.support.report_factory import output
-from tests.support.report_reader import page, parsed, text
+from tests.support.media.collections_factory import photo
+from tests.support.runs.report_factory import output
+from tests.support.runs.report_reader import page, parsed, text
 
 ITEM = pa.struct([("media_id", pa.string()), ("crop", pa.large_binary())])
 META = {"description": "how <they> look", "pictures": "crop", "no_pictures": "Ask <nicely> for images."}

@@ -16,11 +16,11 @@ from hypothesis import strategies as st
 from pipeline.contract.drawing import Area, Drawing, Label
 from pipeline.output.object_store import Store
 from pipeline.reporting.html.gallery.overlays import all_layers, image_uri
-from tests.support.collections_factory import clip, photo
-from tests.support.report_factory import Drawn, output, png, step
-from tests.support.report_reader import page, parsed, text
+from tests.support.media.collections_factory import clip, photo
+from tests.support.runs.report_factory import Drawn, output, png, step
+from tests.support.runs.report_reader import page, parsed, text
 
-HERE = "tests.support.report_factory"
+HERE = "tests.support.runs.report_factory"
 
 
 @pytest.fixture

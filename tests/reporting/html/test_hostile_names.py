@@ -13,8 +13,8 @@ from html import unescape
 from pipeline.contract.row_errors import Failure
 from pipeline.media.discovery.media_ids import media_id
 from samples.make import photos
-from tests.support.report_factory import output, step
-from tests.support.report_reader import HOSTILE, LOADS, folder, page, parsed, store
+from tests.support.runs.report_factory import output, step
+from tests.support.runs.report_reader import HOSTILE, LOADS, folder, page, parsed, store
 
 __all__ = ["folder", "store"]
 

@@ -27,9 +27,9 @@ from pipeline.reporting.html.recorded.activity import (
 )
 from pipeline.reporting.html.recorded.machines import MOST_MACHINES, machine_charts
 from pipeline.reporting.html.recorded.timeline import MOST_LANES, timeline
-from tests.support.collections_factory import photo
-from tests.support.report_factory import RUN, call_records, figures, node_samples, output, recorded
-from tests.support.report_reader import page, parsed, text
+from tests.support.media.collections_factory import photo
+from tests.support.runs.report_factory import RUN, call_records, figures, node_samples, output, recorded
+from tests.support.runs.report_reader import page, parsed, text
 
 WORKERS = {"box:1": ["decode", "lighting"], "box:2": ["faces"]}
 

@@ -24,8 +24,8 @@ from pipeline.planning.plan_options import PlanOptions
 from pipeline.reporting.html import NAME, write_report
 from pipeline.reporting.html.summary import command
 from pipeline.reporting.table_rows import extract
-from tests.support.report_factory import Marked, figures, output, record, step
-from tests.support.report_reader import folder, page, parsed, store, text
+from tests.support.runs.report_factory import Marked, figures, output, record, step
+from tests.support.runs.report_reader import folder, page, parsed, store, text
 
 __all__ = ["folder", "store"]
 

@@ -15,9 +15,9 @@ from pipeline.media.config import DecodeConfig
 from pipeline.media.discovery.listing import list_media
 from pipeline.media.packets.decode import decode
 from pipeline.media.units import Unit
-from tests.support.collections_factory import photo
-from tests.support.report_factory import Marked, output, step
-from tests.support.report_reader import folder, page, store, text
+from tests.support.media.collections_factory import photo
+from tests.support.runs.report_factory import Marked, output, step
+from tests.support.runs.report_reader import folder, page, store, text
 
 __all__ = ["folder", "store"]
 

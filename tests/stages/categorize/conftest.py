@@ -11,7 +11,7 @@ def tiny(tmp_path, monkeypatch):
     import torch
     from safetensors.torch import save_file
 
-    from tests.support.clip_factory import TINY, reference
+    from tests.support.media.clip_factory import TINY, reference
 
     monkeypatch.setattr("stages.nets.clip.towers.MODELS", TINY)
     monkeypatch.setattr("stages.categorize.stage.MODELS", TINY)

@@ -24,8 +24,8 @@ from stages.categorize.stage import Categorize
 from stages.categorize.zero_shot import CATEGORIES
 from stages.nets.checkpoints import read_state
 from stages.nets.clip.towers import MODELS, TwoTowers, build_model
-from tests.support.clip_factory import TINY, album, bpe, call, distribution, embeddings, stage_of
-from tests.support.photos import photo
+from tests.support.media.clip_factory import TINY, album, bpe, call, distribution, embeddings, stage_of
+from tests.support.media.photos import photo
 
 
 @pytest.fixture(scope="module", name="album")

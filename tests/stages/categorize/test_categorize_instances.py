@@ -21,8 +21,8 @@ from stages.categorize.stage import DRAWN, Categorize
 from stages.categorize.zero_shot import CATEGORIES
 from stages.nets.clip.towers import OPENAI
 from stages.shared.masks import MASK, encode
-from tests.support.clip_factory import call, embeddings, stage_of
-from tests.support.photos import photo
+from tests.support.media.clip_factory import call, embeddings, stage_of
+from tests.support.media.photos import photo
 
 FILL = np.array([123, 117, 104], np.uint8)  # OpenAI's mean colour
 NEAR = 2e-3  # two steps of float16 below 1

@@ -31,8 +31,8 @@ from stages.categorize.stage import Categorize
 from stages.categorize.zero_shot import CATEGORIES
 from stages.nets.clip.towers import MODELS, OPENAI, SIGLIP, model_and_config, siglip_tokens
 from tests.device.test_device import of_pillow
-from tests.support.clip_factory import BPE, TINY, album, bpe, call, distribution, embeddings, reference, stage_of
-from tests.support.engine_factory import request
+from tests.support.media.clip_factory import BPE, TINY, album, bpe, call, distribution, embeddings, reference, stage_of
+from tests.support.runs.engine_factory import request
 
 
 @pytest.fixture(scope="module", name="album")

@@ -13,7 +13,7 @@ from stages.nets.clip import towers
 from stages.nets.clip.int8_linear import Int8Linear, int8_layers
 from stages.nets.clip.tokenizer import dummy_tokens
 from stages.nets.clip.towers import MODELS, TwoTowers
-from tests.support.clip_factory import TINY, album, bpe, call, distribution, embeddings, reference, stage_of
+from tests.support.media.clip_factory import TINY, album, bpe, call, distribution, embeddings, reference, stage_of
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

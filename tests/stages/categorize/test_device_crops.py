@@ -12,8 +12,8 @@ from stages.categorize.device_crops import _cut, cut_and_fit, window_crops
 from stages.categorize.instance_crops import context_crop, masked_crop
 from stages.shared.device_images import DeviceImages
 from stages.shared.masks import encode
-from tests.support.clip_factory import TINY
-from tests.support.photos import photo
+from tests.support.media.clip_factory import TINY
+from tests.support.media.photos import photo
 
 FILL = np.array([123, 117, 104], np.uint8)
 MARGINS = {"masked": 0.1, "context": 0.4}

@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stages.nets.clip.tokenizer import MAX_TOKENS, clip_tokenizer, padded_tokens, read_merges, vocabulary
-from tests.support.clip_factory import bpe
-from tests.support.material import weights, where_present
+from tests.support.media.clip_factory import bpe
+from tests.support.media.material import weights, where_present
 
 BPE = "bpe_simple_vocab_16e6.txt.gz"
 LARGE = "#version: 0.2"  # first line of merges.txt of openai/clip-vit-large-patch14; of clip-vit-base-patch32:

@@ -7,9 +7,9 @@ from functools import partial
 import numpy as np
 import pytest
 
-from tests.support.faces_factory import album, make
-from tests.support.material import where_present
-from tests.support.photos import PHOTOS, photo
+from tests.support.media.material import where_present
+from tests.support.media.photos import PHOTOS, photo
+from tests.support.stages.faces_factory import album, make
 
 
 @pytest.fixture(scope="session", params=["random", *where_present("MobileFaceNet.onnx", "trained")])

@@ -18,7 +18,7 @@ from stages.faces.alignment import (
     similarity_transforms,
 )
 from stages.faces.quality import sharpness
-from tests.support.photos import photo
+from tests.support.media.photos import photo
 
 
 def scaled(image, factor):

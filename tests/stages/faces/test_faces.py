@@ -11,7 +11,8 @@ import pytest
 from stages.faces.alignment import SIDE
 from stages.faces.quality import face_qualities
 from stages.nets.faces.yunet import OpenCvYuNet, YuNet
-from tests.support.faces_factory import (
+from tests.support.media.material import media, picture, weights
+from tests.support.stages.faces_factory import (
     PORTRAITS,
     SPEAKERS,
     call,
@@ -23,7 +24,6 @@ from tests.support.faces_factory import (
     scaled,
     speakers,
 )
-from tests.support.material import media, picture, weights
 
 
 def test_every_portrait_and_every_frame_of_a_speaker_has_one_face():

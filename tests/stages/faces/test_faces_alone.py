@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.support.faces_factory import album, call, embedding, faces, make, portraits
-from tests.support.material import picture
+from tests.support.media.material import picture
+from tests.support.stages.faces_factory import album, call, embedding, faces, make, portraits
 
 
 @pytest.fixture(scope="module")

@@ -21,10 +21,10 @@ from pipeline.planning.processes.resources import Node
 from pipeline.weights.resolver import default_lock, resolve
 from stages.faces.recognizers import NETWORKS
 from stages.faces.stage import DETECTORS, Faces
-from tests.support.faces_factory import album, call, embedding, faces, files, found, make
-from tests.support.material import media, weights
-from tests.support.media_factory import packets_of
-from tests.support.photos import photo
+from tests.support.media.material import media, weights
+from tests.support.media.media_factory import packets_of
+from tests.support.media.photos import photo
+from tests.support.stages.faces_factory import album, call, embedding, faces, files, found, make
 
 
 def test_no_rows_give_no_rows(make_stage):

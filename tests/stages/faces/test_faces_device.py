@@ -16,8 +16,8 @@ from stages.nets.faces.second_look import VIEW, _view, views_on_device
 from stages.nets.faces.yunet_cells import Cells, face_rows, suppressed
 from stages.shared import device_images
 from stages.shared.device_images import DeviceImages
-from tests.support.faces_factory import album, call, embedding, make, portraits, speakers
-from tests.support.photos import photo
+from tests.support.media.photos import photo
+from tests.support.stages.faces_factory import album, call, embedding, make, portraits, speakers
 
 SHAPES = [(600, 512), (427, 640), (600, 512), (3, 5)]
 

@@ -15,9 +15,9 @@ from stages.faces.recognizers import NETWORKS, Recognizer
 from stages.faces.stage import Faces
 from stages.nets.faces.yunet import OpenCvYuNet, YuNet
 from stages.nets.faces.yunet_torch import TorchYuNet
-from tests.support.faces_factory import album, call, embedding, files, found, make, speakers
-from tests.support.material import media, weights
-from tests.support.onnx_factory import iresnet, mobilefacenet
+from tests.support.media.material import media, weights
+from tests.support.stages.faces_factory import album, call, embedding, files, found, make, speakers
+from tests.support.stages.onnx_factory import iresnet, mobilefacenet
 
 
 @pytest.mark.heavy

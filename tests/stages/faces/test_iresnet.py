@@ -13,8 +13,8 @@ from stages.faces.alignment import SIDE
 from stages.faces.recognizers import NETWORKS, Recognizer
 from stages.nets.faces.iresnet import IResNet, MobileFaceNet
 from stages.nets.faces.onnx_module import OnnxGraph
-from tests.support.material import weights, where_present
-from tests.support.onnx_factory import R50, iresnet, mobilefacenet
+from tests.support.media.material import weights, where_present
+from tests.support.stages.onnx_factory import R50, iresnet, mobilefacenet
 
 R100 = (3, 13, 30, 3)
 

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from stages.nets.faces.onnx_module import OPERATORS, OnnxGraph
-from tests.support.material import weights, where_present
-from tests.support.onnx_factory import Builder, iresnet, mixed, mobilefacenet, pyramid, scrfd
+from tests.support.media.material import weights, where_present
+from tests.support.stages.onnx_factory import Builder, iresnet, mixed, mobilefacenet, pyramid, scrfd
 
 SMALL = {"blocks": (1, 2, 1, 1), "widths": (8, 8, 16, 16), "length": 12, "side": 32}
 

@@ -18,8 +18,8 @@ from pipeline.contract.columns import PIXELS, pack
 from stages.flow.kitti_png import decode
 from stages.flow.motion import agreement
 from stages.flow.stage import Flow
-from tests.support.flow_factory import driven, off, ready, rubberwhale, table, window
-from tests.support.photos import PHOTOS, mosaic, photo, take
+from tests.support.media.photos import PHOTOS, mosaic, photo, take
+from tests.support.stages.flow_factory import driven, off, ready, rubberwhale, table, window
 
 
 def error(backend: str, preset: str = "medium") -> float:

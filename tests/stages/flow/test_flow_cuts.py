@@ -7,8 +7,8 @@ from itertools import permutations
 import numpy as np
 import pytest
 
-from tests.support.flow_factory import ready, table, video
-from tests.support.photos import PHOTOS, take
+from tests.support.media.photos import PHOTOS, take
+from tests.support.stages.flow_factory import ready, table, video
 
 
 @pytest.mark.parametrize(("name", "cuts"), [("av/nasa_13013.mp4", [201]), ("video/test_clip_10s.mp4", [103, 213])])

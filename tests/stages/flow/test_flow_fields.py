@@ -12,8 +12,8 @@ from hypothesis.extra import numpy as hnp
 from stages.flow import flow_colors
 from stages.flow.kitti_png import decode, encode
 from stages.flow.stage import Flow
-from tests.support.flow_factory import ready, table, window
-from tests.support.photos import photo
+from tests.support.media.photos import photo
+from tests.support.stages.flow_factory import ready, table, window
 
 
 @given(

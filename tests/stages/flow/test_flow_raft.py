@@ -16,9 +16,9 @@ from pipeline.planning.processes.placement import merge_placement
 from pipeline.weights.resolver import default_lock
 from stages.flow.stage import Flow
 from stages.nets.raft import Flows, Raft, correlations, look_up, padded, places
-from tests.support.flow_factory import off, rubberwhale, table, window
-from tests.support.material import weights
-from tests.support.photos import photo, take
+from tests.support.media.material import weights
+from tests.support.media.photos import photo, take
+from tests.support.stages.flow_factory import off, rubberwhale, table, window
 
 PRINCETON = "raft-small-princeton"
 

@@ -11,7 +11,7 @@ from sklearn.metrics import adjusted_rand_score
 from stages.identities.hdbscan import hdbscan_clusters
 from stages.identities.medoids import summarize
 from stages.identities.spanning_tree import spanning_tree
-from tests.support.identities_factory import unit
+from tests.support.stages.identities_factory import unit
 
 
 def blobs(random, count, length, share=0.8):

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from stages.identities.stage import Identities
-from tests.support.identities_factory import identities, numbers, people, rows, unit
+from tests.support.stages.identities_factory import identities, numbers, people, rows, unit
 
 FACES = ["media_id", "frame_index", "face_index"]
 

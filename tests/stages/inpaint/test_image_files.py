@@ -10,8 +10,8 @@ import pytest
 from PIL import Image
 
 from stages.inpaint.image_files import ENCODERS
-from tests.support.inpaint_factory import noise, opened
-from tests.support.photos import photo
+from tests.support.media.photos import photo
+from tests.support.stages.inpaint_factory import noise, opened
 
 
 @pytest.mark.parametrize("format_", ["png", "webp"])

@@ -19,7 +19,9 @@ from scipy.ndimage import distance_transform_edt
 
 from pipeline.contract.placement import Placement
 from stages.inpaint.stage import Inpaint
-from tests.support.inpaint_factory import (
+from tests.support.media.media_factory import packets_of
+from tests.support.media.photos import photo
+from tests.support.stages.inpaint_factory import (
     BARE,
     COLOUR,
     MASKS,
@@ -33,8 +35,6 @@ from tests.support.inpaint_factory import (
     table,
     values,
 )
-from tests.support.media_factory import packets_of
-from tests.support.photos import photo
 
 
 def test_a_real_photo_is_bit_identical_outside_the_mask_and_changes_inside():

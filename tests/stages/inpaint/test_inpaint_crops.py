@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stages.inpaint.crops import GRID, Framing, cut, mask_crops, shapes
-from tests.support.inpaint_factory import COLOUR, echo, fill, make, noise, paint, rectangle
+from tests.support.stages.inpaint_factory import COLOUR, echo, fill, make, noise, paint, rectangle
 
 
 @settings(max_examples=60, deadline=None)

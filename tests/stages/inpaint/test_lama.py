@@ -16,8 +16,8 @@ from pipeline.weights.resolver import default_lock
 from stages.nets.lama.network import FourierUnit, Generator, Sizes, cast, symmetrize
 from stages.nets.lama.runners import EagerLama, LamaCleaner
 from stages.nets.lama.weights import load_generator
-from tests.support.lama_factory import Reference, randomize, save
-from tests.support.photos import photo
+from tests.support.media.photos import photo
+from tests.support.stages.lama_factory import Reference, randomize, save
 
 SMALL = Sizes(width=8, blocks=2)
 

@@ -11,7 +11,7 @@ from pipeline.contract.columns import pack
 from pipeline.contract.placement import Placement
 from stages.inpaint.stage import Inpaint
 from stages.shared.masks import BOX, MASK, SEGMENTATION, encode
-from tests.support.inpaint_factory import BARE, MASKS, make, opened, rectangle, values
+from tests.support.stages.inpaint_factory import BARE, MASKS, make, opened, rectangle, values
 
 INSTANCE = pa.struct([("category", pa.string()), ("probability", pa.float32())])
 

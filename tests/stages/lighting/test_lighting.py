@@ -16,8 +16,8 @@ from pipeline.contract.columns import pack
 from pipeline.contract.placement import Placement
 from stages.lighting.photometry import LINEAR, duv, noise, temperature
 from stages.lighting.stage import Lighting
-from tests.support.lighting_factory import even_scene, gain, light, photo
-from tests.support.photos import PHOTOS
+from tests.support.media.photos import PHOTOS
+from tests.support.stages.lighting_factory import even_scene, gain, light, photo
 
 
 @pytest.mark.parametrize("name", PHOTOS)

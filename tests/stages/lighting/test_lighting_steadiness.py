@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from stages.lighting.stage import Lighting, Steadiness
-from tests.support.lighting_factory import even_scene, gain, light, photo
+from tests.support.stages.lighting_factory import even_scene, gain, light, photo
 
 
 def clip(frames: list[np.ndarray]) -> pa.Table:

@@ -15,9 +15,9 @@ from stages.pose.bodies import distances
 from stages.pose.looks import Square, look, second_look, tiles
 from stages.pose.squares import squares
 from stages.pose.stage import Pose
-from tests.support.material import picture
-from tests.support.photos import photo
-from tests.support.pose_factory import model_file
+from tests.support.media.material import picture
+from tests.support.media.photos import photo
+from tests.support.stages.pose_factory import model_file
 
 MODEL = "pose_landmarker_full_bundled"
 

@@ -19,10 +19,10 @@ from pipeline.contract.placement import Placement
 from stages.nets.mediapipe.blazepose import BlazePose
 from stages.pose.stage import DRAWN, LANDMARKS, Pose
 from stages.shared.skeleton import BONES, COCO_17
-from tests.support.material import media, picture, where_present
-from tests.support.people_factory import poses, standing
-from tests.support.photos import PHOTOS, photo
-from tests.support.pose_factory import model_file
+from tests.support.media.material import media, picture, where_present
+from tests.support.media.photos import PHOTOS, photo
+from tests.support.stages.people_factory import poses, standing
+from tests.support.stages.pose_factory import model_file
 
 # COCO's standard deviations of annotated keypoints, in the order of COCO_17: cocoapi, PythonAPI/pycocotools/cocoeval.py
 SIGMAS = np.array([26, 25, 25, 35, 35, 79, 79, 72, 72, 62, 62, 107, 107, 87, 87, 89, 89]) / 1000

@@ -18,8 +18,8 @@ from stages.nets.mediapipe.task import within
 from stages.pose.bodies import distinct, scores
 from stages.pose.stage import LANDMARKS
 from stages.shared.masks import landmark_boxes
-from tests.support.photos import photo_file
-from tests.support.pose_factory import model_file
+from tests.support.media.photos import photo_file
+from tests.support.stages.pose_factory import model_file
 
 
 def test_a_file_that_mediapipe_refuses_is_named(tmp_path):

@@ -14,9 +14,9 @@ from stages.segment.dummy_masks import SHAPES, dummy_logits
 from stages.segment.stage import Segment
 from stages.shared.mask_proposals import stability_score
 from stages.shared.masks import decode
-from tests.support.photos import photo
-from tests.support.plan_factory import plan
-from tests.support.sam_weights import TOY
+from tests.support.media.photos import photo
+from tests.support.runs.plan_factory import plan
+from tests.support.stages.sam_weights import TOY
 
 
 @pytest.fixture(scope="module")

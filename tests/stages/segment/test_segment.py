@@ -21,9 +21,9 @@ from pipeline.weights.resolver import default_lock
 from stages.nets.sam2.image import MODELS
 from stages.segment.stage import Segment
 from stages.shared.masks import decode, encode
-from tests.support.media_factory import packets_of
-from tests.support.photos import photo_file
-from tests.support.segment_factory import ANY, SIZE, assert_whole, call, found, iou, small_photo, stage_of
+from tests.support.media.media_factory import packets_of
+from tests.support.media.photos import photo_file
+from tests.support.stages.segment_factory import ANY, SIZE, assert_whole, call, found, iou, small_photo, stage_of
 
 
 def test_fast_is_fewer_points_and_the_low_grid(sam):
@@ -142,8 +142,8 @@ from pipeline.contract.columns import pack
 from pipeline.contract.placement import Placement
 from stages.nets.sam2.image import MODELS
 from stages.segment.stage import Segment
-from tests.support.memory import peak_mb
-from tests.support.sam_weights import TOY
+from tests.support.machine.memory import peak_mb
+from tests.support.stages.sam_weights import TOY
 torch.set_num_threads(2)
 MODELS["toy"] = replace(TOY, side=128)
 stage = Segment(Segment.Config(model="toy", size=0, max_masks=96, **json.loads(sys.argv[2])))

@@ -15,10 +15,10 @@ import torch
 from pipeline.contract.placement import Placement
 from pipeline.device import prepare
 from stages.shared.masks import decode
-from tests.support import sam_reference as reference
-from tests.support.photos import photo
-from tests.support.sam_weights import TOY
-from tests.support.segment_factory import ANY, assert_whole, call, found, iou, small_photo, stage_of
+from tests.support.media.photos import photo
+from tests.support.stages import sam_reference as reference
+from tests.support.stages.sam_weights import TOY
+from tests.support.stages.segment_factory import ANY, assert_whole, call, found, iou, small_photo, stage_of
 
 LEAST_GAP = 1e-3  # between values on both sides of a threshold
 UNCLEAN = {"min_mask_region_area": 0}

@@ -14,9 +14,9 @@ import yaml
 from stages.mouth.stage import MOUTH, Mouth
 from stages.sync.stage import Sync
 from stages.voice.stage import Voice
-from tests.support.material import media, weights
-from tests.support.media_factory import film
-from tests.support.sync_factory import (
+from tests.support.media.material import media, weights
+from tests.support.media.media_factory import film
+from tests.support.stages.sync_factory import (
     ASIDE,
     CLIPS,
     MODEL,

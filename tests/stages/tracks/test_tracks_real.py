@@ -16,10 +16,10 @@ from pipeline.weights.resolver import resolve
 from stages.pose.stage import Pose
 from stages.shots.stage import Shots
 from stages.tracks.stage import Tracks
-from tests.support.engine_factory import request
-from tests.support.material import picture
-from tests.support.media_factory import film
-from tests.support.people_factory import batch, owners, shots
+from tests.support.media.material import picture
+from tests.support.media.media_factory import film
+from tests.support.runs.engine_factory import request
+from tests.support.stages.people_factory import batch, owners, shots
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,123 @@
+"""The command line over photos: start-up, steady rate and tail, by the records of the run."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow.compute as pc
+
+from benchmarks.engine_overhead import make_photos, steady_rate
+from benchmarks.gpu.options import GpuOptions
+from benchmarks.gpu.results import Record
+from benchmarks.gpu.runner import ROOT
+from benchmarks.gpu.stage_steps import SMALL
+from benchmarks.gpu.steps.ceilings import ceilings
+from pipeline.output.object_store import Store
+from pipeline.profiling.record_log import CALLS, NODES, read
+from pipeline.profiling.records import PACKET
+from pipeline.profiling.run_profile import choose_run
+from pipeline.profiling.targets import GpuStatistics
+
+PHOTOS, SMALL_PHOTOS = 6000, 8
+_DISTINCT = 64  # photos that are made; the others are links to them
+
+
+class CommandError(Exception):
+    """The end of the output of a command that failed."""
+
+
+def photos(options: GpuOptions) -> Path:
+    """Return a folder of JPEG photos of 1 MP, made at the first use."""
+    folder, count = options.folder / "photos", SMALL_PHOTOS if options.small else PHOTOS
+    if not folder.exists():
+        distinct = min(count, _DISTINCT)
+        make_photos(folder, distinct)
+        for number in range(distinct, count):
+            os.link(folder / f"{number % distinct:05}.jpg", folder / f"{number:05}.jpg")
+    return folder
+
+
+def framemill(*words: str) -> float:
+    """Run a command, and return its seconds.
+
+    Raises:
+        CommandError: it failed.
+    """
+    began = time.time()
+    command = [sys.executable, "-m", "pipeline", *words]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise CommandError(f"{words[0]} ended with {done.returncode}: {(done.stdout + done.stderr)[-2000:]}")
+    return time.time() - began
+
+
+def run(options: GpuOptions, out: Path, stages: Sequence[str], *more: str) -> dict[str, Any]:
+    """Run stages over the photos, and return figures of the run.
+
+    Raises:
+        CommandError: it failed.
+    """
+    cap = [] if options.vram_cap is None or "--vram-cap" in more else ["--vram-cap", f"{options.vram_cap:.1f}"]
+    profile = [] if "--profile" in more else ["--profile", options.profile]
+    policy = ["--missing-weights", "dummy", "--accept-license", "--stages", ",".join(stages)]
+    source = str(photos(options))
+    began = time.time()
+    taken = framemill("run", "--input", source, "--output", str(out), *profile, *policy, *cap, *more)
+    return {"command_s": taken, **figures(out, stages[0], began, began + taken)}
+
+
+def small_settings(options: GpuOptions, stages: Sequence[str]) -> list[str]:
+    """Return the words of a command that make stages small, where that is wanted."""
+    return [word for stage in stages for setting in SMALL[stage] for word in ("--set", setting) if options.small]
+
+
+def figures(out: Path, stage: str, began: float, ended: float) -> Mapping[str, Any]:
+    """Return a run's figures from its records.
+
+    Args:
+        out: the output.
+        stage: of which the packets count.
+        began: of the command, seconds since the epoch.
+        ended: of the command.
+    """
+    store = Store(str(out))
+    name = choose_run(store, None)
+    calls, nodes = read(store, CALLS, name), read(store, NODES, name)
+    packets = calls.filter(pc.and_(pc.equal(calls["kind"], PACKET), pc.equal(calls["step"], stage)))
+    ends = pc.add(packets["started"], packets["seconds"]).to_pylist()
+    rows, moments = 0, []
+    for end, count in sorted(zip(ends, packets["rows"].to_pylist(), strict=True)):
+        rows += count
+        moments.append((end, rows))
+    gpu = GpuStatistics.of(calls, nodes)
+    used = [each["memory_gb"] or 0.0 for gpus in nodes["gpus"].to_pylist() for each in gpus or ()]
+    return {
+        "rows": rows,
+        "packets": len(moments),
+        "rows_per_s_whole": rows / (ended - began),
+        "rows_per_s_steady": steady_rate(moments) if len(moments) > 2 else None,
+        "first_result_s": moments[0][0] - began,
+        "tail_s": ended - moments[-1][0],
+        "gpu_use_percent": gpu.gpu_use_percent,
+        "vram_peak_gb": max(used, default=None),
+    }
+
+
+def measure(options: GpuOptions, record: Record) -> None:
+    """Record a run of `categorize` over all photos, as shipped; then again, with warm caches."""
+    settings = small_settings(options, ["categorize"])
+    for name in ("cold", "warm"):
+        result = run(options, options.folder / name, ["categorize"], *settings)
+        limit = ceilings(options).get("clip")
+        steady = result["rows_per_s_steady"]
+        expected = len(list(photos(options).iterdir()))
+        share = steady / limit if limit and steady else None
+        record(caches=name, share=share, ok=result["rows"] == expected, **result)
+        if options.small:
+            return

@@ -1,0 +1,1 @@
+"""The commands of `framemill`, a module each."""

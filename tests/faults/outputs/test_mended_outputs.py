@@ -1,0 +1,90 @@
+"""Files of an output that were lost or changed are computed again, in runs without Ray."""
+
+from __future__ import annotations
+
+import shutil
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tests.faults.outputs.sample_output import make_sample, tables
+from tests.support.machine.command_line import command
+from tests.support.runs.serial_engine import without_ray
+
+
+@pytest.fixture(scope="module")
+def sample(tmp_path_factory):
+    """A finished output, to be damaged and mended by one test after the other."""
+    return make_sample(tmp_path_factory.mktemp("mended") / "sample")
+
+
+def run(sample) -> str:
+    """Return what a run into the output prints."""
+    with without_ray():
+        done = command(*sample.run())
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def images(sample) -> dict[str, bytes]:
+    """Return the images of the output."""
+    paths = sorted(path for path in (sample.out / "images").rglob("*") if path.is_file())
+    return {str(path.relative_to(sample.out)): path.read_bytes() for path in paths}
+
+
+LOSSES = {
+    "missing": lambda folder: next(folder.rglob("0*.png")).unlink(),
+    "empty": lambda folder: next(folder.rglob("0*.png")).write_bytes(b""),
+    "folder": lambda folder: shutil.rmtree(next(folder.rglob("0*.png")).parent),
+    "all": shutil.rmtree,
+}
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_a_run_finds_lost_images_by_itself(sample, loss):
+    before, rows = images(sample), tables(sample.out)
+    LOSSES[loss](sample.out / "images")
+    assert images(sample) != before
+    assert "computed again: columns/portraits-" in run(sample)
+    assert images(sample) == before and tables(sample.out) == rows
+    assert "Nothing is left to do" in run(sample)
+
+
+CHANGES = {
+    "type": lambda table: table.set_column(1, "uri", pa.nulls(table.num_rows, pa.int8())),
+    "absent": lambda table: table.drop_columns("uri"),
+    "foreign": lambda table: table.append_column("uri2", table["uri"]),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_columns_of_the_table_of_frames_are_checked(sample, change):
+    rows, path = tables(sample.out), next((sample.out / "frames").glob("*.parquet"))
+    pq.write_table(CHANGES[change](pq.read_table(path)), path)
+    found = command("check", sample.out)
+    assert found.returncode == 1 and f"frames/{path.name}: damaged" in found.stdout
+    run(sample)
+    assert tables(sample.out) == rows and not command("check", sample.out).returncode
+
+
+def test_a_kept_table_with_rows_of_another_step_is_computed_again(sample):
+    rows = tables(sample.out)
+    identities, guests = (next((sample.out / name).glob("*.parquet")) for name in ("identities", "guests"))
+    shutil.copyfile(identities, guests)
+    found = command("check", sample.out)
+    assert found.returncode == 1 and f"guests/{guests.name}: damaged" in found.stdout
+    run(sample)
+    assert tables(sample.out) == rows and not command("check", sample.out).returncode
+
+
+def test_a_copy_of_a_table_of_units_doubles_nothing(sample):
+    rows, (path, *_) = tables(sample.out), sorted((sample.out / "units").glob("*.parquet"))
+    copy = shutil.copyfile(path, path.with_name(f"copy of {path.name}"))
+    frames = next((sample.out / "frames").glob("*.parquet"))
+    for folder in ("frames", "columns"):
+        shutil.rmtree(sample.out / folder)
+    run(sample)
+    assert tables(sample.out) == rows and frames.exists()
+    copy.unlink()
+    assert "Nothing is left to do" in run(sample)

@@ -1,0 +1,48 @@
+"""The command line of a test: in its own process, or in this one where that makes no difference."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from contextlib import redirect_stderr, redirect_stdout
+from io import StringIO
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from pipeline.cli.app import run_script
+from pipeline.contract.output_names import FRAMES
+from pipeline.output.object_store import Store
+
+ROOT = Path(__file__).resolve().parents[3]
+RUN = ROOT / "pipeline" / "run.py"
+ORDER = [("media_id", "ascending"), ("frame_index", "ascending")]
+
+
+def command(*words, **env):
+    """The command line in this process; what it returns and prints, as of a process of its own."""
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(StringIO()) as out, redirect_stderr(StringIO()) as err:
+        patch.chdir(ROOT)
+        for name, value in {"COLUMNS": "200", **env}.items():
+            patch.setenv(name, value)
+        with pytest.raises(SystemExit) as end:
+            run_script([str(word) for word in words])
+    return subprocess.CompletedProcess(words, end.value.code or 0, out.getvalue(), err.getvalue())
+
+
+def process(*words, cwd=ROOT, door=RUN, **env):
+    """The command line in a process of its own, by the door that `python pipeline/run.py` takes."""
+    return subprocess.run(
+        [sys.executable, str(door), *map(str, words)],
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "COLUMNS": "200", **env},
+    )
+
+
+def frames(out) -> pa.Table:
+    store = Store(str(out))
+    return pa.concat_tables([store.read_table(f"{FRAMES}/{name}") for name in store.names(FRAMES)]).sort_by(ORDER)

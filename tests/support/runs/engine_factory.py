@@ -1,0 +1,55 @@
+"""What tests of runs share: a small collection, an order for toys to go over it, and the tables that come of it."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from pipeline.output.object_store import Store
+from pipeline.planning.manifest import PipelineFile, ProfileFile
+from pipeline.planning.plan_options import PlanOptions
+from pipeline.runtime.run.request import RunRequest
+from tests.support.media.collections_factory import collection
+
+ALL = {
+    "crc": ("Checksum", {}),
+    "near": ("Neighbours", {}),
+    "twice": ("Double", {}),
+    "count": ("Count", {}),
+    "all": ("Everything", {}),
+}
+
+
+@pytest.fixture
+def small(tmp_path):
+    return collection(tmp_path / "in", 6, 30)
+
+
+def order(folder, out, steps, **choices):
+    entries = {name: {"use": f"tests.toys:{kind}", "with": settings} for name, (kind, settings) in steps.items()}
+    return request(folder, out, {"steps": entries}, **choices)
+
+
+def request(folder, out, pipeline, profile=None, **choices):
+    """A run by the contents of a pipeline file and of a profile."""
+    return RunRequest(
+        input=str(folder),
+        output=str(out),
+        pipeline=PipelineFile.model_validate(pipeline),
+        profile=ProfileFile.model_validate(profile or {}),
+        profile_name="none",
+        options=PlanOptions(**choices),
+    )
+
+
+def table(out, folder):
+    store = Store(str(out))
+    names = store.names(folder)
+    return pa.concat_tables([store.read_table(f"{folder}/{name}") for name in names]).sort_by(
+        [(k, "ascending") for k in ("media_id", "frame_index")]
+    )
+
+
+def rows(out, folder):
+    store = Store(str(out))
+    return pa.concat_tables([store.read_table(f"{folder}/{name}") for name in store.names(folder)])

@@ -1,0 +1,19 @@
+"""What tests of poses share: the networks' files where they are at hand."""
+
+from __future__ import annotations
+
+import pytest
+
+from pipeline.contract.errors import WeightsError
+from pipeline.weights.resolver import resolve
+from tests.support.media.material import ROOT, weights
+
+
+def model_file(name):
+    """The file of a lock entry, or a skipped test."""
+    if name == "pose_landmarker_lite_zipped":
+        return weights("pose_landmarker_lite.task")
+    try:
+        return resolve([name], weights_dir=ROOT / "weights" if (ROOT / "weights").is_dir() else None)[name]
+    except WeightsError as error:
+        pytest.skip(str(error))
