@@ -59,12 +59,8 @@ class Job:
     ) -> None:
         """Keep the request; nothing is read yet.
 
-        Args:
-            request: the run, with input and output.
-            watch: called with the totals while steps run.
-            on_plan: called with the work before it starts.
-            on_wait: called with sentences about the start, such as the wait for another run's lease.
-            on_result: called with the result while the output's lease is held, to write about it there.
+        `watch` gets the totals while steps run, `on_plan` the work before it starts, `on_wait` sentences about the
+        start, and `on_result` the result while the output's lease is held, to write about it there.
 
         Raises:
             ConfigError: the request has no input or no output.

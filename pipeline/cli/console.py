@@ -37,13 +37,7 @@ print_note = partial(print_line, ERRORS)  # beside output that a program may rea
 
 
 def execute(request: RunRequest, console: Console, *, quiet: bool, tensorboard: str | None = None) -> None:
-    """Run a request and print its work, its progress and its result.
-
-    Args:
-        request: the run.
-        console: the terminal.
-        quiet: print nothing.
-        tensorboard: folder for scalars; None for none.
+    """Run a request and print its work, its progress and its result; `tensorboard` is a folder for scalars.
 
     Raises:
         UserError: see `Job.run`.

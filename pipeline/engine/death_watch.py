@@ -29,12 +29,7 @@ class DeathWatch:
     """A thread that stops a run whose processes keep dying without any progress between."""
 
     def __init__(self, stop: Callable[[FramemillError], None], begun: Callable[[], int]) -> None:
-        """Start it.
-
-        Args:
-            stop: ends the run with an error, from another thread.
-            begun: number of attempts in the coordinator's log; raises if the coordinator does not answer.
-        """
+        """Start it; `stop` ends the run from another thread, and `begun` raises if the coordinator does not answer."""
         self._stop, self._begun, self._done = stop, begun, threading.Event()
         self._attempts = -1  # at the last look
         self._known: frozenset[bytes] = frozenset()  # processes that had started before the run or at the last progress

@@ -19,9 +19,7 @@ _SHARE = 1.2  # of what is left, a task takes 1 / (this * slots): by simulation,
 def divide_into_tasks(units: Sequence[Sequence[tuple[T, int]]], slots: int) -> list[tuple[T, ...]]:
     """Return the work of each decode task, long ones first: a share of a film, or several small units.
 
-    Args:
-        units: pieces of each unit with their sizes, of one kind among all; a unit of several pieces is a film.
-        slots: tasks that run at once.
+    `units` holds each unit's pieces with their sizes; a unit of several pieces is a film. `slots` tasks run at once.
     """
     films = [(piece,) for pieces in units if len(pieces) > 1 for piece, _ in pieces]
     small = [pieces[0] for pieces in units if len(pieces) == 1]

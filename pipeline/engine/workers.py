@@ -79,12 +79,7 @@ def _make_worker(group: Group, occasion: str) -> Worker:
 
 @contextmanager
 def _setting_up(steps: str, occasion: str, report: Reporter) -> Iterator[None]:
-    """Log the set-up of steps in the block, with a timeout.
-
-    Args:
-        steps: their names.
-        occasion: a name that is the same when Ray repeats the set-up after this process died.
-        report: the attempt log.
+    """Log the set-up of steps in the block, with a timeout; `occasion` stays when Ray repeats it after a death.
 
     Raises:
         SetupError: processes keep dying at it.

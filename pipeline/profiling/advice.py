@@ -46,12 +46,7 @@ class Advice:
 
 
 def bottleneck(steps: Sequence[StepStatistics], saturated: Collection[str] = ()) -> Advice:
-    """Return the advice of the first rule that applies; the last rule always does.
-
-    Args:
-        steps: statistics of the run.
-        saturated: steps that get no core for another worker; see `saturated_steps` in planning.
-    """
+    """Return the advice of the first rule that applies; the last rule always does. See `saturated_steps` in planning."""
     if not steps or max(steps, key=lambda step: step.seconds).packets < MIN_PACKETS:
         return Advice(
             rule="too-short",
@@ -179,11 +174,7 @@ def _without_workers(step: StepStatistics) -> str:
 
 
 def busiest_step(totals: Mapping[str, Mapping[str, Any]]) -> str | None:
-    """Return the step with the most busy time per worker: the bottleneck of a run without records.
-
-    Args:
-        totals: `figures` of a run.json.
-    """
+    """Return the step of run.json's `figures` with the most busy time per worker: the bottleneck without records."""
     loads = {name: step["busy_s"] / max(1, step["workers"]) for name, step in totals.items()}
     return max((name for name in loads if loads[name]), key=lambda name: loads[name], default=None)
 
@@ -209,10 +200,7 @@ def live_advice(
 ) -> Advice | None:
     """Return advice where a GPU or a model's processes are idle; None where they work, and in the first seconds.
 
-    Args:
-        steps: of the first pass, without decoding.
-        live: last seconds of these steps and of decoding, by name.
-        saturated: steps that get no core for another worker, decoding included.
+    `steps` are those of the first pass without decoding. `live` and `saturated` include decoding.
     """
     ripe_names = {name for name, now in live.items() if now.packets >= MIN_PACKETS and now.lasted >= MIN_SECONDS}
     ripe = [step for step in steps if step.keeps_model and step.name in ripe_names]
@@ -278,9 +266,8 @@ def _underused(step: StepPlace, gpu_percent: float, now: LiveStep, saturated: Co
 def saturation(cpu_use: float | None, *, saturated: bool) -> str:
     """Explain why another worker would not help; empty where it might.
 
-    Args:
-        cpu_use: of the step's nodes while it worked, 0 to 1, by all programs; None if not measured.
-        saturated: the plan has no core for another of the step's workers.
+    `cpu_use` is of the step's nodes while it worked, 0 to 1, by all programs; None if not measured. `saturated` is True
+    if the plan has no core for another of the step's workers.
     """
     used = "" if cpu_use is None else f" (CPU {_percent(cpu_use)})"
     if cpu_use is not None and cpu_use >= SATURATED:

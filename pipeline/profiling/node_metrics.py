@@ -58,10 +58,7 @@ class NodeMetrics:
     def __init__(self, run: str, parent: int | None = None, nvml: Any = None) -> None:
         """Start the measurement of CPU use.
 
-        Args:
-            run: the run's name.
-            parent: id of the process whose children are watched (Ray's raylet); None for none.
-            nvml: the module pynvml, or one with its interface; None without NVML.
+        `parent` is the process whose children are watched (Ray's raylet). `nvml` is pynvml; None without a driver.
         """
         self._run, self._node = run, socket.gethostname()
         self._parent = psutil.Process(parent) if parent else None

@@ -110,11 +110,7 @@ def runs(store: Store) -> list[str]:
 def read(store: Store, kind: RecordKind, run: str, *, consumed: Consumed | None = None) -> pa.Table:
     """Return a run's records of one kind, gathered or not, in the order in which they began.
 
-    Args:
-        store: the output.
-        kind: of records.
-        run: the run's name.
-        consumed: receives how many bytes of each stream were read, now or when they were gathered.
+    `consumed` receives how many bytes of each stream were read, now or when they were gathered.
 
     Raises:
         GoneError: the run has just ended, and its streams have been gathered.
@@ -135,13 +131,7 @@ def batches(
 ) -> Iterator[pa.Table]:
     """Yield the records that `read` returns in pieces, so that a run of any length fits into memory.
 
-    Args:
-        store: the output.
-        kind: of records.
-        run: the run's name.
-        rows: in a piece, at most; records of one process come in the order in which they were written, or began.
-        columns: to read; empty for all.
-        consumed: receives how many bytes of each stream were read, now or when they were gathered.
+    Records of one process come in the order in which they were written, or began. Without `columns` all are read.
 
     Raises:
         GoneError: the run has just ended, and its streams have been gathered.
@@ -201,10 +191,6 @@ def gather(store: Store, ended: Collection[str]) -> None:
 
     A stream that cannot be gathered stays. The Parquet file stores how many bytes of each stream it holds. If a stream
     could not be removed, readers skip these bytes.
-
-    Args:
-        store: the output.
-        ended: names of the runs.
     """
     with suppress(OutputError, OSError):
         for kind, run in product((CALLS, NODES), ended):

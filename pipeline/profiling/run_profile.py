@@ -49,14 +49,7 @@ class RunProfile:
 def profile_of(
     store: Store, run: str, targets: Targets | None = None, saturated: Collection[str] = ()
 ) -> RunProfile | None:
-    """Return the profile of a run from the records it has so far; None before the first row of any step.
-
-    Args:
-        store: the output.
-        run: the run's name.
-        targets: to compare with; None for none.
-        saturated: steps that got no core for another worker; see `saturated_steps` in planning.
-    """
+    """Return the profile of a run from the records it has so far; None before the first row of any step."""
     nodes, calls = read(store, NODES, run), read(store, CALLS, run)
     if not (steps := step_statistics(calls, nodes)):
         return None
@@ -69,10 +62,7 @@ def profile_of(
 def choose_run(store: Store, name: str | None, warn: Callable[[str], None] = lambda _: None) -> str:
     """Return the run of this name, or the run that began last.
 
-    Args:
-        store: the output.
-        name: of a run; None for the last one.
-        warn: called with a sentence for each run with damaged records, as it may have been the last one.
+    `warn` gets a sentence for each run with damaged records, as it may have been the last one.
 
     Raises:
         DamagedError: the records of that run, or of all runs, are damaged.

@@ -30,12 +30,10 @@ class StepWork:
     def __init__(
         self, record: Record | None = None, recorder: Recorder | None = None, rows: pa.Table | None = None
     ) -> None:
-        """Begin.
+        """Begin; without a recorder nothing is recorded.
 
-        Args:
-            record: of the whole, with its step, device, unit, first row and start; None where nothing is recorded.
-            recorder: takes the records; None where nothing is recorded.
-            rows: the packet's rows, halo included; None in the second pass, where calls have no place in a unit.
+        `record` is that of the whole, with its step, device, unit, first row and start. `rows` are the packet's, halo
+        included; None in the second pass, where calls have no place in a unit.
         """
         self._record = record or Record(kind=PACKET, step="", started=time.time())
         self._recorder = recorder
@@ -67,15 +65,7 @@ class StepWork:
         stage.item_counts.take()
 
     def call_returned(self, stage: Stage, own: NDArray[np.int64], device: str, started: float, seconds: float) -> None:
-        """Record a call that returned.
-
-        Args:
-            stage: the stage that was called.
-            own: numbers of the packet's rows that the call computed, without halo.
-            device: cpu or cuda.
-            started: seconds since the epoch.
-            seconds: how long it took.
-        """
+        """Record a call that returned; `own` numbers the packet's rows that it computed, without halo."""
         phases, items, memory = stage.clock.take(), stage.item_counts.take(), memory_gb(device)
         for name, value in phases.items():
             self.phases[name] = self.phases.get(name, 0.0) + value
@@ -108,11 +98,7 @@ class StepWork:
     ) -> StepEvent:
         """Write the record of the whole, and return the live event derived from it.
 
-        Args:
-            rows: rows that came out.
-            failures: rows or files that failed.
-            around: seconds spent outside of calls: wait, fetch, decode and write.
-            share: of a unit's bytes, decoded to their end; see `StepEvent`.
+        `around` is the seconds outside of calls: wait, fetch, decode and write. `share` is explained by `StepEvent`.
         """
         record, around = self._record, around or {}
         failures = [item for item in failures if item.kind != PASSED_OVER]

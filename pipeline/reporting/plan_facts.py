@@ -24,14 +24,7 @@ def plan_facts(
     work: tuple[Changes, Sequence[Outlook]] | None = None,
     refusal: UserError | None = None,
 ) -> dict[str, Any]:
-    """Return a plan as values that JSON can hold.
-
-    Args:
-        plan: the checked steps.
-        notes: sentences on options without effect.
-        work: the work that is left; None without an input and an output.
-        refusal: the reason why a run would be refused, if it would.
-    """
+    """Return a plan as values that JSON can hold, with sentences, the work that is left, and why a run is refused."""
     return {
         "steps": [decode_facts(plan.decode), *map(step_facts, plan.steps)],
         "waves": [wave_processes(wave) for wave in plan.waves],

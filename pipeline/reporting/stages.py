@@ -12,11 +12,7 @@ from pipeline.contract.stage import Stage
 
 
 def rebuild(steps: Mapping[str, Any]) -> dict[str, Stage]:
-    """Return stages by step, without those with missing code or code of another version.
-
-    Args:
-        steps: the `steps` of run.json.
-    """
+    """Return stages by step of a run.json, without those with missing code or code of another version."""
     stages = {name: _stage(step) for name, step in steps.items()}
     return {name: stage for name, stage in stages.items() if stage is not None}
 

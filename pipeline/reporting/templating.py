@@ -29,11 +29,7 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")  # not allowed i
 
 
 def render_page(template: str, values: Mapping[str, Any]) -> str:
-    """Fill a template, without secrets and control characters.
-
-    Args:
-        template: file in `templates/`; everything not marked as safe is escaped.
-        values: all names that the template uses beside the filters of values and the function `count`.
+    """Fill a file of `templates/`, without secrets and control characters; what is not marked as safe is escaped.
 
     Raises:
         UndefinedError: a name is missing.

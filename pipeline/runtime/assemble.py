@@ -89,11 +89,7 @@ def sweep(
 ) -> int:
     """Delete files of tables that no longer belong, and return their number.
 
-    Args:
-        store: the output.
-        owners: the steps that write the tables.
-        units: the requested units.
-        share: of a shard, the names of units that it may delete files of; None: all files.
+    A shard may delete the files of a `share` of the units; None for all.
     """
     live: dict[str, set[str]] = {}
     for owner in owners:

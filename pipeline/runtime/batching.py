@@ -34,13 +34,9 @@ class Cut:
 
 
 def cuts(stage: Stage, rows: pa.Table, left_out: NDArray[np.bool_], size: Callable[[], int]) -> Iterator[Cut]:
-    """Yield the calls of a packet, in its order.
+    """Yield the calls of a packet in its order, without rows that are left out.
 
-    Args:
-        stage: has a scope, ROW or CLIP.
-        rows: the packet's, halo included.
-        left_out: n bools, true for rows that are not passed to the stage.
-        size: returns the rows of a ROW stage's next call; called before each.
+    `size` returns the rows of a ROW stage's next call, and is called before each.
     """
     halo = rows[HALO].to_numpy()
     if stage.scope is Scope.ROW:

@@ -37,10 +37,8 @@ class Finding:
 def check_output(store: Store, fingerprints: Mapping[str, str], expected: Mapping[str, pa.Schema]) -> list[Finding]:
     """Return what is wrong with an output, and store the paths of files to be replaced for the next run.
 
-    Args:
-        store: the output.
-        fingerprints: of the steps of the last run that ended, decoding first; empty if none has.
-        expected: by folder, columns that each of its tables has, among others; empty if unknown.
+    The fingerprints are of the steps of the last run that ended, decoding first. `expected` columns are by folder.
+    Either is empty if unknown.
 
     Raises:
         OutputError: the disk or the bucket refuses.

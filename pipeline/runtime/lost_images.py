@@ -20,10 +20,6 @@ def parts_without_images(store: Store, folders: Iterable[str]) -> Iterator[tuple
 
     It costs one reading of the columns of paths, and one listing of their images.
 
-    Args:
-        store: the output.
-        folders: of parts, below `columns/`.
-
     Raises:
         OutputError: the disk or the bucket refuses.
     """

@@ -75,12 +75,7 @@ class Mending:
 
 
 def expected_parts(decode: str, stages: Mapping[str, Stage]) -> dict[str, pa.Schema]:
-    """Return the columns that all tables of an output have, by folder.
-
-    Args:
-        decode: folder of the decoder's parts.
-        stages: by the folder of their parts.
-    """
+    """Return the columns that all tables of an output have, by folder; the stages by that of their parts."""
     first = {
         f"{COLUMNS}/{folder}": exact(parts_schema(stage)) for folder, stage in stages.items() if stage.scope.first_pass
     }

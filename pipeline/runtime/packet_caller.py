@@ -42,13 +42,7 @@ class PacketCaller:
     def run(
         self, rows: pa.Table, left_out: NDArray[np.bool_], attempt: Attempt | None = None, work: StepWork | None = None
     ) -> Outcome:
-        """Call the stage on all rows but those that are left out; their outputs are null.
-
-        Args:
-            rows: a packet's rows, halo included.
-            left_out: n bools, true where a step that this one depends on failed.
-            attempt: the current attempt at the packet; None for the first.
-            work: counts the calls; None to count none.
+        """Call the stage on all rows but those that are left out, since a step before failed; their outputs are null.
 
         Raises:
             ContractError: the stage returned other rows or columns than it declared.

@@ -59,15 +59,9 @@ class Worker:
         key: str = "",
         profilers: ProfilerOptions = NO_PROFILERS,
     ) -> None:
-        """Set up the steps.
+        """Set up the steps, in the order in which they are applied.
 
-        Args:
-            steps: in the order in which they are applied.
-            store: the output, for their parts.
-            report: takes an event for each packet and step.
-            log: of this process's attempts; None where a dead process is not restarted.
-            key: names processes with these steps in the log.
-            profilers: of their calls.
+        Without a log a dead process is not restarted. `key` names processes with these steps in the log.
         """
         self._parts, self._report = Parts(store), report
         self.recorder = Recorder.of(store)
@@ -99,10 +93,8 @@ class Worker:
     def apply(self, packet: Packet, waited: float | None = None, fetched: float = 0.0) -> Packet:
         """Apply all steps to a packet, and return it without the columns that no later step reads.
 
-        Args:
-            packet: with all its rows.
-            waited: seconds without any packet, before this one came and was opened; None if this process made it.
-            fetched: seconds that opening it took.
+        `waited` is the seconds without any packet before this one was opened; None if this process made it. `fetched`
+        are those that opening it took.
 
         Raises:
             FramemillError: processes keep dying at it, and no single call explains it.

@@ -49,12 +49,7 @@ def measure(
 ) -> StepMeasurement:
     """Measure batches of a step until they do not fit.
 
-    Args:
-        step: with a stage that need not have been set up.
-        sizes: files of rows (`pipeline.bench.models.sample_rows.write_rows`), smallest images first.
-        limits: of the search.
-        dummy: True if its weights are random.
-        meter: of memory; None for the device's own.
+    `sizes` are files of rows by `write_rows`, smallest images first. `dummy` is True if the step's weights are random.
     """
     result = StepMeasurement(step.name)
     limits = search_limits(step, limits, meter)

@@ -36,11 +36,7 @@ class CalibrationObserver(Protocol):
 
 
 def measurable(plan: Plan, names: Sequence[str]) -> list[Step]:
-    """Return the steps to measure: those with a model; only those on the GPU if any runs there.
-
-    Args:
-        plan: checked.
-        names: of the steps to choose from; empty for all.
+    """Return the named steps with a model, or all of them without names; only those on the GPU if any runs there.
 
     Raises:
         ConfigError: none of these steps has a model.

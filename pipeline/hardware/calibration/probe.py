@@ -44,14 +44,7 @@ class Probe:
     """The measurement of one step in its process."""
 
     def __init__(self, step: Step, sizes: Sequence[Path], limits: Limits, meter: Meter | None = None) -> None:
-        """Bind; nothing is loaded yet.
-
-        Args:
-            step: with a stage that has not been set up.
-            sizes: Arrow files of rows, each with images of one size.
-            limits: lengths of timed calls.
-            meter: of memory; None for the device's own.
-        """
+        """Bind, loading nothing; each file of `sizes` holds rows with images of one size."""
         self._step, self._paths, self._limits = step, sizes, limits
         self._meter = meter or meter_of(step.placement.device)
         self._rows: list[pa.Table] = []
@@ -131,13 +124,9 @@ class Probe:
             raise ContractError(f"Step {self._step.name!r} {problem}.", code="FM-ROW-COUNT")
 
     def _time_limits(self, first: float, around: float) -> TimeLimits:
-        """Return the limits of timed calls.
+        """Return the limits of timed calls, by the seconds of the untimed one.
 
-        Rows differ in cost, so small batches continue until each row was in a call.
-
-        Args:
-            first: seconds of the untimed call.
-            around: number of calls that reach every row once.
+        Rows differ in cost, so small batches continue until each row was in a call, which takes `around` calls.
         """
         seconds = self._limits.timed_s
         return TimeLimits(

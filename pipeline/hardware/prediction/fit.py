@@ -43,12 +43,7 @@ class CombinedFit:
 def fit(figures: StepFigures, step: StepTimes, context_gb: float, error: float, gpu: GpuSpecs) -> StepFit:
     """Fit a step's process alone on a GPU, with images as large as the largest measured ones.
 
-    Args:
-        figures: with a memory formula.
-        step: as it ran.
-        context_gb: of a process, in addition to its allocations.
-        error: of memory, by the back-test; it is added as a share.
-        gpu: to fit on.
+    A process takes `context_gb` besides its allocations. `error` is that of memory by the back-test, added as a share.
     """
     capacity = gpu.memory_gb - context_gb
     for batch in range(max(1, step.batch), 0, -1):
@@ -75,12 +70,7 @@ def fit_together(
 ) -> CombinedFit:
     """Fit all processes of all steps on one GPU; steps in one process share a context.
 
-    Args:
-        steps: that need the GPU.
-        fits: of each step alone.
-        figures: of each step.
-        gpu: to fit on.
-        planned: the first pass, producers before readers; empty if unknown.
+    `planned` is the first pass, producers before readers; empty if unknown.
     """
     contexts = {step.process: (step.workers, fits[step.name].context_gb) for step in steps}
     need = sum(step.workers * fits[step.name].need_gb for step in steps)

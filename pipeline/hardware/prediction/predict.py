@@ -66,13 +66,7 @@ class Prediction:
 
 
 def predict(source: SourceRun, calibration: Calibration, here: GpuSpecs, targets: Mapping[str, GpuSpecs]) -> Prediction:
-    """Estimate a run on other GPUs.
-
-    Args:
-        source: the run.
-        calibration: of the run's GPU.
-        here: data sheet of the run's GPU.
-        targets: data sheets of other GPUs by name.
+    """Estimate a run on other GPUs, by the data sheets of its own GPU (`here`) and of the others (`targets`).
 
     Raises:
         ConfigError: run and calibration are of different GPUs, or no prediction could be back-tested.
@@ -203,12 +197,7 @@ def _own_rate(source: SourceRun, figures: Mapping[str, StepFigures]) -> float:
 
 
 def _pace(steps: Sequence[StepTimes], on_gpu: Mapping[str, float]) -> tuple[float, str]:
-    """Return the rate of steps that run at once, and the limit: times on the GPU add up, all others overlap.
-
-    Args:
-        steps: with their seconds on the host.
-        on_gpu: seconds a row on the GPU, by step.
-    """
+    """Return the rate of steps that run at once, and the limit: seconds a row `on_gpu` add up, all others overlap."""
     rates = {"the GPU": 1 / sum(on_gpu.values())}
     for process in dict.fromkeys(step.process for step in steps):
         members = [step for step in steps if step.process == process]

@@ -64,11 +64,9 @@ class PacketFlows:
     def queues(self, following: Mapping[int, int] | None = None) -> Iterator[Depths]:
         """Yield each step that packets waited for, with moments and the queue length from each moment on.
 
-        A packet waits from the end of its previous step. Files of the second pass do not count.
-
-        Args:
-            following: for each step of the first pass the next one, while a run goes on. A packet in no later step
-                waits for that step. None once the run has ended: an earlier run may have finished the later steps.
+        A packet waits from the end of its previous step. Files of the second pass do not count. While a run goes on, a
+        packet in no later step waits for the one `following` names. None once the run has ended: an earlier one may
+        have finished it.
         """
         order, same = self._order()
         step, began, ended, unit = (

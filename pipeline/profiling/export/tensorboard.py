@@ -78,13 +78,7 @@ class Scalars:
 
 
 def points(totals: RunTotals, steps: Sequence[str], now: float) -> Iterator[tuple[str, float]]:
-    """Yield the name and value of each known scalar: those of steps, then those of GPUs.
-
-    Args:
-        totals: of the run so far.
-        steps: names of the steps.
-        now: seconds since the epoch.
-    """
+    """Yield the name and value of each known scalar at a moment of the epoch: those of steps, then those of GPUs."""
     for name in steps:
         if totals.steps[name].rows:
             yield f"rows/{name}", totals.steps[name].rows

@@ -50,10 +50,7 @@ class _Worker:
 def events(store: Store, run: str, rows: int = BATCH_ROWS) -> Iterator[Event]:
     """Yield every event of a run's trace; times are microseconds since its first record.
 
-    Args:
-        store: the output.
-        run: the run's name.
-        rows: records in memory at once; each packet and step takes 40 bytes more.
+    So many `rows` are in memory at once; each packet and step takes 40 bytes more.
 
     Raises:
         GoneError: the run ended while its records were being read.

@@ -76,9 +76,7 @@ def read_calls(store: Store, run: str | None) -> dict[str, StepCalls]:
 def run_of(store: Store, record: Mapping[str, Any]) -> str | None:
     """Return the run that a run.json describes, if it kept records: by its name, else by its start.
 
-    Args:
-        store: the output; it may hold records of other runs too.
-        record: the run.json; empty before any run has ended, which selects the run that began last.
+    An empty record, as before any run has ended, selects the run that began last.
     """
     known, named = runs(store), record.get("throughput")
     if isinstance(named, Mapping) and named.get("run") in known:

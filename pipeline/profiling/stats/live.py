@@ -65,12 +65,7 @@ class LiveWindow:
         self._readings[reading.node].append(reading)
 
     def step(self, name: str, now: float) -> LiveStep | None:
-        """Return a step's last seconds; None before its first packet and when no packet ended recently.
-
-        Args:
-            name: of the step.
-            now: seconds since the epoch.
-        """
+        """Return a step's last seconds; None before its first packet and when no packet ended recently."""
         events = self._by_step.get(name)
         if not events:
             return None

@@ -40,11 +40,7 @@ def ms_per_row(seconds: float, rows: float) -> float | None:
 
 
 def steady_rows_per_s(ends: Floats, rows: Floats) -> float | None:
-    """Return rows a second between the moments when 20 % and 80 % of the rows were finished.
-
-    Args:
-        ends: of n packets, when each ended.
-        rows: of n packets, how many rows each had.
+    """Return rows a second between the moments when 20 % and 80 % of the rows of n packets were finished.
 
     Returns:
         None with fewer than five packets, or where all packets in between ended at one moment.
@@ -80,12 +76,7 @@ def share_of_time(part: float, whole: float) -> float:
 
 
 def phase_seconds(durations: Mapping[str, float], seconds: float) -> dict[str, float]:
-    """Return the seconds of each phase inside a step; `other` is the time outside all phases.
-
-    Args:
-        durations: by phase; those of `OUTSIDE` are left out.
-        seconds: of the whole, which the phases are part of.
-    """
+    """Return the seconds of each phase inside a step, without those of `OUTSIDE`; `other` is the rest."""
     phases = {name: value for name, value in durations.items() if value and name not in OUTSIDE}
     return phases | {"other": max(0.0, seconds - sum(phases.values()))}
 

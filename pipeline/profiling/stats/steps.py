@@ -98,12 +98,7 @@ class StepStatistics(ProcessStatistics):
 
 
 def step_statistics(calls: pa.Table, nodes: pa.Table | None = None) -> list[StepStatistics]:
-    """Return statistics of each step that produced a row, in the order in which the steps began.
-
-    Args:
-        calls: records with the schema `pipeline.profiling.records.SCHEMA`.
-        nodes: samples with the schema `pipeline.profiling.node_metrics.SCHEMA`; None without samples.
-    """
+    """Return statistics of each step that produced a row, in the order in which the steps began."""
     packets = calls.filter(pc.equal(calls["kind"], PACKET)).sort_by("started")
     productive = set(_with_rows(packets)["step"].to_pylist())
     names = [name for name in pc.unique(packets["step"]).to_pylist() if name in productive]
@@ -144,12 +139,7 @@ def _step(name: str, records: pa.Table, packets: pa.Table, nodes: pa.Table | Non
 
 
 def _process(packets: pa.Table, records: pa.Table) -> ProcessStatistics:
-    """Return one process's statistics in a step.
-
-    Args:
-        packets: of the step in this process.
-        records: all of this process, in any step.
-    """
+    """Return a process's statistics in a step, from its packets of that step and from all of its records."""
     begin, end = _span(packets)
     started, kinds = floats(records, "started"), np.array(records["kind"].to_pylist())
     inside = (started >= begin) & (started < max(end, np.nextafter(begin, np.inf)))

@@ -63,12 +63,7 @@ class RunTotals:
     """Totals of all steps, and the progress of the run."""
 
     def __init__(self, units: Iterable[Unit] = (), waves: int = 1) -> None:
-        """Start at zero.
-
-        Args:
-            units: the units of files that the run processes.
-            waves: how many times it processes them.
-        """
+        """Start at zero, for a run that processes these units so many times."""
         self._waves, units = waves, list(units)
         self.steps: dict[str, StepTotals] = defaultdict(StepTotals)
         self.live = LiveWindow()

@@ -40,15 +40,7 @@ class CallRecorder(ABC):
     """A profiler that records some calls, after the first."""
 
     def __init__(self, step: str, device: str, calls: int, store: Store, name: str) -> None:
-        """Bind.
-
-        Args:
-            step: the step's name.
-            device: the step's device.
-            calls: how many to record.
-            store: the output.
-            name: the files' path without their endings.
-        """
+        """Bind; `name` is the files' path without their endings."""
         self._step, self._device, self._calls, self._store, self._name = step, device, calls, store, name
         self._seen = 0
 

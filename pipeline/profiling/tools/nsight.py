@@ -81,12 +81,7 @@ def find_tool(tool: NsightTool, root: Path = Path("/")) -> list[str] | None:
 
 
 def require_tool(tool: NsightTool, option: str, root: Path = Path("/")) -> list[str]:
-    """Return the words of the command that starts a tool.
-
-    Args:
-        tool: to start.
-        option: that needs it, for the message.
-        root: of the folders that are searched.
+    """Return the words of the command that starts a tool, which an option needs.
 
     Raises:
         ConfigError: it is missing.

@@ -72,12 +72,7 @@ class ProfilerOptions:
     py_spy: str = ""
 
     def check(self, plan: Plan, store: Store, *, here: bool) -> str:
-        """Check before a run that all profilers can record.
-
-        Args:
-            plan: with the steps.
-            store: the output.
-            here: True if the run's processes will be on this machine; tools on other machines cannot be checked.
+        """Check before a run that all profilers can record; `here` is True if its processes will be on this machine.
 
         Returns:
             A sentence about each profiler that may record nothing; empty if all will.

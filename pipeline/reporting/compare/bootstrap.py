@@ -59,11 +59,7 @@ class ChangeInterval:
 
 
 def spreads(calls: StepCalls, seed: str) -> dict[str, Spread]:
-    """Resample the calls of one step in one run.
-
-    Args:
-        calls: of the step.
-        seed: text that is unique to the run and step; equal seeds give equal numbers.
+    """Resample the calls of one step in one run; the seed is a text that is unique to them.
 
     Returns:
         The spreads of rate, ms_row and quantiles; empty with fewer than 40 calls.
@@ -117,9 +113,7 @@ def _blocks(count: int, draws: int, length: int, size: int, random: np.random.Ge
 def block_length(values: Floats, worker: Integers) -> int:
     """Return the calls in a block, by the correlation of neighbours: 1 to a sixth of all.
 
-    Args:
-        values: n, in the order of time within each worker.
-        worker: n, sorted; calls of two workers are not neighbours.
+    The n values are in the order of time within each worker, and sorted by worker, whose calls alone are neighbours.
     """
     count = len(values)
     reach = min(count // 2, math.ceil(math.sqrt(count)) + 5, 200)
@@ -163,11 +157,7 @@ def interval(
 ) -> ChangeInterval | None:
     """Return the interval of the change from the first side to the second; None where its variance is not known.
 
-    Args:
-        first: a figure's values in each run of the first side.
-        second: of the second side.
-        first_spreads: of each run of the first side; None where its calls are too few or not recorded.
-        second_spreads: of the second side.
+    Each side has a figure's value and spread for each run; None for a spread where calls are too few or not recorded.
     """
     if change(first, second) is None:
         return None

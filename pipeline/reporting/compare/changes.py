@@ -69,14 +69,7 @@ def _nodes(machines: Any) -> str:
 def _differing(
     where: str, first: Mapping[str, Any], second: Mapping[str, Any], titles: Mapping[str, str] | None = None
 ) -> Iterator[Change]:
-    """Yield the keys that both have with different values.
-
-    Args:
-        where: for the result.
-        first: of the first run.
-        second: of the second run.
-        titles: of the keys to compare; None for all keys, under their names.
-    """
+    """Yield the keys that both have with different values: those with titles, or all under their names."""
     for key, title in (titles or {key: key for key in first}).items():
         if key in first and key in second and first[key] != second[key]:
             yield Change(where=where, what=title, first=_text(first[key]), second=_text(second[key]))

@@ -113,12 +113,9 @@ class Comparison:
 
 
 def compare(sides: Sequence[Sequence[Run]], prices: Mapping[str, float], *, drift_rows: int) -> Comparison:
-    """Compare each side with the first.
+    """Compare each side, one run or repeated ones, with the first.
 
-    Args:
-        sides: runs of each side; several runs are repetitions.
-        prices: of an hour, by the letters of the sides in order.
-        drift_rows: about how many rows of each table to compare results of; 0 for none.
+    `prices` are of an hour by the sides' letters. About `drift_rows` rows of each table are compared; 0 for none.
     """
     named = [
         Side(name=name, runs=tuple(runs), price=prices.get(name)) for name, runs in zip(letters(), sides, strict=False)

@@ -68,11 +68,7 @@ class Finding:
 
 
 def parse(text: str, known: Collection[str] = (*FIGURES, DRIFT)) -> list[Condition]:
-    """Parse conditions separated by commas.
-
-    Args:
-        text: of --fail-if.
-        known: figures that a condition may name without a step.
+    """Parse conditions separated by commas; `known` are figures that may be named without a step.
 
     Raises:
         ConfigError: a condition has another form, or names an unknown figure.

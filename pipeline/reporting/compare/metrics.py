@@ -92,13 +92,7 @@ def _from_records(calls: StepCalls) -> dict[str, float]:
 
 
 def measure_run(run: Run, price: float | None, energy_wh: float | None) -> dict[str, float]:
-    """Return the figures of the whole run.
-
-    Args:
-        run: the run.
-        price: of an hour of its machines, in any currency; None if unknown.
-        energy_wh: used by its GPUs, in Wh; None if not measured.
-    """
+    """Return the figures of the whole run; `price` is that of an hour of its machines, in any currency."""
     known = {name: run.record.get(name) for name in ("seconds", "frames")}
     figures = {name: float(value) for name, value in known.items() if isinstance(value, int | float)}
     if run.partial_steps:  # the tables are complete, but the time covers only a part

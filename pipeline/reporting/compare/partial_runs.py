@@ -15,11 +15,7 @@ _NEARLY = 0.99  # of the rows: a killed process may not have counted its last pa
 
 
 def partial_steps(record: Mapping[str, Any]) -> dict[str, int]:
-    """Return the rows that a run computed of each first-pass step, and decoding, that other runs computed a part of.
-
-    Args:
-        record: a run.json, of any version.
-    """
+    """Return the first-pass steps, and decoding, that other runs computed in part, with the rows of this one."""
     frames, figures, waves = record.get("frames"), record.get("figures"), record.get("waves")
     if not isinstance(frames, int) or not isinstance(figures, Mapping) or not isinstance(waves, list):
         return {}

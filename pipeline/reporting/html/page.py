@@ -52,11 +52,7 @@ _FUNCTIONS = {
 
 
 def write_report(store: Store, run: str | None = None) -> str:
-    """Write the report on an output, and return its URL.
-
-    Args:
-        store: the output.
-        run: the run that the times are of; None for the one that did most.
+    """Write the report on an output, with the times of a run or of the one that did most, and return its URL.
 
     Raises:
         OutputError: no run has finished there, or there are no records of that run.

@@ -12,9 +12,7 @@ from pipeline.reporting.formatting import count
 def recommendation(throughput: Mapping[str, Any], fallback: str) -> tuple[str, str]:
     """Return the reason and the change to try, a sentence each; either may be empty.
 
-    Args:
-        throughput: of a run.json; empty where the run kept no records.
-        fallback: the reason without records.
+    `throughput` is that of a run.json, empty where the run kept no records; then the reason is `fallback`.
     """
     if not (advice := throughput.get("verdict")):
         return fallback, ""

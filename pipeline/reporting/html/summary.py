@@ -38,12 +38,7 @@ def outcome(record: Mapping[str, Any], frames: int, groups: Sequence[ErrorGroup]
 
 
 def found(tables: Sequence[TableView], stages: Mapping[str, Stage]) -> str:
-    """Return what the steps found, as in "85 faces, 2 people, 1 light jump"; empty without such steps.
-
-    Args:
-        tables: of the output, the frames first.
-        stages: by step; `Stage.finds` names what is counted.
-    """
+    """Return what the steps found, as in "85 faces, 2 people, 1 light jump"; empty without such steps."""
     totals = {name: items for table in tables[:1] for name, items in table.items.items()}
     totals |= {table.name: table.rows for table in tables[1:]}
     things = [thing for stage in stages.values() for thing in stage.finds]

@@ -22,12 +22,9 @@ class Bottleneck:
 
 
 def bottleneck(figures: Mapping[str, Any], profile: Mapping[str, Any]) -> Bottleneck:
-    """Return the bottleneck of a run.
+    """Return the bottleneck of a run, by `figures` and `throughput` of its run.json.
 
-    Args:
-        figures: of run.json.
-        profile: the `throughput` of run.json; empty where the run kept no records. Then the bottleneck is the step
-            with the most busy time for each of its workers, since no run is faster.
+    Without records it is the step with the most busy time for each of its workers, since no run is faster.
     """
     if profile:
         verdict = profile["verdict"]
@@ -46,11 +43,7 @@ def bottleneck(figures: Mapping[str, Any], profile: Mapping[str, Any]) -> Bottle
 
 
 def phase_shares(profile: Mapping[str, Any]) -> dict[str, dict[str, float]]:
-    """Return for every step that a packet went through the shares of its phases, 0 to 1, in drawing order.
-
-    Args:
-        profile: the `throughput` of run.json.
-    """
+    """Return for every step of run.json's `throughput` the shares of its phases, 0 to 1, in drawing order."""
     return {name: _shares(step["phases"]) for name, step in (profile.get("steps") or {}).items()}
 
 

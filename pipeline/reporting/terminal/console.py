@@ -35,16 +35,7 @@ def print_table(
     whole: Sequence[str] = (),
     **style: Any,
 ) -> None:
-    """Print a table.
-
-    Args:
-        console: the terminal.
-        heads: names of the columns.
-        rows: the cells.
-        right: columns that are aligned to the right.
-        whole: columns that are never wrapped.
-        style: settings of rich's `Table`, such as `title`.
-    """
+    """Print a table; columns in `whole` are never wrapped, and `style` are settings of rich's `Table`."""
     settings: dict[str, Any] = {"title_justify": "left", **style}
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, **settings)
     for head in heads:

@@ -124,13 +124,7 @@ class AdvisingView(ProgressView):
     """Several views as one, with one advice, once, when the first batches show an idle GPU or idle models."""
 
     def __init__(self, views: Sequence[ProgressView | Scalars], plan: Plan, saturated: Collection[str] = ()) -> None:
-        """Prepare the rules.
-
-        Args:
-            views: display the figures and the advice.
-            plan: of the run.
-            saturated: steps, or decoding, that have no CPU core left for another worker.
-        """
+        """Prepare the rules; `saturated` steps, or decoding, have no CPU core left for another worker."""
         self._views, self._stack, self._advised, self._next = views, ExitStack(), False, 0.0
         self._steps, self._saturated = [StepPlace.of(step) for step in plan.first], saturated
 

@@ -119,12 +119,7 @@ def print_outlook(console: Console, changes: Changes, outlook: Sequence[Outlook]
 
 
 def removed_files(names: Sequence[str], *, dropped: bool = False) -> str:
-    """Return a sentence about files of earlier runs that are gone from the input.
-
-    Args:
-        names: the files; the sentence names the first three.
-        dropped: whether their rows were dropped already.
-    """
+    """Return a sentence about files of earlier runs that are gone; `dropped`: their rows were dropped already."""
     named = ", ".join([*names[:_MOST_NAMED], *(["..."] if len(names) > _MOST_NAMED else [])])
     single = len(names) == 1
     files = f"{count(len(names), 'file')} of earlier runs {'is' if single else 'are'} gone ({named})"

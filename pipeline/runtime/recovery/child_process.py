@@ -45,12 +45,7 @@ class ChildProcess:
     """One child process, from the start of the block to its end."""
 
     def __init__(self, held: object, environment: Mapping[str, str] | None = None) -> None:
-        """Start it.
-
-        Args:
-            held: the object that its methods are called of; it is pickled.
-            environment: variables besides this process's own.
-        """
+        """Start it with a pickled object; variables are added to this process's environment."""
         self._connection, child_end = Pipe()
         self._output: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed in __exit__
         paths = {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
@@ -81,10 +76,7 @@ class ChildProcess:
     def call(self, method: str, *arguments: object, timeout_s: float = 0.0) -> Any:
         """Return a method's result, `CapturedError` if it raised, or `ChildDied` if it killed the process.
 
-        Args:
-            method: a method of the held object.
-            arguments: pickled.
-            timeout_s: the process is killed after it; 0 for no limit.
+        The process is killed after the timeout; 0 for no limit.
         """
         try:
             self._connection.send((method, arguments, timeout_s))

@@ -108,13 +108,7 @@ def mark_for_retry(
 ) -> MarkedFailures:
     """Mark failures for the next run. Tables computed from them are deleted first, so that none is out of date.
 
-    Args:
-        store: the output.
-        plan: of the run that failed.
-        formed: the output's units.
-        units: the finished ones of them.
-        owners: the steps that write the tables.
-        failures: the failures to be retried.
+    `formed` are all units of the output, `units` those that are finished.
     """
     marked = find_failures(store, plan, units, failures)
     _add_second_pass(store, plan, units, failures, marked)

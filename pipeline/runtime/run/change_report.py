@@ -103,13 +103,7 @@ def outlooks(
 ) -> list[Outlook]:
     """Return the work of decoding and of every step: the number of files, and why.
 
-    Args:
-        plan: the steps.
-        store: the output; it need not exist.
-        units: all requested units, with those in `fresh`.
-        fresh: units that are new in this run.
-        wanted: media ids of the requested files.
-        changes: of files.
+    `units` are all requested units, with the `fresh` ones of this run. The output need not exist.
     """
     ledger, earlier = Ledger(store), _Earlier(store)
     new, files = {unit.name for unit in fresh}, {unit.name: len(unit.media) for unit in units}
@@ -171,13 +165,7 @@ def stored_facts(store: Store, folder: str) -> Facts | None:
 
 
 def differences(before: Facts, now: Facts, word: str) -> list[str]:
-    """Return a phrase for each difference between the facts behind two fingerprints.
-
-    Args:
-        before: facts as stored in an output.
-        now: other facts, in the same form.
-        word: for a setting: "setting", or "decode rule" for decoding.
-    """
+    """Return a phrase for each difference between the facts behind two fingerprints; `word` stands for a setting."""
     pairs = ((key, before.get(key), now.get(key)) for key in ("use", "version"))
     phrases = [f"{key} {old} -> {new}" for key, old, new in pairs if old != new]
     phrases += _settings(word, settings_in_use(before), settings_in_use(now))
@@ -195,8 +183,7 @@ def differences(before: Facts, now: Facts, word: str) -> list[str]:
 def settings_in_use(facts: Facts) -> Facts:
     """Return the settings in a step's facts, with what the stage uses in place of None.
 
-    Args:
-        facts: as stored in an output, by code that may have changed since; then settings are returned as they are.
+    The stage's code may have changed since the facts were stored; then settings are returned as they are.
     """
     settings: Facts = facts.get("settings", {})
     if None not in settings.values() or "use" not in facts:

@@ -55,10 +55,7 @@ class RunFiles:
     def identified(self, store: Store, on_message: Callable[[str], None], *, keep: bool) -> RunFiles:
         """Return the files under the ids that the output has, with digests if the request detects changes by content.
 
-        Args:
-            store: the output.
-            on_message: called with a sentence before files are read.
-            keep: write the digests into the output.
+        With `keep` the digests are written into the output.
         """
         files = replace(self, listing=with_stored_ids(store, self.listing))
         if not self.request.by_content:
@@ -68,12 +65,7 @@ class RunFiles:
         return replace(files, listing=list(listing.values()))
 
     def units(self, store: Store, slots: int) -> RunUnits:
-        """Return the selected files as units.
-
-        Args:
-            store: the output, with the units of earlier runs.
-            slots: units that are decoded at the same time.
-        """
+        """Return the selected files as units, of which `slots` are decoded at the same time."""
         media, sharded = list(self.selected), self.request.shard is not None
         known, fresh = divide_into_units(store, list(self.listing), media, slots=slots, sharded=sharded)
         whole = sharded and self.request.limit is None  # a unit of this shard may hold files of others

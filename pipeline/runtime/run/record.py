@@ -43,11 +43,7 @@ def write_run_record(store: Store, request: RunRequest, result: RunResult) -> bo
 
 
 def read_run_record(store: Store, needs: Sequence[str] = ()) -> dict[str, Any]:
-    """Return the record of the last run that did something, with the types of its keys checked.
-
-    Args:
-        store: the output.
-        needs: keys that the reader cannot do without.
+    """Return the record of the last run that did something, with the types of its keys checked; it has all of `needs`.
 
     Raises:
         FileNotFoundError: there is none.

@@ -69,11 +69,8 @@ class RunRequest:
     def from_record(cls, record: Mapping[str, Any], output: str) -> RunRequest:
         """Return the request of the run that wrote a run.json, as far as it decides results.
 
-        Relative paths are resolved against the folder that the run was started in.
-
-        Args:
-            record: the contents of run.json.
-            output: where the output lies now.
+        Relative paths are resolved against the folder that the run was started in. `output` is where the output lies
+        now.
 
         Raises:
             KeyError, TypeError, ValueError: another version of Framemill wrote it.

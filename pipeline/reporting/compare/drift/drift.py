@@ -66,14 +66,7 @@ class Drift:
 
 
 def find_drift(first: Run, second: Run, steps: Sequence[str], most: int) -> dict[str, Drift]:
-    """Return the drift of each step, without steps that have no results or lack their code.
-
-    Args:
-        first: a run.
-        second: another run.
-        steps: that both have.
-        most: about how many rows of each table to sample.
-    """
+    """Return the drift of each step, over about `most` rows of a table, without steps that lack results or code."""
     stages: dict[str, Stage] = {}
     for run in (first, second):  # the second's wins, as an older version's code may be missing
         stages |= rebuild({step: record for step in steps if (record := run.part("steps", step))})

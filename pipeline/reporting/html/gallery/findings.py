@@ -28,13 +28,7 @@ class Findings:
     """Arguments of each stage's `draw`."""
 
     def __init__(self, store: Store, picks: Sequence[Pick], stages: Mapping[str, Stage]) -> None:
-        """Read the rows of some frames.
-
-        Args:
-            store: the output.
-            picks: the frames.
-            stages: of the run, by step.
-        """
+        """Read the rows of some frames."""
         self._store = store
         self._rows = rows_of(store, picks)
         tables = [(name, table) for stage in stages.values() for name, table in stage.tables.items()]

@@ -34,11 +34,7 @@ _SMALLEST = 64  # px
 def strokes(drawing: Drawing, width: int, height: int, colour: int) -> Markup:
     """Return a drawing's lines and points, with a dark edge that keeps them visible on any image.
 
-    Args:
-        drawing: lines and points in shares of width and height; values that are not finite are left out.
-        width: of the thumbnail, px.
-        height: of the thumbnail, px.
-        colour: number of the colour in the style sheet.
+    Values that are not finite are left out. The thumbnail's size is in px; `colour` is a number in the style sheet.
     """
     path = _lines(drawing.lines, width, height) + _points(drawing.points, width, height)
     template = Markup('<g class="ink ink{}"><path class="edge" d="{}"/><path d="{}"/></g>')
@@ -57,13 +53,9 @@ def all_layers(drawing: Drawing, width: int, height: int, colour: int) -> Markup
 
 
 def image_uri(data: bytes, width: int, height: int, *, transparent: bool = False) -> str | None:
-    """Return an encoded image at another size as a data URI; None where OpenCV cannot decode it.
+    """Return an encoded image at another size (px) as a data URI; None where OpenCV cannot decode it.
 
-    Args:
-        data: PNG, JPEG or WebP.
-        width: of the result, px.
-        height: of the result, px.
-        transparent: keep transparency and return PNG; otherwise JPEG.
+    The result is a PNG if transparency is kept, otherwise a JPEG.
     """
     image = _decoded(data, transparent=transparent)
     if image is None:

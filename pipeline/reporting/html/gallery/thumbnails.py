@@ -52,10 +52,7 @@ class Thumbnail:
 def thumbnails(store: Store, keys: Collection[FrameKey], settings: Mapping[str, Any]) -> dict[FrameKey, Thumbnail]:
     """Decode frames again, without those of files that were moved, changed or cannot be decoded.
 
-    Args:
-        store: the output, which lists the paths of its media.
-        keys: the frames, near the starts of their files.
-        settings: of decoding in that run, from run.json.
+    The frames are near the starts of their files. `settings` are those of decoding in run.json.
     """
     indices: dict[str, set[int]] = defaultdict(set)
     for name, index in keys:

@@ -24,13 +24,7 @@ class RecordedRun:
 
 
 def recorded_run(store: Store, record: Mapping[str, Any], own: str | None) -> RecordedRun:
-    """Return the drawings of a run, or of the last one with records where that is None.
-
-    Args:
-        store: the output.
-        record: its run.json.
-        own: the run that the report's times are of; None where the run in run.json kept no records.
-    """
+    """Return the drawings of a run, or of the last one with records if run.json's own kept none."""
     missing = RecordedRun(note="There are no records of the processes, so there is no timeline.")
     try:
         run = own or choose_run(store, None)

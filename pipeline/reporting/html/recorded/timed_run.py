@@ -63,13 +63,9 @@ class TimedRun:
 
 
 def timed_run(store: Store, record: Mapping[str, Any], wanted: str | None = None) -> TimedRun:
-    """Return the run to show.
+    """Return the run to show: the wanted one, else the one with the most seconds of work.
 
-    Args:
-        store: the output.
-        record: its run.json.
-        wanted: the name of a run; None for the one with the most seconds of work. The run in run.json is shown if its
-            records are missing or damaged.
+    The run in run.json is shown if the other's records are missing or damaged.
 
     Raises:
         OutputError: there is no such run, or no row came out of it.
