@@ -34,7 +34,7 @@ def session(address: str | None) -> Iterator[list[Node]]:
     """Connect to Ray, start a local one without an address, and yield the machines.
 
     Raises:
-        ResourceError: no cluster answers at the address.
+        ResourceError: no cluster answers at the address, or a local Ray does not start.
     """
     os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")  # else Ray's C++ core logs to the terminal
     for name in ("ray", "ray.data"):  # we print the error that stops a run, once
@@ -58,7 +58,7 @@ def session(address: str | None) -> Iterator[list[Node]]:
             with _without_stderr(), signals_kept():
                 ray.init(**arguments)
             ray._private.worker.print_to_stdstream = _print_nothing  # it prints each death of a process on the terminal
-        except (OSError, RuntimeError, ValueError) as error:
+        except Exception as error:  # of many classes: where it waits in vain for its own processes, a bare one
             raise _no_ray(address, error) from error
         try:
             yield _nodes()

@@ -12,6 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from pipeline.contract.errors import ResourceError
 from pipeline.engine import session
 from pipeline.engine.shutdown import PARKED, ended
 
@@ -46,6 +47,18 @@ def test_nobody_else_gets_into_a_local_ray(tmp_path: Path) -> None:
         run.communicate(timeout=60)
     assert (stranger.returncode, stranger.stdout, friend.stdout.strip()) == (1, "", "came in"), friend.stderr
     assert dashboard in ("''", "None")
+
+
+def test_a_ray_that_does_not_start_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a machine with too much to do, Ray gives its own processes up after 30 s."""
+
+    def give_up(**_: object) -> None:
+        raise Exception("The current node timed out during startup.")
+
+    monkeypatch.setattr("ray.init", give_up)
+    with pytest.raises(ResourceError) as error, session(None):
+        pass
+    assert error.value.code == "FM-RAY-START"
 
 
 @pytest.mark.slow
