@@ -46,7 +46,7 @@ class Advice:
 
 
 def bottleneck(steps: Sequence[StepStatistics], saturated: Collection[str] = ()) -> Advice:
-    """Return the advice of the first rule that applies; the last rule always does. See `saturated_steps` in planning."""
+    """Return the advice of the first rule that applies; the last one always does. See `saturated_steps` in planning."""
     if not steps or max(steps, key=lambda step: step.seconds).packets < MIN_PACKETS:
         return Advice(
             rule="too-short",
