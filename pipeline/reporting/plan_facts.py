@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pipeline.contract.columns import SOURCE
@@ -76,6 +76,12 @@ def wave_processes(wave: Wave) -> list[list[str]]:
 def plan_changes(plan: Plan) -> list[str]:
     """Return what differs from the profile and the pipeline: numbers for want of cores, and weights."""
     return [change for change in (plan.limits, *plan.stand_ins) if change]
+
+
+def recorded_changes(record: Mapping[str, Any]) -> list[str]:
+    """Return what a run.json says of such differences, models that ran uncompiled among them, a sentence each."""
+    sentences = [record.get("limits"), *(record.get("stand_ins") or ()), *(record.get("notes") or {}).values()]
+    return [str(sentence) for sentence in sentences if sentence]
 
 
 def _work_facts(changes: Changes, outlook: Sequence[Outlook]) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import subprocess
 import sys
@@ -12,7 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pipeline.contract.errors import MediaError, Reason
 from pipeline.media.video.frame_limits import max_frames
+from pipeline.media.video.mp4_limits import check_sample_counts
 from tests.support.machine.memory import peak_mb
 from tests.support.media import bombs
 from tests.support.media.media_factory import decoded, film, numbered
@@ -40,6 +43,7 @@ def outcome(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[int, li
         "sizes_true.mov": bombs.raw(scratch, 3),
         "packed_true.mov": bombs.raw(scratch, 3, packed=True),
         "fragment.mp4": bombs.fragmented(folder / ".made.mp4", 80_000_000),
+        "run.mp4": bombs.fragmented(folder / ".made.mp4", 80_000_000, flags=0xA00),
         "tracks.mov": bombs.tracks(scratch, 5_000),
         **{name.replace(" ", "_"): bombs.photo_with(name, 32_000_000) for name in NOTES},
     }
@@ -57,7 +61,9 @@ def test_memory_is_bounded(outcome: dict) -> None:
 
 
 @pytest.mark.heavy
-@pytest.mark.parametrize("name", ["canvas.gif", "canvas.png", "canvas.webp", "sizes.mov", "packed.mov", "fragment.mp4"])
+@pytest.mark.parametrize(
+    "name", ["canvas.gif", "canvas.png", "canvas.webp", "sizes.mov", "packed.mov", "fragment.mp4", "run.mp4"]
+)
 def test_files_that_need_too_much_memory_are_rejected(outcome: dict, name: str) -> None:
     rows, failures, _ = outcome[name]
     assert (rows, [kind for _, kind, _ in failures]) == (0, ["too_large"])
@@ -83,6 +89,34 @@ def test_pixels_are_bounded_by_bytes(kind: str, height: int, width: int, size: i
     assert limit * height * width <= max(10**11, 300_000 * size)
     if height * width <= 3840 * 2160 and length <= 600:
         assert limit == length, "600 frames of a normal size are never limited"
+
+
+_RUN_IN, _SIZES_IN = (b"moof", b"traf"), (b"moov", b"trak", b"mdia", b"minf", b"stbl")
+
+
+@pytest.mark.parametrize("size", [None, 1, 0x0100_0010, 0x7FFF_FFFF, 0xFFFF_FFFF])
+@pytest.mark.parametrize(("name", "flags"), [(b"trun", 0), (b"trun", 0xA00), (b"trun", 0xF00), (b"stsz", 0)])
+def test_counts_without_data_are_rejected_whatever_size_their_box_states(
+    tmp_path: Path, name: bytes, flags: int, size: int | None
+) -> None:
+    def made(samples: int) -> io.BytesIO:
+        path = tmp_path / ("a.mov" if name == b"stsz" else "a.mp4")
+        data = bombs.raw(path, samples) if name == b"stsz" else bombs.fragmented(path, samples, flags)
+        parents = _SIZES_IN if name == b"stsz" else _RUN_IN
+        return io.BytesIO(data if size is None else bombs.with_size(data, name, size, parents))
+
+    with pytest.raises(MediaError) as refused:
+        check_sample_counts(made(80_000_000), truncated=False)
+    assert refused.value.reason is Reason.TOO_LARGE
+    check_sample_counts(made(3), truncated=False)
+
+
+def test_a_table_at_the_edge_of_two_reads_counts_once_and_text_counts_for_nothing() -> None:
+    head = b"\0\0\0\x14ftypisom" + bytes(8)
+    for before in range((1 << 20) - 60, (1 << 20) + 30):
+        table = b"\0\0\0\x14stsz" + bytes(4) + b"\0\0\0\x01" + (9_000_000).to_bytes(4, "big")
+        box = bytes(before) + table + b"is truncated and stsz and trunk more"
+        check_sample_counts(io.BytesIO(head + (len(box) + 8).to_bytes(4, "big") + b"moov" + box), truncated=False)
 
 
 @pytest.mark.heavy

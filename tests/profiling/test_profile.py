@@ -142,6 +142,17 @@ def test_the_run_that_began_last_is_shown_unless_another_is_named(store, capsys)
         assert json.loads(capsys.readouterr().out)["run"] == run
 
 
+def test_what_differed_from_the_profile_follows_the_times_of_that_run_only(store, capsys):
+    kept(store, Made().step("decode", 9.0))
+    measured, sentence = profile_of(store, "abc123").to_dict(), "The model of faces runs uncompiled."
+    for run, shown in ("abc123", True), ("another", False):
+        values = {"steps": {}, "notes": {"faces": sentence}, "throughput": measured | {"run": run}}
+        store.write("run.json", json.dumps(values).encode())
+        with pytest.raises(SystemExit):
+            main(["profile", store.root])
+        assert (sentence in capsys.readouterr().out) == shown
+
+
 def test_a_step_without_records_of_calls_has_no_percentiles(store, capsys):
     made = Made().step("decode", 9.0).step("faces", 3.0)
     made.lines = [line for line in made.lines if (line["step"], line["kind"]) != ("faces", "call")]

@@ -16,11 +16,13 @@ from pipeline.profiling.run_profile import (
     choose_run,
     missing_rows,
     profile_of,
+    stored_profile,
     stored_saturated,
     targets_of,
 )
 from pipeline.profiling.stats.steps import ProcessStatistics, StepStatistics
 from pipeline.profiling.targets import TargetResult
+from pipeline.reporting.plan_facts import recorded_changes
 from pipeline.reporting.terminal.console import DENSE, print_line, print_table
 from pipeline.runtime.run.record import read_run_record
 
@@ -46,6 +48,8 @@ def profile(output: Out, run: Run = None, workers: Workers = False, json_: Json 
         print(json.dumps(run_profile.to_dict(), indent=2))
     else:
         _print(Console(), run_profile, workers=workers)
+        for change in recorded_changes(record) if stored_profile(record).get("run") == name else ():
+            print_line(Console(), change)
 
 
 def _last(store: Store) -> Mapping[str, Any]:

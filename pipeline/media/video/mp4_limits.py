@@ -2,6 +2,7 @@
 
 For samples of one size, the file has only their size and number, and libav allocates 37 bytes for each. Each sample
 takes at least a byte of the file. The exception is compressed sound in old QuickTime, counted as uncompressed samples.
+Runs of a fragment with data for each sample may state more than their box holds, and libav allocates for all of them.
 """
 
 from __future__ import annotations
@@ -18,14 +19,20 @@ from pipeline.media.video.truncation import boxes
 _MIN_LIMIT = 10_000_000  # samples allowed in any file: 370 MB; three minutes of 48 kHz
 _BLOCK = 1 << 20  # bytes of one read
 _MAX_TABLES = 1 << 26  # bytes of decompressed tables: those of a day at 25 frames a second
-# A box begins with its size; the first byte of it is 0 below 16 MB. Sample sizes: ISO/IEC 14496-12, 8.7.3; runs of a
-# fragment: 8.8.8. A run with any flag of 0xf00 has data for each sample, so its bytes limit their number.
-_SIZES = re.compile(rb"stsz(?<=\0...stsz)....(?!\0\0\0\0)....(....)", re.S)
-_RUNS = re.compile(
-    rb"trun(?<=\0...trun)..[\x00\x10\x20\x30\x40\x50\x60\x70\x80\x90\xa0\xb0\xc0\xd0\xe0\xf0].(....)", re.S
+# Sample sizes: ISO/IEC 14496-12, 8.7.3; runs of a fragment: 8.8.8. A run has four bytes for each sample and each flag
+# of 0xf00. A box begins with its size, 1 where 8 bytes of size follow its name; libav cuts sizes that are too large.
+# Numbers from 2^27 on are left to libav, which refuses them from 90 million on: no text has smaller ones.
+_SIZES = (
+    re.compile(rb"stsz....(?!\0\0\0\0)....([\0-\x07]...)", re.S),
+    re.compile(rb"stsz(?<=\0\0\0\x01stsz).{12}(?!\0\0\0\0)....([\0-\x07]...)", re.S),
 )
-_MAX_MATCH = 20  # bytes of a match with the size before it
-_COMPRESSED = re.compile(rb"cmvd(?<=\0...cmvd)....", re.S)
+_RUNS = (
+    re.compile(rb"trun(?<=(....)trun)..(.).([\0-\x07]...)", re.S),
+    re.compile(rb"trun(?<=\0\0\0\x01trun).{4}(....)..(.).([\0-\x07]...)", re.S),
+)
+_DATA_FLAGS = 0x0F  # of the second byte of flags: duration, size, flags, time offset
+_MAX_MATCH = 28  # bytes of a match with the size before it
+_COMPRESSED = re.compile(rb"cmvd....", re.S)
 
 
 def check_sample_counts(stream: BinaryIO, *, truncated: bool) -> None:
@@ -40,21 +47,39 @@ def check_sample_counts(stream: BinaryIO, *, truncated: bool) -> None:
     """
     size = stream.seek(0, os.SEEK_END)
     limit, samples = max(_MIN_LIMIT, 4 * size if truncated else size), 0
-    for piece in _pieces(stream, size):
-        samples += _count_samples(piece)
+    for piece, seen in _pieces(stream, size):
+        samples += _count_samples(piece, seen, size)
         if samples > limit:
             raise MediaError(
                 Reason.TOO_LARGE, f"its tables state {samples:,} samples, more than {size:,} bytes can hold"
             )
 
 
-def _count_samples(data: bytes) -> int:
-    """Return the number of samples that a piece of the tables states without data for each."""
-    tables = [_decompress(data[match.end() :]) for match in _COMPRESSED.finditer(data)]
+def _count_samples(data: bytes, seen: int, size: int) -> int:
+    """Return the number of samples that a piece of the tables states without data for each.
+
+    Args:
+        data: the piece.
+        seen: bytes at its start that were in the piece before, too.
+        size: of the file.
+    """
+    tables = [table for match in _COMPRESSED.finditer(data) if (table := _decompress(data[match.end() :]))]
     if any(_COMPRESSED.search(table) for table in tables) or (tables and len(data) >= _BLOCK):
         raise MediaError(Reason.TOO_LARGE, "its tables are compressed in a way that cannot be checked")
-    matches = (match for part in (data, *tables) for pattern in (_SIZES, _RUNS) for match in pattern.finditer(part))
-    return sum(int.from_bytes(match[1], "big") for match in matches)
+    return _stated(data, seen, size) + sum(_stated(table, 0, size) for table in tables)
+
+
+def _stated(data: bytes, seen: int, size: int) -> int:
+    sizes = [match[1] for pattern in _SIZES for match in pattern.finditer(data) if match.end() > seen]
+    runs = [match for pattern in _RUNS for match in pattern.finditer(data) if match.end() > seen]
+    samples = [int.from_bytes(number, "big") for number in sizes]
+    return sum(samples) + sum(_without_data(run[1], run[2], run[3], size) for run in runs)
+
+
+def _without_data(box: bytes, flags: bytes, samples: bytes, size: int) -> int:
+    """Return the number of a run's samples beyond those that its box, in a file of that size, has data for."""
+    number, data = int.from_bytes(samples, "big"), 4 * (flags[0] & _DATA_FLAGS).bit_count()
+    return max(0, number - min(size, int.from_bytes(box, "big")) // data) if data else number
 
 
 def _decompress(data: bytes) -> bytes:
@@ -69,8 +94,8 @@ def _decompress(data: bytes) -> bytes:
     return tables
 
 
-def _pieces(stream: BinaryIO, size: int) -> Iterator[bytes]:
-    """Yield all boxes except `mdat` in pieces that overlap by less than a match."""
+def _pieces(stream: BinaryIO, size: int) -> Iterator[tuple[bytes, int]]:
+    """Yield all boxes except `mdat` in pieces that overlap by less than a match, and the bytes of the overlap."""
     for kind, start, stop in boxes(stream, size):
         at, before = start, b""
         while kind != b"mdat" and at < min(size, stop):
@@ -78,5 +103,5 @@ def _pieces(stream: BinaryIO, size: int) -> Iterator[bytes]:
             block = stream.read(min(_BLOCK, stop - at))
             if not block:
                 return
-            yield before + block
+            yield before + block, len(before)
             at, before = at + len(block), block[-(_MAX_MATCH - 1) :]

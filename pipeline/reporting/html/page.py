@@ -30,6 +30,7 @@ from pipeline.reporting.html.recorded.timed_run import timed_run
 from pipeline.reporting.html.recorded.timeline import lane_paths, lane_summary
 from pipeline.reporting.html.tables import table_views
 from pipeline.reporting.html.throughput import bottleneck, phase_names, phase_shares
+from pipeline.reporting.plan_facts import recorded_changes
 from pipeline.reporting.stages import rebuild
 from pipeline.reporting.table_rows import find_table
 from pipeline.reporting.templating import render_page
@@ -79,6 +80,7 @@ def render(store: Store, record: Mapping[str, Any], run: str | None = None) -> s
         "record": record,
         "profile": profile,
         "outcome": summary.outcome(record, frames, groups),
+        "differences": recorded_changes(record),
         "facts": summary.facts(record, store, frames, groups),
         "recommendation": recommendation(profile, "" if slowest.idle else slowest.text),
         "timed": timed,

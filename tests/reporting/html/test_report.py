@@ -7,6 +7,7 @@ import re
 import shlex
 from dataclasses import asdict
 from functools import partial
+from html import unescape
 from inspect import signature
 from pathlib import Path
 
@@ -56,6 +57,16 @@ def test_findings_come_first_and_what_to_try_after_them(folder, tmp_path):
     order = ["12 things, 1 light jump.", "All went well", ">What to try", 'id="found"', 'id="time"']
     places = [html.index(words) for words in order]
     assert places == sorted(places)
+
+
+def test_what_differed_from_the_profile_is_at_the_head(folder, tmp_path):
+    sentences = ["To fit 2 cores: marked 1 worker instead of 4.", "b.task stands in.", "marked runs <i>uncompiled</i>."]
+    limits, other, note = sentences
+    changes = {"limits": limits, "stand_ins": [other], "notes": {"marked": note}}
+    html = page(output(folder, tmp_path / "out", **changes))
+    items = re.findall(r"<li><bdi>(.*?)</bdi></li>", html[html.index('class="notes"') : html.index("<nav")])
+    assert [unescape(item) for item in items] == sentences and "<i>" not in "".join(items)
+    assert 'class="notes"' not in page(output(folder, tmp_path / "plain"))
 
 
 def test_numbers_of_frames_and_single_values_have_no_histogram(store):

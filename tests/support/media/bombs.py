@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 import zlib
+from collections.abc import Sequence
 from pathlib import Path
 
 from PIL import Image as Pil
@@ -83,15 +84,34 @@ def tracks(path: Path, count: int) -> bytes:
     return whole[:begin] + _box(b"moov", whole[begin + 8 :].replace(entry, entry * count))
 
 
-def fragmented(path: Path, samples: int) -> bytes:
-    """Return a fragmented MP4 with a fragment that states many samples of one size."""
+def fragmented(path: Path, samples: int, flags: int = 0) -> bytes:
+    """Return a fragmented MP4 with a fragment that states many samples.
+
+    Args:
+        path: of a film that is made on the way.
+        samples: stated number.
+        flags: of the run; 0 for samples of one size, 0x200 for a size of each, which is not there.
+    """
     frames = [numbered(i) for i in range(2)]
-    flags = {"movflags": "frag_keyframe+empty_moov+default_base_moof"}
-    whole = film(path, frames, codec="mpeg4", pix_fmt="yuv420p", container=flags).read_bytes()
+    container = {"movflags": "frag_keyframe+empty_moov+default_base_moof"}
+    whole = film(path, frames, codec="mpeg4", pix_fmt="yuv420p", container=container).read_bytes()
     head = whole[: whole.index(b"moof") - 4]
     tfhd = _box(b"tfhd", struct.pack(">IIIII", 0x020000 | 0x38, 1, 1, 1, 0))
-    trun = _box(b"trun", struct.pack(">II", 0, samples))
+    trun = _box(b"trun", struct.pack(">II", flags, samples))
     return head + _box(b"moof", _full(b"mfhd", 1), _box(b"traf", tfhd, trun)) + _box(b"mdat", bytes(64))
+
+
+def with_size(data: bytes, name: bytes, size: int, parents: Sequence[bytes] = ()) -> bytes:
+    """Return a file whose box states another size; 1 stands for its own, in 8 bytes after the name."""
+    at = data.index(name) - 4
+    if size != 1:
+        return data[:at] + struct.pack(">I", size) + data[at + 4 :]
+    own = int.from_bytes(data[at : at + 4], "big")
+    longer = bytearray(data[:at] + struct.pack(">I4sQ", 1, name, own + 8) + data[at + 8 :])
+    for parent in parents:
+        begin = longer.index(parent) - 4
+        longer[begin : begin + 4] = struct.pack(">I", int.from_bytes(longer[begin : begin + 4], "big") + 8)
+    return bytes(longer)
 
 
 def _full(name: bytes, *numbers: int, flags: int = 0) -> bytes:
