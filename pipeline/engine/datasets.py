@@ -61,10 +61,6 @@ _STOP_SECONDS = 5.0  # for the coordinator's last lines
 _WATCH_SECONDS = 0.5  # fast enough for a progress bar
 
 
-def _last_line(error: BaseException) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[-1]
-
-
 class Engine:
     """A plan on the connected Ray."""
 
@@ -172,7 +168,8 @@ class Engine:
                 raise services_error() from error
             kill_model_processes(self._pools)
             fatal = ray.get(self._coordinator.error.remote())
-            raise fatal or FramemillError(f"Ray stopped the run: {_last_line(error)}", code="FM-RAY-STOPPED") from error
+            reason = (str(error).strip().splitlines() or [type(error).__name__])[-1]
+            raise fatal or FramemillError(f"Ray stopped the run: {reason}", code="FM-RAY-STOPPED") from error
         Reporter(self._coordinator).check()
 
     @contextmanager

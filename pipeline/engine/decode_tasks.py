@@ -8,6 +8,7 @@ task left waits for the last ones to end. So each task takes a fixed share of wh
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import accumulate
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -27,17 +28,9 @@ def divide_into_tasks(units: Sequence[Sequence[tuple[T, int]]], slots: int) -> l
     tasks: list[tuple[T, ...]] = []
     begin = 0
     while begin < len(small):
-        number = _units_of_task([size for _, size in small[begin : begin + _TASK_UNITS]], left / (_SHARE * slots))
+        totals = [*accumulate(size for _, size in small[begin : begin + _TASK_UNITS])]
+        number = max(1, sum(total <= left / (_SHARE * slots) for total in totals))
         tasks.append(tuple(piece for piece, _ in small[begin : begin + number]))
-        left -= sum(size for _, size in small[begin : begin + number])
+        left -= totals[number - 1]
         begin += number
     return [*films, *tasks]
-
-
-def _units_of_task(sizes: Sequence[int], most: float) -> int:
-    """Return how many of the next units have at most a size together; one if the first is larger."""
-    total = sizes[0]
-    for number, size in enumerate(sizes[1:], 1):
-        if (total := total + size) > most:
-            return number
-    return len(sizes)

@@ -13,9 +13,7 @@ from pathlib import Path
 from pipeline.contract.errors import ResourceError
 
 _PREFIX = "framemill-run-"
-_LONGEST = (
-    20  # letters of the parent: a socket's path has 107 at most, and Ray adds 62, as in "/session_.../sockets/..."
-)
+_LONGEST = 20  # letters of the parent: a socket's path has 107 at most, and Ray adds 62
 
 
 @contextmanager
@@ -44,7 +42,9 @@ def private_folder() -> Iterator[str]:
             code="FM-NO-TEMPORARY-FOLDER",
         )
     try:
-        _remove_left(Path(parent))
+        with suppress(OSError):
+            for path in Path(parent).glob(f"{_PREFIX}*"):
+                _remove_unlocked(path)
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
@@ -62,12 +62,6 @@ def _locked_folder(parent: str) -> tuple[str, int]:
             if Path(folder).exists():
                 return folder, lock
             os.close(lock)
-
-
-def _remove_left(parent: Path) -> None:
-    with suppress(OSError):
-        for path in parent.glob(f"{_PREFIX}*"):
-            _remove_unlocked(path)
 
 
 def _remove_unlocked(path: Path) -> None:

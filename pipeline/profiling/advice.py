@@ -179,25 +179,7 @@ def busiest_step(totals: Mapping[str, Mapping[str, Any]]) -> str | None:
     return max((name for name in loads if loads[name]), key=lambda name: loads[name], default=None)
 
 
-@dataclass(frozen=True, kw_only=True)
-class StepPlace:
-    """A step's placement, as far as live advice needs it."""
-
-    name: str
-    keeps_model: bool
-    batch: int | None  # None where it does not set the size of a call
-    workers: int
-
-    @classmethod
-    def of(cls, step: Step) -> StepPlace:
-        """Return the place of a step of the first pass."""
-        rows = step.placement.batch if step.stage.scope is Scope.ROW else None
-        return cls(name=step.name, keeps_model=step.keeps_model, batch=rows, workers=step.placement.workers)
-
-
-def live_advice(
-    steps: Sequence[StepPlace], live: Mapping[str, LiveStep], saturated: Collection[str] = ()
-) -> Advice | None:
+def live_advice(steps: Sequence[Step], live: Mapping[str, LiveStep], saturated: Collection[str] = ()) -> Advice | None:
     """Return advice where a GPU or a model's processes are idle; None where they work, and in the first seconds.
 
     `steps` are those of the first pass without decoding. `live` and `saturated` include decoding.
@@ -217,7 +199,7 @@ def live_advice(
     return None
 
 
-def _idle_gpu(steps: Sequence[StepPlace], live: Mapping[str, LiveStep]) -> float | None:
+def _idle_gpu(steps: Sequence[Step], live: Mapping[str, LiveStep]) -> float | None:
     """Return the utilisation, in percent, of these steps' busiest GPU; None where it works or is unknown."""
     gpus = [gpu for step in steps if (gpu := live[step.name].gpu) is not None]
     use = max((percent for gpu in gpus if (percent := gpu.get("use_percent")) is not None), default=None)
@@ -225,7 +207,7 @@ def _idle_gpu(steps: Sequence[StepPlace], live: Mapping[str, LiveStep]) -> float
 
 
 def _starved(
-    step: StepPlace, gpu_percent: float | None, live: Mapping[str, LiveStep], saturated: Collection[str]
+    step: Step, gpu_percent: float | None, live: Mapping[str, LiveStep], saturated: Collection[str]
 ) -> Advice | None:
     """Advise on the step that a model waits for; a step that is not busy itself needs no workers."""
     mine = live[step.name].workers
@@ -239,7 +221,8 @@ def _starved(
         f"{idle}: {step.name} waits {_percent(live[step.name].waiting)} of its time for input while {slow}'s processes "
         f"are busy {_percent(live[slow].process_busy)}"
     )
-    less = f", or lower {step.name}'s workers from {step.workers}" if step.workers > 1 else ""
+    workers = step.placement.workers
+    less = f", or lower {step.name}'s workers from {workers}" if workers > 1 else ""
     if full := saturation(live[slow].cpu_use, saturated=(DECODE if beside else slow) in saturated):
         change = f"more workers will not help, as {full}: lower {slow}'s cost{less}"
     else:
@@ -248,7 +231,7 @@ def _starved(
     return Advice(rule="starved", step=slow, reason=reason, change=change)
 
 
-def _underused(step: StepPlace, gpu_percent: float, now: LiveStep, saturated: Collection[str]) -> Advice | None:
+def _underused(step: Step, gpu_percent: float, now: LiveStep, saturated: Collection[str]) -> Advice | None:
     """Advise on a step that is busy while its GPU is not: by its batch, or by its work outside the model."""
     busy = f"{step.name}'s processes are busy {_percent(now.process_busy)}"
     reason = f"The GPU is used {gpu_percent:.0f} % although {busy}"
@@ -257,9 +240,9 @@ def _underused(step: StepPlace, gpu_percent: float, now: LiveStep, saturated: Co
         if full := saturation(now.cpu_use, saturated=step.name in saturated):
             change = f"more workers will not help, as {full}: lower its cost by its settings"
         return Advice(rule="host", step=step.name, reason=f"{reason}, less than half of it in the model", change=change)
-    if step.batch is None:
+    if step.stage.scope is not Scope.ROW:
         return None
-    reason = f"{reason} with batches of {step.batch}"
+    reason = f"{reason} with batches of {step.placement.batch}"
     return Advice(rule="batch", step=step.name, reason=reason, change=f"raise {step.name}'s batch in the profile")
 
 

@@ -17,13 +17,14 @@ import re
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice, product
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from pipeline.contract.errors import DamagedError, GoneError, OutputError
 from pipeline.contract.output_names import PROFILE
@@ -158,11 +159,18 @@ def _gathered(
     store: Store, path: str, columns: list[str] | None, schema: pa.Schema, rows: int, consumed: Consumed
 ) -> Iterator[pa.Table]:
     """Yield the records of a Parquet file in pieces; `schema` is that of the columns."""
-    with _damage(store, path), store.parquet(path) as file:
-        consumed |= json.loads((file.schema_arrow.metadata or {}).get(_GATHERED, b"{}"))
-        check_types(file.schema_arrow, pa.schema([item for item in schema if item.name not in records.ADDED]))
-        for batch in file.iter_batches(rows, columns=columns):
-            yield _completed(pa.Table.from_batches([batch]), schema)
+    try:
+        with store.parquet(path) as file:
+            consumed |= json.loads((file.schema_arrow.metadata or {}).get(_GATHERED, b"{}"))
+            check_types(file.schema_arrow, pa.schema([item for item in schema if item.name not in records.ADDED]))
+            for batch in file.iter_batches(rows, columns=columns):
+                yield _completed(pa.Table.from_batches([batch]), schema)
+    except (DamagedError, *_NO_RECORD) as error:
+        reason = " ".join(str(error.__cause__ or error).split()).rstrip(".")
+        raise DamagedError(
+            f"{path} in the output {store.root!r} is damaged ({reason}); delete it: no result depends on records.",
+            code="FM-RECORDS-DAMAGED",
+        ) from error
 
 
 def _completed(table: pa.Table, schema: pa.Schema) -> pa.Table:
@@ -179,6 +187,12 @@ def _pieces(store: Store, name: str, rows: int, consumed: Consumed) -> Iterator[
         lines = _parsed(source, consumed, name)
         while piece := list(islice(lines, rows)):
             yield piece
+
+
+def began(store: Store, run: str, kinds: Sequence[RecordKind] = (CALLS,)) -> float | None:
+    """Return when the first of a run's records began, in seconds since the epoch; None without records."""
+    pieces = (piece for kind in kinds for piece in batches(store, kind, run, columns=(kind.time,)))
+    return min((float(pc.min(piece[0]).as_py()) for piece in pieces if piece.num_rows), default=None)
 
 
 def goes_on(store: Store, run: str) -> bool:
@@ -217,18 +231,6 @@ def _fitting(kind: RecordKind, lines: Sequence[Mapping[str, Any]]) -> pa.Table:
             with suppress(*_NO_RECORD):
                 pieces.append(kind.to_table([line]))
         return pa.concat_tables(pieces)
-
-
-@contextmanager
-def _damage(store: Store, path: str) -> Iterator[None]:
-    try:
-        yield
-    except (DamagedError, *_NO_RECORD) as error:
-        reason = " ".join(str(error.__cause__ or error).split()).rstrip(".")
-        raise DamagedError(
-            f"{path} in the output {store.root!r} is damaged ({reason}); delete it: no result depends on records.",
-            code="FM-RECORDS-DAMAGED",
-        ) from error
 
 
 def _parsed(source: pa.NativeFile, consumed: Consumed, name: str) -> Iterator[dict[str, Any]]:

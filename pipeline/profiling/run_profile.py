@@ -17,7 +17,7 @@ from pipeline.output.lease import active_runs
 from pipeline.output.object_store import Store
 from pipeline.planning.manifest import Targets
 from pipeline.profiling.advice import Advice, bottleneck
-from pipeline.profiling.record_log import CALLS, NODES, batches, read, runs
+from pipeline.profiling.record_log import CALLS, NODES, batches, began, read, runs
 from pipeline.profiling.records import PACKET
 from pipeline.profiling.stats.steps import StepStatistics, step_statistics
 from pipeline.profiling.targets import GpuStatistics, TargetResult, compare_targets
@@ -72,8 +72,8 @@ def choose_run(store: Store, name: str | None, warn: Callable[[str], None] = lam
     damaged: dict[str, DamagedError] = {}
     for run in runs(store):
         try:
-            if (began := _began(store, run)) is not None:
-                starts[run] = began
+            if (first := began(store, run)) is not None:
+                starts[run] = first
         except DamagedError as error:
             damaged[run] = error
     if damaged and (name in damaged or not starts):
@@ -88,11 +88,6 @@ def choose_run(store: Store, name: str | None, warn: Callable[[str], None] = lam
             code="FM-UNKNOWN-RUN",
         )
     return name or max(starts, key=lambda run: starts[run])
-
-
-def _began(store: Store, run: str) -> float | None:
-    pieces = batches(store, CALLS, run, columns=("started",))
-    return min((pc.min(piece["started"]).as_py() for piece in pieces if piece.num_rows), default=None)
 
 
 def targets_of(record: Mapping[str, Any]) -> Targets:

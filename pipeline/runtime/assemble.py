@@ -109,7 +109,7 @@ def refuse_foreign(store: Store, owners: Sequence[SecondPass]) -> None:
         OutputError: a file was not.
     """
     for folder in sorted({folder for owner in owners for folder in owner.live([])}):
-        if other := next((name for name in store.names(folder) if _foreign(name)), None):
+        if other := next(filter(_is_foreign, store.names(folder)), None):
             raise OutputError(
                 f"{store.url(folder)!r} holds {other!r}, which no run wrote and the sweep at the end would delete. "
                 "Move it, or choose another --output.",
@@ -117,7 +117,7 @@ def refuse_foreign(store: Store, owners: Sequence[SecondPass]) -> None:
             )
 
 
-def _foreign(name: str) -> bool:
+def _is_foreign(name: str) -> bool:
     """Return whether no run wrote a file; hidden files are by file managers, and may be deleted."""
     return not name.startswith(".") and _OF_A_RUN.fullmatch(name) is None
 

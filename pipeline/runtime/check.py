@@ -48,7 +48,11 @@ def check_output(store: Store, fingerprints: Mapping[str, str], expected: Mappin
     damaged = damaged_tables(store, [*tables, *parts], expected)
     findings = [Finding(path=path, text="damaged: its bytes are not what was written") for path in damaged]
     skip = set(damaged)
-    findings += _lost_images(store, skip)
+    findings += [
+        Finding(path=path, text=f"names {count} images that are missing or empty")
+        for path, count in parts_without_images(store, store.folders(COLUMNS))
+        if path not in skip
+    ]
     findings += _lost_errors(store)
     findings += _double_rows(store, skip)
     if findings:
@@ -65,13 +69,6 @@ def listed_damage(store: Store) -> list[str]:
         paths = store.read_json(DAMAGED)
         return [path for path in paths if isinstance(path, str)] if isinstance(paths, list) else []
     return []
-
-
-def _lost_images(store: Store, skip: set[str]) -> Iterator[Finding]:
-    """Yield parts that name images which are missing or empty."""
-    for path, count in parts_without_images(store, store.folders(COLUMNS)):
-        if path not in skip:
-            yield Finding(path=path, text=f"names {count} images that are missing or empty")
 
 
 def _lost_errors(store: Store) -> Iterator[Finding]:

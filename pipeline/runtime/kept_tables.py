@@ -44,21 +44,14 @@ def numbered(store: Store, content: pa.Table, table: str) -> pa.Table:
 
 
 def _read(store: Store, name: str, table: Table) -> pa.Table:
-    schema = table.schema
+    schema, empty = table.schema, table.schema.empty_table()
     for file in _last(_generations(store, name)):
         with suppress(DamagedError):  # a foreign file: its columns have other types or names
             content = store.read_table(f"{name}/{file}", expected=exact(optional(schema, table.keys)))
             present = [item for item in schema if item.name in content.column_names]
-            content = content.replace_schema_metadata(None).select([item.name for item in present])
-            return _completed(content.cast(pa.schema(present)), schema)
-    return schema.empty_table()
-
-
-def _completed(content: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Return a table with nulls for the columns that it lacks."""
-    for item in (item for item in schema if item.name not in content.column_names):
-        content = content.append_column(item.with_nullable(True), pa.nulls(len(content), item.type))
-    return content.select(schema.names)
+            content = content.select([item.name for item in present]).cast(pa.schema(present))
+            return pa.concat_tables([empty, content], promote_options="default")
+    return empty
 
 
 def _last(generations: dict[str, int]) -> list[str]:
@@ -70,14 +63,10 @@ def _generations(store: Store, table: str) -> dict[str, int]:
     found = {}
     for name in store.names(table):
         try:
-            found[name] = _generation(store, f"{table}/{name}")
+            with store.parquet(f"{table}/{name}") as file:
+                for _ in file.iter_batches():
+                    pass  # a damaged page is found where it is read
+                found[name] = int((file.schema_arrow.metadata or {}).get(GENERATION, b"0"))
         except DamagedError:
             continue
     return found
-
-
-def _generation(store: Store, path: str) -> int:
-    with store.parquet(path) as file:
-        for _ in file.iter_batches():
-            pass  # a damaged page is found where it is read
-        return int((file.schema_arrow.metadata or {}).get(GENERATION, b"0"))

@@ -38,10 +38,6 @@ def _images(store: Store, part: str) -> list[str]:
     """Return the images that a part names; none if it is damaged, or of a step without images."""
     with suppress(DamagedError, FileNotFoundError), store.parquet(part) as file:
         names = [item.name for item in file.schema_arrow if item.type == pa.string()]
-        columns = file.read(columns=names).columns if names else []
-        return [image for column in columns if _of_images(column) for image in column.to_pylist() if image is not None]
+        columns = [column.drop_null().to_pylist() for column in (file.read(columns=names).columns if names else ())]
+        return [image for column in columns if column and column[0].startswith(f"{IMAGES}/") for image in column]
     return []
-
-
-def _of_images(column: pa.ChunkedArray) -> bool:
-    return any(value.startswith(f"{IMAGES}/") for value in column.drop_null().slice(0, 1).to_pylist())

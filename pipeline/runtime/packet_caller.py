@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from pipeline.contract.columns import KEYS
@@ -15,7 +14,7 @@ from pipeline.contract.errors import ContractError
 from pipeline.contract.packet import HALO
 from pipeline.contract.row_errors import Failure
 from pipeline.planning.step import Step
-from pipeline.profiling.step_work import StepWork
+from pipeline.profiling.step_work import StepWork, pixels
 from pipeline.profiling.tools.call_recorder import StageCall
 from pipeline.runtime.batching import Cut, cuts
 from pipeline.runtime.recovery.attempt_log import Attempt
@@ -47,9 +46,8 @@ class PacketCaller:
         Raises:
             ContractError: the stage returned other rows or columns than it declared.
         """
-        data = CallData(
-            rows=rows, bucket=bucket_of(_most_pixels(rows)), attempt=attempt or Attempt(), work=work or StepWork()
-        )
+        bucket = bucket_of(int(pixels(rows).max(initial=0)))
+        data = CallData(rows=rows, bucket=bucket, attempt=attempt or Attempt(), work=work or StepWork())
         batch = self._step.placement.batch
         tables: list[pa.Table] = []
         places: list[NDArray[np.int64]] = []
@@ -106,11 +104,6 @@ class PacketCaller:
 def nulls(schema: pa.Schema, count: int) -> pa.Table:
     """Return a table of nulls."""
     return pa.table([pa.nulls(count, item.type) for item in schema], schema=schema)
-
-
-def _most_pixels(rows: pa.Table) -> int:
-    """Return the pixels of the largest image."""
-    return int(pc.max(pc.multiply(rows["height"].cast(pa.int64()), rows["width"].cast(pa.int64()))).as_py() or 0)
 
 
 def _flat(schema: pa.Schema) -> str:

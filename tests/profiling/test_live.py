@@ -138,7 +138,7 @@ def test_one_error_is_no_errors(monkeypatch):
 
 
 def test_advice_is_given_once(figures):
-    step = SimpleNamespace(  # what `Placed.of` asks of a step
+    step = SimpleNamespace(
         name="faces",
         keeps_model=True,
         placement=SimpleNamespace(batch=8, workers=1),

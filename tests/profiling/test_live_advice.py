@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
 from pipeline.contract.row_errors import DECODE
-from pipeline.profiling.advice import StepPlace, live_advice
+from pipeline.contract.stage import Scope
+from pipeline.profiling.advice import live_advice
 from pipeline.profiling.events import Reading
 from tests.support.runs.live_events import DECODING, GPU_SAMPLE, ON_GPU, after, live, working
 
 
-def placed(name, *, batch=8, workers=1, keeps_model=True):
-    return StepPlace(name=name, keeps_model=keeps_model, batch=batch, workers=workers)
+def placed(name, *, workers=1, keeps_model=True):
+    """Return as much of a step as the advice asks for."""
+    placement, stage = SimpleNamespace(batch=8, workers=workers), SimpleNamespace(scope=Scope.ROW)
+    return SimpleNamespace(name=name, keeps_model=keeps_model, placement=placement, stage=stage)
 
 
 def sentence(advice):

@@ -12,12 +12,10 @@ from dataclasses import dataclass, field
 from itertools import count, pairwise
 from typing import Any
 
-import pyarrow.compute as pc
-
 from pipeline.contract.row_errors import DECODE
 from pipeline.output.object_store import Store
 from pipeline.profiling.export.packet_flows import PacketFlows
-from pipeline.profiling.record_log import BATCH_ROWS, CALLS, NODES, batches, goes_on
+from pipeline.profiling.record_log import BATCH_ROWS, CALLS, NODES, batches, began, goes_on
 from pipeline.profiling.records import CALL, HAND_ON, PACKET, SET_UP
 
 Event = dict[str, Any]
@@ -55,7 +53,7 @@ def events(store: Store, run: str, rows: int = BATCH_ROWS) -> Iterator[Event]:
     Raises:
         GoneError: the run ended while its records were being read.
     """
-    timeline = _Timeline(_first(store, run, rows))
+    timeline = _Timeline(began(store, run, (CALLS, NODES)) or 0.0)
     for table in batches(store, CALLS, run, rows=rows):
         for record in table.sort_by(_ORDER).to_pylist():
             yield from timeline.slices(record)
@@ -65,12 +63,6 @@ def events(store: Store, run: str, rows: int = BATCH_ROWS) -> Iterator[Event]:
     yield from timeline.flows()
     yield from timeline.queues(going_on=goes_on(store, run))
     yield from timeline.names()
-
-
-def _first(store: Store, run: str, rows: int) -> float:
-    """Return the time of the first record of either kind, in seconds since the epoch; 0 without records."""
-    pieces = (piece for kind in (CALLS, NODES) for piece in batches(store, kind, run, rows=rows, columns=(kind.time,)))
-    return min((float(pc.min(piece[0]).as_py()) for piece in pieces if piece.num_rows), default=0.0)
 
 
 class _Timeline:

@@ -188,14 +188,9 @@ def _check_nsight(steps: list[Step], *, here: bool) -> None:
                 code="FM-NSIGHT-PROCESS",
             )
     if here:
-        _put_on_path(require_tool(NSYS, "--nsight")[0])
-
-
-def _put_on_path(program: str) -> None:
-    """Make a program that was found elsewhere the first of the PATH, where Ray looks for it."""
-    path = os.environ.get("PATH", "")
-    if shutil.which(Path(program).name) != shutil.which(program):
-        os.environ["PATH"] = os.pathsep.join((str(Path(program).parent), path))
+        program = require_tool(NSYS, "--nsight")[0]
+        if shutil.which(Path(program).name) != shutil.which(program):  # Ray looks for it on the PATH alone
+            os.environ["PATH"] = os.pathsep.join((str(Path(program).parent), os.environ.get("PATH", "")))
 
 
 def _escaped(path: str) -> str:

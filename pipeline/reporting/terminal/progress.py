@@ -12,7 +12,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemaining
 
 from pipeline.contract.row_errors import DECODE
 from pipeline.planning.plan import Plan
-from pipeline.profiling.advice import StepPlace, live_advice
+from pipeline.profiling.advice import live_advice
 from pipeline.profiling.events import GpuSample
 from pipeline.profiling.stats.live import LiveStep
 from pipeline.profiling.stats.totals import RunTotals
@@ -126,7 +126,7 @@ class AdvisingView(ProgressView):
     def __init__(self, views: Sequence[ProgressView | Scalars], plan: Plan, saturated: Collection[str] = ()) -> None:
         """Prepare the rules; `saturated` steps, or decoding, have no CPU core left for another worker."""
         self._views, self._stack, self._advised, self._next = views, ExitStack(), False, 0.0
-        self._steps, self._saturated = [StepPlace.of(step) for step in plan.first], saturated
+        self._steps, self._saturated = plan.first, saturated
 
     def show(self, figures: RunTotals) -> None:
         """See `ProgressView`."""

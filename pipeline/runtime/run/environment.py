@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import platform
+from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -27,18 +29,15 @@ def environment() -> dict[str, Any]:
 
 def package_version(name: str) -> str | None:
     """Return the installed version of a package; None if it is not installed."""
-    try:
+    with suppress(PackageNotFoundError):
         return version(name)
-    except PackageNotFoundError:
-        return None
+    return None
 
 
 def processor() -> str:
     """Return the model of the processor, if the system reports it."""
-    try:
-        with open("/proc/cpuinfo", encoding="utf-8") as lines:  # noqa: PTH123
-            return next(
-                (line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), platform.processor()
-            )
-    except OSError:
-        return platform.processor()
+    with suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+            if line.startswith("model name"):
+                return line.split(":", 1)[1].strip()
+    return platform.processor()
