@@ -26,9 +26,8 @@ import numpy as np
 
 from benchmarks.processor_time import processor_seconds
 from pipeline.job import Job
+from pipeline.media.decode_process import keep_freed_memory, use_one_thread
 from pipeline.media.discovery.listing import list_media
-from pipeline.media.freed_memory import keep_freed_memory
-from pipeline.media.images.pyramid import use_one_thread
 from pipeline.media.packets.decode import decode
 from pipeline.media.units import Unit
 from pipeline.output.object_store import Store

@@ -27,9 +27,8 @@ import cv2
 import numpy as np
 
 from pipeline.media.config import DecodeConfig
+from pipeline.media.decode_process import keep_freed_memory, use_one_thread
 from pipeline.media.discovery.listing import list_media
-from pipeline.media.freed_memory import keep_freed_memory
-from pipeline.media.images.pyramid import use_one_thread
 from pipeline.media.packets.decode import decode
 from pipeline.media.units import Unit, form_units, share_bytes, shares_of
 from pipeline.planning.manifest import read_pipeline, read_profile

@@ -67,27 +67,7 @@ _BEGINNINGS: tuple[tuple[Kind | str, bytes], ...] = (
 _PATTERNS = tuple((kind, re.compile(pattern, re.S)) for kind, pattern in _BEGINNINGS)
 _HEIF = (b"heic", b"heix", b"hevc", b"hevx", b"heim", b"heis", b"mif1", b"msf1")
 # of img2dataset and other downloaders, photo managers, subtitles, annotation tools
-_SIDECARS = frozenset(
-    (
-        "aae",
-        "csv",
-        "ini",
-        "json",
-        "jsonl",
-        "log",
-        "md",
-        "nfo",
-        "parquet",
-        "srt",
-        "tsv",
-        "txt",
-        "vtt",
-        "xml",
-        "xmp",
-        "yaml",
-        "yml",
-    )
-)
+_SIDECAR = re.compile(r"aae|csv|ini|jsonl?|log|md|nfo|parquet|srt|tsv|txt|vtt|xml|xmp|ya?ml")  # endings of names
 _TARGA_HEADER = 18  # bytes
 _MARKUP = (
     (re.compile(rb"\s*(<!--.*?-->\s*)*<(!doctype html|html|head|body)", re.I | re.S), "a web page (HTML)"),
@@ -117,7 +97,7 @@ def is_sidecar(name: str, head: bytes) -> bool:
     A page or a text under the name of a photo is none, but a broken download.
     """
     suffix = name.rpartition(".")[2].lower()
-    return suffix in _SIDECARS and (is_text(head) or head[:4] == b"PAR1")
+    return bool(_SIDECAR.fullmatch(suffix)) and (is_text(head) or head[:4] == b"PAR1")
 
 
 def is_text(head: bytes) -> bool:

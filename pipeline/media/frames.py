@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from pipeline.contract.columns import Image, reduction, short_side
 from pipeline.contract.errors import MediaError, Reason
 from pipeline.media.config import READ_RULES, DecodeConfig
-from pipeline.media.images.orientation import TRANSPOSED, upright
+from pipeline.media.images.transforms import TRANSPOSED, upright
 from pipeline.media.video.segments import VideoSegment
 
 Sound = NDArray[np.int16]  # mono samples at columns.SOUND_RATE

@@ -24,23 +24,14 @@ NO_GUARD = Guard()
 
 @dataclass(frozen=True, kw_only=True)
 class SourceReader:
-    """A reader of files for a set of columns.
+    """A reader of files for a set of columns."""
 
-    Args:
-        columns: source columns that steps read.
-        config: the rules of decoding.
-        halo: number of frames after each clip.
-        guard: called for each file and frame.
-        drops: of `columns`, those that packets do not carry.
-        read_rules: of the unit that the files belong to.
-    """
-
-    columns: Sequence[str]
+    columns: Sequence[str]  # source columns that steps read
     config: DecodeConfig
-    halo: int = 0
-    guard: Guard = NO_GUARD
-    drops: Collection[str] = ()
-    read_rules: int = READ_RULES
+    halo: int = 0  # frames after each clip
+    guard: Guard = NO_GUARD  # called for each file and frame
+    drops: Collection[str] = ()  # of `columns`, those that packets do not carry
+    read_rules: int = READ_RULES  # of the unit that the files belong to
 
     @property
     def carried(self) -> list[str]:

@@ -34,11 +34,9 @@ class Unit:
 
 
 def form_units(media: Sequence[MediaFile], *, slots: int) -> list[Unit]:
-    """Group consecutive files into units, about four or more per slot if there are enough files, the last ones smaller.
+    """Group consecutive files into units, about four or more for each decode task that may run at once (`slots`).
 
-    Args:
-        media: files in a fixed order.
-        slots: decode tasks that may run at once.
+    The last units are smaller.
     """
     slots = max(1, slots)
     most = max(1, min(MAX_FILES, len(media) // (UNITS_PER_SLOT * slots)))
@@ -60,10 +58,7 @@ def form_units(media: Sequence[MediaFile], *, slots: int) -> list[Unit]:
 def shares_of(unit: Unit, config: DecodeConfig, share_bytes: int) -> list[Share]:
     """Return the parts of a unit for tasks that may run at once: several of a single file.
 
-    Args:
-        unit: of any version.
-        config: the rules of decoding; units of earlier versions are cut by it alone.
-        share_bytes: of a file, for each task.
+    Units of earlier versions are cut by the rules of decoding alone, others by `share_bytes` for each task.
     """
     cells = unit.read_rules >= FINE_CUTS
     count = config.share_count(unit.media[0].size, share_bytes if cells else None) if len(unit.media) == 1 else 1

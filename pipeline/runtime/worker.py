@@ -22,8 +22,7 @@ from pipeline.contract.errors import DamagedError, OutputError
 from pipeline.contract.packet import HALO, Packet
 from pipeline.contract.row_errors import Failure
 from pipeline.device import Batches, JointCalls
-from pipeline.media.freed_memory import keep_freed_memory
-from pipeline.media.images.pyramid import use_one_thread
+from pipeline.media.decode_process import keep_freed_memory, use_one_thread
 from pipeline.media.packets.decode import decode
 from pipeline.media.units import Unit
 from pipeline.media.video.segments import Share

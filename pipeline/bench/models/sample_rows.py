@@ -14,9 +14,9 @@ import pyarrow.compute as pc
 from pipeline.contract.errors import InputError
 from pipeline.contract.packet import HALO
 from pipeline.contract.stage import Scope, Stage
+from pipeline.media.decode_process import use_one_thread
 from pipeline.media.discovery.inputs import list_inputs
 from pipeline.media.files import MediaFile
-from pipeline.media.images.pyramid import use_one_thread
 from pipeline.media.packets.decode import decode
 from pipeline.media.units import form_units
 from pipeline.planning.plan import Plan

@@ -26,15 +26,9 @@ _MARK = "%3A"  # ":" is never escaped in an id, so no file has it
 def list_inputs(
     sources: Sequence[str], output: str | None = None, on_message: Callable[[str], None] = lambda _: None
 ) -> list[MediaFile]:
-    """Return every file of the inputs once, sorted by `media_id`.
+    """Return every file of the inputs once, sorted by `media_id`; see `list_media`, also for errors.
 
-    Args:
-        sources: the inputs as given by the user, at least one.
-        output: of this run; None if nothing is written.
-        on_message: called with sentences on outputs inside the inputs, and on files in several inputs.
-
-    Raises:
-        InputError: one of them does not exist, is unreadable, has no files, or is an output itself.
+    `on_message` is called with sentences on files in several inputs too.
     """
     listings = [list_media(source, output, on_message) for source in sources]
     if len(listings) == 1:

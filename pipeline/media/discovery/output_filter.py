@@ -42,15 +42,9 @@ def is_output(names: Collection[str]) -> bool:
 
 
 class OutputFilter:
-    """The outputs that one listing excludes: this run's own and those of others."""
+    """The outputs that a listing of an input excludes: this run's own, if it writes one, and those of others."""
 
     def __init__(self, source: str, output: str | None = None) -> None:
-        """Prepare a filter.
-
-        Args:
-            source: the input as given by the user.
-            output: of this run; None if nothing is written.
-        """
         self._source, self._output = source, output
         self._place = None if output is None else _canonical(output)
         self._excluded: set[str] = set()
@@ -76,12 +70,7 @@ class OutputFilter:
             )
 
     def excludes_folder(self, relative: str, identity: Identity, names: Collection[str]) -> bool:
-        """Return whether a folder on a disk is an output, and register it.
-
-        Args:
-            relative: its path below the input.
-            identity: of the folder.
-            names: of its entries.
+        """Return whether a folder with entries of these names is an output, and register its path below the input.
 
         Raises:
             InputError: it is the whole input.
@@ -96,11 +85,7 @@ class OutputFilter:
         return bool(relative) and self.excludes_folder(relative, identity, names)
 
     def excluded_folders(self, root: str, paths: Sequence[str]) -> set[str]:
-        """Return the outputs in a store's listing of a folder, without further requests.
-
-        Args:
-            root: the folder's URL.
-            paths: of everything below it, relative to it.
+        """Return the outputs among the paths below a store's folder, relative to it, without further requests.
 
         Raises:
             InputError: it is the whole input.

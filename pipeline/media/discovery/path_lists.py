@@ -25,9 +25,7 @@ _CHECKED = 1000  # first lines, at least one with an existing file: otherwise th
 def read_path_list(stream: Any, source: str) -> list[str] | None:
     """Return the paths (absolute, or URLs) of a list in its order, without duplicates; None if the file is no list.
 
-    Args:
-        stream: the file, open for reading bytes and seeking.
-        source: its path or URL; relative entries are resolved against its folder.
+    Relative entries are resolved against the folder of `source`, the list's path or URL.
 
     Raises:
         InputError: the file is empty, or a list without entries or without the column `path`, with more than ten

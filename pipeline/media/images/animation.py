@@ -15,7 +15,7 @@ from pipeline.contract.errors import MediaError, Reason
 from pipeline.media.file_types import Kind
 from pipeline.media.frames import Frame, FrameSource, FrameSpec
 from pipeline.media.images import pillow
-from pipeline.media.images.pyramid import reduce_by
+from pipeline.media.images.transforms import reduce_by
 from pipeline.media.video.frame_limits import max_frames, too_many_frames
 
 _CANVAS_DIVISOR = 4  # Pillow holds several copies of a canvas: 25 to 35 bytes a pixel, of a photo 6 to 20
@@ -58,7 +58,11 @@ def _pages(data: bytes, kind: Kind, spec: FrameSpec) -> Iterator[ImageFile.Image
         image = pillow.open_image(data, kind)
         first = 1 if image.info.get("default_image") else 0
         count = int(getattr(image, "n_frames", 1))
-        _check_canvas(image.height, image.width, spec.config.max_pixels)
+        most = spec.config.max_pixels // _CANVAS_DIVISOR
+        if image.height * image.width > most:
+            stated = f"the header states {image.width} x {image.height} pixels"
+            message = f"{stated}, the limit is {most:,} for an animation, 1/{_CANVAS_DIVISOR} of that for a photo"
+            raise MediaError(Reason.TOO_LARGE, message)
         limit = max_frames("animation", image.height, image.width, len(data), spec.config.max_length)
     for number in range(first, count):
         if number - first >= limit:
@@ -70,9 +74,3 @@ def _pages(data: bytes, kind: Kind, spec: FrameSpec) -> Iterator[ImageFile.Image
         yield image
     if count <= first:
         raise MediaError(Reason.EMPTY, "the animation has no frame")
-
-
-def _check_canvas(height: int, width: int, max_pixels: int) -> None:
-    if height * width > max_pixels // _CANVAS_DIVISOR:
-        limit = f"{max_pixels // _CANVAS_DIVISOR:,} for an animation, 1/{_CANVAS_DIVISOR} of that for a photo"
-        raise MediaError(Reason.TOO_LARGE, f"the header states {width} x {height} pixels, the limit is {limit}")

@@ -14,20 +14,16 @@ from pipeline.media.files import MediaFile, read_bytes
 from pipeline.media.images import pillow
 
 
-def read_labels(path: Path, max_pixels: int = DecodeConfig.max_pixels) -> NDArray[np.uint8]:
+def read_labels(path: Path) -> NDArray[np.uint8]:
     """Return the palette indices or grey levels of an image, h w; the palette's colours are not applied.
-
-    Args:
-        path: of the image.
-        max_pixels: the largest image that is decoded.
 
     Raises:
         MediaError: the file cannot be read or decoded, is too large, or has several channels.
     """
     media = MediaFile(media_id=path.name, path=str(path.absolute()), size=path.stat().st_size, mtime_ns=0)
-    data = read_bytes(media, 10 * max_pixels)
+    data = read_bytes(media, 10 * DecodeConfig.max_pixels)
     kind = detect_kind(data[:HEAD_BYTES])
-    with pillow.decode_errors(data, kind, max_pixels):
+    with pillow.decode_errors(data, kind, DecodeConfig.max_pixels):
         image = pillow.open_image(data, kind)
         if image.mode not in ("1", "L", "P"):
             message = f"{path.name} has pixels of mode {image.mode}, and labels have one number a pixel"

@@ -15,6 +15,8 @@ JPEG decoders on one core, 1152 x 896 pixels at quality 90, images a second at f
 
 from __future__ import annotations
 
+import io
+import re
 from contextlib import suppress
 from functools import partial
 
@@ -28,17 +30,17 @@ from pipeline.media.file_types import Kind
 from pipeline.media.frames import Frame, FrameSource, FrameSpec, LostFrames
 from pipeline.media.images import pillow
 from pipeline.media.images.animation import open_animation
-from pipeline.media.images.bit_fields import BitFields
-from pipeline.media.images.enclosed import enclosed_photo
-from pipeline.media.images.pyramid import reduce_by
-from pipeline.media.images.stated_size import check_stated_size
-from pipeline.media.images.two_bits import TwoBits
+from pipeline.media.images.bmp import Bmp, enclosed_photo
+from pipeline.media.images.transforms import reduce_by
 from pipeline.media.images.wide_cmyk import WideCmyk
+from pipeline.media.video.truncation import boxes
 
 _ANIMATED = ("GIF", "PNG", "WEBP", "AVIF")  # pages of a TIFF or MPO are no frames: only the first is used
 _PIXELS_PER_BYTE = 1000  # of a truncated file: JPEG needs a byte for 30 to 50 pixels of a flat image
 _LEAST_PART = 0.01  # of the pixels; a decoder may invent a block or two where the data ends
 _OWN_READERS = 2  # the photo rules since which they read
+_MAX_HEADER = 1 << 22  # bytes of the box `meta` that are searched: a grid of 10,000 tiles takes 1 MB
+_STATED_SIZE = re.compile(rb"ispe\0{4}(.{4})(.{4})", re.S)  # ISO/IEC 23008-12, 6.5.3: version and flags, width, height
 _ADDED = ("HEIF", "JPEG2000", "PPM", "TGA")  # by READ_RULES 1
 
 # Messages of libjpeg-turbo for images with invented parts. Its other warnings (extra bytes, unusual parameters of some
@@ -48,12 +50,7 @@ _DAMAGED = ("premature end of data segment", "bad huffman code", "bad arithmetic
 
 
 def open_photo(data: bytes, kind: Kind, spec: FrameSpec) -> FrameSource:
-    """Decode a photo, or open an animation for decoding on demand.
-
-    Args:
-        data: the whole file.
-        kind: of the file.
-        spec: sizes and limits.
+    """Decode the photo in a file's bytes, or open an animation for decoding on demand.
 
     Raises:
         MediaError: TOO_LARGE (by the header), TRUNCATED, CORRUPT or UNSUPPORTED.
@@ -61,7 +58,7 @@ def open_photo(data: bytes, kind: Kind, spec: FrameSpec) -> FrameSource:
     if spec.read_rules < 1 and kind.name in _ADDED:
         raise MediaError(Reason.UNSUPPORTED, f"a {kind.name} photo, not read when this output was begun; use retry")
     if kind.name in ("AVIF", "HEIF"):
-        check_stated_size(data, spec)
+        _check_stated_size(data, spec)
     if spec.read_rules >= _OWN_READERS:
         data, kind = enclosed_photo(data, kind)
     try:
@@ -91,13 +88,32 @@ def _opened(data: bytes, kind: Kind, spec: FrameSpec) -> FrameSource:
         return _photo(_frame(pillow.to_rgb(image), pillow.orientation(image), spec))
 
 
-def _own(data: bytes, kind: Kind, spec: FrameSpec) -> BitFields | TwoBits | WideCmyk | None:
+def _check_stated_size(data: bytes, spec: FrameSpec) -> None:
+    """Check the size of each image that the header of an AVIF or HEIC photo states, before a decoder sees the file.
+
+    libavif refuses more than 268 million pixels as if the file were damaged, and a grid of tiles states its size here
+    only.
+
+    Raises:
+        MediaError: TOO_LARGE.
+    """
+    for kind, start, stop in boxes(io.BytesIO(data), len(data)):
+        if kind == b"meta":
+            for match in _STATED_SIZE.finditer(data[start : min(stop, start + _MAX_HEADER)]):
+                width, height = (int.from_bytes(side, "big") for side in match.groups())
+                if width and height:
+                    spec.check_size(height, width)
+
+
+def _own(data: bytes, kind: Kind, spec: FrameSpec) -> Bmp | WideCmyk | None:
     """Return the header of a photo that Pillow does not read and this package does; else None."""
-    if kind.name == "BMP" and spec.read_rules and (fields := BitFields.of(data)) and not _opens(data, kind):
-        return fields
-    if spec.read_rules < _OWN_READERS:
+    if kind.name == "TIFF" and spec.read_rules >= _OWN_READERS:
+        return WideCmyk.of(data)
+    if kind.name != "BMP" or not spec.read_rules or (header := Bmp.of(data)) is None:
         return None
-    return {"BMP": TwoBits.of, "TIFF": WideCmyk.of}.get(kind.name, lambda _: None)(data)
+    if header.has_bit_fields(data) and not _opens(data, kind):
+        return header
+    return header if header.has_two_bits and spec.read_rules >= _OWN_READERS else None
 
 
 def _opens(data: bytes, kind: Kind) -> bool:
@@ -115,9 +131,8 @@ def _part(data: bytes, kind: Kind, spec: FrameSpec) -> Frame | None:
             return None
         full = pillow.to_rgb(image)
         step = max(1, min(full.shape[:2]) // 256)  # a copy of all would take as much memory again
-        if (full[::step, ::step] != full[-1, -1]).any(
-            axis=2
-        ).mean() > _LEAST_PART:  # decoders fill the rest with one colour
+        differing = (full[::step, ::step] != full[-1, -1]).any(axis=2)  # decoders fill the rest with one colour
+        if differing.mean() > _LEAST_PART:
             return _frame(full, pillow.orientation(image), spec)
     return None
 

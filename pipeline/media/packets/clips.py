@@ -32,13 +32,7 @@ def cut_clips(
     lost, and at the end of a segment. `max_frames` is lowered for large frames so that a clip's full-size pixels stay
     within `max_bytes`, whether or not full size is requested.
 
-    Args:
-        frames: of a file, or of a segment and after it.
-        max_frames: of one clip.
-        max_bytes: of a clip's pixels at full size.
-        halo: number of frames after a clip.
-        first: number of the first clip.
-        stop: number of the first frame that serves as halo only.
+    The first clip has the number `first`. Frames from the number `stop` on serve as halo only.
     """
     open_clips: deque[Clip] = deque()  # the last one grows; the others wait for their halo
     for frame in frames:

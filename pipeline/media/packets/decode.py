@@ -133,22 +133,15 @@ class _UnitDecoder:
         (media,) = self.unit.media
         start, stop = self.reader.rows_before(segment.start), self.reader.rows_before(segment.stop)
         if start < stop and not is_done(start, stop):
-            builder = self.builder((start, stop))
+            builder = self.builder(start, stop)
             yield from self.packets(media, source, builder)
             yield from builder.finish(segment.share)
         if segment.start < segment.stop == segment.total:
-            yield from self.builder(start=stop).finish()
+            yield from self.builder(stop).finish()
 
-    def builder(self, span: tuple[int, int] | None = None, start: int = 0) -> PacketBuilder:
+    def builder(self, start: int = 0, stop: int | None = None) -> PacketBuilder:
         """Return a builder with an empty packet."""
-        return PacketBuilder(
-            unit=self.unit.name,
-            columns=self.reader.carried,
-            max_rows=self.reader.config.packet_rows,
-            max_bytes=self.reader.config.packet_bytes,
-            span=span,
-            start=start,
-        )
+        return PacketBuilder(self.unit.name, self.reader.carried, self.reader.config, start, stop)
 
     def sources(self, media: MediaFile, failures: list[Failure]) -> Iterator[FrameSource]:
         """Yield a file, or its segments in order; a file that cannot be opened adds a failure."""

@@ -11,6 +11,7 @@ import pyarrow as pa
 from pipeline.contract.columns import SOUND, SOURCE, is_pixel_column, pack
 from pipeline.contract.packet import HALO, Packet, packet_schema
 from pipeline.contract.row_errors import Failure
+from pipeline.media.config import DecodeConfig
 from pipeline.media.frames import Frame, FrameSource
 from pipeline.media.packets.clips import Clip
 
@@ -21,37 +22,28 @@ class PacketBuilder:
     Args:
         unit: its name.
         columns: source columns of the packet.
-        max_rows: of one packet.
-        max_bytes: of one packet's pixels.
-        span: the unit's rows in a segment. The name of its last packet covers all remaining rows, however many frames
-            were lost, so that later rows keep their numbers. None: all rows of the unit, ended by an empty packet.
-        start: the first row of the first packet, if there is no span.
+        config: its limits on rows, and on bytes of pixels.
+        start: row of the unit that comes first.
+        stop: row after the last one of a segment. The name of its last packet covers all remaining rows, however many
+            frames were lost, so that later rows keep their numbers. None: the unit's end, marked by an empty packet.
     """
 
     def __init__(
-        self,
-        *,
-        unit: str,
-        columns: Sequence[str],
-        max_rows: int,
-        max_bytes: int,
-        span: tuple[int, int] | None = None,
-        start: int = 0,
+        self, unit: str, columns: Sequence[str], config: DecodeConfig, start: int = 0, stop: int | None = None
     ) -> None:
         self.failures: list[Failure] = []
-        self._unit, self._schema = unit, packet_schema(columns)
-        self._max_rows, self._max_bytes = max_rows, max_bytes
-        self._span = span
-        self._start = span[0] if span else start
-        self._rows = self._bytes = 0  # without halo rows; of pixels only
+        self._unit, self._schema, self._config = unit, packet_schema(columns), config
+        self._start, self._stop = start, stop
         self._clear()
 
     def add(self, media_id: str, source: FrameSource, clip: Clip) -> Iterator[Packet]:
         """Add a clip; yield the packets that are full before or with it."""
         rows, size = len(clip.frames), clip.nbytes
-        if self._rows and (self._rows + rows > self._max_rows or self._bytes + size > self._max_bytes):
+        most_rows, most_bytes = self._config.packet_rows, self._config.packet_bytes
+        if self._rows and (self._rows + rows > most_rows or self._bytes + size > most_bytes):
             yield self._close()
-        self._rows, self._bytes = self._rows + rows, self._bytes + size
+        self._rows += rows
+        self._bytes += size
         for frame in (*clip.frames, *clip.halo):
             self._frames.append(frame)
             shape = (frame.height, frame.width)
@@ -59,19 +51,15 @@ class PacketBuilder:
             for column, value in zip(self._values.values(), values, strict=True):
                 column.append(value)
         self._halo.extend([False] * rows + [True] * len(clip.halo))
-        full = self._rows >= self._max_rows or self._bytes >= self._max_bytes
-        if full and self._span is None:  # a segment's last packet waits for losses after it
+        full = self._rows >= most_rows or self._bytes >= most_bytes
+        if full and self._stop is None:  # a segment's last packet waits for losses after it
             yield self._close()
 
     def finish(self, share: float = 0.0) -> Iterator[Packet]:
-        """Yield the remaining packet, and without a span the empty packet that ends the unit.
-
-        Args:
-            share: fraction of the unit's bytes decoded by then, stored in the last packet.
-        """
-        if self._span is not None:
-            if self._start < self._span[1]:
-                yield replace(self._close(self._span[1]), share=share)
+        """Yield the remaining packet, and at the unit's end the empty one; the last states the decoded `share`."""
+        if self._stop is not None:
+            if self._start < self._stop:
+                yield replace(self._close(self._stop), share=share)
             return
         if self._rows:
             yield replace(self._close(), ends=True)
@@ -95,7 +83,8 @@ class PacketBuilder:
         self._frames: list[Frame] = []
         self._values: dict[str, list[Any]] = {name: [] for name in SOURCE.names}
         self._halo: list[bool] = []
-        self._rows = self._bytes = 0
+        self._rows: int = 0  # without halo rows
+        self._bytes: int = 0  # of pixels only
 
     def _column(self, name: str) -> pa.Array:
         if is_pixel_column(name):

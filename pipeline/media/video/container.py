@@ -19,10 +19,7 @@ _BUFFER = 1 << 18  # bytes of one read, each a call into Python
 def open_container(stream: BinaryIO, kind: Kind, max_pixels: int) -> Any:
     """Return a demuxer of exactly the detected format, so that no file can select another one, or an address.
 
-    Args:
-        stream: the file, open for reading and seeking; stays open.
-        kind: of the file.
-        max_pixels: that a codec may allocate for one frame while the file is probed.
+    While the file is probed, a codec may allocate `max_pixels` for one frame. The stream stays open.
     """
     options = {"max_pixels": str(max_pixels + PADDING)}
     return av.open(stream, format=kind.name, metadata_errors="replace", options=options, buffer_size=_BUFFER)

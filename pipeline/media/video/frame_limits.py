@@ -17,15 +17,7 @@ _PIXELS = {"video": (10**11, 300_000), "animation": (5 * 10**9, 2_000)}  # of an
 
 
 def max_frames(media_type: str, height: int, width: int, size: int, max_length: int) -> int:
-    """Return the number of frames of a file that are decoded.
-
-    Args:
-        media_type: "video" or "animation".
-        height: of a frame, px.
-        width: of a frame, px.
-        size: of the file, bytes.
-        max_length: the limit by number.
-    """
+    """Return how many frames of a video or an animation are decoded: sides in px, the file's size in bytes."""
     pixels, pixels_per_byte = _PIXELS[media_type]
     return min(max_length, max(1, max(pixels, pixels_per_byte * size) // (height * width)))
 

@@ -36,11 +36,9 @@ _COMPRESSED = re.compile(rb"cmvd....", re.S)
 
 
 def check_sample_counts(stream: BinaryIO, *, truncated: bool) -> None:
-    """Reject a file with sample counts beyond its size. The position of the stream is undefined after.
+    """Reject an ISO base media file with sample counts beyond its size; a truncated one may have been larger.
 
-    Args:
-        stream: an ISO base media file.
-        truncated: whether its end is missing, so that it may have been larger.
+    The position of the stream is undefined after.
 
     Raises:
         MediaError: TOO_LARGE.

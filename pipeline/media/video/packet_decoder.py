@@ -21,12 +21,7 @@ from pipeline.media.video.frame_numbers import FrameNumbers
 
 
 class PacketDecoder:
-    """The decoder of one track.
-
-    Args:
-        track: libav's stream.
-        kind: of the file.
-    """
+    """The decoder of one track of libav's, in a file of some kind."""
 
     def __init__(self, track: Any, kind: Kind) -> None:
         self._context, self._kind = track.codec_context, kind
@@ -109,8 +104,7 @@ class PacketDecoder:
 class _LeadingFrames:
     """Frames stored after a key frame and shown before it (open GOPs), if decoding began at that key frame.
 
-    Their references are missing or damaged. A file that begins with leading frames was cut there, and players do not
-    show them.
+    Their references are missing or damaged. Players do not show those at the start of a file that was cut there.
     """
 
     def __init__(self) -> None:

@@ -21,7 +21,7 @@ from pipeline.contract.errors import MediaError, Reason
 from pipeline.media.file_types import Kind
 from pipeline.media.files import MediaFile, open_media
 from pipeline.media.frames import Frame, FrameSource, FrameSpec, LostFrames, Reduced
-from pipeline.media.images.pyramid import reduce_by
+from pipeline.media.images.transforms import reduce_by
 from pipeline.media.video.audio import SoundTrack, with_sound
 from pipeline.media.video.colors import to_rgb
 from pipeline.media.video.container import PADDING, decode_errors, default_track, open_container
@@ -38,14 +38,9 @@ _NO_TIMES = ("avi",)  # formats without presentation times: libav's guesses for 
 
 
 def open_video(media: MediaFile, kind: Kind, spec: FrameSpec, share: Share) -> FrameSource:
-    """Open a video for decoding on demand.
+    """Open a share of a video, or all of it where it cannot be read in segments, for decoding on demand.
 
-    Args:
-        media: the file.
-        kind: of the file.
-        spec: sizes, limits, sound.
-        share: the part to read, if the file can be read in segments, else all of it. Its frames are followed by those
-            of the next segment, as long as the caller reads on.
+    The frames of a segment are followed by those of the next one, as long as the caller reads on.
 
     Raises:
         MediaError: EMPTY (no video), UNSUPPORTED (no decoder), TOO_LARGE, TRUNCATED, CORRUPT or UNREADABLE.

@@ -68,12 +68,8 @@ def locate(container: Any, track: Any, share: Share, every_nth: int, cell: int =
     This reads the packets of a few key frames and those after them, without decoding. A share without a start of its
     own has an empty segment (`start == stop`).
 
-    Args:
-        container: an open film of the format INDEXED.
-        track: its video track.
-        share: number of the share, and number of shares.
-        every_nth: kept frames have numbers that are multiples of it.
-        cell: frames between the lines of the grid of cells; 0 for segments by bytes.
+    The film is open and of the format INDEXED. Kept frames have numbers that are multiples of `every_nth`. `cell` is
+    the number of frames between the lines of the grid of cells; 0 for segments by bytes.
     """
     index = _Index(container, track, share.entries or Entries.read(track))
     if share.entries is None and not index.is_usable():

@@ -24,8 +24,8 @@ from random import Random
 
 from pipeline.contract.columns import views
 from pipeline.media.config import DecodeConfig
+from pipeline.media.decode_process import use_one_thread
 from pipeline.media.files import MediaFile
-from pipeline.media.images.pyramid import use_one_thread
 from pipeline.media.packets.decode import decode
 from pipeline.media.units import Unit
 from pipeline.runtime.recovery.watchdog import within
