@@ -50,10 +50,7 @@ class PhaseClock(threading.local):
     def move(self, source: str, target: str, seconds: Callable[[], float]) -> None:
         """Count seconds of one phase for another one, as of a wait during which another thread did the work.
 
-        Args:
-            source: the phase that they were measured in.
-            target: the phase that they belong to.
-            seconds: returns them; it is called when the clock is read, since a GPU knows them late.
+        `seconds` is called when the clock is read, since a GPU knows them late.
         """
         self._moves.append((source, target, seconds))
 

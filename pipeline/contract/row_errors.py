@@ -58,13 +58,7 @@ def reasons(failures: Sequence[Failure]) -> Counter[str]:
 
 
 def traced(failures: pa.Table, inputs: Mapping[str, str], fingerprints: Mapping[str, str]) -> pa.Table:
-    """Return failures as a table of `ERRORS_SCHEMA`.
-
-    Args:
-        failures: a table of `SCHEMA`.
-        inputs: path or URL of each file, by media_id.
-        fingerprints: of steps, by name.
-    """
+    """Return a table of `SCHEMA` as one of `ERRORS_SCHEMA`, by the path or URL of each media_id, and by step."""
     where = [inputs.get(name) for name in failures["media_id"].to_pylist()]
     which = [fingerprints.get(name) for name in failures["step"].to_pylist()]
     columns = [*failures.select(SCHEMA.names).columns, pa.array(where, pa.string()), pa.array(which, pa.string())]

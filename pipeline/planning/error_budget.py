@@ -54,13 +54,7 @@ class Budgets:
     _reasons: dict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))  # of failures
 
     def spend(self, step: str, rows: int, reasons: Mapping[str, int]) -> BudgetError | None:
-        """Count the failures of a packet, and return the error that ends the run if its step has too many.
-
-        Args:
-            step: the step's name.
-            rows: rows of the packet, failed ones included.
-            reasons: failures by reason.
-        """
+        """Count a packet's rows and its failures by reason; return the error that ends the run if they are too many."""
         budget = self.allowed.get(step)
         if budget is None:
             return None

@@ -18,13 +18,8 @@ def check_numbers(
 ) -> None:
     """Check that each number that a profile or --set states for a step has an effect.
 
-    `defaults` of a profile are not checked: they are for the steps that use them.
-
-    Args:
-        profile: the profile.
-        overrides: values of --set, by step and key.
-        stages: by step.
-        device: of the command line, for all steps that support it.
+    `defaults` of a profile are not checked: they are for the steps that use them. `device` is the command line's, for
+    all steps that support it.
 
     Raises:
         ConfigError: a number has no effect; the message says why.
@@ -58,10 +53,8 @@ def _check_vram(profile: ProfileFile, overrides: Overrides, stages: Mapping[str,
     entries = [profile.defaults, *profile.steps.values(), *overrides.values()]
     on_gpu = any(entry.get("device") == "cuda" for entry in entries) or device == "cuda"
     if profile.gpu_vram_gb and not on_gpu and not any(s.placement.device == "cuda" for s in stages.values()):
-        reason = "no step runs on a GPU"
-        raise ConfigError(
-            f"The profile's vram_gb={profile.gpu_vram_gb:g} has no effect: {reason}; remove it.", code="FM-NO-EFFECT"
-        )
+        problem = f"The profile's vram_gb={profile.gpu_vram_gb:g} has no effect: no step runs on a GPU; remove it."
+        raise ConfigError(problem, code="FM-NO-EFFECT")
 
 
 def _idle_batch(stage: Stage, _value: Any, _device: str) -> str:

@@ -40,14 +40,7 @@ class WeightsStatus:
 def available_steps(
     stages: Stages, producers: Producers, options: PlanOptions, lock: Mapping[str, Entry], *, check: bool
 ) -> tuple[list[str], WeightsStatus]:
-    """Return the steps that run, in order, and the state of their weights.
-
-    Args:
-        stages: all, by step.
-        producers: steps by the column or table that they produce.
-        options: the chosen steps, the folder of weights and the policy for missing ones.
-        lock: entries by name of weights.
-        check: raise errors; otherwise the status shows them.
+    """Return the steps that run, in order, and the state of their weights; without `check` it shows missing ones.
 
     Raises:
         ConfigError: the lockfile has no such entry, or steps read each other in a circle.

@@ -6,7 +6,7 @@ missing weights, and workers that do not fit the machines.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from pipeline.contract.errors import ConfigError, check_known
@@ -103,8 +103,9 @@ def make_plan(
     """
     planner = _Planner(pipeline, profile, options, nodes)
     if refuse_idle:
-        planner.check_numbers()
-    order, status = planner.available_steps(check=check_weights)
+        check_numbers(profile, planner.overrides, planner.stages, options.device)
+    lock = merged_lock(pipeline.models)
+    order, status = available_steps(planner.stages, planner.producers, options, lock, check=check_weights)
     plan = planner.plan(order, status, calibrated=calibrated)
     if check_fit:
         check_capacity(plan.waves, plan.second, nodes)
@@ -120,20 +121,11 @@ class _Planner:
         _check_names(pipeline, profile, options)
         self._pipeline, self._profile, self._options, self._nodes = pipeline, profile, options, nodes
         self._cores = sum(node.cpus for node in nodes)
-        self._overrides = read_overrides(options.settings, pipeline.steps)
-        self._stages = build_all(pipeline, profile, self._overrides)
-        self._producers = find_producers(self._stages)
-        rule = {**pipeline.decode.model_dump(), **self._overrides.get(DECODE, {}), **options.decode}
+        self.overrides = read_overrides(options.settings, pipeline.steps)
+        self.stages = build_all(pipeline, profile, self.overrides)
+        self.producers = find_producers(self.stages)
+        rule = {**pipeline.decode.model_dump(), **self.overrides.get(DECODE, {}), **options.decode}
         self._rule: DecodeRule = validated(DecodeRule, rule, DECODE)
-
-    def check_numbers(self) -> None:
-        """Refuse numbers without an effect; see `idle_numbers`."""
-        check_numbers(self._profile, self._overrides, self._stages, self._options.device)
-
-    def available_steps(self, *, check: bool) -> tuple[list[str], WeightsStatus]:
-        """Return the steps that run, in order, and the state of their weights; see `missing_weights`."""
-        lock = merged_lock(self._pipeline.models)
-        return available_steps(self._stages, self._producers, self._options, lock, check=check)
 
     def plan(self, order: Sequence[str], status: WeightsStatus, *, calibrated: bool) -> Plan:
         """Return the named steps with all their numbers."""
@@ -165,7 +157,7 @@ class _Planner:
         )
 
     def _decode_step(self, order: Sequence[str]) -> DecodeStep:
-        stages, place = [self._stages[name] for name in order], self._profile.decode
+        stages, place = [self.stages[name] for name in order], self._profile.decode
         most = max(1, int(self._cores / place.cpus))
         return DecodeStep(
             config=DecodeConfig(**self._rule.model_dump(exclude={"max_errors"})),
@@ -180,14 +172,14 @@ class _Planner:
         """Return the named steps, producers before readers."""
         steps: dict[str, Step] = {}
         for name in order:
-            stage, overrides = self._stages[name], self._overrides.get(name, {})
+            stage, overrides = self.stages[name], self.overrides.get(name, {})
             steps[name] = make_step(
                 name,
                 self._pipeline.steps[name].use,
                 stage,
                 merge_placement(name, stage, self._profile, overrides, self._options.device),
                 decode,
-                producers=[steps[source] for source in sources(stage, self._producers)],
+                producers=[steps[source] for source in sources(stage, self.producers)],
                 weights=status.of(stage.weights),
                 entries={key: status.lock[key] for key in stage.weights},
                 random=self._options.missing_weights == "dummy" and stage.dummy_weights,
@@ -199,7 +191,7 @@ class _Planner:
             gpu_vram_gb=self._profile.gpu_vram_gb,
             cap_gb=self._options.vram_cap,
             waves=None if self._profile.waves == "auto" else self._profile.waves,
-            pinned={name: PLACEMENT_KEYS & keys.keys() for name, keys in self._overrides.items()},
+            pinned={name: PLACEMENT_KEYS & keys.keys() for name, keys in self.overrides.items()},
             calibration=calibration,
         )
 
@@ -228,12 +220,8 @@ def _check_names(pipeline: PipelineFile, profile: ProfileFile, options: PlanOpti
     shipped = read_pipeline(None)  # a shipped profile serves any pipeline, also one with fewer steps
     everything = {*pipeline.steps, *pipeline.planned, *shipped.steps, *shipped.planned}
     waves = () if profile.waves == "auto" else [name for wave in profile.waves for name in wave]
-    named: dict[str, Iterable[str]] = {
-        "places": profile.steps,
-        "has targets for": profile.targets.steps,
-        "has a wave of": waves,
-    }
-    for verb, names in named.items():
+    named = (("places", profile.steps), ("has targets for", profile.targets.steps), ("has a wave of", waves))
+    for verb, names in named:
         for name in names:
             if name not in everything:
                 problem = f"The profile {verb} a step {name!r} that the pipeline does not have."

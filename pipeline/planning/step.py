@@ -171,9 +171,7 @@ def fingerprint(facts: Mapping[str, Any]) -> str:
 def contents(path: str, *, urls: bool = False) -> str:
     """Return twelve hex digits of a file's content, or of the sizes and times of the files in a folder.
 
-    Args:
-        path: the file or folder that a setting names.
-        urls: allow URLs of file systems that Arrow knows.
+    `urls` allows URLs of file systems that Arrow knows.
 
     Raises:
         ConfigError: the path does not exist or cannot be read.

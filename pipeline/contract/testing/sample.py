@@ -34,9 +34,7 @@ _TONE = 440.0  # Hz
 def sample_rows(columns: Sequence[str], count: int = 6) -> pa.Table:
     """Return the rows of one clip of a video, or of a photo where `count` is 1.
 
-    Args:
-        columns: names of columns that decoding provides: those of `SOURCE`, pixel columns, and `sound`.
-        count: number of rows.
+    The columns are those that decoding provides: those of `SOURCE`, pixel columns, and `sound`.
 
     Raises:
         ValueError: a column is not one that decoding provides.

@@ -40,10 +40,8 @@ class Layout:
 def layouts(requirements: Sequence[Requirement], steps: Sequence[Step], capacity: GpuCapacity) -> list[Layout]:
     """Return all layouts that fit, the best first.
 
-    Args:
-        requirements: of the steps on the GPU, producers before readers.
-        steps: all of the first pass; those on the CPU may have to run between them.
-        capacity: the resources.
+    The steps with requirements are on the GPU, producers before readers. Others of the first pass run on the CPU, and
+    may have to run between them.
     """
     tried = (layout(blocks, steps, capacity) for blocks in _partitions(requirements, capacity))
     fitting = sorted((each for each in tried if each is not None), key=_complexity)

@@ -60,13 +60,8 @@ def stated(step: Step, workers: int, gb: float) -> Requirement:
 def measured(step: Step, figures: StepFigures, workers: int, pinned: Collection[str]) -> Requirement:
     """Return the requirement by a calibration.
 
-    If the calibration's rows had none of the step's items, the profile's memory is the least.
-
-    Args:
-        step: the step.
-        figures: of the step on this GPU.
-        workers: processes on one GPU, by the profile.
-        pinned: keys of its placement that --set gives for this run.
+    If the calibration's rows had none of the step's items, the profile's memory is the least. `pinned` has the keys of
+    the placement that --set gives for this run.
     """
     sizes = sorted({trial.batch for trial in figures.trials if trial.batch <= figures.largest_batch})
     if step.stage.scope is not Scope.ROW or "batch" in pinned:

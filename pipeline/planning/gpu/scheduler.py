@@ -50,13 +50,9 @@ class Schedule:
 
 
 def schedule(steps: Sequence[Step], decode: DecodeStep, nodes: Sequence[Node], settings: GpuSettings) -> Schedule:
-    """Lay first-pass steps out on a GPU.
+    """Lay first-pass steps out on GPUs: producers before readers, placed as the profile says.
 
-    Args:
-        steps: producers before readers, placed as the profile says.
-        decode: the step before them.
-        nodes: the machines; workers are spread evenly over their GPUs.
-        settings: for the GPU.
+    Workers are spread evenly over the GPUs of all nodes.
 
     Raises:
         ResourceError: a wave that the profile names does not fit, or the GPU has no room for any process.

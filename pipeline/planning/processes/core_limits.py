@@ -50,10 +50,7 @@ def fit_later(step: Step, nodes: Sequence[Node]) -> Step:
 def describe_limits(asked: Mapping[str, Placement], steps: Iterable[Step], cores: float) -> str:
     """Return a sentence with the numbers that were lowered for want of cores; empty if there are none.
 
-    Args:
-        asked: placements by step, as the profile and the command line have them.
-        steps: as they run.
-        cores: of all machines.
+    `asked` has the placements by step, as the profile and the command line have them.
     """
     lowered, sharing = [], []
     for step in steps:

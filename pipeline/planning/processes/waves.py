@@ -39,13 +39,7 @@ class Wave:
 
 
 def split_into_waves(decode: DecodeStep, steps: Sequence[Step], numbers: Mapping[str, int]) -> tuple[Wave, ...]:
-    """Return first-pass steps as waves.
-
-    Args:
-        decode: the step before them.
-        steps: producers before readers.
-        numbers: the wave of each step, from 0, without gaps.
-    """
+    """Return first-pass steps, producers before readers, as waves; they are numbered from 0, without gaps."""
     count = max(numbers.values(), default=0) + 1
     return tuple(_wave(decode, steps, numbers, number) for number in range(count))
 
