@@ -87,12 +87,7 @@ class JointCalls:
     """The owner of the device in a process, and the queue of calls to it."""
 
     def __init__(self, device: str, linger_s: float) -> None:
-        """Start the thread.
-
-        Args:
-            device: as in `Placement`.
-            linger_s: longest wait of a row for others to fill its batch.
-        """
+        """Start the thread; `linger_s` is the longest wait of a row for others to fill its batch."""
         self._device, self._linger_s = device, linger_s
         self._changed = threading.Condition()
         self._calls: list[_Call] = []  # waiting ones, oldest first

@@ -44,7 +44,7 @@ class Meter:
         return DeviceMemory(name="cpu")
 
 
-class TorchMeter(Meter):
+class _TorchMeter(Meter):
     """Meter of a GPU, by the counters of torch's allocator.
 
     A CUDA context needs further memory for kernels and for cuBLAS and cuDNN handles. By NVML, which needs no context,
@@ -57,31 +57,26 @@ class TorchMeter(Meter):
         self._before: Mapping[str, float] = {}
 
     def begin(self) -> None:
-        """See `Meter`."""
         self._before = _used_gb()
 
     def clear(self) -> None:
-        """See `Meter`."""
         import torch
 
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats(self._device)
 
     def held(self) -> float | None:
-        """See `Meter`."""
         import torch
 
         return torch.cuda.memory_allocated(self._device) / 1e9
 
     def peaks(self) -> tuple[float, float] | None:
-        """See `Meter`."""
         import torch
 
         allocated, reserved = torch.cuda.max_memory_allocated, torch.cuda.max_memory_reserved
         return allocated(self._device) / 1e9, reserved(self._device) / 1e9
 
     def seen(self) -> DeviceMemory:
-        """See `Meter`."""
         import torch
 
         known: Any = torch.cuda.get_device_properties(self._device)
@@ -97,7 +92,7 @@ class TorchMeter(Meter):
 
 def meter_of(device: str) -> Meter:
     """Return the meter of a device."""
-    return Meter() if device == "cpu" else TorchMeter(device)
+    return Meter() if device == "cpu" else _TorchMeter(device)
 
 
 def _used_gb() -> dict[str, float]:

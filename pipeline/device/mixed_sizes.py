@@ -33,12 +33,9 @@ def padded(images: Sequence[Image]) -> Image:
 
 
 def fit_mixed(pixels: torch.Tensor, shapes: Sequence[tuple[int, int]], how: Preparation) -> torch.Tensor:
-    """Return padded images (n h w 3 uint8) resized and cropped: n 3 s s float32, whole levels from 0 to 255.
+    """Return `padded` images (n h w 3 uint8) of these heights and widths resized and cropped.
 
-    Args:
-        pixels: see `padded`.
-        shapes: height and width of each image.
-        how: side, filter, and whether the centre is cropped.
+    The result is n 3 s s float32, with whole levels from 0 to 255.
     """
     import torch
 
@@ -56,10 +53,7 @@ def fit_mixed(pixels: torch.Tensor, shapes: Sequence[tuple[int, int]], how: Prep
 def _weights(lengths: torch.Tensor, longest: int, how: Preparation) -> torch.Tensor:
     """Return the weight of each old pixel of a line in each new one: n s `longest`, 0 beyond an image's own pixels.
 
-    Args:
-        lengths: n 2, of the line before and after resizing.
-        longest: of all lines before.
-        how: side and filter.
+    `lengths` are those of the line before and after resizing, n 2.
     """
     import torch
 

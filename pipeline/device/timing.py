@@ -93,11 +93,9 @@ def clock_of(device: str) -> PhaseClock:
 
 
 def memory_gb(device: str, *, anew: bool = True) -> tuple[float, float, float] | None:
-    """Return GB (1e9) allocated now, reserved now, and the peak of allocated memory; None on the CPU.
+    """Return GB (1e9) allocated now, reserved now, and the peak of allocated memory, which `anew` resets.
 
-    Args:
-        device: as in `Placement`.
-        anew: whether the peak is reset.
+    None on the CPU.
     """
     if device == "cpu":
         return None

@@ -28,12 +28,9 @@ def untimed(name: str) -> AbstractContextManager[None]:  # noqa: ARG001
 
 
 def upload(images: Sequence[Image], device: str, *, pin: bool = False) -> torch.Tensor:
-    """Return images of one size as a tensor on a device (n h w 3 uint8).
+    """Return images of one size (h w 3 each) as a tensor on a device (n h w 3 uint8).
 
-    Args:
-        images: h w 3 each.
-        device: destination.
-        pin: use page-locked staging buffers, which a GPU copies two to three times as fast; ignored on the CPU.
+    With `pin`, staging buffers are page-locked, which a GPU copies two to three times as fast; ignored on the CPU.
     """
     return upload_all(images, device, pin=pin).view(len(images), *images[0].shape)
 

@@ -36,11 +36,7 @@ def with_digests(
 ) -> list[MediaFile]:
     """Return the files with their digests: 32 hex digits of BLAKE2b, empty for an unreadable file.
 
-    Args:
-        store: the output, with the known digests.
-        media: files.
-        keep: store new digests there.
-        on_message: called with a sentence on how much has to be read.
+    Known digests are in the output; `keep` stores new ones there. `on_message` is told how much has to be read.
     """
     known = _known(store)
     keys = [(os.fsencode(item.path), _stamp(item)) for item in media]

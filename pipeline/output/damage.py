@@ -26,12 +26,9 @@ _BY_SUFFIX = {ERRORS_SUFFIX: FAILURES, RETRY_SUFFIX: MARKS}
 
 
 def damaged_tables(store: Store, folders: Iterable[str], expected: Mapping[str, pa.Schema]) -> list[str]:
-    """Return the paths of tables that cannot be read, after reading all of them through.
+    """Return the paths of tables in some folders that cannot be read, after reading all of them through.
 
-    Args:
-        store: the output.
-        folders: of tables.
-        expected: by folder, columns that each of its tables has, among others.
+    `expected` has, by folder, columns that each of its tables has, among others.
 
     Raises:
         OutputError: the disk or the bucket refuses.

@@ -18,6 +18,7 @@ from pipeline.contract.output_names import LEASE_PREFIX
 from pipeline.output.object_store import Store
 
 _NAME = re.compile(re.escape(LEASE_PREFIX) + r"(?P<run>[0-9a-f]+)\.json")
+_DAMAGE = (AttributeError, DamagedError, KeyError, TypeError, ValueError)
 
 Shard = tuple[int, int]
 """Number from 0, and number of shards."""
@@ -81,13 +82,7 @@ def read_lease(store: Store, run: str) -> LeaseRecord | None:
         return LeaseRecord(**values | {"over": tuple(values["over"]), "run": run}, shard=shard)
     except FileNotFoundError:
         return None
-    except (
-        AttributeError,
-        DamagedError,
-        KeyError,
-        TypeError,
-        ValueError,
-    ):  # damaged, or of another version: alive if it is renewed
+    except _DAMAGE:  # or a lease of another version: alive if it is renewed
         return LeaseRecord(run=run, host="an unknown machine", machine="", pid=0, born=0.0, since="", beat=-1)
 
 

@@ -26,7 +26,12 @@ _PARQUET: dict[str, Any] = {"compression": "zstd", "write_page_checksum": True}
 
 
 class Store:
-    """Objects by their path relative to a root; picklable, so that workers write beside the driver."""
+    """Objects by their path relative to a root; picklable, so that workers write beside the driver.
+
+    All methods raise OutputError where the disk or the bucket refuses. Those that read raise GoneError (a
+    FileNotFoundError too) for an absent object, and DamagedError for one that is no file or has other content than was
+    written.
+    """
 
     def __init__(self, root: str, run: str = "") -> None:
         """Bind to a folder or an `s3://`, `gs://`, `file://` URL, without touching it.
@@ -94,39 +99,23 @@ class Store:
             ) from error
 
     def begin(self) -> Store:
-        """Let the run's processes publish objects, until `fence`, and return the store itself.
-
-        Raises:
-            OutputError: the disk or the bucket refuses.
-        """
+        """Let the run's processes publish objects, until `fence`, and return the store itself."""
         with write_errors(self.root, TEMPORARY):
             self._publisher.begin()
         return self
 
     def fence(self, run: str) -> None:
-        """Let no process of a run publish or delete objects any more, and delete its incomplete files.
-
-        Raises:
-            OutputError: the disk or the bucket refuses.
-        """
+        """Let no process of a run publish or delete objects any more, and delete its incomplete files."""
         with write_errors(self.root, f"the incomplete files of run {run}"):
             self._publisher.fence(run)
 
     def write(self, path: str, data: bytes) -> None:
-        """Write bytes.
-
-        Raises:
-            OutputError: the disk or the bucket refuses.
-        """
+        """Write bytes."""
         with self.writing(path) as stream:
             stream.write(data)
 
     def write_table(self, path: str, table: pa.Table) -> None:
-        """Write a table as Parquet (zstd).
-
-        Raises:
-            OutputError: the disk or the bucket refuses.
-        """
+        """Write a table as Parquet (zstd)."""
         if self.appends:
             with self.writing(path) as stream:
                 pq.write_table(table, stream, **_PARQUET)
@@ -137,11 +126,7 @@ class Store:
 
     @contextmanager
     def writing(self, path: str) -> Iterator[pa.NativeFile]:
-        """Yield a stream for an object too large for memory; the object exists once the block ends without error.
-
-        Raises:
-            OutputError: the disk or the bucket refuses.
-        """
+        """Yield a stream for an object too large for memory; the object exists once the block ends without error."""
         with write_errors(self.root, path), self._publisher.publishing(self._at(path)) as stream:
             yield stream
 
@@ -151,21 +136,17 @@ class Store:
         return self._publisher.appends
 
     def append(self, path: str, data: bytes) -> None:
-        """Append bytes to an object in one write, creating it if needed; not in a bucket.
-
-        Raises:
-            OutputError: the disk refuses.
-        """
+        """Append bytes to an object in one write, creating it if needed; not in a bucket."""
         with write_errors(self.root, path):
             self._publisher.append(self._at(path), data)
 
     def read(self, path: str) -> bytes:
-        """Return an object's bytes; raises as `open`."""
+        """Return an object's bytes."""
         with self.open(path) as stream:
             return bytes(stream.read())
 
     def read_json(self, path: str) -> Any:
-        """Return the value in a JSON file; raises as `open`, also if it is none."""
+        """Return the value in a JSON file; one that is none is damaged."""
         data = self.read(path)
         try:
             return json.loads(data)
@@ -174,13 +155,7 @@ class Store:
 
     @contextmanager
     def open(self, path: str) -> Iterator[pa.NativeFile]:
-        """Open an object for random access; errors of reading it inside the block are raised as these.
-
-        Raises:
-            GoneError: it is absent; a FileNotFoundError too.
-            DamagedError: its content is not what was written, or it is no file.
-            OutputError: it cannot be read.
-        """
+        """Open an object for random access; errors of reading it inside the block are raised as the store's."""
         with read_errors(self.root, path):
             if self.appends and self._files.get_file_info(self._at(path)).type == pafs.FileType.Unknown:
                 raise damaged(self.root, path, "it is a pipe or a device")  # opening it could wait for ever
@@ -189,14 +164,14 @@ class Store:
 
     @contextmanager
     def parquet(self, path: str) -> Iterator[pq.ParquetFile]:
-        """Open a Parquet table; errors of reading it inside the block are raised as by `open`."""
+        """Open a Parquet table; errors of reading it inside the block are raised as the store's."""
         with self.open(path) as source:
             yield pq.ParquetFile(source, page_checksum_verification=True)
 
     def read_table(
         self, path: str, columns: Sequence[str] | None = None, *, expected: pa.Schema | None = None
     ) -> pa.Table:
-        """Return a Parquet table, or some of its columns; raises as `open`, also if a column is absent.
+        """Return a Parquet table, or some of its columns; one that lacks a column is damaged.
 
         Args:
             path: of the table.
@@ -211,7 +186,7 @@ class Store:
             return table
 
     def count_rows(self, path: str, expected: pa.Schema | None = None) -> int:
-        """Return the number of rows in a Parquet table's footer; arguments and errors are those of `read_table`."""
+        """Return the number of rows in a Parquet table's footer; `expected` is as for `read_table`."""
         with self.parquet(path) as file:
             check_types(file.schema_arrow, expected)
             return int(file.metadata.num_rows)
@@ -251,11 +226,7 @@ class Store:
             return self._files.get_file_info(pafs.FileSelector(self._at(folder), allow_not_found=True))
 
     def remove(self, path: str) -> None:
-        """Delete an object, if it exists.
-
-        Raises:
-            OutputError: the disk or the bucket refuses.
-        """
+        """Delete an object, if it exists."""
         with write_errors(self.root, path), suppress(FileNotFoundError):
             self._publisher.remove(self._at(path))
 

@@ -18,12 +18,8 @@ SETTLED_SECONDS = 2.0  # a younger file may change without new times: FAT stores
 def sha256(path: Path, cache: Path, *, use_cache: bool = True) -> str:
     """Return the sha256 of a file in hex; a settled file is read once per (device, inode, size, times of change).
 
-    The cache guards against broken downloads and mixed-up files, not against intruders.
-
-    Args:
-        path: the file.
-        cache: folder of the hash cache; where it is not writable, the file is read each time.
-        use_cache: false to read the file even if its hash is cached.
+    The folder of hashes guards against broken downloads and mixed-up files, not against intruders. Where it is not
+    writable, the file is read each time.
     """
     status = path.stat()
     changed = max(status.st_mtime, status.st_ctime)

@@ -32,27 +32,18 @@ def fetch(entry: Entry, *, weights_dir: Path | None = None, on_progress: Progres
 
     Several processes may fetch one entry at once: one downloads it, and the others wait for its file.
 
-    Args:
-        entry: of the lockfile.
-        weights_dir: a folder to search before the others.
-        on_progress: called as a download advances.
-
     Raises:
         WeightsError: no source has it; one sentence names the failure of each.
     """
-    if path := find_local(entry, weights_dir):
+    if path := _find_local(entry, weights_dir):
         return path
     with _locked(entry) as folder:
-        return find_local(entry, weights_dir) or _from_sources(entry, folder, on_progress)
+        return _find_local(entry, weights_dir) or _from_sources(entry, folder, on_progress)
 
 
-def find_local(entry: Entry, weights_dir: Path | None = None) -> Path | None:
-    """Return the verified local file of an entry, or None, also where another file has its name.
-
-    Raises:
-        WeightsError: a folder given by the user does not exist.
-    """
-    search_folders(weights_dir)
+def _find_local(entry: Entry, weights_dir: Path | None) -> Path | None:
+    """Return the verified local file of an entry, or None, also where another file has its name."""
+    search_folders(weights_dir)  # raises where a folder that the user gave does not exist
     try:
         return locate(entry, weights_dir=weights_dir)
     except WeightsError:

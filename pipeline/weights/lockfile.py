@@ -146,10 +146,7 @@ Entries = Annotated[dict[str, Entry], BeforeValidator(_named)]
 
 
 def load_lock(source: str | Path) -> dict[str, Entry]:
-    """Return the entries of a lockfile by name.
-
-    Args:
-        source: the YAML text, or the path of a file with it.
+    """Return the entries of a lockfile, a YAML text or the path of a file with it, by name.
 
     Raises:
         WeightsError: not YAML, an unknown or missing key, an invalid value, or a file name used twice.

@@ -20,9 +20,7 @@ def describe_missing(entry: Entry) -> str:
 def explain_missing(problems: Mapping[Entry, str], cache: Path) -> str:
     """Return one line for each problem, with a source where the file is missing, and the command that gets all.
 
-    Args:
-        problems: by entry, `describe_missing` or why its file cannot be used.
-        cache: the cache folder.
+    A problem is `describe_missing`, or why the entry's file cannot be used.
     """
     lines = [
         f"  {problem}: {_source(entry, cache)}." if problem == describe_missing(entry) else f"  {problem}"

@@ -54,12 +54,9 @@ def cache_folder() -> Path:
 def resolve(
     names: Sequence[str], *, weights_dir: Path | None = None, lock: Mapping[str, Entry] | None = None
 ) -> dict[str, Path]:
-    """Return the verified local paths of the named entries.
+    """Return the verified local paths of the named entries of a lockfile, by default the shipped one.
 
-    Args:
-        names: keys of the lockfile.
-        weights_dir: a folder to search before the others.
-        lock: entries by name; by default the shipped lockfile.
+    A folder `weights_dir` is searched before the others.
 
     Raises:
         ConfigError: the lockfile has no such entry.
@@ -100,15 +97,9 @@ def find_weights(
 def with_stand_ins(
     names: Sequence[str], lock: Mapping[str, Entry], *, weights_dir: Path | None = None
 ) -> tuple[Mapping[str, Entry], tuple[str, ...]]:
-    """Return a lock in which present files take the place of missing ones for the same task.
+    """Return a lock in which present files take the place of missing ones among `names`, for the same task.
 
-    Args:
-        names: the weights that are needed.
-        lock: entries by name.
-        weights_dir: a folder of weights besides those that are always searched.
-
-    Returns:
-        The lock, and a sentence for each file that stands in for another.
+    With it comes a sentence for each file that stands in for another.
     """
     paths, _ = find_weights(names, weights_dir=weights_dir, lock=lock)
     missing = [name for name in dict.fromkeys(names) if name not in paths]
