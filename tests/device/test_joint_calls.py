@@ -147,11 +147,7 @@ def test_a_row_that_fails_fails_its_own_call_only(joint):
 
 
 def test_calls_that_do_not_fit_together_are_made_apart_and_later_ones_in_smaller_batches(joint):
-    def full(rows):
-        if len(rows) > 4:
-            raise torch.OutOfMemoryError("CUDA out of memory")
-
-    network = Network(full)
+    network = Network(lambda rows: full_above(4, rows))
     batches = Batches(network, Placement(batch=8))
     assert all(isinstance(result, torch.Tensor) for result in together(joint, batches, numbers(4, 4)))
     assert network.sizes == [8, 4, 4]

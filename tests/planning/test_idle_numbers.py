@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import re
-
 import pytest
 
-from pipeline.contract.errors import ConfigError
-from pipeline.planning.manifest import PipelineFile, ProfileFile, profile_names, read_pipeline, read_profile
+from pipeline.planning.manifest import PipelineFile, ProfileFile, read_profile
 from pipeline.planning.plan import make_plan
 from pipeline.planning.plan_options import PlanOptions
 from pipeline.planning.processes.resources import ROOMY
+from tests.support.errors import fails
 from tests.support.runs.plan_factory import BOX, toy
 
 SHIPPED = {
@@ -43,31 +41,26 @@ IDLE = {
 @pytest.mark.parametrize("case", IDLE)
 def test_a_number_without_effect_is_refused(case):
     step, entry = IDLE[case]
-    with pytest.raises(ConfigError) as error:
+    with fails("FM-NO-EFFECT", step):
         made({"steps": {step: entry}})
-    assert error.value.code == "FM-NO-EFFECT"
-    assert step in str(error.value)
 
 
 @pytest.mark.parametrize(
     "typed", ["flow.batch=16", "identities.workers=4", "faces.vram_gb=2", "pose.chunks={faces: 8}"]
 )
 def test_so_it_is_on_the_command_line(typed):
-    with pytest.raises(ConfigError) as error:
+    with fails("FM-NO-EFFECT"):
         made({}, typed)
-    assert error.value.code == "FM-NO-EFFECT"
 
 
 def test_chunks_of_another_kind_suggest_the_right_one():
-    with pytest.raises(ConfigError) as error:
+    with fails("FM-NO-EFFECT", "Did you mean 'faces'"):
         made({"steps": {"faces": {"chunks": {"face": 8}}}})
-    assert re.search(r"did you mean .?faces", str(error.value), re.IGNORECASE)
 
 
 def test_memory_of_a_gpu_that_no_step_uses_is_refused():
-    with pytest.raises(ConfigError) as error:
+    with fails("FM-NO-EFFECT"):
         made({"vram_gb": 8})
-    assert error.value.code == "FM-NO-EFFECT"
 
 
 @pytest.mark.parametrize(
@@ -97,11 +90,6 @@ def test_chunks_of_a_step_that_declares_no_kinds_are_not_checked():
     pipeline = PipelineFile.model_validate({"steps": {"crc": toy("Checksum")}})
     profile = ProfileFile.model_validate({"steps": {"crc": {"chunks": {"anything": 3}}}})
     assert make_plan(pipeline, profile, PlanOptions(), BOX).steps
-
-
-@pytest.mark.parametrize("name", profile_names())
-def test_shipped_profiles_have_no_idle_number(name):
-    assert make_plan(read_pipeline(None), read_profile(name), PlanOptions(), [ROOMY], check_weights=False).steps
 
 
 @pytest.mark.parametrize(

@@ -7,13 +7,13 @@ import pickle
 import pytest
 import yaml
 
-from pipeline.contract.errors import ConfigError, WeightsError
 from pipeline.planning.manifest import PipelineFile, ProfileFile, read_pipeline
 from pipeline.planning.plan import make_plan
 from pipeline.planning.plan_options import PlanOptions
 from pipeline.planning.processes.resources import ROOMY
 from pipeline.runtime.stage_setup import set_up
 from pipeline.weights.resolver import cache_folder, merged_lock
+from tests.support.errors import fails
 from tests.support.runs.weights_factory import CONTENT, body, sha
 
 
@@ -40,10 +40,8 @@ def test_weights_are_found_by_content_and_decide_the_fingerprint(no_weights, tmp
 
 def test_missing_weights_come_with_the_command_that_fetches_them(no_weights, tmp_path):
     path = manifest(tmp_path)
-    with pytest.raises(WeightsError) as caught:
+    with fails("FM-WEIGHTS-MISSING", f"framemill fetch --pipeline {path} mine"):
         planned(path)
-    assert caught.value.code == "FM-WEIGHTS-MISSING"
-    assert f"framemill fetch --pipeline {path} mine" in str(caught.value)
 
 
 def test_a_worker_elsewhere_finds_them_by_the_entry_of_its_step(no_weights, tmp_path):
@@ -62,19 +60,16 @@ def test_an_output_keeps_the_entries_for_retry_and_report(tmp_path):
 
 def test_a_name_that_ships_is_refused(tmp_path):
     entry = read_pipeline(manifest(tmp_path)).models["mine"]
-    with pytest.raises(ConfigError) as caught:
+    with fails("FM-WEIGHTS-NAME-TAKEN"):
         merged_lock({"big-lama": entry.model_copy(update={"name": "big-lama"})})
-    assert caught.value.code == "FM-WEIGHTS-NAME-TAKEN"
 
 
 def test_a_file_name_that_ships_is_refused(tmp_path):
-    with pytest.raises(WeightsError) as caught:
+    with fails("FM-LOCKFILE-INVALID", "'big-lama.pt'"):
         merged_lock(read_pipeline(manifest(tmp_path, file="big-lama.pt")).models)
-    assert caught.value.code == "FM-LOCKFILE-INVALID" and "'big-lama.pt'" in str(caught.value)
 
 
 @pytest.mark.parametrize("changes", [{"sha256": "abc"}, {"sha": "abc"}, {"file": "../x"}])
 def test_an_entry_is_as_strict_as_the_lockfile(tmp_path, changes):
-    with pytest.raises(ConfigError) as caught:
+    with fails("FM-INVALID-VALUE", "models.mine"):
         read_pipeline(manifest(tmp_path, **changes))
-    assert caught.value.code == "FM-INVALID-VALUE" and "models.mine" in str(caught.value)

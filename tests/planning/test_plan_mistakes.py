@@ -4,85 +4,60 @@ from __future__ import annotations
 
 import pytest
 
-from pipeline.contract.errors import ConfigError, ResourceError
 from pipeline.planning.processes.resources import Node
+from tests.support.errors import fails
 from tests.support.runs.plan_factory import plan, toy
 
+CRC = {"crc": toy("Checksum")}
+COUNT = {**CRC, "a": toy("Count")}
 MISTAKES = {
-    "two producers": ({"a": toy("Checksum"), "b": toy("Picky")}, {}, {}, "FM-COLUMN-TWICE", "'crc'"),
-    "no producer": ({"a": toy("Double")}, {}, {}, "FM-UNKNOWN-COLUMN", "'crc'"),
-    "no module": ({"a": {"use": "stages.lightning:Lighting"}}, {}, {}, "FM-STAGE-NO-MODULE", "'stages.lightning'"),
-    "no class": ({"a": {"use": "tests.toys:Cheksum"}}, {}, {}, "FM-STAGE-NOT-FOUND", "Did you mean 'Checksum'"),
-    "no stage": ({"a": {"use": "pathlib:Path"}}, {}, {}, "FM-NOT-A-STAGE", "'pathlib:Path'"),
-    "unknown setting": (
-        {"a": toy("Checksum", colum="frame")},
-        {},
-        {},
-        "FM-UNKNOWN-SETTING",
-        "Did you mean 'column'",
-    ),
-    "wrong type": ({"a": toy("Picky", refuse="x")}, {}, {}, "FM-INVALID-SETTING", "'refuse'"),
-    "no workers": ({"a": toy("Checksum")}, {}, {"settings": ("a.workers=0",)}, "FM-INVALID-SETTING", "'workers'"),
-    "unknown chosen": ({"a": toy("Checksum")}, {}, {"stages": ("b",)}, "FM-UNKNOWN-STEP", "'b'"),
-    "unknown in profile": (
-        {"crc": toy("Checksum")},
-        {"steps": {"crk": {}}},
-        {},
-        "FM-UNKNOWN-STEP",
-        "Did you mean 'crc'",
-    ),
-    "bad set": ({"a": toy("Checksum")}, {}, {"settings": ("a.column",)}, "FM-SET-FORM", "'a.column'"),
-    "set unknown step": (
-        {"crc": toy("Checksum")},
-        {},
-        {"settings": ("crk.x=1",)},
-        "FM-UNKNOWN-STEP",
-        "Did you mean 'crc'",
-    ),
-    "set decode": (
-        {"crc": toy("Checksum")},
-        {},
-        {"settings": ("decode.every_nht=1",)},
-        "FM-UNKNOWN-SETTING",
-        "Did you mean 'every_nth'",
-    ),
-    "device": ({"a": toy("Checksum")}, {"steps": {"a": {"device": "cuda"}}}, {}, "FM-DEVICE-UNSUPPORTED", "'cuda'"),
-    "no steps": ({}, {}, {}, "FM-NO-STEPS", ""),
-    "two writers": (
-        {"crc": toy("Checksum"), "a": toy("Count"), "b": toy("Count")},
-        {},
-        {},
-        "FM-TABLE-TWICE",
-        "'counts'",
-    ),
-    "no writer": (
-        {"crc": toy("Checksum"), "a": toy("Count"), "b": toy("Shares", table="count")},
-        {},
-        {},
-        "FM-UNKNOWN-TABLE",
-        "Did you mean 'counts'",
-    ),
+    "two producers": ({**CRC, "b": toy("Picky")}, "FM-COLUMN-TWICE", "'crc'"),
+    "no producer": ({"a": toy("Double")}, "FM-UNKNOWN-COLUMN", "'crc'"),
+    "unknown setting": ({"a": toy("Checksum", colum="frame")}, "FM-UNKNOWN-SETTING", "Did you mean 'column'"),
+    "wrong type": ({"a": toy("Picky", refuse="x")}, "FM-INVALID-SETTING", "'refuse'"),
+    "no steps": ({}, "FM-NO-STEPS", ""),
+    "two writers": ({**COUNT, "b": toy("Count")}, "FM-TABLE-TWICE", "'counts'"),
+    "no writer": ({**COUNT, "b": toy("Shares", table="count")}, "FM-UNKNOWN-TABLE", "Did you mean 'counts'"),
     "a table of all, file by file": (
-        {"crc": toy("Checksum"), "a": toy("Everything"), "b": toy("Shares", table="everything")},
-        {},
-        {},
+        {**CRC, "a": toy("Everything"), "b": toy("Shares", table="everything")},
         "FM-TABLE-NOT-BY-FILE",
         "'everything'",
     ),
-    "reads its own table": ({"a": toy("Shares", table="shares")}, {}, {}, "FM-CIRCLE", "'a'"),
+    "reads its own table": ({"a": toy("Shares", table="shares")}, "FM-CIRCLE", "'a'"),
 }
 
 
 @pytest.mark.parametrize("case", MISTAKES)
-def test_mistakes_are_one_sentence(case):
-    steps, profile, choices, code, value = MISTAKES[case]
-    with pytest.raises(ConfigError) as error:
-        plan(steps, profile, **choices)
-    assert error.value.code == code and value in str(error.value) and "\n" not in str(error.value)
+def test_mistakes_in_steps(case):
+    steps, code, value = MISTAKES[case]
+    with fails(code, value):
+        plan(steps)
+
+
+@pytest.mark.parametrize(
+    ("setting", "code", "value"),
+    [
+        ("crc.workers=0", "FM-INVALID-SETTING", "'workers'"),
+        ("crc.column", "FM-SET-FORM", "'crc.column'"),
+        ("crk.x=1", "FM-UNKNOWN-STEP", "Did you mean 'crc'"),
+        ("decode.every_nht=1", "FM-UNKNOWN-SETTING", "Did you mean 'every_nth'"),
+    ],
+)
+def test_mistakes_in_set(setting, code, value):
+    with fails(code, value):
+        plan(CRC, settings=(setting,))
+
+
+def test_mistakes_in_names_and_devices():
+    with fails("FM-UNKNOWN-STEP", "'b'"):
+        plan(CRC, stages=("b",))
+    with fails("FM-UNKNOWN-STEP", "Did you mean 'crc'"):
+        plan(CRC, {"steps": {"crk": {}}})
+    with fails("FM-DEVICE-UNSUPPORTED", "'cuda'"):
+        plan(CRC, {"steps": {"crc": {"device": "cuda"}}})
 
 
 def test_a_plan_that_does_not_fit_is_refused():
     entry = {"device": "cuda", "gpus": 0.4, "cpus": 1}
-    with pytest.raises(ResourceError) as error:
+    with fails("FM-WORKERS-DO-NOT-FIT", "'a'"):
         plan({"a": toy("Reads", column="height")}, {"steps": {"a": entry}}, nodes=[Node(name="box", cpus=8, gpus=0.2)])
-    assert error.value.code == "FM-WORKERS-DO-NOT-FIT" and "'a'" in str(error.value)

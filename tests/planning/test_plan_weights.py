@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from pipeline.contract.errors import WeightsError
 from pipeline.planning.manifest import PipelineFile, ProfileFile
 from pipeline.planning.plan import make_plan
 from pipeline.planning.plan_options import PlanOptions
+from tests.support.errors import fails
 from tests.support.media.material import weights
 from tests.support.runs.plan_factory import BOX, plan, toy
 
@@ -24,13 +24,10 @@ def seeded(**settings):
 
 def test_a_run_fails_before_it_starts_and_lists_all_missing_weights(no_weights):
     steps = {"one": toy("Bound"), "two": toy("Bound", model="pose_landmarker_full", column="other")}
-    with pytest.raises(WeightsError) as caught:
+    missing = "pose_landmarker_heavy.task (pose_landmarker_heavy, 30.7 MB, licence Apache-2.0) is missing"
+    command = "To get them: framemill fetch pose_landmarker_heavy pose_landmarker_full\n"
+    with fails("FM-WEIGHTS-MISSING", missing, command, "one, two: --missing-weights skip"):
         plan(steps)
-    message = str(caught.value)
-    assert "pose_landmarker_heavy.task (pose_landmarker_heavy, 30.7 MB, licence Apache-2.0) is missing" in message
-    assert "To get them: framemill fetch pose_landmarker_heavy pose_landmarker_full\n" in message
-    assert "one, two: --missing-weights skip" in message
-    assert caught.value.code == "FM-WEIGHTS-MISSING"
 
 
 def test_a_plan_is_shown_also_where_weights_are_missing(no_weights):
@@ -42,9 +39,8 @@ def test_a_plan_is_shown_also_where_weights_are_missing(no_weights):
 
 @pytest.mark.parametrize("policy", ["fail", "skip", "dummy"])
 def test_a_weights_folder_that_does_not_exist_is_always_a_mistake(no_weights, tmp_path, policy):
-    with pytest.raises(WeightsError) as error:
+    with fails("FM-WEIGHTS-FOLDER"):
         plan(LACKING, missing_weights=policy, weights_dir=tmp_path / "nowhere")
-    assert error.value.code == "FM-WEIGHTS-FOLDER"
 
 
 def test_the_policy_changes_nothing_where_no_weights_are_missing():
@@ -85,11 +81,8 @@ def test_a_step_that_only_a_skipped_one_reads_does_not_run(no_weights):
 
 
 def test_skipping_everything_is_a_mistake(no_weights):
-    with pytest.raises(WeightsError) as caught:
+    with fails("FM-NO-STEPS-LEFT", "framemill fetch pose_landmarker_heavy"):
         plan(LACKING, stages=("count",), missing_weights="skip")
-    message = str(caught.value)
-    assert caught.value.code == "FM-NO-STEPS-LEFT" and "\n" not in message
-    assert "framemill fetch pose_landmarker_heavy" in message
 
 
 # Random weights
@@ -141,6 +134,5 @@ def test_a_file_that_is_here_stands_in_for_the_missing_one_with_the_same_network
 
 def test_nothing_stands_in_for_a_file_that_no_entry_can_replace(no_weights):
     folder = weights("face_landmarker_v2_with_blendshapes.task").parent
-    with pytest.raises(WeightsError) as error:
+    with fails("FM-WEIGHTS-MISSING"):
         plan({"seeded": toy("Seeded", model="pose_landmarker_heavy")}, weights_dir=folder)
-    assert error.value.code == "FM-WEIGHTS-MISSING"

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import pytest
-
-from pipeline.contract.errors import ConfigError, ResourceError
 from pipeline.planning.processes.resources import Node
+from tests.support.errors import fails
 from tests.support.runs.plan_factory import plan, toy
 
 STEPS = {"crc": toy("Checksum"), "near": toy("Neighbours"), "twice": toy("Double")}
@@ -40,16 +38,14 @@ def test_pixels_are_dropped_after_their_last_reader_in_the_order_of_groups():
 
 def test_a_step_between_the_members_is_refused():
     steps = {"a": toy("Seeded", column="crc"), "twice": toy("Double"), "last": toy("Reads", column="twice")}
-    with pytest.raises(ConfigError) as error:
+    with fails("FM-GROUP-SPLIT", "'twice'"):
         plan(steps, placed(a="card", last="card"), missing_weights="dummy")
-    assert error.value.code == "FM-GROUP-SPLIT" and "'twice'" in str(error.value)
 
 
 def test_members_have_the_same_device_and_workers():
     profile = {"steps": {"crc": {"group": "card", "workers": 2}, "twice": {"group": "card", "workers": 1}}}
-    with pytest.raises(ConfigError) as error:
+    with fails("FM-GROUP-DIFFERS", "'workers' (crc 2, twice 1)"):
         plan(STEPS, profile)
-    assert error.value.code == "FM-GROUP-DIFFERS" and "'workers' (crc 2, twice 1)" in str(error.value)
 
 
 def test_a_group_needs_the_sum_of_its_shares_of_the_gpu():
@@ -58,7 +54,5 @@ def test_a_group_needs_the_sum_of_its_shares_of_the_gpu():
     profile = {"steps": {"a": entry, "b": entry | {"cpus": 2}}}
     result = plan(steps, profile, nodes=GPU)
     assert names(result) == [[], ["a", "b"]]
-    with pytest.raises(ResourceError) as error:
+    with fails("FM-WORKERS-DO-NOT-FIT", "'a+b'", "2 CPU and 0.8 GPU"):
         plan(steps, profile, nodes=[Node(name="box", cpus=8, gpus=0.5)])
-    assert error.value.code == "FM-WORKERS-DO-NOT-FIT"
-    assert "'a+b'" in str(error.value) and "2 CPU and 0.8 GPU" in str(error.value)

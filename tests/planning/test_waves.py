@@ -8,12 +8,12 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from pipeline.contract.errors import ConfigError, OutputError
 from pipeline.contract.output_names import COLUMNS, ERRORS, FRAMES
 from pipeline.job import Job
 from pipeline.output.object_store import Store
 from pipeline.planning.manifest import ProfileFile
 from pipeline.reporting.terminal.tables import print_plan
+from tests.support.errors import fails
 from tests.support.runs.engine_factory import ALL, order, rows, small, table
 from tests.support.runs.plan_factory import plan, toy
 
@@ -77,9 +77,8 @@ def test_steps_that_are_left_out_leave_no_empty_wave():
     ],
 )
 def test_mistakes(names, code, value):
-    with pytest.raises(ConfigError) as error:
+    with fails(code, value):
         waves(*names)
-    assert error.value.code == code and value in str(error.value)
 
 
 @pytest.mark.slow
@@ -146,9 +145,8 @@ def test_what_disappears_between_two_waves_stops_the_run(small, tmp_path, machin
         real(engine, number, units, ledger)
 
     monkeypatch.setattr(first_pass, robbed)
-    with pytest.raises(OutputError) as error:
+    with fails("FM-PART-GONE", "crc"):
         Job(wanted).run()
-    assert error.value.code == "FM-PART-GONE" and "crc" in str(error.value)
     monkeypatch.undo()
     Job(wanted).run()
     assert Store(str(tmp_path / "out")).names(FRAMES)

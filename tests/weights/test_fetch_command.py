@@ -7,8 +7,6 @@ from importlib import import_module
 import pytest
 
 from pipeline.cli.app import main
-from pipeline.contract.errors import WeightsError
-from pipeline.weights.messages import check_licences
 from pipeline.weights.resolver import cache_folder, default_lock
 from tests.support.machine.fetch_factory import CONTENT, OTHER, entry, link
 
@@ -83,14 +81,6 @@ def test_fetch_and_run_need_an_accepted_licence(lock, run, site, tmp_path):
     assert code == 2 and "[FM-LICENCE-NOT-ACCEPTED]" in err and not (tmp_path / "out").exists()
     code, out, _ = run("run", *words, "--accept-license", "--dry-run")
     assert code == 0 and "present" in out
-
-
-def test_only_restricted_licences_need_acceptance():
-    check_licences([entry()], accepted=False)
-    check_licences([entry(ask=True)], accepted=True)
-    with pytest.raises(WeightsError) as error:
-        check_licences([entry(), entry(ask=True)], accepted=False)
-    assert error.value.code == "FM-LICENCE-NOT-ACCEPTED"
 
 
 def test_the_list_and_the_check(lock, run):

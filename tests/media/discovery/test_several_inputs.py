@@ -8,10 +8,10 @@ from urllib.parse import unquote_to_bytes
 import pytest
 
 from pipeline.cli.arguments import RunOptions
-from pipeline.contract.errors import InputError
 from pipeline.media.discovery.inputs import list_inputs
 from pipeline.media.discovery.listing import list_media
 from pipeline.runtime.run.request import RunRequest
+from tests.support.errors import fails
 
 
 @pytest.fixture
@@ -64,9 +64,8 @@ def test_names_of_patterns_lists_and_files(folder: Path) -> None:
 
 
 def test_each_input_must_exist(folder: Path) -> None:
-    with pytest.raises(InputError) as error:
+    with fails("FM-INPUT-MISSING"):
         listed(folder, "a", "gone")
-    assert error.value.code == "FM-INPUT-MISSING"
 
 
 def test_the_option_repeated_and_lists_in_files(tmp_path: Path) -> None:

@@ -11,13 +11,10 @@ import pytest
 from PIL import Image as Pil
 
 from pipeline.contract.errors import MediaError
-from pipeline.media.config import READ_RULES, DecodeConfig
+from pipeline.media.config import READ_RULES
 from pipeline.media.file_types import detect_kind
-from pipeline.media.files import MediaFile
-from pipeline.media.packets.decode import decode
-from pipeline.media.units import Unit
 from tests.support.media.media_factory import encoded
-from tests.support.media.photo_factory import exif, save, scene, single_failure, single_row
+from tests.support.media.photo_factory import counts_by_rules, exif, save, scene, single_failure, single_row
 
 LOSSLESS: dict[str, tuple[str, dict[str, Any]]] = {
     "jp2": ("JPEG2000", {}),
@@ -109,12 +106,5 @@ def test_other_bytes_are_no_targa(data: bytes) -> None:
 @pytest.mark.parametrize("kind", ["TGA", "JPEG2000", "HEIF", "PPM", "CUT"])
 def test_units_of_earlier_outputs_keep_their_rows(tmp_path: Path, kind: str) -> None:
     data = encoded(Pil.fromarray(scene()), "PNG" if kind == "CUT" else kind)
-    path = tmp_path / "x"
-    path.write_bytes(data[: len(data) // 2] if kind == "CUT" else data)
-    media = (MediaFile(media_id="x", path=str(path), size=path.stat().st_size, mtime_ns=0),)
-    counts = []
-    for rules in (0, READ_RULES):
-        unit = Unit(name="u", media=media, read_rules=rules)
-        packets = list(decode(unit, ["frame"], 0, DecodeConfig()))
-        counts.append((sum(packet.rows.num_rows for packet in packets), sum(len(p.failures) for p in packets)))
-    assert counts == [(0, 1), (1, int(kind == "CUT"))]
+    path = save(tmp_path, data[: len(data) // 2] if kind == "CUT" else data)
+    assert counts_by_rules(path, 0, READ_RULES) == [(0, 1), (1, int(kind == "CUT"))]

@@ -9,12 +9,9 @@ import numpy as np
 import pytest
 from PIL import Image as Pil
 
-from pipeline.media.config import READ_RULES, DecodeConfig
-from pipeline.media.files import MediaFile
-from pipeline.media.packets.decode import decode
-from pipeline.media.units import Unit
+from pipeline.media.config import READ_RULES
 from tests.support.media.media_factory import encoded
-from tests.support.media.photo_factory import exif, save, scene, single_failure, single_row
+from tests.support.media.photo_factory import counts_by_rules, exif, save, scene, single_failure, single_row
 from tests.support.media.rare_photos import PALETTE, bmp, tiff, two_bits
 
 
@@ -96,10 +93,4 @@ RARE = {
 
 @pytest.mark.parametrize("name", RARE)
 def test_units_of_earlier_outputs_keep_their_rows(tmp_path: Path, name: str) -> None:
-    path = save(tmp_path, RARE[name])
-    media = (MediaFile(media_id="x", path=str(path), size=path.stat().st_size, mtime_ns=0),)
-    counts = []
-    for rules in (0, 1, READ_RULES):
-        packets = list(decode(Unit(name="u", media=media, read_rules=rules), ["frame"], 0, DecodeConfig()))
-        counts.append((sum(packet.rows.num_rows for packet in packets), sum(len(p.failures) for p in packets)))
-    assert counts == [(0, 1), (0, 1), (1, 0)]
+    assert counts_by_rules(save(tmp_path, RARE[name]), 0, 1, READ_RULES) == [(0, 1), (0, 1), (1, 0)]

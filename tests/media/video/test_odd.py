@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from tests.support.media.media_factory import decoded
+from tests.support.media.remux import remuxed
 
 _SIDE = 16  # px of a block
 _BITS = 8
@@ -53,18 +54,6 @@ def _av_frame(number: int, time: int, base: Fraction) -> av.VideoFrame:
     av_frame = av.VideoFrame.from_ndarray(coded(number), format="rgb24")
     av_frame.pts, av_frame.time_base = time, base
     return av_frame
-
-
-def copied(source: Path, path: Path, *, first: int, **options: str) -> Path:
-    """Copy the packets from the `first`-th on with unchanged times, as a stream copy does."""
-    with av.open(str(source)) as container, av.open(str(path), "w", options=options) as out:
-        track = container.streams.video[0]
-        copy = out.add_stream_from_template(track)
-        packets = [packet for packet in container.demux(track) if packet.size]
-        for packet in packets[first:]:
-            packet.stream = copy
-            out.mux(packet)
-    return path
 
 
 def seen(rows: list[dict]) -> list[int]:
@@ -118,7 +107,7 @@ def test_a_copy_cut_inside_open_gops(tmp_path: Path, name: str, codec: str) -> N
     first = [i for i, packet in enumerate(packets) if packet.is_keyframe][2]
     leading = sum(packet.pts < packets[first].pts for packet in packets[first:])
     assert leading
-    rows, failures = decoded(copied(whole, tmp_path / name, first=first))
+    rows, failures = decoded(remuxed(whole, tmp_path / name, lambda packet, i: packet if i >= first else None))
     begin = min(packet.pts for packet in packets)
     start = round((packets[first].pts - begin) * packets[first].time_base * 25)
     assert failures == []
@@ -136,18 +125,16 @@ def test_damage_in_open_gops_costs_one_gop(tmp_path: Path, name: str) -> None:
     order = sorted(packet.pts for packet in packets)
     keys = [order.index(packet.pts) for packet in packets if packet.is_keyframe]
     hurt = next(i for i, packet in enumerate(packets) if order.index(packet.pts) == keys[1] + 4)
-    with av.open(str(path)) as container, av.open(str(tmp_path / f"hurt{path.suffix}"), "w") as out:
-        copy = out.add_stream_from_template(container.streams.video[0])
-        for number, packet in enumerate(p for p in container.demux(video=0) if p.size):
-            if number == hurt:
-                data = bytearray(bytes(packet))
-                data[len(data) // 3 :] = b"\xff" * (len(data) - len(data) // 3)
-                broken = av.Packet(bytes(data))
-                broken.pts, broken.dts, broken.time_base = packet.pts, packet.dts, packet.time_base
-                packet = broken
-            packet.stream = copy
-            out.mux(packet)
-    rows, failures = decoded(tmp_path / f"hurt{path.suffix}")
+
+    def spoilt(packet: av.Packet, number: int) -> av.Packet:
+        if number != hurt:
+            return packet
+        data = bytes(packet)
+        broken = av.Packet(data[: len(data) // 3].ljust(len(data), b"\xff"))
+        broken.pts, broken.dts, broken.time_base = packet.pts, packet.dts, packet.time_base
+        return broken
+
+    rows, failures = decoded(remuxed(path, tmp_path / f"hurt{path.suffix}", spoilt))
     assert {failure.kind for failure in failures} == {"corrupt"}
     assert seen(rows) == [row["frame_index"] for row in rows]
     assert [row["time_s"] for row in rows] == pytest.approx([row["frame_index"] / 25 for row in rows], abs=2e-5)
@@ -195,14 +182,13 @@ def test_cover_art_is_no_video(tmp_path: Path) -> None:
 def test_an_edit_list_hides_leading_frames(tmp_path: Path, options: dict[str, str]) -> None:
     """A cut at 0.4 s inside a GOP: packets from its key frame on have times before 0 and are not shown."""
     whole = write(tmp_path / "whole.mp4", [40 * i for i in range(60)], options=options | {"g": "24"})
-    with av.open(str(whole)) as container, av.open(str(tmp_path / "cut.mp4"), "w") as out:
-        track = container.streams.video[0]
-        copy = out.add_stream_from_template(track)
-        shift = round(Fraction(2, 5) / track.time_base)
-        for packet in container.demux(track):
-            if packet.size:
-                packet.pts, packet.dts, packet.stream = packet.pts - shift, packet.dts - shift, copy
-                out.mux(packet)
+
+    def earlier(packet: av.Packet, _: int) -> av.Packet:
+        shift = round(Fraction(2, 5) / packet.time_base)
+        packet.pts, packet.dts = packet.pts - shift, packet.dts - shift
+        return packet
+
+    remuxed(whole, tmp_path / "cut.mp4", earlier)
     with av.open(str(tmp_path / "cut.mp4")) as container:
         assert sum(packet.is_discard for packet in container.demux(video=0)) >= 8  # the edit list works
     rows, failures = decoded(tmp_path / "cut.mp4")

@@ -23,6 +23,7 @@ from pipeline.profiling.events import StepEvent
 from pipeline.profiling.stats.totals import RunTotals
 from tests.support.media.material import media
 from tests.support.media.media_factory import packets_of, rows_of
+from tests.support.media.remux import Change, remuxed
 from tests.support.media.segmented_films import (
     FILMS,
     FRAMES,
@@ -124,17 +125,15 @@ def test_real_films(name: str) -> None:
 # Films without segments
 
 
-def remuxed(source: Path, path: Path, skip: int = 0, **options: str) -> Path:
-    """Copy a film packet by packet; an edit list hides the first `skip` packets."""
-    with av.open(str(source)) as container, av.open(str(path), "w", options=options) as out:
-        copies = {track.index: out.add_stream_from_template(track) for track in container.streams}
-        for packet in container.demux():
-            if packet.dts is not None:
-                hidden = Fraction(skip, RATE) / packet.time_base
-                packet.pts, packet.dts = packet.pts - round(hidden), packet.dts - round(hidden)
-                packet.stream = copies[packet.stream_index]
-                out.mux(packet)
-    return path
+def hiding(frames: int) -> Change:
+    """Return a change by which an edit list hides the first frames."""
+
+    def earlier(packet: av.Packet, _: int) -> av.Packet:
+        hidden = round(Fraction(frames, RATE) / packet.time_base)
+        packet.pts, packet.dts = packet.pts - hidden, packet.dts - hidden
+        return packet
+
+    return earlier
 
 
 @pytest.mark.parametrize(
@@ -147,7 +146,7 @@ def remuxed(source: Path, path: Path, skip: int = 0, **options: str) -> Path:
     ],
 )
 def test_films_without_a_complete_index_have_no_segments(tmp_path: Path, name: str, skip: int, options: dict) -> None:
-    path = remuxed(sample_film("b-frames"), tmp_path / name, skip, **options)
+    path = remuxed(sample_film("b-frames"), tmp_path / name, hiding(skip), **options)
     first, *others = by_share(path, ("frame", "sound"), segment_bytes=path.stat().st_size // 4)
     assert len(others) == 3 and not any(others)
     whole = [row for packet in packets_of(path, ("frame", "sound"), segment_bytes=WHOLE) for row in rows_of(packet)]
