@@ -21,7 +21,8 @@ from pipeline.device import flops_of, weights_bytes
 from pipeline.hardware.calibration.bench import measure, search_limits
 from pipeline.hardware.calibration.memory_fit import memory_line
 from pipeline.planning.gpu.calibration_file import Calibration, StepFigures, Trial, read_calibration, write_calibration
-from tests.support.runs.plan_factory import plan, toy
+from tests.support.machine.command_line import command
+from tests.support.runs.plan_factory import plan
 from tests.support.runs.toy_gpu import ToyMeter
 from tests.toys import Neighbours
 
@@ -43,14 +44,16 @@ def sizes(folder):
     return [write_rows(rows(h, w), folder / f"{h}.arrow") for h, w in ((500, 1000), (1000, 2000))]
 
 
+def eats(**config):
+    toy = {"use": "tests.support.runs.toy_gpu:Eats", "with": config}
+    return plan({"eats": toy}, missing_weights="dummy").first[0]
+
+
 def measured(folder, limits=QUICK, **config):
     """Measure the toy; its search ends by memory alone, since a busy machine makes rates fall."""
-    step = plan(
-        {"eats": toy("Eats", **config) | {"use": "tests.support.runs.toy_gpu:Eats"}}, missing_weights="dummy"
-    ).first[0]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(batch_search, "_FALLS", 99)
-        return measure(step, sizes(folder), limits, dummy=True, meter=ToyMeter())
+        return measure(eats(**config), sizes(folder), limits, dummy=True, meter=ToyMeter())
 
 
 @given(fits=st.integers(0, 300), most=st.integers(1, 300))
@@ -89,7 +92,7 @@ def test_the_search_ends_at_level_rates_where_memory_sets_no_limit():
 
 
 def test_a_cpu_has_no_memory_to_search_for():
-    step = plan({"eats": toy("Eats") | {"use": "tests.support.runs.toy_gpu:Eats"}}, missing_weights="dummy").first[0]
+    step = eats()
     assert not search_limits(step, QUICK, None).memory and search_limits(step, QUICK, ToyMeter()).memory
     on_gpu = replace(step, placement=replace(step.placement, device="cuda"))
     assert search_limits(on_gpu, QUICK, None) == QUICK
@@ -200,27 +203,14 @@ def test_weights_are_found_in_any_attribute_of_a_stage():
     assert flops_of(lambda: torch._int_mm(whole, whole.t())) == 2 * 32 * 16 * 32
 
 
-@pytest.fixture
-def call(capsys):
-    from pipeline.cli.app import main
-
-    def call(*words):
-        with pytest.raises(SystemExit) as end:
-            main([str(word) for word in ("calibrate", *words)])
-        printed = capsys.readouterr()
-        return end.value.code, printed.out, printed.err
-
-    return call
-
-
-def test_the_command_writes_a_file_that_is_read_again(call, collection, tmp_path):
+def test_the_command_writes_a_file_that_is_read_again(collection, tmp_path):
     (tmp_path / "p.yaml").write_text(
         'steps:\n  eats: {use: "tests.support.runs.toy_gpu:Eats", with: {refuses_at: 3}}\n'
     )
     where = ("--pipeline", tmp_path / "p.yaml", "--save", tmp_path / "c", "--missing-weights", "dummy")
-    code, out, err = call("--input", collection, "--most-batch", 4, "--rows", 6, *where)
-    assert code == 0, err
-    assert "A batch of 4 raised ValueError" in out and "Fastest batch" in out
+    done = command("calibrate", "--input", collection, "--most-batch", 4, "--rows", 6, *where)
+    assert done.returncode == 0, done.stderr
+    assert "A batch of 4 raised ValueError" in done.stdout and "Fastest batch" in done.stdout
     (path,) = (tmp_path / "c").iterdir()
     result = read_calibration(path)
     figures = result.steps["eats"]
@@ -228,23 +218,16 @@ def test_the_command_writes_a_file_that_is_read_again(call, collection, tmp_path
         result.kind == "cpu" and result.gpu_vram_gb is None and figures.memory is None and result.decode_rows_per_s > 0
     )
     assert {trial.batch for trial in figures.trials} == {1, 2}
-    step = plan(
-        {"eats": {"use": "tests.support.runs.toy_gpu:Eats", "with": {"refuses_at": 3}}}, missing_weights="dummy"
-    ).first[0]
-    assert result.of(step) == figures
-    other = plan(
-        {"eats": {"use": "tests.support.runs.toy_gpu:Eats", "with": {"refuses_at": 4}}}, missing_weights="dummy"
-    ).first[0]
-    assert result.of(other) is None
+    assert result.of(eats(refuses_at=3)) == figures and result.of(eats(refuses_at=4)) is None
     assert json.loads(path.read_text())["format"] == 1
 
 
-def test_weights_outside_torch_are_not_reported_as_zero(call, collection, tmp_path):
+def test_weights_outside_torch_are_not_reported_as_zero(collection, tmp_path):
     (tmp_path / "p.yaml").write_text('steps:\n  byte: {use: "tests.toys:Seeded"}\n')  # torch holds nothing of it
     where = ("--pipeline", tmp_path / "p.yaml", "--save", tmp_path / "c", "--missing-weights", "dummy")
-    code, out, err = call("--input", collection, "--most-batch", 2, "--rows", 4, *where)
-    assert code == 0, err
-    assert "weights not seen" in out and "0.000 GB" not in out
+    done = command("calibrate", "--input", collection, "--most-batch", 2, "--rows", 4, *where)
+    assert done.returncode == 0, done.stderr
+    assert "weights not seen" in done.stdout and "0.000 GB" not in done.stdout
 
 
 def test_a_later_calibration_keeps_the_steps_that_it_lacks_and_their_conditions(tmp_path):
@@ -290,6 +273,6 @@ def test_a_file_of_another_kind_is_no_calibration(tmp_path, text):
         (["--input", ".", "--stages", "categorize", "--profile", "gpu-12gb"], "FM-CALIBRATE-NO-GPU"),
     ],
 )
-def test_mistakes_are_one_sentence(call, words, expected):
-    code, _, err = call(*words, "--missing-weights", "dummy")
-    assert code == 2 and expected in " ".join(err.split())
+def test_mistakes_are_one_sentence(words, expected):
+    done = command("calibrate", *words, "--missing-weights", "dummy")
+    assert done.returncode == 2 and expected in " ".join(done.stderr.split())

@@ -7,22 +7,15 @@ import pytest
 from pipeline.hardware.prediction.gpu_specs import gpu_by_name
 from pipeline.planning.gpu.calibration_file import write_calibration
 from tests.hardware.gpu_law import GPUS, calibration, figures, output
+from tests.support.machine.command_line import command
 
 
-@pytest.fixture
-def call(capsys):
-    from pipeline.cli.app import main
-
-    def call(*words):
-        with pytest.raises(SystemExit) as end:
-            main(["predict", *map(str, words)])
-        printed = capsys.readouterr()
-        return end.value.code or 0, " ".join(printed.out.split()), " ".join(printed.err.split())
-
-    return call
+def call(*words):
+    done = command("predict", *words)
+    return done.returncode, " ".join(done.stdout.split()), " ".join(done.stderr.split())
 
 
-def test_the_command_prints_an_estimate_with_its_back_tests(call, tmp_path):
+def test_the_command_prints_an_estimate_with_its_back_tests(tmp_path):
     path = write_calibration(calibration({"big": figures(0.05)}), tmp_path / "c")
     code, out, err = call(output(tmp_path / "out"), "--for", "rtx-5080,rtx-4060", "--calibration", path)
     assert code == 0, err
@@ -30,7 +23,7 @@ def test_the_command_prints_an_estimate_with_its_back_tests(call, tmp_path):
     assert "Back-tests on NVIDIA GeForce RTX 4090" in out and "sets the pace" in out and "rests on:" in out
 
 
-def test_an_error_that_rounds_to_zero_has_no_sign(call, tmp_path):
+def test_an_error_that_rounds_to_zero_has_no_sign(tmp_path):
     path = write_calibration(calibration({"big": figures()}), tmp_path / "c")
     for beside in (0.999, 1.001):
         code, out, err = call(output(tmp_path / f"{beside}", beside=beside), "--for", "l4", "--calibration", path)
@@ -44,7 +37,7 @@ def test_a_gpu_is_found_by_each_of_its_names(name):
     assert gpu_by_name(name, GPUS) == GPUS["rtx-5080"]
 
 
-def test_mistakes_are_one_sentence(call, tmp_path):
+def test_mistakes_are_one_sentence(tmp_path):
     good, on_cpu = output(tmp_path / "good"), output(tmp_path / "cpu", device="cpu")
     folder = tmp_path / "c"
     path = write_calibration(calibration({"big": figures()}), folder)

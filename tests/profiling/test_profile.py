@@ -10,7 +10,6 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from pipeline.cli.app import main
 from pipeline.contract.output_names import PROFILE
 from pipeline.output.lease import Lease
 from pipeline.output.object_store import Store
@@ -22,6 +21,7 @@ from pipeline.profiling.stats.calls import read_calls
 from pipeline.profiling.stats.speed import steady_rows_per_s
 from pipeline.profiling.stats.totals import RunTotals
 from pipeline.reporting.html import write_report
+from tests.support.machine.command_line import command
 from tests.support.media.collections_factory import photo
 from tests.support.runs.report_factory import output
 from tests.support.runs.run_records import GPU, LOOP, Made
@@ -114,89 +114,76 @@ def store(tmp_path):
     return measured_steps
 
 
-def test_the_command_shows_a_run_that_goes_on_and_one_that_has_ended(store, capsys):
+def test_the_command_shows_a_run_that_goes_on_and_one_that_has_ended(store):
     kept(store, Made().step("decode", 9.7).step("faces", 3.0, wait=6.2, **GPU))
     shown = []
     for _ in range(2):
-        with pytest.raises(SystemExit) as end:
-            main(["profile", store.root, "--json"])
-        assert end.value.code == 0
-        shown.append(json.loads(capsys.readouterr().out))
+        shown.append(json.loads(command("profile", store.root, "--json").stdout))
         gather(store, ["abc123"])
     assert shown[0] == shown[1]
     assert shown[0]["verdict"]["step"] == "decode" and shown[0]["steps"]["faces"]["starved"] == 0.5849
-    with pytest.raises(SystemExit):
-        main(["profile", store.root, "--workers"])
-    shown = capsys.readouterr().out
+    shown = command("profile", store.root, "--workers").stdout
     assert "h:faces" in shown and "faces waits 58 % of its time for input while decode is busy 97 %" in shown
 
 
-def test_the_run_that_began_last_is_shown_unless_another_is_named(store, capsys):
+def test_the_run_that_began_last_is_shown_unless_another_is_named(store):
     kept(store, Made().step("decode", 9.0))
     later = Made().step("decode", 9.0)
     kept(Store(store.root).of_run("bbb").begin(), Made().step("decode", 5.0, at=1000.0))
     kept(Store(store.root).of_run("ccc").begin(), later)
     for words, run in ([], "bbb"), (["--run", "ccc"], "ccc"):
-        with pytest.raises(SystemExit):
-            main(["profile", store.root, "--json", *words])
-        assert json.loads(capsys.readouterr().out)["run"] == run
+        assert json.loads(command("profile", store.root, "--json", *words).stdout)["run"] == run
 
 
-def test_what_differed_from_the_profile_follows_the_times_of_that_run_only(store, capsys):
+def test_what_differed_from_the_profile_follows_the_times_of_that_run_only(store):
     kept(store, Made().step("decode", 9.0))
     measured, sentence = profile_of(store, "abc123").to_dict(), "The model of faces runs uncompiled."
     for run, shown in ("abc123", True), ("another", False):
         values = {"steps": {}, "notes": {"faces": sentence}, "throughput": measured | {"run": run}}
         store.write("run.json", json.dumps(values).encode())
-        with pytest.raises(SystemExit):
-            main(["profile", store.root])
-        assert (sentence in capsys.readouterr().out) == shown
+        assert (sentence in command("profile", store.root).stdout) == shown
 
 
-def test_a_step_without_records_of_calls_has_no_percentiles(store, capsys):
+def test_a_step_without_records_of_calls_has_no_percentiles(store):
     made = Made().step("decode", 9.0).step("faces", 3.0)
     made.lines = [line for line in made.lines if (line["step"], line["kind"]) != ("faces", "call")]
     kept(store, made)
-    with pytest.raises(SystemExit):
-        main(["profile", store.root])
-    (line,) = (entry for entry in capsys.readouterr().out.splitlines() if re.match(r" faces +0 ", entry))
+    (line,) = (entry for entry in command("profile", store.root).stdout.splitlines() if re.match(r" faces +0 ", entry))
     assert re.match(r" faces +0 +- +- +infer", line), line
 
 
-def refused(capsys, *words):
+def refused(*words):
     """Return the one sentence that the command ends with."""
-    with pytest.raises(SystemExit) as end:
-        main(["profile", *words])
-    sentence = capsys.readouterr().err
-    assert end.value.code == 2 and sentence.count("\n") == 1
-    return sentence
+    done = command("profile", *words)
+    assert done.returncode == 2 and done.stderr.count("\n") == 1
+    return done.stderr
 
 
-def test_reasons_for_missing_records_have_codes_of_their_own(store, capsys, tmp_path):
-    assert "[FM-OUTPUT-MISSING]" in refused(capsys, str(tmp_path / "gone"))
-    assert "[FM-NOT-AN-OUTPUT]" in refused(capsys, store.root)
+def test_reasons_for_missing_records_have_codes_of_their_own(store, tmp_path):
+    assert "[FM-OUTPUT-MISSING]" in refused(str(tmp_path / "gone"))
+    assert "[FM-NOT-AN-OUTPUT]" in refused(store.root)
     with Lease(store):
-        assert "[FM-RUN-STARTING]" in refused(capsys, store.root)
+        assert "[FM-RUN-STARTING]" in refused(store.root)
     store.write("facts/decode-1.json", b"{}")
-    assert "[FM-NO-RECORDS]" in refused(capsys, store.root)
+    assert "[FM-NO-RECORDS]" in refused(store.root)
     kept(store, Made().step("decode", 9.0))
-    sentence = refused(capsys, store.root, "--run", "abd123")
+    sentence = refused(store.root, "--run", "abd123")
     assert "[FM-UNKNOWN-RUN]" in sentence and "abd123" in sentence
 
 
-def test_an_ended_run_without_rows_and_a_run_that_has_just_begun_have_different_codes(store, capsys):
+def test_an_ended_run_without_rows_and_a_run_that_has_just_begun_have_different_codes(store):
     made = Made()
     made.add("h:1", kind=PACKET, step="decode", started=5000.0, seconds=1.0)
     with Lease(store) as lease:
         kept(Store(store.root).of_run(lease.run).begin(), made)
-        sentence = refused(capsys, store.root)
+        sentence = refused(store.root)
         assert "[FM-NO-ROWS-YET]" in sentence and lease.run in sentence
     store.write("errors/decode-1.parquet", b"")
-    sentence = refused(capsys, store.root)
+    sentence = refused(store.root)
     assert "[FM-NO-ROWS]" in sentence and lease.run in sentence and f"{store.root}/errors" in sentence
     assert "--run" not in sentence
     kept(store, Made().step("decode", 9.0))
-    assert "--run abc123" in refused(capsys, store.root)
+    assert "--run abc123" in refused(store.root)
 
 
 def test_the_report_shows_the_profile(tmp_path, store):

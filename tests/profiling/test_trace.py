@@ -10,12 +10,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pipeline.cli.app import main
 from pipeline.contract.output_names import PROFILE
 from pipeline.output.object_store import Store
 from pipeline.profiling.export.trace_events import PHASES, events
 from pipeline.profiling.record_log import gather
 from pipeline.profiling.records import CALL, HAND_ON, PACKET, SET_UP, Record
+from tests.support.machine.command_line import command
 
 RUN, EPOCH = "abc123", 1.7e9
 STEPS = ("decode", "light", "faces")
@@ -244,22 +244,14 @@ def test_nodes_have_counters_for_the_values_of_their_samples(store):
     assert counted(found, "object store GB") == [(2e6, {"value": 0.5})]
 
 
-def run(*words):
-    with pytest.raises(SystemExit) as end:
-        main(["trace", *map(str, words)])
-    return end.value.code
-
-
-def test_the_command_writes_the_trace_of_a_run_that_goes_on_and_of_one_that_has_ended(store, tmp_path, capsys):
+def test_the_command_writes_the_trace_of_a_run_that_goes_on_and_of_one_that_has_ended(store, tmp_path):
     whole_run(store, [([{"infer": 0.5}], 0.1)] * 3)
     sample(store, {"time": EPOCH + 1, "cpu_percent": 50.0, "memory_gb": 2.0, "gpus": []})
-    assert run(store.root, "--output", tmp_path / "plain.json") == 0
+    assert command("trace", store.root, "--output", tmp_path / "plain.json").returncode == 0
     gather(store, [RUN])
     assert all(name.endswith(".parquet") for name in store.names(PROFILE))
-    assert run(store.root, "--run", RUN) == 0
-    lines = capsys.readouterr().out.splitlines()
-    path = tmp_path / "out" / f"trace-{RUN}.json.gz"
-    assert lines[1].startswith(f"{path}: ") and len(lines) == 2
+    done, path = command("trace", store.root, "--run", RUN), tmp_path / "out" / f"trace-{RUN}.json.gz"
+    assert done.stdout.startswith(f"{path}: ") and done.stdout.count("\n") == 1
     packed = json.loads(gzip.decompress(path.read_bytes()))
     plain = json.loads((tmp_path / "plain.json").read_bytes())
     check(packed["traceEvents"])
@@ -279,10 +271,10 @@ def test_the_command_writes_the_trace_of_a_run_that_goes_on_and_of_one_that_has_
         (("--output", "there/.."), "there/.."),
     ],
 )
-def test_mistakes_are_one_sentence(store, capsys, words, expected):
+def test_mistakes_are_one_sentence(store, words, expected):
     if words:
         keep(store, "a:1", [packet("decode", 0, 0.0, 1.0)])
-    assert run(store.root, *words) == 2
-    sentence = capsys.readouterr().err
-    assert sentence.startswith("Error: ") and sentence.count("\n") == 1 and expected in sentence
+    done = command("trace", store.root, *words)
+    assert done.returncode == 2 and expected in done.stderr
+    assert done.stderr.startswith("Error: ") and done.stderr.count("\n") == 1
     assert not [name for name in store.names("") if "trace" in name]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 
 import pytest
 from typer.testing import CliRunner
@@ -85,10 +84,3 @@ def test_a_difference_for_the_worse_is_marked_and_noise_is_not(make):
     assert 'class="bad">+' in page
     equal = render(compare(read_sides([a, make("c", calls(400, seed=2))]), {}, drift_rows=0), [])
     assert ">none<" in equal and 'class="bad">' not in equal
-
-
-def test_keys_in_urls_of_buckets_are_left_out(make):
-    first, second = read_sides([make("a"), make("b")])
-    named = [replace(first[0], path="s3://user:sesame@bucket/x")]
-    page = render(compare([named, second], {}, drift_rows=0), [])
-    assert "s3://bucket/x" in page and "sesame" not in page

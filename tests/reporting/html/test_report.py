@@ -160,19 +160,6 @@ def test_random_weights_are_named_at_the_top_in_red(store, folder, tmp_path):
     assert text(html).index("Random weights") < text(html).index("Where the time went")
 
 
-def test_when_no_file_could_be_read_there_is_still_a_page(tmp_path):
-    (tmp_path / "in").mkdir()
-    for name in ("a.jpg", "b.jpg"):
-        (tmp_path / "in" / name).write_bytes(b"no image")
-    nothing = {"decode": figures(0, 0.0), "marked": figures(0, 0.0)}
-    html = page(output(tmp_path / "in", tmp_path / "out", figures=nothing))
-    content = text(html)
-    parsed(html)
-    assert "No frame came out of 2 files; the errors say why." in content
-    assert "There is no frame to show." in content
-    assert "decode unsupported 2 a.jpg" in content
-
-
 def test_an_output_without_a_run_is_an_error(tmp_path):
     with pytest.raises(OutputError) as error:
         write_report(Store(str(tmp_path)))
