@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from datetime import UTC, datetime
 from typing import Any
 
 MISSING = "–"  # stands for a value that is not known
@@ -44,6 +45,11 @@ def duration(seconds: float) -> str:
     if whole < _HOUR:
         return f"{whole // _MINUTE} min {whole % _MINUTE} s"
     return f"{whole // _HOUR:,} h {whole % _HOUR // _MINUTE} min"
+
+
+def moment(seconds: float) -> str:
+    """Return a time of the epoch as a date: 4 March 2026, 05:06 UTC."""
+    return datetime.fromtimestamp(seconds, UTC).strftime("%-d %B %Y, %H:%M UTC")
 
 
 def elapsed(seconds: float) -> str:

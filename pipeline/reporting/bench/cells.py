@@ -40,24 +40,19 @@ def cell_row(result: CellResult) -> list[str]:
     """Return the cells of a row under `HEADS`, after the model and the cell."""
     latency, memory = result.latency_ms, result.memory
     return [
-        _number(getattr(latency, "median", None)),
-        *(_percentile(result, name) for name in ("p95", "p99")),
-        _number(result.item_ms),
-        _number(result.items_per_s),
-        _number(result.item_j),
-        _number(result.flops and result.flops / 1e9),
-        _number(result.tflops),
+        three(getattr(latency, "median", None)),
+        *("too few" if (value := getattr(latency, name, None)) is None else three(value) for name in ("p95", "p99")),
+        three(result.item_ms),
+        three(result.items_per_s),
+        three(result.item_j),
+        three(result.flops and result.flops / 1e9),
+        three(result.tflops),
         MISSING if result.peak_share is None else f"{result.peak_share:.0%}",
-        _number(getattr(memory, "weights", 0) / 1e6),
-        _number((getattr(memory, "peak", None) or 0) / 1e6),
+        three(getattr(memory, "weights", 0) / 1e6),
+        three((getattr(memory, "peak", None) or 0) / 1e6),
         MISSING if result.speedup is None else speed_up(result),
         drift(result),
     ]
-
-
-def _percentile(result: CellResult, name: str) -> str:
-    value = getattr(result.latency_ms, name, None)
-    return "too few" if value is None else _number(value)
 
 
 def speed_up(result: CellResult) -> str:
@@ -72,13 +67,9 @@ def drift(result: CellResult) -> str:
         return MISSING
     if result.drift.nonfinite:
         return f"{result.drift.nonfinite:,} not finite"
-    return _number(result.drift.rel_l2)
+    return three(result.drift.rel_l2)
 
 
 def three(value: float | None) -> str:
     """Return a number with three digits; a dash for none."""
-    return _number(value)
-
-
-def _number(value: float | None) -> str:
     return MISSING if value is None else number(float(f"{value:.3g}"))

@@ -100,7 +100,10 @@ def _nsight(figures: Mapping[str, Mapping[str, Any]]) -> Iterator[Section]:
         yield Section(id="nsys", title="Nsight Systems", heads=("model", *_SPANS), rows=lines, texts=1, note=note)
     for number, (model, of) in enumerate(figures.items()):
         if kernels := of.get("--ncu"):
-            lines = [_kernel(kernel) for kernel in TypeAdapter(list[KernelFigures]).validate_python(kernels)]
+            lines = [
+                [one.name[:80], *map(three, (one.us, one.compute_percent, one.memory_percent, one.occupancy_percent))]
+                for one in TypeAdapter(list[KernelFigures]).validate_python(kernels)
+            ]
             title = f"Nsight Compute: {model}"
             note = "Launches after the warm-up in their order. Percent of the GPU's peaks; of warps, those active."
             yield Section(id=f"ncu-{number}", title=title, heads=_KERNELS, rows=lines, texts=1, note=note)
@@ -113,8 +116,3 @@ def _span(figures: SystemsFigures) -> list[str]:
         *(str(figures.gaps), three(figures.longest_gap_ms), str(figures.kernels), str(figures.small_kernels)),
         *(three(figures.kernel_ms), three(figures.launch_ms), three(copying)),
     ]
-
-
-def _kernel(kernel: KernelFigures) -> list[str]:
-    shares = (kernel.compute_percent, kernel.memory_percent, kernel.occupancy_percent)
-    return [kernel.name[:80], three(kernel.us), *map(three, shares)]

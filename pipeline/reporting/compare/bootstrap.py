@@ -59,10 +59,9 @@ class ChangeInterval:
 
 
 def spreads(calls: StepCalls, seed: str) -> dict[str, Spread]:
-    """Resample the calls of one step in one run; the seed is a text that is unique to them.
+    """Return the spreads of rate, ms_row and quantiles over resampled calls; empty with fewer than 40 calls.
 
-    Returns:
-        The spreads of rate, ms_row and quantiles; empty with fewer than 40 calls.
+    The seed is a text that is unique to the step and the run.
     """
     count = len(calls.rows)
     if count < LEAST_CALLS:

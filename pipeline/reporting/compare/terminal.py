@@ -46,7 +46,11 @@ def _print_pair(console: Console, pair: Pair) -> None:
     heads = ("step", "figure", *names, f"{names[1]}/{names[0]}", "interval", "difference")
     rows = [_cells(one, first=not i) for figures in pair.figures.values() for i, one in enumerate(_relevant(figures))]
     print_table(console, heads, rows, title="Figures", right=heads[2:6])
-    _print_drift(console, pair)
+    heads = ("step", "table", "rows in both", *(f"only {name}" for name in names), "drift", "what differs")
+    rows = [[drift.step, *drift_cells(table)] for drift in pair.drift.values() for table in drift.tables]
+    if rows:
+        title = "Results (drift: 0 the same, 1 nothing in common)"
+        print_table(console, heads, rows, title=title, right=heads[2:6])
     for reason, steps in missing_intervals(pair).items():
         print_line(console, f"No interval for {', '.join(steps)}: {reason}.")
 
@@ -61,12 +65,3 @@ def _cells(figure: FigurePair, *, first: bool) -> list[str]:
     title = f"{figure.name}, {figure.unit}" if figure.unit else figure.name
     values = [value_text(figure.first), value_text(figure.second), ratio_text(figure), interval_text(figure)]
     return [figure.step if first else "", title, *values, figure.difference]
-
-
-def _print_drift(console: Console, pair: Pair) -> None:
-    names = pair.first.name, pair.second.name
-    heads = ("step", "table", "rows in both", *(f"only {name}" for name in names), "drift", "what differs")
-    rows = [[drift.step, *drift_cells(table)] for drift in pair.drift.values() for table in drift.tables]
-    if rows:
-        title = "Results (drift: 0 the same, 1 nothing in common)"
-        print_table(console, heads, rows, title=title, right=heads[2:6])

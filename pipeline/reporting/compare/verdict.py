@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pipeline.reporting.compare.comparison import NONE, UNKNOWN, FigurePair, Pair
+from pipeline.reporting.compare.comparison import NONE, UNKNOWN, Pair
 from pipeline.reporting.compare.fingerprints import DIFFERENT, SAME
 from pipeline.reporting.formatting import number
 
@@ -47,14 +47,10 @@ def _speed(pair: Pair) -> str:
         alike = [step for step, line in measured.items() if line.difference == NONE]
         return f"no difference in speed beyond chance in {_named(alike)}" if alike else "speeds without an interval"
     ranked = sorted(changed, key=lambda step: -abs(changed[step].change or 0))
-    named = [f"{step} {_factor(changed[step])}" for step in ranked[:_MOST_NAMED]]
+    changes = {step: changed[step].change or 0.0 for step in ranked[:_MOST_NAMED]}
+    named = [f"{step} {abs(change):.0%} {'faster' if change > 0 else 'slower'}" for step, change in changes.items()]
     more = len(ranked) - len(named)
     return ", ".join(named) + (f", and {more} more with other rates" if more else "")
-
-
-def _factor(line: FigurePair) -> str:
-    change = line.change or 0.0
-    return f"{abs(change):.0%} {'faster' if change > 0 else 'slower'}"
 
 
 def _named(steps: list[str]) -> str:

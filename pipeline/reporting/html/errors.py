@@ -45,7 +45,9 @@ def error_groups(store: Store) -> list[ErrorGroup]:
                 group.whole_files += row["frame_index"] is None
                 shown = [example["media_id"] for example in group.examples]
                 if len(shown) < EXAMPLES and row["media_id"] not in shown:
-                    group.examples.append(_example(row))
+                    frame, caption = _frame(row)
+                    texts = {"message": str(row["message"])[:LONGEST], "traceback": str(row["traceback"])[-LONGEST:]}
+                    group.examples.append({**row, **texts, "frame": frame, "caption": caption})
     for group in groups.values():
         group.examples.sort(key=lambda example: example["media_id"])
     return sorted(groups.values(), key=lambda group: (-group.rows, group.step, group.kind))
@@ -60,12 +62,6 @@ def frames_of(groups: Sequence[ErrorGroup]) -> list[FrameKey]:
     """Return the frames to show beside the most frequent errors."""
     examples = (example for group in groups[:_WITH_IMAGES] for example in group.examples)
     return [example["frame"] for example in examples if example["frame"] is not None]
-
-
-def _example(row: Mapping[str, Any]) -> dict[str, Any]:
-    frame, caption = _frame(row)
-    texts = {"message": str(row["message"])[:LONGEST], "traceback": str(row["traceback"])[-LONGEST:]}
-    return {**row, **texts, "frame": frame, "caption": caption}
 
 
 def _frame(row: Mapping[str, Any]) -> tuple[FrameKey | None, str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 from pipeline.contract.errors import UserError
@@ -12,7 +12,7 @@ from pipeline.contract.output_names import FRAMES
 from pipeline.contract.row_errors import DECODE
 from pipeline.contract.stage import Stage
 from pipeline.output.object_store import Store
-from pipeline.reporting.formatting import count, duration, number
+from pipeline.reporting.formatting import count, duration, moment, number
 from pipeline.reporting.html.errors import ErrorGroup, unread_files
 from pipeline.reporting.html.tables import TableView
 from pipeline.runtime.run.request import recorded_inputs
@@ -53,7 +53,7 @@ def facts(record: Mapping[str, Any], store: Store, frames: int, groups: Sequence
         "Output": store.root,
         "Profile": record["profile_name"],
         "Steps": ", ".join(record["steps"]),
-        "Started": _date(record["started"]),
+        "Started": moment(datetime.fromisoformat(record["started"]).timestamp()),
         "Took": duration(record["seconds"]),
         "Files": number(record["files"]),
         **({"Passed over": count(passed, "file") + ", not media"} if (passed := record.get("passed_over")) else {}),
@@ -61,10 +61,6 @@ def facts(record: Mapping[str, Any], store: Store, frames: int, groups: Sequence
         "Errors": number(errors) if errors else "none",
         "Machine": _machine(record),
     }
-
-
-def _date(text: str) -> str:
-    return datetime.fromisoformat(text).astimezone(UTC).strftime("%-d %B %Y, %H:%M UTC")
 
 
 def _machine(record: Mapping[str, Any]) -> str:
@@ -116,16 +112,13 @@ def _recorded_options(record: Mapping[str, Any]) -> list[str]:
 def one_liners(store: Store) -> dict[str, str]:
     """Return Python that reads the frames, by library; paths are quoted for pasting."""
     every = store.url(f"{FRAMES}/*.parquet")
-    sql = f"SELECT media_type, count(*) AS frames FROM {_sql(every)} GROUP BY ALL"  # noqa: S608 - shown, not run
+    quoted = every.replace("'", "''")
+    sql = f"SELECT media_type, count(*) AS frames FROM '{quoted}' GROUP BY ALL"  # noqa: S608 - shown, not run
     return {
         "DuckDB": f"import duckdb; print(duckdb.sql({sql!r}))",
         "Polars": f"import polars as pl; print(pl.scan_parquet({every!r}).group_by('media_type').len().collect())",
         "pandas": f"import pandas as pd; print(pd.read_parquet({store.url(FRAMES)!r}).describe())",
     }
-
-
-def _sql(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"
 
 
 def licences(record: Mapping[str, Any]) -> dict[str, str]:

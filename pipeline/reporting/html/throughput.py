@@ -44,13 +44,12 @@ def bottleneck(figures: Mapping[str, Any], profile: Mapping[str, Any]) -> Bottle
 
 def phase_shares(profile: Mapping[str, Any]) -> dict[str, dict[str, float]]:
     """Return for every step of run.json's `throughput` the shares of its phases, 0 to 1, in drawing order."""
-    return {name: _shares(step["phases"]) for name, step in (profile.get("steps") or {}).items()}
-
-
-def _shares(phases: Mapping[str, float]) -> dict[str, float]:
-    seconds = {OTHER if phase == "other" else phase: float(value) for phase, value in phases.items()}
-    whole = sum(seconds.values()) or 1.0
-    return {phase: seconds[phase] / whole for phase in (*PHASES, OTHER) if seconds.get(phase, 0) > 0}
+    shares = {}
+    for name, step in (profile.get("steps") or {}).items():
+        seconds = {OTHER if phase == "other" else phase: float(value) for phase, value in step["phases"].items()}
+        whole = sum(seconds.values()) or 1.0
+        shares[name] = {phase: seconds[phase] / whole for phase in (*PHASES, OTHER) if seconds.get(phase, 0) > 0}
+    return shares
 
 
 def phase_names(shares: Mapping[str, Mapping[str, float]]) -> list[str]:

@@ -57,7 +57,8 @@ def _rows(side: OutputRows, table: TableFiles, keys: Sequence[str], columns: Seq
     left_out = pa.array(sorted(side.left_out), pa.string())
     parts: list[pa.RecordBatch] = []
     for path in table.files:
-        present = _column_names(side.store, path)
+        with side.store.parquet(path) as file:
+            present = set(file.schema_arrow.names)
         if not set(keys) <= present:
             continue
         for batch in batches(side.store, path, [*keys, *(name for name in columns if name in present)]):
@@ -69,11 +70,6 @@ def _rows(side: OutputRows, table: TableFiles, keys: Sequence[str], columns: Seq
     if not parts:
         return pa.table({})
     return pa.concat_tables([pa.Table.from_batches([part]) for part in parts], promote_options="permissive")
-
-
-def _column_names(store: Store, path: str) -> set[str]:
-    with store.parquet(path) as file:
-        return set(file.schema_arrow.names)
 
 
 def _sampled(keys: Sequence[pa.Array], every: int) -> NDArray[np.bool_]:

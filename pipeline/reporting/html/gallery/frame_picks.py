@@ -81,7 +81,10 @@ def frames_with_findings(store: Store, table: TableFiles, stages: Mapping[str, S
     if not table.files:
         return []
     _, leaves = readable(store, table.files[0])
-    evidence = {step: [name for name in _evidence(stage) if name in leaves] for step, stage in stages.items()}
+    evidence = {  # columns that show whether a step has a result for a frame
+        step: [one.name for one in stage.outputs if one.name in leaves and (is_list(one.type) or is_file_column(one))]
+        for step, stage in stages.items()
+    }
     columns = [*KEYS, "media_type", "time_s", *(leaves[name] for names in evidence.values() for name in names)]
     picks: dict[str, dict[str, Pick]] = {step: {} for step, names in evidence.items() if names}
     for file in spread(table.files, FILES_READ):
@@ -95,11 +98,6 @@ def frames_with_findings(store: Store, table: TableFiles, stages: Mapping[str, S
                     if row["frame_index"] < MOST_DECODED and len(by_file) < most:
                         by_file.setdefault(row["media_id"], Pick(**row, file=file))
     return sorted({pick for by_file in picks.values() for pick in by_file.values()})
-
-
-def _evidence(stage: Stage) -> list[str]:
-    """Return the columns that show whether a stage has a result for a frame."""
-    return [item.name for item in stage.outputs if is_list(item.type) or is_file_column(item)]
 
 
 def _is_present(column: pa.Array) -> pa.Array:

@@ -75,18 +75,16 @@ def _tile(pick: Pick, findings: Findings, image: Thumbnail, stages: Mapping[str,
         drawing = drawing_of(stage, results)
         ink = safely(partial(strokes, drawing, image.width, image.height, place), Markup(""))
         drawn.append(ink)
-        text = str(drawing.caption) or _first_values(stage.outputs, results)
+        text = str(drawing.caption)
+        if not text:
+            first = [value for value in _values(stage.outputs, results) if value["text"] != MISSING][:VALUES]
+            text = ", ".join("{name} {text} {unit}".format(**value).rstrip() for value in first)
         if text or ink:
             colour = place % COLOURS if ink else None
             captions.append(Caption(step=name, text=shorten(text, LONGEST), colour=colour))
     schema = {item.name: item for stage in stages.values() for item in stage.outputs if item.name in row}
     values = list(_values(pa.schema(schema.values()), row))
     return Tile(pick=pick, overlay=Markup("").join(drawn), captions=tuple(captions), values=values)
-
-
-def _first_values(schema: pa.Schema, row: Mapping[str, Any]) -> str:
-    values = [value for value in _values(schema, row) if value["text"] != MISSING][:VALUES]
-    return ", ".join("{name} {text} {unit}".format(**value).rstrip() for value in values)
 
 
 def _values(schema: pa.Schema, row: Mapping[str, Any]) -> Iterator[Mapping[str, str]]:

@@ -20,7 +20,7 @@ from pipeline.output.object_store import Store
 from pipeline.profiling.export.trace_events import PHASES
 from pipeline.profiling.record_log import CALLS, batches
 from pipeline.profiling.records import CALL, HAND_ON, PACKET, SET_UP
-from pipeline.profiling.stats.node_use import floats
+from pipeline.profiling.stats.node_use import ends, floats
 
 SLICES = 400  # of a run; finer than the pixels of a page
 _NAMED = 3  # steps in a title; four are all named
@@ -84,13 +84,12 @@ def read_activity(store: Store, run: str) -> Activity | None:
 
 
 def _span(store: Store, run: str) -> tuple[float, float] | None:
-    spans = [_ends(table) for table in batches(store, CALLS, run, columns=_COLUMNS) if table.num_rows]
-    return (min(begin for begin, _ in spans), max(end for _, end in spans)) if spans else None
-
-
-def _ends(table: pa.Table) -> tuple[float, float]:
-    started = floats(table, "started")
-    return float(started.min()), float((started + floats(table, "seconds") + floats(table, "seal")).max())
+    begins, stops = [], []
+    for table in batches(store, CALLS, run, columns=("started", "seconds", "seal")):
+        if table.num_rows:
+            begins.append(float(floats(table, "started").min()))
+            stops.append(float((ends(table) + floats(table, "seal")).max()))
+    return (min(begins), max(stops)) if begins else None
 
 
 class _Grid:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
@@ -40,8 +40,8 @@ def machine_charts(store: Store, run: str, activity: Activity) -> MachineCharts:
         GoneError: the run ended during the reading.
     """
     reader = _SampleReader(activity)
-    every = max(1, -(-sum(table.num_rows for table in _node_tables(store, run, ("time",))) // MOST_SAMPLES))
-    samples = (sample for table in _node_tables(store, run, _SAMPLE) for sample in table.to_pylist())
+    every = max(1, -(-sum(table.num_rows for table in batches(store, NODES, run, columns=("time",))) // MOST_SAMPLES))
+    samples = (sample for table in batches(store, NODES, run, columns=_SAMPLE) for sample in table.to_pylist())
     for sample in islice(samples, 0, None, every):
         reader.add(sample)
     if not any(chart == GPU_MEMORY and not curve.startswith(_GPU) for _, chart, curve in reader.curves):
@@ -97,10 +97,6 @@ class _SampleReader:
 
     def _point(self, time: float) -> int:
         return int((time - self._activity.began) / self._activity.seconds * POINTS)
-
-
-def _node_tables(store: Store, run: str, columns: Sequence[str]) -> Iterator[Any]:
-    return batches(store, NODES, run, columns=columns)
 
 
 def _charts(curves: Mapping[_Key, Curve], limits: Mapping[str, float], every: int) -> MachineCharts:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 import pyarrow.compute as pc
@@ -27,9 +27,7 @@ from pipeline.profiling.run_profile import (
     targets_of,
 )
 from pipeline.profiling.stats.calls import run_of
-from pipeline.reporting.formatting import count, duration, number
-
-_DATE = "%-d %B %Y, %H:%M UTC"
+from pipeline.reporting.formatting import count, duration, moment, number
 
 
 @dataclass(kw_only=True)
@@ -45,8 +43,9 @@ class RunWork:
     @property
     def summary(self) -> str:
         """The run in a few words, with its name for --run."""
-        began = datetime.fromtimestamp(self.began, UTC).strftime(_DATE)
-        return f"{self.name}: {began}, {count(self.frames, 'frame')} decoded, {duration(self.busy)} of work"
+        return (
+            f"{self.name}: {moment(self.began)}, {count(self.frames, 'frame')} decoded, {duration(self.busy)} of work"
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,9 +80,10 @@ def timed_run(store: Store, record: Mapping[str, Any], wanted: str | None = None
         with suppress(*(() if wanted else (DamagedError,))):  # samples of its machines may be damaged
             return _earlier(store, record, work, name)
         name = own
-    began = datetime.fromisoformat(record["started"]).astimezone(UTC).strftime(_DATE)
+    began = moment(datetime.fromisoformat(record["started"]).timestamp())
     figures, profile = record["figures"], stored_profile(record)
-    speed = _whole_speed(record)
+    if speed := _speed((figures.get(DECODE) or {}).get("rows", 0), record["seconds"]):
+        speed += ", starting Ray included"
     return TimedRun(name=name, started=began, figures=figures, profile=profile, speed=speed, others=_others(work, name))
 
 
@@ -99,7 +99,7 @@ def _earlier(store: Store, record: Mapping[str, Any], work: Mapping[str, RunWork
         raise missing_rows(store, name)
     return TimedRun(
         name=name,
-        started=datetime.fromtimestamp(run.began, UTC).strftime(_DATE),
+        started=moment(run.began),
         figures={step.step: _figures(step.to_dict()) for step in profile.steps},
         profile=profile.to_dict(),
         speed=_speed(run.frames, run.ended - run.began),
@@ -144,13 +144,8 @@ def _add(run: RunWork, table: Any) -> None:
         run.frames += pc.sum(packets.filter(pc.equal(packets["step"], DECODE))["rows"]).as_py() or 0
 
 
-def _whole_speed(record: Mapping[str, Any]) -> str:
-    """Return the rate of the run in run.json from its start to its end; empty if it decoded nothing."""
-    text = _speed((record["figures"].get(DECODE) or {}).get("rows", 0), record["seconds"])
-    return f"{text}, starting Ray included" if text else ""
-
-
 def _speed(frames: int, seconds: float) -> str:
+    """Return the rate of a run from its start to its end; empty if it decoded nothing."""
     if not frames or not seconds:
         return ""
     return f"{count(frames, 'frame')} in {duration(seconds)}: {number(frames / seconds)} a second"
