@@ -53,7 +53,11 @@ def execute(request: RunRequest, console: Console, *, quiet: bool, tensorboard: 
 
         def on_result(result: RunResult) -> None:
             stack.close()
-            _print_end(console, job.store, request, result)
+            computed = write_run_record(job.store, request, result)
+            print_result(console, job.store, result)
+            for line in request.profilers.report(job.store) if result.work.left else ():
+                print_line(console, line)
+            say_report(console, job.store, computed=computed)
 
         job = Job(
             request,
@@ -76,15 +80,6 @@ def _view(console: Console, work: Workload, run: str, tensorboard: str | None, *
     if tensorboard is not None:
         views.append(Scalars(tensorboard, run, [*steps, *(step.name for step in work.plan.second)]))
     return AdvisingView(views, work.plan, work.saturated)
-
-
-def _print_end(console: Console, store: Store, request: RunRequest, result: RunResult) -> None:
-    """Write run.json and the report, and print the result of a run."""
-    computed = write_run_record(store, request, result)
-    print_result(console, store, result)
-    for line in request.profilers.report(store) if result.work.left else ():
-        print_line(console, line)
-    say_report(console, store, computed=computed)
 
 
 @contextmanager

@@ -22,7 +22,7 @@ from pipeline.reporting.terminal.tables import print_absent
 if TYPE_CHECKING:
     from pipeline.bench.models.sample_rows import SampleRows
     from pipeline.hardware.calibration.bench import StepMeasurement
-    from pipeline.planning.gpu.calibration_file import Calibration, Line, StepFigures, Trial
+    from pipeline.planning.gpu.calibration_file import Calibration, StepFigures, Trial
     from pipeline.planning.step import Step
 
 _BUSY = 0.5  # load for each core above which other work disturbs the figures
@@ -143,13 +143,11 @@ def _summary(figures: StepFigures) -> list[str]:
         f"Largest {figures.largest_batch}: {limit}.",
     ]
     if figures.memory is not None:
-        lines.append(f"Peak memory: {_formula(figures.memory)}, at most {figures.memory.error_gb:.3f} GB off.")
+        line = figures.memory
+        grows = [(line.per_row_gb, "batch"), (line.per_megapixel_gb, "batch x MP")]
+        parts = [f"{line.base_gb:.3f} GB", *(f"{value:.4g} x {name}" for value, name in grows if value)]
+        lines.append(f"Peak memory: {' + '.join(parts)}, at most {line.error_gb:.3f} GB off.")
     return lines + [f"There were no {kind} in these rows: what they cost is in no figure." for kind in figures.unseen]
-
-
-def _formula(line: Line) -> str:
-    parts = [(line.per_row_gb, "batch"), (line.per_megapixel_gb, "batch x MP")]
-    return " + ".join([f"{line.base_gb:.3f} GB", *(f"{value:.4g} x {name}" for value, name in parts if value)])
 
 
 def _sentence(words: str) -> str:

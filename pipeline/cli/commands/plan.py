@@ -50,7 +50,12 @@ def show_plan(console: Console, request: RunRequest, *, as_json: bool = False) -
 
 def _show_on(console: Console, request: RunRequest, nodes: Sequence[Node], *, as_json: bool) -> None:
     plan = make_plan(request.pipeline, request.profile, request.options, nodes, check_weights=False, check_fit=False)
-    refusal = _refusal(plan, nodes)
+    refusal: ResourceError | None = None
+    try:
+        check_capacity(plan.waves, plan.second, nodes)
+    except ResourceError as error:
+        refusal = error
+        refusal.exit_code = _DOES_NOT_FIT
     note = idle_cap(plan, request.options)
     if as_json:
         notes = [note] if note else []
@@ -68,13 +73,3 @@ def _show_on(console: Console, request: RunRequest, nodes: Sequence[Node], *, as
 def _work(request: RunRequest, plan: Plan) -> tuple[Changes, Sequence[Outlook]] | None:
     """Return what a run would do with the files; None without an input or an output."""
     return Job(request, on_wait=print_note).preview(plan) if request.input and request.output else None
-
-
-def _refusal(plan: Plan, nodes: Sequence[Node]) -> ResourceError | None:
-    """Return why these machines cannot run a plan; None if they can."""
-    try:
-        check_capacity(plan.waves, plan.second, nodes)
-    except ResourceError as error:
-        error.exit_code = _DOES_NOT_FIT
-        return error
-    return None

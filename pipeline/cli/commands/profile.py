@@ -10,6 +10,7 @@ import typer
 from rich.console import Console
 
 from pipeline.cli.console import print_note
+from pipeline.cli.options import Json
 from pipeline.output.object_store import Store
 from pipeline.profiling.run_profile import (
     RunProfile,
@@ -21,7 +22,6 @@ from pipeline.profiling.run_profile import (
     targets_of,
 )
 from pipeline.profiling.stats.steps import ProcessStatistics, StepStatistics
-from pipeline.profiling.targets import TargetResult
 from pipeline.reporting.plan_facts import recorded_changes
 from pipeline.reporting.terminal.console import DENSE, print_line, print_table
 from pipeline.runtime.run.record import read_run_record
@@ -29,7 +29,6 @@ from pipeline.runtime.run.record import read_run_record
 Out = Annotated[str, typer.Argument(help="Folder or URL of a run's output; the run may be unfinished.")]
 Run = Annotated[str | None, typer.Option("--run", help="One of its runs. [dim]Default: the last one.[/dim]")]
 Workers = Annotated[bool, typer.Option("--workers", help="Add a line for each process.")]
-Json = Annotated[bool, typer.Option("--json", help="Print everything as JSON.")]
 
 _RATES = ("step", "rows", "steady/s", "all/s", "busy", "waits", "hands on", "VRAM GB", "GPU")
 _CALLS = ("step", "calls", "call ms p50/p95/p99", "row ms p50/p95/p99", "inside")
@@ -64,7 +63,11 @@ def _print(console: Console, run_profile: RunProfile, *, workers: bool) -> None:
     _print_table(console, _RATES, _rates(run_profile.steps, workers=workers))
     _print_table(console, _CALLS, map(_calls, run_profile.steps))
     if run_profile.targets:
-        _print_table(console, ("target", "aim", "measured", "verdict"), map(_aim, run_profile.targets))
+        rows = [
+            [one.figure, one.aim, "-" if one.value is None else _short(one.value), one.verdict]
+            for one in run_profile.targets
+        ]
+        _print_table(console, ("target", "aim", "measured", "verdict"), rows)
     for step in run_profile.steps:
         if step.phases.get("queue"):
             print_line(console, _parts(step))
@@ -87,11 +90,9 @@ def _rates(steps: Sequence[StepStatistics], *, workers: bool) -> Iterator[list[s
 
 def _calls(step: StepStatistics) -> list[str]:
     times = ["/".join(map(_short, values)) if step.calls else "-" for values in (step.call_ms, step.row_ms)]
-    return [step.step, f"{step.calls:,}", *times, _phases(step.phases)]
-
-
-def _aim(target: TargetResult) -> list[str]:
-    return [target.figure, target.aim, "-" if target.value is None else _short(target.value), target.verdict]
+    phases = sorted(step.phases.items(), key=lambda pair: -pair[1])
+    inside = ", ".join(f"{name} {_percent(share)}" for name, share in phases if share >= _SHOWN)
+    return [step.step, f"{step.calls:,}", *times, inside]
 
 
 def _use(process: ProcessStatistics) -> list[str]:
@@ -104,11 +105,6 @@ def _parts(step: StepStatistics) -> str:
     """Return how busy each part of a process with several packets in work was, and which one limits it."""
     busy = ", ".join(f"{part} {share:.2f}" for part, share in step.parts.items())
     return f"{step.step}, seconds a second of its processes: {busy}; its limit is {step.limit}."
-
-
-def _phases(phases: Mapping[str, float]) -> str:
-    ordered = sorted(phases.items(), key=lambda pair: -pair[1])
-    return ", ".join(f"{name} {_percent(share)}" for name, share in ordered if share >= _SHOWN)
 
 
 def _short(value: float) -> str:

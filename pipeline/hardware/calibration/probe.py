@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -88,7 +88,9 @@ class Probe:
     def _timed(self, size: int, count: int) -> Trial:
         stage, rows = self._step.stage, self._rows[size]
         self._meter.clear()
-        first = _seconds(lambda: self._call(batch_of(stage, rows, count)))
+        began = time.perf_counter()
+        self._call(batch_of(stage, rows, count))
+        first = time.perf_counter() - began
         self._clear_counts()
         batch: list[pa.Table] = []
 
@@ -138,9 +140,3 @@ class Probe:
             most=1 if first > self._limits.slow_s else _MOST,
             slow_s=self._limits.slow_s,
         )
-
-
-def _seconds(call: Callable[[], object]) -> float:
-    began = time.perf_counter()
-    call()
-    return time.perf_counter() - began

@@ -56,10 +56,9 @@ def predicted(trials: Sequence[Trial], value: Value, batch: int, megapixels: flo
 
 
 def held_out(trials: Sequence[Trial], value: Value) -> float | None:
-    """Return the typical error of each trial predicted from the others: the root mean square of the ratio's logarithm.
+    """Return the typical error of each trial predicted from the others; None with fewer than three that have a value.
 
-    Returns:
-        None with fewer than three trials that have a value.
+    It is the root mean square of the ratio's logarithm.
     """
     known = [trial for trial in trials if value(trial) > 0]
     if len(known) < MIN_TRIALS:

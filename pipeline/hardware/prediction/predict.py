@@ -155,14 +155,8 @@ def _step(
         fit=fits,
         rate=Interval(central=ends[0], low=ends[1], high=ends[2]),
         on_gpu_s=busy,
-        assumption=_unseen(figures) or _assumption(step, scale, tested),
+        assumption=_assumption(figures, step, scale, tested),
     )
-
-
-def _unseen(figures: StepFigures) -> str:
-    """Return the assumption for items that no row of the calibration had; empty if all were there."""
-    kinds = " and ".join(figures.unseen)
-    return kinds and f"there were no {kinds} where it was calibrated, so its memory is that of rows without"
 
 
 def _slower_by(figures: StepFigures, step: StepTimes, batch: int) -> float:
@@ -173,8 +167,10 @@ def _slower_by(figures: StepFigures, step: StepTimes, batch: int) -> float:
     return then / now
 
 
-def _assumption(step: StepTimes, scale: Scaling, tested: BacktestErrors) -> str:
-    """Return the assumption that widens the interval most."""
+def _assumption(figures: StepFigures, step: StepTimes, scale: Scaling, tested: BacktestErrors) -> str:
+    """Return the assumption of items that no calibrated row had, else the one that widens the interval most."""
+    if kinds := " and ".join(figures.unseen):
+        return f"there were no {kinds} where it was calibrated, so its memory is that of rows without"
     on_gpu = step.model_s * scale.central + step.copies_s
     whole = step.host_s + on_gpu
     parts = {

@@ -83,6 +83,9 @@ class LiveWindow:
         begin = max(since, self._first[name])
         rows = sum(event.rows * _share_between(event, begin, now) for event in recent)
         seconds = sum(event.seconds for event in recent)
+        on_gpu = recent[0].device != "cpu"
+        gpus = [gpu for node in nodes for gpu in self._node_gpus(node, now) if on_gpu]
+        cores = [one.cpu_percent for node in nodes for one in self._recent(node, now) if one.cpu_percent is not None]
         return LiveStep(
             rows_per_s=rows_per_s(rows, max(1e-3, now - begin)),
             busy=busy,
@@ -95,22 +98,14 @@ class LiveWindow:
             device=recent[0].device,
             workers=workers,
             vram_peak_gb=max((event.memory[2] for event in recent if event.memory), default=None),
-            gpu=self._busiest_gpu(nodes, now) if recent[0].device != "cpu" else None,
-            cpu_use=self._cpu_use(nodes, now),
+            gpu=max(gpus, key=lambda gpu: gpu.get("use_percent") or 0.0, default=None),
+            cpu_use=float(np.mean(cores)) / 100 if cores else None,
         )
 
     def gpus(self, now: float) -> dict[str, GpuSample]:
         """Return each GPU by `node:number`: means of use and power, last values of memory and temperature."""
         by_node = {node: self._node_gpus(node, now) for node in sorted(self._readings)}
         return {f"{node}:{number}": gpu for node, gpus in by_node.items() for number, gpu in enumerate(gpus)}
-
-    def _busiest_gpu(self, nodes: Iterable[str], now: float) -> GpuSample | None:
-        gpus = [gpu for node in nodes for gpu in self._node_gpus(node, now)]
-        return max(gpus, key=lambda gpu: gpu.get("use_percent") or 0.0, default=None)
-
-    def _cpu_use(self, nodes: Iterable[str], now: float) -> float | None:
-        percents = [one.cpu_percent for node in nodes for one in self._recent(node, now) if one.cpu_percent is not None]
-        return float(np.mean(percents)) / 100 if percents else None
 
     def _node_gpus(self, node: str, now: float) -> list[GpuSample]:
         return averaged([reading.gpus for reading in self._recent(node, now)])

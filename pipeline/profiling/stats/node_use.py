@@ -21,9 +21,7 @@ def gpu_use(records: pa.Table, nodes: pa.Table | None) -> float | None:
     """Return the mean utilisation of GPUs, 0 to 1, over samples taken during a call on the same node.
 
     On a node with several GPUs the busiest one of each sample counts, since records do not tell the GPU of a call.
-
-    Returns:
-        None without calls on a GPU or without samples.
+    None without calls on a GPU or without samples.
     """
     calls = records.filter(pc.and_(pc.equal(records["device"], "cuda"), pc.equal(records["kind"], CALL)))
     if nodes is None or not calls.num_rows:
@@ -35,11 +33,7 @@ def gpu_use(records: pa.Table, nodes: pa.Table | None) -> float | None:
 
 
 def cpu_use(packets: pa.Table, nodes: pa.Table | None) -> float | None:
-    """Return the mean use of all cores, 0 to 1, over samples taken during a packet on the same node.
-
-    Returns:
-        None with fewer than four samples.
-    """
+    """Return the mean use of all cores, 0 to 1, while packets ran on the node; None with fewer than four samples."""
     samples = _during(packets, nodes, "cpu_percent") if nodes else ()
     shares = [percent / 100 for percent in samples if percent is not None]
     return float(np.mean(shares)) if len(shares) >= _MIN_CPU_SAMPLES else None

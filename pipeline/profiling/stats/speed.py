@@ -42,8 +42,7 @@ def ms_per_row(seconds: float, rows: float) -> float | None:
 def steady_rows_per_s(ends: Floats, rows: Floats) -> float | None:
     """Return rows a second between the moments when 20 % and 80 % of the rows of n packets were finished.
 
-    Returns:
-        None with fewer than five packets, or where all packets in between ended at one moment.
+    None with fewer than five packets, or where all packets in between ended at one moment.
     """
     if len(ends) < MIN_STEADY_PACKETS:
         return None
