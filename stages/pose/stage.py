@@ -43,7 +43,8 @@ UNKNOWN = pa.struct([("score", pa.float32()), ("box", BOX), ("reason", pa.string
 _POSES = (
     f"people, most visible first: score, the mean visibility of the landmarks, no probability; {BOXES}; {BODY}; world: "
     "the same landmarks in metres from the middle of the hips, x right, y down, z away from the camera; disagreement: "
-    "mean distance of two looks, of the box's diagonal"
+    "mean distance of two looks, of the box's diagonal; very dark frames may have false ones (scores of 0.45 and 0.55 "
+    "were seen), which `tracks` drops"
 )
 _UNKNOWN = (
     f"people whose pose is not known, as on blur: score and box of the first look ({BOXES}), and the reason: "

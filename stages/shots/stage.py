@@ -73,11 +73,15 @@ SHOTS = pa.schema(
         field("end_s", pa.float64(), "time of its last frame; null for a photo", "s"),
     ]
 )
+KIND = (
+    "cut, dissolve, wipe, fade_out or fade_in; what pops up over a sixth of the frame or more is a cut too; wipes are "
+    "found with a straight edge, along a side, from 6 frames on"
+)
 TRANSITIONS = pa.schema(
     [
         MEDIA_ID,
         field("transition", pa.int32(), "number of the transition in its file, from 0", nullable=False),
-        field("kind", pa.string(), "cut, dissolve, wipe, fade_out or fade_in", nullable=False),
+        field("kind", pa.string(), KIND, nullable=False),
         field("colour", pa.string(), "black or white; null unless it is a fade"),
         field("first_frame", pa.int32(), "last frame that is wholly of the old image", nullable=False),
         field("last_frame", pa.int32(), "first frame that is wholly of the new image", nullable=False),
