@@ -1,5 +1,3 @@
 """Zero-shot categories of images, or of the instances in them, by CLIP or SigLIP2."""
 
-from stages.categorize.stage import Categorize
-
-__all__ = ["Categorize"]
+from stages.categorize.stage import Categorize as Categorize

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from pipeline.device import PART_BYTES, Preparation, fit_mixed
 from stages.categorize.instance_crops import Window, square
-from stages.shared.device_images import DeviceImages, in_order
+from stages.shared.device_images import DeviceImages, in_order, numbers_on
 from stages.shared.masks import Segmentation
 from stages.shared.run_lengths import decode_starts
 
@@ -96,7 +96,7 @@ def _cut(images: DeviceImages, crops: Sequence[WindowCrop], fill: NDArray[np.uin
     longest = max(crop.window.side for crop in crops)
     places = [(*images.place(crop.owner), *crop.window, *crop.segmentation["size"]) for crop in crops]
     pixels, device = images.pixels, images.pixels.device
-    numbers = _upload(np.array(places, np.int64), device).view(len(crops), 1, 1, 8)
+    numbers = numbers_on(device, np.array(places, np.int64)).view(len(crops), 1, 1, 8)
     start, height, width, top, left, side, mask_height, mask_width = numbers.unbind(-1)
     along = torch.arange(longest, device=device)
     y, x = top + along[:, None], left + along
@@ -108,10 +108,10 @@ def _cut(images: DeviceImages, crops: Sequence[WindowCrop], fill: NDArray[np.uin
         column = ((2 * x + 1) * mask_width // (2 * width)).clamp(min=0).minimum(mask_width - 1)
         covered = _in_masks([crop.segmentation for crop in crops], column * mask_height + row)
         covered &= inside & (along < side) & (along[:, None] < side)
-        whole = _upload(np.array([not crop.masked for crop in crops]), device)
+        whole = numbers_on(device, np.array([not crop.masked for crop in crops]))
         # a mask so thin that it holds the centre of no pixel hides nothing
         shown = inside & (covered | (whole | ~covered.flatten(1).any(dim=1))[:, None, None])
-    return found.where(shown[..., None], _upload(fill, device))
+    return found.where(shown[..., None], numbers_on(device, fill))
 
 
 def _in_masks(segmentations: Sequence[Segmentation], places: torch.Tensor) -> torch.Tensor:
@@ -122,11 +122,5 @@ def _in_masks(segmentations: Sequence[Segmentation], places: torch.Tensor) -> to
     table = np.full((len(starts), max(len(own) for own in starts)), np.iinfo(np.int64).max)
     for row, own in zip(table, starts, strict=True):
         row[: len(own)] = own
-    before = torch.searchsorted(_upload(table, places.device), places.flatten(1), right=True, out_int32=True)
+    before = torch.searchsorted(numbers_on(places.device, table), places.flatten(1), right=True, out_int32=True)
     return (before & 1).bool().view(places.shape)
-
-
-def _upload(values: NDArray[np.generic], device: torch.device) -> torch.Tensor:
-    import torch
-
-    return torch.from_numpy(values).to(device, non_blocking=True)

@@ -1,5 +1,3 @@
 """Faces: detection by YuNet or SCRFD, alignment, and embeddings by a network of the ArcFace family."""
 
-from stages.faces.stage import Faces
-
-__all__ = ["Faces"]
+from stages.faces.stage import Faces as Faces

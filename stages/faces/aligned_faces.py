@@ -117,7 +117,9 @@ def aligned(images: DeviceImages, owners: NDArray[np.int64], transforms: Transfo
 
     scales = crop_scales(transforms)
     shrink = np.maximum((1 / np.maximum(scales, 1e-6)).astype(np.int64), 1)
-    maps, order, parts = _inverted(transforms), [], []
+    inverse = np.linalg.inv(transforms[:, :, :2])
+    maps = np.concatenate([inverse, -inverse @ transforms[:, :, 2:]], axis=2)
+    order, parts = [], []
     with torch.inference_mode():
         for numbers, sums in images.parts(owners):
             for start in range(0, len(numbers), AT_ONCE):
@@ -125,9 +127,3 @@ def aligned(images: DeviceImages, owners: NDArray[np.int64], transforms: Transfo
                 parts.append(sums.bilinear(owners[own], maps[own], (SIDE, SIDE), shrink=shrink[own]))
                 order.append(own)
         return in_order(parts, order)
-
-
-def _inverted(transforms: Transforms) -> Transforms:
-    """Return the inverse of each similarity, n 2 3."""
-    inverse = np.linalg.inv(transforms[:, :, :2])
-    return np.concatenate([inverse, -inverse @ transforms[:, :, 2:]], axis=2)

@@ -11,7 +11,8 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-Image = NDArray[np.uint8]  # h w 3
+from pipeline.contract.columns import Image
+
 Points = NDArray[np.float32]  # n 5 2
 Transforms = NDArray[np.float64]  # n 2 3
 

@@ -11,7 +11,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from stages.faces.alignment import Image
+from pipeline.contract.columns import Image
 
 if TYPE_CHECKING:
     import torch

@@ -25,8 +25,7 @@ from stages.faces.recognizers import NETWORKS, ROWS, Recognizer
 from stages.nets.faces import scrfd
 from stages.nets.faces.detections import FaceDetections
 from stages.shared.arrow_values import struct_array, vector_array
-from stages.shared.conventions import BOXES, FRACTIONS, UNIT_LENGTH
-from stages.shared.face_columns import NETWORK
+from stages.shared.conventions import BOXES, FRACTIONS, NETWORK, UNIT_LENGTH
 from stages.shared.limits import require_at_least, require_between
 from stages.shared.mask_drawings import box_edges, counted
 from stages.shared.masks import BOX, POINT

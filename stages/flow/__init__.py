@@ -1,5 +1,3 @@
 """Motion, camera shake and cuts, from dense optical flow between neighbouring frames."""
 
-from stages.flow.stage import Flow
-
-__all__ = ["Flow"]
+from stages.flow.stage import Flow as Flow

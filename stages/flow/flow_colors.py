@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from stages.flow import kitti_png
 from stages.flow.motion import Field
 
-_STEPS = (15, 6, 4, 11, 13, 6)
-"""Distinguishable hues between red, yellow, green, cyan, blue, magenta and red."""
+# Places of red, yellow, green, cyan, blue, magenta and red among the wheel's 55 hues, which are distinguishable steps.
+_PLACES = (0, 15, 21, 25, 36, 49, 55)
 _CORNERS = np.array([(1, 0, 0), (1, 1, 0), (0, 1, 0), (0, 1, 1), (0, 0, 1), (1, 0, 1), (1, 0, 0)], np.float64)
 BEYOND = 0.75  # brightness of pixels faster than the scale
 SIDE = 96  # px of the legend
@@ -42,11 +42,8 @@ def colours(flow: Field, scale: float) -> RGB:
     known = np.isfinite(flow).all(axis=-1, keepdims=True)
     x, y = np.moveaxis(np.where(known, flow, 0.0) / scale, -1, 0)
     length = np.hypot(x, y)
-    hues = _hues()
-    position = (np.arctan2(-y, -x) / np.pi + 1) / 2 * (len(hues) - 1)
-    before = np.floor(position).astype(int)
-    part = (position - before)[..., None]
-    hue = (1 - part) * hues[before] + part * hues[(before + 1) % len(hues)]
+    position = (np.arctan2(-y, -x) / np.pi + 1) / 2 * (_PLACES[-1] - 1)
+    hue = np.stack([np.interp(position, _PLACES, channel) for channel in _CORNERS.T], axis=-1)
     inside = np.minimum(length, 1)[..., None]
     shown = np.where(length[..., None] <= 1, 1 - inside * (1 - hue), hue * BEYOND)
     return np.asarray(np.where(known, np.floor(255 * shown), 0), np.uint8)
@@ -65,15 +62,6 @@ def legend() -> bytes:
     image = colours(np.stack([x, y], axis=-1).astype(np.float32), 1.0)
     inside = np.where(np.hypot(x, y) <= 1, 255, 0).astype(np.uint8)
     return cv2.imencode(".png", np.dstack([image[..., ::-1], inside]))[1].tobytes()
-
-
-def _hues() -> NDArray[np.float64]:
-    """Return the wheel's 55 hues, 0 to 1."""
-    parts = [
-        _CORNERS[i] + (_CORNERS[i + 1] - _CORNERS[i]) * (np.arange(steps) / steps)[:, None]
-        for i, steps in enumerate(_STEPS)
-    ]
-    return np.concatenate(parts)
 
 
 def coloured(row: Mapping[str, Any]) -> bytes:

@@ -14,7 +14,7 @@ import math
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import cv2
 import numpy as np
@@ -29,9 +29,6 @@ from stages.flow.motion import Camera, Field, Gray, agreement, camera, motion, r
 from stages.shared.limits import require_at_least, require_between
 from stages.shared.pixel_stage import PixelStage
 from stages.shared.result_agreement import float_values, mean_distance, mean_or, unmatched_share
-
-Backend = Literal["dis", "farneback", "raft"]
-Preset = Literal["ultrafast", "fast", "medium"]
 
 RAFT_WEIGHTS = ("raft-small-c-t-v2", "raft-small-princeton")
 PAIRS = 8  # of frames in one RAFT call: correlations take 5.6 GB a pair at full HD, 8 to 12 MB at 224 px
@@ -94,16 +91,16 @@ class Flow(PixelStage):
         """Algorithm, model and size of the flow, and thresholds.
 
         Raises:
-            ValueError: an unknown backend or preset, weights of another network, a negative `size`, or a share that is
-                none.
+            ValueError: weights of another network, a negative `size`, or a share that is none.
         """
 
         # RubberWhale, one core: DIS medium 0.23 px in 14 ms, Farneback 0.36 px in 33 ms. RAFT, 0.32 px, runs on a GPU
         # too, where pairs go in batches.
-        backend: Backend = "dis"
+        backend: Literal["dis", "farneback", "raft"] = "dis"
         # Of RAFT: torchvision's training, 1.99 px on Sintel's clean pass; the authors' own is in the lockfile too.
         model: str = RAFT_WEIGHTS[0]
-        preset: Preset = "medium"  # of DIS. Errors on RubberWhale: ultrafast 0.54 px, fast 0.44, medium 0.23
+        # Of DIS. Errors on RubberWhale: ultrafast 0.54 px, fast 0.44, medium 0.23.
+        preset: Literal["ultrafast", "fast", "medium"] = "medium"
         # Short side in px; 0 is full size. Pixels are those of frame_224, which have 224 to 447 px. Where their flow
         # does not agree, it is computed again at this size, and the surer of both is taken: in 11 made pairs with
         # motion of 120 px the error falls from 8.5 to 3.6 px, while this size alone doubles errors up to 60 px. Medium
@@ -122,10 +119,8 @@ class Flow(PixelStage):
         cache: bool = False  # the dense field too
 
         def __post_init__(self) -> None:
-            backends, presets = get_args(Backend), get_args(Preset)
-            for value, known in ((self.backend, backends), (self.preset, presets), (self.model, RAFT_WEIGHTS)):
-                if value not in known:
-                    raise ValueError(f"{value!r} is none of {', '.join(known)}")
+            if self.model not in RAFT_WEIGHTS:
+                raise ValueError(f"model must be one of {', '.join(RAFT_WEIGHTS)}, not {self.model!r}")
             require_at_least(self, size=0)
             require_between(self, ("min_agreement",))
 

@@ -1,5 +1,3 @@
 """Identities: the faces of a whole run, grouped into people by HDBSCAN over their embeddings."""
 
-from stages.identities.stage import Identities
-
-__all__ = ["Identities"]
+from stages.identities.stage import Identities as Identities

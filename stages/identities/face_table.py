@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from stages.shared.face_columns import NETWORK
+from stages.shared.conventions import NETWORK
 from stages.shared.masks import BOX
 
 Ints = NDArray[np.int64]

@@ -62,14 +62,9 @@ def hdbscan_clusters(
     points = condensed[condensed["child_size"] == 1]
     stray = points["child"][points["lambda_val"] * max_distance < 1]  # leave their cluster beyond that distance
     labels[stray], probabilities[stray] = NOISE, 0
+    used = np.unique(labels[labels >= 0])  # some clusters may have lost all points
     return Clusters(
-        labels=_renumbered(np.asarray(labels, np.int64)),
+        labels=np.where(labels >= 0, np.searchsorted(used, labels), NOISE),
         probabilities=np.asarray(probabilities, np.float64),
         outliers=np.asarray(outlier_scores(condensed), np.float64),
     )
-
-
-def _renumbered(labels: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Close the gaps left by clusters that lost all points."""
-    used = np.unique(labels[labels >= 0])
-    return np.where(labels >= 0, np.searchsorted(used, labels), NOISE)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from stages.identities.face_table import FaceTable, Ints
 from stages.identities.known import KnownIdentities
-from stages.identities.medoids import ClusterSummary, Vectors, mutual_nearest, summarize, two_nearest
+from stages.identities.medoids import Vectors, mutual_nearest, summarize, two_nearest
 
 NONE = -1
 Floats = NDArray[np.float64]
@@ -113,7 +113,7 @@ class Labels:
         return dict(mutual_nearest(votes, np.eye(len(known.numbers)), 1))
 
     def _return(self, known: KnownIdentities, absent: Ints) -> dict[int, int]:
-        """Form an identity of each known person without a cluster who got single faces; the others get none."""
+        """Form an identity of each known person without a cluster who got single faces, with the centroid as it was."""
         clusters, pairs = len(self._members), {}
         for place, other in enumerate(absent.tolist(), clusters):
             own = np.flatnonzero(self.of_face == place)
@@ -122,7 +122,8 @@ class Labels:
                 pairs[position] = other
                 self.of_face[own] = position
                 self._members.append(own)
-                self.summaries.append(_of_known(summarize(self._faces.vectors, own, self._exemplars), known, other))
+                summary = summarize(self._faces.vectors, own, self._exemplars)
+                self.summaries.append(replace(summary, centroid=known.centroids[other], cohesion=None))
         return pairs
 
     def _number(self, known: KnownIdentities, pairs: Mapping[int, int]) -> None:
@@ -140,8 +141,3 @@ class Labels:
         order = np.argsort(self.of_face, kind="stable")
         starts = np.searchsorted(self.of_face[order], np.arange(len(self._members) + 1))
         return [order[start:stop] for start, stop in pairwise(starts)]
-
-
-def _of_known(summary: ClusterSummary, known: KnownIdentities, position: int) -> ClusterSummary:
-    """Return the summary of single faces of a known person, with the centroid of the earlier faces."""
-    return replace(summary, centroid=known.centroids[position], cohesion=None)

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Vectors = NDArray[np.floating]
+BLOCK = 4096  # vectors compared at once
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,7 +68,7 @@ def mutual_nearest(a: Vectors, b: Vectors, min_cosine: float) -> list[tuple[int,
 
 
 def two_nearest(
-    vectors: Vectors, targets: Vectors, step: int = 4096
+    vectors: Vectors, targets: Vectors
 ) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]:
     """Return the nearest of g targets for each of n vectors, its cosine, and the cosine of the next, by blocks.
 
@@ -75,8 +76,8 @@ def two_nearest(
     """
     count = len(vectors)
     best, first, second = np.full(count, -1), np.full(count, -1.0), np.full(count, -1.0)
-    for start in range(0, count if len(targets) else 0, step):
-        block = slice(start, start + step)
+    for start in range(0, count if len(targets) else 0, BLOCK):
+        block = slice(start, start + BLOCK)
         cosines = vectors[block].astype(np.float64) @ targets.T
         rows = np.arange(len(cosines))
         best[block] = cosines.argmax(axis=1)

@@ -49,11 +49,6 @@ class _Edges:
     weights: Floats  # e
 
     @classmethod
-    def none(cls) -> _Edges:
-        """Return no edges."""
-        return cls(np.empty((0, 2), np.int64), np.empty(0))
-
-    @classmethod
     def merge(cls, parts: Sequence[_Edges]) -> _Edges:
         """Return all edges of some parts, in order."""
         ends = np.concatenate([part.ends for part in parts])
@@ -123,7 +118,7 @@ class _Search:
 
     def tree(self) -> SpanningTree:
         """Join groups in rounds until one is left."""
-        chosen = [_Edges.none()]
+        chosen: list[_Edges] = []
         while self.groups.max():
             groups = self.groups[self.edges.ends]
             self.edges = self.edges.select(groups[:, 0] != groups[:, 1])

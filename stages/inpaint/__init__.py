@@ -1,5 +1,3 @@
 """Removal of objects from images: LaMa paints over masks; every other pixel stays as it is."""
 
-from stages.inpaint.stage import Inpaint
-
-__all__ = ["Inpaint"]
+from stages.inpaint.stage import Inpaint as Inpaint

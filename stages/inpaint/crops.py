@@ -103,12 +103,12 @@ def paste(frame: Image, mask: Mask, crop: Crop, painted: Levels, soft: int) -> N
         painted: of the crop's shape.
         soft: px inside the mask's edge over which the frame's own pixels show through.
     """
-    full = tuple(part.stop - part.start for part in crop.view)
-    painted = painted[: crop.size[0], : crop.size[1]]
-    if full != crop.size:
-        painted = cv2.resize(painted, full[::-1], interpolation=cv2.INTER_CUBIC)
     if not mask[crop.own].any():
         return
+    painted = painted[: crop.size[0], : crop.size[1]]
+    if is_reduced(crop):
+        height, width = (part.stop - part.start for part in crop.view)
+        painted = cv2.resize(painted, (width, height), interpolation=cv2.INTER_CUBIC)
     own, place, alpha = _pasted(mask, crop, soft)
     target = frame[own]
     # where the weight is 0, adding 0 changes nothing

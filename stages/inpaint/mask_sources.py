@@ -22,7 +22,10 @@ def union(masks: Iterable[Mask], height: int, width: int) -> Mask:
     """Return the union of masks; a mask of another size is first scaled to the nearest pixel."""
     result = np.zeros((height, width), bool)
     for mask in masks:
-        result |= mask if mask.shape == result.shape else _resize(mask, height, width)
+        if mask.shape == result.shape:
+            result |= mask
+        else:
+            result |= cv2.resize(mask.view(np.uint8), (width, height), interpolation=cv2.INTER_NEAREST_EXACT) > 0
     return result
 
 
@@ -95,10 +98,6 @@ def grow_window(window: tuple[slice, slice], px: int, shape: tuple[int, ...]) ->
         slice(max(0, part.start - px), min(side, part.stop + px)) for part, side in zip(window, shape, strict=True)
     )
     return rows, columns
-
-
-def _resize(mask: Mask, height: int, width: int) -> Mask:
-    return cv2.resize(mask.view(np.uint8), (width, height), interpolation=cv2.INTER_NEAREST_EXACT) > 0
 
 
 def _widen(low: float, high: float, margin: float) -> tuple[float, float]:

@@ -14,7 +14,8 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-Image = NDArray[np.uint8]
+from pipeline.contract.columns import Image
+
 Luminance = NDArray[np.uint16]
 
 _CODES = np.arange(256) / 255

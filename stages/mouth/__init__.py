@@ -1,5 +1,3 @@
 """Opening and shape of each mouth in an image, for comparison with speech."""
 
-from stages.mouth.stage import Mouth
-
-__all__ = ["Mouth"]
+from stages.mouth.stage import Mouth as Mouth

@@ -1,5 +1,3 @@
 """Objects followed through a video: prompted in one frame, with a mask and one number in every later frame."""
 
-from stages.objects.stage import Objects
-
-__all__ = ["Objects"]
+from stages.objects.stage import Objects as Objects

@@ -25,11 +25,10 @@ from stages.nets.sam2.video import Tracker, load_video_model
 from stages.shared.conventions import BOXES, RUN_LENGTHS
 from stages.shared.limits import require_at_least
 from stages.shared.mask_drawings import box_label, mask_area
-from stages.shared.mask_proposals import upsample_masks
 from stages.shared.masks import BOX, SEGMENTATION, Mask, areas_and_boxes, decode
 from stages.shared.point_prompts import Prompt, PromptFile, check_prompt_file
 from stages.shared.result_agreement import mask_iou, mean_or
-from stages.shared.run_lengths import encode_masks
+from stages.shared.run_lengths import encode_masks, upsample_masks
 
 OBJECTS = pa.schema(
     [
@@ -135,16 +134,13 @@ class Objects(Stage):
         if self._file is None:
             for i, number in enumerate(batch["frame_index"].to_pylist()):
                 if masks := batch["masks"][i].as_py():
-                    return {number: [decode(mask["segmentation"]) for mask in self._largest(masks)]}
+                    largest = sorted((mask for mask in masks if mask["area"]), key=lambda mask: -mask["area"])
+                    return {number: [decode(mask["segmentation"]) for mask in largest[: self.config.max_objects]]}
             return {}
         name = batch["media_id"][0].as_py()
         prompts: dict[int, Sequence[Prompt | Mask]] = {number: self._file.only_for(name, number) for number in numbers}
         prompts[numbers[0]] = [*self._file.only_for(name, None), *prompts[numbers[0]]]
         return {number: own for number, own in prompts.items() if own}
-
-    def _largest(self, masks: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-        visible = [mask for mask in masks if mask["area"]]
-        return sorted(visible, key=lambda mask: -mask["area"])[: self.config.max_objects]
 
     def _track(
         self, rows: Mapping[int, Mapping[str, Any]], prompts: Mapping[int, Sequence[Prompt | Mask]], media: Media

@@ -1,5 +1,3 @@
 """People's poses: 33 landmarks each, in the image and in metres, by MediaPipe's BlazePose."""
 
-from stages.pose.stage import Pose
-
-__all__ = ["Pose"]
+from stages.pose.stage import Pose as Pose

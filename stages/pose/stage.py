@@ -136,16 +136,14 @@ class Pose(LandmarkStage):
         height, width = image.shape[:2]
         with self.phase("infer"):
             body, world = self._net(image)
-            keep = distinct(body, height, width)
-            seconds = [second_look(self._net, image, body[i], SAME_BODY) for i in keep]
-            sure = [(i, one.distance) for i, one in zip(keep, seconds, strict=True) if one.distance < SAME_BODY]
-            found = [(body[i], world[i], distance) for i, distance in sure]
-            found += self._in_parts(
-                image, [*tiles(height, width, self.config.tile), *around], [row[0] for row in found]
-            )
-            doubtful = [(body[i], one.distance) for i, one in zip(keep, seconds, strict=True)]
+            people = distinct(body, height, width)
+            distances = {i: second_look(self._net, image, body[i], SAME_BODY).distance for i in people}
+            found = [(body[i], world[i], distance) for i, distance in distances.items() if distance < SAME_BODY]
+            doubtful = [(body[i], distance) for i, distance in distances.items() if distance >= SAME_BODY]
+            parts = [*tiles(height, width, self.config.tile), *around]
+            found += self._in_parts(image, parts, [row[0] for row in found])
         with self.phase("postprocess"):
-            return collected(found, [row for row in doubtful if row[1] >= SAME_BODY], image, self.config.max_people)
+            return collected(found, doubtful, image, self.config.max_people)
 
     def _in_parts(
         self, image: Image, parts: Iterable[Square], known: Sequence[NDArray[np.float32]]

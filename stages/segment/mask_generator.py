@@ -1,7 +1,7 @@
 """Mask generation: encode a frame and its crops, decode prompts, and keep the good masks.
 
 Without prompts a grid of points is decoded, and masks with good scores are kept, as in Segment Anything's automatic
-mask generator (`stages.shared.mask_proposals`). With prompts, each gets the mask of its highest predicted IoU.
+mask generator (`stages.segment.mask_proposals`). With prompts, each gets the mask of its highest predicted IoU.
 
 Shapes: n masks of a frame, r views in a call of the model, p prompts of a view in it, m masks a prompt; logits
 r p m s s on the device, s the side of the model's grid.
@@ -19,9 +19,7 @@ from pipeline.contract.stage import Stage
 from pipeline.device import prepare
 from stages.nets.sam2.image import Sam2
 from stages.segment.dummy_masks import SCORE, dummy_logits
-from stages.segment.mask_rules import Rules
-from stages.segment.prompt_calls import Decoding, PromptSet, grid_set, prompt_sets
-from stages.shared.mask_proposals import (
+from stages.segment.mask_proposals import (
     Box,
     Proposals,
     crop_boxes,
@@ -32,6 +30,8 @@ from stages.shared.mask_proposals import (
     scale_box,
     stability_score,
 )
+from stages.segment.mask_rules import Rules
+from stages.segment.prompt_calls import Decoding, grid_set, prompt_sets
 from stages.shared.point_prompts import Prompt
 
 if TYPE_CHECKING:
@@ -144,7 +144,8 @@ class MaskGenerator:
         """
         parts: list[Decoding] = []
         for row, (frame, number) in enumerate(views):
-            for prompts in self._prompt_sets(frame, frame.views[number].layer):
+            grid, device = self._grids[frame.views[number].layer], self._placement.device
+            for prompts in [grid] if frame.prompts is None else prompt_sets(frame.prompts, device):
                 numbers = range(len(prompts.numbers))
                 chunks = list(self._stage.chunks(numbers, "prompts", default=PROMPTS))
                 parts += [Decoding(row=row, prompts=prompts, start=chunk[0], count=len(chunk)) for chunk in chunks]
@@ -160,10 +161,6 @@ class MaskGenerator:
     def alone(self) -> bool:
         """True on a CPU, where a call has no more prompts than one view asks for."""
         return self._placement.device == "cpu" and not self._placement.compile
-
-    def _prompt_sets(self, frame: PromptedFrame, layer: int) -> list[PromptSet]:
-        """Return the prompts of a view by their number of points."""
-        return [self._grids[layer]] if frame.prompts is None else prompt_sets(frame.prompts, self._placement.device)
 
     def _good_masks(
         self, frame: PromptedFrame, crop: int, numbers: torch.Tensor, logits: torch.Tensor, iou: torch.Tensor

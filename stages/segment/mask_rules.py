@@ -8,14 +8,6 @@ from pipeline.contract.stage import Stage
 from stages.shared.limits import require_at_least, require_between
 
 FAST_POINTS = 16  # points a side with `fast`: a quarter of the prompts
-MINIMUMS = {
-    "points_per_side": 1,
-    "stability_score_offset": 0,
-    "crop_n_layers": 0,
-    "crop_n_points_downscale_factor": 1,
-    "min_mask_region_area": 0,
-    "max_masks": 1,
-}
 FRACTIONS = ("pred_iou_thresh", "stability_score_thresh", "box_nms_thresh", "crop_nms_thresh", "crop_overlap_ratio")
 
 
@@ -44,7 +36,8 @@ class Rules(Stage.Config):
     fast: bool = False  # points_per_side at most 16, and mask_size low
 
     def __post_init__(self) -> None:
-        require_at_least(self, **MINIMUMS)
+        require_at_least(self, points_per_side=1, crop_n_points_downscale_factor=1, max_masks=1)
+        require_at_least(self, stability_score_offset=0, crop_n_layers=0, min_mask_region_area=0)
         require_between(self, FRACTIONS)
 
     def grid_side(self, layer: int) -> int:

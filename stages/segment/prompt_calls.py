@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from stages.shared.device_images import numbers_on
 from stages.shared.grouping import indices_by_key
 from stages.shared.point_prompts import POINT, Prompt
 
@@ -39,16 +40,11 @@ def grid_set(points: NDArray[np.float32], device: str) -> PromptSet:
 
 def prompt_sets(prompts: Sequence[Prompt], device: str) -> list[PromptSet]:
     """Return prompts by their number of points."""
-    import torch
-
-    def tensor(values: NDArray[np.generic]) -> torch.Tensor:
-        return torch.from_numpy(values).to(device, non_blocking=True)
-
     return [
         PromptSet(
-            numbers=tensor(np.array(group)),
-            points=tensor(np.stack([prompts[i].points for i in group])),
-            labels=tensor(np.stack([prompts[i].labels for i in group])),
+            numbers=numbers_on(device, np.array(group)),
+            points=numbers_on(device, np.stack([prompts[i].points for i in group])),
+            labels=numbers_on(device, np.stack([prompts[i].labels for i in group])),
         )
         for group in indices_by_key(len(prompt.labels) for prompt in prompts)
     ]

@@ -20,22 +20,21 @@ from numpy.typing import NDArray
 from pipeline.contract import Drawing, Placement, Weights, field, views
 from stages.nets.sam2.image import MODELS, Sam2
 from stages.segment.mask_generator import MaskGenerator, PromptedFrame
-from stages.segment.mask_rules import Rules
-from stages.shared.conventions import BOXES, FRACTIONS, RUN_LENGTHS
-from stages.shared.limits import require_at_least
-from stages.shared.mask_drawings import counted, mask_area
-from stages.shared.mask_proposals import (
+from stages.segment.mask_proposals import (
     Proposals,
     non_max_suppression,
     remove_small_regions,
     scale_box,
-    upsample_masks,
 )
+from stages.segment.mask_rules import Rules
+from stages.shared.conventions import BOXES, FRACTIONS, RUN_LENGTHS
+from stages.shared.limits import require_at_least
+from stages.shared.mask_drawings import counted, mask_area
 from stages.shared.masks import BOX, MASK, areas_and_boxes, encode, mask_share
 from stages.shared.pixel_stage import PixelStage
 from stages.shared.point_prompts import Prompt, PromptFile, check_prompt_file, parse_prompts
 from stages.shared.result_agreement import Detections, match_by_masks
-from stages.shared.run_lengths import encode_masks
+from stages.shared.run_lengths import encode_masks, upsample_masks
 
 if TYPE_CHECKING:
     import torch

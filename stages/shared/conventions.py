@@ -1,4 +1,4 @@
-"""Conventions of coordinates, masks and embeddings, as descriptions of columns state them."""
+"""Conventions that several stages share: of coordinates, masks, embeddings and sound; descriptions state them."""
 
 FRACTIONS = "fractions of the image's width and height from its top left corner"
 """Convention of points: x to the right, y downwards."""
@@ -13,3 +13,7 @@ BODY = (
     f"right as the person's own): x, y in {FRACTIONS}, outside of 0 to 1 where they leave the image; z in widths of "
     "the image, 0 at the hips, negative towards the camera; visibility and presence 0 to 1, the network's"
 )
+NETWORK = b"network"
+"""Key in the metadata of `faces` for the recognition network; embeddings of two networks cannot be compared."""
+SOUND_WINDOW = 512
+"""Samples of sound whose level and harmonicity `voice` measures: 32 ms hold two periods of the lowest voice."""

@@ -132,7 +132,7 @@ class PixelSums:
         averaged = np.ones(count, np.int64) if shrink is None else shrink
         places = np.concatenate([self._places[owners], averaged[:, None]], axis=1)
         edges = np.full((count, 2, 2), [-np.inf, np.inf]) if limits is None else limits
-        numbers = self._upload(np.concatenate([maps.reshape(count, 6), edges.reshape(count, 4)], axis=1), np.float32)
+        numbers = self._upload(np.hstack([maps.reshape(count, 6), edges.reshape(count, 4)]).astype(np.float32))
         start, height, width, side = self._upload(places).view(count, 1, 1, 4).unbind(-1)
         a, b, c, d, e, f, *ends = numbers.view(count, 1, 1, 10).unbind(-1)
         down, across = (torch.arange(length, device=numbers.device) for length in sides)
@@ -171,10 +171,15 @@ class PixelSums:
         sizes = places.diff(dim=2)
         return (whole / (sizes[:, 1, :, None] * sizes[:, 0, None, :])[..., None]).round().byte()
 
-    def _upload(self, values: NDArray[np.generic], dtype: type[np.generic] | None = None) -> torch.Tensor:
-        import torch
+    def _upload(self, values: NDArray[np.generic]) -> torch.Tensor:
+        return numbers_on(self._sums.device, values)
 
-        return torch.from_numpy(values.astype(dtype or values.dtype)).to(self._sums.device, non_blocking=True)
+
+def numbers_on(device: torch.device | str, values: NDArray[np.generic]) -> torch.Tensor:
+    """Return an array of any shape and type as a tensor on a device; the CPU does not wait for the copy."""
+    import torch
+
+    return torch.from_numpy(values).to(device, non_blocking=True)
 
 
 def in_order(parts: Sequence[torch.Tensor], numbers: Sequence[NDArray[np.intp]]) -> torch.Tensor:
@@ -184,4 +189,4 @@ def in_order(parts: Sequence[torch.Tensor], numbers: Sequence[NDArray[np.intp]])
     rows, order = parts[0] if len(parts) == 1 else torch.cat(list(parts)), np.concatenate(numbers)
     if (np.diff(order) > 0).all():
         return rows
-    return rows.index_select(0, torch.from_numpy(np.argsort(order)).to(rows.device, non_blocking=True))
+    return rows.index_select(0, numbers_on(rows.device, np.argsort(order)))

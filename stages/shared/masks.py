@@ -47,6 +47,15 @@ def landmark_boxes(points: NDArray[np.float32]) -> NDArray[np.float32]:
     return np.concatenate([inside.min(axis=1), inside.max(axis=1)], axis=1)
 
 
+def box_iou(a: NDArray[np.float64], b: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the IoU, p q, of boxes p 4 and q 4 as x0 y0 x1 y1 in any unit; 0 where neither has an area."""
+    sides = np.minimum(a[:, None, 2:], b[None, :, 2:]) - np.maximum(a[:, None, :2], b[None, :, :2])
+    intersection = sides.clip(0).prod(-1)
+    areas = [(boxes[:, 2:] - boxes[:, :2]).prod(-1) for boxes in (a, b)]
+    union = areas[0][:, None] + areas[1][None] - intersection
+    return np.divide(intersection, union, out=np.zeros_like(intersection), where=union > 0)
+
+
 def encode(masks: Sequence[Mask]) -> list[dict[str, Any]]:
     """Return masks of any sizes as values of `SEGMENTATION`."""
     from pycocotools import mask as coco

@@ -41,12 +41,6 @@ class Prompt:
         return None if self.labels[0] in CORNERS else (float(self.points[0, 0]), float(self.points[0, 1]))
 
 
-def single_points(points: NDArray[np.float32]) -> list[Prompt]:
-    """Return a prompt for each point (p 2)."""
-    label = np.array([POINT])
-    return [Prompt(points=point[None], labels=label) for point in points]
-
-
 def parse_prompts(rows: Iterable[Mapping[str, Any]], kind: str) -> list[Prompt]:
     """Return prompts in the order in which they first appear.
 

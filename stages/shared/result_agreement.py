@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from stages.shared import boxes
+from stages.shared import masks
 from stages.shared.masks import BOX, Segmentation, to_coco
 
 MATCH_IOU = 0.5  # least IoU of two boxes or masks of one object: the customary threshold of PASCAL VOC and COCO
@@ -124,7 +124,7 @@ def box_iou(a: Floats, b: Floats) -> Floats:
     Two boxes without area have 1 where they are equal, else 0.
     """
     equal = (a[:, None] == b[None]).all(2)
-    return np.where(equal, 1.0, boxes.box_iou(a, b))
+    return np.where(equal, 1.0, masks.box_iou(a, b))
 
 
 def mask_iou(a: list[Segmentation], b: list[Segmentation]) -> Floats | None:

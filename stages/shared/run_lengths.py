@@ -1,13 +1,15 @@
-"""COCO's compressed run lengths of masks on a device: only the pixels at which a run begins leave it.
+"""Masks of a network at the size of a frame, and COCO's compressed run lengths of masks on a device.
 
-A run's length is written in groups of five bits, the lowest first, each as a printable character; from the third run on
-it is the difference from the length before the last, as in pycocotools (common/maskApi.c, `rleToString`).
+Only the pixels at which a run begins leave the device. pycocotools writes the text (common/maskApi.c, `rleToString`):
+groups of five bits, the lowest first, each as a printable character; from the third run on the difference from the
+length before the last.
 
-Shapes: n masks, h height, w width; r runs of all masks.
+Shapes: n masks, h height, w width.
 """
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,24 +19,47 @@ if TYPE_CHECKING:
     import torch
 
 Ints = NDArray[np.int64]
-GROUPS = 7  # of five bits: differences of lengths below 2^31 have 32
 _FIRST = 48  # the character of 0
+
+
+def upsample_masks(
+    logits: torch.Tensor, crop: tuple[int, int, int, int], size: tuple[int, int], threshold: float
+) -> torch.Tensor:
+    """Return masks at a larger size: n w h bool on the device, column by column, the order of run lengths.
+
+    Logits are interpolated bilinearly, as in sam2/utils/transforms.py `postprocess_masks`.
+
+    Args:
+        logits: n 256 256, of a crop.
+        crop: its place in px of the result, x0 y0 x1 y1.
+        size: height and width of the result.
+        threshold: of interpolated logits.
+    """
+    import torch
+    from torch.nn.functional import interpolate
+
+    (x0, y0, x1, y1), (height, width) = crop, size
+    part = interpolate(logits.transpose(1, 2)[:, None], (x1 - x0, y1 - y0), mode="bilinear")[:, 0] > threshold
+    if part.shape[1:] != (width, height):
+        whole = torch.zeros((len(part), width, height), dtype=torch.bool, device=part.device)
+        whole[:, x0:x1, y0:y1] = part
+        part = whole
+    return part
 
 
 def encode_masks(masks: torch.Tensor) -> list[dict[str, Any]]:
     """Return masks (n w h bool, column by column) as values of `stages.shared.masks.SEGMENTATION`."""
+    from pycocotools import mask as coco
+
     count, width, height = masks.shape
     if not count:
         return []
-    starts = _run_starts(masks.reshape(count, width * height))
-    rows, places = np.divmod(starts, width * height)
+    pixels = width * height
+    rows, places = np.divmod(_run_starts(masks.reshape(count, pixels)), pixels)
     edges = np.searchsorted(rows, np.arange(count + 1))
-    lengths, firsts = _run_lengths(places, edges, width * height)
-    texts, ends = _texts(lengths, firsts)
-    return [
-        {"size": [height, width], "counts": texts[start:end].decode("ascii")}
-        for start, end in zip([0, *ends[:-1].tolist()], ends.tolist(), strict=True)
-    ]
+    lengths = [np.diff(places[start:stop], prepend=0, append=pixels) for start, stop in pairwise(edges)]
+    codes = coco.frPyObjects([{"size": [height, width], "counts": own} for own in lengths], height, width)
+    return [{"size": code["size"], "counts": code["counts"].decode("ascii")} for code in codes]
 
 
 def decode_starts(counts: str) -> Ints:
@@ -61,36 +86,3 @@ def _run_starts(pixels: torch.Tensor) -> Ints:
     if changes.device.type == "cpu":
         return np.flatnonzero(changes.numpy())  # ten times as fast as torch's
     return changes.nonzero()[:, 0].to(torch.int32).cpu().numpy().astype(np.int64)
-
-
-def _run_lengths(places: Ints, edges: Ints, pixels: int) -> tuple[Ints, Ints]:
-    """Return the lengths of all masks' runs (r), and the number of each mask's first run (n), which is of false pixels.
-
-    Args:
-        places: of the starts of runs in their mask.
-        edges: n + 1, of each mask in `places`.
-        pixels: of a mask.
-    """
-    firsts = edges[:-1] + np.arange(len(edges) - 1)  # a mask has one run more than starts
-    bounds = np.insert(places, edges[1:], pixels)
-    lengths = np.diff(bounds, prepend=0)
-    lengths[firsts] = bounds[firsts]
-    return lengths, firsts
-
-
-def _texts(lengths: Ints, firsts: Ints) -> tuple[bytes, Ints]:
-    """Return the text of all runs, and the end of each mask's text in it (n)."""
-    values = lengths.copy()
-    values[2:] -= lengths[:-2]
-    for offset in range(3):  # the first three runs of a mask are written as they are
-        own = firsts + offset
-        own = own[own < np.append(firsts[1:], len(lengths))]
-        values[own] = lengths[own]
-    # the least number of groups whose highest bit is the sign
-    bits = np.int64(5) * np.arange(1, GROUPS) - 1
-    sizes = 1 + ((values[:, None] >= (1 << bits)) | (values[:, None] < -(1 << bits))).sum(axis=1)
-    groups = (values[:, None] >> (np.int64(5) * np.arange(GROUPS))) & 0x1F
-    more = np.arange(GROUPS) < sizes[:, None] - 1
-    characters = (groups + 0x20 * more + _FIRST).astype(np.uint8)
-    text = characters[np.arange(GROUPS) < sizes[:, None]].tobytes()
-    return text, np.add.reduceat(sizes, firsts).cumsum()

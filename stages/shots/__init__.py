@@ -1,5 +1,4 @@
 """Shots of a video and the transitions between them."""
 
-from stages.shots.stage import Features, Shots
-
-__all__ = ["Features", "Shots"]
+from stages.shots.stage import Features as Features
+from stages.shots.stage import Shots as Shots

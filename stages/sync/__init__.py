@@ -1,5 +1,3 @@
 """Offset between the sound of a video and the lips of its speakers."""
 
-from stages.sync.stage import Sync
-
-__all__ = ["Sync"]
+from stages.sync.stage import Sync as Sync

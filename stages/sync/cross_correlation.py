@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from stages.shared.speech import GRID_HZ, Signal
+from stages.sync.speech import GRID_HZ, Signal
 
 BESIDE = 0.15 * GRID_HZ  # points; nearer maxima belong to the same peak, as wide as a period of the fastest syllables
 

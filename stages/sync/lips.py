@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from stages.shared.speech import GRID_HZ, Signal
+from stages.sync.speech import GRID_HZ, Signal
 
 
 @dataclass(frozen=True)

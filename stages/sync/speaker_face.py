@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from stages.shared.boxes import box_iou
+from stages.shared.masks import box_iou
 from stages.shared.result_agreement import Detections
 
 Values = NDArray[np.float64]

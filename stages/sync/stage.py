@@ -24,10 +24,10 @@ from pipeline.contract.placement import Placement
 from pipeline.contract.stage import Scope, Stage, Table
 from stages.shared.limits import require_between
 from stages.shared.shot_spans import spans
-from stages.shared.speech import GRID_HZ, Signal, changes, mouth_on_grid, sound_on_grid, voiced, windows_of
 from stages.sync.cross_correlation import confidence, correlation, highest
 from stages.sync.lips import Lips
 from stages.sync.speaker_face import opening_of_largest
+from stages.sync.speech import GRID_HZ, Signal, changes, mouth_on_grid, sound_on_grid, voiced, windows_of
 
 OFFSET = [
     field("offset_ms", pa.float32(), "how late the sound is against the lips; negative: early", "ms"),

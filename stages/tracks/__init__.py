@@ -1,5 +1,3 @@
 """Tracks of people from frame to frame within a shot, with smoothed landmarks and bridged gaps."""
 
-from stages.tracks.stage import Tracks
-
-__all__ = ["Tracks"]
+from stages.tracks.stage import Tracks as Tracks

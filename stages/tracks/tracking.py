@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from stages.shared.boxes import box_iou
+from stages.shared.masks import box_iou
 from stages.shared.skeleton import COCO_17
 
 Body = NDArray[np.float64]  # p 33 5
@@ -24,7 +24,7 @@ Values = NDArray[np.float64]
 # pycocotools. Similarity takes twice that as the unit of distance.
 SIGMAS = np.array([26, 25, 25, 35, 35, 79, 79, 72, 72, 62, 62, 107, 107, 87, 87, 89, 89]) / 1000
 
-
+SPEED_CUTOFF = 1.0  # Hz, of the speed in the one-euro filter: the paper's constant
 BESIDE = 0.1  # IoU of boxes: two standing people, 0.3 of their height apart; chosen on made people alone
 
 
@@ -164,17 +164,17 @@ def filled(values: Values, seen: Sequence[int], times: Values) -> Values:
     return np.stack(columns, axis=1).reshape(len(times), *values.shape[1:])
 
 
-def one_euro(values: Values, times: Values, min_cutoff: float, beta: float, speed_cutoff: float = 1.0) -> Values:
+def one_euro(values: Values, times: Values, min_cutoff: float, beta: float) -> Values:
     """Apply the one-euro filter (Casiez, Roussel, Vogel 2012) along the first axis (m ...).
 
     A low-pass of first order whose cutoff grows with speed: min_cutoff + beta |speed| Hz, speed in units a second and
-    itself filtered at `speed_cutoff` Hz, the paper's constant. Frames may be unevenly spaced.
+    itself filtered at `SPEED_CUTOFF`. Frames may be unevenly spaced.
     """
     result = values.copy()
     speed = np.zeros_like(values[0])
     for i in range(1, len(values)):
         step = max(float(times[i] - times[i - 1]), 1e-6)
-        speed = speed + _weight(np.float64(speed_cutoff), step) * ((values[i] - result[i - 1]) / step - speed)
+        speed = speed + _weight(np.float64(SPEED_CUTOFF), step) * ((values[i] - result[i - 1]) / step - speed)
         weight = _weight(min_cutoff + beta * np.abs(speed), step)
         result[i] = result[i - 1] + weight * (values[i] - result[i - 1])
     return result

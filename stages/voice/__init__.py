@@ -1,5 +1,3 @@
 """Features of speech in the sound of each frame: loudness, two bands and harmonicity."""
 
-from stages.voice.stage import Voice
-
-__all__ = ["Voice"]
+from stages.voice.stage import Voice as Voice

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from pipeline.contract.columns import SOUND_RATE, field
 from pipeline.contract.placement import Placement
 from pipeline.contract.stage import Scope, Stage, Weights
-from stages.shared.speech import WINDOW
+from stages.shared.conventions import SOUND_WINDOW as WINDOW
 
 Slice = NDArray[np.int16]  # samples of one frame
 
@@ -84,7 +84,7 @@ class Voice(Stage):
 
     def __call__(self, batch: pa.Table) -> pa.Table:
         """Describe each slice; rows are one clip and its halo."""
-        slices = _slices(batch["sound"])
+        slices = [item.values.to_numpy() if item.is_valid else None for item in batch["sound"]]
         with self.phase("infer"):
             rows = [None if own is None else self._row(slices[i : i + 1 + self.halo]) for i, own in enumerate(slices)]
         return pa.table([pa.array(rows, VOICE)], schema=OUTPUTS)
@@ -142,7 +142,3 @@ def harmonicity(windows: NDArray[np.float32]) -> NDArray[np.float32]:
     lags = np.arange(shortest, longest + 1)
     similarity = own[:, lags] / np.maximum(own[:, :1], 1e-9) * WINDOW / (WINDOW - lags)
     return np.asarray(similarity.max(axis=1).clip(0, 1))
-
-
-def _slices(column: pa.ChunkedArray) -> list[Slice | None]:
-    return [item.values.to_numpy() if item.is_valid else None for item in column]

@@ -11,8 +11,8 @@ from pipeline.contract.columns import pack
 from pipeline.contract.placement import Placement
 from stages.nets.sam2.image import MODELS
 from stages.segment.dummy_masks import SHAPES, dummy_logits
+from stages.segment.mask_proposals import stability_score
 from stages.segment.stage import Segment
-from stages.shared.mask_proposals import stability_score
 from stages.shared.masks import decode
 from tests.support.media.photos import photo
 from tests.support.runs.plan_factory import plan

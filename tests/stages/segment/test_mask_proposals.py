@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stages.shared import mask_proposals
+from stages.segment import mask_proposals
 from tests.support.stages import sam_reference as reference
 
 

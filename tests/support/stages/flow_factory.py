@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from functools import cache
 
 import av
 import cv2
 import numpy as np
 import pyarrow as pa
+import pytest
 
 from pipeline.contract.columns import pack, reduction
 from pipeline.contract.placement import Placement
@@ -44,6 +46,20 @@ def video(name: str, start: int, stop: int) -> list[np.ndarray]:
 
 def window(image, x: int, y: int, height: int = 360, width: int = 540) -> np.ndarray:
     return np.ascontiguousarray(image[y : y + height, x : x + width])
+
+
+def shifted(stage: Flow, image: np.ndarray, dx: int, dy: int) -> dict:
+    """The row of a photo that moves by dx, dy."""
+    height, width = image.shape[0] - 32, image.shape[1] - 32
+    frames = [window(image, 16, 16, height, width), window(image, 16 - dx, 16 - dy, height, width)]
+    return stage(table(frames, stage.config.size)).to_pylist()[0]
+
+
+def assert_follows(row: dict, dx: int, dy: int) -> None:
+    """Check that a row's motion has the length of a shift within 5 % and its direction within 2 degrees."""
+    assert row["motion_mean"] == pytest.approx(math.hypot(dx, dy), rel=0.05)
+    off = row["motion_direction"] - math.degrees(math.atan2(-dy, dx))
+    assert abs((off + 180) % 360 - 180) < 2
 
 
 def rubberwhale() -> tuple[list[np.ndarray], np.ndarray]:

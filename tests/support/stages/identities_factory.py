@@ -7,7 +7,7 @@ import pyarrow as pa
 
 from pipeline.contract.placement import Placement
 from stages.identities.stage import Identities
-from stages.shared.face_columns import NETWORK
+from stages.shared.conventions import NETWORK
 
 
 def unit(vectors):

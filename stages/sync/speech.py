@@ -10,12 +10,12 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from pipeline.contract.columns import SOUND_RATE
+from stages.shared.conventions import SOUND_WINDOW
 
 Signal = NDArray[np.float64]
 
 GRID_HZ = 100.0  # points at most a tenth of a frame apart; windows of sound are 10 ms apart too
-WINDOW = 512  # samples of sound: 32 ms hold two periods of the lowest voice
-MIDDLE_S = WINDOW / 2 / SOUND_RATE  # from a window's start to its middle
+MIDDLE_S = SOUND_WINDOW / 2 / SOUND_RATE  # from a window's start to its middle
 MOUTH_GAP_S = 0.13  # longest gap without a face: two frames at 25/s, one interval at 8/s
 SOUND_GAP_S = 0.05
 FLOOR_DB = 30.0  # below the loudest 5 %: quieter sound is the room's, not the voice's

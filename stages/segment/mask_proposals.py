@@ -178,29 +178,6 @@ def _overlaps(boxes: torch.Tensor, threshold: float) -> torch.Tensor:
     return result.triu(diagonal=1)
 
 
-def upsample_masks(logits: torch.Tensor, crop: Box, size: tuple[int, int], threshold: float) -> torch.Tensor:
-    """Return masks at a larger size: n w h bool on the device, column by column, the order of run lengths.
-
-    Logits are interpolated bilinearly, as in sam2/utils/transforms.py `postprocess_masks`.
-
-    Args:
-        logits: n 256 256, of a crop.
-        crop: its place in px of the result.
-        size: height and width of the result.
-        threshold: of interpolated logits.
-    """
-    import torch
-    from torch.nn.functional import interpolate
-
-    (x0, y0, x1, y1), (height, width) = crop, size
-    part = interpolate(logits.transpose(1, 2)[:, None], (x1 - x0, y1 - y0), mode="bilinear")[:, 0] > threshold
-    if part.shape[1:] != (width, height):
-        whole = torch.zeros((len(part), width, height), dtype=torch.bool, device=part.device)
-        whole[:, x0:x1, y0:y1] = part
-        part = whole
-    return part
-
-
 def remove_small_regions(mask: NDArray[np.bool_], min_area: int) -> NDArray[np.bool_]:
     """Fill the small holes of a mask (h w), then drop its small islands; the largest island always stays.
 
