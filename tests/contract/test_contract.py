@@ -6,13 +6,16 @@ from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pipeline.contract.packet import HALO
+from pipeline.contract import output_names
+from pipeline.contract.packet import HALO, Packet
 from pipeline.contract.stage import Scope
 from pipeline.contract.testing import check_stage, nearly_equal
+from pipeline.job import Job
 from pipeline.media.discovery.listing import list_media
 from pipeline.media.packets.decode import decode
 from pipeline.output.object_store import Store
@@ -27,6 +30,8 @@ from pipeline.runtime.stage_setup import set_up
 from stages.nets.lama.network import Sizes
 from tests.support.media.clip_factory import TINY as CLIP
 from tests.support.media.material import ROOT
+from tests.support.runs.engine_factory import request
+from tests.support.runs.serial_engine import without_ray
 from tests.support.stages.sam_weights import TOY as SAM
 
 SMALL = (
@@ -166,6 +171,31 @@ def test_results_do_not_depend_on_cutting_or_packing(
     expected, found = said[name], outputs(smaller, derived(other, said, name))
     assert found.keys() == expected.keys() or (name in HEAVY and found.keys() < expected.keys())
     assert {key for key in found if not nearly_equal(expected[key], found[key])} == set()
+
+
+def test_columns_survive_packets_and_parquet(tables, said, tmp_path):
+    names = [name for step in PLAN.first for name in step.stage.outputs.names]
+    for rows in derived(tables, said, None):
+        packet = Packet(unit="u", start=0, stop=rows.num_rows - pa.compute.sum(rows[HALO]).as_py(), rows=rows)
+        assert Packet.open(packet.seal()).rows.select(names).equals(rows.select(names))
+        pq.write_table(rows.select(names), tmp_path / "part.parquet")
+        assert pq.read_table(tmp_path / "part.parquet").equals(rows.select(names))
+
+
+def test_a_run_writes_what_the_stages_return(said, collection, tmp_path):
+    options = replace(CHOICES, decode={"max_frames": FRAMES})
+    with without_ray():
+        Job(request(collection, tmp_path, read_pipeline(None), **vars(options))).run()
+    frames = pq.read_table(tmp_path / output_names.FRAMES).to_pylist()
+    assert len(frames) == 8 and not (tmp_path / output_names.ERRORS).exists()
+    for row in frames:
+        row["inpainted"] = row["inpainted"] and (tmp_path / row["inpainted"]).read_bytes()
+        for step in PLAN.first:
+            expected = said[step.name][row["media_id"], row["frame_index"]]
+            assert nearly_equal(expected, {name: row[name] for name in expected}), step.name
+    for step in PLAN.second:
+        for name, table in step.stage.tables.items():
+            assert pq.read_schema(next((tmp_path / name).iterdir())).equals(table.schema)
 
 
 @pytest.mark.parametrize("name", SECOND)

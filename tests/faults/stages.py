@@ -13,8 +13,9 @@ import pyarrow as pa
 
 from pipeline.contract.columns import field
 from pipeline.contract.placement import Placement
-from pipeline.contract.stage import Scope, Stage, Table
+from pipeline.contract.stage import Scope, Stage
 from tests.toys.faulty import Picky, Unready
+from tests.toys.tables import written
 
 
 def die(how: str) -> None:
@@ -48,7 +49,6 @@ class Poison(Stage):
         times: int = 0  # deaths before it lets them live; 0 for never
         log: str = ""  # a folder with a file for each death
         column: str = "tenfold"
-        halo_of: str = "frame_index"
 
     inputs = ("frame_index", "media_id", "clip_index")
 
@@ -85,10 +85,7 @@ class PoisonFile(Stage):
 
     inputs = ("media_id",)
 
-    @property
-    def tables(self):
-        schema = pa.schema([field("media_id", pa.string(), "file"), field("rows", pa.int64(), "rows")])
-        return {"sizes": Table(schema=schema, keys=("media_id",), description="rows of each file")}
+    tables = written("sizes", ("media_id",), media_id=pa.string(), rows=pa.int64())
 
     def __call__(self, batch):
         name = batch["media_id"][0].as_py()

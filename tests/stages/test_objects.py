@@ -23,10 +23,11 @@ from stages.nets.sam2.edgetam import EDGETAM
 from stages.nets.sam2.image import PREPARATION
 from stages.nets.sam2.video import Tracker, load_video_model, resize_mask
 from stages.objects.stage import OBJECTS, Objects
-from stages.shared.masks import MASK, decode, encode
+from stages.shared.masks import MASK, decode
 from stages.shared.point_prompts import Prompt
 from tests.support.media.photos import take
 from tests.support.stages import sam_video_reference as reference
+from tests.support.stages.inpaint_factory import values
 
 SIDE = reference.SIDE
 FRAMES = 18  # more than memories and pointers: 6 and 15
@@ -189,12 +190,6 @@ def rows(frames, step: int = 1, media_type: str = "video", masks=None) -> pa.Tab
     return table if masks is None else table.append_column("masks", pa.array(masks, pa.list_(MASK)))
 
 
-def coded(*masks: np.ndarray) -> list[dict]:
-    return [
-        {"segmentation": code, "area": int(mask.sum())} for code, mask in zip(encode(list(masks)), masks, strict=True)
-    ]
-
-
 @pytest.fixture
 def small(monkeypatch):
     monkeypatch.setattr("stages.objects.stage.load_video_model", lambda *_: reference.model())
@@ -210,7 +205,7 @@ def test_masks_of_the_first_frame_are_tracked_the_largest_first(small):
     frames = film()[:4]
     specks = np.zeros(frames[0].shape[:2], bool)
     specks[:60, :90] = True
-    batch = rows(frames, masks=[coded(specks, patch(frames[0])), *[coded(specks)] * 3])
+    batch = rows(frames, masks=[values(specks, patch(frames[0])), *[values(specks)] * 3])
     stage = ready(max_objects=2)
     table = stage(batch, Film(frames))["objects"]
     assert table.schema.equals(OBJECTS) and table["object"].to_pylist() == [0, 1] * 4
@@ -247,22 +242,7 @@ def test_points_from_a_file_start_in_their_frame(small, tmp_path):
 def test_photos_and_videos_without_prompts_have_no_rows(small):
     frames = film()[:2]
     source, stage = Film(frames), ready()
-    for batch in (rows(frames, media_type="photo", masks=[coded(patch(frames[0]))] * 2), rows(frames, masks=[[], []])):
+    for batch in (rows(frames, media_type="photo", masks=[values(patch(frames[0]))] * 2), rows(frames, masks=[[], []])):
         table = stage(batch, source)["objects"]
         assert table.num_rows == 0 and table.schema.equals(OBJECTS)
     assert source.read == [], "no frame was decoded"
-
-
-@pytest.mark.parametrize(
-    ("config", "values"),
-    [
-        ({"model": "sam3"}, "model .sam3"),
-        ({"prompts": "points"}, "prompt_file .*points or boxes"),
-        ({"prompt_file": "a.csv"}, "prompt_file .*points or boxes"),
-        ({"prompts": "boxes", "prompt_file": "a.txt"}, "prompt_file .*a.txt"),
-        ({"max_objects": 0}, "max_objects .* 1"),
-    ],
-)
-def test_invalid_settings_are_refused_by_name(config, values):
-    with pytest.raises(ValueError, match=values):
-        Objects.Config(**config)

@@ -202,13 +202,6 @@ def test_frames_left_out_are_named_by_their_numbers():
     assert first["end_s"] == pytest.approx(5 / 25)
 
 
-def test_the_order_of_rows_does_not_matter():
-    rows = described(dissolve(*PAIRS[0], 8))
-    mixed_up = rows.take(pa.array(np.random.default_rng(1).permutation(len(rows))))
-    for name, made in Shots()(rows).items():
-        assert made.num_rows and Shots()(mixed_up)[name].equals(made)
-
-
 def test_features_are_the_means_of_tiles_and_the_deviation_of_luma():
     image = photo("flower.jpg")[:224, :400]
     stage = Features()
@@ -220,9 +213,3 @@ def test_features_are_the_means_of_tiles_and_the_deviation_of_luma():
     assert row["luma_deviation"] == pytest.approx(luma.std(), abs=0.1)
     empty = stage(pa.table({"frame_224": pack([image])}).slice(0, 0))
     assert empty.num_rows == 0 and empty.schema.equals(stage.outputs)
-
-
-@pytest.mark.parametrize("config", [{"cut": 1.5}, {"shortest": 0}, {"flash": 0}, {"longest": 3}, {"dissolve": -1}])
-def test_settings_that_make_no_sense_are_refused(config):
-    with pytest.raises(ValueError, match=next(iter(config))):
-        Shots.Config(**config)

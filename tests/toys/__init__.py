@@ -3,7 +3,7 @@
 Each says what it was given, so that a test can see whether that was right.
 """
 
-from tests.toys.columns import Big, Blurs, Checksum, Double, Halves, Neighbours, Reads, Small
+from tests.toys.columns import Big, Blurs, Checksum, Double, Neighbours, Reads, Small
 from tests.toys.faulty import DiesOnce, Hungry, Liar, Picky, Unready
 from tests.toys.tables import Bytes, Count, Everything, Guests, Reader, Shares, Total, Watches
 from tests.toys.weighted import Bound, Greedy, Meeting, Seeded
@@ -20,7 +20,6 @@ __all__ = [
     "Everything",
     "Greedy",
     "Guests",
-    "Halves",
     "Hungry",
     "Liar",
     "Meeting",

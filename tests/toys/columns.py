@@ -10,7 +10,6 @@ import pyarrow as pa
 
 from pipeline.contract.columns import field, views
 from pipeline.contract.stage import Scope, Stage
-from stages.shared.masks import MASK, encode
 
 
 class Checksum(Stage):
@@ -27,10 +26,8 @@ class Checksum(Stage):
     outputs = pa.schema([field("crc", pa.int64(), "CRC-32 of the pixels")])
 
     def __call__(self, batch):
-        return pa.table(
-            {"crc": pa.array([zlib.crc32(image) for image in views(batch[self.config.column])], pa.int64())},
-            schema=self.outputs,
-        )
+        crcs = [zlib.crc32(image) for image in views(batch[self.config.column])]
+        return pa.table([pa.array(crcs, pa.int64())], schema=self.outputs)
 
 
 class Neighbours(Stage):
@@ -92,31 +89,12 @@ class Reads(Stage):
         return pa.table([batch[self.config.column].is_valid()], schema=self.outputs)
 
 
-class Halves(Stage):
-    """Two masks of each picture: its left half and its right one, at half the picture's size."""
-
-    inputs = ("frame",)
-    outputs = pa.schema([field("masks", pa.list_(MASK), "left and right half")])
-
-    def __call__(self, batch):
-        return pa.table([pa.array([self._masks(image) for image in views(batch["frame"])], pa.list_(MASK))], ["masks"])
-
-    def _masks(self, image):
-        left = np.zeros([max(2, side // 2) for side in image.shape[:2]], bool)
-        left[:, : left.shape[1] // 2] = True
-        return [{"segmentation": coded, "area": int(left.sum())} for coded in encode([left, ~left])]
-
-
 class Big(Checksum):
     """The same, in another column and wherever it is told to run: full frames must travel there."""
 
     devices = ("cpu", "cuda")
 
     outputs = pa.schema([field("again", pa.int64(), "CRC-32 of the pixels")])
-
-    def __call__(self, batch):
-        crcs = [zlib.crc32(image) for image in views(batch[self.config.column])]
-        return pa.table([pa.array(crcs, pa.int64())], names=["again"])
 
 
 class Small(Stage):

@@ -74,6 +74,16 @@ ReadsOneTableTooMany = breaker("ReadsOneTableTooMany", "check_declarations", inp
 Undescribed = breaker("Undescribed", "check_descriptions", outputs=pa.schema([pa.field("redness", pa.float32())]))
 DrawsNowhere = breaker("DrawsNowhere", "check_drawing", draw=lambda self, row: Drawing(points=[(float("nan"), 0.5)]))
 DrawsWords = breaker("DrawsWords", "check_drawing", draw=lambda self, row: "red")
+DropsRows = breaker("DropsRows", "check_schema", __call__=lambda self, batch: Good.__call__(self, batch).slice(0, 1))
+FailsOnNone = breaker("FailsOnNone", "check_schema", red=lambda self, batch: [max(Good.red(self, batch))] * len(batch))
+OtherType = breaker("OtherType", "check_schema", table=lambda self, values: pa.table({"redness": list(values)}))
+Random = breaker("Random", "check_repeatability", red=lambda self, batch: np.random.default_rng().random(len(batch)))
+FirstOfBatch = breaker("FirstOfBatch", "check_batch_independence", red=lambda self, batch: np.arange(len(batch)))
+MeanOfBatch = breaker(
+    "MeanOfBatch",
+    "check_batch_independence",
+    red=lambda self, batch: Good.red(self, batch) - np.mean(Good.red(self, batch) if len(batch) else 0),
+)
 Drifts = breaker("Drifts", "check_agreement", agreement=lambda self, a, b, table="": {"drift": 0.5})
 WithoutDrift = breaker("WithoutDrift", "check_agreement", agreement=lambda self, a, b, table="": {"difference": 0.0})
 
@@ -123,27 +133,6 @@ class Forgetful(Good):
         return {**vars(self), "files": ("b",)}
 
 
-class DropsRows(Good):
-    """`check_schema`."""
-
-    def __call__(self, batch):
-        return super().__call__(batch).slice(0, 1)
-
-
-class FailsOnNone(Good):
-    """`check_schema`."""
-
-    def __call__(self, batch):
-        return self.table([max(self.red(batch))] * batch.num_rows)
-
-
-class OtherType(Good):
-    """`check_schema`."""
-
-    def __call__(self, batch):
-        return pa.table({"redness": pa.array(self.red(batch), pa.float64())})
-
-
 class HiddenNull(Good):
     """`check_schema`."""
 
@@ -151,13 +140,6 @@ class HiddenNull(Good):
 
     def __call__(self, batch):
         return pa.table([pa.nulls(batch.num_rows, pa.float32())], schema=self.outputs)
-
-
-class Random(Good):
-    """`check_repeatability`."""
-
-    def __call__(self, batch):
-        return self.table(np.random.default_rng().random(batch.num_rows))
 
 
 class Overwrites(Good):
@@ -170,21 +152,6 @@ class Overwrites(Good):
             if data.flags.writeable:
                 data[:] = 0
         return result
-
-
-class MeanOfBatch(Good):
-    """`check_batch_independence`."""
-
-    def __call__(self, batch):
-        red = self.red(batch)
-        return self.table(red - red.mean() if len(red) else red)
-
-
-class FirstOfBatch(Good):
-    """`check_batch_independence`."""
-
-    def __call__(self, batch):
-        return self.table(np.arange(batch.num_rows))
 
 
 class LooksTooFar(Good):

@@ -13,6 +13,12 @@ from pipeline.contract.placement import Placement
 from pipeline.contract.stage import Scope, Stage, Table
 
 
+def written(name, keys=(), **columns):
+    """Return the declaration of a toy's table, by its name; columns are types by name."""
+    schema = pa.schema([field(column, kind, f"{column} of a toy") for column, kind in columns.items()])
+    return {name: Table(schema=schema, keys=keys, description=f"{name} of a toy")}
+
+
 class Count(Stage):
     """Frames of each file, in the second pass."""
 
@@ -20,17 +26,10 @@ class Count(Stage):
 
     inputs = ("media_id", "crc")
 
-    @property
-    def tables(self):
-        schema = pa.schema([field("media_id", pa.string(), "the file"), field("frames", pa.int64(), "its frames")])
-        return {"counts": Table(schema=schema, keys=("media_id",), description="frames of each file")}
+    tables = written("counts", ("media_id",), media_id=pa.string(), frames=pa.int64())
 
     def __call__(self, batch):
-        return {
-            "counts": pa.table(
-                {"media_id": batch["media_id"][:1], "frames": [batch.num_rows]}, schema=self.tables["counts"].schema
-            )
-        }
+        return {"counts": pa.table([batch["media_id"][:1], [batch.num_rows]], schema=self.tables["counts"].schema)}
 
 
 class Shares(Stage):
@@ -48,16 +47,8 @@ class Shares(Stage):
     def input_tables(self):
         return (self.config.table,)
 
-    @property
-    def tables(self):
-        schema = pa.schema(
-            [
-                field("media_id", pa.string(), "the file"),
-                field("given", pa.list_(pa.string()), "files of the rows of the table that it was given"),
-                field("share", pa.float64(), "frames counted over rows"),
-            ]
-        )
-        return {"shares": Table(schema=schema, keys=("media_id",), description="frames counted over rows")}
+    # given: files of the rows of the table that it was given
+    tables = written("shares", ("media_id",), media_id=pa.string(), given=pa.list_(pa.string()), share=pa.float64())
 
     def __call__(self, batch, tables):
         (counts,) = tables.values()
@@ -74,17 +65,11 @@ class Total(Stage):
     inputs = ("media_id",)
     input_tables = ("counts", "everything")
 
-    @property
-    def tables(self):
-        schema = pa.schema(
-            [field("counted", pa.int64(), "sum over files"), field("frames", pa.int64(), "of the other table")]
-        )
-        return {"totals": Table(schema=schema, keys=(), description="two sums that agree")}
+    tables = written("totals", counted=pa.int64(), frames=pa.int64())
 
     def __call__(self, batch, tables):
         counted, frames = sum(tables["counts"]["frames"].to_pylist()), tables["everything"]["frames"][0].as_py()
-        made = pa.table({"counted": [counted], "frames": [frames]}, schema=self.tables["totals"].schema)
-        return {"totals": made}
+        return {"totals": pa.table([[counted], [frames]], schema=self.tables["totals"].schema)}
 
 
 class Everything(Stage):
@@ -94,16 +79,10 @@ class Everything(Stage):
 
     inputs = ("crc",)
 
-    @property
-    def tables(self):
-        return {
-            "everything": Table(
-                schema=pa.schema([field("frames", pa.int64(), "all frames")]), keys=(), description="all frames"
-            )
-        }
+    tables = written("everything", frames=pa.int64())
 
     def __call__(self, batch):
-        return {"everything": pa.table({"frames": [batch.num_rows]}, schema=self.tables["everything"].schema)}
+        return {"everything": pa.table([[batch.num_rows]], schema=self.tables["everything"].schema)}
 
 
 class Guests(Stage):
@@ -119,13 +98,8 @@ class Guests(Stage):
     inputs = ("media_id", "crc")
     keeps = ("guests",)
 
-    @property
-    def tables(self):
-        fields = [field("media_id", pa.string(), "the file"), field("number", pa.int64(), "its number")]
-        return {
-            "guests": Table(schema=pa.schema(fields), keys=("media_id",), description="files with numbers"),
-            "visits": Table(schema=pa.schema(fields[:1]), keys=("media_id",), description="files of this run"),
-        }
+    tables = written("guests", ("media_id",), media_id=pa.string(), number=pa.int64())
+    tables |= written("visits", ("media_id",), media_id=pa.string())
 
     def __call__(self, batch, kept):
         if self.config.log and Path(self.config.log).exists():
@@ -144,14 +118,10 @@ class Bytes(Stage):
 
     inputs = ("media_id", "byte")
 
-    @property
-    def tables(self):
-        schema = pa.schema([field("bytes", pa.int64(), "rows with a byte")])
-        return {"bytes": Table(schema=schema, keys=(), description="rows with a byte")}
+    tables = written("bytes", bytes=pa.int64())
 
     def __call__(self, batch):
-        count = batch.num_rows - batch["byte"].null_count
-        return {"bytes": pa.table({"bytes": [count]}, schema=self.tables["bytes"].schema)}
+        return {"bytes": pa.table([[batch.num_rows - batch["byte"].null_count]], schema=self.tables["bytes"].schema)}
 
 
 class Reader(Shares):
@@ -182,14 +152,7 @@ class Watches(Stage):
     def weights(self):
         return (self.config.model,) if self.config.model else ()
 
-    @property
-    def tables(self):
-        fields = [
-            field("media_id", pa.string(), "file"),
-            field("rows", pa.int64(), "rows of the file"),
-            field("greys", pa.list_(pa.int64()), "of the frames"),
-        ]
-        return {"watched": Table(schema=pa.schema(fields), keys=("media_id",), description="what was seen")}
+    tables = written("watched", ("media_id",), media_id=pa.string(), rows=pa.int64(), greys=pa.list_(pa.int64()))
 
     def setup(self, weights, placement):
         with Path(self.config.note).open("a") as file:

@@ -139,13 +139,13 @@ def _keep(folder: Path, number: int, data: bytes, messages: str) -> None:
     (folder / "findings" / f"{number}.txt").write_text(messages)
 
 
-def run(folder: Path, seed: int, minutes: float, most: int | None = None) -> dict[str, int]:
+def run(folder: Path, seed: int, minutes: float) -> dict[str, int]:
     """Try inputs for some time, from where the folder's last run stopped; counts of this run."""
     folder.mkdir(parents=True, exist_ok=True)
     state, until = folder / f"next-{seed}", time.time() + 60 * minutes
     total = {"inputs": 0, "with rows": 0, "broken": 0}
     number = int(state.read_text()) if state.exists() else 0
-    while time.time() < until and (most is None or total["inputs"] < most):
+    while time.time() < until:
         command = [sys.executable, "-m", "tests.faults.fuzz.fuzz_media", str(folder)]
         command += ["--seed", str(seed), "--child", str(number), str(until)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)

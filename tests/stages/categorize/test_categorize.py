@@ -7,13 +7,10 @@ import pickle
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 import torch
 from safetensors.torch import save_file
 
-from pipeline.contract.errors import ConfigError
-from pipeline.contract.packet import Packet
 from pipeline.contract.placement import Placement
 from pipeline.planning.manifest import StepEntry, read_pipeline
 from pipeline.planning.stage_building import build as build_stage
@@ -24,23 +21,10 @@ from stages.categorize.stage import Categorize
 from stages.categorize.zero_shot import CATEGORIES
 from stages.nets.checkpoints import read_state
 from stages.nets.clip.towers import MODELS, TwoTowers, build_model
-from tests.support.media.clip_factory import TINY, album, bpe, call, distribution, embeddings, stage_of
+from tests.support.media.clip_factory import TINY, bpe, call, distribution, embeddings, stage_of
 from tests.support.media.photos import photo
 
-
-@pytest.fixture(scope="module", name="album")
-def _album():
-    return album()
-
-
 # Results depend on the image and the phrases alone
-
-
-@pytest.mark.heavy
-def test_the_same_call_gives_the_same_table(tiny, album):
-    stage = stage_of(tiny, keep_embedding=True)
-    assert call(stage, *album).equals(call(stage, *album))
-    assert call(stage_of(tiny, keep_embedding=True), *album).equals(call(stage, *album))
 
 
 def test_the_order_of_categories_and_phrases_changes_nothing(tiny, album):
@@ -70,29 +54,11 @@ def test_embeddings_have_length_one(tiny, album):
     assert np.abs(lengths - 1).max() < 1e-3  # float16
 
 
-def test_columns_survive_packets_and_parquet(tiny, album, tmp_path):
-    stage = stage_of(tiny, keep_embedding=True)
-    table = call(stage, *album)
-    assert table.schema.equals(stage.outputs, check_metadata=True)
-    assert stage.outputs.field("clip_embedding").type == pa.list_(pa.float16(), 32)
-    table.validate(full=True)
-    ids = pa.array(["m"] * len(album))
-    sealed = Packet(unit="u", start=0, stop=len(album), rows=table.append_column("media_id", ids)).seal()
-    assert Packet.open(sealed).rows.select(table.column_names).to_pylist() == table.to_pylist()
-    pq.write_table(table.slice(1, 3), tmp_path / "part.parquet")
-    assert pq.read_table(tmp_path / "part.parquet").to_pylist() == table.slice(1, 3).to_pylist()
-
-
 def test_the_shipped_pipeline_keeps_embeddings_of_images_and_not_of_masks():
     steps = {name: build_stage(name, read_pipeline(None).steps[name], {}) for name in ("categorize", "instances")}
     column = steps["categorize"].outputs.field("clip_embedding")
     assert column.type == pa.list_(pa.float16(), 768) and b"768 float16" in column.metadata[b"description"]
     assert "embedding" not in {item.name for item in steps["instances"].instance}
-
-
-def test_no_rows_give_no_rows(tiny):
-    stage = stage_of(tiny, keep_embedding=True)
-    assert call(stage).equals(stage.outputs.empty_table())
 
 
 def test_the_caption_names_the_category(tiny, album):
@@ -176,27 +142,6 @@ def test_categories_are_read_from_a_pipeline_file(words):
     assert list(stage.config.phrases) == ["cat", "dog"]
     again = pickle.loads(pickle.dumps(stage))
     assert (again.config, again.outputs) == (stage.config, stage.outputs)
-
-
-@pytest.mark.parametrize(
-    ("wrong", "setting"),
-    [
-        ({"model": "clip-vit-b3"}, "model"),
-        ({"categories": ["cat"]}, "categories"),
-        ({"categories": ["cat", "cat"]}, "categories"),
-        ({"categories": {"cat": [], "dog": ["a dog"]}}, "categories"),
-        ({"templates": []}, "templates"),
-        ({"templates": ["a photo"]}, "templates"),
-        ({"top_k": 0}, "top_k"),
-        ({"size": -1}, "size"),
-    ],
-)
-def test_invalid_settings_are_refused_by_name(wrong, setting):
-    entry = StepEntry.model_validate({"use": "stages.categorize:Categorize", "with": wrong})
-    with pytest.raises(ConfigError) as error:
-        build_stage("categorize", entry, {})
-    assert error.value.code == "FM-INVALID-SETTING"
-    assert setting in str(error.value)
 
 
 def test_settings_decide_inputs_and_weights():

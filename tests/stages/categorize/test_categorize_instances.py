@@ -10,12 +10,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pipeline.contract.columns import pack
-from pipeline.contract.errors import ConfigError
-from pipeline.contract.packet import Packet
 from pipeline.contract.placement import Placement
 from pipeline.device import prepare
-from pipeline.planning.manifest import StepEntry
-from pipeline.planning.stage_building import build
 from stages.categorize.instance_crops import context_crop, masked_crop
 from stages.categorize.stage import DRAWN, Categorize
 from stages.categorize.zero_shot import CATEGORIES
@@ -171,13 +167,6 @@ def test_no_rows_and_no_masks(tiny, rows):
     assert table["instances"].to_pylist() == [[], None] and table.schema.equals(stage.outputs)
 
 
-def test_columns_survive_packets(tiny, rows):
-    table = ask(instances(tiny), *rows)
-    ids = pa.array(["m"] * 4)
-    sealed = Packet(unit="u", start=0, stop=4, rows=table.append_column("media_id", ids)).seal()
-    assert Packet.open(sealed).rows.select(["instances"]).to_pylist() == table.to_pylist()
-
-
 def test_a_drawing_outlines_the_largest(tiny, rows):
     stage = instances(tiny)
     found = ask(stage, *rows).to_pylist()
@@ -194,15 +183,6 @@ def test_both_modes_fit_into_one_pipeline():
     stages = [Categorize(Categorize.Config(of=of, keep_embedding=True)) for of in ("frames", "instances")]
     assert stages[0].inputs == ("frame_384",) and stages[1].inputs == ("frame_1280", "masks")
     assert not set(stages[0].outputs.names) & set(stages[1].outputs.names)
-
-
-@pytest.mark.parametrize(
-    "wrong", [{"masked_margin": -0.1}, {"context_margin": 11}, {"of": "x"}], ids=lambda wrong: next(iter(wrong))
-)
-def test_invalid_settings_are_refused_by_name(wrong):
-    with pytest.raises(ConfigError, match=next(iter(wrong))) as error:
-        build("categorize", StepEntry.model_validate({"use": "stages.categorize:Categorize", "with": wrong}), {})
-    assert error.value.code == "FM-INVALID-SETTING"
 
 
 def test_the_fill_is_neutral_after_preprocessing():

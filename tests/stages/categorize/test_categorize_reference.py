@@ -6,38 +6,18 @@ that the reference implementations make of the same weights, pictures and words.
 
 from __future__ import annotations
 
-import hashlib
-import importlib
-
 import numpy as np
-import pyarrow.parquet as pq
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from safetensors.torch import save_file
 
-from pipeline.contract.output_names import FRAMES
 from pipeline.contract.placement import Placement
-from pipeline.job import Job
-from pipeline.media.discovery.listing import list_media
-from pipeline.media.packets.decode import decode
-from pipeline.output.object_store import Store
-from pipeline.output.unit_table import ensure_units
-from pipeline.planning.plan import make_plan
-from pipeline.runtime.stage_setup import set_up
 from pipeline.weights.resolver import default_lock
 from stages.categorize.stage import Categorize
 from stages.categorize.zero_shot import CATEGORIES
 from stages.nets.clip.towers import MODELS, OPENAI, SIGLIP, model_and_config, siglip_tokens
 from tests.device.test_device import of_pillow
-from tests.support.media.clip_factory import BPE, TINY, album, bpe, call, distribution, embeddings, reference, stage_of
-from tests.support.runs.engine_factory import request
-
-
-@pytest.fixture(scope="module", name="album")
-def _album():
-    return album()
+from tests.support.media.clip_factory import TINY, bpe, call, distribution, embeddings, reference, stage_of
 
 
 @pytest.fixture(scope="module")
@@ -172,83 +152,3 @@ def test_siglip_equals_the_reference(tmp_path, album, monkeypatch):
     assert np.ptp(expected) > 1e-2
     with pytest.raises(ValueError, match="66 tokens, .* 64"):
         siglip_tokens(tmp_path / "tokenizer.json")(["cat " * 65])
-
-
-# Results depend on the image alone, in a run too
-
-
-@pytest.fixture(scope="module")
-def alone(full, album):
-    """Return the result for each image by itself."""
-    return [call(full, image) for image in album]
-
-
-@settings(max_examples=8, deadline=None)
-@given(order=st.lists(st.integers(0, len(album()) - 1), max_size=9))
-@pytest.mark.heavy
-def test_batches_and_their_order_change_nothing(full, album, alone, order):
-    together = call(full, *(album[i] for i in order))
-    assert together.num_rows == len(order)
-    for row, i in zip(together.to_pylist(), order, strict=True):
-        (own,) = alone[i].to_pylist()
-        assert row["category"] == own["category"]
-        assert np.allclose(row["clip_embedding"], own["clip_embedding"], atol=1e-3)  # a step of float16 below 1
-        found, expected = ({c["name"]: c["probability"] for c in r["categories"]} for r in (row, own))
-        assert all(abs(found[name] - expected[name]) < 1e-5 for name in CATEGORIES)
-
-
-@pytest.mark.heavy
-@pytest.mark.slow
-def test_a_run_writes_the_stages_results(machines, published, collection, tmp_path, monkeypatch):
-    """Frames and instances in one run, with a model from --weights-dir."""
-    lock = dict(default_lock())
-    for name, path in {"clip-vit-b32": published[1], "clip-bpe": bpe()}.items():
-        content = path.read_bytes()
-        own = {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
-        lock[name] = lock[name].model_copy(update=own)
-    locate = importlib.import_module("pipeline.weights.resolver")  # the package has a function of that name
-    monkeypatch.setattr(locate, "default_lock", lambda: lock)
-    folder = tmp_path / "weights"
-    folder.mkdir()
-    (folder / "b32.safetensors").symlink_to(published[1])
-    (folder / BPE).symlink_to(bpe())
-    settings = {"model": "clip-vit-b32", "categories": ["cat", "dog"], "templates": ["{}"], "keep_embedding": True}
-    steps = {
-        of: {"use": "stages.categorize:Categorize", "with": settings | {"of": of}} for of in ("frames", "instances")
-    }
-    entries = {"decode": {"every_nth": 5}, "steps": {"halves": {"use": "tests.toys:Halves"}, **steps}}
-    order = request(collection, tmp_path / "out", entries, {"defaults": {"cpus": 0.25}}, weights_dir=folder)
-    assert Job(order).run().frames == 5
-    written = pq.ParquetDataset(tmp_path / "out" / FRAMES).read().to_pylist()
-    rows = {(row["media_id"], row["frame_index"]): row for row in written}
-    plan = make_plan(order.pipeline, order.profile, order.options, machines)
-    for step in plan.first:
-        set_up(step)
-    files = list_media(order.input)
-    for unit in ensure_units(Store(str(tmp_path / "units")), files, files, slots=1):
-        for packet in decode(unit, plan.decode.columns, 0, plan.decode.config):
-            for direct in results(packet.rows, [step.stage for step in plan.first]):
-                row = rows.pop((direct["media_id"], direct["frame_index"]))
-                assert len(row["instances"]) == 2 and row["instances"][0] != row["instances"][1]
-                assert {key: row[key] for key in row.keys() & direct.keys()} == approximately(direct, row)
-    assert not rows
-
-
-def results(table, stages):
-    """Return rows with the results of the stages called here."""
-    pixels = [name for name in table.column_names if name.startswith("frame") and name != "frame_index"]
-    for stage in stages:
-        for name, column in zip(stage.outputs.names, stage(table.select(stage.inputs)).columns, strict=True):
-            table = table.append_column(name, column)
-    return table.drop_columns(pixels).to_pylist()
-
-
-def approximately(direct, written):
-    """Replace values that are close to the expected ones by these, at any depth."""
-    if isinstance(direct, dict):
-        return {key: approximately(value, written[key]) for key, value in direct.items() if key in written}
-    if isinstance(direct, list) and isinstance(written, list) and len(direct) == len(written):
-        return [approximately(a, b) for a, b in zip(direct, written, strict=True)]
-    if isinstance(direct, float) and isinstance(written, float) and abs(direct - written) < 1e-3:  # a step of float16
-        return written
-    return direct

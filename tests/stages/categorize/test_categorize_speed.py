@@ -13,14 +13,9 @@ from stages.nets.clip import towers
 from stages.nets.clip.int8_linear import Int8Linear, int8_layers
 from stages.nets.clip.tokenizer import dummy_tokens
 from stages.nets.clip.towers import MODELS, TwoTowers
-from tests.support.media.clip_factory import TINY, album, bpe, call, distribution, embeddings, reference, stage_of
+from tests.support.media.clip_factory import TINY, bpe, call, distribution, embeddings, reference, stage_of
 
 pytestmark = pytest.mark.usefixtures("one_thread")
-
-
-@pytest.fixture(scope="module", name="album")
-def _album():
-    return album()
 
 
 def closeness(found, expected):

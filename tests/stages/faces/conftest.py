@@ -7,9 +7,10 @@ from functools import partial
 import numpy as np
 import pytest
 
-from tests.support.media.material import where_present
+from tests.support.media.material import weights, where_present
 from tests.support.media.photos import PHOTOS, photo
 from tests.support.stages.faces_factory import album, make
+from tests.support.stages.onnx_factory import mobilefacenet
 
 
 @pytest.fixture(scope="session", params=["random", *where_present("MobileFaceNet.onnx", "trained")])
@@ -24,3 +25,9 @@ def images(make_stage):
     if make_stage is make:
         return album()
     return [*(photo(name) for name in PHOTOS), photo("flower.jpg")[:300, :200], np.zeros((1, 1, 3), np.uint8)]
+
+
+@pytest.fixture(params=["made", *where_present("MobileFaceNet.onnx", "published")])
+def mobilefacenet_file(request, tmp_path):
+    """MobileFaceNet with random weights, and the published file where it is present."""
+    return mobilefacenet(tmp_path / "net.onnx") if request.param == "made" else weights("MobileFaceNet.onnx")

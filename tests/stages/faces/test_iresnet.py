@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
 import torch
 
@@ -13,16 +12,9 @@ from stages.faces.alignment import SIDE
 from stages.faces.recognizers import NETWORKS, Recognizer
 from stages.nets.faces.iresnet import IResNet, MobileFaceNet
 from stages.nets.faces.onnx_module import OnnxGraph
-from tests.support.media.material import weights, where_present
-from tests.support.stages.onnx_factory import R50, iresnet, mobilefacenet
+from tests.support.stages.onnx_factory import R50, by_onnxruntime, by_torch, directions, iresnet, random
 
 R100 = (3, 13, 30, 3)
-
-
-@pytest.fixture(params=["made", *where_present("MobileFaceNet.onnx", "published")])
-def mobilefacenet_file(request, tmp_path):
-    """MobileFaceNet with random weights, and the published file where it is present."""
-    return mobilefacenet(tmp_path / "net.onnx") if request.param == "made" else weights("MobileFaceNet.onnx")
 
 
 def filled(module, path):
@@ -34,26 +26,7 @@ def filled(module, path):
     pairs = zip(state.items(), values, strict=True)
     taken = {name: torch.tensor(value.reshape(own.shape)) for (name, own), value in pairs}
     module.load_state_dict(taken, strict=False)
-    return module.eval()
-
-
-def by_onnxruntime(path, pictures):
-    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
-    name = session.get_inputs()[0].name
-    return np.concatenate([session.run(None, {name: picture[None]})[0] for picture in pictures])
-
-
-def by_torch(module, pictures):
-    with torch.inference_mode():
-        return module(torch.from_numpy(pictures)).numpy()
-
-
-def directions(values):
-    return values / np.linalg.norm(values, axis=1, keepdims=True)
-
-
-def random(count, side=SIDE):
-    return np.random.default_rng(count).standard_normal((count, 3, side, side)).astype(np.float32)
+    return module
 
 
 @pytest.mark.parametrize(
@@ -89,8 +62,9 @@ def test_a_small_iresnet_equals_its_graph(tmp_path):
 def test_iresnet50_at_full_size_equals_its_graph(tmp_path):
     path, pictures = iresnet(tmp_path / "net.onnx"), random(2)
     expected = directions(by_onnxruntime(path, pictures))
-    for module in (filled(IResNet(R50, 512), path), OnnxGraph(path).eval()):
+    for module in (filled(IResNet(R50, 512), path), OnnxGraph(path)):
         assert np.abs(directions(by_torch(module, pictures)) - expected).max() < 2e-5
+        assert (directions(by_torch(module, pictures, torch.bfloat16)) * expected).sum(1).min() > 0.999
 
 
 # Random weights

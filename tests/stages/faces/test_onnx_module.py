@@ -10,42 +10,25 @@ import torch
 
 from stages.nets.faces.onnx_module import OPERATORS, OnnxGraph
 from tests.support.media.material import weights, where_present
-from tests.support.stages.onnx_factory import Builder, iresnet, mixed, mobilefacenet, pyramid, scrfd
+from tests.support.stages.onnx_factory import (
+    Builder,
+    by_onnxruntime,
+    by_torch,
+    directions,
+    iresnet,
+    mixed,
+    pyramid,
+    random,
+    scrfd,
+)
 
 SMALL = {"blocks": (1, 2, 1, 1), "widths": (8, 8, 16, 16), "length": 12, "side": 32}
-
-
-@pytest.fixture(params=["made", *where_present("MobileFaceNet.onnx", "published")])
-def mobilefacenet_file(request, tmp_path):
-    """MobileFaceNet with random weights, and the published file where it is present."""
-    return mobilefacenet(tmp_path / "net.onnx") if request.param == "made" else weights("MobileFaceNet.onnx")
-
-
-def reference(path, pictures):
-    """Return onnxruntime's results, one image at a time, as some files are exported for one."""
-    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
-    name = session.get_inputs()[0].name
-    return np.concatenate([session.run(None, {name: picture[None]})[0] for picture in pictures])
-
-
-def ours(path, pictures, dtype=torch.float32):
-    net = OnnxGraph(path).eval().to(dtype)
-    with torch.inference_mode():
-        return net(torch.from_numpy(pictures).to(dtype)).float().numpy()
-
-
-def directions(values):
-    return values / np.linalg.norm(values, axis=1, keepdims=True)
-
-
-def random(count, side, scale=1.0):
-    return (np.random.default_rng(count).standard_normal((count, 3, side, side)) * scale).astype(np.float32)
 
 
 @pytest.mark.parametrize("count", [1, 7])
 def test_a_whole_mobilefacenet_equals_onnxruntime(mobilefacenet_file, count):
     path, pictures = mobilefacenet_file, random(count, 112)
-    expected, found = reference(path, pictures), ours(path, pictures)
+    expected, found = by_onnxruntime(path, pictures), by_torch(OnnxGraph(path), pictures)
     assert found.shape == expected.shape == (count, 128)
     assert np.abs(directions(found) - directions(expected)).max() < 2e-5
     assert np.abs(found - expected).max() < 2e-5 * np.abs(expected).max()
@@ -60,26 +43,17 @@ def test_every_operator_equals_onnxruntime(tmp_path, count):
         pyramid(tmp_path / "pyramid.onnx"): random(count, 16),
     }
     for path, pictures in paths.items():
-        expected, found = reference(path, pictures), ours(path, pictures)
+        expected, found = by_onnxruntime(path, pictures), by_torch(OnnxGraph(path), pictures)
         assert found.shape == expected.shape
         assert np.abs(found - expected).max() < 2e-5 * np.abs(expected).max(), path.name
     used = {node.op_type for path in paths for node in onnx.load(str(path)).graph.node}
     assert used == set(OPERATORS), "an operator without a test"
 
 
-@pytest.mark.heavy
-def test_iresnet50_at_its_published_size(tmp_path):
-    path, pictures = iresnet(tmp_path / "r50.onnx"), random(2, 112)
-    assert abs(path.stat().st_size / 174_383_860 - 1) < 5e-4  # w600k_r50.onnx
-    expected = directions(reference(path, pictures))
-    assert np.abs(directions(ours(path, pictures)) - expected).max() < 2e-5
-    assert (directions(ours(path, pictures, torch.bfloat16)) * expected).sum(1).min() > 0.999
-
-
 def test_a_batch_does_not_change_an_image(tmp_path):
     path, pictures = iresnet(tmp_path / "net.onnx", **SMALL), random(9, 32)
-    together = ours(path, pictures)
-    alone = np.concatenate([ours(path, picture[None]) for picture in pictures])
+    together = by_torch(OnnxGraph(path), pictures)
+    alone = np.concatenate([by_torch(OnnxGraph(path), picture[None]) for picture in pictures])
     assert np.abs(together - alone).max() < 1e-5 * np.abs(alone).max()
 
 
@@ -96,7 +70,7 @@ def test_memory_layout_changes_nothing(tmp_path):
     net = OnnxGraph(path).eval().to(memory_format=torch.channels_last)
     with torch.inference_mode():
         found = net(torch.from_numpy(pictures).contiguous(memory_format=torch.channels_last)).numpy()
-    assert np.abs(found - ours(path, pictures)).max() < 1e-5 * np.abs(found).max()
+    assert np.abs(found - by_torch(OnnxGraph(path), pictures)).max() < 1e-5 * np.abs(found).max()
 
 
 # Refused
@@ -154,21 +128,21 @@ def test_unsupported_forms_of_operators_are_refused(tmp_path):
     b = Builder(batch=2)
     flat = b.save(tmp_path / "flat.onnx", b.add("Reshape", "input", b.weight(np.array([4, -1], np.int64))), [384], 16)
     with pytest.raises(ValueError, match=r"Reshape .*\[4, -1\]"):
-        ours(flat, random(2, 16))
+        by_torch(OnnxGraph(flat), random(2, 16))
     b = Builder()
     padded = b.add("Conv", "input", b.normal(4, 3, 3, 3), auto_pad="SAME_UPPER")
     with pytest.raises(ValueError, match="Conv"):
-        ours(b.save(tmp_path / "auto.onnx", padded, [4, 16, 16], 16), random(1, 16))
+        by_torch(OnnxGraph(b.save(tmp_path / "auto.onnx", padded, [4, 16, 16], 16)), random(1, 16))
     b = Builder()
     pooled = b.add("MaxPool", "input", kernel_shape=[2, 2], pads=[0, 0, 1, 1])
     with pytest.raises(ValueError, match="MaxPool"):
-        ours(b.save(tmp_path / "pooled.onnx", pooled, [3, 16, 16], 16), random(1, 16))
+        by_torch(OnnxGraph(b.save(tmp_path / "pooled.onnx", pooled, [3, 16, 16], 16)), random(1, 16))
     b = Builder()
     scales = [b.weight(np.array(numbers, np.float32)) for numbers in ([], [1, 1, 1.5, 2])]
     blown = b.add("Resize", "input", *scales, mode="nearest")
     with pytest.raises(ValueError, match="Resize"):
-        ours(b.save(tmp_path / "blown.onnx", blown, [3, 24, 32], 16), random(1, 16))
+        by_torch(OnnxGraph(b.save(tmp_path / "blown.onnx", blown, [3, 24, 32], 16)), random(1, 16))
     b = Builder()
     sloped = b.add("PRelu", "input", b.normal(3, 16, 16))
     with pytest.raises(ValueError, match="PRelu"):
-        ours(b.save(tmp_path / "slope.onnx", sloped, [3, 16, 16], 16), random(1, 16))
+        by_torch(OnnxGraph(b.save(tmp_path / "slope.onnx", sloped, [3, 16, 16], 16)), random(1, 16))

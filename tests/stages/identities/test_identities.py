@@ -6,7 +6,6 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from stages.identities.stage import Identities
 from tests.support.stages.identities_factory import identities, numbers, people, rows, unit
 
 FACES = ["media_id", "frame_index", "face_index"]
@@ -152,15 +151,6 @@ def test_zero_and_infinite_embeddings_are_filtered():
     tables = identities()(batch)
     assert numbers(tables) == [0, 0, -1, 0, 0, 1, -1, 1, 1, 1]
     assert [tables["identities"]["reason"][i].as_py() for i in (0, 2, 6)] == [None, "void", "void"]
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [{"min_cluster_size": 1}, {"min_samples": 0}, {"one_person": 1.0}, {"assign": -0.1}, {"strangers": 0.6}],
-)
-def test_invalid_settings_are_refused_by_name(wrong):
-    with pytest.raises(ValueError, match=next(iter(wrong))):
-        Identities.Config(**wrong)
 
 
 @pytest.mark.parametrize(("network", "measured"), [("mobilefacenet", True), ("auraface", False), ("", False)])

@@ -14,12 +14,17 @@ from pipeline.planning.processes.resources import Node
 from tests.support.stages.identities_factory import identities, numbers, people, rows
 
 
+def store(tables, folder, name="all"):
+    """Write the identities of a run as its output holds them."""
+    (folder / "identity_summary").mkdir(exist_ok=True)
+    pq.write_table(tables["identity_summary"], folder / "identity_summary" / f"{name}.parquet")
+
+
 def test_numbers_stay_when_media_are_added(tmp_path):
     vectors = people([9, 6, 3, 4])
     first, later = vectors[:15], np.concatenate([vectors[18:], vectors[:15], vectors[15:18]])
     before = identities()(rows(first))
-    (tmp_path / "identity_summary").mkdir()
-    pq.write_table(before["identity_summary"], tmp_path / "identity_summary" / "all.parquet")
+    store(before, tmp_path)
     assert numbers(before) == [0] * 9 + [1] * 6
     stage = identities(known=str(tmp_path))
     assert stage.files == (str(tmp_path / "identity_summary"),)
@@ -100,8 +105,7 @@ def test_single_photos_of_a_known_person_are_enough(tmp_path, count):
     a, b, stranger = np.split(people([6, 6, 1]), [6, 12])
     before = identities()(rows(np.concatenate([a[:4], b[:4]])))
     batch = rows(np.concatenate([a[4 : 4 + count], stranger]), names=[*(f"{i}.png" for i in range(count)), "z.png"])
-    (tmp_path / "identity_summary").mkdir()
-    pq.write_table(before["identity_summary"], tmp_path / "identity_summary" / "all.parquet")
+    store(before, tmp_path)
     for tables in (identities(known=str(tmp_path))(batch), continued(identities(), batch, before)):
         shown = tables["identities"].to_pylist()
         assert [row["identity"] for row in shown] == [0] * count + [None] and shown[-1]["reason"] == "alone"
@@ -122,9 +126,8 @@ def test_single_photos_of_a_known_person_are_enough(tmp_path, count):
 
 def test_numbers_of_the_output_win_over_those_of_another(tmp_path):
     a, b, c = np.split(people([6, 4, 5]), [6, 10])
-    (tmp_path / "identity_summary").mkdir()
     other = identities()(rows(np.concatenate([c, b])))  # c is 0, b is 1
-    pq.write_table(other["identity_summary"], tmp_path / "identity_summary" / "all.parquet")
+    store(other, tmp_path)
     before = identities()(rows(a))
     tables = continued(identities(known=str(tmp_path)), rows(np.concatenate([a, b, c])), before)
     assert numbers(tables) == [0] * 6 + [1] * 4 + [2] * 5
@@ -133,9 +136,7 @@ def test_numbers_of_the_output_win_over_those_of_another(tmp_path):
 def test_known_identities_may_have_a_url(tmp_path):
     vectors = people([9, 6])
     (out := tmp_path / "a b").mkdir()
-    (out / "identity_summary").mkdir()
-    before = identities()(rows(vectors))
-    pq.write_table(before["identity_summary"], out / "identity_summary" / "all.parquet")
+    store(identities()(rows(vectors)), out)
     url = out.as_uri()
     assert url.startswith("file:///") and "%20" in url
     tables = [identities(known=known)(rows(vectors[9:])) for known in (str(out), url, f"{url}/")]
@@ -147,9 +148,8 @@ def test_known_identities_may_have_a_url(tmp_path):
 def test_two_files_of_a_killed_run_are_one_table(tmp_path):
     vectors = people([9, 6])
     before = identities()(rows(vectors))
-    (tmp_path / "identity_summary").mkdir()
     for name in "ab":
-        pq.write_table(before["identity_summary"], tmp_path / "identity_summary" / f"{name}.parquet")
+        store(before, tmp_path, name)
     tables = identities(known=str(tmp_path))(rows(vectors[9:]))
     assert [(r["identity"], r["size"]) for r in tables["identity_summary"].to_pylist()] == [(1, 6), (0, 0)]
 
@@ -193,8 +193,7 @@ def test_missing_known_identities_are_refused_with_their_path(known, path, tmp_p
 
 
 def test_identities_of_another_network_are_refused(tmp_path):
-    (tmp_path / "identity_summary").mkdir()
     tables = identities()(rows(people([5, 5])))
-    pq.write_table(tables["identity_summary"], tmp_path / "identity_summary" / "all.parquet")
+    store(tables, tmp_path)
     with pytest.raises(ValueError, match="64 numbers .* 32"):
         identities(known=str(tmp_path))(rows(people([5, 5], length=32)))

@@ -10,16 +10,12 @@ import pickle
 import cv2
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
-import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.ndimage import distance_transform_edt
 
-from pipeline.contract.placement import Placement
 from stages.inpaint.stage import Inpaint
-from tests.support.media.media_factory import packets_of
 from tests.support.media.photos import photo
 from tests.support.stages.inpaint_factory import (
     BARE,
@@ -155,65 +151,8 @@ def test_settings_decide_the_declarations():
     assert stage.outputs.types == [pa.large_binary(), pa.float32()]
 
 
-@pytest.mark.parametrize(
-    ("wrong", "values"),
-    [
-        ({"region": "category"}, "region 'category' .*categories"),
-        ({"region": "column"}, "region 'column' .*column"),
-        ({"region": "files"}, "region 'files' .*mask_folder"),
-        ({"dilate": -1}, "dilate .* 0"),
-        ({"margin": float("nan")}, "margin .* 0"),
-        ({"feather": 9}, "feather .*dilate, 8"),
-        ({"max_side": 100}, "max_side .* 64"),
-        ({"max_side": 0}, "max_side .* 64"),
-        ({"min_probability": 2}, "min_probability"),
-        ({"min_share": 0.5, "max_share": 0.4}, "min_share and max_share"),
-    ],
-)
-def test_invalid_settings_are_refused_by_name(wrong, values):
-    with pytest.raises(ValueError, match=values):
-        Inpaint.Config(**wrong)
-
-
 def test_the_caption_has_the_painted_share():
     drawing = make().draw({"inpainted": b"png", "inpainted_share": 0.123})
     assert (drawing.caption, drawing.result_image) == ("12.3% painted over", b"png")
     assert make().draw({"inpainted": None, "inpainted_share": 0.0}) is None
     assert make().draw({}) is None
-
-
-@pytest.mark.heavy
-@pytest.mark.slow
-def test_a_run_writes_the_stages_results(framemill, tmp_path, monkeypatch):
-    """From the command line, with the full architecture and random weights."""
-    for name in ("in", "masks"):
-        (tmp_path / name).mkdir()
-    for seed, name in enumerate(("a", "b", "c")):
-        cv2.imwrite(str(tmp_path / "in" / f"{name}.png"), noise(64, 80, seed))
-        if name != "c":
-            cv2.imwrite(
-                str(tmp_path / "masks" / f"{name}.png"), rectangle(64, 80, 9, 30, 20, 50).astype(np.uint8) * 255
-            )
-    config = {"region": "files", "mask_folder": str(tmp_path / "masks")}
-    steps = {"steps": {"inpaint": {"use": "stages.inpaint:Inpaint", "with": config}}}
-    (tmp_path / "pipeline.yaml").write_text(yaml.safe_dump(steps))
-    places = ("--pipeline", tmp_path / "pipeline.yaml", "--input", tmp_path / "in", "--output", tmp_path / "out")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setenv("FRAMEMILL_WEIGHTS", str(tmp_path))
-    framemill("run", *places, "--missing-weights", "dummy")
-    written = pq.read_table(tmp_path / "out" / "frames").sort_by("media_id").to_pylist()
-    import torch
-
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    stage = Inpaint(Inpaint.Config(**config, implementation="lama-cleaner", shapes="many"))  # as cpu-only says
-    stage.setup({}, Placement())
-    rows = pa.concat_tables(packet.rows for packet in packets_of(tmp_path / "in")).sort_by("media_id")
-    direct = stage(rows.select(list(stage.inputs))).to_pylist()
-    torch.set_num_threads(threads)
-    assert [row["media_id"] for row in written] == ["a.png", "b.png", "c.png"]
-    for found, expected in zip(written, direct, strict=True):
-        assert found["inpainted_share"] == expected["inpainted_share"]
-        path = found["inpainted"]
-        assert (None if path is None else (tmp_path / "out" / path).read_bytes()) == expected["inpainted"]
-    assert [row["inpainted"] is None for row in written] == [False, False, True]

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stages.inpaint.crops import GRID, Framing, cut, mask_crops, shapes
-from tests.support.stages.inpaint_factory import COLOUR, echo, fill, make, noise, paint, rectangle
+from tests.support.stages.inpaint_factory import COLOUR, Listener, echo, fill, make, noise, paint, rectangle
 
 
 @settings(max_examples=60, deadline=None)
@@ -51,14 +51,9 @@ def test_reduced_crops_are_pasted_to_their_place(size):
     down, across = np.meshgrid(*(np.arange(side) / max(size) for side in size), indexing="ij")
     image = np.rint(np.stack([255 * down, 255 * across, 127 * (down + across)], axis=2)).astype(np.uint8)
     mask = rectangle(*size, size[0] // 10, size[0] - 33, 57, size[1] - size[1] // 8)
-    shapes = []
-
-    def listen(images, masks):
-        shapes.extend(one.shape for one in images)
-        return echo(images, masks)
-
+    listen = Listener(echo)
     painted, _ = paint(make(listen, max_side=256, min_margin=10), image, mask)
-    assert max(max(shape[:2]) for shape in shapes) == 256
+    assert max(max(one.shape[:2]) for one in listen.images) == 256
     assert np.abs(painted.astype(int) - image).max() <= 2
 
 
@@ -72,14 +67,9 @@ def test_unreduced_crops_are_pasted_exactly():
 def test_a_small_mask_in_a_huge_frame_is_a_small_crop():
     image = np.full((3000, 4000, 3), 128, np.uint8)
     mask = rectangle(3000, 4000, 100, 160, 3900, 3950) | rectangle(3000, 4000, 2500, 2600, 300, 420)
-    shapes = []
-
-    def listen(images, masks):
-        shapes.extend(one.shape[:2] for one in images)
-        return fill(images, masks)
-
+    listen = Listener(fill)
     painted, _ = paint(make(listen), image, mask)
-    assert len(shapes) == 2 and max(max(shape) for shape in shapes) <= 512
+    assert len(listen.images) == 2 and max(max(one.shape[:2]) for one in listen.images) <= 512
     assert (painted[mask] == COLOUR).all()
 
 
@@ -114,14 +104,9 @@ def test_crops_of_few_shapes_show_the_frame_and_mirror_what_is_missing(data):
 
 def test_a_frame_smaller_than_the_shape_is_painted_whole():
     image, mask = noise(90, 150), rectangle(90, 150, 30, 60, 40, 90)
-    given = []
-
-    def listen(images, masks):
-        given.extend(zip(images, masks, strict=True))
-        return echo(images, masks)
-
+    listen = Listener(echo)
     painted, _ = paint(make(listen, shapes="few", dilate=0, feather=0), image, mask)
-    ((seen, region),) = given
+    (seen,), (region,) = listen.images, listen.masks
     assert seen.shape[:2] == region.shape == (256, 256)
     assert region.sum() > mask.sum(), "the mirrored object is masked too"
     assert (painted == image).all()

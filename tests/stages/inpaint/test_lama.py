@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import warnings
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,6 +13,7 @@ from pipeline.weights.resolver import default_lock
 from stages.nets.lama.network import FourierUnit, Generator, Sizes, cast, symmetrize
 from stages.nets.lama.runners import EagerLama, LamaCleaner
 from stages.nets.lama.weights import load_generator
+from tests.support.machine.command_line import script
 from tests.support.media.photos import photo
 from tests.support.stages.lama_factory import Reference, randomize, save
 
@@ -257,7 +255,5 @@ assert not any(name.startswith("lama_cleaner") for name in sys.modules), "import
 
 @pytest.mark.heavy
 def test_lama_cleaner_is_imported_only_if_configured(small):
-    root = Path(__file__).resolve().parents[3]
-    command = [sys.executable, "-c", SCRIPT, str(small)]
-    done = subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=60, check=False)
+    done = script(SCRIPT, small)
     assert (done.returncode, done.stderr) == (0, "")

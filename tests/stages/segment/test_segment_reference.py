@@ -18,7 +18,7 @@ from stages.shared.masks import decode
 from tests.support.media.photos import photo
 from tests.support.stages import sam_reference as reference
 from tests.support.stages.sam_weights import TOY
-from tests.support.stages.segment_factory import ANY, assert_whole, call, found, iou, small_photo, stage_of
+from tests.support.stages.segment_factory import ANY, assert_whole, found, iou, small_photo, stage_of
 
 LEAST_GAP = 1e-3  # between values on both sides of a threshold
 UNCLEAN = {"min_mask_region_area": 0}
@@ -110,15 +110,6 @@ def test_sizes_of_chunks_change_nothing(sam, chosen):
     assert len(masks) == len(expected)
     for one, other in zip(masks, expected, strict=True):
         assert iou(decode(one["segmentation"]), decode(other["segmentation"])) > 0.99
-
-
-@pytest.mark.heavy
-def test_frames_do_not_depend_on_their_neighbours(sam, chosen):
-    images = [small_photo(), np.ascontiguousarray(small_photo()[:, ::-1]), np.ascontiguousarray(small_photo()[:50])]
-    stage = stage_of(sam, **chosen)
-    together = call(stage, *images).to_pylist()
-    assert together == [call(stage, image).to_pylist()[0] for image in images]
-    assert call(stage, *images[::-1]).to_pylist() == together[::-1]
 
 
 @pytest.mark.heavy

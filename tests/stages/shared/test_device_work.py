@@ -37,8 +37,7 @@ def rows(stage, images, **columns):
 
 @pytest.fixture
 def classify(monkeypatch):
-    monkeypatch.setattr("stages.nets.clip.towers.MODELS", clip_factory.TINY)
-    monkeypatch.setattr("stages.categorize.stage.MODELS", clip_factory.TINY)
+    clip_factory.use_tiny(monkeypatch)
 
     def make(of):
         stage = Categorize(Categorize.Config(model="clip-vit-b32", of=of))

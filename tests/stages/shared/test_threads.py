@@ -45,8 +45,7 @@ def toy(monkeypatch):
 
 @pytest.mark.parametrize("of", ["frames", "instances"])
 def test_categorize(of, monkeypatch):
-    monkeypatch.setattr("stages.nets.clip.towers.MODELS", clip_factory.TINY)
-    monkeypatch.setattr("stages.categorize.stage.MODELS", clip_factory.TINY)
+    clip_factory.use_tiny(monkeypatch)
     stage = clip_factory.Categorize(clip_factory.Categorize.Config(model="clip-vit-b32", of=of, keep_embedding=True))
     stage.setup({}, Placement())
     boxes = [np.zeros(picture.shape[:2], bool) for picture in PICTURES]

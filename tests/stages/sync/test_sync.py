@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import av
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
-import yaml
 
-from stages.mouth.stage import MOUTH, Mouth
+from stages.mouth.stage import MOUTH
 from stages.sync.stage import Sync
-from stages.voice.stage import Voice
-from tests.support.media.material import media, weights
+from tests.support.media.material import media
 from tests.support.media.media_factory import film
 from tests.support.stages.sync_factory import (
     ASIDE,
     CLIPS,
-    MODEL,
     clip,
     decoded,
     heard,
@@ -202,12 +196,6 @@ def test_one_frame_with_sound_is_answered():
 # Whose lips, and how open
 
 
-def test_the_order_of_rows_does_not_matter():
-    table = table_of("pwij3p", heard("pwij3p"))
-    shuffled = table.take(pa.array(np.random.default_rng(0).permutation(len(table))))
-    assert judge(shuffled) == judge(table)
-
-
 def test_of_two_faces_the_larger_steady_one_is_read():
     """Beside the speaker a smaller face that moves its lips otherwise, and for some frames a huge one."""
     mouths = clip("lbax4n")[1]["mouths"].to_pylist()
@@ -228,53 +216,3 @@ def test_opening_follows_the_jaw():
         opening, jaw = (np.array([row[key] for row in rows]) for key in ("opening", "jaw_open"))
         assert np.corrcoef(opening, jaw)[0, 1] > 0.8
         assert opening.max() > 3 * np.percentile(opening, 10)
-
-
-# Settings, and through the engine
-
-
-@pytest.mark.parametrize(
-    ("stage", "wrong"),
-    [
-        (Mouth, {"max_faces": 0}),
-        (Mouth, {"min_presence_confidence": 2.0}),
-        (Voice, {"middle_band": (500.0, 9000.0)}),
-        (Voice, {"chunk": 10}),
-        (Sync, {"search_s": 0.0}),
-        (Sync, {"min_confidence": 1.5}),
-        (Sync, {"low_hz": 9.0}),
-    ],
-)
-def test_settings_that_make_no_sense_are_refused(stage, wrong):
-    with pytest.raises(ValueError, match=next(iter(wrong))):
-        stage.Config(**wrong)
-
-
-@pytest.mark.heavy
-@pytest.mark.slow
-def test_the_engine_writes_what_the_stages_say(framemill, tmp_path):
-    folder = weights("face_landmarker_v2_with_blendshapes.task").parent
-    (tmp_path / "in").mkdir()
-    (tmp_path / "in" / "lbax4n.mpg").write_bytes(media("av/grid/lbax4n.mpg").read_bytes())
-    (tmp_path / "in" / "photo.bmp").write_bytes(media("faces/single/grace_hopper.bmp").read_bytes())
-    steps = {
-        "mouth": {"use": "stages.mouth:Mouth", "with": {"model": MODEL}},
-        "voice": {"use": "stages.voice:Voice"},
-        "flow": {"use": "stages.flow:Flow"},
-        "features": {"use": "stages.shots:Features"},
-        "shots": {"use": "stages.shots:Shots"},
-        "sync": {"use": "stages.sync:Sync"},
-    }
-    (tmp_path / "pipeline.yaml").write_text(yaml.safe_dump({"steps": steps}))
-    places = ("--pipeline", tmp_path / "pipeline.yaml", "--input", tmp_path / "in", "--output", tmp_path / "out")
-    framemill("run", *places, "--weights-dir", folder)
-    written = {row["media_id"]: row for row in pq.read_table(tmp_path / "out" / "sync").to_pylist()}
-    assert written.keys() == {"lbax4n.mpg"}  # a photo has no row
-    for name, row in written.items():
-        stem = Path(name).stem
-        direct = judge(table_of(stem, heard(stem)))
-        numbers = {key for key, value in direct.items() if isinstance(value, float)}
-        assert len(numbers) == 7
-        assert {key: row[key] for key in numbers} == pytest.approx({key: direct[key] for key in numbers}, rel=1e-3)
-        assert (row["media_id"], row["reason"], row["shots"]) == (name, None, [0])
-        assert (row["first_frame"], row["last_frame"]) == (0, 74)

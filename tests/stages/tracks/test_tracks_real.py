@@ -1,4 +1,4 @@
-"""Tracks of real people, whom the real network found: one id each, over pans and crossings, and through the engine."""
+"""Tracks of real people, whom the real network found: one id each, over pans and crossings."""
 
 from __future__ import annotations
 
@@ -10,15 +10,10 @@ import pytest
 from pipeline.contract.columns import pack
 from pipeline.contract.errors import WeightsError
 from pipeline.contract.placement import Placement
-from pipeline.job import Job
-from pipeline.output.object_store import Store
 from pipeline.weights.resolver import resolve
 from stages.pose.stage import Pose
-from stages.shots.stage import Shots
 from stages.tracks.stage import Tracks
 from tests.support.media.material import picture
-from tests.support.media.media_factory import film
-from tests.support.runs.engine_factory import request
 from tests.support.stages.people_factory import batch, owners, shots
 
 
@@ -105,38 +100,3 @@ def test_two_real_people_who_cross_keep_their_ids(pose):
     assert len(early["left"]) == len(early["right"]) == 1 and early["left"] != early["right"]
     assert (late["right"], late["left"]) == (early["left"], early["right"])
     assert {row["track"] for row in made} == {0, 1}
-
-
-@pytest.mark.heavy
-@pytest.mark.slow
-def test_through_the_engine_tables_are_what_the_stages_say(machines, tmp_path):
-    image = cv2.resize(picture("pose/squat.bmp"), None, fx=0.5, fy=0.5, interpolation=cv2.INTER_AREA)
-    views = [np.ascontiguousarray(np.roll(image, 3 * i, axis=1)) for i in range(8)]
-    other = cv2.resize(picture("categories/coffee.png"), image.shape[1::-1], interpolation=cv2.INTER_AREA)
-    (tmp_path / "in").mkdir()
-    film(tmp_path / "in" / "a.mkv", [*views, *[other] * 6, *(view[:, ::-1].copy() for view in views)])
-    cv2.imwrite(str(tmp_path / "in" / "b.png"), image[..., ::-1])
-    uses = {
-        "tracks": "stages.tracks:Tracks",
-        "shots": "stages.shots:Shots",
-        "features": "stages.shots:Features",
-        "flow": "stages.flow:Flow",
-        "pose": "stages.pose:Pose",
-    }
-    steps = {name: {"use": use} for name, use in uses.items()}
-    Job(request(tmp_path / "in", tmp_path / "out", {"steps": steps})).run()
-    store = Store(str(tmp_path / "out"))
-
-    def written(folder):
-        found = pa.concat_tables([store.read_table(f"{folder}/{name}") for name in store.names(folder)])
-        return {name: found.filter(pa.compute.equal(found["media_id"], name)) for name in ("a.mkv", "b.png")}
-
-    frames = written("frames")
-    for name in ("a.mkv", "b.png"):
-        direct = Shots()(frames[name].select(Shots().inputs))
-        direct |= Tracks()(frames[name].select(Tracks().inputs), {"shots": direct["shots"]})
-        for table in ("shots", "transitions", "tracks", "track_summary"):
-            assert written(table)[name].equals(direct[table]), (name, table)
-    assert [row["first_frame"] for row in written("shots")["a.mkv"].to_pylist()] == [0, 8, 14]
-    figures = written("track_summary")["a.mkv"].to_pylist()
-    assert [(row["shot"], row["frames"]) for row in figures] == [(0, 8), (2, 8)]

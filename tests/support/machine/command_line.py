@@ -9,16 +9,14 @@ from contextlib import redirect_stderr, redirect_stdout
 from io import StringIO
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
 
 from pipeline.cli.app import run_script
 from pipeline.contract.output_names import FRAMES
-from pipeline.output.object_store import Store
+from tests.support.runs.engine_factory import table
 
 ROOT = Path(__file__).resolve().parents[3]
 RUN = ROOT / "pipeline" / "run.py"
-ORDER = [("media_id", "ascending"), ("frame_index", "ascending")]
 
 
 def command(*words, **env):
@@ -43,6 +41,12 @@ def process(*words, cwd=ROOT, door=RUN, **env):
     )
 
 
-def frames(out) -> pa.Table:
-    store = Store(str(out))
-    return pa.concat_tables([store.read_table(f"{FRAMES}/{name}") for name in store.names(FRAMES)]).sort_by(ORDER)
+def script(code, *words, seconds=60):
+    """Python code in a process of its own, with these words as its arguments."""
+    given = [sys.executable, "-c", code, *map(str, words)]
+    return subprocess.run(given, cwd=ROOT, capture_output=True, text=True, timeout=seconds)
+
+
+def frames(out):
+    """Return the table of frames of an output."""
+    return table(out, FRAMES)

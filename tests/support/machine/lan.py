@@ -20,6 +20,8 @@ import pytest
 TOOLS = ("unshare", "nsenter", "setpriv", "ip", "ssh", "ssh-keygen", "rsync")
 SSHD = "/usr/sbin/sshd"
 USER = "framemill"
+SPACES = ("--net", "--pid", "--mount", "--uts")
+UNSHARE = ("unshare", *SPACES, "--fork", "--mount-proc")
 PATH = f"{Path(sys.base_prefix) / 'bin'}:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"
 
 # $1: the machine's folder; the rest: folders that must stay visible though they may lie under /tmp.
@@ -50,26 +52,8 @@ def require() -> None:
         pytest.skip(f"needs {', '.join(missing)} (Debian: openssh-server rsync iproute2 util-linux)")
     if os.geteuid() != 0:
         pytest.skip("needs root, to make machines out of namespaces")
-    probe = subprocess.run(
-        [
-            "unshare",
-            "--net",
-            "--pid",
-            "--mount",
-            "--uts",
-            "--fork",
-            "--mount-proc",
-            "ip",
-            "link",
-            "add",
-            "probe",
-            "type",
-            "bridge",
-        ],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    words = [*UNSHARE, *["ip", "link", "add", "probe", "type", "bridge"]]
+    probe = subprocess.run(words, capture_output=True, text=True, check=False)
     if probe.returncode:
         pytest.skip(f"this system lets nobody make namespaces and a network between them: {probe.stderr.strip()}")
 
@@ -85,9 +69,9 @@ class Machine:
         (root / "passwd").write_text(f"{USER}:x:0:0::{self.home}:/bin/bash\n{accounts}")
         (root / "hosts").write_text("127.0.0.1 localhost\n" + "".join(f"{ip} {name}\n" for name, ip in hosts.items()))
         boot = ["bash", "-c", _BOOT, "boot", str(root), *map(str, visible)]
-        spaces = ["unshare", "--net", "--pid", "--mount", "--uts", "--fork", "--mount-proc", "--kill-child"]
+        words = ["setpriv", "--pdeathsig", "KILL", *UNSHARE, "--kill-child", *boot]
         with (root / "boot.log").open("wb") as log:
-            self._process = subprocess.Popen(["setpriv", "--pdeathsig", "KILL", *spaces, *boot], stdout=log, stderr=log)
+            self._process = subprocess.Popen(words, stdout=log, stderr=log)
         _wait_for(root / "booted", root / "boot.log")
         children = Path(f"/proc/{self._process.pid}/task/{self._process.pid}/children").read_text()
         self.pid = int(children.split()[0])
@@ -101,20 +85,7 @@ class Machine:
             "LANG": "C.UTF-8",
             "TERM": "dumb",
         } | environment
-        entered = [
-            "nsenter",
-            "-t",
-            str(self.pid),
-            "--net",
-            "--pid",
-            "--mount",
-            "--uts",
-            "--",
-            "env",
-            "-i",
-            "-C",
-            str(cwd or self.home),
-        ]
+        entered = ["nsenter", "-t", str(self.pid), *SPACES, "--", "env", "-i", "-C", str(cwd or self.home)]
         return [*entered, *(f"{name}={value}" for name, value in settings.items()), *words]
 
     def run(

@@ -25,11 +25,11 @@ def apng(frames: int, side: int) -> bytes:
     """Return the same as PNG; by its specification the first frame fills the canvas."""
     row = zlib.compressobj(9)
     whole = row.compress(bytes(side + 1) * side) + row.flush()
-    parts = [_chunk(b"IHDR", struct.pack(">IIBBBBB", side, side, 8, 0, 0, 0, 0))]
-    parts += [_chunk(b"acTL", struct.pack(">II", frames, 0)), _fctl(0, side), _chunk(b"IDAT", whole)]
+    parts = [chunk(b"IHDR", struct.pack(">IIBBBBB", side, side, 8, 0, 0, 0, 0))]
+    parts += [chunk(b"acTL", struct.pack(">II", frames, 0)), _fctl(0, side), chunk(b"IDAT", whole)]
     for number in range(1, frames):
-        parts += [_fctl(2 * number - 1, 1), _chunk(b"fdAT", struct.pack(">I", 2 * number) + zlib.compress(b"\0\x80"))]
-    return b"\x89PNG\r\n\x1a\n" + b"".join(parts) + _chunk(b"IEND", b"")
+        parts += [_fctl(2 * number - 1, 1), chunk(b"fdAT", struct.pack(">I", 2 * number) + zlib.compress(b"\0\x80"))]
+    return b"\x89PNG\r\n\x1a\n" + b"".join(parts) + chunk(b"IEND", b"")
 
 
 def webp(frames: int, side: int) -> bytes:
@@ -59,7 +59,7 @@ def photo_with(kind: str, size: int) -> bytes:
         "png xmp": (b"iTXt", b"XML:com.adobe.xmp\0\x01\0\0\0" + packed),
         "png exif": (b"eXIf", b"MM\0*\0\0\0\x08\0\0" + bytes(size)),
     }[kind]
-    return data[:33] + _chunk(name, note) + data[33:]
+    return data[:33] + chunk(name, note) + data[33:]
 
 
 def raw(path: Path, samples: int, *, packed: bool = False) -> bytes:
@@ -123,7 +123,8 @@ def _box(name: bytes, *content: bytes) -> bytes:
     return struct.pack(">I", len(body) + 8) + name + body
 
 
-def _chunk(name: bytes, body: bytes) -> bytes:
+def chunk(name: bytes, body: bytes) -> bytes:
+    """Return a chunk of a PNG."""
     return struct.pack(">I", len(body)) + name + body + struct.pack(">I", zlib.crc32(name + body))
 
 
@@ -132,4 +133,4 @@ def _riff(name: bytes, body: bytes) -> bytes:
 
 
 def _fctl(number: int, side: int) -> bytes:
-    return _chunk(b"fcTL", struct.pack(">IIIIIHHBB", number, side, side, 0, 0, 1, 25, 0, 0))
+    return chunk(b"fcTL", struct.pack(">IIIIIHHBB", number, side, side, 0, 0, 1, 25, 0, 0))

@@ -40,6 +40,12 @@ def bpe() -> Path:
     return path
 
 
+def use_tiny(monkeypatch):
+    """Let stages build the small networks until the end of a test."""
+    for module in ("stages.nets.clip.towers", "stages.categorize.stage"):
+        monkeypatch.setattr(f"{module}.MODELS", TINY)
+
+
 def reference(architecture):
     """Return transformers' model with the same random weights in each run."""
     torch.manual_seed(0)

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image as Pil
 
+from tests.support.media.bombs import chunk
 from tests.support.media.media_factory import encoded, film
 from tests.support.media.photos import photo, photo_file, take
 
@@ -50,13 +51,5 @@ def write_damaged(folder: Path) -> Path:
 
 def _grey_png(side: int, lines: bytes) -> bytes:
     """A PNG that claims a square of 8-bit grey, and holds these lines."""
-    chunks = {
-        b"IHDR": struct.pack(">IIBBBBB", side, side, 8, 0, 0, 0, 0),
-        b"IDAT": zlib.compress(lines, 1),
-        b"IEND": b"",
-    }
-    parts = (
-        struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
-        for kind, data in chunks.items()
-    )
-    return b"\x89PNG\r\n\x1a\n" + b"".join(parts)
+    head = chunk(b"IHDR", struct.pack(">IIBBBBB", side, side, 8, 0, 0, 0, 0))
+    return b"\x89PNG\r\n\x1a\n" + head + chunk(b"IDAT", zlib.compress(lines, 1)) + chunk(b"IEND", b"")

@@ -43,11 +43,7 @@ def request(folder, out, pipeline, profile=None, **choices):
 
 
 def table(out, folder):
-    store = Store(str(out))
-    names = store.names(folder)
-    return pa.concat_tables([store.read_table(f"{folder}/{name}") for name in names]).sort_by(
-        [(k, "ascending") for k in ("media_id", "frame_index")]
-    )
+    return rows(out, folder).sort_by([("media_id", "ascending"), ("frame_index", "ascending")])
 
 
 def rows(out, folder):

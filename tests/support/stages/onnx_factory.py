@@ -1,13 +1,36 @@
-"""ONNX graphs with random weights, with the architectures of networks without files in the tests."""
+"""ONNX graphs with random weights, with the architectures of networks without files in the tests, and their results."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import numpy as np
+import onnxruntime
+import torch
 from onnx import TensorProto, checker, helper, numpy_helper, save
 
 R50 = (3, 4, 14, 3)  # blocks of each stage: insightface, recognition/arcface_torch/backbones/iresnet.py
+
+
+def random(count, side=112, scale=1.0):
+    """Return inputs of a network (count 3 side side)."""
+    return (np.random.default_rng(count).standard_normal((count, 3, side, side)) * scale).astype(np.float32)
+
+
+def by_onnxruntime(path, pictures):
+    """Return onnxruntime's results, one image at a time, as some files are exported for one."""
+    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    name = session.get_inputs()[0].name
+    return np.concatenate([session.run(None, {name: picture[None]})[0] for picture in pictures])
+
+
+def by_torch(module, pictures, dtype=torch.float32):
+    with torch.inference_mode():
+        return module.eval().to(dtype)(torch.from_numpy(pictures).to(dtype)).float().numpy()
+
+
+def directions(values):
+    return values / np.linalg.norm(values, axis=1, keepdims=True)
 
 
 class Builder:
@@ -49,13 +72,15 @@ class Builder:
 
     def save(self, path: Path, output, shape, side=112):
         """Save the graph with an input of (batch, 3, side, side)."""
-        graph = helper.make_graph(
-            self.nodes,
-            "random",
-            [helper.make_tensor_value_info("input", TensorProto.FLOAT, [self.batch, 3, side, side])],
-            [helper.make_tensor_value_info(output, TensorProto.FLOAT, [self.batch, *shape])],
-            self.weights,
+        return self.save_all(path, [self.batch, 3, side, side], {output: [self.batch, *shape]})
+
+    def save_all(self, path: Path, shape, outputs):
+        """Save the graph with an input of a shape, and the shapes of its outputs by their names."""
+        given, found = (
+            [helper.make_tensor_value_info(name, TensorProto.FLOAT, sides) for name, sides in several.items()]
+            for several in ({"input": shape}, outputs)
         )
+        graph = helper.make_graph(self.nodes, "random", given, found, self.weights)
         model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", self.opset)], ir_version=8)
         checker.check_model(model)
         save(model, str(path))
@@ -146,13 +171,5 @@ def scrfd(path: Path, *, seed=0, leading=False, outputs=9) -> dict[tuple[int, in
             x = b.add("Transpose", x, perm=[0, 2, 3, 1])
             shape = [*([1] if leading else []), -1, numbers]
             names.append(b.add("Reshape", x, b.weight(np.array(shape, np.int64))))
-    info = [
-        helper.make_tensor_value_info(name, TensorProto.FLOAT, [*([1] if leading else []), None, None])
-        for name in names[:outputs]
-    ]
-    given = [helper.make_tensor_value_info("input", TensorProto.FLOAT, [1, 3, "h", "w"])]
-    graph = helper.make_graph(b.nodes, "detector", given, info, b.weights)
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", b.opset)], ir_version=8)
-    checker.check_model(model)
-    save(model, str(path))
+    b.save_all(path, [1, 3, "h", "w"], {name: [*([1] if leading else []), None, None] for name in names[:outputs]})
     return heads
