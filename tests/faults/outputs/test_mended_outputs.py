@@ -1,7 +1,8 @@
-"""Files of an output that were lost or changed are computed again, in runs without Ray."""
+"""Files of an output that were lost, changed or damaged are computed again, in runs without Ray."""
 
 from __future__ import annotations
 
+import random
 import shutil
 
 import pyarrow as pa
@@ -31,6 +32,39 @@ def images(sample) -> dict[str, bytes]:
     """Return the images of the output."""
     paths = sorted(path for path in (sample.out / "images").rglob("*") if path.is_file())
     return {str(path.relative_to(sample.out)): path.read_bytes() for path in paths}
+
+
+def flipped(data: bytes) -> bytes:
+    """Invert one bit of each 200 bytes, but none of the magic number at the start."""
+    chance, changed = random.Random(len(data)), bytearray(data)
+    for start in range(4, len(changed), 200):
+        changed[chance.randrange(start, min(start + 200, len(changed)))] ^= 1 << chance.randrange(8)
+    return bytes(changed)
+
+
+DAMAGE = {
+    "empty": lambda _: b"",
+    "half": lambda data: data[: len(data) // 2],
+    "flipped": flipped,
+    "foreign": lambda _: b'{"a": [1]}',
+}
+
+
+@pytest.mark.parametrize("how", DAMAGE)
+@pytest.mark.parametrize(
+    "folders", [("columns/*", "frames", "facts"), ("frames", "counts"), ("units",), ("profile",)], ids=",".join
+)
+def test_damaged_files_are_computed_again(sample, how, folders):
+    rows = tables(sample.out)
+    for place in [path for folder in folders for path in sample.out.glob(folder) if path.is_dir()]:
+        target = min(path for path in place.iterdir() if path.is_file())
+        target.write_bytes(DAMAGE[how](target.read_bytes()))
+    assert command("check", sample.out).returncode == (0 if folders == ("profile",) else 1)
+    text = run(sample)
+    assert tables(sample.out) == rows
+    assert "columns/*" not in folders or "Damaged files of the output are computed again: " in text
+    assert "nothing is damaged" in command("check", sample.out).stdout
+    assert "Nothing is left to do" in run(sample)
 
 
 LOSSES = {
