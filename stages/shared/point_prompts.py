@@ -101,7 +101,7 @@ class PromptFile:
         """
         groups: dict[Key, list[Mapping[str, Any]]] = {}
         for row in _read_rows(path, ("media_id", *_FIELDS[kind])):
-            if not all(row[name] is not None and 0 <= row[name] <= 1 for name in _FIELDS[kind]):
+            if not all(isinstance(row[name], int | float) and 0 <= row[name] <= 1 for name in _FIELDS[kind]):
                 values = ", ".join(f"{name} {value}" for name, value in row.items())
                 raise ValueError(f"{path.name}: coordinates must be shares of the frame, 0 to 1: {values}")
             frame = row.get("frame_index")

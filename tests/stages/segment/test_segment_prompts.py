@@ -45,6 +45,7 @@ def test_prompts_without_a_frame_apply_to_all(sam, tmp_path):
         ("p.csv", "media_id,x\na,0.1\n", "no column 'y'"),
         ("p.jsonl", '{"media_id": "a", "x": 0.1}\n', "no column 'y'"),
         ("p.csv", "media_id,x,y\na,200,0.1\n", "x 200"),
+        ("p.csv", "media_id,x,y\na,left,0.1\n", "x left"),
         ("p.csv", "media_id,x,y,label\na,0.2,0.1,3\n", "label .* 3"),
     ],
 )
