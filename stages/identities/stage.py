@@ -159,11 +159,9 @@ class Identities(Stage):
         if self.config.known is None:
             return PEOPLE.empty_table()
         table = ds.dataset(_summary_path(self.config.known), format="parquet").to_table()
-        return (
-            table
-            if "network" in table.column_names
-            else table.append_column("network", pa.nulls(len(table), pa.string()))
-        )
+        if "network" in table.column_names:
+            return table
+        return table.append_column("network", pa.nulls(len(table), pa.string()))
 
     def draw(self, row: Mapping[str, Any]) -> Drawing | None:
         """Draw each face's box with the number of its identity; None without faces."""

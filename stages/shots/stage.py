@@ -18,7 +18,7 @@ import cv2
 import numpy as np
 import pyarrow as pa
 
-from pipeline.contract.columns import MEDIA_ID, Image, field, views
+from pipeline.contract.columns import MEDIA_ID, field, views
 from pipeline.contract.drawing import Drawing
 from pipeline.contract.placement import Placement
 from pipeline.contract.stage import Scope, Stage, Table, Weights
@@ -26,7 +26,8 @@ from stages.shared.limits import require_between
 from stages.shots.gradual import gradual
 from stages.shots.transitions import SURE_CUT, Transition, boundaries, cuts, fades
 
-SIDE = 4  # pixels of the grid; at 8, motion moves dissolves 1.6 to 2 times as far off their line
+# Pixels of the grid, each the mean of its tile; at 8, motion moves dissolves 1.6 to 2 times as far off their line.
+SIDE = 4
 GRID = SIDE * SIDE * 3
 
 FEATURES = pa.schema(
@@ -51,15 +52,10 @@ class Features(Stage):
         """Compute features of frames of any sizes."""
         with self.phase("infer"):
             images = views(batch["frame_224"])
-            grids = np.array([tiles(image) for image in images], np.uint8).reshape(-1)
+            tiles = [cv2.resize(image, (SIDE, SIDE), interpolation=cv2.INTER_AREA) for image in images]
             spread = [float(cv2.meanStdDev(cv2.cvtColor(image, cv2.COLOR_RGB2GRAY))[1][0, 0]) for image in images]
-        column = pa.FixedSizeListArray.from_arrays(pa.array(grids), GRID)
-        return pa.table([column, pa.array(spread, pa.float32())], schema=FEATURES)
-
-
-def tiles(image: Image) -> Image:
-    """Return an image (h w 3) at 4 by 4 pixels, each the mean of its tile."""
-    return np.asarray(cv2.resize(image, (SIDE, SIDE), interpolation=cv2.INTER_AREA), np.uint8)
+        grids = pa.FixedSizeListArray.from_arrays(pa.array(np.array(tiles, np.uint8).reshape(-1)), GRID)
+        return pa.table([grids, pa.array(spread, pa.float32())], schema=FEATURES)
 
 
 SHOTS = pa.schema(

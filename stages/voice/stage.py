@@ -97,10 +97,11 @@ class Voice(Stage):
         return {"samples": own} | dict(zip(names, columns, strict=True))
 
     def _windows(self, slices: list[Slice | None], own: int) -> Iterator[NDArray[np.float32]]:
-        """Yield the windows of the first slice, chunk by chunk: k WINDOW each, -1 to 1."""
+        """Yield the windows of the first slice, chunk by chunk: k WINDOW each, -1 to 1; none for an empty slice."""
         samples = np.concatenate([part for part in slices if part is not None])[: own + WINDOW]
         samples = np.pad(samples, (0, own + WINDOW - len(samples))).astype(np.float32) / 32768
-        starts = window_starts(own)
+        count = max(round(own / STEP), 1) if own else 0
+        starts = np.arange(count) * own // max(count, 1)
         most = self.config.chunk // STEP
         for first in range(0, len(starts), most):
             yield samples[starts[first : first + most, None] + np.arange(WINDOW)]
@@ -120,12 +121,6 @@ class Voice(Stage):
         loud = librosa.feature.rms(y=windows, frame_length=WINDOW, **once)[:, 0, 0] ** 2
         levels = [10 * np.log10(np.maximum(value, 10 ** (SILENCE_DB / 10))) for value in (loud, *bands)]
         return np.stack([*levels, harmonicity(windows)], axis=1).astype(np.float32)
-
-
-def window_starts(samples: int) -> NDArray[np.int64]:
-    """Return the starts of a slice's windows (k), in samples from its start; none for an empty slice."""
-    count = max(round(samples / STEP), 1) if samples else 0
-    return np.arange(count) * samples // max(count, 1)
 
 
 def harmonicity(windows: NDArray[np.float32]) -> NDArray[np.float32]:
