@@ -16,6 +16,7 @@ import json
 import pkgutil
 import sys
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 
 from benchmarks import accuracy
@@ -64,7 +65,7 @@ def main() -> None:
         figures += importlib.import_module(f"benchmarks.accuracy.{name}").measure()
     print(table(figures))
     if options.save:
-        options.save.write_text(json.dumps([figure.json() for figure in figures], indent=1))
+        options.save.write_text(json.dumps([asdict(figure) for figure in figures], indent=1))
     if options.against:
         before = [Figure(**entry) for entry in json.loads(options.against.read_text())]
         lines = worse(before, figures)

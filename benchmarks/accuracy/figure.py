@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,7 +20,3 @@ class Figure:
     def key(self) -> str:
         """Return the name by which two measurements of the same figure are matched."""
         return f"{self.subject} | {self.data} | {self.measure}"
-
-    def json(self) -> dict[str, Any]:
-        """Return the figure as JSON."""
-        return asdict(self)

@@ -26,10 +26,8 @@ def measure() -> list[Figure]:
     direct = _dis(frames)
     (row, _) = ready(cache=True)(table(frames)).to_pylist()
     whale = _full(row, truth.shape)
-    figures = [
-        _figure("RubberWhale at 584x388", "end-point error, px", off(whale, truth), off(direct, truth)),
-    ]
-    return figures + _large()
+    exact = _figure("RubberWhale at 584x388", "end-point error, px", off(whale, truth), off(direct, truth))
+    return [exact, *_large()]
 
 
 def _large() -> list[Figure]:

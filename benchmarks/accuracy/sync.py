@@ -26,12 +26,13 @@ def measure() -> list[Figure]:
     """Return the figures of sync."""
     near, far, beyond = (_own(CLIPS, moves) for moves in (NEAR, FAR, BEYOND))
     others = [judge(table_of(a, heard(b))) for a in CLIPS for b in CLIPS if a != b]
+    given = float(np.mean([row["offset_frames"] is not None for row in others]))
     figures = [
         _figure("6 clips x 5 moves within 0.32 s", "offsets within 2 frames, share", _right(near), "higher"),
         _figure("6 clips x 6 moves of 0.64 to 0.96 s", "offsets within 2 frames, share", _right(far), "higher"),
         _figure("6 clips x 6 moves of 0.64 to 0.96 s", "wrong offsets, share", _wrong(far), "lower"),
         _figure("6 clips x 4 moves of 1.2 to 1.44 s", "wrong offsets, share", _wrong(beyond), "lower"),
-        _figure("30 pairs of lips and another's sound", "offsets given, share", _given(others), "lower"),
+        _figure("30 pairs of lips and another's sound", "offsets given, share", given, "lower"),
         _figure(
             "own sound near against another's",
             "AUC of the confidence",
@@ -64,10 +65,6 @@ def _wrong(rows: Sequence[tuple[int, Row]]) -> float:
     return float(np.mean([_off(*pair) > RIGHT for pair in rows]))
 
 
-def _given(rows: Sequence[Row]) -> float:
-    return float(np.mean([row["offset_frames"] is not None for row in rows]))
-
-
 def _auc(own: Sequence[Row], others: Sequence[Row]) -> float:
     mine, theirs = (np.array([row["confidence"] or 0.0 for row in rows]) for rows in (own, others))
     return float(((mine[:, None] > theirs) + 0.5 * (mine[:, None] == theirs)).mean())
@@ -78,17 +75,12 @@ def _calibration(noise: Sequence[float | None], what: str) -> Figure:
     own = [(by, row) for name in ASIDE for by, row in _noisy(name, name, noise)]
     swapped = [row for name in ASIDE for other in CLIPS if other != name for _, row in _noisy(name, other, noise)]
     shown = np.array([row["confidence"] or 0.0 for _, row in own] + [row["confidence"] or 0.0 for row in swapped])
-    true = np.array([_true(*pair) for pair in own] + [False] * len(swapped))
+    true = np.array([_off(*pair) <= RIGHT for pair in own] + [False] * len(swapped))
     weight = np.r_[np.full(len(own), 0.5 / len(own)), np.full(len(swapped), 0.5 / len(swapped))]
     bins = np.minimum(shown * 5, 4).astype(int)
     gap = sum(abs(((shown - true) * weight)[bins == number].sum()) for number in range(5))
     data = f"2 speakers kept aside, {what}: {len(own)} own, {len(swapped)} another's"
     return _figure(data, "expected calibration error", float(gap), "lower")
-
-
-def _true(by: int, row: Row) -> bool:
-    """Tell whether the offset is right."""
-    return bool(_off(by, row) <= RIGHT)
 
 
 def _noisy(lips: str, sound: str, noise: Sequence[float | None]) -> Iterator[tuple[int, Row]]:
