@@ -41,10 +41,10 @@ def process(*words, cwd=ROOT, door=RUN, **env):
     )
 
 
-def script(code, *words, seconds=60):
-    """Python code in a process of its own, with these words as its arguments."""
+def script(code, *words):
+    """Python code in a process of its own, with these words as its arguments; it is ended only if it hangs."""
     given = [sys.executable, "-c", code, *map(str, words)]
-    return subprocess.run(given, cwd=ROOT, capture_output=True, text=True, timeout=seconds)
+    return subprocess.run(given, cwd=ROOT, capture_output=True, text=True, timeout=250)
 
 
 def frames(out):
