@@ -26,9 +26,7 @@ class ArrayCache:
     def array(self, facts: Mapping[str, Any], compute: Callable[[], NDArray[np.generic]]) -> NDArray[np.generic]:
         """Return the kept array of these facts, or compute it, for `keep`. A missing or damaged file is computed again.
 
-        Args:
-            facts: all that the array depends on besides the cache's own facts: JSON values.
-            compute: returns the array.
+        The facts are all that it depends on besides the cache's own: JSON values.
         """
         if self._folder is None:
             return compute()

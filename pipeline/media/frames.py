@@ -86,14 +86,9 @@ class FrameSpec:
         return sum(3 * -(-height // factor) * -(-width // factor) for factor in factors)
 
     def frame(self, index: int, size: tuple[int, int], orientation: int, make: Reduced, **values: Any) -> Frame:
-        """Return a frame in all requested sizes.
+        """Return a frame in all requested sizes, upright, with further fields of `Frame`.
 
-        Args:
-            index: its number in the file.
-            size: stored height and width.
-            orientation: as for `upright`.
-            make: returns the image as stored (h w 3), reduced by a factor; called once for each factor.
-            values: further fields of `Frame`.
+        Its stored height and width are `size`; `make` is called once for each factor.
         """
         factors = {name: self.factor(name, *size) for name in self.pixels}
         made = {factor: upright(make(factor), orientation) for factor in set(factors.values())}

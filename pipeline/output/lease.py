@@ -52,12 +52,8 @@ class Lease:
     ) -> None:
         """Prepare the lease without touching the output.
 
-        Args:
-            store: the output.
-            shard: number from 0, and number of shards; None for a run over everything.
-            on_wait: called with a sentence if the start has to wait.
-            heartbeat_seconds: between heartbeats; all runs into one output must use the same.
-            machine: identity of the machine; None: this one.
+        Without a shard it is for a run over everything. `on_wait` is called with a sentence if the start has to wait.
+        All runs into one output must use the same `heartbeat_seconds`.
         """
         process = psutil.Process()
         self.run = uuid.uuid4().hex[:12]

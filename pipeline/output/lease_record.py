@@ -45,11 +45,9 @@ class LeaseRecord:
         return mine is None or theirs is None or mine[1] != theirs[1] or mine[0] == theirs[0]
 
     def has_ended(self, machine: str, runs_here: Collection[str]) -> bool:
-        """Return whether the run has certainly ended; false if only time can show it.
+        """Return whether the run has certainly ended, as the given machine sees it; false if only time can show it.
 
-        Args:
-            machine: the machine that checks.
-            runs_here: runs of the process that checks, since its number does not distinguish them.
+        The number of the process that checks does not distinguish its runs; they are `runs_here`.
         """
         if self.state == "left":
             return True

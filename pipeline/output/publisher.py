@@ -33,13 +33,9 @@ TEMPORARY = ".tmp-"
 
 
 class Publisher(ABC):
-    """Writes and deletes objects below a folder.
+    """Writes and deletes objects below a folder `base`, for a run that may be fenced, or for none.
 
-    Args:
-        files: the file system.
-        base: the folder.
-        run: the run that may be fenced; empty for none.
-        root: the folder as the user gave it, for messages.
+    Messages name the folder as the user gave it (`root`).
     """
 
     appends = False

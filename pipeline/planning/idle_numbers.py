@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from pipeline.contract.errors import ConfigError, check_known
 from pipeline.contract.stage import Scope, Stage
 from pipeline.planning.manifest import ProfileFile
 from pipeline.planning.settings import Overrides
-
-Rule = Callable[[Stage, Any, str], str]
 
 
 def check_numbers(
@@ -30,7 +28,7 @@ def check_numbers(
         kind = "cuda" if device == "cuda" and device in stage.devices else kind
         for source, values in ((f"The profile's {name}", entry), (f"--set {name}", typed)):
             for key, value in values.items():
-                if value is not None and key in _RULES and (reason := _RULES[key](stage, value, kind)):
+                if value is not None and (reason := _idle(key, value, stage, kind)):
                     raise ConfigError(
                         f"{source}.{key}={value} has no effect: {reason}; remove it.", code="FM-NO-EFFECT"
                     )
@@ -57,35 +55,18 @@ def _check_vram(profile: ProfileFile, overrides: Overrides, stages: Mapping[str,
         raise ConfigError(problem, code="FM-NO-EFFECT")
 
 
-def _idle_batch(stage: Stage, _value: Any, _device: str) -> str:
-    return "" if stage.scope is Scope.ROW else f"each call of the step gets one {stage.scope.value}"
-
-
-def _idle_workers(stage: Stage, value: Any, _device: str) -> str:
-    single = stage.scope is Scope.DATASET and value not in (1, "auto")
-    return "one call of the step gets all rows" if single else ""
-
-
-def _idle_gpu(_stage: Stage, value: Any, device: str) -> str:
-    return "the step runs on the CPU" if value and device == "cpu" else ""
-
-
-def _idle_timeout(stage: Stage, _value: Any, _device: str) -> str:
-    return "" if stage.scope.first_pass else "only calls of the first pass have a timeout"
-
-
-def _idle_in_flight(stage: Stage, _value: Any, _device: str) -> str:
-    is_able = stage.scope.first_pass and "cuda" in stage.devices
-    return "" if is_able else "only steps of the first pass that can run on a GPU work on several packets at a time"
-
-
-_RULES: Mapping[str, Rule] = {
-    "batch": _idle_batch,
-    "workers": _idle_workers,
-    "gpus": _idle_gpu,
-    "vram_gb": _idle_gpu,
-    "deadline_s": _idle_timeout,
-    "in_flight": _idle_in_flight,
-    "linger_ms": _idle_in_flight,
-}
-"""By key of a placement, a function that returns why a value has no effect, or an empty string."""
+def _idle(key: str, value: Any, stage: Stage, device: str) -> str:
+    """Return why a value of a placement has no effect on a device; empty if it has one."""
+    scope = stage.scope
+    match key:
+        case "batch" if scope is not Scope.ROW:
+            return f"each call of the step gets one {scope.value}"
+        case "workers" if scope is Scope.DATASET and value not in (1, "auto"):
+            return "one call of the step gets all rows"
+        case "gpus" | "vram_gb" if value and device == "cpu":
+            return "the step runs on the CPU"
+        case "deadline_s" if not scope.first_pass:
+            return "only calls of the first pass have a timeout"
+        case "in_flight" | "linger_ms" if not scope.first_pass or "cuda" not in stage.devices:
+            return "only steps of the first pass that can run on a GPU work on several packets at a time"
+    return ""

@@ -49,10 +49,7 @@ def list_media(
     Entries that cannot be read stay in the list with size 0: missing files and bad URLs of a list, broken links,
     folders without permission, pipes, sockets, devices. Decoding reports why, so that no file is lost silently.
 
-    Args:
-        source: the input as given by the user.
-        output: of this run; None if nothing is written.
-        on_message: called with a sentence on outputs inside the input, which are excluded.
+    This run's output and others inside the input are excluded; `on_message` is called with a sentence on them.
 
     Raises:
         InputError: it does not exist, is unreadable, has no files, or is an output itself.

@@ -35,10 +35,8 @@ def with_sound(
 ) -> Iterator[Frame | LostFrames]:
     """Yield the same frames with their sound; the first includes all sound before it, the last all after it.
 
-    Args:
-        frames: of a film, or of a segment and the next ones, read on demand.
-        open_track: called at the first frame.
-        ends: number and time of the frame at which the segment's sound ends, lost or not; None at the end of the film.
+    Frames of a segment are followed by those of the next ones; its sound `ends` at the frame with this number and time,
+    lost or not. The track is opened at the first frame.
     """
     track: SoundTrack | None = None
     previous: Frame | None = None
@@ -56,14 +54,10 @@ def with_sound(
 
 
 class SoundTrack:
-    """The default sound track of a file, read from its start or from a time to its end.
+    """The default sound track of a file, read from its start, or from `begins_s` after the first frame, to its end.
 
-    Args:
-        media: the file.
-        kind: of the file.
-        origin_s: the first frame's time on the clock of the container.
-        begins_s: the start, counted from the first frame. The samples from then on are identical if the track has no
-            gaps and its codec no memory longer than _LEAD_S (the noise of AAC has).
+    `origin_s` is the first frame's time on the clock of the container. The samples from a start on are identical if the
+    track has no gaps and its codec no memory longer than _LEAD_S (the noise of AAC has).
     """
 
     def __init__(self, media: MediaFile, kind: Kind, origin_s: float, begins_s: float | None = None) -> None:

@@ -6,12 +6,10 @@ from fractions import Fraction
 
 
 class FrameClock:
-    """Times in seconds from the first frame.
+    """Times in seconds from the first frame, for a file with times in units of `base` seconds.
 
-    Args:
-        fps: frames per second, for frames without a time.
-        base: seconds of one unit of the file's times.
-        origin: the first frame's time in that unit; None: that of the first decoded frame.
+    The first frame's time is `origin`, in that unit, or that of the first decoded frame. Frames without a time follow
+    by the frame rate.
     """
 
     def __init__(self, fps: float | None, base: Fraction, origin: int | None = None) -> None:

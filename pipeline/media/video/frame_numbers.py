@@ -17,12 +17,9 @@ from pipeline.media.video.segments import REORDERED
 
 
 class FrameNumbers:
-    """Numbers of frames in display order; lost frames are counted by the times of their packets.
+    """Numbers of frames in display order, from `first` on, and up to `stop` if the file's index has it.
 
-    Args:
-        timed: whether packets have presentation times.
-        first: number of the first frame.
-        stop: number of the frame after the last, if the file's index has it.
+    Lost frames are counted by the times of their packets, if these are `timed`.
     """
 
     def __init__(self, *, timed: bool, first: int = 0, stop: int | None = None) -> None:

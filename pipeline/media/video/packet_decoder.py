@@ -40,9 +40,7 @@ class PacketDecoder:
     def frames(self, packets: Iterator[Any], numbers: FrameNumbers) -> Iterator[tuple[int, Any] | LostFrames]:
         """Yield numbered frames; after an error, those from the next key frame on.
 
-        Args:
-            packets: of the track in order of storage, or a `MediaError` at which reading ended.
-            numbers: of the track's frames.
+        The packets are in order of storage; a `MediaError` among them is where reading ended.
         """
         leading, skipping, truncated = _LeadingFrames(), False, False
         for packet in numbers.look_ahead(packets):
