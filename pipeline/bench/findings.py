@@ -10,7 +10,7 @@ import re
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from pipeline.bench.measure.layers import WHOLE
+from pipeline.bench.measure.layers import WHOLE, slowest
 from pipeline.bench.output.cells import CellResult, Layer
 from pipeline.bench.output.results import Finding
 
@@ -51,23 +51,29 @@ def _dominant(cell: CellResult) -> Iterator[Finding]:
     for layer in _level(cell, 1):
         if layer.share > DOMINANT:
             text = f"{layer.path} ({layer.kind}) takes {layer.share:.0%} of the model's time"
-            fix = f"look into it with --layers --depth {layer.depth + 1}; compile or cast it before anything else"
+            inside = [below for below in cell.layers if below.path.startswith(f"{layer.path}.")]
+            named = ", ".join(below.path for below in slowest(inside, 3))
+            fix = f"begin with {named}" if inside else f"look into it with --layers --depth {layer.depth + 1}"
+            fix += "; compile or cast it before anything else"
             yield _finding("layer dominates", cell, text, fix, share=layer.share, ms=layer.mean_ms)
 
 
 def _uneven(cell: CellResult) -> Iterator[Finding]:
-    """Compare blocks of one class in one list: `layers.0`, `layers.1`, ..."""
-    groups: dict[tuple[str, str], list[Layer]] = {}
+    """Compare blocks of one class and the same FLOPs in one list: `layers.0`, `layers.1`, ...
+
+    Blocks with other FLOPs are meant to differ, as in a network that narrows.
+    """
+    groups: dict[tuple[str, str, float | None], list[Layer]] = {}
     for layer in cell.layers:
         if match := re.fullmatch(r"(.*?)\.?\d+", layer.path):
-            groups.setdefault((match[1], layer.kind), []).append(layer)
-    for (path, kind), blocks in groups.items():
+            groups.setdefault((match[1], layer.kind, layer.flops), []).append(layer)
+    for (path, kind, _), blocks in groups.items():
         times = [block.mean_ms for block in blocks]
         if len(times) > 2 and statistics.stdev(times) > UNEVEN * statistics.fmean(times):
             slow = max(blocks, key=lambda block: block.mean_ms)
             share = statistics.stdev(times) / statistics.fmean(times)
             text = f"{len(times)} blocks {kind} in {path or 'the model'} differ by {share:.0%}, {slow.path} is slowest"
-            fix = "where they should be alike, look for attention over all positions, or a shape that kernels lack"
+            fix = "their FLOPs are equal: look for copies and other memory formats, or measure again on an idle machine"
             yield _finding("blocks differ", cell, text, fix, deviation=share, slowest_ms=slow.mean_ms)
 
 
@@ -83,7 +89,7 @@ def _memory(cell: CellResult) -> Iterator[Finding]:
     if cell.memory is None or cell.memory.peak is None:
         return
     gigabytes = cell.memory.peak / 1e9
-    share = cell.memory.peak / cell.memory.device if cell.memory.device else None
+    share = cell.memory.device_share
     fix = "smaller batches, a 16-bit type, or int8; look at the time line of memory for the peak"
     if gigabytes > LARGE_GB:
         text = f"the peak of memory is {gigabytes:.1f} GB, over {LARGE_GB:g} GB"

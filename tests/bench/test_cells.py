@@ -61,6 +61,12 @@ def test_activations_are_what_a_call_holds_at_one_moment():
     assert [point.allocated for point in memory.timeline][-1] == memory.outputs
 
 
+def test_the_peak_is_a_share_of_the_memory_that_the_bench_may_take():
+    memory = measure("plain", {"memory_cap_gb": 40.0}, batch=4).memory
+    assert memory.device == 40 * 10**9 and memory.device_share == memory.peak / memory.device
+    assert measure("plain", batch=4).memory.device_share is None
+
+
 def test_a_module_that_keeps_a_tensor_a_call_leaks_its_bytes():
     leak = measure("keeper", {"leak": 20}).leak
     assert leak.leaks and leak.slope == 4_000_000 and leak.calls == 20
@@ -181,5 +187,6 @@ def test_times_by_line(tmp_path):
 def test_the_search_for_a_batch_ends_where_memory_does():
     seen = []
     with ModelBench(source("large"), MeasureOptions(**QUICK, memory_cap_gb=2.0)) as bench:
-        results = bench.find_batch(Cell(), 8, seen.append)
+        results, found = bench.find_batch(Cell(), 8, seen.append)
+    assert found.largest == 1 and "DefaultCPUAllocator" in found.failure.why
     assert [(result.cell.batch, result.outcome) for result in results] == [(1, "ok"), (2, "oom")] and seen == results

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from pipeline.bench import findings as rules
@@ -93,6 +95,19 @@ def test_bands_of_a_speed_up(figures, band):
 def test_a_container_is_no_small_operation():
     inside = layer("a", 0.4, 0.4), layer("a.b", 0.2, 0.2, depth=2), layer("a.c", 0.2, 0.2, depth=2)
     assert found({"layers": inside})["small operations"].numbers["share"] == pytest.approx(0.4)
+
+
+def test_blocks_with_other_flops_are_meant_to_differ():
+    alike = blocks(1.0, 1.0, 1.0, 2.0)["layers"]
+    assert "blocks differ" in found({"layers": tuple(replace(one, flops=1e9) for one in alike)})
+    narrowing = tuple(replace(one, flops=one.mean_ms * 1e9) for one in alike)
+    assert "blocks differ" not in found({"layers": narrowing})
+
+
+def test_a_layer_that_dominates_names_its_slowest_parts():
+    whole = layer("a", 0.9), layer("a.b", 0.2, 2.0, depth=2), layer("a.c", 0.7, 7.0, depth=2)
+    assert "begin with a.c, a.b;" in found({"layers": whole})["layer dominates"].fix
+    assert "--depth 2" in found({"layers": whole[:1]})["layer dominates"].fix
 
 
 def test_each_rule_has_a_case_and_cells_that_failed_have_none():

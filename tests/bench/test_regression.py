@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 from typer.testing import CliRunner
 
+from pipeline.bench.output.cells import MemoryPoint
 from pipeline.bench.output.results import read_report, write_report
 from pipeline.bench.output.tables import SUMMARY, write_tables
 from pipeline.bench.sweep.knee import curves, knee
@@ -16,7 +17,10 @@ from pipeline.cli.app import app
 from pipeline.contract.errors import ConfigError, OutputError
 from pipeline.reporting.bench.history import append, entry_of, read, steps
 from pipeline.reporting.bench.page import render, write_page
+from pipeline.reporting.bench.plots import memory_charts
 from pipeline.reporting.bench.regression import changes, judge
+from pipeline.reporting.bench.sections import sections
+from pipeline.reporting.formatting import MISSING
 from tests.bench.results import layer, memory, noisy, report, result
 from tests.support.runs.report_reader import LOADS, Tags
 
@@ -148,12 +152,49 @@ def test_conditions_without_a_base_are_a_mistake(tmp_path):
     assert done.exception.code == "FM-BENCH-NO-BASE"
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        *(
+            "--sav . --save x.json",
+            "--test --history x.jsonl",
+            "--clip 4k --against x.json",
+            "--dry-run --fail-if p50>1",
+        ),
+        *("--sav . --clip 4k", "--clip 4k --ncu", "--target 4k30"),
+    ],
+)
+def test_options_that_would_be_left_out_in_silence_are_mistakes(words):
+    done = CliRunner().invoke(app, ["bench", "tests.bench.models:plain", *words.split()])
+    assert done.exception.code == "FM-BENCH-OPTION"
+
+
+def test_only_steps_that_can_be_measured_are_listed():
+    done = CliRunner().invoke(app, ["bench", "--list"])
+    assert "faces" in done.output and "identities" not in done.output
+
+
+def test_memory_that_is_reserved_has_a_chart_of_its_own():
+    points = tuple(MemoryPoint(ms=n, allocated=n * 10**6, reserved=8 * 10**6) for n in range(3))
+    assert [chart.curves["batch 1, fp32"].most for chart in memory_charts([result()])] == [3.0]
+    tensors, reserved = memory_charts([result(memory=memory(timeline=points))])
+    assert (tensors.curves["batch 1, fp32"].most, reserved.curves["batch 1, fp32"].most) == (2.0, 8.0)
+
+
+def test_the_table_of_times_says_too_few():
+    (section,) = [table for table in sections(report(result((0.01,) * 50))) if table.id == "times"]
+    row = dict(zip(section.heads, section.rows[0], strict=True))
+    assert (row["calls"], row["p90"], row["p95"], row["GPU ms"]) == ("50", "10", "too few", MISSING)
+
+
 def test_the_command_measures_a_model_of_the_users(tmp_path):
     words = "bench tests.bench.models:plain --device cpu --batch 1,2 -n 3 --warmup 1 --warmup-s 0 --layers --quiet"
     done = CliRunner().invoke(app, [*words.split(), "--out", str(tmp_path), "--save", str(tmp_path / "base.json")])
     assert done.exit_code == 0, done.output
     figures = json.loads((tmp_path / "profile_stats.json").read_text())
     assert [cell["cell"]["batch"] for cell in figures["cells"]] == [1, 2] and figures["models"][0]["params"] == 140
+    assert figures["models"][0]["flops_per_item"] == 2 * (12 * 8 + 8 * 4)
+    assert figures["models"][0]["weights_bytes"] == 4 * 140
     assert {path.name for path in tmp_path.iterdir()} == {
         "base.json", "profile_stats.json", "profile_summary.csv", "layers.csv", "index.html",
     }  # fmt: skip

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import sys
 
 import pytest
 from rich.console import Console
@@ -56,8 +57,11 @@ def test_mistakes(tmp_path, options, error, code):
     assert refused.value.code == code and not (tmp_path / "out").exists()
 
 
-def test_edgetam_without_timm_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr("pipeline.bench.sav.trackers.find_spec", lambda _: None)
-    with pytest.raises(ConfigError) as refused:
+@pytest.mark.parametrize("missing", ["timm", "torchvision"])
+def test_edgetam_without_its_packages_is_refused(tmp_path, monkeypatch, missing):
+    """A torchvision of another build raises when it is imported; here None in its place does."""
+    monkeypatch.setattr("stages.nets.sam2.edgetam.is_timm_installed", lambda: missing != "timm")
+    monkeypatch.setitem(sys.modules, "torchvision", None)
+    with pytest.raises(ConfigError, match=missing) as refused:
         run(tmp_path, tmp_path, names=("edgetam",))
     assert refused.value.code == "FM-SAV-TIMM"

@@ -39,7 +39,7 @@ def measure_cell(model: BenchModel, blank: CellResult, options: MeasureOptions) 
         result,
         params=model.about()["params"],
         weights_bytes=weights_bytes(prepared.roots),
-        memory=measure_memory(prepared),
+        memory=measure_memory(prepared, options.memory_cap_gb),
         clocks=tuple(states + (gpu_states() if states else [])),
     )
     flops = model.flops(cell, prepared)

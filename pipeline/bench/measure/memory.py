@@ -22,11 +22,15 @@ allocator's block size."""
 
 _POINTS = 240  # of a time line, as many as a chart draws
 _CALL = "framemill: call"
-_DEVICES = {"cpu": 0, "cuda": 1}  # c10::DeviceType
 
 
-def measure_memory(prepared: Prepared) -> Memory:
-    """Return the memory of one call; on a GPU with the peaks of all calls since the last reset."""
+def measure_memory(prepared: Prepared, cap_gb: float | None = None) -> Memory:
+    """Return the memory of one call; on a GPU with the peaks of all calls since the last reset.
+
+    Args:
+        prepared: the model.
+        cap_gb: memory that the bench may take, as if the device had no more; None for all.
+    """
     points, size = _profiled(prepared.call, prepared.device), weights_bytes(prepared.roots) or 0
     outputs = tensor_bytes(prepared.call())
     inputs = tensor_bytes(prepared.inputs)
@@ -35,13 +39,13 @@ def measure_memory(prepared: Prepared) -> Memory:
         return memory
     activations = max(point.allocated for point in points)
     peak = size + inputs + activations if prepared.device == "cpu" else None
-    reserved, total = None, None
+    reserved, total = None, None if cap_gb is None else int(cap_gb * 1e9)
     if prepared.device != "cpu":
         import torch
 
         peak = torch.cuda.max_memory_allocated(prepared.device)
         reserved = torch.cuda.max_memory_reserved(prepared.device)
-        total = torch.cuda.get_device_properties(prepared.device).total_memory
+        total = total or torch.cuda.get_device_properties(prepared.device).total_memory
     return Memory(
         weights=size,
         inputs=inputs,
@@ -102,9 +106,9 @@ def _allocated_on_cpu(call: Callable[[], Any], calls: int) -> list[int]:
                 call()
     marks = [event for event in profile.profiler.kineto_results.events() if event.name() == _CALL]
     ends = sorted(event.start_ns() + event.duration_ns() for event in marks)
-    memory = _memory_events(profile, "cpu")
-    totals = np.cumsum([0, *(event.nbytes() for event in memory)])
-    return [int(totals[n]) for n in np.searchsorted([event.start_ns() for event in memory], ends, "right")]
+    memory = _allocations(profile, "cpu")
+    totals = np.cumsum([0, *(node.typed[1].alloc_size for node in memory)])
+    return [int(totals[n]) for n in np.searchsorted([node.start_time_ns for node in memory], ends, "right")]
 
 
 def _profiled(call: Callable[[], Any], device: str) -> list[MemoryPoint]:
@@ -115,15 +119,20 @@ def _profiled(call: Callable[[], Any], device: str) -> list[MemoryPoint]:
             import torch
 
             torch.cuda.synchronize(device)
-    events = _memory_events(profile, device)
     del result
+    return _points(_allocations(profile, device))
+
+
+def _points(events: Sequence[Any]) -> list[MemoryPoint]:
+    """Return the memory after each allocation and release, from 0 before the first."""
     if not events:
         return []
-    first = events[0]
-    total, begin, points = 0, first.start_ns(), [MemoryPoint(ms=0.0, allocated=0)]
+    begin, total, points = events[0].start_time_ns, 0, [MemoryPoint(ms=0.0, allocated=0)]
     for event in events:
-        total += event.nbytes()
-        points.append(MemoryPoint(ms=(event.start_ns() - begin) / 1e6, allocated=total))
+        fields = event.typed[1]
+        total += fields.alloc_size
+        reserved = fields.total_reserved or None  # the CPU's allocator reserves nothing
+        points.append(MemoryPoint(ms=(event.start_time_ns - begin) / 1e6, allocated=total, reserved=reserved))
     return points
 
 
@@ -134,14 +143,13 @@ def _profiler(device: str) -> Any:
     return profile(activities=activities, profile_memory=True)
 
 
-def _memory_events(profile: Any, device: str) -> list[Any]:
-    """Return the events of allocations on a device, in the order of time."""
-    kind = _DEVICES[device.partition(":")[0]]
-    results = profile.profiler.kineto_results
-    events = [event for event in results.events() if event.name() == "[memory]"]
-    return sorted((event for event in events if _device_type(event) == kind), key=lambda event: event.start_ns())
-
-
-def _device_type(event: Any) -> int:
-    kind = event.device_type()
-    return int(getattr(kind, "value", kind))
+def _allocations(profile: Any, device: str) -> list[Any]:
+    """Return the profiler's nodes of allocations and releases on a device, which also tell what is reserved."""
+    kind, found = device.partition(":")[0], list[Any]()
+    waiting = list(profile.profiler.kineto_results.experimental_event_tree())
+    while waiting:
+        node = waiting.pop()
+        waiting += node.children
+        if node.typed[0].name == "Allocation" and node.typed[1].device.type == kind:
+            found.append(node)
+    return sorted(found, key=lambda node: node.start_time_ns)

@@ -12,8 +12,9 @@ from pydantic import Field
 from pipeline.bench.models.factory import Factory
 from pipeline.bench.models.model import ModelSource
 from pipeline.contract.errors import check_known
-from pipeline.planning.manifest import PipelineFile, shipped
+from pipeline.planning.manifest import PipelineFile, ProfileFile, shipped
 from pipeline.planning.settings import Strict
+from pipeline.planning.stage_building import build_all
 from pipeline.weights.resolver import find_weights
 
 REAL, RANDOM = "real", "seeded random"
@@ -36,6 +37,12 @@ def known_models() -> dict[str, ModelEntry]:
 def is_step(name: str, pipeline: PipelineFile) -> bool:
     """Return whether a model's name is that of a step, which models of the registry come before."""
     return ":" not in name and name not in known_models() and name in pipeline.steps
+
+
+def first_pass_steps(pipeline: PipelineFile) -> list[str]:
+    """Return the steps that can be measured; those of the second pass work on whole tables."""
+    stages = build_all(pipeline, ProfileFile(), {})
+    return [name for name, stage in stages.items() if stage.scope.first_pass]
 
 
 def find_model(name: str, pipeline: PipelineFile, weights_dir: Path | None = None) -> ModelSource:

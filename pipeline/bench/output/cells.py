@@ -52,8 +52,13 @@ class Memory:
     activations_peak: int | None = None  # most that a call holds at one moment, its outputs included
     peak: int | None = None  # most that was allocated in the call, with weights and inputs
     reserved: int | None = None  # by torch's allocator, at most; None on the CPU
-    device: int | None = None  # of the GPU; None on the CPU
+    device: int | None = None  # of the GPU, or the limit of --memory-cap; None on a CPU without one
     timeline: tuple[MemoryPoint, ...] = ()
+
+    @property
+    def device_share(self) -> float | None:
+        """The peak as a share of the device's memory."""
+        return self.peak / self.device if self.peak is not None and self.device else None
 
 
 @dataclass(frozen=True, kw_only=True)

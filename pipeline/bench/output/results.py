@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import math
 import sys
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -30,8 +30,8 @@ class ModelInfo:
     name: str
     weights: str  # real with its file, or seeded random
     params: int = 0
-    weights_bytes: int | None = None
-    flops_per_item: float | None = None  # in the first cell that counted them
+    weights_bytes: int | None = None  # in the first cell that was measured
+    flops_per_item: float | None = None  # in it; another size or number of frames has others
     parts: Mapping[str, int] = field(default_factory=dict)  # parameters by direct child
 
 
@@ -66,6 +66,15 @@ def new_report(environment: Mapping[str, Any], **figures: Any) -> BenchReport:
     """Return a report of this command, made now."""
     made = datetime.now(UTC).isoformat(timespec="seconds")
     return BenchReport(made=made, argv=tuple(sys.argv[1:]), environment=environment, **figures)
+
+
+def with_figures(info: ModelInfo, cells: Sequence[CellResult]) -> ModelInfo:
+    """Return a model's facts with what its first measured cell told of it."""
+    first = next((cell for cell in cells if cell.outcome == "ok"), None)
+    if first is None:
+        return info
+    flops = first.flops / first.items if first.flops and first.items else None
+    return replace(info, weights_bytes=first.weights_bytes, flops_per_item=flops)
 
 
 def write_report(report: BenchReport, path: Path) -> Path:

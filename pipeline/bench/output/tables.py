@@ -18,7 +18,7 @@ _PLAIN = (
     *("item_ms", "items_per_s", "frames_per_s", "item_j", "h2d_ms", "d2h_ms", "set_up_s", "compile_s", "params"),
     *("weights_bytes", "flops", "tflops", "peak_share", "traffic", "gb_s", "bandwidth_share"),
 )
-_MEMORY = ("activations_peak", "peak", "reserved", "inputs", "outputs")
+_MEMORY = ("activations_peak", "peak", "device_share", "reserved", "inputs", "outputs")
 _DRIFT = ("rel_l2", "cosine", "max", "nonfinite")
 TOO_FEW = "too few"
 """A percentile for which there were not enough calls."""

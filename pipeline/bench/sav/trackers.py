@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Mapping
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -22,6 +21,7 @@ if TYPE_CHECKING:
     import torch
 
 _NETWORKS, _PROMPT = "stages.nets.sam2.video", "stages.shared.point_prompts:Prompt"
+_EDGETAM = "stages.nets.sam2.edgetam"
 
 VIDEO_MODELS: Mapping[str, str] = {
     "sam2.1-tiny": "sam2.1-hiera-tiny",
@@ -50,11 +50,14 @@ def check_model(name: str) -> None:
     """Check that a model can be built here.
 
     Raises:
-        ConfigError: the name is unknown, or the model needs a package that is not installed.
+        ConfigError: the name is unknown, or the model's packages are missing or do not fit torch.
     """
     check_known(name, VIDEO_MODELS, f"{name!r} does not segment videos.", code="FM-SAV-MODEL")
-    if name == "edgetam" and find_spec("timm") is None:
-        raise ConfigError("edgetam needs timm: pip install 'framemill[edgetam]'", code="FM-SAV-TIMM")
+    if name == "edgetam":
+        try:
+            importlib.import_module(_EDGETAM).check_packages()
+        except ImportError as error:
+            raise ConfigError(str(error), code="FM-SAV-TIMM") from error
 
 
 def load_tracker(name: str, weights: Path | None, placement: Placement) -> VideoTracker:

@@ -71,7 +71,7 @@ def search(attempt: Callable[[int], Trial | BatchFailure], limits: Limits) -> Se
 def _reason_to_stop(trial: Trial, falls: int, level: int, limits: Limits) -> str:
     """Return why no larger batch is tried; empty if one is."""
     if trial.batch >= limits.most_batch:
-        return f"--most-batch {limits.most_batch}"
+        return f"the limit is {limits.most_batch}"
     if trial.batch / trial.rows_per_s > limits.slow_s:
         return f"a call of {trial.batch} took longer than {limits.slow_s:g} s"
     if falls >= _FALLS:

@@ -13,7 +13,7 @@ from pipeline.bench.measure.options import MeasureOptions
 from pipeline.bench.models.model import ModelRecipe
 from pipeline.bench.output.cells import Cell, CellResult
 from pipeline.bench.output.results import ModelInfo
-from pipeline.bench.sweep.batch_search import BatchFailure, Limits, search
+from pipeline.bench.sweep.batch_search import BatchFailure, Limits, SearchResult, search
 from pipeline.bench.sweep.model_process import ModelProcess
 from pipeline.contract.errors import SetupError
 from pipeline.planning.gpu.calibration_file import Trial
@@ -76,7 +76,9 @@ class ModelBench:
         assert isinstance(answer, Details)
         return answer
 
-    def find_batch(self, cell: Cell, most: int, on_result: Callable[[CellResult], None]) -> list[CellResult]:
+    def find_batch(
+        self, cell: Cell, most: int, on_result: Callable[[CellResult], None]
+    ) -> tuple[list[CellResult], SearchResult]:
         """Measure batches of 1, 2, 4, ... until one does not fit or gains nothing, then bisect; returns all."""
         results: list[CellResult] = []
 
@@ -90,8 +92,8 @@ class ModelBench:
             return Trial(batch=batch, megapixels=0.0, calls=calls, rows_per_s=result.items_per_s, phases={}, items={})
 
         options = self._options
-        search(attempt, Limits(most_batch=most, memory=options.device != "cpu" or options.memory_cap_gb is not None))
-        return results
+        is_limited = options.device != "cpu" or options.memory_cap_gb is not None
+        return results, search(attempt, Limits(most_batch=most, memory=is_limited))
 
     def ask(self, method: str, *arguments: object) -> Any:
         """Call a method of the child's `ModelProcess`."""

@@ -17,6 +17,7 @@ from pipeline.cli.bench.options import BenchOptions
 from pipeline.cli.bench.videos import SavOptions, bench_videos
 from pipeline.cli.console import ERRORS
 from pipeline.cli.options import Quiet, names, spread
+from pipeline.contract.errors import ConfigError
 from pipeline.reporting.terminal.console import print_line
 
 if TYPE_CHECKING:
@@ -51,6 +52,7 @@ def bench(
     Exits with 1 if a condition of --fail-if is met.
     """
     console = Console(quiet=quiet)
+    _check_options(videos, clips, nsight, files)
     if list_ or model is None:
         _print_models(console)
     elif videos.is_asked:
@@ -61,6 +63,26 @@ def bench(
         bench_nsight(console, names(model), options, nsight, files.out)
     else:
         _measure_or_compare(console, model, options, files)
+
+
+def _check_options(videos: SavOptions, clips: ClipOptions, nsight: NsightOptions, files: BenchFiles) -> None:
+    """Check that nothing that was asked for is left out in silence.
+
+    Raises:
+        ConfigError: two measurements at once, a comparison of one that has no cells, or targets without a clip.
+    """
+    asked = [
+        *["--sav"] * (videos.sav is not None),
+        *["--test"] * videos.test,
+        *["--clip"] * bool(clips.clip),
+        *["--nsys, --ncu and --dry-run"] * nsight.is_asked,
+    ]
+    if clips.target and not clips.clip:
+        raise ConfigError("--target is for the frames of --clip; add --clip 1080p.", code="FM-BENCH-OPTION")
+    if len(asked) > 1:
+        raise ConfigError(f"{asked[0]} and {asked[1]} are measured one at a time.", code="FM-BENCH-OPTION")
+    if asked and (used := files.of_cells):
+        raise ConfigError(f"{asked[0]} measures no cells, which {used[0]} needs; leave it out.", code="FM-BENCH-OPTION")
 
 
 def _measure_or_compare(console: Console, model: str, options: BenchOptions, files: BenchFiles) -> None:
@@ -111,8 +133,8 @@ def _print_findings(console: Console, report: BenchReport) -> None:
 
 
 def _print_models(console: Console) -> None:
-    from pipeline.bench.models.registry import known_models
+    from pipeline.bench.models.registry import first_pass_steps, known_models
     from pipeline.planning.manifest import read_pipeline
 
     print_line(console, f"Models: {', '.join(known_models())}")
-    print_line(console, f"Steps: {', '.join(read_pipeline(None).steps)}")
+    print_line(console, f"Steps: {', '.join(first_pass_steps(read_pipeline(None)))}")

@@ -34,6 +34,12 @@ class BenchFiles:
     history: Annotated[Path | None, Option(metavar="FILE", help="Add a line to this .jsonl, and draw it.")] = None
     note: Annotated[str, Option(help="With --history: what was changed.")] = ""
 
+    @property
+    def of_cells(self) -> list[str]:
+        """Return the options that were given and read the figures of cells."""
+        given = {"--save": self.save, "--against": self.against, "--fail-if": self.fail_if, "--history": self.history}
+        return [name for name, value in given.items() if value]
+
     def base(self) -> Path:
         """Return the path of the base.
 

@@ -34,7 +34,7 @@ def measured(console: Console, models: Sequence[str], options: BenchOptions, out
     """
     from pipeline.bench.findings import findings
     from pipeline.bench.output.environment import bench_environment
-    from pipeline.bench.output.results import new_report
+    from pipeline.bench.output.results import new_report, with_figures
     from pipeline.bench.sweep.runner import ModelBench
     from pipeline.reporting.bench.terminal import print_model
 
@@ -45,9 +45,11 @@ def measured(console: Console, models: Sequence[str], options: BenchOptions, out
     with interruptible("Interrupted. Nothing was written."), recipes(models, options) as sources:
         for source in sources:
             with ModelBench(source, options.measure()) as process:
-                infos.append(process.about())
-                print_model(console, infos[-1])
-                cells += _cells(console, process, options)
+                info = process.about()
+                print_model(console, info)
+                own = _cells(console, process, options)
+                infos.append(with_figures(info, own))
+                cells += own
                 found += _details(console, process, source.name, options, out)
     every = (*findings(cells), *found)
     return new_report(environment, models=tuple(infos), cells=tuple(cells), findings=every)
@@ -83,12 +85,16 @@ def recipes(models: Sequence[str], options: BenchOptions) -> Iterator[list[Model
 
 def _cells(console: Console, process: ModelBench, options: BenchOptions) -> list[CellResult]:
     from pipeline.bench.sweep.runner import run_sweep
-    from pipeline.reporting.bench.terminal import print_cell
+    from pipeline.reporting.bench.terminal import print_cell, print_search
 
     cells, show = options.axes().cells(), partial(print_cell, console)
     if options.find_batch:
-        firsts = dict.fromkeys(cell for cell in cells if cell.batch == cells[0].batch)
-        return [result for cell in firsts for result in process.find_batch(cell, options.find_batch, show)]
+        tried: list[CellResult] = []
+        for cell in dict.fromkeys(cell for cell in cells if cell.batch == cells[0].batch):
+            results, found = process.find_batch(cell, options.find_batch, show)
+            print_search(console, results, found)
+            tried += results
+        return tried
     return list(run_sweep(process, cells, show))
 
 

@@ -5,11 +5,16 @@ from __future__ import annotations
 from pipeline.bench.measure.statistics import calls_for
 from pipeline.bench.output.cells import CellResult
 from pipeline.bench.output.results import BenchReport
+from pipeline.bench.output.tables import latency_cells
 from pipeline.reporting.formatting import MISSING, number
 
 HEADS = (
     *("Model", "Cell", "Median ms", "p95", "p99", "ms an item", "Items/s", "J an item", "GFLOP", "TFLOP/s", "Of peak"),
     *("Weights MB", "Peak MB", "Speed-up", "Drift"),
+)
+TIMES = (
+    *("model", "cell", "calls", "mean ms", "std", "min", "max", "p50", "p90", "p95", "p99", "frames/s", "enqueue ms"),
+    *("GPU ms", "to GPU ms", "back ms", "compile s", "set-up s"),
 )
 RIGHT = tuple(range(2, len(HEADS)))
 METHOD = (
@@ -49,10 +54,30 @@ def cell_row(result: CellResult) -> list[str]:
         three(result.tflops),
         MISSING if result.peak_share is None else f"{result.peak_share:.0%}",
         three(getattr(memory, "weights", 0) / 1e6),
-        three((getattr(memory, "peak", None) or 0) / 1e6),
+        peak_memory(result),
         MISSING if result.speedup is None else speed_up(result),
         drift(result),
     ]
+
+
+def time_row(result: CellResult) -> list[str]:
+    """Return the cells of a row under `TIMES`."""
+    latency = latency_cells(result)
+    names = ("mean", "std", "min", "max", "p50", "p90", "p95", "p99")
+    medians = (getattr(times, "median", None) for times in (result.enqueue_ms, result.gpu_ms))
+    rest = (result.h2d_ms, result.d2h_ms, result.compile_s, result.set_up_s)
+    known = (value if isinstance(value, str) else three(value) for value in (latency[name] for name in names))
+    figures = (three(value) for value in (result.frames_per_s, *medians, *rest))
+    return [result.model, result.cell.title, str(latency["count"]), *known, *figures]
+
+
+def peak_memory(result: CellResult) -> str:
+    """Return the peak in MB, with its share of the device's memory where that is known."""
+    memory = result.memory
+    if memory is None or memory.peak is None:
+        return MISSING
+    share = "" if memory.device_share is None else f" ({memory.device_share:.0%})"
+    return three(memory.peak / 1e6) + share
 
 
 def speed_up(result: CellResult) -> str:

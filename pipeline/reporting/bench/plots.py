@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pipeline.bench.output.cells import CellResult, MemoryPoint
+from pipeline.bench.output.cells import CellResult, Memory, MemoryPoint
 from pipeline.bench.sweep.knee import curves, knee
 from pipeline.reporting.bench.history import Entry
 from pipeline.reporting.html.charts.lines import CLASSES, POINTS, Chart, Curve, round_up
@@ -64,16 +64,21 @@ def throughput(cells: Sequence[CellResult]) -> Scatter | None:
 
 
 def memory_charts(cells: Sequence[CellResult]) -> list[Chart]:
-    """Return a chart of memory over one call for each model and settings, with a curve a batch."""
+    """Return charts of memory over one call for each model and settings, with a curve a batch.
+
+    One is of tensors. On a GPU another one is of what torch's allocator has reserved.
+    """
     charts = []
     for (model, settings), group in curves(cells).items():
-        known = [cell for cell in group if cell.memory is not None and cell.memory.timeline]
-        lines = {cell.cell.title: _curve(cell.memory.timeline) for cell in known[:CLASSES] if cell.memory}
-        if lines:
-            top = round_up(max(curve.most for curve in lines.values()))
-            title = f"{model}, {settings.title.removeprefix('batch 1').removeprefix(', ')}: tensors of a call"
-            left_out = len(known) - len(lines)
-            charts.append(Chart(title=title, unit="MB", top=top, curves=lines, left_out=left_out))
+        title = f"{model}, {settings.title.removeprefix('batch 1').removeprefix(', ')}"
+        for kind, name in (("allocated", "tensors of a call"), ("reserved", "reserved by torch")):
+            timelines = {cell.cell.title: _known(cell.memory, kind) for cell in group}
+            known = {cell: points for cell, points in timelines.items() if points}
+            lines = {cell: _curve(points, kind) for cell, points in list(known.items())[:CLASSES]}
+            if lines:
+                top = round_up(max(curve.most for curve in lines.values()))
+                left_out = len(known) - len(lines)
+                charts.append(Chart(title=f"{title}: {name}", unit="MB", top=top, curves=lines, left_out=left_out))
     return charts
 
 
@@ -104,13 +109,18 @@ def _dot(cell: CellResult, right: float, top: float, *, is_knee: bool) -> Dot:
     )
 
 
-def _curve(points: Sequence[MemoryPoint]) -> Curve:
-    """Return memory over the length of a call in MB: at each place the last value before it."""
+def _known(memory: Memory | None, kind: str) -> Sequence[MemoryPoint]:
+    """Return the points with a kind of memory."""
+    return [point for point in memory.timeline if getattr(point, kind) is not None] if memory is not None else []
+
+
+def _curve(points: Sequence[MemoryPoint], kind: str) -> Curve:
+    """Return memory of a kind over the length of a call in MB: at each place the last value before it."""
     curve, length = Curve(), max(points[-1].ms, 1e-9)
     place = 0
     for number in range(POINTS):
         while place + 1 < len(points) and points[place + 1].ms <= number / (POINTS - 1) * length * (1 + 1e-9):
             place += 1
-        curve.add(number, points[place].allocated / 1e6)
-    curve.most = max(point.allocated for point in points) / 1e6
+        curve.add(number, getattr(points[place], kind) / 1e6)
+    curve.most = max(getattr(point, kind) for point in points) / 1e6
     return curve

@@ -14,7 +14,7 @@ from pipeline.bench.nsight.systems import SystemsFigures
 from pipeline.bench.output.results import BenchReport
 from pipeline.bench.sav.measure import VideoRow
 from pipeline.bench.sav.summary import summarize
-from pipeline.reporting.bench import clips, videos
+from pipeline.reporting.bench import cells, clips, videos
 from pipeline.reporting.bench.cells import three
 
 _SPANS = ("span ms", "busy ms", "idle", "pauses", "longest ms", "kernels", "small", "kernel ms", "launch ms", "copy ms")
@@ -35,7 +35,18 @@ class Section:
 
 def sections(report: BenchReport) -> list[Section]:
     """Return the tables of what was measured."""
-    return [*_videos(report), *_clips(clip_rows(report)), *_targets(report), *_nsight(report.extra.get("nsight", {}))]
+    nsight = _nsight(report.extra.get("nsight", {}))
+    return [*_times(report), *_videos(report), *_clips(clip_rows(report)), *_targets(report), *nsight]
+
+
+def _times(report: BenchReport) -> Iterator[Section]:
+    rows = [cells.time_row(cell) for cell in report.cells if cell.outcome == "ok"]
+    note = (
+        "Times of a call until its results are on the device. Enqueue is until the call has returned. Enqueue, GPU and "
+        "copies are medians, the last two of a GPU only. Compilation is the first call less a later one."
+    )
+    if rows:
+        yield Section(id="times", title="Times", heads=cells.TIMES, rows=rows, texts=2, note=note)
 
 
 def clip_rows(report: BenchReport) -> list[ClipRow]:

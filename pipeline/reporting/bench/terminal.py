@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from rich.console import Console
 
 from pipeline.bench.output.cells import CellResult
 from pipeline.bench.output.results import ModelInfo
+from pipeline.bench.sweep.batch_search import SearchResult
+from pipeline.bench.sweep.knee import curves, knee
+from pipeline.reporting.bench.cells import peak_memory, three
 from pipeline.reporting.terminal.console import print_line
 
 
@@ -25,3 +30,18 @@ def print_cell(console: Console, result: CellResult) -> None:
     parts = [f"{latency.median:,.2f} ms a call", f"{result.items_per_s or 0:,.2f} items/s"]
     parts += [f"{name} {value:,.2f}" for name, value in (("p95", latency.p95), ("p99", latency.p99)) if value]
     print_line(console, f"{title}: {', '.join(parts)} ({latency.count} calls)")
+    more = [f"mean {latency.mean:,.2f}, {latency.min:,.2f} to {latency.max:,.2f} ms"]
+    more += [f"compiled in {result.compile_s:.1f} s"] if result.compile_s is not None else []
+    more += [f"{three(result.flops / 1e9)} GFLOP"] if result.flops else []
+    if result.tflops and result.peak_share is not None:
+        more.append(f"{three(result.tflops)} TFLOP/s ({result.peak_share:.0%} of the peak)")
+    if result.memory is not None and result.memory.peak is not None:
+        more.append(f"peak {peak_memory(result)} MB")
+    print_line(console, f"    {', '.join(more)}")
+
+
+def print_search(console: Console, results: Sequence[CellResult], found: SearchResult) -> None:
+    """Print what a search for the largest batch found, and why it ended."""
+    why = found.failure.why if found.failure else found.cut_short
+    best = [f"; {knee(curve).cell.batch} is enough for the best rate" for curve in curves(results).values()]
+    print_line(console, f"  Largest batch that ran: {found.largest} ({why}){''.join(best)}.")

@@ -21,6 +21,26 @@ def is_timm_installed() -> bool:
     return find_spec("timm") is not None
 
 
+def check_packages() -> None:
+    """Import what its encoder needs: timm, which imports torchvision.
+
+    Raises:
+        ImportError: timm is missing, or torchvision was built for another torch.
+    """
+    if not is_timm_installed():
+        raise ImportError("EdgeTAM needs timm: pip install 'framemill[edgetam]'")
+    try:
+        import torchvision  # noqa: F401
+    except (ImportError, RuntimeError) as error:
+        import torch
+
+        reason = " ".join(str(error).split())
+        raise ImportError(
+            f"EdgeTAM needs a torchvision that was built for torch {torch.__version__} ({reason}); install both from "
+            "one index."
+        ) from error
+
+
 def edgetam_config(side: int = 1024, encoder: str = "repvit_m1") -> Any:
     """Return the published configuration, for another input side or with another of timm's encoders."""
     from transformers import EdgeTamVideoConfig, EdgeTamVisionConfig, TimmWrapperConfig

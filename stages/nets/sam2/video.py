@@ -22,7 +22,7 @@ from pipeline.contract.columns import Image
 from pipeline.contract.placement import Placement
 from pipeline.device import dtype_of, prepare, ready
 from stages.nets.checkpoints import load_model
-from stages.nets.sam2.edgetam import EDGETAM, edgetam_config
+from stages.nets.sam2.edgetam import EDGETAM, check_packages, edgetam_config
 from stages.nets.sam2.image import MODELS, PREPARATION, encoder_config
 from stages.shared.masks import Mask
 from stages.shared.point_prompts import Prompt
@@ -142,12 +142,24 @@ def load_video_model(name: str, weights: Path | None) -> Any:
         RuntimeError: a weight has another shape.
     """
     from safetensors.torch import load_file
-    from transformers import EdgeTamVideoModel, Sam2VideoConfig, Sam2VideoModel
 
-    model_class: Any = EdgeTamVideoModel if name == EDGETAM else Sam2VideoModel
-    config = edgetam_config() if name == EDGETAM else Sam2VideoConfig(vision_config=encoder_config(MODELS[name]))
+    model_class, config = _edgetam() if name == EDGETAM else _sam2(name)
     state, file = (load_file(weights), weights.name) if weights else (None, "")
     return load_model(model_class, config, state, file=file, model=name)
+
+
+def _sam2(name: str) -> tuple[Any, Any]:
+    from transformers import Sam2VideoConfig, Sam2VideoModel
+
+    return Sam2VideoModel, Sam2VideoConfig(vision_config=encoder_config(MODELS[name]))
+
+
+def _edgetam() -> tuple[Any, Any]:
+    """Return the class and the configuration; only here are timm and torchvision imported."""
+    check_packages()
+    from transformers import EdgeTamVideoModel
+
+    return EdgeTamVideoModel, edgetam_config()
 
 
 def _in_float32(_module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
