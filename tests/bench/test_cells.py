@@ -12,6 +12,7 @@ import torch
 from pipeline.bench.findings import waits
 from pipeline.bench.measure.details import DetailOptions
 from pipeline.bench.measure.drift import drift
+from pipeline.bench.measure.figures import BUSY
 from pipeline.bench.measure.memory import LEAK, measure_memory, verdict
 from pipeline.bench.measure.options import MeasureOptions
 from pipeline.bench.measure.tracing import synchronisations
@@ -143,6 +144,23 @@ def test_memory_that_runs_out_is_a_cell_and_the_next_one_runs():
         results = [bench.measure(Cell(batch=batch)) for batch in (1, 2, 1)]
     assert [result.outcome for result in results] == ["ok", "oom", "ok"]
     assert "DefaultCPUAllocator" in results[1].why
+
+
+def test_a_model_fits_where_the_measurement_of_peaks_does_not(monkeypatch):
+    def full(*_):
+        raise RuntimeError("DefaultCPUAllocator: can't allocate memory")
+
+    monkeypatch.setattr("pipeline.bench.measure.figures.peak_gb_s", full)
+    result = measure("plain")
+    assert result.outcome == "ok" and result.gb_s > 0 and result.peak_share is result.bandwidth_share is None
+    assert any("too little memory" in note for note in result.notes)
+
+
+def test_more_than_the_peak_is_noted(monkeypatch):
+    monkeypatch.setattr("pipeline.bench.measure.figures.peak_tflops", lambda *_: 1e-12)
+    assert BUSY in measure("plain").notes
+    monkeypatch.setattr("pipeline.bench.measure.figures.peak_tflops", lambda *_: 1e12)
+    assert BUSY not in measure("plain").notes
 
 
 def test_the_full_product_of_all_axes():

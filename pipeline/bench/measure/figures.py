@@ -21,12 +21,14 @@ from pipeline.device import is_out_of_memory, meter_of, release_memory, traffic_
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+BUSY = "more than the measured peak: other work slowed the device down while that was measured"
 _LAYER_CALLS = 20  # timed calls with hooks, enough for a mean and its spread
 
 
 def measure_cell(model: BenchModel, blank: CellResult, options: MeasureOptions) -> CellResult:
     """Return a cell's result with all figures that were asked for."""
     cell, device = blank.cell, options.device
+    peaks = _peaks(cell.precision, device)
     if device != "cpu":
         meter_of(device).clear()
     prepared = model.prepare(cell, device)
@@ -43,7 +45,7 @@ def measure_cell(model: BenchModel, blank: CellResult, options: MeasureOptions) 
         clocks=tuple(states + (gpu_states() if states else [])),
     )
     flops = model.flops(cell, prepared)
-    result = _with_shares(replace(result, flops=flops.get("Global")), prepared)
+    result = _with_shares(replace(result, flops=flops.get("Global")), prepared, peaks)
     if options.layers:
         result = _with_layers(result, prepared, options.depth, flops)
     if options.leak:
@@ -74,23 +76,38 @@ def _with_speed(blank: CellResult, prepared: Prepared, speed: Speed) -> CellResu
     )
 
 
-def _with_shares(result: CellResult, prepared: Prepared) -> CellResult:
+def _peaks(precision: str, device: str) -> tuple[float | None, float | None]:
+    """Return the device's TFLOP/s and GB/s, measured before the model takes memory; None where they lack memory."""
+    try:
+        return peak_tflops(precision, device), peak_gb_s(device)
+    except Exception as error:
+        if not is_out_of_memory(error):
+            raise
+        return None, None
+    finally:
+        release_memory()
+
+
+def _with_shares(result: CellResult, prepared: Prepared, peaks: tuple[float | None, float | None]) -> CellResult:
     """Add rates of arithmetic and memory traffic, and their shares of what the device reached in a large operation."""
     assert result.items_per_s is not None
     calls_per_s = result.items_per_s / result.items
     tflops = result.flops * calls_per_s / 1e12 if result.flops else None
-    peak = peak_tflops(result.cell.precision, prepared.device) if tflops else None
     is_eager = result.cell.compile == "off" and result.cell.backend == "torch"
     traffic = traffic_of(prepared.call) if is_eager else None  # other calls have no operators of torch
     gb_s = traffic * calls_per_s / 1e9 if traffic else None
-    return replace(
+    shares = [rate / peak if rate and peak else None for rate, peak in zip((tflops, gb_s), peaks, strict=True)]
+    result = replace(
         result,
         tflops=tflops,
-        peak_share=tflops / peak if tflops and peak else None,
+        peak_share=shares[0],
         traffic=traffic,
         gb_s=gb_s,
-        bandwidth_share=gb_s / peak_gb_s(prepared.device) if gb_s else None,
+        bandwidth_share=shares[1],
     )
+    if peaks[1] is None:
+        return _noted(result, "no shares of the device's peaks: there is too little memory to measure them")
+    return _noted(result, BUSY) if (shares[0] or 0.0) > 1 else result
 
 
 def _with_layers(result: CellResult, prepared: Prepared, depth: int, flops: Mapping[str, float]) -> CellResult:

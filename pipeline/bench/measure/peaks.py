@@ -1,11 +1,11 @@
 """Measured limits of a device: the rates of a large matrix product and of a large copy.
 
-A model's rate is then a share of what this device reaches in this state, and not of a data sheet.
+A model's rate is then a share of what this device reaches in this state, and not of a data sheet. The fastest of some
+calls counts: other work on the machine makes calls slower, never faster.
 """
 
 from __future__ import annotations
 
-import statistics
 from functools import cache
 
 from pipeline.bench.measure.precision import arithmetic, dtype_of
@@ -31,7 +31,7 @@ def peak_tflops(precision: str, device: str) -> float | None:
     left = torch.rand(side, side, device=device).to(dtype_of(name))
     with torch.inference_mode(), arithmetic(name, device):
         seconds = timed(lambda: left @ left, lambda: wait(device), _LIMITS, wait_each=True).seconds
-    return 2 * side**3 / statistics.median(seconds) / 1e12
+    return 2 * side**3 / min(seconds) / 1e12
 
 
 @cache
@@ -42,7 +42,7 @@ def peak_gb_s(device: str) -> float:
     source = torch.zeros(_COPIED[_kind(device)], dtype=torch.uint8, device=device)
     target = torch.empty_like(source)
     seconds = timed(lambda: target.copy_(source), lambda: wait(device), _LIMITS, wait_each=True).seconds
-    return 2 * source.nbytes / statistics.median(seconds) / 1e9
+    return 2 * source.nbytes / min(seconds) / 1e9
 
 
 def _kind(device: str) -> str:

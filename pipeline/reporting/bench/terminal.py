@@ -37,7 +37,7 @@ def print_cell(console: Console, result: CellResult) -> None:
         more.append(f"{three(result.tflops)} TFLOP/s ({result.peak_share:.0%} of the peak)")
     if result.memory is not None and result.memory.peak is not None:
         more.append(f"peak {peak_memory(result)} MB")
-    print_line(console, f"    {', '.join(more)}")
+    print_line(console, f"    {', '.join([*more, *result.notes])}")
 
 
 def print_search(console: Console, results: Sequence[CellResult], found: SearchResult) -> None:
