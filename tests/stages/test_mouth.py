@@ -12,7 +12,6 @@ import pytest
 from pipeline.contract.columns import pack
 from pipeline.contract.placement import Placement
 from stages.mouth.stage import SHAPES, Mouth
-from stages.nets.mediapipe.facemesh import FaceMesh
 from tests.support.machine.command_line import script
 from tests.support.media.photos import photo, photo_file, take
 from tests.support.stages.pose_factory import model_file
@@ -62,16 +61,6 @@ def test_the_larger_face_comes_first():
     areas = [(m["box"]["x1"] - m["box"]["x0"]) * (m["box"]["y1"] - m["box"]["y0"]) for m in found]
     assert len(areas) == 2
     assert areas == sorted(areas, reverse=True)
-
-
-# Set-up
-
-
-def test_a_file_that_mediapipe_refuses_is_named(tmp_path):
-    path = tmp_path / "junk.task"
-    path.write_bytes(b"no zip at all")
-    with pytest.raises(RuntimeError, match=r"junk\.task"):
-        FaceMesh(path, count=1, min_detection=0.5, min_presence=0.5)
 
 
 SCRIPT = """

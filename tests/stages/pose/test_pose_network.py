@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from stages.nets.mediapipe import task
 from stages.nets.mediapipe.blazepose import BlazePose
+from stages.nets.mediapipe.facemesh import FaceMesh
 from stages.nets.mediapipe.task import within
 from stages.pose.bodies import distinct, scores
 from stages.pose.stage import LANDMARKS
@@ -20,11 +21,12 @@ from tests.support.media.photos import photo_file
 from tests.support.stages.pose_factory import model_file
 
 
-def test_a_file_that_mediapipe_refuses_is_named(tmp_path):
+@pytest.mark.parametrize("network", [BlazePose, FaceMesh])
+def test_a_file_that_mediapipe_refuses_is_named(network, tmp_path):
     path = tmp_path / "junk.task"
     path.write_bytes(b"no zip at all")
     with pytest.raises(RuntimeError, match=r"junk\.task"):
-        BlazePose(path, count=1, min_detection=0.5, min_presence=0.5)
+        network(path, count=1, min_detection=0.5, min_presence=0.5)
 
 
 def test_set_up_that_takes_too_long_is_given_up(monkeypatch):
