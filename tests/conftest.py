@@ -5,20 +5,26 @@ Fixtures of one package's tests lie in that folder's conftest.py. tests/README.m
 
 from __future__ import annotations
 
+import os
 import shutil
 
-import cv2
 import hypothesis
 import pytest
+
+if "PYTEST_XDIST_WORKER" in os.environ:  # tests share the cores: threads of torch and numpy would wait for each other
+    os.environ["OMP_NUM_THREADS"] = "1"
+
+import cv2
 
 from samples.make import pan, photos, tone, write_clip
 
 pytest.register_assert_rewrite("tests.support")  # their asserts explain themselves too
 
-# An example that is slow on a busy machine is no failure.
-hypothesis.settings.register_profile(
-    "untimed", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow], print_blob=True
-)
+# An example that is slow on a busy machine is no failure. Each run tries the same examples, so that no test fails by
+# chance; `--hypothesis-profile random` tries others.
+_UNTIMED = {"deadline": None, "suppress_health_check": [hypothesis.HealthCheck.too_slow], "print_blob": True}
+hypothesis.settings.register_profile("random", **_UNTIMED)
+hypothesis.settings.register_profile("untimed", derandomize=True, **_UNTIMED)
 hypothesis.settings.load_profile("untimed")
 
 

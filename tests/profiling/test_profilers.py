@@ -200,7 +200,10 @@ def test_a_number_of_calls_is_a_whole_number_above_zero(text):
     assert ProfiledCalls.parse("--torch-profiler", "toy:7") == ProfiledCalls(step="toy", calls=7)
 
 
-def spin(seconds):
+def spin(store, seconds):
+    """Compute for a while after py-spy has begun to sample."""
+    while not any("Sampling" in path.read_text() for path in Path(store.root, PY_SPY).glob("*.log")):
+        time.sleep(0.02)
     until = time.process_time() + seconds
     while time.process_time() < until:
         sum(range(1000))
@@ -214,10 +217,11 @@ def spy():
         pytest.skip(str(error))
 
 
-def test_a_flame_graph_names_the_functions_that_ran(store, spy):
+def test_a_flame_graph_names_the_functions_that_ran(store, spy, monkeypatch):
+    monkeypatch.setattr(py_spy, "_WRITE_S", 200.0)  # on a busy machine
     options = ProfilerOptions(py_spy="toy")
     step = plan({"toy": toy("Blurs")}).first[0]
-    options.caller(step, store)(lambda _: spin(1.5), None)
+    options.caller(step, store)(lambda _: spin(store, 0.5), None)
     assert list(options.report(store)) == [f"--py-spy: 1 files in {store.root}/{PY_SPY}"]
     (name,) = store.names(PY_SPY)
     assert name.startswith(f"toy-{RUN}-") and b"spin" in store.read(f"{PY_SPY}/{name}")
@@ -241,6 +245,17 @@ def test_a_py_spy_that_fails_leaves_its_reason(store, monkeypatch, tmp_path):
     options.caller(plan({"toy": toy("Blurs")}).first[0], store)(lambda _: logged(store), None)
     assert list(options.report(store)) == ["--py-spy: py-spy wrote nothing (Permission Denied)."]
     assert [name.endswith(FAILED) for name in store.names(PY_SPY)] == [True]
+
+
+def test_a_py_spy_that_does_not_answer_is_refused(monkeypatch, tmp_path):
+    other = tmp_path / "py-spy"
+    other.write_text("#!/bin/sh\nexec sleep 600\n")
+    other.chmod(0o755)
+    monkeypatch.setattr(py_spy.shutil, "which", lambda *_, **__: str(other))
+    monkeypatch.setattr(py_spy, "_TRIAL_S", 0.1)
+    with pytest.raises(ConfigError) as refused:
+        py_spy.check()
+    assert refused.value.code == "FM-PY-SPY-FORBIDDEN" and "did not answer" in str(refused.value)
 
 
 PIPELINE = "steps: {toy: {use: 'tests.toys:Blurs'}, other: {use: 'tests.toys:Checksum'}}"

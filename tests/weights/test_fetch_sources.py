@@ -18,11 +18,12 @@ from tests.support.runs.weights_factory import sha
 pytestmark = pytest.mark.usefixtures("no_weights")
 
 
+@pytest.fixture
 def unreachable():
-    """A source at an address without a server."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return Url.model_construct(kind="url", url=f"http://127.0.0.1:{free.getsockname()[1]}/toy.bin")
+    """A source at an address without a server; the port is held, so that no other program gets it."""
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        yield Url.model_construct(kind="url", url=f"http://127.0.0.1:{held.getsockname()[1]}/toy.bin")
 
 
 def test_after_a_failure_the_next_source_is_tried(site):
@@ -38,9 +39,9 @@ def test_all_failures_are_reported_in_one_sentence(site):
         fetch(toy)
 
 
-def test_offline_the_message_names_the_way_without_network():
+def test_offline_the_message_names_the_way_without_network(unreachable):
     with fails("FM-FETCH-FAILED", "127.0.0.1", "framemill fetch toy --to DIR", "--weights-dir DIR"):
-        fetch(entry(unreachable()))
+        fetch(entry(unreachable))
 
 
 def test_without_a_download_the_message_names_the_file_and_its_folder():

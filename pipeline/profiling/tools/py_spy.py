@@ -47,16 +47,24 @@ def check() -> None:
     with subprocess.Popen([sys.executable, "-c", _ASLEEP], stdout=subprocess.PIPE) as asleep:
         assert asleep.stdout is not None
         asleep.stdout.readline()
-        command = [tool, "dump", "--pid", str(asleep.pid)]
-        trial = subprocess.run(command, capture_output=True, text=True, timeout=_TRIAL_S, check=False)
+        reason = _refusal([tool, "dump", "--pid", str(asleep.pid)])
         asleep.kill()
-    if trial.returncode:
-        reason = (trial.stderr.strip().splitlines() or ["it gave no reason"])[0].rstrip(".")
+    if reason:
         raise ConfigError(
             f"--py-spy may not look into processes here ({reason}); run as root, or in a container with "
             "--cap-add SYS_PTRACE.",
             code="FM-PY-SPY-FORBIDDEN",
         )
+
+
+def _refusal(command: list[str]) -> str:
+    """Return why py-spy cannot look into a process; empty if it can."""
+    try:
+        trial = subprocess.run(command, capture_output=True, text=True, timeout=_TRIAL_S, check=False)
+    except subprocess.TimeoutExpired:
+        return f"it did not answer within {_TRIAL_S:.0f} s"
+    lines = trial.stderr.strip().splitlines() or ["it gave no reason"]
+    return lines[0].rstrip(".") if trial.returncode else ""
 
 
 class PySpy:

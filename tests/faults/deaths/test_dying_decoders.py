@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -45,10 +46,16 @@ def media(tmp_path):
 
 def test_a_child_finds_how_far_a_file_can_be_read(media, monkeypatch):
     monkeypatch.syspath_prepend(BROKEN)  # children get this process's path
-    step = DecodeStep(config=DecodeConfig(), columns=("frame",), halo=0, cpus=1.0, workers=1, deadline_s=2.0)
-    limits = {file.media_id: find_limit(step, file, Share()) for file in list_media(str(media))}
+    for i in (1, 3, 5):
+        (media / f"photo{i}.png").unlink()
+    step = DecodeStep(config=DecodeConfig(), columns=("frame",), halo=0, cpus=1.0, workers=1, deadline_s=0.0)
+    patience = {"photo4.png": 1.5}  # the others never run out of time, on a busy machine neither
+    limits = {
+        file.media_id: find_limit(replace(step, deadline_s=patience.get(file.media_id, 300.0)), file, Share())
+        for file in list_media(str(media))
+    }
     assert limits == {
-        **{f"photo{i}.png": None for i in (0, 1, 3, 5)},
+        "photo0.png": None,
         "fatal.mp4": ReadLimit(21, "SIGABRT"),
         "photo2.png": ReadLimit(-1, "SIGSEGV"),
         "photo4.png": ReadLimit(-1, "it hung"),
@@ -63,7 +70,8 @@ def test_files_that_kill_decoders_are_isolated(media, tmp_path, culprits):
     for name in FATES.keys() - set(culprits):
         (media / name).unlink()
     (tmp_path / "pipeline.yaml").write_text("steps: {crc: {use: 'tests.toys:Checksum'}}\n")
-    (tmp_path / "profile.yaml").write_text("decode: {workers: 1, deadline_s: 3}\n")
+    patience = 5 if "photo4.png" in culprits else 300  # a decoder that works meets it on a busy machine too
+    (tmp_path / "profile.yaml").write_text(f"decode: {{workers: 1, deadline_s: {patience}}}\n")
     words = ["--pipeline", "pipeline.yaml", "--profile", "profile.yaml", "--input", "in", "--output", "out"]
     done = subprocess.run(
         [sys.executable, "-m", "pipeline", "run", *words],

@@ -1,0 +1,33 @@
+"""Steps of a GPU benchmark that end in each way a step can; their processes import nothing that takes long."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+
+from benchmarks.gpu.results import SkippedError
+
+
+def measures(options, record):
+    record(value=1 / 3, device=options.device)
+
+
+def fails_a_check(options, record):
+    record(ok=True)
+    record(ok=False, why="not equal")
+
+
+def raises(options, record):
+    record(value=1)
+    raise RuntimeError("no such kernel")
+
+
+def hangs(options, record):
+    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+    record(child=child.pid)
+    time.sleep(600)
+
+
+def has_nothing_to_do(options, record):
+    raise SkippedError("no memory to limit")
