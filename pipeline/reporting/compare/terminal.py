@@ -46,11 +46,11 @@ def _print_pair(console: Console, pair: Pair) -> None:
     heads = ("step", "figure", *names, f"{names[1]}/{names[0]}", "interval", "difference")
     rows = [_cells(one, first=not i) for figures in pair.figures.values() for i, one in enumerate(_relevant(figures))]
     print_table(console, heads, rows, title="Figures", right=heads[2:6])
-    heads = ("step", "table", "rows in both", *(f"only {name}" for name in names), "drift", "what differs")
+    columns = ("step", "table", "rows in both", *(f"only {name}" for name in names), "drift", "what differs")
     rows = [[drift.step, *drift_cells(table)] for drift in pair.drift.values() for table in drift.tables]
     if rows:
         title = "Results (drift: 0 the same, 1 nothing in common)"
-        print_table(console, heads, rows, title=title, right=heads[2:6])
+        print_table(console, columns, rows, title=title, right=columns[2:6])
     for reason, steps in missing_intervals(pair).items():
         print_line(console, f"No interval for {', '.join(steps)}: {reason}.")
 
