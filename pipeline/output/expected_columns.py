@@ -40,3 +40,14 @@ def check_types(schema: pa.Schema, expected: pa.Schema | None) -> None:
         if place < 0 or schema.field(place).type != item.type:
             found = "absent" if place < 0 else f"of type {schema.field(place).type}"
             raise pa.ArrowInvalid(f"column {item.name} is {found}, not of type {item.type}")
+
+
+def check_text(schema: pa.Schema) -> None:
+    """Check that the metadata of a schema and of its fields are text; pyarrow checks names itself.
+
+    Raises:
+        UnicodeDecodeError: they are not.
+    """
+    for metadata in (schema.metadata, *(item.metadata for item in schema)):
+        for key, value in (metadata or {}).items():
+            key.decode(), value.decode()

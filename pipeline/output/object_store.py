@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 
 from pipeline.contract.errors import OutputError
 from pipeline.media.discovery.media_ids import as_uri
-from pipeline.output.expected_columns import check_types
+from pipeline.output.expected_columns import check_text, check_types
 from pipeline.output.publisher import TEMPORARY, BucketPublisher, DiskPublisher, Publisher
 from pipeline.output.store_errors import damaged, error_text, list_errors, read_errors, write_errors
 
@@ -166,7 +166,12 @@ class Store:
     def parquet(self, path: str) -> Iterator[pq.ParquetFile]:
         """Open a Parquet table; errors of reading it inside the block are raised as the store's."""
         with self.open(path) as source:
-            yield pq.ParquetFile(source, page_checksum_verification=True)
+            try:
+                file = pq.ParquetFile(source, page_checksum_verification=True)
+                check_text(file.schema_arrow)
+            except UnicodeDecodeError as error:  # no checksum covers a file's schema
+                raise pa.ArrowInvalid(f"its schema is no text: {error}") from error
+            yield file
 
     def read_table(
         self, path: str, columns: Sequence[str] | None = None, *, expected: pa.Schema | None = None

@@ -67,6 +67,6 @@ def _generations(store: Store, table: str) -> dict[str, int]:
                 for _ in file.iter_batches():
                     pass  # a damaged page is found where it is read
                 found[name] = int((file.schema_arrow.metadata or {}).get(GENERATION, b"0"))
-        except DamagedError:
+        except (DamagedError, ValueError):  # the latter: of the number
             continue
     return found

@@ -122,3 +122,28 @@ def test_a_copy_of_a_table_of_units_doubles_nothing(sample):
     assert tables(sample.out) == rows and frames.exists()
     copy.unlink()
     assert "Nothing is left to do" in run(sample)
+
+
+def described(path) -> None:
+    """Give a column of a table a description that is no text, as one flipped bit of the footer does."""
+    table = pq.read_table(path)
+    changed = table.schema.set(0, table.schema.field(0).with_metadata({"description": b"a \xac"}))
+    pq.write_table(table.cast(changed), path)
+
+
+def named(path) -> None:
+    """Give a column of a table a name that is no text."""
+    name = pq.read_schema(path).names[0].encode()
+    path.write_bytes(path.read_bytes().replace(name, b"\xac" + name[1:]))
+
+
+@pytest.mark.parametrize("change", [described, named])
+@pytest.mark.parametrize("folder", ["frames", "columns", "errors", "counts"])
+def test_a_schema_that_is_no_text_is_computed_again(sample, folder, change):
+    rows, path = tables(sample.out), min((sample.out / folder).rglob("*.parquet"))
+    change(path)
+    for words in (["check", str(sample.out)], ["report", str(sample.out)]):
+        assert command(*words).returncode in (0, 1, 2)  # an exception would be raised here
+    run(sample)
+    assert tables(sample.out) == rows
+    assert command("check", str(sample.out)).returncode == 0
