@@ -67,7 +67,7 @@ def check_cut_independence(stage: Stage, sample: Sample) -> None:
 
 
 def check_phases(stage: Stage, sample: Sample) -> None:
-    """Check that phases have one of the five names."""
+    """Check that phases have one of the names in `PHASES`."""
     stage.clock.take()
     stage(sample.rows, *_more(stage, sample))
     unknown = sorted(set(stage.clock.take()) - set(PHASES))

@@ -168,8 +168,8 @@ class _Index:
 
     def bytes_between(self, start: int, stop: int) -> float:
         """Return the fraction of the track's bytes between two packets."""
-        edges = [0, *self._ends[[start - 1, stop - 1]].tolist()] if start else [0, 0, int(self._ends[stop - 1])]
-        return float((edges[2] - edges[1]) / self._ends[-1]) if start < stop else 0.0
+        before, after = (self._ends[number - 1] if number else 0 for number in (start, stop))
+        return float((after - before) / self._ends[-1])
 
     def _segment_start(self, share: int, shares: int) -> int | None:
         """Return the number of the first frame in a share at which a segment can begin."""

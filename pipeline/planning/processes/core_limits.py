@@ -6,7 +6,7 @@ each process books fewer cores. A GPU that is missing stays an error: nothing he
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from pipeline.contract.errors import ConfigError
@@ -25,11 +25,11 @@ LEAST_CPUS = 1.0  # a process that books less shares its core with another
 
 def fit_wave(wave: Wave, nodes: Sequence[Node]) -> Wave:
     """Return a wave with numbers that fit the nodes; unchanged if none do, or if they all fit."""
-    for change in (lambda each: each, _share_processes):
-        candidate = _with_fewer_workers(change(wave), nodes)
-        if _fits(candidate, nodes):
-            return candidate
-    smaller = _with_fewer_cpus(_with_fewer_workers(wave, nodes, to_the_end=True), nodes)
+    for candidate in (wave, _share_processes(wave)):
+        smaller = _with_fewer_workers(candidate, nodes)
+        if _fits(smaller, nodes):
+            return smaller
+    smaller = _with_fewer_cpus(_with_fewer_workers(wave, nodes), nodes)
     return smaller if _fits(smaller, nodes) else wave
 
 
@@ -69,16 +69,17 @@ def _fits(wave: Wave, nodes: Sequence[Node]) -> bool:
     return fits(process_demands(wave.decode, wave.own), nodes)
 
 
-def _with_fewer_workers(wave: Wave, nodes: Sequence[Node], *, to_the_end: bool = False) -> Wave:
-    """Return a wave that fits by fewer workers, those of the largest number first; unchanged if none do."""
-    smaller = wave
-    while not _fits(smaller, nodes):
-        most = max((step for step in smaller.own if step.keeps_model), key=lambda s: s.placement.workers, default=None)
+def _with_fewer_workers(wave: Wave, nodes: Sequence[Node]) -> Wave:
+    """Take workers from a wave's models, those with most first, until it fits or each has one; return the wave."""
+    while not _fits(wave, nodes):
+        models = [step for step in wave.steps if step.keeps_model]
+        most = max(models, key=lambda step: step.placement.workers, default=None)
         if most is None or most.placement.workers == 1:
-            return smaller if to_the_end else wave
-        name, workers = process_name(most), most.placement.workers - 1
-        smaller = _changed(smaller, lambda s, name=name, workers=workers: _in_process(s, name, workers=workers))  # type: ignore[misc]
-    return smaller
+            break
+        fewer = {step.name: most.placement.workers - 1 for step in models if process_name(step) == process_name(most)}
+        steps = tuple(step.placed(workers=fewer.get(step.name, step.placement.workers)) for step in wave.steps)
+        wave = replace(wave, steps=steps)
+    return wave
 
 
 def _with_fewer_cpus(wave: Wave, nodes: Sequence[Node]) -> Wave:
@@ -95,19 +96,12 @@ def _with_fewer_cpus(wave: Wave, nodes: Sequence[Node]) -> Wave:
 
 def _share_processes(wave: Wave) -> Wave:
     """Return a wave with one process for the models of each device; unchanged if a step must run between them."""
-    shared = _changed(
-        wave, lambda s: s.placed(group=f"{SHARED}{s.placement.device}", workers=1) if s.keeps_model else s
-    )
+    steps = [
+        step.placed(group=f"{SHARED}{step.placement.device}", workers=1) if step.keeps_model else step
+        for step in wave.steps
+    ]
     kept = [name for name in wave.decode.columns if name not in wave.decode.drops]
     try:
-        return replace(shared, steps=with_drops(order_by_process(shared.steps), kept))
+        return replace(wave, steps=with_drops(order_by_process(steps), kept))
     except ConfigError:
         return wave
-
-
-def _in_process(step: Step, name: str, *, workers: int) -> Step:
-    return step.placed(workers=workers) if step.keeps_model and process_name(step) == name else step
-
-
-def _changed(wave: Wave, change: Callable[[Step], Step]) -> Wave:
-    return replace(wave, steps=tuple(step if step.recalled else change(step) for step in wave.steps))
