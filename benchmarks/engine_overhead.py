@@ -164,7 +164,7 @@ def minimal_script(folder: Path) -> Rate:
     def light(batch: dict[str, np.ndarray]) -> pa.Table:
         return stage(pa.table({"frame_224": pack(list(batch["image"]))}))
 
-    from pipeline.engine import session
+    from pipeline.engine.session import session
 
     begin = time.time()
     with processor_seconds() as used, session(None):

@@ -40,7 +40,7 @@ from pipeline.runtime.second_pass import SecondPass, UnitRows, unit_rows
 from pipeline.runtime.table_steps import Tables
 
 if TYPE_CHECKING:
-    from pipeline.engine import Engine
+    from pipeline.engine.datasets import Engine
 
 
 _ATTEMPTS = 3  # a disk that damages what was just written has no use for a fourth
@@ -123,7 +123,7 @@ class Job:
         """Return the machines of the cluster that the request names, else this one."""
         if self._request.address is None:
             return [this_machine()]
-        from pipeline.engine import session
+        from pipeline.engine.session import session
 
         return stack.enter_context(session(self._request.address))
 
@@ -200,7 +200,8 @@ class Job:
     # The two passes
 
     def _compute(self, work: Workload, files: RunFiles, lease: Lease, stack: ExitStack) -> None:
-        from pipeline.engine import Engine, session
+        from pipeline.engine.datasets import Engine
+        from pipeline.engine.session import session
 
         if self._request.address is None:
             stack.enter_context(session(None))

@@ -51,7 +51,7 @@ def collection(tmp_path_factory):
 @pytest.fixture(scope="session")
 def machines():
     """The machines of one Ray, which all tests share since a start takes seconds."""
-    from pipeline.engine import session
+    from pipeline.engine.session import session
 
     with session(None) as nodes:
         yield nodes

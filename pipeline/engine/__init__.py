@@ -8,9 +8,6 @@ node_samplers   metrics of the machines, four times a second
 prometheus      live metrics for Ray's agent
 logs            the last lines of a dead worker's log
 datasets        datasets of sealed packets through all steps
+
+This file imports none of them: the coordinator needs no Ray Data, which takes a processor second to import.
 """
-
-from pipeline.engine.datasets import Engine
-from pipeline.engine.session import session
-
-__all__ = ["Engine", "session"]

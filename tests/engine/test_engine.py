@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from pipeline.contract.output_names import COLUMNS, FRAMES
-from pipeline.engine import Engine
+from pipeline.engine.datasets import Engine
 from pipeline.job import Job
 from pipeline.media.discovery.listing import list_media
 from pipeline.media.discovery.media_ids import media_id

@@ -11,7 +11,8 @@ import pyarrow as pa
 import pytest
 
 from pipeline.contract.output_names import COLUMNS
-from pipeline.engine import Engine, session
+from pipeline.engine.datasets import Engine
+from pipeline.engine.session import session
 from pipeline.media.config import DecodeConfig
 from pipeline.media.discovery.listing import list_media
 from pipeline.media.units import Unit

@@ -13,12 +13,12 @@ import psutil
 import pytest
 
 from pipeline.contract.errors import ResourceError
-from pipeline.engine import session
+from pipeline.engine.session import session
 from pipeline.engine.shutdown import PARKED, ended
 
 _RUN = """
 import ray, sys
-from pipeline.engine import session
+from pipeline.engine.session import session
 with session(None):
     print(ray.get_runtime_context().gcs_address, repr(ray._private.worker.global_worker.node.webui_url), flush=True)
     sys.stdin.read()

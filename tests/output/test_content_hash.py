@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from pipeline.engine import session
+from pipeline.engine.session import session
 from pipeline.job import Job
 from pipeline.media.discovery.listing import list_media
 from pipeline.media.files import MediaFile

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pipeline.contract.errors import BudgetError
-from pipeline.engine import session
+from pipeline.engine.session import session
 from pipeline.job import Job
 from pipeline.planning.error_budget import Budget, Budgets
 from pipeline.planning.manifest import PipelineFile, ProfileFile

@@ -14,7 +14,7 @@ from tests.support.media.collections_factory import photo
 
 _RUN = """
 import sys, time, urllib.request, ray
-from pipeline.engine import session
+from pipeline.engine.session import session
 from pipeline.engine.coordinator import start_coordinator
 from pipeline.planning.error_budget import Budgets
 from pipeline.job import Job

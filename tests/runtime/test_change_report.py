@@ -8,7 +8,7 @@ import shutil
 import pytest
 
 from pipeline.contract.output_names import FACTS
-from pipeline.engine import session
+from pipeline.engine.session import session
 from pipeline.job import Job
 from pipeline.planning.plan import make_plan
 from pipeline.planning.processes.resources import ROOMY

@@ -10,8 +10,8 @@ from contextlib import contextmanager
 
 import pytest
 
-import pipeline.engine
 from pipeline.contract.packet import Packet
+from pipeline.engine import datasets, session
 from pipeline.media.units import share_bytes, shares_of
 from pipeline.planning.processes.resources import this_machine
 from pipeline.runtime.recovery.attempt_log import AttemptTable
@@ -19,7 +19,7 @@ from pipeline.runtime.worker import Worker
 
 
 class SerialEngine:
-    """Both passes of `pipeline.engine.Engine`."""
+    """Both passes of `pipeline.engine.datasets.Engine`."""
 
     def __init__(self, plan, store, on_events, profilers=None, *, stop=None):
         self._plan, self._store, self._log = plan, store, AttemptTable()
@@ -54,6 +54,6 @@ def _session(address) -> Iterator[list]:
 def without_ray() -> Iterator[None]:
     """Let runs of this process use the serial engine inside the block."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pipeline.engine, "Engine", SerialEngine)
-        patch.setattr(pipeline.engine, "session", _session)
+        patch.setattr(datasets, "Engine", SerialEngine)
+        patch.setattr(session, "session", _session)
         yield

@@ -1,0 +1,18 @@
+"""Processes of a run import what they need, and no more."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+LOADED = "import sys, pipeline.engine.{}; print(*sorted({{'pandas', 'ray.data', 'torch'}} & set(sys.modules)))"
+
+
+def test_the_coordinator_needs_no_ray_data() -> None:
+    assert _heavy_imports("coordinator") == []
+    assert "ray.data" in _heavy_imports("datasets"), "the names are out of date"
+
+
+def _heavy_imports(module: str) -> list[str]:
+    command = [sys.executable, "-c", LOADED.format(module)]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
