@@ -1,7 +1,7 @@
 """CLIP and SigLIP2: an image tower and a text tower with one embedding space.
 
-The networks are transformers' own. Architectures are defined here, so that no configuration has to be downloaded with
-the weights.
+The text tower and random weights are transformers' own; the image tower has the same weights and results without it.
+Architectures are defined here, so that no configuration has to be downloaded with the weights.
 
 Shapes: n images, m texts, k categories, d dimensions, s side of the input; embeddings have length 1.
 """
@@ -69,8 +69,9 @@ docs/openclip_results.csv)."""
 class TwoTowers:
     """A model with its weights, on the CPU until it is used.
 
-    Texts are embedded in fp32, once. `keep_vision` then frees the text tower, and sets how images are computed. The
-    device never holds both towers, so that set-up takes no more of its memory than a small batch.
+    Texts are embedded in fp32, once; without texts the text tower is never built. `keep_vision` frees it, and sets how
+    images are computed. The device never holds both towers, so that set-up takes no more of its memory than a small
+    batch.
     """
 
     def __init__(
@@ -88,11 +89,15 @@ class TwoTowers:
             ValueError: weights are missing from the file, or the tokenizer's file is invalid.
             RuntimeError: a weight has another shape.
         """
-        self._siglip, self.device, self._side = architecture.siglip, device, architecture.preparation.side
+        from stages.nets.clip.image_tower import load_image_tower
+
+        self._architecture, self._siglip, self.device = architecture, architecture.siglip, device
         self._tokenize = _tokenizer(architecture, tokenizer)
-        self._model = build_model(architecture, read_state(weights) if weights else None)
-        self._scale = float(self._model.logit_scale.exp())
-        self._bias = float(self._model.logit_bias) if architecture.siglip else 0.0
+        self._model: Any = None if weights else build_model(architecture, None)  # transformers' own, for texts
+        self._state: Mapping[str, torch.Tensor] = read_state(weights) if weights else self._model.state_dict()
+        self._vision = load_image_tower(architecture, self._state, weights.name if weights else "")
+        self._scale = float(self._vision.logit_scale.exp())
+        self._bias = 0.0 if self._vision.logit_bias is None else float(self._vision.logit_bias)
 
     def texts(self, texts: Sequence[str]) -> torch.Tensor:
         """Return embeddings of texts: m d float32.
@@ -103,12 +108,13 @@ class TwoTowers:
         import torch
 
         ids = torch.tensor(self._tokenize(texts), device=self.device)
-        self._model.text_model.to(self.device)
+        model = self._model = self._model or build_model(self._architecture, self._state)
+        model.text_model.to(self.device)
         if not self._siglip:
-            self._model.text_projection.to(self.device)
+            model.text_projection.to(self.device)
         with torch.inference_mode():
             batches = torch.split(ids, TEXTS_PER_BATCH)
-            parts = [self._model.get_text_features(input_ids=batch).pooler_output for batch in batches]
+            parts = [model.get_text_features(input_ids=batch).pooler_output for batch in batches]
             return _normalize(torch.cat(parts))
 
     def keep_vision(
@@ -126,14 +132,14 @@ class TwoTowers:
 
         from stages.nets.clip.int8_linear import int8_layers
 
-        self._model.text_model = None
-        vision = self._model.vision_model
-        replacements = int8_layers(vision) if int8 else {}
-        self._model = ready(self._model, placement, dtype)
+        self._model, self._state = None, {}
+        replacements = int8_layers(self._vision.vision_model) if int8 else {}
+        vision = self._vision = ready(self._vision, placement, dtype)
         for name, layer in replacements.items():
-            vision.set_submodule(name, layer.to(placement.device))
-        self._images = Batches(self._features, placement, rows)
-        self._images.warm_up(torch.zeros(1, 3, self._side, self._side, dtype=dtype, device=placement.device))
+            vision.vision_model.set_submodule(name, layer.to(placement.device))
+        self._images = Batches(vision.forward, placement, rows)
+        side = self._architecture.preparation.side
+        self._images.warm_up(torch.zeros(1, 3, side, side, dtype=dtype, device=placement.device))
 
     def images(self, pixels: torch.Tensor) -> torch.Tensor:
         """Return embeddings of one or more preprocessed images (n 3 s s, of the model's dtype): n d float32."""
@@ -141,10 +147,6 @@ class TwoTowers:
 
         with torch.inference_mode():
             return _normalize(self._images(pixels))
-
-    def _features(self, pixels: torch.Tensor) -> torch.Tensor:
-        features: torch.Tensor = self._model.get_image_features(pixel_values=pixels).pooler_output
-        return features
 
     def probabilities(self, images: torch.Tensor, texts: torch.Tensor) -> torch.Tensor:
         """Return the probability of each category for each image: n k float32, from embeddings n d and k d.

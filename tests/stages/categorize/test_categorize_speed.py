@@ -123,7 +123,7 @@ def test_8_bits_keep_the_cosines_of_small_towers(tiny, album):
 def test_all_layers_of_the_image_tower_are_in_8_bits(model):
     towers = TwoTowers(TINY[model], None, None, "cpu")
     towers.keep_vision(Placement(), torch.bfloat16, int8=True)
-    vision = towers._model.vision_model
+    vision = towers._vision.vision_model
     kinds = [type(layer) for layer in vision.modules() if isinstance(layer, nn.Linear | Int8Linear)]
     assert kinds.count(Int8Linear) >= 12 and nn.Linear not in kinds
     layers = [layer for layer in vision.modules() if isinstance(layer, Int8Linear)]
