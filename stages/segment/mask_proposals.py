@@ -21,6 +21,8 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
+from stages.shared.boxes import pair_product
+
 if TYPE_CHECKING:
     import torch
 
@@ -166,13 +168,13 @@ def _overlaps(boxes: torch.Tensor, threshold: float) -> torch.Tensor:
     import torch
 
     count = len(boxes)
-    areas = (boxes[:, 2:] - boxes[:, :2]).prod(dim=1)
+    areas = pair_product(boxes[:, 2:] - boxes[:, :2])
     result = torch.zeros((count, count), dtype=torch.bool, device=boxes.device)
     for start in range(0, count, IOU_ROWS):
         part = slice(start, start + IOU_ROWS)
         low = torch.maximum(boxes[part, None, :2], boxes[None, :, :2])
         high = torch.minimum(boxes[part, None, 2:], boxes[None, :, 2:])
-        intersection = (high - low).clamp(min=0).prod(dim=2)
+        intersection = pair_product((high - low).clamp(min=0))
         # an IoU of 0 / 0 is NaN, and NaN > threshold is false
         result[part] = intersection / (areas[part, None] + areas[None] - intersection) > threshold
     return result.triu(diagonal=1)

@@ -22,6 +22,7 @@ from torch.nn.functional import pad
 from pipeline.device import Phase, wait
 from stages.nets.faces.detections import Size, grid_cells
 from stages.nets.faces.yunet import OVERLAP
+from stages.shared.boxes import pair_product
 
 STRIDES = (8, 16, 32)  # opencv, modules/objdetect/src/face_detect.cpp
 MOST = 5000  # cells of an input that are suppressed, there too
@@ -77,7 +78,7 @@ def _best_rows(outputs: Sequence[Cells], count: int, min_score: float) -> tuple[
 
 def _best_cells(cells: Cells, count: int, min_score: float) -> tuple[Tensor, ...]:
     """Return the best cells' numbers (r k), scores (r k), values (r k 16) and places (r k 3), and how many pass."""
-    scores = cells.values[..., :2].clamp(0, 1).prod(dim=2).sqrt()
+    scores = pair_product(cells.values[..., :2].clamp(0, 1)).sqrt()
     passing = (scores >= min_score).sum(dim=1).clamp(max=MOST).float()
     ranked, best = scores.topk(min(count, MOST, scores.shape[1]), dim=1)
     if missing := count - best.shape[1]:
@@ -112,9 +113,9 @@ def suppressed(boxes: Tensor, valid: Tensor, rounds: int) -> tuple[Tensor, Tenso
 def _overlaps(boxes: Tensor) -> Tensor:
     """Return r k k bools: box i overlaps box j > i by more than the threshold; boxes r k 4."""
     start, extent = boxes[..., :2], boxes[..., 2:]
-    end, area = start + extent, extent.prod(dim=2)
+    end, area = start + extent, pair_product(extent)
     low = torch.maximum(start[:, :, None], start[:, None])
-    common = (torch.minimum(end[:, :, None], end[:, None]) - low).clamp_(min=0).prod(dim=3)
+    common = pair_product((torch.minimum(end[:, :, None], end[:, None]) - low).clamp_(min=0))
     return (common > OVERLAP * (area[:, :, None] + area[:, None] - common)).triu(diagonal=1)
 
 
