@@ -1,12 +1,12 @@
 """Seconds from the command to the first result of categorize, by phase, and of its set-up with and without a cache.
 
-    python -m benchmarks.start_up [--against CHECKOUT] [--repeats 3] [--photos 8]
+    python -m benchmarks.start_up [--against CHECKOUT] [--repeats 3] [--photos 8] [--set-up]
 
 Runs: `framemill run --stages categorize` with `cpu-only` and seeded random weights, each a process of its own into a
-new output. With --against, runs of another checkout of Framemill take turns with these, and the last column is the
-ratio. Set-up: categorize with a file of random weights in a new process, first with an empty FRAMEMILL_CACHE, then
-with the one that it left; it needs the tokenizer's file (`framemill fetch`). Seconds of set-ups are processor seconds.
-Figures are medians.
+new output. Set-up (alone with --set-up): categorize with a file of random weights in a new process, first with an empty
+FRAMEMILL_CACHE, then with the one that it left; it needs the tokenizer's file (`framemill fetch`). Its seconds are
+processor seconds. With --against, another checkout of Framemill takes turns with this one, and the last column is the
+ratio. Figures are medians.
 """
 
 from __future__ import annotations
@@ -30,13 +30,14 @@ ROOT = Path(__file__).resolve().parents[1]
 PHASES = ("command to plan", "Ray, to the first process", "set-up of the model", "first call", "all")
 
 SET_UP = """
-import hashlib, sys, time
+import sys, time
 from pathlib import Path
 from pipeline.contract.placement import Placement
+import pipeline.engine.workers  # as in each process of a run
 from pipeline.runtime.stage_setup import set_up_stage
 from pipeline.weights.lockfile import Entry
 from stages.categorize.stage import Categorize
-import torch, transformers.models.clip.modeling_clip
+import torch
 imported = time.process_time()
 stage = Categorize(Categorize.Config(model="clip-vit-b32"))
 paths = dict(zip(stage.weights, map(Path, sys.argv[1:]), strict=True))
@@ -44,8 +45,9 @@ entries = {name: Entry.model_construct(name=name, sha256=path.name) for name, pa
 import pipeline.runtime.stage_setup as setup
 setup.check_unchanged = lambda *_: None  # the names stand for hashes
 set_up_stage(stage, "categorize", paths, Placement(), entries)
-print(imported, time.process_time() - imported)
+print(imported, time.process_time() - imported, len(sys.modules))
 """
+SET_UP_FIGURES = ("imports, torch among them", "the stage, with what it imports", "modules")
 
 
 def run_once(checkout: Path, folder: Path, count: int) -> dict[str, float]:
@@ -80,36 +82,43 @@ def phases(began: float, out: Path) -> dict[str, float]:
     return dict(zip(PHASES, seconds, strict=True))
 
 
-def set_ups(repeats: int) -> dict[str, tuple[float, float]]:
-    """Return the processor seconds of imports and of the set-up, with an empty cache and with a filled one."""
+def set_ups(checkouts: Mapping[str, Path], repeats: int) -> dict[str, dict[str, list[list[float]]]]:
+    """Return `SET_UP_FIGURES` of each repeat, by the state of the cache and by checkout."""
     from safetensors.torch import save_file
 
     from stages.nets.clip.towers import MODELS, build_model
 
-    taken: dict[str, list[tuple[float, float]]] = {"empty cache": [], "filled cache": []}
+    taken: dict[str, dict[str, list[list[float]]]] = {
+        state: {name: [] for name in checkouts} for state in ("empty cache", "filled cache")
+    }
     with tempfile.TemporaryDirectory() as folder:
         weights, words = Path(folder) / "weights", resolve(["clip-bpe"])["clip-bpe"]
         save_file(dict(build_model(MODELS["clip-vit-b32"], None).state_dict()), weights)
         for number in range(repeats):
-            cache = {"FRAMEMILL_CACHE": str(Path(folder) / str(number)), "PYTHONPATH": str(ROOT)}
-            for each in taken.values():
-                command = [sys.executable, "-c", SET_UP, str(weights), str(words)]
-                done = subprocess.run(command, env=os.environ | cache, check=True, capture_output=True, text=True)
-                imports, set_up = map(float, done.stdout.split())
-                each.append((imports, set_up))
-    return {name: (_median([a for a, _ in both]), _median([b for _, b in both])) for name, both in taken.items()}
+            for by_checkout in taken.values():
+                for name, figures in by_checkout.items():
+                    cache = {
+                        "FRAMEMILL_CACHE": str(Path(folder) / f"{name}{number}"),
+                        "PYTHONPATH": str(checkouts[name]),
+                    }
+                    command = [sys.executable, "-c", SET_UP, str(weights), str(words)]
+                    env = os.environ | cache
+                    done = subprocess.run(command, env=env, cwd=folder, check=True, capture_output=True, text=True)
+                    figures.append([float(word) for word in done.stdout.split()])
+    return taken
 
 
 def _median(values: Sequence[float]) -> float:
     return statistics.median(values)
 
 
-def _print(runs: Mapping[str, Sequence[Mapping[str, float]]]) -> None:
-    print(f"| phase, s | {' | '.join(runs)} |{' ratio |' if len(runs) > 1 else ''}")
-    for phase in PHASES:
-        seconds = [_median([run[phase] for run in each]) for each in runs.values()]
-        ratio = f" {seconds[0] / seconds[1]:.2f} |" if len(seconds) > 1 else ""
-        print(f"| {phase} | {' | '.join(f'{value:.1f}' for value in seconds)} |{ratio}")
+def _print(title: str, names: Sequence[str], figures: Mapping[str, Sequence[Sequence[float]]], form: str) -> None:
+    """Print a table: a line for each figure, a column for each checkout, and their ratio."""
+    print(f"| {title} | {' | '.join(figures)} |{' ratio |' if len(figures) > 1 else ''}")
+    for i, name in enumerate(names):
+        values = [_median([each[i] for each in repeats]) for repeats in figures.values()]
+        ratio = f" {values[0] / values[1]:.2f} |" if len(values) > 1 else ""
+        print(f"| {name} | {' | '.join(format(value, form) for value in values)} |{ratio}")
 
 
 def main() -> None:
@@ -118,16 +127,18 @@ def main() -> None:
     parser.add_argument("--against", type=Path)
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--photos", type=int, default=8)
+    parser.add_argument("--set-up", action="store_true", help="measure set-ups only")
     options = parser.parse_args()
     checkouts = {"here": ROOT} | ({"against": options.against.resolve()} if options.against else {})
-    runs: dict[str, list[dict[str, float]]] = {name: [] for name in checkouts}
-    for _ in range(options.repeats):
+    runs: dict[str, list[list[float]]] = {name: [] for name in checkouts}
+    for _ in range(0 if options.set_up else options.repeats):
         for name, checkout in checkouts.items():
             with tempfile.TemporaryDirectory() as folder:
-                runs[name].append(run_once(checkout, Path(folder), options.photos))
-    _print(runs)
-    for name, (imports, set_up) in set_ups(options.repeats).items():
-        print(f"{name}: processor seconds: imports {imports:.2f}, weights and categories {set_up:.2f}")
+                runs[name].append([*run_once(checkout, Path(folder), options.photos).values()])
+    if not options.set_up:
+        _print("phase, s", PHASES, runs, ".1f")
+    for state, figures in set_ups(checkouts, options.repeats).items():
+        _print(f"{state}, processor s", SET_UP_FIGURES, figures, ".4g")
 
 
 if __name__ == "__main__":
