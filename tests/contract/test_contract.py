@@ -55,7 +55,7 @@ STEPS = {step.name: step for step in PLAN.steps}
 FIRST = {step.name: step for step in PLAN.first}
 SECOND = {step.name: step for step in PLAN.second}
 FRAMES = 6  # of the clip: it is cut in many ways, and half a minute is saved
-HEAVY = {"segment": 3, "instances": 3, "inpaint": 3}
+HEAVY = {"segment": 3, "instances": 3, "inpaint": 3, "pose": 3, "mouth": 3}
 """Steps that take longest even so, and how many frames of the clip are enough."""
 
 LAMA = Sizes(width=8, blocks=2)

@@ -69,7 +69,7 @@ def test_the_published_tensor_of_a_photo_is_met():
     assert difference.max() <= 1.01  # 4 is required
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(height=sizes, width=sizes, seed=st.integers(0, 9), how=st.sampled_from([OPENAI, SIGLIP]))
 def test_any_picture_is_as_pillow_makes_it(height, width, seed, how):
     image = middle(noise(height, width, seed))
@@ -92,9 +92,10 @@ def test_frame_512_keeps_what_frame_224_loses(name):
 # An image's values are its own
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(
-    shapes=st.lists(st.sampled_from([(40, 60), (60, 40), (300, 224), (224, 224), (1, 3)]), max_size=7), data=st.data()
+    shapes=st.lists(st.sampled_from([(40, 60), (60, 40), (300, 224), (224, 224), (1, 3)]), min_size=2, max_size=5),
+    data=st.data(),
 )
 def test_neighbours_and_order_change_nothing(shapes, data):
     images = [noise(*shape, seed) for seed, shape in enumerate(shapes)]

@@ -26,7 +26,7 @@ from tests.support.runs.plan_factory import plan
 from tests.support.runs.toy_gpu import ToyMeter
 from tests.toys import Neighbours
 
-QUICK = Limits(most_batch=64, timed_s=0.0, hang_s=20.0)
+QUICK = Limits(most_batch=64, timed_s=0.0, slow_s=1000.0)  # no limit that a busy machine reaches
 
 
 def trial(batch, rate=10.0, megapixels=1.0, peak=None):
@@ -150,14 +150,14 @@ def test_a_step_is_measured_in_a_child_until_memory_runs_out(tmp_path):
 
 @pytest.mark.heavy
 def test_a_crash_is_a_batch_that_does_not_fit_and_the_search_goes_on(tmp_path):
-    result = measured(tmp_path, Limits(most_batch=4, timed_s=0.0), dies_at=3)
+    result = measured(tmp_path, replace(QUICK, most_batch=4), dies_at=3)
     assert (result.figures.largest_batch, result.figures.largest_is_limit) == (2, True)
     assert result.notes == ["a batch of 3 did not run: its process died (SIGKILL)"]
 
 
 @pytest.mark.heavy
 def test_a_hang_is_ended(tmp_path):
-    result = measured(tmp_path, Limits(most_batch=2, timed_s=0.0, hang_s=3.0), hangs_at=2)
+    result = measured(tmp_path, replace(QUICK, most_batch=2, hang_s=8.0), hangs_at=2)
     assert result.figures.largest_batch == 1
     assert result.notes == ["a batch of 2 did not run: its process died (it hung)"]
 
@@ -167,7 +167,7 @@ def test_an_exception_is_reported_and_earlier_batches_are_kept(tmp_path):
     result = measured(tmp_path, refuses_at=4)
     assert result.notes[0] == "a batch of 4 raised ValueError: so many are not to my taste"
     assert result.figures.largest_batch == 2 and not result.figures.largest_is_limit
-    idle = measured(tmp_path, Limits(most_batch=1, timed_s=0.0), idle=True)
+    idle = measured(tmp_path, replace(QUICK, most_batch=1), idle=True)
     assert idle.figures is None and "had nothing to do" in idle.notes[0]
     none = measured(tmp_path, holds=0.1)
     assert none.figures is None and none.notes == ["a batch of 1 did not run: memory ran out"]

@@ -51,7 +51,7 @@ def test_cells_begin_at_the_first_key_frames_of_a_grid(name: str) -> None:
     assert all(start % step == 0 for start in starts)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(
     name=st.sampled_from(sorted(FILMS)),
     shares=st.integers(2, 20),

@@ -19,6 +19,11 @@ from tests.support.stages.shots_factory import clip, described, dissolve, mixed,
 CHINA, FLOWER, HOPPER = PHOTOS
 
 
+def some(*quick, heavy=()):
+    """Return parameters, of which some are left to `make test-all`."""
+    return [*quick, *(pytest.param(*values, marks=pytest.mark.heavy) for values in heavy)]
+
+
 def found(frames, **config):
     """Kinds, first and last frames of transitions; and where shots begin."""
     made = Shots(Shots.Config(**config))(described(frames))
@@ -40,7 +45,7 @@ PAIRS = [
 ]
 
 
-@pytest.mark.parametrize(("first", "second"), PAIRS)
+@pytest.mark.parametrize(("first", "second"), some(*PAIRS[:2], heavy=PAIRS[2:]))
 def test_cuts_between_clips_are_found_to_the_frame(first, second):
     frames = clip(*first, 12) + clip(*second, 12)
     assert found(frames) == ([("cut", 11, 12)], [12])
@@ -80,14 +85,14 @@ def test_dissolves_are_found_where_they_were_made(first, second, length):
     assert len(starts) == 1 and abs(starts[0] - 19 - length / 2) <= off / 2 + 1
 
 
-@pytest.mark.parametrize(("pair", "step"), [(PAIRS[0], 6.0), (PAIRS[1], 3.0), (PAIRS[2], 6.0)])
+@pytest.mark.parametrize(("pair", "step"), some((PAIRS[1], 3.0), heavy=[(PAIRS[0], 6.0), (PAIRS[2], 6.0)]))
 def test_dissolves_between_shots_that_move_are_found(pair, step):
     ((kind, begin, end),), starts = found(dissolve(*pair, 20, (step, 0.7)))
     assert kind == "dissolve" and abs(begin - 19) <= 8 and abs(end - 39) <= 8
     assert len(starts) == 1
 
 
-@pytest.mark.parametrize(("direction", "length"), [("right", 8), ("left", 20), ("down", 8), ("up", 20)])
+@pytest.mark.parametrize(("direction", "length"), some(("right", 8), ("up", 20), heavy=[("left", 20), ("down", 8)]))
 def test_wipes_are_found_where_they_were_made(direction, length):
     first, second = PAIRS[length % 3]
     ((kind, begin, end),), starts = found(wipe(first, second, length, direction))
@@ -95,7 +100,7 @@ def test_wipes_are_found_where_they_were_made(direction, length):
     assert abs(starts[0] - 11 - length / 2) <= 2
 
 
-@pytest.mark.parametrize(("name", "step"), [(CHINA, 60), (CHINA, 80), (HOPPER, 70), (FLOWER, 40)])
+@pytest.mark.parametrize(("name", "step"), some((CHINA, 80), (FLOWER, 40), heavy=[(CHINA, 60), (HOPPER, 70)]))
 def test_motion_too_fast_for_flow_is_no_cut(name, step):
     assert found(whip(name, step)) == ([], [])
 
@@ -138,7 +143,7 @@ def test_a_fade_is_said_with_its_colour_and_at_the_ends_of_a_file_makes_no_shot(
     assert starts == [] and [kind for kind, *_ in changes] == ["fade_in"]
 
 
-@pytest.mark.parametrize("colour", [0, 255])
+@pytest.mark.parametrize("colour", some(0, heavy=[(255,)]))
 @lengths(12)
 def test_a_clip_that_begins_or_ends_inside_a_fade_is_one_shot(first, second, length, colour):
     frames = through(first, second, length, colour)
@@ -148,7 +153,7 @@ def test_a_clip_that_begins_or_ends_inside_a_fade_is_one_shot(first, second, len
     assert found(after) == ([], [])
 
 
-@pytest.mark.parametrize(("name", "length"), zip(PHOTOS, (25, 8, 8), strict=True))
+@pytest.mark.parametrize(("name", "length"), some((FLOWER, 8), heavy=[(CHINA, 25), (HOPPER, 8)]))
 def test_a_clip_that_gets_brighter_or_darker_is_one_shot(name, length):
     frames = clip(name, 0, length + 20)
     ramp = np.interp(np.arange(len(frames)), [10, 10 + length], [0.35, 1.0])
@@ -157,7 +162,7 @@ def test_a_clip_that_gets_brighter_or_darker_is_one_shot(name, length):
         assert found(made) == ([], [])
 
 
-@pytest.mark.parametrize(("name", "flash"), zip(PHOTOS, (1, 2, 1), strict=True))
+@pytest.mark.parametrize(("name", "flash"), some((CHINA, 1), (FLOWER, 2), heavy=[(HOPPER, 1)]))
 def test_a_flash_is_no_cut(name, flash):
     frames = list(clip(name, 0, 16))
     for i in range(8, 8 + flash):
@@ -170,7 +175,7 @@ def test_a_cut_between_two_takes_on_one_set_is_no_flash():
     assert found(clip(HOPPER, 0, 12) + nearer) == ([("cut", 11, 12)], [12])
 
 
-@pytest.mark.parametrize("name", ["china.jpg", "flower.jpg"])
+@pytest.mark.parametrize("name", some(FLOWER, heavy=[(CHINA,)]))
 def test_a_pan_is_one_shot(name):
     image = photo(name)
     step = (image.shape[1] - 300) / 40

@@ -4,8 +4,15 @@ from __future__ import annotations
 
 import pytest
 
+from pipeline.weights import download
 from tests.support.machine.fetch_factory import CONTENT
 from tests.support.machine.range_server import serving
+
+
+@pytest.fixture(autouse=True)
+def _impatient(monkeypatch):
+    """Failed requests are repeated at once."""
+    monkeypatch.setattr(download, "_RETRY", download._RETRY.new(backoff_factor=0.0))
 
 
 @pytest.fixture

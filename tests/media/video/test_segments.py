@@ -37,7 +37,7 @@ from tests.support.media.segmented_films import (
 )
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(
     name=st.sampled_from(sorted(FILMS)),
     count=st.integers(2, 9),

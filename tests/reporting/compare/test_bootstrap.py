@@ -44,7 +44,7 @@ def called(alike, factor, count):
     return hits
 
 
-@pytest.mark.parametrize("alike", [0.0, 0.5])
+@pytest.mark.parametrize("alike", [0.5, pytest.param(0.0, marks=pytest.mark.heavy)])
 def test_two_samples_of_one_distribution_are_rarely_called_different(alike, monkeypatch):
     monkeypatch.setattr("pipeline.reporting.compare.bootstrap.RESAMPLES", 300)  # the spread of 300 is known to 4 %
     result = called(alike, 1.0, 200)
@@ -53,14 +53,14 @@ def test_two_samples_of_one_distribution_are_rarely_called_different(alike, monk
     assert max(result.values()) <= 0.11, result
 
 
-@pytest.mark.parametrize("alike", [0.0, 0.5])
+@pytest.mark.parametrize("alike", [0.0, pytest.param(0.5, marks=pytest.mark.heavy)])
 def test_a_fifth_more_is_found(alike, monkeypatch):
     monkeypatch.setattr("pipeline.reporting.compare.bootstrap.RESAMPLES", 300)
     result = called(alike, 1.2, 200)
     assert min(result[name] for name in ("rate", "ms_row", "p50")) >= 0.9, result
 
 
-@pytest.mark.parametrize("calls", [0, 60])
+@pytest.mark.parametrize("calls", [0, pytest.param(60, marks=pytest.mark.heavy)])
 def test_repeated_runs_with_luck_of_their_own_are_rarely_called_different(calls, monkeypatch):
     """Each run is faster or slower as a whole by 3 %, which its calls know nothing of; with and without records."""
     monkeypatch.setattr("pipeline.reporting.compare.bootstrap.RESAMPLES", 200)

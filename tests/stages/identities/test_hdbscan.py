@@ -26,10 +26,13 @@ def blobs(random, count, length, share=0.8):
 
 
 def distances(vectors):
-    """Return all distances, 1 - cosine, by one product."""
+    """Return all distances, 1 - cosine, by one product; symmetric to the last bit, whatever the threads of BLAS.
+
+    A distance and a core distance are equal or not by that bit, which decides between edges of a tree.
+    """
     exact = (1 - unit(vectors) @ unit(vectors).T).clip(0)
     np.fill_diagonal(exact, 0)
-    return exact
+    return np.maximum(exact, exact.T)
 
 
 def reachability(vectors, min_samples):

@@ -26,7 +26,9 @@ def test_the_text_is_that_of_pycocotools(size):
     assert encode_masks(columns) == encode(list(given))
 
 
-@pytest.mark.parametrize("size", [(1, 1), (1, 7), (5, 1), (31, 47), (700, 900), (3000, 5000)])
+@pytest.mark.parametrize(
+    "size", [(1, 1), (1, 7), (5, 1), (31, 47), (700, 900), pytest.param((3000, 5000), marks=pytest.mark.heavy)]
+)
 def test_the_starts_of_runs_are_read_back(size):
     for mask in masks(*size):
         pixels = mask.T.ravel()

@@ -74,8 +74,8 @@ def test_a_prompt_takes_less_memory_than_in_transformers(net, features, sam_file
 )
 def test_calls_of_few_shapes_have_the_masks_of_single_ones(sam, monkeypatch, chunk):
     """As on a GPU: prompts of all frames share calls, and are added up to a power of two."""
-    images = [small_photo(), small_photo()[:, ::-1].copy(), small_photo()[::-1].copy()]
-    points = [[{"x": x, "y": y} for x, y in POINTS[:count]] for count in (3, 1, 4)]
+    images = [small_photo(), small_photo()[:, ::-1].copy(), small_photo()[::-1].copy()][: 3 if chunk > 4 else 2]
+    points = [[{"x": x, "y": y} for x, y in POINTS[:count]] for count in (3, 1, 4)[: len(images)]]
     grid = stage_of(sam, box_nms_thresh=1, mask_size="low", **ANY)
     asked = stage_of(sam, prompts="points", prompt_column="p", mask_size="low")
     alone = found(grid, *images), found(asked, *images, p=points)
