@@ -201,7 +201,9 @@ def test_the_command_takes_files_and_refuses_unknown_scenarios(tmp_path):
     cells = BenchOptions(device="cpu", size="32")
     bench_clips(Console(quiet=True), ["tests.bench.test_clips:bright"], cells, options, tmp_path / "out")
     assert section_ids(tmp_path / "out" / "index.html") == ["clips", "targets"]
-    rows = json.loads((tmp_path / "out" / "profile_stats.json").read_text())["extra"]["clips"]
+    stats = json.loads((tmp_path / "out" / "profile_stats.json").read_text())
+    assert {target["pools"] for target in stats["targets"]} == {"on"}
+    rows = stats["extra"]["clips"]
     assert [(row["scenario"], row["eyes"], row["outcome"]) for row in rows] == [
         ("server", 2, "ok"),
         ("offline", 2, "ok"),

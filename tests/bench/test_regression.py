@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from pipeline.bench.output.cells import MemoryPoint
-from pipeline.bench.output.results import read_report, write_report
+from pipeline.bench.output.results import Finding, read_report, write_report
 from pipeline.bench.output.tables import SUMMARY, write_tables
 from pipeline.bench.sweep.knee import curves, knee
 from pipeline.cli.app import app
@@ -179,6 +179,15 @@ def test_memory_that_is_reserved_has_a_chart_of_its_own():
     assert [chart.curves["batch 1, fp32"].most for chart in memory_charts([result()])] == [3.0]
     tensors, reserved = memory_charts([result(memory=memory(timeline=points))])
     assert (tensors.curves["batch 1, fp32"].most, reserved.curves["batch 1, fp32"].most) == (2.0, 8.0)
+
+
+def test_a_rule_is_one_point_of_the_page_with_its_other_cells_folded():
+    def finding(rule, where):
+        return Finding(rule=rule, where=where, text="a text", fix="do something")
+
+    page = render(report(result(), findings=(finding("a", "x"), finding("b", "y"), finding("a", "z"))))
+    assert page.count("<b>a</b>:") == page.count("<b>b</b>:") == page.count("1 more</summary>") == 1
+    assert all(f"<bdi>{where}</bdi>" in page for where in "xyz")
 
 
 def test_the_table_of_times_says_too_few():

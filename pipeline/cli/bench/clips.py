@@ -102,7 +102,10 @@ def bench_clips(console: Console, models: Sequence[str], cells: BenchOptions, cl
             _print(console, own)
             rows += own
     verdicts = [
-        {"model": row.model, "clip": row.clip, "scenario": row.scenario, "target": target, "verdict": verdict}
+        {
+            **{"model": row.model, "clip": row.clip, "scenario": row.scenario, "pools": "on" if row.pools else "off"},
+            **{"target": target, "verdict": verdict},
+        }
         for row in rows
         for target, verdict in row.targets.items()
     ]
