@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -15,7 +16,7 @@ from pipeline.cli.bench.files import write_bench
 from pipeline.cli.bench.options import BenchOptions
 from pipeline.cli.console import interruptible
 from pipeline.cli.options import names, video_option
-from pipeline.contract.errors import check_known
+from pipeline.contract.errors import MediaError, check_known
 from pipeline.reporting.terminal.console import DENSE, print_line, print_table
 
 if TYPE_CHECKING:
@@ -125,6 +126,10 @@ def _rows(
     from pipeline.bench.sav.measure import SavBench
 
     rows = []
+    with suppress(MediaError):  # a mask that cannot be read becomes a row
+        taken = videos[: settings.limit_videos]
+        frames = settings.runs * sum(len(video.frames) * len(settings.objects(video)) for video in taken)
+        print_line(console, f"At most {frames:,} frames for each model; --runs, now {settings.runs}, multiplies them.")
     for model in models:
         print_line(console, f"\n{model.name}, weights {model.weights}")
         for row in SavBench(videos=videos, settings=settings).rows(model):
