@@ -93,7 +93,9 @@ class TwoTowers:
 
         self._architecture, self._siglip, self.device = architecture, architecture.siglip, device
         self._tokenize = _tokenizer(architecture, tokenizer)
-        self._model: Any = None if weights else build_model(architecture, None)  # transformers' own, for texts
+        self._model: Any = None  # transformers' own, for texts
+        if weights is None:
+            self._model = build_model(architecture, None)
         self._state: Mapping[str, torch.Tensor] = read_state(weights) if weights else self._model.state_dict()
         self._vision = load_image_tower(architecture, self._state, weights.name if weights else "")
         self._scale = float(self._vision.logit_scale.exp())
