@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import ray
-from ray._private import parameter, ray_constants
+from ray._private import parameter, ray_constants, services, utils
 from ray.job_config import JobConfig
 
 from pipeline.contract.errors import ResourceError
@@ -47,7 +47,7 @@ def session(address: str | None) -> Iterator[list[Node]]:
     with ExitStack() as stack:
         if address is None:
             stack.enter_context(_on_loopback())
-            stack.enter_context(_without_monitors())
+            stack.enter_context(_our_start())
             _make_token()
             arguments = _local_arguments(stack.enter_context(private_folder()))
         else:
@@ -86,17 +86,24 @@ def _on_loopback() -> Iterator[None]:
 
 
 @contextmanager
-def _without_monitors() -> Iterator[None]:
-    """Start a local Ray without its autoscaler and log monitor, which cost a second of start-up: nothing uses them.
+def _our_start() -> Iterator[None]:
+    """Start a local Ray as a part of this process; `ray.init` has no arguments for it.
 
-    `ray.init` has no arguments for them.
+    - Without its autoscaler and log monitor, which cost a second of start-up: nothing uses them.
+    - In a process group of its own. Schedulers, `timeout` and terminals send their signals to a whole group, and once
+      Ray's own processes have ended, its core ends this one without a message.
+    - With our handler of SIGTERM: Ray's own would exit without a message.
     """
-    before = parameter.RayParams
-    parameter.RayParams = partial(before, no_monitor=True, include_log_monitor=False)
-    try:
+    replaced: tuple[tuple[Any, str, Any], ...] = (
+        (parameter, "RayParams", partial(parameter.RayParams, no_monitor=True, include_log_monitor=False)),
+        (services, "ConsolePopen", partial(services.ConsolePopen, process_group=0)),
+        (utils, "set_sigterm_handler", lambda _: None),
+    )
+    with ExitStack() as stack:
+        for owner, name, value in replaced:
+            stack.callback(setattr, owner, name, getattr(owner, name))
+            setattr(owner, name, value)
         yield
-    finally:
-        parameter.RayParams = before
 
 
 def _make_token() -> None:

@@ -85,12 +85,13 @@ def lasting(tmp_path):
 
 
 def interrupt(words, out, presses=1, number=signal.SIGINT):
-    """Exit code and stderr of a run that gets a signal as soon as it has written something."""
-    run = subprocess.Popen([sys.executable, str(RUN), *words], cwd=ROOT, stderr=subprocess.PIPE, text=True)
+    """Exit code and stderr of a run that has written something when its process group gets a signal, as by a shell."""
+    command = [sys.executable, str(RUN), *words]
+    run = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True, process_group=0)
     while not list((out / COLUMNS).rglob("*.parquet")) and run.poll() is None:
         time.sleep(0.02)
     for _ in range(presses):
-        run.send_signal(number)
+        os.killpg(run.pid, number)
         time.sleep(0.1)
     stderr = run.communicate()[1]
     return run.returncode, stderr
