@@ -132,7 +132,7 @@ def _uncompiled(step: str, reasons: Sequence[str]) -> str:
 
 
 def pixels(rows: pa.Table) -> NDArray[np.int64]:
-    """Return each row's number of pixels at full size."""
-    height, width = (rows[name].to_numpy().astype(np.int64) for name in ("height", "width"))
+    """Return each row's number of pixels at full size; 0 where that is not known."""
+    height, width = (rows[name].fill_null(0).to_numpy().astype(np.int64) for name in ("height", "width"))
     result: NDArray[np.int64] = height * width
     return result

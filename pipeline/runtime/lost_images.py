@@ -38,6 +38,7 @@ def _images(store: Store, part: str) -> list[str]:
     """Return the images that a part names; none if it is damaged, or of a step without images."""
     with suppress(DamagedError, FileNotFoundError), store.parquet(part) as file:
         names = [item.name for item in file.schema_arrow if item.type == pa.string()]
-        columns = [column.drop_null().to_pylist() for column in (file.read(columns=names).columns if names else ())]
-        return [image for column in columns if column and column[0].startswith(f"{IMAGES}/") for image in column]
+        columns = [column.drop_null() for column in (file.read(columns=names).columns if names else ())]
+        columns = [column for column in columns if len(column) and column[0].as_py().startswith(f"{IMAGES}/")]
+        return [image for column in columns for image in column.to_pylist()]
     return []
