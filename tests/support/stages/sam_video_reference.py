@@ -9,7 +9,7 @@ import torch
 
 from stages.nets.sam2.edgetam import edgetam_config
 from stages.nets.sam2.image import encoder_config
-from tests.support.stages.sam_weights import TOY, fill
+from tests.support.stages.sam_weights import TOY
 
 SIDE = 256
 
@@ -45,10 +45,13 @@ def lively(kind: Any, config: Any) -> Any:
     torch.manual_seed(0)
     made = kind(config).eval()
     with torch.no_grad():
-        fill(made.state_dict(), 1.2)
         for name, tensor in made.state_dict().items():
-            if name.startswith(("no_", "occlusion")):
+            if "token." in name or "tokens." in name or "point_embed." in name or "temporal" in name:
+                tensor.normal_()
+            elif name.startswith("no_") or name.startswith("occlusion"):
                 tensor.normal_(0, 0.1)
+            elif tensor.dim() > 1 and "embed" not in name:
+                tensor.normal_(0, 1.2 / (tensor.shape[0] if "upscale_conv" in name else tensor[0].numel()) ** 0.5)
     return made
 
 

@@ -11,23 +11,18 @@ from stages.nets.sam2.image import HieraArchitecture, image_config
 TOY = HieraArchitecture(blocks=(1, 1, 2, 1), whole=(3, 3, 3), width=16, side=256)
 
 
-def fill(state, gain):
-    """Draw random weights in place that keep the scale of activations."""
-    for name, tensor in state.items():
-        if "token." in name or "tokens." in name or "point_embed." in name or "temporal" in name:
-            tensor.normal_()
-        elif tensor.dim() > 1 and "embed" not in name:
-            tensor.normal_(0, gain / (tensor.shape[0] if "upscale_conv" in name else tensor[0].numel()) ** 0.5)
-
-
-def lively(architecture, path):
+def lively(architecture, path, gain=1.4):
     """Save weights with the published shapes; their values keep the scale of activations."""
     from transformers import Sam2Model
 
     torch.manual_seed(0)
     state = Sam2Model(image_config(architecture)).state_dict()
-    fill(state, 1.4)
-    for name in [name for name in state if name.endswith("positional_embedding")]:
-        state[name].copy_(state["prompt_encoder.shared_embedding.positional_embedding"])
+    for name, tensor in state.items():
+        if name.endswith("positional_embedding"):
+            tensor.copy_(state["prompt_encoder.shared_embedding.positional_embedding"])
+        elif "token." in name or "tokens." in name or "point_embed." in name:
+            tensor.normal_()
+        elif tensor.dim() > 1 and "embed" not in name:
+            tensor.normal_(0, gain / (tensor.shape[0] if "upscale_conv" in name else tensor[0].numel()) ** 0.5)
     save_file({name: tensor.clone().contiguous() for name, tensor in state.items()}, path, metadata={"format": "pt"})
     return path
