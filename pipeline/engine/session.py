@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import ray
+import ray.data  # sets its loggers up, so before `session` silences them
 from ray._private import parameter, ray_constants, services, utils
 from ray.job_config import JobConfig
 

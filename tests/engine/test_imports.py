@@ -13,6 +13,10 @@ def test_the_coordinator_needs_no_ray_data() -> None:
     assert "ray.data" in _heavy_imports("datasets"), "the names are out of date"
 
 
+def test_ray_data_is_imported_before_a_session_silences_its_loggers() -> None:
+    assert "ray.data" in _heavy_imports("session")
+
+
 def _heavy_imports(module: str) -> list[str]:
     command = [sys.executable, "-c", LOADED.format(module)]
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
