@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+
 import pytest
 import torch
 
@@ -59,6 +61,13 @@ def test_a_stage_is_called_on_rows_of_photos(tmp_path):
     prepared = model.prepare(Cell(batch=2), "cpu")
     prepared.before(0)
     assert prepared.call().num_rows == 2 and prepared.items == 2 and prepared.agreement is not None
+
+
+def test_a_step_that_was_set_up_for_its_rows_goes_to_another_process(tmp_path):
+    from tests.support.media.photos import photo_file
+
+    source = stage_source("flow", [str(photo_file("china.jpg"))], "cpu", tmp_path, rows=1)
+    assert pickle.loads(pickle.dumps(source)).build().about()["params"] == 0
 
 
 def test_a_step_of_the_second_pass_is_no_model(tmp_path):

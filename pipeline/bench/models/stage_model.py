@@ -144,4 +144,5 @@ def stage_source(
         reasons = "; ".join(sample.failed.values())
         raise SetupError(f"Nothing made the column {missing[0]!r} of {name!r} ({reasons}).", code="FM-BENCH-BUILD")
     path = write_rows(sample.sizes()[-1], folder / f"{name}.arrow")
-    return StageSource(name=name, step=step, rows=path, weights=RANDOM if name in step.dummies else REAL)
+    fresh = not_set_up(step)  # steps without a model were set up here for the rows, and flow cannot be pickled then
+    return StageSource(name=name, step=fresh, rows=path, weights=RANDOM if name in step.dummies else REAL)

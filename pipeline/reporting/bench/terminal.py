@@ -37,6 +37,8 @@ def print_cell(console: Console, result: CellResult) -> None:
         more.append(f"{three(result.tflops)} TFLOP/s ({result.peak_share:.0%} of the peak)")
     if result.memory is not None and result.memory.peak is not None:
         more.append(f"peak {peak_memory(result)} MB")
+    if leak := result.leak:
+        more.append(f"{'leaks' if leak.leaks else 'no leak'} ({leak.slope:,.0f} bytes a call over {leak.calls} calls)")
     print_line(console, f"    {', '.join([*more, *result.notes])}")
 
 
