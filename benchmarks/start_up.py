@@ -86,7 +86,8 @@ def set_ups(checkouts: Mapping[str, Path], repeats: int) -> dict[str, dict[str, 
     """Return `SET_UP_FIGURES` of each repeat, by the state of the cache and by checkout."""
     from safetensors.torch import save_file
 
-    from stages.nets.clip.towers import MODELS, build_model
+    from stages.nets.clip.architectures import MODELS
+    from stages.nets.clip.towers import build_model
 
     taken: dict[str, dict[str, list[list[float]]]] = {
         state: {name: [] for name in checkouts} for state in ("empty cache", "filled cache")

@@ -24,7 +24,8 @@ from stages.categorize.device_crops import cut_and_fit, window_crops
 from stages.categorize.instance_crops import CROPS, Instance, box_area, share_box
 from stages.categorize.pixel_sizes import SIZES
 from stages.categorize.zero_shot import CATEGORIES, CATEGORY, kept_embeddings, top_categories
-from stages.nets.clip.towers import MODELS, TwoTowers
+from stages.nets.clip.architectures import MODELS
+from stages.nets.clip.towers import TwoTowers
 from stages.shared.arrow_values import list_array, vector_array
 from stages.shared.conventions import BOXES, UNIT_LENGTH
 from stages.shared.device_images import DeviceImages
@@ -196,11 +197,10 @@ class Categorize(Stage):
         """Return the embeddings of groups of images, n d float32; each group is freed once it is prepared."""
         import torch
 
-        preparation = MODELS[self.config.model].preparation
+        how = MODELS[self.config.model].preparation, self._placement, self._dtype, self.phase
         # a compiled model would be compiled again for tensors made outside of inference mode
         with self.phase("preprocess"), torch.inference_mode():
-            parts = [prepare(group, preparation, self._placement, self._dtype, self.phase) for group in groups]
-            pixels = torch.cat(parts)
+            pixels = torch.cat([prepare(group, *how) for group in groups])
         with self.phase("infer"):
             return self._net.images(pixels)
 

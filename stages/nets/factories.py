@@ -22,7 +22,8 @@ IMAGENET_MEAN, IMAGENET_STD = 0.45, 0.225  # means of the three channels': noise
 def clip(weights: Path | None, *, model: str) -> Model:
     """Return the image tower of CLIP or SigLIP2."""
     from stages.nets.checkpoints import read_state
-    from stages.nets.clip.towers import MODELS, build_model
+    from stages.nets.clip.architectures import MODELS
+    from stages.nets.clip.towers import build_model
 
     architecture = MODELS[model]
     net = build_model(architecture, read_state(weights) if weights else None)

@@ -67,7 +67,7 @@ KEYS = ["media_id", "frame_index"]
 def ready():
     """Every stage, set up once; large networks with fewer layers than they were published with, and random weights."""
     with pytest.MonkeyPatch.context() as patch:
-        for owner in ("stages.nets.clip.towers", "stages.categorize.stage"):
+        for owner in ("stages.nets.clip.architectures", "stages.categorize.stage"):
             patch.setattr(f"{owner}.MODELS", CLIP)
         for owner in ("stages.nets.sam2.image", "stages.segment.stage"):
             patch.setattr(f"{owner}.MODELS", {"sam2.1-hiera-tiny": SAM})

@@ -19,7 +19,7 @@ from pipeline.contract.placement import Placement
 from pipeline.device import LONGEST, Preparation, dtype_of, middle, prepare
 from pipeline.device import preprocessing as device
 from pipeline.media.images.transforms import reduce_by
-from stages.nets.clip.towers import OPENAI, SIGLIP
+from stages.nets.clip.architectures import OPENAI, SIGLIP
 from tests.support.media.material import media
 from tests.support.media.photos import PHOTOS, photo
 

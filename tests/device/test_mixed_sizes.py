@@ -8,7 +8,7 @@ import torch
 
 from pipeline.contract.placement import Placement
 from pipeline.device import prepare
-from stages.nets.clip.towers import OPENAI, SIGLIP
+from stages.nets.clip.architectures import OPENAI, SIGLIP
 from tests.support.media.photos import photo
 from tests.support.stages.device_work import DeviceWork
 

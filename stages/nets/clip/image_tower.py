@@ -9,14 +9,12 @@ Shapes: n images, s side of the input, t tokens (patches, with CLIP's class toke
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import gelu, scaled_dot_product_attention
 
-if TYPE_CHECKING:
-    from stages.nets.clip.towers import ClipArchitecture
+from stages.nets.clip.architectures import ClipArchitecture
 
 CLIP_EPSILON, SIGLIP_EPSILON = 1e-5, 1e-6  # of layer norms, by the published configurations
 

@@ -1,22 +1,20 @@
 """CLIP and SigLIP2: an image tower and a text tower with one embedding space.
 
 The text tower and random weights are transformers' own; the image tower has the same weights and results without it.
-Architectures are defined here, so that no configuration has to be downloaded with the weights.
-
 Shapes: n images, m texts, k categories, d dimensions, s side of the input; embeddings have length 1.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipeline.contract.placement import Placement
-from pipeline.device import Batches, Preparation, ready
+from pipeline.device import Batches, ready
 from stages.nets.checkpoints import load_model, read_state
+from stages.nets.clip.architectures import ClipArchitecture
 from stages.nets.clip.tokenizer import MAX_TOKENS, clip_tokenizer, dummy_tokens, padded_tokens, token_numbers
 
 if TYPE_CHECKING:
@@ -26,44 +24,6 @@ Tokenize = Callable[[Sequence[str]], list[list[int]]]
 
 TEXTS_PER_BATCH = 64  # bounds memory with a thousand categories
 SIGLIP_TOKENS = 64  # SigLIP2 was trained on texts of exactly this length, padded with 0 on the right
-
-# openai/CLIP, clip/clip.py `_transform`
-OPENAI = Preparation(
-    side=224, mean=(0.48145466, 0.4578275, 0.40821073), std=(0.26862954, 0.26130258, 0.27577711), crop=True
-)
-# google-research/big_vision, pp/ops_image.py: resize to a square, bilinear and antialiased, then -1 to 1
-SIGLIP = Preparation(side=224, mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5), method="bilinear", crop=False)
-
-
-@dataclass(frozen=True, kw_only=True)
-class ClipArchitecture:
-    """Sizes of a model, which are not in the files; of a tower: width, hidden width, layers, heads."""
-
-    dims: int  # of an embedding
-    text: tuple[int, int, int, int]
-    vision: tuple[int, int, int, int]
-    patch: int  # px
-    siglip: bool = False
-    tokenizer: str = "clip-bpe"  # its name in the weights lockfile
-
-    @property
-    def preparation(self) -> Preparation:
-        """Preprocessing of an image."""
-        return SIGLIP if self.siglip else OPENAI
-
-
-_BASE = (768, 3072, 12, 12)
-_B32 = ClipArchitecture(dims=512, text=(512, 2048, 12, 8), vision=_BASE, patch=32)
-MODELS = {
-    "clip-vit-b32": _B32,
-    "clip-vit-b32-bin": _B32,  # the same weights in the older form
-    "clip-vit-l14": ClipArchitecture(dims=768, text=_BASE, vision=(1024, 4096, 24, 16), patch=14),
-    "siglip2-base": ClipArchitecture(
-        dims=768, text=_BASE, vision=_BASE, patch=16, siglip=True, tokenizer="siglip2-tokenizer"
-    ),
-}
-"""Architectures by the weights' name in the lockfile. ImageNet zero-shot: B/32 63.3%, L/14 75.5% (open_clip,
-docs/openclip_results.csv)."""
 
 
 class TwoTowers:

@@ -10,7 +10,6 @@ same result from the same bytes, and bounds on memory and time; nothing raised, 
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import json
 import math
@@ -29,6 +28,7 @@ from pipeline.media.files import MediaFile
 from pipeline.media.packets.decode import decode
 from pipeline.media.units import Unit
 from pipeline.runtime.recovery.watchdog import within
+from tests.faults.fuzz.arguments import read_arguments
 from tests.faults.fuzz.mutations import damaged
 from tests.faults.fuzz.seeds import seeds
 from tests.support.machine.memory import peak_mb
@@ -165,13 +165,7 @@ def run(folder: Path, seed: int, minutes: float) -> dict[str, int]:
 
 def main() -> None:
     """See the module."""
-    parser = argparse.ArgumentParser(description="Decode damaged media and check what decoding promises.")
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--minutes", type=float, default=10.0)
-    parser.add_argument("--input", type=int, help="try this one only")
-    parser.add_argument("--child", nargs=2, help=argparse.SUPPRESS)
-    arguments = parser.parse_args()
+    arguments = read_arguments("Decode damaged media and check what decoding promises.", 10.0)
     if arguments.child:
         _child(arguments.folder, arguments.seed, int(arguments.child[0]), float(arguments.child[1]))
     elif arguments.input is not None:

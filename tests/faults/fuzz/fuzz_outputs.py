@@ -10,7 +10,6 @@ in its way or forbidden; it must not once that is removed. Runs use the serial e
 
 from __future__ import annotations
 
-import argparse
 import re
 import shutil
 import subprocess
@@ -26,6 +25,7 @@ import pytest
 
 from pipeline.output import lease
 from pipeline.runtime.recovery.watchdog import within
+from tests.faults.fuzz.arguments import read_arguments
 from tests.faults.outputs.output_damage import Damage, damaged
 from tests.faults.outputs.sample_output import Sample, make_sample, tables
 from tests.support.machine.command_line import command
@@ -170,13 +170,7 @@ def run(folder: Path, seed: int, minutes: float) -> dict[str, int]:
 
 def main() -> None:
     """See the module."""
-    parser = argparse.ArgumentParser(description="Call the commands on damaged outputs.")
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--minutes", type=float, default=5.0)
-    parser.add_argument("--input", type=int, help="try this one only")
-    parser.add_argument("--child", nargs=2, help=argparse.SUPPRESS)
-    arguments = parser.parse_args()
+    arguments = read_arguments("Call the commands on damaged outputs.", 5.0)
     folder = arguments.folder.absolute()
     if arguments.child:
         _child(folder, arguments.seed, int(arguments.child[0]), float(arguments.child[1]))

@@ -20,7 +20,8 @@ from pipeline.weights.resolver import default_lock
 from stages.categorize.stage import Categorize
 from stages.categorize.zero_shot import CATEGORIES
 from stages.nets.checkpoints import read_state
-from stages.nets.clip.towers import MODELS, TwoTowers, build_model
+from stages.nets.clip.architectures import MODELS
+from stages.nets.clip.towers import TwoTowers, build_model
 from tests.support.media.clip_factory import TINY, bpe, call, distribution, embeddings, stage_of
 from tests.support.media.photos import photo
 

@@ -15,7 +15,7 @@ from pipeline.device import prepare
 from stages.categorize.instance_crops import context_crop, masked_crop
 from stages.categorize.stage import DRAWN, Categorize
 from stages.categorize.zero_shot import CATEGORIES
-from stages.nets.clip.towers import OPENAI
+from stages.nets.clip.architectures import OPENAI
 from stages.shared.masks import MASK, encode
 from tests.support.media.clip_factory import call, embeddings, stage_of
 from tests.support.media.photos import photo

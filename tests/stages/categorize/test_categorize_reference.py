@@ -15,7 +15,8 @@ from pipeline.contract.placement import Placement
 from pipeline.weights.resolver import default_lock
 from stages.categorize.stage import Categorize
 from stages.categorize.zero_shot import CATEGORIES
-from stages.nets.clip.towers import MODELS, OPENAI, SIGLIP, model_and_config, siglip_tokens
+from stages.nets.clip.architectures import MODELS, OPENAI, SIGLIP
+from stages.nets.clip.towers import model_and_config, siglip_tokens
 from tests.device.test_device import of_pillow
 from tests.support.media.clip_factory import TINY, bpe, call, distribution, embeddings, reference, stage_of
 

@@ -10,9 +10,10 @@ from torch import nn
 from pipeline.contract.placement import Placement
 from stages.categorize.stage import Categorize
 from stages.nets.clip import towers
+from stages.nets.clip.architectures import MODELS
 from stages.nets.clip.int8_linear import Int8Linear, int8_layers
 from stages.nets.clip.tokenizer import dummy_tokens
-from stages.nets.clip.towers import MODELS, TwoTowers
+from stages.nets.clip.towers import TwoTowers
 from tests.support.media.clip_factory import TINY, bpe, call, distribution, embeddings, reference, stage_of
 
 pytestmark = pytest.mark.usefixtures("one_thread")

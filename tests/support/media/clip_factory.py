@@ -16,8 +16,9 @@ import torch
 from pipeline.contract.columns import pack
 from pipeline.contract.placement import Placement
 from stages.categorize.stage import Categorize
+from stages.nets.clip.architectures import MODELS
 from stages.nets.clip.tokenizer import MERGES
-from stages.nets.clip.towers import MODELS, model_and_config
+from stages.nets.clip.towers import model_and_config
 from tests.support.media.photos import mosaic, photo
 
 BPE = "bpe_simple_vocab_16e6.txt.gz"
@@ -42,7 +43,7 @@ def bpe() -> Path:
 
 def use_tiny(monkeypatch):
     """Let stages build the small networks until the end of a test."""
-    for module in ("stages.nets.clip.towers", "stages.categorize.stage"):
+    for module in ("stages.nets.clip.architectures", "stages.categorize.stage"):
         monkeypatch.setattr(f"{module}.MODELS", TINY)
 
 
