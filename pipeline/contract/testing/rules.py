@@ -6,6 +6,8 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from pipeline.contract.stage import Stage
 from pipeline.contract.testing.sample import Sample
 
@@ -25,7 +27,7 @@ def constructed(stage: Stage) -> Stage:
 
 
 def nearly_equal(a: Any, b: Any) -> bool:
-    """Return whether values are equal, floats to 1e-4 of their size or 1e-5.
+    """Return whether values are equal, floats to 1e-4 of their size or 1e-5, those of float16 to its last digit.
 
     A batch of another size may be summed in another order, which changes the last digits of float32.
     """
@@ -34,5 +36,11 @@ def nearly_equal(a: Any, b: Any) -> bool:
     if isinstance(a, list | tuple) and isinstance(b, list | tuple):
         return len(a) == len(b) and all(map(nearly_equal, a, b))
     if isinstance(a, float) and isinstance(b, float):
-        return math.isclose(a, b, rel_tol=1e-4, abs_tol=1e-5) or (math.isnan(a) and math.isnan(b))
+        digits = 2**-10 if _is_float16(a) and _is_float16(b) else 1e-4
+        return math.isclose(a, b, rel_tol=digits, abs_tol=1e-5) or (math.isnan(a) and math.isnan(b))
     return bool(a == b)
+
+
+def _is_float16(value: float) -> bool:
+    with np.errstate(over="ignore"):
+        return bool(np.float16(value) == value)
