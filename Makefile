@@ -36,14 +36,14 @@ demo: $(SAMPLES)/.made
 	timeout 60 $(BIN)/framemill fetch yunet_n_dynamic mobilefacenet 2>/dev/null || echo "Not downloaded: networks for faces (4.3 MB)."
 	$(BIN)/framemill run --profile cpu-only --input $(SAMPLES) --output $(OUT) --missing-weights skip
 
-# Tests that start Ray (`slow`) have the machine to themselves, one after the other. The others share the cores.
+# Tests that start Ray (`slow`) run two at a time, each with a Ray of its own. The others share the cores.
 test: install
 	$(BIN)/python -m pytest -m "not (slow or heavy or chaos or cluster)" -n auto --dist loadfile
-	$(BIN)/python -m pytest -m "slow and not (heavy or chaos or cluster)"
+	$(BIN)/python -m pytest -m "slow and not (heavy or chaos or cluster)" -n 2 --dist loadfile
 
 test-all: install
 	$(BIN)/python -m pytest -m "heavy and not (slow or chaos or cluster)" -n auto --dist loadfile
-	$(BIN)/python -m pytest -m "heavy and slow and not (chaos or cluster)"
+	$(BIN)/python -m pytest -m "heavy and slow and not (chaos or cluster)" -n 2 --dist loadfile
 
 test-material: install
 	$(BIN)/python -m tests.support.media.material_download

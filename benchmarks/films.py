@@ -35,7 +35,7 @@ from pipeline.planning.manifest import read_pipeline, read_profile
 from pipeline.planning.plan import Plan, make_plan
 from pipeline.planning.plan_options import PlanOptions
 from pipeline.planning.processes.resources import this_machine
-from pipeline.runtime.packet_caller import PacketCaller
+from pipeline.runtime.calls.packet_caller import PacketCaller
 from pipeline.runtime.stage_setup import set_up
 from samples.make import photos
 

@@ -31,7 +31,7 @@ from pipeline.planning.plan_options import PlanOptions
 from pipeline.planning.processes.resources import ROOMY
 from pipeline.planning.step import Step
 from pipeline.profiling.step_work import StepWork
-from pipeline.runtime.packet_caller import PacketCaller
+from pipeline.runtime.calls.packet_caller import PacketCaller
 from pipeline.runtime.stage_setup import set_up
 
 STAGES = ("categorize", "faces", "segment", "inpaint")

@@ -29,15 +29,15 @@ from pipeline.profiling.events import Reading, StepEvent
 from pipeline.profiling.record_log import gather
 from pipeline.profiling.run_profile import RunProfile, profile_of
 from pipeline.profiling.stats.totals import RunTotals
-from pipeline.runtime.assemble import Assembly, refuse_foreign, sweep
-from pipeline.runtime.mending import Mending
-from pipeline.runtime.recovery.retry import FailureFilter, mark_for_retry
+from pipeline.runtime.check.mending import Mending
 from pipeline.runtime.run.change_report import Changes, Outlook, facts_path, find_changes, outlooks, remember
 from pipeline.runtime.run.files import RunFiles
 from pipeline.runtime.run.request import RunRequest
 from pipeline.runtime.run.result import RunResult, Workload
-from pipeline.runtime.second_pass import SecondPass, UnitRows, unit_rows
-from pipeline.runtime.table_steps import Tables
+from pipeline.runtime.run.retry import FailureFilter, mark_for_retry
+from pipeline.runtime.second_pass.assemble import Assembly, refuse_foreign, sweep
+from pipeline.runtime.second_pass.second_pass import SecondPass, UnitRows, unit_rows
+from pipeline.runtime.second_pass.table_steps import Tables
 
 if TYPE_CHECKING:
     from pipeline.engine.datasets import Engine

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import threading
 
 import hypothesis
 import pytest
@@ -55,6 +56,8 @@ def machines():
 
     with session(None) as nodes:
         yield nodes
+        # Its questions to a Ray that ends would end this process, without a message.
+        assert "deaths" not in {thread.name for thread in threading.enumerate()}, "a test has not closed its Engine"
 
 
 @pytest.fixture

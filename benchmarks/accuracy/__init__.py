@@ -1,4 +1,4 @@
 """Accuracy of the stages on real media with ground truth, beside the libraries called directly.
 
-Each module measures one subject and has a function `measure()`. docs/accuracy.md explains the figures.
+Each module measures one subject and has a function `measure()`. docs/measuring/accuracy.md explains the figures.
 """

@@ -27,6 +27,7 @@ LAUNCH = 1.0  # enqueueing as a multiple of the GPU's time: from here on launche
 SPREAD = 0.25  # deviation of calls, as a share of their mean
 DRIFTS = 0.05  # relative L2 of outputs: a twentieth of their length
 WEAK_PEAK = 0.1  # share of the measured arithmetic peak
+BANDWIDTH = 0.5  # share of the measured bandwidth from which memory is the limit
 
 Rule = Callable[[CellResult], Iterator[Finding]]
 
@@ -179,10 +180,16 @@ def _throttled(cell: CellResult) -> Iterator[Finding]:
 
 
 def _weak(cell: CellResult) -> Iterator[Finding]:
-    if cell.peak_share is not None and cell.peak_share < WEAK_PEAK:
-        bound = "memory" if (cell.bandwidth_share or 0) > cell.peak_share else "something else"
-        text = f"the model reaches {cell.peak_share:.1%} of the device's measured arithmetic, so {bound} bounds it"
-        yield _finding("little arithmetic", cell, text, "larger batches, or compile", share=cell.peak_share)
+    if cell.peak_share is None or cell.peak_share >= WEAK_PEAK:
+        return
+    text = f"the model reaches {cell.peak_share:.1%} of the device's measured arithmetic"
+    numbers = {"share": cell.peak_share}
+    if cell.bandwidth_share is None or cell.bandwidth_share < BANDWIDTH:
+        fix = "larger batches, or compile: most of a call is no arithmetic"
+    else:
+        text += f" and {cell.bandwidth_share:.0%} of its bandwidth, so memory bounds it"
+        fix, numbers["bandwidth"] = "larger batches, a 16-bit type, or compile", cell.bandwidth_share
+    yield _finding("little arithmetic", cell, text, fix, **numbers)
 
 
 RULES: tuple[Rule, ...] = (

@@ -137,5 +137,5 @@ def check_file(option: str, path: Path) -> None:
         ConfigError: see `check_folder`, or the path is a folder.
     """
     check_folder(option, path.expanduser().absolute().parent)
-    if path.expanduser().is_dir():
+    if os.path.isdir(path.expanduser()):  # noqa: PTH112 - pathlib raises for a long name
         raise ConfigError(f"{option} {str(path)!r} is a folder; give the name of a file in it.", code="FM-IS-A-FOLDER")

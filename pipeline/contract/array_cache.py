@@ -14,6 +14,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+_DAMAGE = (OSError, ValueError, KeyError, EOFError, RuntimeError, zipfile.BadZipFile)
+"""Errors of reading any bytes as arrays; a zip may state a compression or a password that it does not have."""
+
 
 class ArrayCache:
     """A folder of arrays by the fingerprint of what they are computed from. Without a folder nothing is kept."""
@@ -32,7 +35,7 @@ class ArrayCache:
             return compute()
         text = json.dumps([self._facts, facts], sort_keys=True, default=str)
         path = self._folder / f"{hashlib.sha256(text.encode()).hexdigest()[:32]}.npz"
-        with suppress(OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile), np.load(path) as file:
+        with suppress(*_DAMAGE), np.load(path) as file:
             kept: NDArray[np.generic] = file["values"]  # a zip has a checksum of its content
             return kept
         values = self._new[path] = compute()

@@ -51,7 +51,7 @@ from pipeline.planning.plan import Plan
 from pipeline.planning.processes.waves import Wave
 from pipeline.profiling.events import Reading, StepEvent
 from pipeline.profiling.tools.profilers import NO_PROFILERS, ProfilerOptions
-from pipeline.runtime.second_pass import SecondPass
+from pipeline.runtime.second_pass.second_pass import SecondPass
 
 _Piece = tuple[Unit, Share, frozenset[Span]]
 
@@ -75,12 +75,12 @@ class Engine:
     ) -> None:
         """Start the coordinator; `stop` ends the run with an error, from another thread."""
         self._plan, self._store, self._on_events, self._profilers = plan, store, on_events, profilers
-        self._deaths = DeathWatch(stop, lambda: ray.get(self._coordinator.begun.remote(), timeout=_WATCH_SECONDS))
         self._pools: list[str] = []  # names of those with models
         self._run = uuid.uuid4().hex[:8]
         self._coordinator = start_coordinator(Budgets(plan.budgets), store)
         self._began = time.monotonic()
         self._samplers: Samplers | None = None
+        self._deaths = DeathWatch(stop, lambda: ray.get(self._coordinator.begun.remote(), timeout=_WATCH_SECONDS))
 
     def close(self) -> None:
         """End the coordinator and the samplers: if several runs share one Ray, nothing else would."""

@@ -6,6 +6,7 @@ import fcntl
 import os
 import shutil
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -13,7 +14,8 @@ from pathlib import Path
 from pipeline.contract.errors import ResourceError
 
 _PREFIX = "framemill-run-"
-_LONGEST = 20  # letters of the parent: a socket's path has 107 at most, and Ray adds 62
+_LONGEST = 18  # letters of the parent: a socket's path has 107 at most, we add 25, and Ray up to 64
+_TRIES, _PAUSE_S = 20, 0.1  # two seconds to remove it; then the next run does
 
 
 @contextmanager
@@ -47,7 +49,11 @@ def private_folder() -> Iterator[str]:
                 _remove_unlocked(path)
         yield folder
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        for _ in range(_TRIES):  # Ray's last processes may still write into it
+            shutil.rmtree(folder, ignore_errors=True)
+            if not Path(folder).exists():
+                break
+            time.sleep(_PAUSE_S)
         os.close(lock)
 
 

@@ -50,7 +50,8 @@ def session(address: str | None) -> Iterator[list[Node]]:
             stack.enter_context(_on_loopback())
             stack.enter_context(_our_start())
             _make_token()
-            arguments = _local_arguments(stack.enter_context(private_folder()))
+            # a folder inside the private one: Ray opens what it is given to all users of the machine
+            arguments = _local_arguments(f"{stack.enter_context(private_folder())}/r")
         else:
             _check_answers(address)
             arguments = {"address": address, **_QUIET}

@@ -26,7 +26,7 @@ from pipeline.planning.step import DecodeStep, Step
 from pipeline.profiling.events import worker_name
 from pipeline.profiling.tools.profilers import NO_PROFILERS, ProfilerOptions
 from pipeline.runtime.recovery.watchdog import within
-from pipeline.runtime.second_pass import SecondPass
+from pipeline.runtime.second_pass.second_pass import SecondPass
 from pipeline.runtime.worker import Worker
 
 _SET_UPS = 3  # processes that die in their set-up before the run stops: up to two may be killed from outside

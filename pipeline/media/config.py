@@ -7,10 +7,11 @@ from dataclasses import dataclass
 DECODE_VERSION = 3
 """To be raised when the same file gives other rows or pixels: all outputs are then computed again."""
 
-READ_RULES = 3
+READ_RULES = 4
 """Version of how files are read, stored as `photo_rules` with each unit, so that units of earlier outputs keep their
 rows. 0: as before; 1: HEIC, JPEG 2000, Targa, PNM, all bit fields of BMP, and parts of truncated photos; 2: BMP with 2
-bits a pixel or around a JPEG or PNG, and CMYK with further channels of 16 bits in TIFF; 3: films cut into cells."""
+bits a pixel or around a JPEG or PNG, and CMYK with further channels of 16 bits in TIFF; 3: films cut into cells; 4:
+grey PNM and TIFF of 9 to 15 bits by their white, and parts of truncated rare BMP, TIFF and PNM."""
 
 FINE_CUTS = 3
 """The first `READ_RULES` under which films are cut into cells of `cell_frames`, and not into segments by bytes."""

@@ -23,6 +23,8 @@ from pyarrow import fs
 from pipeline.contract.errors import MediaError, Reason
 from pipeline.media.discovery.media_ids import as_uri, escape, is_url
 
+_AZURE = ("abfs://", "abfss://")  # where nobody is logged in, Arrow's client ends the process
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MediaFile:
@@ -122,7 +124,20 @@ def url_of(root: str, path: str) -> str:
 
 @lru_cache(maxsize=32)
 def _file_system(root: str) -> fs.FileSystem:
-    return fs.FileSystem.from_uri(as_uri(root))[0]
+    return open_uri(as_uri(root))[0]
+
+
+def open_uri(uri: str) -> tuple[fs.FileSystem, str]:
+    """Return the file system of a URI, and the path inside it.
+
+    Raises:
+        ValueError: there is none that Arrow can open.
+        OSError: it refuses.
+    """
+    if uri.lower().startswith(_AZURE):
+        raise ValueError("Azure is not supported: copy the files to a disk, S3 or GCS")
+    system, path = fs.FileSystem.from_uri(uri)
+    return system, path
 
 
 def _open(path: str) -> Any:

@@ -6,6 +6,7 @@ Resuming a run depends on this alone. `pipeline.output.publisher` says how it is
 from __future__ import annotations
 
 import json
+import os
 import uuid
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -18,6 +19,7 @@ import pyarrow.parquet as pq
 
 from pipeline.contract.errors import OutputError
 from pipeline.media.discovery.media_ids import as_uri
+from pipeline.media.files import open_uri
 from pipeline.output.expected_columns import check_text, check_types
 from pipeline.output.publisher import TEMPORARY, BucketPublisher, DiskPublisher, Publisher
 from pipeline.output.store_errors import damaged, error_text, list_errors, read_errors, write_errors
@@ -53,8 +55,8 @@ class Store:
     def _file_system(self) -> tuple[pafs.FileSystem, str]:
         """Return the root's file system, and its path in it."""
         try:
-            return pafs.FileSystem.from_uri(as_uri(self.root) if "://" in self.root else self.root)
-        except (pa.ArrowInvalid, OSError, UnicodeEncodeError) as error:  # the last: bytes that are not UTF-8
+            return open_uri(as_uri(self.root) if "://" in self.root else self.root)
+        except (OSError, ValueError) as error:  # the latter: Arrow's own, and bytes that are not UTF-8
             raise OutputError(
                 f"The output {self.root!r} cannot be opened ({error}); give a folder or an s3:// or gs:// URL.",
                 code="FM-OUTPUT-ADDRESS",
@@ -71,9 +73,16 @@ class Store:
         """Return the store itself after checking that its root is a folder or absent.
 
         Raises:
-            OutputError: the root is a file.
+            OutputError: the root is a file, or the system refuses its path.
         """
-        if self._base and self._files.get_file_info(self._base).type == pafs.FileType.File:
+        try:
+            is_file = bool(self._base) and self._files.get_file_info(self._base).type == pafs.FileType.File
+        except OSError as error:
+            raise OutputError(
+                f"The output {self.root!r} cannot be opened ({error_text(error)}); check the path and its permissions.",
+                code="FM-OUTPUT-ADDRESS",
+            ) from error
+        if is_file:
             folder = self.root.partition("?")[0].rpartition("/")[0]
             message = f"The output {self.root!r} is a file; its folder is {folder!r}, give that or another folder."
             raise OutputError(message, code="FM-OUTPUT-IS-FILE")
@@ -217,13 +226,14 @@ class Store:
 
     def names(self, folder: str) -> list[str]:
         """Return the sorted names of the objects in a folder; none if the folder is absent."""
-        infos = self._infos(folder)
-        return sorted(i.base_name for i in infos if i.type == pafs.FileType.File and not i.base_name.startswith("."))
+        names = map(_name, (info for info in self._infos(folder) if info.type == pafs.FileType.File))
+        return sorted(name for name in names if not name.startswith("."))
 
     def folders(self, folder: str = "") -> list[str]:
-        """Return the sorted names of the folders in a folder."""
-        names = [i.base_name for i in self._infos(folder) if i.type == pafs.FileType.Directory]
-        return sorted(name for name in names if not name.startswith(TEMPORARY))
+        """Return the sorted names of the folders in a folder, without those that are not UTF-8: no run writes them."""
+        names = map(_name, (info for info in self._infos(folder) if info.type == pafs.FileType.Directory))
+        text = (name for name in names if name.encode(errors="ignore").decode() == name)
+        return sorted(name for name in text if not name.startswith(TEMPORARY))
 
     def _infos(self, folder: str) -> Sequence[pafs.FileInfo]:
         """Return the entries of a folder; none if it is absent."""
@@ -245,6 +255,14 @@ class Store:
         if path and not _is_below(path):
             raise ValueError(f"{path!r} is not a path below {self.root!r}")
         return f"{self._base}/{path}" if path else self._base
+
+
+def _name(info: pafs.FileInfo) -> str:
+    """Return an entry's name in Python's own form: bytes that are not UTF-8 are surrogates."""
+    try:
+        return str(info.base_name)
+    except UnicodeDecodeError as error:
+        return os.fsdecode(error.object)
 
 
 def _is_below(path: str) -> bool:

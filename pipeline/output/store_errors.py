@@ -62,7 +62,7 @@ def read_errors(root: str, path: str) -> Iterator[None]:
     except FileNotFoundError as error:
         message = f"{path} was removed from the output {root!r} during use; run the same command again."
         raise GoneError(message, code="FM-OUTPUT-GONE") from error
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, UnicodeEncodeError) as error:  # the last: a name that is not UTF-8
         if not isinstance(error, OSError) or (error.errno in _OF_THE_FILE and not _OF_A_BUCKET.search(str(error))):
             reason = error_text(error) if isinstance(error, OSError) else str(error)
             raise damaged(root, path, " ".join(reason.split()).rstrip(".")) from error

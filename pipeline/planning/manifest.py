@@ -189,8 +189,8 @@ def read_pipeline(path: str | None) -> PipelineFile:
     Raises:
         ConfigError: the file is missing or invalid.
     """
-    source = shipped("pipeline.yaml") if path is None else _existing(path, "pipeline file", "--pipeline")
-    pipeline = parse(PipelineFile, source.read_text(encoding="utf-8"), path or "manifests/pipeline.yaml")
+    text = shipped("pipeline.yaml").read_bytes() if path is None else _read(path, "pipeline file", "--pipeline")
+    pipeline = parse(PipelineFile, text, path or "manifests/pipeline.yaml")
     models = {name: entry.model_copy(update={"listed_in": path}) for name, entry in pipeline.models.items()}
     return pipeline.model_copy(update={"models": models})
 
@@ -202,7 +202,7 @@ def read_profile(name: str) -> ProfileFile:
         ConfigError: the file is missing or invalid.
     """
     if name.endswith((".yaml", ".yml")):
-        return parse(ProfileFile, _existing(name, "profile", "--profile").read_text(encoding="utf-8"), name)
+        return parse(ProfileFile, _read(name, "profile", "--profile"), name)
     source = shipped("profiles", f"{name}.yaml")
     if not source.is_file():
         raise ConfigError(
@@ -219,8 +219,12 @@ def profile_names() -> list[str]:
     )
 
 
-def _existing(path: str, kind: str, option: str) -> Path:
+def _read(path: str, kind: str, option: str) -> bytes:
     place = Path(path).expanduser()
-    if not place.is_file():
-        raise ConfigError(f"There is no {kind} at {path!r}; check the path given to {option}.", code="FM-NO-SUCH-FILE")
-    return place
+    try:
+        if place.is_file():
+            return place.read_bytes()
+        problem = f"There is no {kind} at {path!r}"
+    except OSError as error:
+        problem = f"The {kind} {path!r} cannot be read ({error.strerror})"
+    raise ConfigError(f"{problem}; check the path given to {option}.", code="FM-NO-SUCH-FILE")

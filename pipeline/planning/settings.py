@@ -5,7 +5,7 @@ A misspelt key that is silently ignored costs a night on rented machines. So it 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import yaml
@@ -17,6 +17,8 @@ from pipeline.contract.row_errors import DECODE
 M = TypeVar("M", bound="Strict")
 Overrides = Mapping[str, Mapping[str, Any]]
 """Values of --set by step and key."""
+NOT_YAML = (yaml.YAMLError, RecursionError, ValueError)
+"""Errors of reading YAML, also of deep nesting, and of dates and numbers that are none."""
 
 
 class Strict(BaseModel):
@@ -25,15 +27,36 @@ class Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
 
 
-def parse(model: type[M], text: str, where: str) -> M:
+class _UniqueKeys(yaml.SafeLoader):
+    """A loader that refuses a key that is twice in one mapping, where YAML would keep the last in silence."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+        """Return a mapping; keys of an anchor that is merged in may be repeated."""
+        seen = set()
+        for key, _ in node.value:
+            name = key.tag, str(key.value)
+            if name in seen:
+                raise yaml.constructor.ConstructorError(
+                    None, None, f"the key {key.value!r} is there twice", key.start_mark
+                )
+            seen.add(name)
+        return super().construct_mapping(node, deep=deep)
+
+
+def load_yaml(text: str | bytes) -> Any:
+    """Return the content of a YAML text; one of `NOT_YAML` is raised where it is none, or repeats a key."""
+    return _UniqueKeys(text).get_single_data()
+
+
+def parse(model: type[M], text: str | bytes, where: str) -> M:
     """Return a YAML text as a model.
 
     Raises:
         ConfigError: it is no YAML, no mapping, or a key or value is wrong; the message names the file.
     """
     try:
-        data = yaml.safe_load(text)
-    except yaml.YAMLError as error:
+        data = load_yaml(text)
+    except NOT_YAML as error:
         raise ConfigError(f"{where} is not valid YAML: {' '.join(str(error).split())}.", code="FM-NOT-YAML") from error
     if not isinstance(data, dict):
         keys = ", ".join(list(model.model_fields)[:4])
@@ -89,8 +112,8 @@ def read_overrides(arguments: Sequence[str], steps: Collection[str]) -> Override
         problem = f"--set {argument!r}: the pipeline has no step {step!r}."
         check_known(step, [*steps, DECODE], problem, code="FM-UNKNOWN-STEP")
         try:
-            overrides.setdefault(step, {})[key] = yaml.safe_load(text)
-        except yaml.YAMLError as error:
+            overrides.setdefault(step, {})[key] = load_yaml(text)
+        except NOT_YAML as error:
             raise ConfigError(
                 f"--set {argument!r}: the value is not valid YAML; quote it.", code="FM-NOT-YAML"
             ) from error

@@ -20,6 +20,7 @@ from pipeline.contract.placement import Placement
 from pipeline.contract.row_errors import DECODE
 from pipeline.contract.stage import Stage
 from pipeline.media.config import DECODE_VERSION, DecodeConfig
+from pipeline.media.files import open_uri
 from pipeline.weights.lockfile import Entry
 
 DUMMY = "framemill.dummy"
@@ -179,23 +180,26 @@ def contents(path: str, *, urls: bool = False) -> str:
     if urls and "://" in path:
         return _contents_at(path)
     place = Path(path).expanduser()
-    if place.is_file():
-        return hashlib.sha256(place.read_bytes()).hexdigest()[:12]
-    if not place.is_dir():
-        raise ConfigError(
-            f"A setting names {path!r}, but there is no such file or folder; check the path.", code="FM-SETTING-NO-FILE"
-        )
-    inside = ((file, file.stat()) for file in sorted(place.rglob("*")) if file.is_file())
-    return fingerprint({str(file.relative_to(place)): [stat.st_size, stat.st_mtime_ns] for file, stat in inside})
+    try:
+        if place.is_file():
+            return hashlib.sha256(place.read_bytes()).hexdigest()[:12]
+        if place.is_dir():
+            inside = ((file, file.stat()) for file in sorted(place.rglob("*")) if file.is_file())
+            sizes = {str(file.relative_to(place)): [stat.st_size, stat.st_mtime_ns] for file, stat in inside}
+            return fingerprint(sizes)
+        problem = "but there is no such file or folder"
+    except OSError as error:
+        problem = f"which cannot be read ({error.strerror})"
+    raise ConfigError(f"A setting names {path!r}, {problem}; check the path.", code="FM-SETTING-NO-FILE")
 
 
 def _contents_at(url: str) -> str:
     try:
-        system, base = pafs.FileSystem.from_uri(url)
+        system, base = open_uri(url)
         info = system.get_file_info(base)
         folder = info.type is pafs.FileType.Directory
         inside = system.get_file_info(pafs.FileSelector(base, recursive=True)) if folder else [info]
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError) as error:
+    except (ValueError, pa.ArrowNotImplementedError, OSError) as error:
         reason = str(error).splitlines()[0].rstrip(".")
         raise ConfigError(
             f"A setting names {url!r}, which cannot be opened ({reason}); check the URL.", code="FM-SETTING-URL"

@@ -1,4 +1,4 @@
-"""The plan of a run as plain values: what `framemill plan` prints, and its JSON (keys: docs/planning.md)."""
+"""The plan of a run as plain values: what `framemill plan` prints, and its JSON (keys: docs/hardware/planning.md)."""
 
 from __future__ import annotations
 

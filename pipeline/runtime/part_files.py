@@ -21,8 +21,8 @@ from pipeline.output.damage import MARKS
 from pipeline.output.ledger import Part
 from pipeline.output.object_store import Store
 from pipeline.planning.step import Step, is_file_column
-from pipeline.runtime.batching import clip_bounds
-from pipeline.runtime.packet_caller import Outcome
+from pipeline.runtime.calls.batching import clip_bounds
+from pipeline.runtime.calls.packet_caller import Outcome
 
 
 class Parts:

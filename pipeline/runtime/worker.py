@@ -35,7 +35,7 @@ from pipeline.profiling.recorder import Recorder
 from pipeline.profiling.records import PACKET, SET_UP, Record
 from pipeline.profiling.step_work import StepWork
 from pipeline.profiling.tools.profilers import NO_PROFILERS, ProfilerOptions
-from pipeline.runtime.packet_caller import Outcome, PacketCaller
+from pipeline.runtime.calls.packet_caller import Outcome, PacketCaller
 from pipeline.runtime.part_files import Parts, part_of
 from pipeline.runtime.recovery.attempt_log import Attempt, AttemptLog, begin_attempt
 from pipeline.runtime.recovery.batch_limits import BatchLimits, limits_folder

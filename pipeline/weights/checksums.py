@@ -57,6 +57,6 @@ def digest_of(path: Path) -> str:
 def _read(path: Path) -> dict[str, str]:
     try:
         hashes = json.loads(path.read_bytes())
-    except (OSError, ValueError):  # absent or damaged: hashing again repairs it
+    except (OSError, RecursionError, ValueError):  # absent or damaged: hashing again repairs it
         return {}
     return hashes if isinstance(hashes, dict) else {}

@@ -163,7 +163,7 @@ def search_folders(weights_dir: Path | None) -> list[Path]:
     folders = []
     for option, value in given.items():
         folder = Path(value).expanduser()
-        if value and not folder.is_dir():
+        if value and not os.path.isdir(folder):  # noqa: PTH112 - pathlib raises where the folder above is closed
             raise WeightsError(f"The folder {value!r} does not exist; check {option}.", code="FM-WEIGHTS-FOLDER")
         folders += [folder] if value else []
     return [*folders, cache_folder()]
@@ -172,7 +172,7 @@ def search_folders(weights_dir: Path | None) -> list[Path]:
 def _candidates(folders: Sequence[Path]) -> Iterator[Path]:
     for folder in folders:
         for pattern in ("*", "*/*"):
-            files = (path for path in folder.glob(pattern) if path.is_file())
+            files = (path for path in folder.glob(pattern) if os.path.isfile(path))  # noqa: PTH113 - see above
             yield from sorted(path for path in files if not path.name.startswith("."))  # hidden: still being written
 
 

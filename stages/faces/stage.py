@@ -75,8 +75,8 @@ class Faces(PixelStage):
         # None for 0.6 (YuNet, or 0.85 without a second look) or 0.5 (SCRFD, as published). The score alone does not
         # tell: faces of 16 px or more have 0.6 to 0.96, a dog's face up to 0.89, a head lamp 0.83.
         min_score: float | None = None
-        # Least score in YuNet's second look; None for none. Chosen on GRID, portraits and ten photos of things, checked
-        # on others (docs/accuracy.md): photographed faces have 0.85 and more there, other things 0.78 at most.
+        # Least score in YuNet's second look; None for none. Chosen on GRID, portraits and photos of things, checked on
+        # others (docs/measuring/accuracy.md): photographed faces have 0.85 and more there, other things 0.78 at most.
         min_look: float | None = 0.8
         min_side: int = 16  # px, the box's shorter side in the pixels read. At 12, the median cosine above is 0.32
         max_faces: int = 500  # of one image, the highest scores

@@ -74,7 +74,7 @@ class Pose(LandmarkStage):
     BlazePose's detector sees the whole image in 224 px. There it misses people smaller than about a third of the
     image's height, whoever stands close to somebody else, and most of a group. So it looks at tiles of the image too,
     and at squares around faces or masks where `around` names them. A mirrored second look must find each pose again. It
-    still misses people from behind, people cut by the image's edge, and crowds (docs/accuracy.md).
+    still misses people from behind, people cut by the image's edge, and crowds (docs/measuring/accuracy.md).
     """
 
     finds = (("poses", "pose", "poses"),)

@@ -98,6 +98,13 @@ class Cancels(nn.Module):
         return (x + self.shift) - self.shift
 
 
+class Labels(nn.Module):
+    """A module that returns the number of the largest value: integers."""
+
+    def forward(self, x):
+        return x.argmax(-1)
+
+
 class Attention(nn.Module):
     """One attention over 64 positions of 2 heads with 16 channels."""
 
@@ -117,12 +124,19 @@ def on_vectors(module, width=3):
     return lambda: (module(), lambda batch=1: torch.rand(batch, width))
 
 
-keeper, cache, overflow, cancels, large = (on_vectors(kind) for kind in (Keeper, Cache, Overflow, Cancels, Large))
+keeper, cache, overflow, cancels, large, labels = (
+    on_vectors(kind) for kind in (Keeper, Cache, Overflow, Cancels, Large, Labels)
+)
 
 
 def not_a_module():
     """A factory that returns something else."""
     return 3
+
+
+def raises_two_lines():
+    """A factory that raises."""
+    raise RuntimeError("first\nsecond")
 
 
 class Reads(nn.Module):

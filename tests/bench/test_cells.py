@@ -12,7 +12,8 @@ import torch
 from pipeline.bench.findings import waits
 from pipeline.bench.measure.details import DetailOptions
 from pipeline.bench.measure.drift import drift
-from pipeline.bench.measure.figures import BUSY
+from pipeline.bench.measure.figures import BUSY, CACHED
+from pipeline.bench.measure.layers import WHOLE
 from pipeline.bench.measure.memory import LEAK, measure_memory, verdict
 from pipeline.bench.measure.options import MeasureOptions
 from pipeline.bench.measure.tracing import synchronisations
@@ -52,7 +53,8 @@ def test_figures_of_a_cell():
     assert result.flops == 4 * 2 * (12 * 8 + 8 * 4)
     assert result.memory.inputs == 4 * 4 * 12 and result.memory.outputs == 4 * 4 * 4
     assert result.latency_ms.p95 is None and result.item_ms == pytest.approx(result.latency_ms.median / 4)
-    assert {layer.path: layer.flops for layer in result.layers}["0"] == 4 * 2 * 12 * 8
+    flops = {layer.path: layer.flops for layer in result.layers}
+    assert flops["0"] == 4 * 2 * 12 * 8 and flops[WHOLE] == result.flops
     assert result.drift is None and 0 < result.peak_share < 10
 
 
@@ -63,9 +65,10 @@ def test_activations_are_what_a_call_holds_at_one_moment():
 
 
 def test_the_peak_is_a_share_of_the_memory_that_the_bench_may_take():
-    memory = measure("plain", {"memory_cap_gb": 40.0}, batch=4).memory
+    prepared = process("plain").model().prepare(Cell(batch=4), "cpu")  # the option would limit this very process
+    memory = measure_memory(prepared, 40.0)
     assert memory.device == 40 * 10**9 and memory.device_share == memory.peak / memory.device
-    assert measure("plain", batch=4).memory.device_share is None
+    assert measure_memory(prepared).device_share is None
 
 
 def test_a_module_that_keeps_a_tensor_a_call_leaks_its_bytes():
@@ -93,6 +96,12 @@ def test_cancellation_is_seen_though_all_values_are_finite():
     wrong = drift_of("cancels", "fp16")
     assert wrong.nonfinite == 0 and wrong.rel_l2 > 0.1
     assert drift_of("plain", "fp16").rel_l2 < 0.01
+
+
+def test_outputs_without_floating_numbers_have_no_drift():
+    result = measure("labels", precision="bf16")
+    assert result.outcome == "ok" and result.drift == drift(None, None)
+    assert (result.drift.rel_l2, result.drift.cosine, result.drift.max, result.drift.nonfinite) == (None, None, None, 0)
 
 
 def test_drift_of_known_values():
@@ -127,7 +136,13 @@ def test_int8_of_torchao(precision):
 
 
 @pytest.mark.parametrize(
-    ("name", "cell"), [("plain", {"precision": "tf32"}), ("plain", {"frames": 4}), ("plain", {"channels_last": True})]
+    ("name", "cell"),
+    [
+        ("cache", {"precision": "int8-torch"}),
+        ("plain", {"precision": "tf32"}),
+        ("plain", {"frames": 4}),
+        ("plain", {"channels_last": True}),
+    ],
 )
 def test_what_does_not_exist_here_is_an_outcome(name, cell):
     result = measure(name, **cell)
@@ -149,16 +164,23 @@ def test_a_model_fits_where_the_measurement_of_peaks_does_not(monkeypatch):
     assert any("too little memory" in note for note in result.notes)
 
 
-def test_more_than_the_peak_is_noted(monkeypatch):
-    monkeypatch.setattr("pipeline.bench.measure.figures.peak_tflops", lambda *_: 1e-12)
-    assert BUSY in measure("plain").notes
-    monkeypatch.setattr("pipeline.bench.measure.figures.peak_tflops", lambda *_: 1e12)
-    assert BUSY not in measure("plain").notes
+@pytest.mark.parametrize(("peak", "note"), [("peak_tflops", BUSY), ("peak_gb_s", CACHED)])
+def test_more_than_the_peak_is_noted(monkeypatch, peak, note):
+    monkeypatch.setattr(f"pipeline.bench.measure.figures.{peak}", lambda *_: 1e-12)
+    assert note in measure("plain").notes
+    monkeypatch.setattr(f"pipeline.bench.measure.figures.{peak}", lambda *_: 1e12)
+    assert note not in measure("plain").notes
 
 
 def test_the_full_product_of_all_axes():
     axes = Axes(batches=(1, 2), precisions=("fp32", "bf16"), compile=("off", "default"), channels_last=(False, True))
     assert len(set(axes.cells())) == 16 and [cell.batch for cell in axes.cells()[:2]] == [1, 2]
+
+
+def test_a_factory_that_raises_is_a_mistake_in_one_line():
+    with ModelBench(source("raises_two_lines"), MeasureOptions(**QUICK)) as bench, pytest.raises(ConfigError) as error:
+        bench.about()
+    assert error.value.code == "FM-BENCH-BUILD" and "first second" in str(error.value)
 
 
 @pytest.mark.parametrize(
@@ -191,8 +213,9 @@ def test_times_by_line(tmp_path):
     pytest.importorskip("line_profiler")
     details = process("reads").details(Cell(), DetailOptions(lines="tests.bench.models:Reads.forward"), tmp_path)
     assert "x.sum().item()" in Path(details.files[0]).read_text()
-    missing = process("reads").details(Cell(), DetailOptions(lines="tests.bench.models:Reads.backward"), tmp_path)
-    assert missing.files == () and missing.notes
+    with pytest.raises(ConfigError) as error:
+        process("reads").details(Cell(), DetailOptions(lines="tests.bench.models:Reads.backward"), tmp_path)
+    assert error.value.code == "FM-BENCH-LINES"
 
 
 def test_the_search_for_a_batch_ends_where_memory_does_and_the_next_cell_runs():

@@ -127,6 +127,15 @@ def bright():
     return Bright(), lambda batch=1, size=32: torch.zeros(batch, 3, size, size)
 
 
+class Stops(torch.nn.Module):
+    def forward(self, pixels):
+        raise RuntimeError("this model stops")
+
+
+def stops():
+    return Stops(), lambda batch=1: torch.zeros(batch, 3, 8, 8)
+
+
 def vectors():
     return torch.nn.Linear(3, 2), lambda batch=1: torch.zeros(batch, 3)
 
@@ -179,11 +188,14 @@ def test_rows_of_formats_and_scenarios(tmp_path):
     assert rows[2].batch == pytest.approx(10 / 3)
 
 
-def test_models_without_images_and_damaged_clips_are_rows(tmp_path):
+def test_models_without_images_or_that_raise_and_damaged_clips_are_rows(tmp_path):
     clip = made_clip(SMALL, tmp_path, frames=2)
     other = ModelSource(name="v", factory=Factory(use="tests.bench.test_clips:vectors", settings={}), weights="none")
     (row,) = measure_clips("v", "none", other.build(), [clip], ClipSettings())
     assert row.outcome == "unsupported" and "images" in row.why
+    other = ModelSource(name="s", factory=Factory(use="tests.bench.test_clips:stops", settings={}), weights="none")
+    (row,) = measure_clips("s", "none", other.build(), [clip], ClipSettings())
+    assert row.outcome == "error" and "this model stops" in row.why
     (tmp_path / "broken.mp4").write_bytes(clip.path.read_bytes()[:100])
     broken = Clip(path=tmp_path / "broken.mp4", format=SMALL)
     (row,) = measure_clips("bright", "none", Model(), [broken], ClipSettings())

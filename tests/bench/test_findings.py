@@ -97,6 +97,12 @@ def test_a_container_is_no_small_operation():
     assert found({"layers": inside})["small operations"].numbers["share"] == pytest.approx(0.4)
 
 
+def test_memory_bounds_a_model_that_reaches_half_of_the_bandwidth():
+    near, far = ({"peak_share": 0.02, "bandwidth_share": share} for share in (0.6, 0.04))
+    assert found(near)["little arithmetic"].numbers == {"share": 0.02, "bandwidth": 0.6}
+    assert found(far)["little arithmetic"].numbers == {"share": 0.02}
+
+
 def test_blocks_with_other_flops_are_meant_to_differ():
     alike = blocks(1.0, 1.0, 1.0, 2.0)["layers"]
     assert "blocks differ" in found({"layers": tuple(replace(one, flops=1e9) for one in alike)})

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 import torch
 
@@ -53,6 +55,29 @@ def test_a_factory_that_gives_no_model_is_a_mistake(use):
     with pytest.raises(ConfigError) as error:
         Factory(use=use, settings={}).build()
     assert error.value.code == "FM-BENCH-FACTORY"
+
+
+def test_a_module_of_the_current_folder_is_found(tmp_path, monkeypatch):
+    """The installed command does not have the current folder on its path."""
+    (tmp_path / "mine_in_a_folder.py").write_text("def model(): ...")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [folder for folder in sys.path if folder])
+    assert callable(Factory(use="mine_in_a_folder:model", settings={}).load())
+
+
+@pytest.mark.parametrize("text", ["def f(:", "raise RuntimeError('no licence')"])
+def test_a_module_that_cannot_be_imported_is_a_mistake(tmp_path, monkeypatch, text):
+    (tmp_path / "broken_in_a_folder.py").write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(ConfigError) as error:
+        find_model("broken_in_a_folder:f", read_pipeline(None))
+    assert error.value.code == "FM-BENCH-FACTORY"
+
+
+def test_a_step_is_no_model_of_clips_and_recordings():
+    with pytest.raises(ConfigError) as error:
+        find_model("faces", read_pipeline(None))
+    assert error.value.code == "FM-BENCH-OPTION"
 
 
 def test_an_unknown_model_is_a_mistake():

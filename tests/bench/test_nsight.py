@@ -225,12 +225,13 @@ def test_a_dry_run_prints_the_commands_and_runs_nothing(tmp_path, monkeypatch, c
     bench_nsight(Console(), [TARGET.model], BenchOptions(device="cuda"), options, tmp_path / "my out")
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[:2] for line in lines] == [
+        ["mkdir", "-p"],
         ["nsys", "profile"],
         ["nsys", "stats"],
         ["ncu", "--section"],
         ["ncu", "--import"],
     ]
-    assert f"'--output={tmp_path}/my out/nsight/tests.bench.models-plain'" in lines[0]
+    assert f"'--output={tmp_path}/my out/nsight/tests.bench.models-plain'" in lines[1]
     assert not (tmp_path / "my out").exists()
     with pytest.raises(ConfigError) as error:
         bench_nsight(Console(), [TARGET.model], BenchOptions(device="cpu"), NsightOptions(ncu=True), tmp_path)

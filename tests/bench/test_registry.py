@@ -14,6 +14,7 @@ from pipeline.bench.models.stage_model import stage_source
 from pipeline.bench.output.cells import Cell
 from pipeline.contract.errors import ConfigError
 from pipeline.device import flops_of
+from pipeline.runtime.stage_setup import set_up
 
 # millions of parameters and GFLOP of an item: V-JEPA 2 and RAFT as published, the encoder of 16 x 256 x 256 by hand;
 # CLIP's, SAM 2.1's and ArcFace's are the parts of published totals that are measured here
@@ -53,11 +54,13 @@ def test_parameters_and_operations(name):
     assert (params / 1e6, flops / 1e9) == pytest.approx((COUNTS | MORE)[name], rel=0.01)
 
 
-def test_a_stage_is_called_on_rows_of_photos(tmp_path):
+def test_a_stage_is_called_on_rows_of_photos(tmp_path, monkeypatch):
     from tests.support.media.photos import photo_file
 
     source = stage_source("faces", [str(photo_file("china.jpg"))], "cpu", tmp_path, rows=2)
-    model = source.build()
+    model, number = source.build(), []
+    monkeypatch.setattr("pipeline.bench.models.stage_model.set_up", lambda step: number.append(1) or set_up(step))
+    assert model.about() == model.about() and len(number) == 1
     prepared = model.prepare(Cell(batch=2), "cpu")
     prepared.before(0)
     assert prepared.call().num_rows == 2 and prepared.items == 2 and prepared.agreement is not None
@@ -67,7 +70,7 @@ def test_a_step_that_was_set_up_for_its_rows_goes_to_another_process(tmp_path):
     from tests.support.media.photos import photo_file
 
     source = stage_source("flow", [str(photo_file("china.jpg"))], "cpu", tmp_path, rows=1)
-    assert pickle.loads(pickle.dumps(source)).build().about()["params"] == 0
+    assert source.weights == "none" and pickle.loads(pickle.dumps(source)).build().about()["params"] == 0
 
 
 def test_a_step_of_the_second_pass_is_no_model(tmp_path):

@@ -18,7 +18,7 @@ from pipeline.contract.errors import ConfigError, OutputError
 from pipeline.reporting.bench.history import append, entry_of, read, steps
 from pipeline.reporting.bench.page import render, write_page
 from pipeline.reporting.bench.plots import memory_charts
-from pipeline.reporting.bench.regression import changes, judge
+from pipeline.reporting.bench.regression import changes, judge, lost, other_machine
 from pipeline.reporting.bench.sections import sections
 from pipeline.reporting.formatting import MISSING
 from tests.bench.results import layer, memory, noisy, report, result
@@ -155,18 +155,92 @@ def test_conditions_without_a_base_are_a_mistake(tmp_path):
 @pytest.mark.parametrize(
     "words",
     [
-        *(
-            "--sav . --save x.json",
-            "--test --history x.jsonl",
-            "--clip 4k --against x.json",
-            "--dry-run --fail-if p50>1",
-        ),
-        *("--sav . --clip 4k", "--clip 4k --ncu", "--target 4k30"),
+        *("--sav . --save x.json", "--test --history x.jsonl", "--clip 4k --against x.json"),
+        *("--dry-run --fail-if p50>1", "--sav . --clip 4k", "--sav . --test", "--clip 4k --ncu"),
+        *("--target 4k30", "--runs 2", "--overlays", "--stereo", "--note x"),
+        *("--test --batch 2", "--clip 4k --layers", "--nsys inline -n 3", "--ncu --find-batch 8"),
+        *("-n 3 -d 1", "--batch 1,2 --find-batch 8"),
     ],
 )
 def test_options_that_would_be_left_out_in_silence_are_mistakes(words):
     done = CliRunner().invoke(app, ["bench", "tests.bench.models:plain", *words.split()])
     assert done.exception.code == "FM-BENCH-OPTION"
+
+
+@pytest.mark.parametrize("words", ["--layers", "--history runs.jsonl", "--batch 2"])
+def test_figures_measured_before_take_no_options_of_a_measurement(tmp_path, words):
+    base = write_report(report(result()), tmp_path / "base.json")
+    done = CliRunner().invoke(app, ["bench", str(base), *words.split()])
+    assert done.exception.code == "FM-BENCH-OPTION"
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        ("--precisions fp33", "FM-BENCH-PRECISION"),
+        ("--precisions ,", "FM-BENCH-LIST"),
+        ("--batch 0", "FM-BENCH-LIST"),
+        ("--out FILE", "FM-NOT-A-FOLDER"),
+        ("--save FOLDER", "FM-IS-A-FOLDER"),
+        ("--history FILE", "FM-BENCH-HISTORY"),
+        ("--against FILE", "FM-BENCH-REPORT"),
+        ("--against BASE --fail-if p51>1", "FM-GATE-FIGURE"),
+        ("--against BASE --fail-if faces.p50>1", "FM-GATE-FORM"),
+        ("--lines tests.bench.models:nothing", "FM-BENCH-LINES"),
+        ("--device cuda", "FM-BENCH-NO-GPU"),
+    ],
+)
+def test_mistakes_are_found_before_a_model_is_built(tmp_path, monkeypatch, words, code):
+    monkeypatch.setattr("pipeline.bench.sweep.runner.ModelBench", None)
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").write_text("no history")
+    base = write_report(report(result()), tmp_path / "base.json")
+    words = words.replace("FILE", str(tmp_path / "file")).replace("FOLDER", str(tmp_path)).replace("BASE", str(base))
+    done = CliRunner().invoke(app, ["bench", "tests.bench.models:plain", *words.split()])
+    assert done.exception.code == code
+
+
+@pytest.mark.parametrize("model", ["", ","])
+def test_no_model_is_a_mistake(model):
+    assert CliRunner().invoke(app, ["bench", model]).exception.code == "FM-BENCH-MODEL"
+
+
+def test_a_folder_with_the_name_of_a_model_is_not_read_instead_of_it(tmp_path, monkeypatch):
+    """As `--out lama` makes one."""
+    monkeypatch.chdir(tmp_path)
+    write_report(report(result()), tmp_path / "lama" / "profile_stats.json")
+    done = CliRunner().invoke(app, ["bench", "lama", "--precisions", "fp33"])
+    assert done.exception.code == "FM-BENCH-PRECISION"
+    assert CliRunner().invoke(app, ["bench", "./lama", "--quiet"]).exit_code == 0
+
+
+def test_a_base_of_another_machine_is_noted():
+    here, there = (replace(report(result()), environment={"gpu": gpu, "threads": 2}) for gpu in (None, "L4"))
+    assert other_machine(here, here) == "" and "L4" in other_machine(there, here)
+
+
+def test_a_cell_that_the_base_measured_and_that_fails_now_is_a_failure():
+    full = result(batch=8, outcome="oom", why="full", latency_ms=None)
+    (finding,) = lost(report(result(), result(batch=8)), report(result(), full))
+    assert finding.failed and "batch 8" in finding.sentence
+    assert lost(report(result(), full), report(result(), full)) == lost(report(result(batch=8)), report(result())) == []
+
+
+def test_cells_before_a_model_that_cannot_be_built_are_kept(tmp_path):
+    models = "tests.bench.models:plain,tests.bench.models:raises_two_lines"
+    words = f"bench {models} --device cpu -n 1 --warmup 0 --warmup-s 0 --quiet"
+    done = CliRunner().invoke(app, [*words.split(), "--out", str(tmp_path)])
+    assert done.exception.code == "FM-BENCH-BUILD"
+    figures = json.loads((tmp_path / "profile_stats.json").read_text())
+    assert [cell["outcome"] for cell in figures["cells"]] == ["ok"]
+
+
+def test_a_bench_that_measured_nothing_is_no_success(tmp_path):
+    words = "bench tests.bench.models:plain --device cpu --size 5 -n 1 --warmup 0 --warmup-s 0 --quiet"
+    done = CliRunner().invoke(app, [*words.split(), "--out", str(tmp_path)])
+    assert done.exception.code == "FM-BENCH-NOTHING-MEASURED"
+    assert json.loads((tmp_path / "profile_stats.json").read_text())["cells"][0]["outcome"] == "error"
 
 
 def test_only_steps_that_can_be_measured_are_listed():

@@ -43,6 +43,22 @@ def test_two_precisions_side_by_side(tmp_path, monkeypatch):
     assert stats["video"][0]["j"] == float(lines[0]["j"]) and stats["environment"]
 
 
+def test_what_was_measured_before_an_error_is_kept(tmp_path, monkeypatch):
+    """The second model cannot be built."""
+
+    def load(name, _):
+        if name != "sam2.1-hiera-tiny":
+            raise MemoryError
+
+    monkeypatch.setattr("stages.nets.sam2.video.load_video_model", load)
+    monkeypatch.setattr("stages.nets.sam2.video.Tracker", lambda *_: Whole())
+    folder = write_made_video(tmp_path / "made", frames=13, size=(48, 64))
+    with pytest.raises(MemoryError):
+        run(folder, tmp_path, names=("sam2.1-tiny", "sam2.1-large"))
+    stats = json.loads((tmp_path / "profile_stats.json").read_text(encoding="utf-8"))
+    assert [row["model"] for row in stats["video"]] == ["sam2.1-tiny"]
+
+
 @pytest.mark.parametrize(
     ("options", "error", "code"),
     [

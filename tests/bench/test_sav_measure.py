@@ -106,6 +106,12 @@ def test_limits_of_objects_and_overlays_of_the_first_run(folder, tmp_path):
     ]
 
 
+def test_a_model_is_warmed_up_once(folder):
+    tracker = Whole()
+    list(bench(folder, runs=1).rows(VideoModel(name="whole", weights="none", build=lambda: tracker)))
+    assert tracker.frames == 3 + 13 + 5
+
+
 def test_an_overlay_shows_the_mask_and_the_true_outline():
     image = np.full((20, 20, 3), 100, np.uint8)
     mask, truth = np.zeros((2, 20, 20), bool)

@@ -53,3 +53,14 @@ def test_a_damaged_file_is_computed_again_and_replaced(tmp_path, damage):
     path.write_bytes({"empty": b"", "cut": data[:-30], "flipped": flipped, "other": b"not a zip"}[damage])
     assert found(tmp_path, {})
     assert not found(tmp_path, {})
+
+
+def test_any_flipped_bit_is_found_or_changes_nothing(tmp_path):
+    found(tmp_path, {})
+    (path,) = tmp_path.iterdir()
+    data = path.read_bytes()
+    for place in range(8 * len(data)):
+        flipped = bytearray(data)
+        flipped[place // 8] ^= 1 << place % 8
+        path.write_bytes(flipped)
+        found(tmp_path, {}, keep=False)

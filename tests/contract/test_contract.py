@@ -24,8 +24,8 @@ from pipeline.planning.manifest import ProfileFile, read_pipeline
 from pipeline.planning.plan import make_plan
 from pipeline.planning.plan_options import PlanOptions
 from pipeline.planning.processes.resources import ROOMY
-from pipeline.runtime.batching import clip_bounds
-from pipeline.runtime.packet_caller import PacketCaller
+from pipeline.runtime.calls.batching import clip_bounds
+from pipeline.runtime.calls.packet_caller import PacketCaller
 from pipeline.runtime.stage_setup import set_up
 from stages.nets.lama.network import Sizes
 from tests.support.media.clip_factory import TINY as CLIP

@@ -10,7 +10,7 @@ import pytest
 
 from pipeline.cli.commands.steps import _plan
 from pipeline.reporting.terminal.tables import schemas
-from pipeline.runtime.assemble import frames_schema
+from pipeline.runtime.second_pass.assemble import frames_schema
 from stages.categorize import Categorize
 from stages.faces import Faces
 from stages.faces.recognizers import NETWORKS
@@ -116,8 +116,8 @@ def names_within(kind: pa.DataType) -> Iterator[str]:
 
 
 def test_every_score_and_confidence_is_explained():
-    """A column of certainty is in the table of docs/accuracy.md: a probability with its reliability, or none."""
-    table = (ROOT / "docs" / "accuracy.md").read_text("utf-8").partition("## Scores and confidences")[2]
+    """A column of certainty is in docs/measuring/accuracy.md: a probability with its reliability, or none."""
+    table = (ROOT / "docs" / "measuring" / "accuracy.md").read_text("utf-8").partition("## Scores and confidences")[2]
     found = {name.split(".")[1] for name, item in COLUMNS.items() if CERTAINTIES.search(name.split(".")[1])}
     found |= {inner for item in COLUMNS.values() for inner in names_within(item.type) if CERTAINTIES.search(inner)}
     assert {"confidence", "motion_agreement", "predicted_iou", "category_probability", "quality"} <= found

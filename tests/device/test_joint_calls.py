@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 
@@ -123,6 +124,43 @@ def test_calls_of_other_models_or_shapes_do_not_share_a_batch(joint):
     with ThreadPoolExecutor(3) as pool:
         shapes = [tuple(result.shape) for result in pool.map(work, calls)]
     assert shapes == [(3, 1), (2, 5), (4, 1)] and sorted(first.sizes) == [2, 3] and second.sizes == [4]
+
+
+def waiting(calls, requests):
+    """Call models one after the other from threads of their own while the device works alone; the order of batches."""
+    order = []
+
+    def model(name):
+        return lambda rows: (order.append((name, len(rows))), rows)[1]
+
+    models = {name: Batches(model(name), Placement(batch=4)) for name, _ in requests}
+    begun, go = threading.Event(), threading.Event()
+
+    def work(name, count):
+        with calls.packet():
+            return models[name](torch.ones(count, 1))
+
+    with ThreadPoolExecutor(len(requests) + 1) as pool:
+        alone = pool.submit(calls.alone, lambda: (begun.set(), go.wait()))
+        begun.wait()
+        results = []
+        for number, request in enumerate(requests, 1):
+            results.append(pool.submit(work, *request))
+            while len(calls._calls) < number:  # until it waits
+                time.sleep(0.001)
+        go.set()
+        assert [len(result.result()) for result in results] == [count for _, count in requests]
+        alone.result()
+    return order
+
+
+def test_full_batches_go_first_in_the_order_of_their_oldest_call_and_then_the_fullest(joint):
+    requests = [("few", 1), ("some", 2), ("many", 3), ("full", 2), ("some", 1), ("full", 2)]
+    assert waiting(joint, requests) == [("full", 4), ("some", 3), ("many", 3), ("few", 1)]
+
+
+def test_a_call_is_passed_over_by_eight_batches_at_most(joint):
+    assert waiting(joint, [("lone", 1), ("other", 48)]) == [*[("other", 4)] * 8, ("lone", 1), *[("other", 4)] * 4]
 
 
 def test_a_partial_batch_leaves_after_the_linger_time():

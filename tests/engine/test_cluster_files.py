@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 import yaml
 
+from pipeline.cli.arguments import OUTPUT
+
 ROOT = Path(__file__).resolve().parents[2]
 LOCAL = "manifests/cluster/local.yaml"
 AWS = "cluster.yaml"
@@ -38,6 +40,13 @@ def test_the_cloud_nodes_are_set_up_and_started_as_the_tested_ones() -> None:
         "RAY_enable_autoscaler_v2=0 ", ""
     )
     assert set(own["head_setup_commands"]) <= set(cloud["head_setup_commands"])
+
+
+def test_a_run_without_options_writes_where_all_cloud_nodes_can() -> None:
+    """`ray submit cluster.yaml pipeline/run.py --profile high-throughput`, as it stands."""
+    cloud = _settings(AWS)
+    assert any(f"{OUTPUT}=s3://" in line for line in cloud["head_setup_commands"])
+    assert cloud["available_node_types"]["gpu"]["min_workers"] >= 1
 
 
 def test_no_cloud_node_gets_the_security_group_that_ray_opens_to_the_world() -> None:

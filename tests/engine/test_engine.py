@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections import defaultdict
+from contextlib import closing
 from dataclasses import replace
 
 import numpy as np
@@ -62,7 +63,8 @@ def test_random_collections_arrive_whole(tmp_path, machines, collections):
         store = Store(str(tmp_path / f"out{share}"))
         media = list_media(str(tmp_path / "in" / str(share)))
         units = ensure_units(store, media, media, slots=4)
-        Engine(made, store, lambda _: None, stop=pytest.fail).first_pass(0, units, Ledger(store))
+        with closing(Engine(made, store, lambda _: None, stop=pytest.fail)) as engine:
+            engine.first_pass(0, units, Ledger(store))
         check_collections(Ledger(store), store, made, units, truth, seeds, clip_frames)
 
 
@@ -78,7 +80,8 @@ def test_a_task_that_dies_costs_no_packet(tmp_path, machines):
     store = Store(str(tmp_path / "out"))
     media = list_media(str(tmp_path / "in"))
     units = ensure_units(store, media, media, slots=1)
-    Engine(made, store, lambda _: None, stop=pytest.fail).first_pass(0, units, Ledger(store))
+    with closing(Engine(made, store, lambda _: None, stop=pytest.fail)) as engine:
+        engine.first_pass(0, units, Ledger(store))
     assert (tmp_path / "died").exists()
     check_collections(Ledger(store), store, made, units, {"clip.png": 30}, {"clip.png": 5}, 4)
     assert all(Ledger(store).parts(folder, made.decode.folder, units[0].name) for folder in made.first_folders)

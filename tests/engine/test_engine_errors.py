@@ -67,5 +67,5 @@ def test_a_stage_that_cannot_be_set_up_stops_the_run_in_one_sentence(small, tmp_
     assert error.value.code == "FM-STAGE-SETUP"
     assert "'odd'" in str(error.value) and "RuntimeError: the model is upside down" in str(error.value)
     assert "Traceback" not in capfd.readouterr().err
-    left = [child for child in psutil.Process().children(recursive=True) if "MapBatches(odd)" in child.name()]
+    left = [process for process in psutil.process_iter(["name"]) if "MapBatches(odd)" in (process.info["name"] or "")]
     assert not psutil.wait_procs(left, timeout=60)[1]  # else it keeps its share of the machine from the next run

@@ -22,7 +22,7 @@ from pipeline.output.unit_table import ensure_units
 from pipeline.planning.manifest import PipelineFile, ProfileFile
 from pipeline.planning.plan import Plan, make_plan
 from pipeline.planning.plan_options import PlanOptions
-from pipeline.runtime.second_pass import columns_of, unit_rows
+from pipeline.runtime.second_pass.second_pass import columns_of, unit_rows
 from tests.support.media.collections_factory import photo, recut
 from tests.support.media.media_factory import packets_of, rows_of
 from tests.support.media.segmented_films import FRAMES, WHOLE, damage, sample_film

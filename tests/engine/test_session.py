@@ -11,6 +11,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+import ray
 
 from pipeline.contract.errors import ResourceError
 from pipeline.engine.session import session
@@ -70,6 +71,14 @@ def test_a_local_ray_listens_on_loopback_only() -> None:
                 ports += [port for port in child.net_connections("tcp") if port.status == "LISTEN"]
         assert node.name == "127.0.0.1" and len(ports) > 5
         assert {port.laddr.ip.removeprefix("::ffff:") for port in ports} <= {"127.0.0.1", "::1"}
+
+
+@pytest.mark.slow
+def test_a_local_ray_lies_in_a_folder_that_no_other_user_can_enter() -> None:
+    with session(None):
+        sockets = Path(ray._private.worker._global_node.get_sockets_dir_path())
+        private = next(path for path in sockets.parents if path.stat().st_mode & 0o077 == 0)
+        assert private.name.startswith("framemill-run-") and list(sockets.iterdir())
 
 
 @pytest.mark.heavy

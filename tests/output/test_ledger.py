@@ -15,8 +15,8 @@ from pipeline.media.files import MediaFile
 from pipeline.output.ledger import Ledger, Part, tiling
 from pipeline.output.object_store import Store
 from pipeline.output.unit_table import divide_into_units, ensure_units, read_units
-from pipeline.runtime.assemble import sweep
-from pipeline.runtime.second_pass import UnitRows
+from pipeline.runtime.second_pass.assemble import sweep
+from pipeline.runtime.second_pass.second_pass import UnitRows
 
 
 def media(name: str, size: int = 10, mtime: int = 1) -> MediaFile:

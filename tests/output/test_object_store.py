@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import os
 import pickle
 import shutil
 from urllib.parse import unquote
@@ -91,6 +92,25 @@ def test_a_failed_write_leaves_nothing(store, tmp_path):
     with pytest.raises(AttributeError):
         store.write_table("t/x.parquet", "no table")
     assert [p for p in (tmp_path / "out").rglob("*") if p.is_file()] == []
+
+
+@pytest.mark.parametrize("run", ["", "12ab"])
+def test_the_content_of_an_object_is_on_the_disk_before_it_has_its_name(store, tmp_path, monkeypatch, run):
+    """Else a power loss leaves an empty object."""
+    synced, target = {}, tmp_path / "out" / "t" / "x.parquet"
+
+    def sync(handle):
+        status = os.fstat(handle)
+        synced[status.st_ino] = status.st_size, target.exists()
+
+    monkeypatch.setattr(os, "fsync", sync)
+    store.prepare()
+    writer = store.of_run(run)
+    if run:
+        writer.begin()
+    writer.write_table("t/x.parquet", pa.table({"x": [1]}))
+    status = target.stat()
+    assert synced[status.st_ino] == (status.st_size, False)
 
 
 def test_incomplete_files_of_a_fenced_run_are_deleted(store, tmp_path):
@@ -210,7 +230,9 @@ def test_an_unwritable_output_is_reported(tmp_path):
         Store(str(tmp_path / "file" / "out")).prepare()
 
 
-@pytest.mark.parametrize("root", ["nosuch://bucket/out", "/out\udcff"])  # the latter has a byte that is not UTF-8
+@pytest.mark.parametrize(
+    "root", ["nosuch://bucket/out", "abfss://a@b/out", "/out\udcff"]
+)  # the latter has a byte that is not UTF-8
 def test_a_root_that_no_file_system_opens_is_reported(root):
     with fails("FM-OUTPUT-ADDRESS"):
         Store(root)

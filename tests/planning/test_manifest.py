@@ -21,6 +21,8 @@ MISTAKES = {
     "decode: {max_errors: 200%}\nsteps: {}": ("FM-INVALID-VALUE", "p.yaml: decode.max_errors: "),
     "- a list": ("FM-NOT-A-MAPPING", "p.yaml"),
     "a: [": ("FM-NOT-YAML", "p.yaml"),
+    "input: a\ninput: b\nsteps: {}": ("FM-NOT-YAML", "'input' is there twice"),
+    "steps: {a: {use: x:Y}, a: {use: x:Z}}": ("FM-NOT-YAML", "'a' is there twice"),
     "steps: {a: !!python/object/apply:os.system ['true']}": ("FM-NOT-YAML", "p.yaml"),
 }
 
@@ -73,6 +75,12 @@ def test_no_workers_are_refused(tmp_path, place, number):
     with pytest.raises(ConfigError) as error:
         read_profile(str(tmp_path / "p.yaml"))
     assert error.value.code == "FM-INVALID-VALUE" and re.search(r"p.yaml: \w+(.pose)?.workers: ", str(error.value))
+
+
+def test_keys_of_an_anchor_may_be_overridden(tmp_path):
+    text = "defaults: &all {gpus: 0, batch: 4}\nsteps: {pose: {<<: *all, batch: 8}}"
+    (tmp_path / "p.yaml").write_text(text)
+    assert read_profile(str(tmp_path / "p.yaml")).steps["pose"] == {"gpus": 0, "batch": 8}
 
 
 def test_unknown_profiles_and_files():

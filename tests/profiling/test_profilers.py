@@ -23,7 +23,7 @@ from pipeline.output.object_store import Store
 from pipeline.profiling.tools import py_spy
 from pipeline.profiling.tools.profilers import FAILED, NO_PROFILERS, PY_SPY, ProfiledCalls, ProfilerOptions
 from pipeline.profiling.tools.torch_profiler import NvtxRanges
-from pipeline.runtime.packet_caller import PacketCaller
+from pipeline.runtime.calls.packet_caller import PacketCaller
 from pipeline.runtime.stage_setup import set_up
 from tests.support.media.collections_factory import photo
 from tests.support.runs.plan_factory import plan, toy

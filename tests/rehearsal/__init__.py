@@ -1,1 +1,1 @@
-"""A GPU that computes nothing, to rehearse on: docs/rehearsing.md."""
+"""A GPU that computes nothing, to rehearse on: docs/hardware/rehearsing.md."""

@@ -4,8 +4,8 @@
     source OUT/environment.sh
     CUDA_ENVIRONMENT/bin/python -m pipeline run --profile high-throughput ...
 
-docs/rehearsing.md explains the limits of a rehearsal. It needs gcc, g++ and nm, and an environment with torch's
-build for CUDA 13. All other functions of NVIDIA's libraries return 0 and do nothing.
+docs/hardware/rehearsing.md explains the limits of a rehearsal. It needs gcc, g++ and nm, and an environment with
+torch's build for CUDA 13. All other functions of NVIDIA's libraries return 0 and do nothing.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ LIBRARIES = {  # sources by the library that they replace
 ALONE = {"libcuda.so.1": "driver.c", "libnvidia-ml.so.1": "management.c"}  # the driver's, which no package brings
 FLAGS = ("-O1", "-w", "-shared", "-fPIC")
 
-ENVIRONMENT = """# source this; docs/rehearsing.md lists the variables that describe the GPU
+ENVIRONMENT = """# source this; docs/hardware/rehearsing.md lists the variables that describe the GPU
 export LD_LIBRARY_PATH="{out}${{LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}}"
 export LD_PRELOAD="{preload}"
 export PYTHONPATH="{out}/site${{PYTHONPATH:+:$PYTHONPATH}}"

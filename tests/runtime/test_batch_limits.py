@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from pipeline.contract.columns import SOURCE, field
 from pipeline.contract.packet import HALO
 from pipeline.contract.stage import Stage
-from pipeline.runtime.packet_caller import PacketCaller
+from pipeline.runtime.calls.packet_caller import PacketCaller
 from pipeline.runtime.recovery.batch_limits import _PATIENCE, BatchLimits, bucket_of
 from tests.support.runs.plan_factory import plan, toy
 
@@ -73,7 +73,13 @@ def test_larger_calls_are_tried_again_ever_more_rarely():
     assert limits.rows[7].rows == 8 and limits.allowed(7, 6) == 6
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{", '{"rows": {"a": 1}}', '{"rows": {}, "chunks": 3, "runs": 1}'])
+STRANGE = ("", "[]", "{", "[" * 100_000, '{"rows": {"a": 1}}', '{"rows": {}, "chunks": 3, "runs": 1}')
+STRANGE += tuple(
+    f'{{"rows": {{"7": {{"rows": {value}}}}}, "chunks": {{}}, "runs": 1}}' for value in ('"x"', "Infinity")
+)
+
+
+@pytest.mark.parametrize("text", STRANGE, ids=lambda text: text[:50])
 def test_a_file_that_nobody_wrote_so_is_passed_over(tmp_path, text):
     hungry = step()
     PacketCaller(hungry, BatchLimits.load(hungry, tmp_path)).run(packet(4), np.zeros(4, bool))

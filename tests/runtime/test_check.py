@@ -9,7 +9,7 @@ import pytest
 
 from pipeline.output.ledger import Part
 from pipeline.output.object_store import Store
-from pipeline.runtime.check import check_output, listed_damage
+from pipeline.runtime.check.check import check_output, listed_damage
 
 STEP = "cut-0123456789ab"
 UNIT = "0123456789abcdef"

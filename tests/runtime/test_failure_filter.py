@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pipeline.runtime.recovery.retry import FailureFilter
+from pipeline.runtime.run.retry import FailureFilter
 
 
 def test_files_that_are_no_media_are_retried_only_by_their_kind() -> None:

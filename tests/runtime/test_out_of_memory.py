@@ -12,7 +12,7 @@ from pipeline.contract.errors import SetupError
 from pipeline.contract.packet import HALO
 from pipeline.contract.placement import Placement
 from pipeline.device import is_broken_gpu, is_out_of_memory
-from pipeline.runtime.packet_caller import PacketCaller
+from pipeline.runtime.calls.packet_caller import PacketCaller
 from pipeline.runtime.stage_setup import set_up_stage
 from tests.support.runs.plan_factory import plan, toy
 from tests.toys import Checksum

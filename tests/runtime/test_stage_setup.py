@@ -8,7 +8,7 @@ import pytest
 
 from pipeline.contract.errors import WeightsError
 from pipeline.contract.placement import Placement
-from pipeline.runtime.packet_caller import PacketCaller
+from pipeline.runtime.calls.packet_caller import PacketCaller
 from pipeline.runtime.recovery.batch_limits import BatchLimits
 from pipeline.runtime.stage_setup import set_up, set_up_stage
 from pipeline.weights.lockfile import Entry

@@ -13,6 +13,7 @@ from pipeline.contract.errors import WeightsError
 from pipeline.weights import checksums
 from pipeline.weights.resolver import cache_folder, locate, resolve
 from tests.support.errors import fails
+from tests.support.machine.permissions import permissions_count
 from tests.support.media.material import weights
 from tests.support.runs.weights_factory import CONTENT, body, bundle_source, lock_of, sha
 
@@ -36,6 +37,15 @@ def test_the_environment_and_the_cache_are_searched(tmp_path, monkeypatch):
     (tmp_path / "shared" / "toy.bin").write_bytes(CONTENT)
     monkeypatch.setenv("FRAMEMILL_WEIGHTS", str(tmp_path / "shared"))
     assert locate(entry) == tmp_path / "shared" / "toy.bin"
+
+
+def test_a_folder_that_this_user_may_only_list_is_passed_over(tmp_path):
+    for name in ("closed", "open"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "toy.bin").write_bytes(CONTENT)
+    (tmp_path / "closed").chmod(0o444)
+    with permissions_count():
+        assert locate(lock_of(body())["toy"], weights_dir=tmp_path) == tmp_path / "open" / "toy.bin"
 
 
 @pytest.mark.parametrize("option", ["--weights-dir", "FRAMEMILL_WEIGHTS"])
@@ -106,8 +116,9 @@ def test_a_settled_file_is_hashed_once_and_a_changed_one_again(tmp_path, monkeyp
     assert checksums.sha256(path, cache) == "f" * 64, "the file is not read again"
     path.write_bytes(CONTENT + b"more")
     assert checksums.sha256(path, cache) == sha(CONTENT + b"more")
-    hashes.write_text("not json")
-    assert checksums.sha256(path, cache) == sha(CONTENT + b"more")
+    for text in ("not json", "[" * 100_000):
+        hashes.write_text(text)
+        assert checksums.sha256(path, cache) == sha(CONTENT + b"more")
 
 
 def test_the_hash_of_a_new_file_is_not_cached(tmp_path):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from benchmarks.gpu.options import GpuOptions
 from benchmarks.gpu.results import Record
-from benchmarks.gpu.steps.engine import framemill, photos, run, small_settings
+from benchmarks.gpu.steps.engine import framemill, photos, run, run_settings
 from pipeline.hardware.prediction.gpu_specs import gpu_by_driver_name, gpu_by_name, read_gpus
 from pipeline.hardware.prediction.predict import predict
 from pipeline.hardware.prediction.source_run import read_source
@@ -38,7 +38,7 @@ def _calibrated(options: GpuOptions) -> Calibration:
         "--accept-license",
         "--stages",
         "categorize",
-        *small_settings(options, ["categorize"]),
+        *run_settings(options, ["categorize"]),
     ]
     source, profile = str(photos(options)), ["--profile", options.profile]
     framemill("calibrate", "--input", source, *profile, *policy, *limits, "--save", str(folder))
@@ -69,5 +69,5 @@ def _run_to_predict(options: GpuOptions) -> Path:
     for name in ("warm", "cold"):
         if (options.folder / name / "run.json").exists():
             return options.folder / name
-    run(options, options.folder / "cold", ["categorize"], *small_settings(options, ["categorize"]))
+    run(options, options.folder / "cold", ["categorize"], *run_settings(options, ["categorize"]))
     return options.folder / "cold"

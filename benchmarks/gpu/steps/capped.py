@@ -7,7 +7,7 @@ from pathlib import Path
 from benchmarks.gpu.options import GpuOptions
 from benchmarks.gpu.results import Record
 from benchmarks.gpu.stage_steps import STAGES, WORK
-from benchmarks.gpu.steps.engine import run, small_settings
+from benchmarks.gpu.steps.engine import run, run_settings
 
 CAP_GB = 8.0
 _PHOTOS = 48
@@ -16,7 +16,7 @@ _PHOTOS = 48
 def measure(options: GpuOptions, record: Record) -> None:
     """Record the run's rate and its peak of memory, which must be below the limit."""
     settings = [word for setting in WORK["faces"] for word in ("--set", setting)]
-    settings += small_settings(options, STAGES)
+    settings += run_settings(options, STAGES)
     gpu = [] if options.device == "cpu" else ["--profile", "memory-constrained", "--vram-cap", f"{CAP_GB:g}"]
     limit = [] if options.small else ["--limit", str(_PHOTOS)]
     result = run(options, Path(options.folder) / "capped", STAGES, *gpu, *limit, *settings)

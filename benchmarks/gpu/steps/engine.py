@@ -72,9 +72,11 @@ def run(options: GpuOptions, out: Path, stages: Sequence[str], *more: str) -> di
     return {"command_s": taken, **figures(out, stages[0], began, began + taken)}
 
 
-def small_settings(options: GpuOptions, stages: Sequence[str]) -> list[str]:
-    """Return the words of a command that make stages small, where that is wanted."""
-    return [word for stage in stages for setting in SMALL[stage] for word in ("--set", setting) if options.small]
+def run_settings(options: GpuOptions, stages: Sequence[str]) -> list[str]:
+    """Return the words of a command that make stages small, or leave their models eager, where that is wanted."""
+    small = [setting for stage in stages for setting in SMALL[stage] if options.small]
+    eager = [f"{stage}.compile=false" for stage in stages if not options.compile]
+    return [word for setting in small + eager for word in ("--set", setting)]
 
 
 def figures(out: Path, stage: str, began: float, ended: float) -> Mapping[str, Any]:
@@ -111,7 +113,7 @@ def figures(out: Path, stage: str, began: float, ended: float) -> Mapping[str, A
 
 def measure(options: GpuOptions, record: Record) -> None:
     """Record a run of `categorize` over all photos, as shipped; then again, with warm caches."""
-    settings = small_settings(options, ["categorize"])
+    settings = run_settings(options, ["categorize"])
     for name in ("cold", "warm"):
         result = run(options, options.folder / name, ["categorize"], *settings)
         limit = ceilings(options).get("clip")

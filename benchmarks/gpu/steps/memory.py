@@ -20,7 +20,7 @@ from benchmarks.made_rows import Size, rows_for
 from pipeline.device import limit_memory, memory_gb, release_memory
 from pipeline.planning.step import Step
 from pipeline.profiling.step_work import StepWork
-from pipeline.runtime.packet_caller import PacketCaller
+from pipeline.runtime.calls.packet_caller import PacketCaller
 from pipeline.runtime.stage_setup import set_up
 
 ROWS = {"categorize": 256, "segment": 8, "inpaint": 32}

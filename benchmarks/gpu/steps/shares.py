@@ -26,7 +26,7 @@ from benchmarks.made_rows import Size, rows_for
 from pipeline.bench.measure.timed import TimeLimits, timed
 from pipeline.device import Batches, JointCalls, memory_gb, recorded_calls, wait
 from pipeline.planning.step import Step
-from pipeline.runtime.packet_caller import PacketCaller
+from pipeline.runtime.calls.packet_caller import PacketCaller
 from pipeline.runtime.stage_setup import set_up
 
 CEILING = {"categorize": "clip", "instances": "clip", "faces": "arcface", "segment": "segment", "inpaint": "lama"}

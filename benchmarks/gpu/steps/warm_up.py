@@ -19,7 +19,7 @@ from benchmarks.gpu.stage_steps import STAGES, Case, step_of
 from benchmarks.made_rows import Size, rows_for
 from pipeline.device import wait
 from pipeline.planning.step import Step
-from pipeline.runtime.packet_caller import PacketCaller
+from pipeline.runtime.calls.packet_caller import PacketCaller
 from pipeline.runtime.stage_setup import set_up
 
 

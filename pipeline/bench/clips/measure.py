@@ -14,10 +14,11 @@ from pipeline.bench.clips.scenarios import Load, Scenario, Served
 from pipeline.bench.clips.targets import LatencyTarget
 from pipeline.bench.measure.precision import UnsupportedError
 from pipeline.bench.measure.statistics import Statistics
+from pipeline.bench.models.factory import one_line
 from pipeline.bench.models.model import BenchModel
 from pipeline.bench.output.cells import Cell, Outcome
 from pipeline.contract.errors import MediaError
-from pipeline.device import is_out_of_memory, release_memory
+from pipeline.device import is_broken_gpu, is_out_of_memory, release_memory
 from pipeline.media.video.encoder import VideoEncoder
 
 _WARM_UP = 2  # batches: they load kernels, and fill the buffer pools
@@ -62,7 +63,7 @@ class ClipRow:
 def measure_clips(
     name: str, weights: str, model: BenchModel, clips: Sequence[Clip], settings: ClipSettings
 ) -> Iterator[ClipRow]:
-    """Yield the rows of a model; what does not fit or cannot be read is a row that says why."""
+    """Yield the rows of a model; what fails, does not fit or cannot be read is a row that says why."""
     for clip in clips:
         for scenario in settings.scenarios:
             for pooled in settings.pools:
@@ -86,10 +87,10 @@ def _row(blank: Mapping[str, object], model: BenchModel, clip: Clip, settings: C
         outcome, why = "unsupported", str(error)
     except MediaError as error:
         why = str(error)
-    except Exception as error:
-        if not is_out_of_memory(error):
+    except Exception as error:  # of any class: the model's own code runs
+        if is_broken_gpu(error):
             raise
-        outcome, why = "oom", "memory ran out"
+        outcome, why = ("oom", "memory ran out") if is_out_of_memory(error) else ("error", one_line(error))
     release_memory()
     return ClipRow(**blank, outcome=outcome, why=why)  # type: ignore[arg-type]
 

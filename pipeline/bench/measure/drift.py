@@ -22,14 +22,17 @@ def drift(outputs: Any, reference: Any) -> Drift:
 
     Returns:
         The relative L2 distance, the cosine and the largest difference, None where a value is not finite, and the
-        number of values that are not finite here and are in the reference.
+        number of values that are not finite here and are in the reference. All are None for outputs without floating
+        numbers, but for the last.
     """
     import torch
 
     pairs = list(zip(_floats(outputs), _floats(reference), strict=True))
+    if not pairs:
+        return Drift(rel_l2=None, cosine=None, max=None, nonfinite=0)
     ours, theirs = (torch.cat([pair[side].flatten().cpu().double() for pair in pairs]) for side in (0, 1))
     lost = int((~ours.isfinite() & theirs.isfinite()).sum())
-    if lost or not len(ours):
+    if lost:
         return Drift(rel_l2=None, cosine=None, max=None, nonfinite=lost)
     both = ours.isfinite() & theirs.isfinite()
     ours, theirs = ours[both], theirs[both]

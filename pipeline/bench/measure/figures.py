@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from pipeline.bench.measure.drift import drift, speed_up
 from pipeline.bench.measure.gpu_state import gpu_states
-from pipeline.bench.measure.layers import measure_layers
+from pipeline.bench.measure.layers import WHOLE, measure_layers
 from pipeline.bench.measure.memory import measure_leak, measure_memory
 from pipeline.bench.measure.options import MeasureOptions
 from pipeline.bench.measure.peaks import peak_gb_s, peak_tflops
@@ -22,13 +22,14 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 BUSY = "more than the measured peak: other work slowed the device down while that was measured"
+CACHED = "more traffic than the measured bandwidth: caches serve a part, or other work slowed that measurement down"
 _LAYER_CALLS = 20  # timed calls with hooks, enough for a mean and its spread
 
 
 def measure_cell(model: BenchModel, blank: CellResult, options: MeasureOptions) -> CellResult:
     """Return a cell's result with all figures that were asked for."""
     cell, device = blank.cell, options.device
-    peaks = _peaks(cell.precision, device)
+    peaks, about = _peaks(cell.precision, device), model.about()  # a stage is set up for the latter
     if device != "cpu":
         meter_of(device).clear()
     prepared = model.prepare(cell, device)
@@ -39,7 +40,7 @@ def measure_cell(model: BenchModel, blank: CellResult, options: MeasureOptions) 
         result = _noted(result, "caches were flushed before each call")
     result = replace(
         result,
-        params=model.about()["params"],
+        params=about["params"],
         weights_bytes=weights_bytes(prepared.roots),
         memory=measure_memory(prepared, options.memory_cap_gb),
         clocks=tuple(states + (gpu_states() if states else [])),
@@ -107,7 +108,8 @@ def _with_shares(result: CellResult, prepared: Prepared, peaks: tuple[float | No
     )
     if peaks[1] is None:
         return _noted(result, "no shares of the device's peaks: there is too little memory to measure them")
-    return _noted(result, BUSY) if (shares[0] or 0.0) > 1 else result
+    noted = _noted(result, BUSY) if (shares[0] or 0.0) > 1 else result
+    return _noted(noted, CACHED) if (shares[1] or 0.0) > 1 else noted
 
 
 def _with_layers(result: CellResult, prepared: Prepared, depth: int, flops: Mapping[str, float]) -> CellResult:
@@ -122,6 +124,8 @@ def _with_layers(result: CellResult, prepared: Prepared, depth: int, flops: Mapp
 
 def _counted(layer: Layer, roots: Mapping[str, str], flops: Mapping[str, float]) -> Layer:
     """Return a layer with its FLOPs, which torch counts by the root's class and the path below it."""
+    if layer.path == WHOLE:
+        return replace(layer, flops=flops.get("Global"))
     for name, root in roots.items():
         below = layer.path.removeprefix(root).removeprefix(".") if root else layer.path
         if (count := flops.get(f"{name}.{below}" if below else name)) is not None:

@@ -62,7 +62,12 @@ def converted(module: Any, precision: str, calibrate: Callable[[Any], object]) -
         module: in float32, on its device.
         precision: of `PRECISIONS`.
         calibrate: calls a module on the example inputs, which sets the ranges of static INT8.
+
+    Raises:
+        UnsupportedError: nothing in it has INT8 here, so that its figures would be those of fp32.
     """
+    if precision.startswith("int8") and not _linear(module):
+        raise UnsupportedError("the model has no linear layers, and no others are quantised")
     if precision == "int8-dynamic":
         return _torchao_dynamic(module)
     if precision == "int8-static":
@@ -88,6 +93,13 @@ def arithmetic(precision: str, device: str) -> Iterator[None]:
         torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32 = before
 
 
+def _linear(module: Any) -> dict[str, Any]:
+    """Return the linear layers of a module by path."""
+    import torch
+
+    return {name: layer for name, layer in module.named_modules() if type(layer) is torch.nn.Linear}
+
+
 def _torchao_dynamic(module: Any) -> Any:
     from torchao.quantization import Int8DynamicActivationInt8WeightConfig, quantize_
 
@@ -100,7 +112,7 @@ def _torchao_static(module: Any, calibrate: Callable[[Any], object]) -> Any:
     import torch
     from torchao.quantization import Int8StaticActivationInt8WeightConfig, PerRow, PerTensor, quantize_
 
-    layers = {name: layer for name, layer in module.named_modules() if type(layer) is torch.nn.Linear}
+    layers = _linear(module)
     largest: dict[str, torch.Tensor] = {}
 
     def watch(name: str) -> Callable[..., None]:

@@ -17,6 +17,7 @@ from typing import Any
 from pipeline.bench.measure.layers import modules_to
 from pipeline.bench.measure.precision import UnsupportedError
 from pipeline.bench.measure.prepared import Prepared
+from pipeline.contract.errors import ConfigError
 
 _CALLS = 3  # recorded, after one that is not: enough to see what repeats, few enough to read
 _ROWS = 30  # of a table
@@ -79,9 +80,10 @@ def write_lines(prepared: Prepared, folder: Path, name: str, target: str) -> lis
         target: module:function or module:Class.method.
 
     Raises:
-        UnsupportedError: line_profiler is not installed, or there is no such function.
+        ConfigError: there is no such function.
+        UnsupportedError: line_profiler is not installed.
     """
-    function = _function(target)
+    function = function_of(target)
     try:
         from line_profiler import LineProfiler
     except ImportError as error:
@@ -100,6 +102,23 @@ def write_lines(prepared: Prepared, folder: Path, name: str, target: str) -> lis
     path = folder / f"{name}-lines.txt"
     path.write_text(buffer.getvalue())
     return [path]
+
+
+def function_of(target: str) -> Any:
+    """Return the function that `module:function` or `module:Class.method` names.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    module, _, path = target.partition(":")
+    try:
+        found: Any = sys.modules.get(module) or importlib.import_module(module)
+        for name in path.split("."):
+            found = getattr(found, name)
+    except (ImportError, AttributeError, ValueError) as error:
+        problem = f"--lines {target!r}: there is no such function; give module:function, or module:Class.method."
+        raise ConfigError(problem, code="FM-BENCH-LINES") from error
+    return found
 
 
 def synchronisations(prepared: Prepared) -> dict[str, int]:
@@ -142,17 +161,6 @@ def _warned_lines(prepared: Prepared) -> dict[str, int]:
         finally:
             cuda.set_sync_debug_mode("default")
     return dict(lines)
-
-
-def _function(target: str) -> Any:
-    module, _, path = target.partition(":")
-    try:
-        found: Any = sys.modules.get(module) or importlib.import_module(module)
-        for name in path.split("."):
-            found = getattr(found, name)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise UnsupportedError(f"--lines: there is no function {target!r}") from error
-    return found
 
 
 def _ranges(prepared: Prepared, depth: int) -> list[Any]:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -48,18 +49,18 @@ class Factory:
     takes_weights: bool = False  # whether it has a parameter `weights`
 
     def load(self) -> Callable[..., Any]:
-        """Return the function.
+        """Return the function, of a module in the current folder too: the installed command does not look there.
 
         Raises:
             ConfigError: the module cannot be imported, or has no such function.
         """
         module_name, colon, attribute = self.use.partition(":")
+        sys.path[:0] = [folder for folder in [str(Path.cwd())] if folder not in sys.path]
         try:
             function = getattr(importlib.import_module(module_name), attribute)
-        except (ImportError, AttributeError, ValueError) as error:
-            reason = " ".join(str(error).split()) or type(error).__name__
+        except Exception as error:  # of any class: the module's own code runs
             raise ConfigError(
-                f"The model {self.use!r} cannot be imported ({reason}); give package.module:factory, with the "
+                f"The model {self.use!r} cannot be imported ({one_line(error)}); give package.module:factory, with the "
                 "package's folder on PYTHONPATH.",
                 code="FM-BENCH-FACTORY",
             ) from error
@@ -71,13 +72,17 @@ class Factory:
         """Build the model with the same random weights each time, where it has no others.
 
         Raises:
-            ConfigError: it returned something else than a module with example inputs.
+            ConfigError: it raised, or returned something else than a module with example inputs.
         """
         import torch
 
-        arguments = dict(self.settings) | ({"weights": self.weights} if self.takes_weights else {})
-        with seeded():
-            result = self.load()(**arguments)
+        arguments, make = dict(self.settings) | ({"weights": self.weights} if self.takes_weights else {}), self.load()
+        try:
+            with seeded():
+                result = make(**arguments)
+        except Exception as error:  # of any class: the factory's own code runs
+            problem = f"The factory {self.use!r} failed ({one_line(error)}); mend it, or what it reads."
+            raise ConfigError(problem, code="FM-BENCH-BUILD") from error
         module, inputs = result if isinstance(result, tuple) and len(result) == 2 else (result, None)
         if not isinstance(module, torch.nn.Module):
             raise ConfigError(
@@ -87,6 +92,11 @@ class Factory:
             )
         function = inputs_function(inputs)
         return Built(module=module.eval().requires_grad_(False), inputs=function, axes=axes_of(function))
+
+
+def one_line(error: Exception) -> str:
+    """Return an error's class and message without line breaks."""
+    return ": ".join(filter(None, [type(error).__name__, " ".join(str(error).split())[:300]]))
 
 
 def inputs_function(inputs: Any) -> Callable[..., Any]:

@@ -11,7 +11,7 @@ from pydantic import Field
 
 from pipeline.bench.models.factory import Factory
 from pipeline.bench.models.model import ModelSource
-from pipeline.contract.errors import check_known
+from pipeline.contract.errors import ConfigError, check_known
 from pipeline.planning.manifest import PipelineFile, ProfileFile, shipped
 from pipeline.planning.settings import Strict
 from pipeline.planning.stage_building import build_all
@@ -34,6 +34,11 @@ def known_models() -> dict[str, ModelEntry]:
     return {name: ModelEntry.model_validate(entry) for name, entry in entries.items()}
 
 
+def is_model(name: str, pipeline: PipelineFile) -> bool:
+    """Return whether a name has the form of a factory, or is that of a model or a step."""
+    return ":" in name or name in known_models() or name in pipeline.steps
+
+
 def is_step(name: str, pipeline: PipelineFile) -> bool:
     """Return whether a model's name is that of a step, which models of the registry come before."""
     return ":" not in name and name not in known_models() and name in pipeline.steps
@@ -54,7 +59,7 @@ def find_model(name: str, pipeline: PipelineFile, weights_dir: Path | None = Non
         weights_dir: folder of weights besides those that are always searched.
 
     Raises:
-        ConfigError: there is no such model.
+        ConfigError: there is no such model, or it is a step.
         WeightsError: the folder does not exist.
     """
     if ":" in name:
@@ -63,6 +68,11 @@ def find_model(name: str, pipeline: PipelineFile, weights_dir: Path | None = Non
         return ModelSource(name=name, factory=factory, weights="of its factory; random ones are seeded")
     known = known_models()
     check_known(name, {*known, *pipeline.steps}, f"There is no model {name!r}.", code="FM-BENCH-MODEL")
+    if name not in known:
+        raise ConfigError(
+            f"{name!r} is a step of the pipeline; --clip, --nsys and --ncu take models (framemill bench --list) alone.",
+            code="FM-BENCH-OPTION",
+        )
     entry = known[name]
     paths, _ = find_weights([entry.weights] if entry.weights else [], weights_dir=weights_dir)
     path = next(iter(paths.values()), None)

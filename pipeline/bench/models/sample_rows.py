@@ -22,7 +22,7 @@ from pipeline.media.units import form_units
 from pipeline.planning.plan import Plan
 from pipeline.planning.step import DecodeStep, Step
 from pipeline.profiling.step_work import pixels
-from pipeline.runtime.packet_caller import PacketCaller
+from pipeline.runtime.calls.packet_caller import PacketCaller
 from pipeline.runtime.recovery.captured_error import CapturedError
 from pipeline.runtime.recovery.child_process import ChildDied
 from pipeline.runtime.recovery.child_tasks import NotTried, StageCalls, call_in_children

@@ -15,7 +15,7 @@ from pipeline.bench.measure.prepared import Prepared
 from pipeline.bench.models.registry import RANDOM, REAL
 from pipeline.bench.models.sample_rows import batch_of, open_rows, sample_rows, write_rows
 from pipeline.bench.output.cells import Cell
-from pipeline.contract.errors import ConfigError, SetupError
+from pipeline.contract.errors import ConfigError
 from pipeline.device import flops_by_module, modules_of, wait
 from pipeline.planning.manifest import read_pipeline, read_profile
 from pipeline.planning.plan import make_plan
@@ -35,7 +35,7 @@ class StageSource:
     name: str
     step: Step
     rows: Path  # Arrow file, images of one size
-    weights: str  # real, or seeded random
+    weights: str  # real, seeded random, or none
 
     def build(self) -> StageModel:
         """Open the rows; the stage is set up in each cell."""
@@ -47,6 +47,7 @@ class StageModel:
 
     def __init__(self, step: Step, rows: pa.Table) -> None:
         self._step, self._rows = step, rows
+        self._about: dict[str, Any] = {}
 
     def prepare(self, cell: Cell, device: str) -> Prepared:
         """Set the stage up as a cell says, with the rows in turn.
@@ -81,11 +82,12 @@ class StageModel:
         return flops_by_module(prepared.call)
 
     def about(self) -> dict[str, Any]:
-        """See `BenchModel`; the stage is set up for it."""
-        placement = self._step.placement
-        roots = self.prepare(Cell(), placement.device).roots
-        parts = {name: sum(tensor.numel() for tensor in net.parameters()) for name, net in roots.items()}
-        return {"params": sum(parts.values()), "parts": parts, "axes": {"batch": 1}}
+        """See `BenchModel`; the stage is set up for it once."""
+        if not self._about:
+            roots = self.prepare(Cell(), self._step.placement.device).roots
+            parts = {name: sum(tensor.numel() for tensor in net.parameters()) for name, net in roots.items()}
+            self._about = {"params": sum(parts.values()), "parts": parts, "axes": {"batch": 1}}
+        return self._about
 
     def _placement(self, cell: Cell, device: str) -> Any:
         if cell.size is not None or cell.frames is not None:
@@ -122,9 +124,9 @@ def stage_source(
         rows: number of rows that calls take in turn.
 
     Raises:
-        ConfigError: it is a step of the second pass, which is called on whole tables.
+        ConfigError: it is a step of the second pass, which is called on whole tables, or nothing made a column that it
+            reads.
         InputError: no frame in the inputs.
-        SetupError: nothing made a column that it reads.
     """
     options = PlanOptions(
         stages=(name,), device=device, weights_dir=weights_dir, missing_weights="dummy", accept_license=True
@@ -142,7 +144,13 @@ def stage_source(
     missing = [column for column in step.stage.inputs if column not in sample.rows.column_names]
     if missing:
         reasons = "; ".join(sample.failed.values())
-        raise SetupError(f"Nothing made the column {missing[0]!r} of {name!r} ({reasons}).", code="FM-BENCH-BUILD")
+        raise ConfigError(f"Nothing made the column {missing[0]!r} of {name!r} ({reasons}).", code="FM-BENCH-BUILD")
     path = write_rows(sample.sizes()[-1], folder / f"{name}.arrow")
     fresh = not_set_up(step)  # steps without a model were set up here for the rows, and flow cannot be pickled then
-    return StageSource(name=name, step=fresh, rows=path, weights=RANDOM if name in step.dummies else REAL)
+    return StageSource(name=name, step=fresh, rows=path, weights=_weights(step))
+
+
+def _weights(step: Step) -> str:
+    if not step.stage.weights:
+        return "none"
+    return RANDOM if step.name in step.dummies else REAL

@@ -95,11 +95,12 @@ def read_report(path: Path) -> BenchReport:
     Raises:
         ConfigError: there is none, or it has another form.
     """
-    file = path / STATS if path.is_dir() else path
+    file = path
     try:
+        file = path / STATS if path.is_dir() else path
         data = json.loads(file.read_text(encoding="utf-8"))
         report: BenchReport = TypeAdapter(BenchReport).validate_python(data)
-    except (OSError, ValueError, ValidationError) as error:
+    except (OSError, RecursionError, ValueError, ValidationError) as error:
         reason = str(error).splitlines()[0]
         raise ConfigError(
             f"{str(file)!r} is no report of framemill bench ({reason}); give its profile_stats.json.",

@@ -110,7 +110,7 @@ class SavBench:
         folder = self.settings.overlays if number == 1 else None
         pictures = Overlays(folder=folder / model.name / video.name / name) if folder else None
         try:
-            if number == 1:
+            if not bench.is_warm:
                 warm_up(bench, video, name)
             found = bench.run(video, name, pictures)
         except MediaError as error:
@@ -140,6 +140,7 @@ def warm_up(bench: ObjectBench, video: AnnotatedVideo, name: str) -> None:
     for _, image in islice(video.images(start), WARM_UP):
         bench.tracker.track(image)
     wait(bench.device)
+    bench.is_warm = True
 
 
 def _figures(run: ObjectRun) -> dict[str, object]:

@@ -47,6 +47,7 @@ class ObjectBench:
         meter: of the device's memory.
         prompt: kind of the prompt, made from the first true mask with a pixel.
         clock: seconds, rising.
+        is_warm: whether the model has tracked a few frames before any is timed.
     """
 
     tracker: VideoTracker
@@ -54,6 +55,7 @@ class ObjectBench:
     meter: Meter
     prompt: PromptKind = "points"
     clock: Callable[[], float] = field(default=time.perf_counter)
+    is_warm: bool = False
 
     def run(self, video: AnnotatedVideo, name: str, on_mask: OnMask | None = None) -> ObjectRun | None:
         """Track and score an object; None where no mask of it has a pixel.

@@ -75,7 +75,7 @@ def _reason_to_stop(trial: Trial, falls: int, level: int, limits: Limits) -> str
     if trial.batch / trial.rows_per_s > limits.slow_s:
         return f"a call of {trial.batch} took longer than {limits.slow_s:g} s"
     if falls >= _FALLS:
-        return "two larger batches in a row were slower a row"
+        return "two larger batches in a row had a lower rate"
     return "two larger batches in a row gained nothing" if level >= _FALLS and not limits.memory else ""
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import resource
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ from pipeline.bench.measure.details import DetailOptions, Details, record
 from pipeline.bench.measure.figures import measure_cell
 from pipeline.bench.measure.options import MeasureOptions
 from pipeline.bench.measure.precision import UnsupportedError
+from pipeline.bench.models.factory import one_line
 from pipeline.bench.models.model import BenchModel, ModelRecipe
 from pipeline.bench.output.cells import Cell, CellResult
 from pipeline.device import is_broken_gpu, is_out_of_memory, limit_memory, release_memory
@@ -34,7 +34,7 @@ class ModelProcess:
         except Exception as error:
             if is_broken_gpu(error):
                 raise
-            full, why = is_out_of_memory(error), _reason(error)
+            full, why = is_out_of_memory(error), one_line(error)
         release_memory()
         return replace(blank, outcome="oom" if full else "error", why=why)
 
@@ -53,7 +53,6 @@ class ModelProcess:
     def model(self) -> BenchModel:
         """Return the model, built at the first use, with the memory that this process may have."""
         if self._model is None:
-            sys.path[:0] = [folder for folder in [str(Path.cwd())] if folder not in sys.path]
             self._model = self._recipe.build()
             if self._options.memory_cap_gb is not None:
                 _cap(self._options.memory_cap_gb, self._options.device)
@@ -69,9 +68,3 @@ def _cap(gigabytes: float, device: str) -> None:
         mapped = int(file.read().split()[0]) * resource.getpagesize()
     limit = mapped + int(gigabytes * 1e9)
     resource.setrlimit(resource.RLIMIT_AS, (limit, resource.getrlimit(resource.RLIMIT_AS)[1]))
-
-
-def _reason(error: Exception) -> str:
-    """Return an error in one line."""
-    first = str(error).strip().splitlines()[:1]
-    return f"{type(error).__name__}: {first[0][:300]}" if first else type(error).__name__

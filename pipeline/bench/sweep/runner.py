@@ -1,8 +1,8 @@
-"""A sweep: each cell measured in a child process, which is replaced where a cell ends it or fills the memory."""
+"""Cells measured in a child process, which is replaced where a cell ends it or fills the memory."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +15,7 @@ from pipeline.bench.output.cells import Cell, CellResult
 from pipeline.bench.output.results import ModelInfo
 from pipeline.bench.sweep.batch_search import BatchFailure, Limits, SearchResult, search
 from pipeline.bench.sweep.model_process import ModelProcess
-from pipeline.contract.errors import SetupError
+from pipeline.contract.errors import ConfigError
 from pipeline.planning.gpu.calibration_file import Trial
 from pipeline.runtime.recovery.captured_error import CapturedError
 from pipeline.runtime.recovery.child_process import ChildDied, ChildProcess
@@ -47,12 +47,12 @@ class ModelBench:
         """Return the model's facts.
 
         Raises:
-            SetupError: it cannot be built.
+            ConfigError: it cannot be built.
         """
         answer = self.ask("about")
         if isinstance(answer, ChildDied | CapturedError):
-            reason = reason_of(answer)
-            raise SetupError(f"The model {self._source.name!r} cannot be built: {reason}", code="FM-BENCH-BUILD")
+            problem = f"The model {self._source.name!r} cannot be built: {reason_of(answer)}"
+            raise ConfigError(problem, code="FM-BENCH-BUILD")
         return ModelInfo(
             name=self._source.name, weights=self._source.weights, params=answer["params"], parts=answer["parts"]
         )
@@ -105,20 +105,11 @@ class ModelBench:
         return answer
 
 
-def run_sweep(
-    bench: ModelBench, cells: Sequence[Cell], on_result: Callable[[CellResult], None]
-) -> Iterator[CellResult]:
-    """Yield the results of all cells, in order."""
-    for cell in cells:
-        result = bench.measure(cell)
-        on_result(result)
-        yield result
-
-
 def reason_of(answer: ChildDied | CapturedError) -> str:
     """Return why a call gave nothing, in one line."""
     if isinstance(answer, CapturedError):
-        return f"{answer.kind}: {answer.message}" if answer.message else answer.kind
+        kind = "" if answer.kind == ConfigError.__name__ else answer.kind
+        return ": ".join(filter(None, [kind, " ".join(answer.message.split())]))
     last = answer.last_lines.splitlines()[-1:] if answer.how.startswith("exit") else []
     return ": ".join([f"its process died ({answer.how})", *last])
 

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from rich.console import Console
 
-from pipeline.cli.bench.files import write_bench
+from pipeline.cli.bench.files import kept, require_any, write_bench
 from pipeline.cli.bench.options import BenchOptions
-from pipeline.cli.console import interruptible
 from pipeline.cli.options import clip_option, names
 from pipeline.contract.errors import check_known
 from pipeline.reporting.terminal.console import DENSE, print_line, print_table
@@ -81,7 +80,7 @@ def bench_clips(console: Console, models: Sequence[str], cells: BenchOptions, cl
     """Measure all models on all clips, and write `profile_stats.json` and the page.
 
     Raises:
-        ConfigError: a model, a scenario or a target is unknown.
+        ConfigError: a model, a scenario or a target is unknown, a model cannot be built, or nothing was measured.
         InputError: a clip cannot be decoded.
         OutputError: a file cannot be written.
     """
@@ -94,23 +93,32 @@ def bench_clips(console: Console, models: Sequence[str], cells: BenchOptions, cl
     settings = clips.settings(cells)
     recipes = [find_model(name, read_pipeline(None), cells.weights_dir) for name in models]
     rows: list[ClipRow] = []
-    with tempfile.TemporaryDirectory() as folder, interruptible("Interrupted. Nothing was written."):
+
+    def write() -> None:
+        environment, extra = bench_environment(settings.device), {"clips": [asdict(row) for row in rows]}
+        write_bench(console, new_report(environment, targets=_verdicts(rows), extra=extra), out)
+
+    with tempfile.TemporaryDirectory() as folder, kept(rows, write):
         made = clips.clips(Path(folder))
         for recipe in recipes:
             print_line(console, f"\n{recipe.name}, weights {recipe.weights}")
-            own = list(measure_clips(recipe.name, recipe.weights, recipe.build(), made, settings))
-            _print(console, own)
-            rows += own
-    verdicts = [
+            first = len(rows)
+            rows.extend(measure_clips(recipe.name, recipe.weights, recipe.build(), made, settings))
+            _print(console, rows[first:])
+    write()
+    require_any(rows)
+
+
+def _verdicts(rows: Sequence[ClipRow]) -> tuple[dict[str, str], ...]:
+    """Return a row for each target of each clip."""
+    return tuple(
         {
             **{"model": row.model, "clip": row.clip, "scenario": row.scenario, "pools": "on" if row.pools else "off"},
             **{"target": target, "verdict": verdict},
         }
         for row in rows
         for target, verdict in row.targets.items()
-    ]
-    extra = {"clips": [asdict(row) for row in rows]}
-    write_bench(console, new_report(bench_environment(settings.device), targets=tuple(verdicts), extra=extra), out)
+    )
 
 
 def _print(console: Console, rows: Sequence[ClipRow]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -9,8 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 from rich.console import Console
 from typer import Argument, Exit, Option
 
+from pipeline.cli.bench.checks import UNMEASURED, check_options, check_unread, given
 from pipeline.cli.bench.clips import ClipOptions, bench_clips
-from pipeline.cli.bench.files import BenchFiles
+from pipeline.cli.bench.files import BenchFiles, require_any
 from pipeline.cli.bench.measure import measured
 from pipeline.cli.bench.nsight import NsightOptions, bench_nsight
 from pipeline.cli.bench.options import BenchOptions
@@ -24,6 +26,8 @@ if TYPE_CHECKING:
     from pipeline.bench.output.results import BenchReport
     from pipeline.reporting.bench.regression import Change
     from pipeline.reporting.compare.gate import Finding
+
+_PRINTED = 3  # findings of a rule in the terminal
 
 Models = Annotated[
     str | None,
@@ -52,10 +56,13 @@ def bench(
     Exits with 1 if a condition of --fail-if is met.
     """
     console = Console(quiet=quiet)
-    _check_options(videos, clips, nsight, files)
     if list_ or model is None:
         _print_models(console)
-    elif videos.is_asked:
+        return
+    if not names(model):
+        raise ConfigError("MODEL is empty; `framemill bench --list` names models.", code="FM-BENCH-MODEL")
+    check_options(options, videos, clips, nsight, files)
+    if videos.is_asked:
         bench_videos(console, names(model), options, videos, files.out)
     elif clips.clip:
         bench_clips(console, names(model), options, clips, files.out)
@@ -65,71 +72,77 @@ def bench(
         _measure_or_compare(console, model, options, files)
 
 
-def _check_options(videos: SavOptions, clips: ClipOptions, nsight: NsightOptions, files: BenchFiles) -> None:
-    """Check that nothing that was asked for is left out in silence.
-
-    Raises:
-        ConfigError: two measurements at once, a comparison of one that has no cells, or targets without a clip.
-    """
-    asked = [
-        *["--sav"] * (videos.sav is not None),
-        *["--test"] * videos.test,
-        *["--clip"] * bool(clips.clip),
-        *["--nsys, --ncu and --dry-run"] * nsight.is_asked,
-    ]
-    if clips.target and not clips.clip:
-        raise ConfigError("--target is for the frames of --clip; add --clip 1080p.", code="FM-BENCH-OPTION")
-    if len(asked) > 1:
-        raise ConfigError(f"{asked[0]} and {asked[1]} are measured one at a time.", code="FM-BENCH-OPTION")
-    if asked and (used := files.of_cells):
-        raise ConfigError(f"{asked[0]} measures no cells, which {used[0]} needs; leave it out.", code="FM-BENCH-OPTION")
-
-
 def _measure_or_compare(console: Console, model: str, options: BenchOptions, files: BenchFiles) -> None:
     """Measure models, or read figures measured before, and compare them with a base."""
     from pipeline.bench.output.results import read_report
-    from pipeline.reporting.bench.regression import changes, judge
+    from pipeline.reporting.bench.regression import changes, judge, lost, other_machine
 
-    base = read_report(files.base()) if files.against or files.fail_if else None
-    earlier = Path(model) if model.endswith(".json") or Path(model).is_dir() else None
+    base = read_report(files.against) if files.against else None
+    earlier = _earlier(model)
+    if earlier is not None:
+        check_unread([*given(options), *given(files, UNMEASURED)], "with figures measured before")
     report = read_report(earlier) if earlier else measured(console, names(model), options, files.out)
+    paths = _write_figures(report, files, measured=earlier is None)
     found = changes(base, report) if base else []
-    verdicts = judge(files.fail_if, found) if files.fail_if else []
+    if base and (differs := other_machine(base, report)):
+        print_line(ERRORS, f"The base was measured elsewhere: {differs}.")
+    verdicts = [*judge(files.fail_if, found), *lost(base, report)] if base and files.fail_if else []
     _print_findings(console, report)
     for verdict in verdicts:
         line = f"{verdict.outcome}: {verdict.sentence}"
         print_line(ERRORS if verdict.failed or verdict.unclear else console, line)
-    _write(console, report, files, found, verdicts, measured=earlier is None)
+    _write_page(console, report, files, paths, found, verdicts)
+    if earlier is None:
+        require_any(report.cells)
     if any(verdict.failed for verdict in verdicts):
         raise Exit(1)
 
 
-def _write(
+def _earlier(model: str) -> Path | None:
+    """Return the path of figures measured before, where MODEL is one; a model's name goes before a folder's."""
+    from pipeline.bench.models.registry import is_model
+    from pipeline.planning.manifest import read_pipeline
+
+    is_folder = os.path.isdir(model)  # noqa: PTH112 - pathlib raises for a long name
+    is_path = model.endswith(".json") or (is_folder and not is_model(model, read_pipeline(None)))
+    return Path(model) if is_path else None
+
+
+def _write_figures(report: BenchReport, files: BenchFiles, *, measured: bool) -> list[Path]:
+    """Write the figures of a new bench, and a copy where one is asked for."""
+    from pipeline.bench.output.results import STATS, write_report
+    from pipeline.bench.output.tables import write_tables
+
+    paths = [write_report(report, files.out / STATS), *write_tables(report.cells, files.out)] if measured else []
+    return [*paths, write_report(report, files.save)] if files.save else paths
+
+
+def _write_page(
     console: Console,
     report: BenchReport,
     files: BenchFiles,
+    paths: Sequence[Path],
     found: Sequence[Change],
     verdicts: Sequence[Finding],
-    *,
-    measured: bool,
 ) -> None:
-    """Write the page, and of a new bench its figures too."""
-    from pipeline.bench.output.results import STATS, write_report
-    from pipeline.bench.output.tables import write_tables
+    """Write the page, with the history where one is kept."""
     from pipeline.reporting.bench.history import append, entry_of
     from pipeline.reporting.bench.page import PAGE, write_page
 
-    entries = append(files.history, entry_of(report, files.note)) if files.history and measured else []
-    paths = [write_report(report, files.out / STATS), *write_tables(report.cells, files.out)] if measured else []
-    if files.save:
-        paths.append(write_report(report, files.save))
-    paths.append(write_page(files.out / PAGE, report, found, verdicts, entries))
-    print_line(console, f"Written: {', '.join(map(str, paths))}")
+    entries = append(files.history, entry_of(report, files.note)) if files.history else []
+    page = write_page(files.out / PAGE, report, found, verdicts, entries)
+    print_line(console, f"Written: {', '.join(map(str, [*paths, page]))}")
 
 
 def _print_findings(console: Console, report: BenchReport) -> None:
-    for finding in report.findings:
-        print_line(console, f"{finding.rule}: {finding.text} ({finding.where}); {finding.fix}.")
+    """Print the first findings of each rule; a sweep has a rule in many of its cells, and the page lists all."""
+    rules = dict.fromkeys(finding.rule for finding in report.findings)
+    for rule in rules:
+        found = [finding for finding in report.findings if finding.rule == rule]
+        for finding in found[:_PRINTED]:
+            print_line(console, f"{rule}: {finding.text} ({finding.where}); {finding.fix}.")
+        if len(found) > _PRINTED:
+            print_line(console, f"{rule}: {len(found) - _PRINTED} more on the page.")
 
 
 def _print_models(console: Console) -> None:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Protocol
 
 from rich.console import Console
 from typer import Option
 
+from pipeline.cli.console import check_file, check_folder, interruptible
 from pipeline.contract.errors import ConfigError
 from pipeline.reporting.terminal.console import print_line
 
@@ -34,21 +36,62 @@ class BenchFiles:
     history: Annotated[Path | None, Option(metavar="FILE", help="Add a line to this .jsonl, and draw it.")] = None
     note: Annotated[str, Option(help="With --history: what was changed.")] = ""
 
-    @property
-    def of_cells(self) -> list[str]:
-        """Return the options that were given and read the figures of cells."""
-        given = {"--save": self.save, "--against": self.against, "--fail-if": self.fail_if, "--history": self.history}
-        return [name for name, value in given.items() if value]
-
-    def base(self) -> Path:
-        """Return the path of the base.
+    def check(self) -> None:
+        """Check that all files can be written, and that there is a base for conditions of the right form.
 
         Raises:
-            ConfigError: there is none.
+            ConfigError: one of these is not so.
         """
-        if self.against is None:
+        from pipeline.reporting.bench.history import read
+        from pipeline.reporting.bench.regression import conditions
+
+        check_folder("--out", self.out)
+        if self.save:
+            check_file("--save", self.save)
+        if self.history:
+            check_file("--history", self.history)
+            _ = self.history.exists() and read(self.history)
+        if self.fail_if and self.against is None:
             raise ConfigError("--fail-if compares with a base; add --against BASE.", code="FM-BENCH-NO-BASE")
-        return self.against
+        if self.fail_if:
+            conditions(self.fail_if)
+
+
+class Measured(Protocol):
+    """A cell, or a row of a video or a clip."""
+
+    @property
+    def outcome(self) -> str:
+        """Return ok, or what became of it."""
+
+    @property
+    def why(self) -> str:
+        """Return the reason of any other outcome than ok."""
+
+
+def require_any(rows: Sequence[Measured]) -> None:
+    """Check that something was measured, so that a script does not take a bench without figures for a success.
+
+    Raises:
+        ConfigError: all rows are without figures.
+    """
+    if not any(row.outcome == "ok" for row in rows):
+        reason = f" ({rows[0].outcome}: {rows[0].why})" if rows else ""
+        raise ConfigError(
+            f"Nothing was measured{reason}; mend the model, or choose other cells.", code="FM-BENCH-NOTHING-MEASURED"
+        )
+
+
+@contextmanager
+def kept(rows: Sequence[Measured], write: Callable[[], None]) -> Iterator[None]:
+    """Write what was measured until an error or Ctrl-C ends the block; Ctrl-C ends this process."""
+    with interruptible("Interrupted."):
+        try:
+            yield
+        except BaseException:
+            if rows:
+                write()
+            raise
 
 
 def write_bench(console: Console, report: BenchReport, out: Path, written: Sequence[Path] = ()) -> None:

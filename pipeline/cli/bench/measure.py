@@ -5,14 +5,13 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.console import Console
 
+from pipeline.cli.bench.files import kept, write_bench
 from pipeline.cli.bench.options import BenchOptions
-from pipeline.cli.console import interruptible
 from pipeline.reporting.terminal.console import print_line
 
 if TYPE_CHECKING:
@@ -29,30 +28,40 @@ def measured(console: Console, models: Sequence[str], options: BenchOptions, out
     """Measure all cells of all models.
 
     Raises:
-        ConfigError: a model is unknown.
-        SetupError: a model cannot be built.
+        ConfigError: a value of an axis, a model or a function is unknown, or a model cannot be built.
     """
     from pipeline.bench.findings import findings
+    from pipeline.bench.measure.tracing import function_of
     from pipeline.bench.output.environment import bench_environment
     from pipeline.bench.output.results import new_report, with_figures
+    from pipeline.bench.output.tables import write_tables
     from pipeline.bench.sweep.runner import ModelBench
     from pipeline.reporting.bench.terminal import print_model
 
+    options.axes()  # mistakes in it before a model is built
     environment = bench_environment(options.measure().device)
-    infos: list[ModelInfo] = []
+    infos: dict[str, ModelInfo] = {}
     cells: list[CellResult] = []
     found: list[Finding] = []
-    with interruptible("Interrupted. Nothing was written."), recipes(models, options) as sources:
+
+    def report() -> BenchReport:
+        models = [with_figures(info, [cell for cell in cells if cell.model == info.name]) for info in infos.values()]
+        every = (*findings(cells), *found)
+        return new_report(environment, models=tuple(models), cells=tuple(cells), findings=every)
+
+    def write() -> None:
+        write_bench(console, report(), out, write_tables(cells, out))
+
+    with kept(cells, write), recipes(models, options) as sources:
+        if options.lines:
+            function_of(options.lines)
         for source in sources:
             with ModelBench(source, options.measure()) as process:
-                info = process.about()
-                print_model(console, info)
-                own = _cells(console, process, options)
-                infos.append(with_figures(info, own))
-                cells += own
+                infos[source.name] = process.about()
+                print_model(console, infos[source.name])
+                _measure_cells(console, process, options, cells)
                 found += _details(console, process, source.name, options, out)
-    every = (*findings(cells), *found)
-    return new_report(environment, models=tuple(infos), cells=tuple(cells), findings=every)
+    return report()
 
 
 @contextmanager
@@ -83,19 +92,21 @@ def recipes(models: Sequence[str], options: BenchOptions) -> Iterator[list[Model
         ]
 
 
-def _cells(console: Console, process: ModelBench, options: BenchOptions) -> list[CellResult]:
-    from pipeline.bench.sweep.runner import run_sweep
+def _measure_cells(console: Console, process: ModelBench, options: BenchOptions, done: list[CellResult]) -> None:
+    """Measure the cells of a model, and add each to those that are done."""
     from pipeline.reporting.bench.terminal import print_cell, print_search
 
-    cells, show = options.axes().cells(), partial(print_cell, console)
+    def on_result(result: CellResult) -> None:
+        print_cell(console, result)
+        done.append(result)
+
+    cells = options.axes().cells()
     if options.find_batch:
-        tried: list[CellResult] = []
         for cell in dict.fromkeys(cell for cell in cells if cell.batch == cells[0].batch):
-            results, found = process.find_batch(cell, options.find_batch, show)
-            print_search(console, results, found)
-            tried += results
-        return tried
-    return list(run_sweep(process, cells, show))
+            print_search(console, *process.find_batch(cell, options.find_batch, on_result))
+        return
+    for cell in cells:
+        on_result(process.measure(cell))
 
 
 def _details(console: Console, process: ModelBench, model: str, options: BenchOptions, out: Path) -> list[Finding]:
@@ -106,6 +117,8 @@ def _details(console: Console, process: ModelBench, model: str, options: BenchOp
         return []
     cell = options.first_cell()
     details = process.details(cell, options.details(), out.absolute() / _DETAILS)
-    for line in (*details.files, *details.notes):
-        print_line(console, f"  recorded: {line}")
+    for file in details.files:
+        print_line(console, f"  recorded: {file}")
+    for note in details.notes:
+        print_line(console, f"  not recorded: {note}")
     return waits(f"{model}, {cell.title}", details.syncs)

@@ -97,6 +97,7 @@ def _dry(nsight: NsightOptions, recorder: Any, targets: Sequence[Target]) -> Ite
     """Yield the commands, with the tool's bare name where it is missing here."""
     from pipeline.profiling.tools.nsight import find_tool
 
+    yield shlex.join(["mkdir", "-p", str(recorder.folder)])  # nsys and ncu make no folders
     for target in targets:
         for _, tool, mode in _asked(nsight):
             for command in recorder.commands(find_tool(tool) or [tool.name], target, mode):

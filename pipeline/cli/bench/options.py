@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from typer import Option
 
@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from pipeline.bench.measure.options import MeasureOptions
     from pipeline.bench.output.cells import Cell
     from pipeline.bench.sweep.product import Axes
-
-V = TypeVar("V")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,7 +65,7 @@ class BenchOptions:
         """Return the axes of the sweep.
 
         Raises:
-            ConfigError: a value is no number above 0, or unknown.
+            ConfigError: a value is no number above 0, or unknown, or a list of names is empty.
         """
         from pipeline.bench.sweep.product import Axes
 
@@ -76,10 +74,10 @@ class BenchOptions:
             batches=_numbers("--batch", self.batch) or (1,),
             sizes=_numbers("--size", self.size) or (None,),
             frames=_numbers("--frames", self.frames) or (None,),
-            precisions=names(self.precisions),
-            compile=names(self.compile_),
+            precisions=_words("--precisions", self.precisions),
+            compile=_words("--compile", self.compile_),
             channels_last=last,
-            backends=names(self.backends),
+            backends=_words("--backends", self.backends),
         )
         axes.check()
         return axes
@@ -91,6 +89,17 @@ class BenchOptions:
             ConfigError: see `axes`.
         """
         return self.axes().cells()[0]
+
+    def check_device(self) -> None:
+        """Check that the device that was asked for is there.
+
+        Raises:
+            ConfigError: it is a GPU, and torch sees none.
+        """
+        import torch
+
+        if self.device == "cuda" and not torch.cuda.is_available():
+            raise ConfigError("--device cuda: torch sees no GPU here; leave it out.", code="FM-BENCH-NO-GPU")
 
     def details(self) -> DetailOptions:
         """Return what is recorded in detail."""
@@ -119,13 +128,16 @@ class BenchOptions:
 
 
 def _numbers(option: str, text: str) -> Sequence[int]:
-    return _values(option, text, int)
-
-
-def _values(option: str, text: str, kind: Callable[[str], V]) -> Sequence[V]:
     """Return the values of a list such as 1,2,4."""
     if not all(word.isdecimal() and int(word) for word in names(text)):
         raise ConfigError(
             f"{option} {text!r} is not a list of numbers above 0, as in {option} 1,2,4.", code="FM-BENCH-LIST"
         )
-    return tuple(kind(word) for word in names(text))
+    return tuple(int(word) for word in names(text))
+
+
+def _words(option: str, text: str) -> Sequence[str]:
+    """Return the names in a list such as fp32,bf16."""
+    if not names(text):
+        raise ConfigError(f"{option} {text!r} names nothing; leave it out.", code="FM-BENCH-LIST")
+    return names(text)

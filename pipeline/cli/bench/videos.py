@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from rich.console import Console
 
-from pipeline.cli.bench.files import write_bench
+from pipeline.cli.bench.files import kept, require_any, write_bench
 from pipeline.cli.bench.options import BenchOptions
-from pipeline.cli.console import interruptible
 from pipeline.cli.options import names, video_option
 from pipeline.contract.errors import MediaError, check_known
 from pipeline.reporting.terminal.console import DENSE, print_line, print_table
@@ -66,7 +65,7 @@ def bench_videos(console: Console, names_: Sequence[str], cells: BenchOptions, v
     """Measure all models, and write `profile_summary.csv`, `profile_stats.json` and the page.
 
     Raises:
-        ConfigError: a model or a precision is unknown or cannot be used.
+        ConfigError: a model or a precision is unknown or cannot be used, or nothing was measured.
         InputError: the folder has another layout.
         OutputError: a file cannot be written.
     """
@@ -80,12 +79,25 @@ def bench_videos(console: Console, names_: Sequence[str], cells: BenchOptions, v
 
     device = cells.measure().device
     models = _models(names_, names(cells.precisions), device, cells.weights_dir)
-    with tempfile.TemporaryDirectory() as folder, interruptible("Interrupted. Nothing was written."):
+    rows: list[VideoRow] = []
+
+    def write() -> None:
+        report = new_report(bench_environment(device), video=tuple(asdict(row) for row in rows))
+        write_bench(console, report, out, [write_video_csv(rows, out / SUMMARY)])
+
+    with tempfile.TemporaryDirectory() as folder, kept(rows, write):
         root = videos.sav or write_made_video(Path(folder))
-        rows = _rows(console, models, annotated_videos(root), videos.settings(device, out))
-    print_table(console, HEADS, map(model_cells, summarize(rows)), right=HEADS[1:], whole=("model",), padding=DENSE)
-    report = new_report(bench_environment(device), video=tuple(asdict(row) for row in rows))
-    write_bench(console, report, out, [write_video_csv(rows, out / SUMMARY)])
+        _measure(console, models, annotated_videos(root), videos.settings(device, out), rows)
+    print_table(
+        console,
+        HEADS,
+        map(model_cells, summarize(rows)),
+        right=HEADS[1:],
+        whole=("model",),
+        padding=DENSE,
+    )
+    write()
+    require_any(rows)
 
 
 def _models(
@@ -120,12 +132,16 @@ def _models(
     ]
 
 
-def _rows(
-    console: Console, models: Sequence[VideoModel], videos: Sequence[AnnotatedVideo], settings: SavSettings
-) -> list[VideoRow]:
+def _measure(
+    console: Console,
+    models: Sequence[VideoModel],
+    videos: Sequence[AnnotatedVideo],
+    settings: SavSettings,
+    rows: list[VideoRow],
+) -> None:
+    """Measure all models, and add a row for each run."""
     from pipeline.bench.sav.measure import SavBench
 
-    rows = []
     with suppress(MediaError):  # a mask that cannot be read becomes a row
         taken = videos[: settings.limit_videos]
         frames = settings.runs * sum(len(video.frames) * len(settings.objects(video)) for video in taken)
@@ -135,11 +151,11 @@ def _rows(
         for row in SavBench(videos=videos, settings=settings).rows(model):
             rows.append(row)
             print_line(console, f"  {row.video} object {row.object} run {row.run}: {_outcome(row)}")
-    return rows
 
 
 def _outcome(row: VideoRow) -> str:
     if row.fps is None or row.latency_ms is None:
         return f"{row.outcome}, {row.why}"
     scores = "not scored" if row.j is None or row.f is None else f"J {row.j:.3f}, F {row.f:.3f}"
+    scores = "J and F dummy" if row.weights.startswith("dummy") else scores
     return f"{row.frames} frames, {row.fps:.2f} a second, {row.latency_ms.median:.1f} ms, {scores}"

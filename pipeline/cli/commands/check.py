@@ -16,8 +16,8 @@ from pipeline.output.object_store import Store
 from pipeline.reporting.compare.runs import read_run
 from pipeline.reporting.stages import rebuild
 from pipeline.reporting.terminal.console import print_line
-from pipeline.runtime.check import check_output
-from pipeline.runtime.mending import expected_parts
+from pipeline.runtime.check.check import check_output
+from pipeline.runtime.check.mending import expected_parts
 from pipeline.runtime.run.record import read_run_record
 
 Out = Annotated[str, typer.Argument(help="Folder or URL of a run's output.")]

@@ -73,7 +73,7 @@ def _calibration(path: Path | None, source: SourceRun) -> Calibration:
 def _print(console: Console, prediction: Prediction, source: SourceRun) -> None:
     say = partial(print_line, console)
     say(f"ESTIMATE from a run and a calibration on {prediction.source}; nothing below was measured.")
-    say("It takes the slower of two ratios, and so may lie at its interval's lower end (docs/predicting.md).")
+    say("It takes the slower of two ratios, and so may lie at its interval's lower end (docs/hardware/predicting.md).")
     for estimate in prediction.gpus:
         rows = [[step.step, *_row(step)] for step in estimate.steps]
         style = {"title": f"Estimate: {estimate.gpu}", "title_justify": "center", "padding": DENSE}

@@ -15,8 +15,8 @@ from pipeline.contract.errors import ConfigError, check_known
 from pipeline.contract.row_errors import DECODE
 from pipeline.output.object_store import Store
 from pipeline.planning.manifest import read_profile
-from pipeline.runtime.recovery.retry import FailureFilter
 from pipeline.runtime.run.record import stored_request
+from pipeline.runtime.run.retry import FailureFilter
 
 
 def retry(

@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from typing import Any
 
 from pipeline.contract.columns import ON_REQUEST, SOURCE, is_pixel_column
@@ -71,12 +72,19 @@ def check_imports(stage: Stage, _: Sample) -> None:
     module = type(stage).__module__
     if module == "__main__":
         return
-    code = f"import sys, {module}; print(*sys.modules)"
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    result = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
-    require(result.returncode == 0, f"{module} cannot be imported: {result.stderr[-500:]}")
-    heavy = sorted(set(result.stdout.split()) & set(HEAVY_LIBRARIES))
+    imported, error = _imported(module, os.pathsep.join(sys.path))
+    require(not error, f"{module} cannot be imported: {error}")
+    heavy = sorted(imported & set(HEAVY_LIBRARIES))
     require(not heavy, f"importing {module} imports {', '.join(heavy)}; import it in setup")
+
+
+@cache  # a second for each stage, however often it is checked
+def _imported(module: str, path: str) -> tuple[frozenset[str], str]:
+    """Return what a new process has imported after a module, and the end of its error."""
+    code = f"import sys, {module}; print(*sys.modules)"
+    environment = {**os.environ, "PYTHONPATH": path}
+    result = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
+    return frozenset(result.stdout.split()), result.stderr[-500:] if result.returncode else ""
 
 
 def check_pickling(stage: Stage, _: Sample) -> None:

@@ -6,13 +6,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-import yaml
 from pydantic import Field, ValidationError, model_validator
 
 from pipeline.contract.errors import ConfigError, did_you_mean
 from pipeline.planning.gpu.calibration_file import slug
 from pipeline.planning.manifest import shipped
-from pipeline.planning.settings import Strict, file_error
+from pipeline.planning.settings import NOT_YAML, Strict, file_error, load_yaml
 
 _GT_PER_LANE = {3: 8, 4: 16, 5: 32}  # GT/s, PCI Express base specification; each carries 128 bits in 130
 _FIGURES = ("memory_gb", "bandwidth_gb_s", "fp32_tflops", "fp16_tflops", "bf16_tflops", "pcie")
@@ -67,13 +66,12 @@ def read_gpus(path: Path | None = None) -> GpuList:
     """
     where = str(path) if path else "manifests/gpus.yaml"
     try:
-        text = path.read_text(encoding="utf-8") if path else shipped("gpus.yaml").read_text(encoding="utf-8")
-        data = yaml.safe_load(text)
+        data = load_yaml(path.read_bytes() if path else shipped("gpus.yaml").read_bytes())
     except OSError as error:
         raise ConfigError(
             f"There is no file of GPUs at '{path}'; check the path given to --gpus.", code="FM-GPU-FILE-MISSING"
         ) from error
-    except yaml.YAMLError as error:
+    except NOT_YAML as error:
         raise ConfigError(
             f"{where} is not valid YAML: {' '.join(str(error).split())}; correct it there.", code="FM-NOT-YAML"
         ) from error

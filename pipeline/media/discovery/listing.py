@@ -112,7 +112,8 @@ def _hint(path: str) -> str:
     except OSError:
         return f" Its folder {escape(os.path.dirname(path))!r} does not exist either; check the path."
     word = os.path.basename(path)
-    close = len(names) <= 10_000 and difflib.get_close_matches(word, names, n=1)
+    others = [name for name in names if name != word]  # there is a link of that name, to nothing
+    close = len(others) <= 10_000 and difflib.get_close_matches(word, others, n=1)
     return did_you_mean(word, close) if close else " Check the path."  # never the whole content of the folder
 
 

@@ -85,7 +85,10 @@ def _parquet(stream: Any, source: str) -> Iterator[str]:
     if table.metadata.num_rows > _MAX_ENTRIES:
         raise _too_long(source)
     for batch in table.iter_batches(columns=["path"]):
-        for value in batch["path"].to_pylist():
+        for value in batch.column(0).to_pylist():
+            if not isinstance(value, str | bytes | None):
+                message = f"The column 'path' of the list {escape(source)!r} is no text; write paths or URLs into it."
+                raise InputError(message, code="FM-LIST-NO-PATH-COLUMN")
             if value is not None:
                 yield os.fsdecode(_checked(os.fsencode(value), source))
 

@@ -45,6 +45,16 @@ class Bmp:
         return abs(self.signed_height)
 
     @property
+    def stride(self) -> int:
+        """Bytes of a row."""
+        return -(-self.width * self.bits // 32) * 4
+
+    @property
+    def end(self) -> int:
+        """End of the pixels in the file."""
+        return self.start + self.height * self.stride
+
+    @property
     def has_two_bits(self) -> bool:
         """True for 2 bits a pixel, as Windows CE writes them."""
         return self.info_size >= _INFO_HEADER and self.bits == 2 and not self.compression
@@ -60,8 +70,7 @@ class Bmp:
         Raises:
             ValueError: pixels are missing.
         """
-        stride = -(-self.width * self.bits // 32) * 4
-        rows = np.frombuffer(data, np.uint8, self.height * stride, self.start).reshape(self.height, stride)
+        rows = np.frombuffer(data, np.uint8, self.height * self.stride, self.start).reshape(self.height, self.stride)
         image = self._from_palette(rows, data) if self.bits == 2 else self._from_fields(rows, data)
         return image if self.signed_height < 0 else np.ascontiguousarray(image[::-1])
 

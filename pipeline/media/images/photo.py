@@ -39,6 +39,7 @@ _ANIMATED = ("GIF", "PNG", "WEBP", "AVIF")  # pages of a TIFF or MPO are no fram
 _PIXELS_PER_BYTE = 1000  # of a truncated file: JPEG needs a byte for 30 to 50 pixels of a flat image
 _LEAST_PART = 0.01  # of the pixels; a decoder may invent a block or two where the data ends
 _OWN_READERS = 2  # the photo rules since which they read
+_BY_WHITE = 4  # the photo rules since which grey values are scaled by their white, and own readers show parts
 _MAX_HEADER = 1 << 22  # bytes of the box `meta` that are searched: a grid of 10,000 tiles takes 1 MB
 _STATED_SIZE = re.compile(rb"ispe\0{4}(.{4})(.{4})", re.S)  # ISO/IEC 23008-12, 6.5.3: version and flags, width, height
 _ADDED = ("HEIF", "JPEG2000", "PPM", "TGA")  # by READ_RULES 1
@@ -85,7 +86,8 @@ def _opened(data: bytes, kind: Kind, spec: FrameSpec) -> FrameSource:
             raise MediaError(Reason.UNSUPPORTED, "CMYK with alpha, not read when this output was begun; use retry")
         if kind.name == "JPEG" and image.mode in ("L", "RGB"):
             return _photo(_jpeg_frame(data, kind, image, spec))
-        return _photo(_frame(pillow.to_rgb(image), pillow.orientation(image), spec))
+        full = pillow.to_rgb(image, by_white=spec.read_rules >= _BY_WHITE)
+        return _photo(_frame(full, pillow.orientation(image), spec))
 
 
 def _check_stated_size(data: bytes, spec: FrameSpec) -> None:
@@ -125,16 +127,29 @@ def _opens(data: bytes, kind: Kind) -> bool:
 def _part(data: bytes, kind: Kind, spec: FrameSpec) -> Frame | None:
     """Return what a truncated photo shows; None if that is nothing."""
     with suppress(MediaError), pillow.decode_errors(data, kind, spec.config.max_pixels), pillow.incomplete_images():
-        image = pillow.open_image(data, kind)
-        spec.check_size(image.height, image.width)
-        if image.height * image.width > _PIXELS_PER_BYTE * len(data):
+        own = _own(data, kind, spec) if spec.read_rules >= _BY_WHITE else None
+        header = own or pillow.open_image(data, kind)
+        spec.check_size(header.height, header.width)
+        if header.height * header.width > _PIXELS_PER_BYTE * len(data):
             return None
-        full = pillow.to_rgb(image)
+        if own is not None:
+            full, turn = own.image(data.ljust(own.end, b"\0")), own.orientation
+        else:
+            full, turn = _incomplete(data, kind, spec)
         step = max(1, min(full.shape[:2]) // 256)  # a copy of all would take as much memory again
         differing = (full[::step, ::step] != full[-1, -1]).any(axis=2)  # decoders fill the rest with one colour
         if differing.mean() > _LEAST_PART:
-            return _frame(full, pillow.orientation(image), spec)
+            return _frame(full, turn, spec)
     return None
+
+
+def _incomplete(data: bytes, kind: Kind, spec: FrameSpec) -> tuple[Image, int]:
+    """Return what Pillow reads of a truncated photo, and its orientation."""
+    image = pillow.open_image(data, kind)
+    if kind.name == "PPM" and spec.read_rules >= _BY_WHITE:  # Pillow fills only what has 255 levels
+        rest = bytes(2 * image.height * image.width * len(image.getbands()))
+        image = pillow.open_image(data + rest, kind)
+    return pillow.to_rgb(image, by_white=spec.read_rules >= _BY_WHITE), pillow.orientation(image)
 
 
 def _photo(frame: Frame) -> FrameSource:

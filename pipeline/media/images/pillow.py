@@ -4,7 +4,7 @@ Conversion of each mode to 8-bit RGB:
 
     1, L, P, RGB, YCbCr, HSV     as Pillow converts them; no colour management, an ICC profile is not applied
     any with transparency        laid over white, the usual background of such images
-    16 bits a channel            the upper 8 bits
+    9 to 16 bits a channel       the upper 8 bits
     I, F (32-bit grey)           no white is defined: the least and greatest finite values become 0 and 255
     CMYK, YCCK                   Pillow's formula without a profile: R = 255 - min(255, C + K)
     LAB and all others           rejected as UNSUPPORTED
@@ -38,6 +38,8 @@ for _order in (TiffImagePlugin.II, TiffImagePlugin.MM):  # CMYK with alpha, as o
 _EXTRA_SAMPLES = 338
 _NO_VARIANT = re.compile("Unsupported BMP ")  # start of Pillow's messages about variants that it does not read
 _SUBFILE_TYPE, _SUB_IFDS, _DNG_VERSION = 254, 330, 50706
+_BITS = 258  # of TIFF
+_PIXELS_ARE_MISSING = ("truncated", "not enough image data")  # in Pillow's messages
 _CONVERTIBLE = ("L", "RGB", "1", "P", "YCbCr", "HSV", "CMYK", "RGBX")
 
 
@@ -66,7 +68,8 @@ def decode_errors(data: bytes, kind: Kind, max_pixels: int) -> Iterator[None]:
         if _NO_VARIANT.match(str(exc)):
             message = f"a variant that is not read ({_error_text(exc)}); convert the file to PNG"
             raise MediaError(Reason.UNSUPPORTED, message) from exc
-        truncated = "truncated" in str(exc).lower() or is_truncated(io.BytesIO(data), kind)
+        said = any(words in str(exc).lower() for words in _PIXELS_ARE_MISSING)
+        truncated = said or is_truncated(io.BytesIO(data), kind)
         reason = Reason.TRUNCATED if truncated else Reason.CORRUPT
         raise MediaError(reason, f"{kind.name}: {_error_text(exc)}") from exc
     finally:
@@ -120,15 +123,20 @@ def is_cmyk_with_alpha(image: Any) -> bool:
     return image.mode == "CMYK" and getattr(image, "tag_v2", {}).get(_EXTRA_SAMPLES, (0,))[:1] in ((1,), (2,))
 
 
-def to_rgb(image: Pil.Image) -> Image:
+def to_rgb(image: Pil.Image, *, by_white: bool = True) -> Image:
     """Load an image and return it as RGB (h w 3) by the module's table.
+
+    Args:
+        image: in any mode.
+        by_white: False as outputs of earlier versions have it: grey PNM of more than 8 bits is stretched from its least
+            to its greatest value, and TIFF of fewer than 16 bits is too dark.
 
     Raises:
         MediaError: UNSUPPORTED for a mode that is not in the table.
     """
     image.load()
     if image.mode.startswith("I") or image.mode == "F":
-        return np.repeat(_grey(image)[:, :, None], 3, axis=2)
+        return np.repeat(_grey(image, by_white=by_white)[:, :, None], 3, axis=2)
     if image.has_transparency_data:
         layer = image.convert("RGBA")
         page = Pil.new("RGB", image.size, "white")
@@ -139,10 +147,13 @@ def to_rgb(image: Pil.Image) -> Image:
     return np.asarray(image.convert("RGB"))
 
 
-def _grey(image: Pil.Image) -> np.ndarray[Any, np.dtype[np.uint8]]:
+def _grey(image: Pil.Image, *, by_white: bool) -> np.ndarray[Any, np.dtype[np.uint8]]:
     values = np.asarray(image)
-    if values.dtype.kind == "u" and values.dtype.itemsize == 2:
+    if by_white and image.format == "PPM":  # Pillow scales its white to 65,535
         return (values >> 8).astype(np.uint8)
+    bits = getattr(image, "tag_v2", {}).get(_BITS, (16,))[0] if by_white else 16
+    if values.dtype.kind == "u" and values.dtype.itemsize == 2:
+        return (values >> (bits - 8 if 8 < bits < 16 else 8)).astype(np.uint8)
     numbers = values.astype(np.float64)  # changed in place, as a copy takes 8 bytes a pixel
     finite = np.isfinite(numbers)
     low, high = numbers.min(where=finite, initial=np.inf), numbers.max(where=finite, initial=-np.inf)

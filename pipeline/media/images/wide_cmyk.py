@@ -57,6 +57,11 @@ class WideCmyk:
                 )
         return None
 
+    @property
+    def end(self) -> int:
+        """Bytes to which a truncated file is filled; none, as Pillow fills it."""
+        return 0
+
     def image(self, data: bytes) -> Image:
         """Return the photo (h w 3), from the upper 8 bits by Pillow's formula for CMYK.
 

@@ -14,6 +14,8 @@ from pipeline.media.video.truncation import is_truncated
 
 PADDING = 1 << 20  # pixels that a codec may add to a frame, above the limit on the shown size
 _BUFFER = 1 << 18  # bytes of one read, each a call into Python
+_TAGS = {"metadata_errors": "replace"} if int(av.__version__.partition(".")[0]) < 19 else {}
+"""Arguments so that tags that are not UTF-8 do no harm; PyAV 19 needs none."""
 
 
 def open_container(stream: BinaryIO, kind: Kind, max_pixels: int) -> Any:
@@ -22,7 +24,8 @@ def open_container(stream: BinaryIO, kind: Kind, max_pixels: int) -> Any:
     While the file is probed, a codec may allocate `max_pixels` for one frame. The stream stays open.
     """
     options = {"max_pixels": str(max_pixels + PADDING)}
-    return av.open(stream, format=kind.name, metadata_errors="replace", options=options, buffer_size=_BUFFER)
+    open_file: Any = av.open  # the types of PyAV 18 and 19 differ
+    return open_file(stream, format=kind.name, options=options, buffer_size=_BUFFER, **_TAGS)
 
 
 @contextmanager

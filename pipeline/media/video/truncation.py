@@ -54,7 +54,13 @@ def boxes(stream: BinaryIO, size: int) -> Iterator[tuple[bytes, int, int]]:
 
 
 def _boxes_end(stream: BinaryIO, size: int) -> int:
-    return max((stop for _, _, stop in islice(boxes(stream, size), _MAX_BOXES)), default=0)
+    """Return the last box's stated end, or more than the size where a box's head or a fragment's data are missing."""
+    found = [*islice(boxes(stream, size), _MAX_BOXES)]
+    end = max((stop for _, _, stop in found), default=0)
+    stream.seek(end)
+    rest = stream.read(8)
+    is_torn = len(rest) < 8 and any(rest)  # QuickTime ends lists with zeros
+    return size + 1 if is_torn or (end == size and found and found[-1][0] == b"moof") else end
 
 
 def _segment_end(stream: BinaryIO) -> int:

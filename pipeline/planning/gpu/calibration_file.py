@@ -171,7 +171,7 @@ def read_calibration(path: Path) -> Calibration:
         ) from error
     except ValidationError as error:
         raise file_error(error, Calibration, str(path)) from error
-    except ValueError as error:
+    except (RecursionError, ValueError) as error:
         raise ConfigError(
             f"'{path}' is no calibration; write one by `framemill calibrate`.", code="FM-NOT-A-CALIBRATION"
         ) from error

@@ -1,6 +1,6 @@
 """A run's last seconds: each step's speed, its processes' use of time, and the load of the GPUs and cores.
 
-docs/profiling.md defines each figure. Callers pass the current time, so that tests can choose it.
+docs/measuring/profiling.md defines each figure. Callers pass the current time, so that tests can choose it.
 """
 
 from __future__ import annotations

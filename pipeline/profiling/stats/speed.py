@@ -1,7 +1,7 @@
 """Formulas for the speed of a step: rates, time per row, percentiles, and shares of time.
 
 Totals, the live view, statistics of records, metrics, comparisons and predictions all use these formulas.
-docs/profiling.md defines each figure. Times are in seconds unless a name ends in `ms`.
+docs/measuring/profiling.md defines each figure. Times are in seconds unless a name ends in `ms`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Statistics of each step, computed from a run's records: its speed, and its processes' use of time.
 
-docs/profiling.md defines each figure. Packets without rows come from files that cannot be read and from the ends of
-files. They count as time, since a process worked on them, but not as packets.
+docs/measuring/profiling.md defines each figure. Packets without rows come from files that cannot be read and from the
+ends of files. They count as time, since a process worked on them, but not as packets.
 """
 
 from __future__ import annotations

@@ -48,7 +48,8 @@ def append(path: Path, entry: Entry) -> list[Entry]:
         ConfigError: the file is no history.
         OutputError: it cannot be written.
     """
-    entries = [*read(path), entry] if path.exists() else [entry]
+    with writing(path):
+        entries = [*read(path), entry] if path.exists() else [entry]
     with writing(path), path.open("a", encoding="utf-8") as file:
         file.write(json.dumps(vars(entry), ensure_ascii=False) + "\n")
     return entries
@@ -63,7 +64,7 @@ def read(path: Path) -> list[Entry]:
     try:
         lines: list[dict[str, Any]] = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
         return [Entry(**line) for line in lines]
-    except (OSError, ValueError, TypeError) as error:
+    except (OSError, RecursionError, ValueError, TypeError) as error:
         raise ConfigError(
             f"--history {str(path)!r} is no history of framemill bench ({error}); give another file.",
             code="FM-BENCH-HISTORY",

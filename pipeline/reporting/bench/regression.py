@@ -88,15 +88,46 @@ def judge(text: str, found: Sequence[Change]) -> list[Finding]:
     Raises:
         ConfigError: a condition has another form, names an unknown figure, or one that no cell has on both sides.
     """
-    return [finding for condition in parse(text, FIGURES) for finding in _judge(condition, found)]
+    return [finding for condition in conditions(text) for finding in _judge(condition, found)]
+
+
+def conditions(text: str) -> list[Condition]:
+    """Parse the conditions of --fail-if.
+
+    Raises:
+        ConfigError: one has another form, or names an unknown figure or a step.
+    """
+    parsed = parse(text, FIGURES)
+    for condition in parsed:
+        if condition.step is not None:
+            raise ConfigError(
+                f"--fail-if: {condition.text!r}: a bench has no steps; write it without {condition.step!r}.",
+                code="FM-GATE-FORM",
+            )
+    return parsed
+
+
+def other_machine(base: BenchReport, other: BenchReport) -> str:
+    """Return what of the machine and its software differs between two benches, so that times cannot be compared."""
+    sides = base.environment, other.environment
+    pairs = {name: [str(side.get(name)) for side in sides] for name in ("gpu", "processor", "threads", "torch")}
+    return ", ".join(f"{name} {first}, now {second}" for name, (first, second) in pairs.items() if first != second)
+
+
+def lost(base: BenchReport, other: BenchReport) -> list[Finding]:
+    """Return a failure for each cell that was measured in the base, and tried in vain in the other bench."""
+    failed = {_key(cell): cell for cell in other.cells if cell.outcome != "ok"}
+    both = [failed[_key(cell)] for cell in base.cells if cell.outcome == "ok" and _key(cell) in failed]
+    return [
+        Finding(
+            failed=True,
+            sentence=f"{cell.model}, {cell.cell.title} was measured in the base; now: {cell.outcome}, {cell.why}.",
+        )
+        for cell in both
+    ]
 
 
 def _judge(condition: Condition, found: Iterable[Change]) -> list[Finding]:
-    if condition.step is not None:
-        raise ConfigError(
-            f"--fail-if: {condition.text!r}: a bench has no steps; write it without {condition.step!r}.",
-            code="FM-GATE-FORM",
-        )
     of_figure = [change for change in found if change.figure == condition.figure]
     known = [change for change in of_figure if change.second is not None]
     if condition.relative:

@@ -10,14 +10,16 @@ from pipeline.bench.output.cells import CellResult
 from pipeline.bench.output.results import ModelInfo
 from pipeline.bench.sweep.batch_search import SearchResult
 from pipeline.bench.sweep.knee import curves, knee
-from pipeline.reporting.bench.cells import peak_memory, three
+from pipeline.reporting.bench.cells import drift, peak_memory, speed_up, three
 from pipeline.reporting.terminal.console import print_line
 
 
 def print_model(console: Console, info: ModelInfo) -> None:
     """Print a model's name, size and weights."""
     parts = ", ".join(f"{name} {count / 1e6:.1f} M" for name, count in info.parts.items())
-    print_line(console, f"\n{info.name}: {info.params / 1e6:,.1f} M parameters ({parts}), weights {info.weights}")
+    size = f"{info.params / 1e6:,.1f} M parameters" if info.params else "no parameters in torch"
+    size += f" ({parts})" if parts else ""
+    print_line(console, f"\n{info.name}: {size}, weights {info.weights}")
 
 
 def print_cell(console: Console, result: CellResult) -> None:
@@ -36,7 +38,10 @@ def print_cell(console: Console, result: CellResult) -> None:
     if result.tflops and result.peak_share is not None:
         more.append(f"{three(result.tflops)} TFLOP/s ({result.peak_share:.0%} of the peak)")
     if result.memory is not None and result.memory.peak is not None:
-        more.append(f"peak {peak_memory(result)} MB")
+        size, _, share = peak_memory(result).partition(" ")
+        more.append(f"peak {size} MB {share}".rstrip())
+    more += [f"{speed_up(result)} times as fast as fp32"] if result.speedup is not None else []
+    more += [f"drift {drift(result)}"] if result.drift is not None else []
     if leak := result.leak:
         more.append(f"{'leaks' if leak.leaks else 'no leak'} ({leak.slope:,.0f} bytes a call over {leak.calls} calls)")
     print_line(console, f"    {', '.join([*more, *result.notes])}")

@@ -18,7 +18,7 @@ def model_cells(summary: ModelSummary) -> list[str]:
         summary.model,
         *(str(count) for count in (summary.objects, summary.runs, summary.failed)),
         _number(summary.fps, 2) + spread,
-        _number(summary.median_ms, 1),
+        _number(summary.median_ms, 1 if (summary.median_ms or 0.0) < 1000 else 0),
         _number(summary.peak_gb, 2),
         *(_score(score, summary.weights) for score in scores),
     ]

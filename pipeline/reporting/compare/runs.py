@@ -20,9 +20,9 @@ from pipeline.output.object_store import Store
 from pipeline.output.unit_table import read_units
 from pipeline.profiling.stats.calls import StepCalls, read_calls, run_of
 from pipeline.reporting.compare.partial_runs import partial_note, partial_steps
-from pipeline.runtime.assemble import unit_of
 from pipeline.runtime.run.change_report import Facts, stored_facts
 from pipeline.runtime.run.record import read_unchecked
+from pipeline.runtime.second_pass.assemble import unit_of
 
 _USED = (
     *("started", "seconds", "frames", "profile_name", "decode", "steps", "figures", "errors"),
@@ -148,7 +148,7 @@ def _unfinished(path: str, store: Store) -> Run:
     Raises:
         ConfigError: the folder is missing or not an output.
     """
-    if "://" not in path and not Path(path).expanduser().is_dir():
+    if "://" not in path and not _is_folder(path):
         raise ConfigError(f"There is no folder {path!r}; give the output of a run.", code="FM-OUTPUT-MISSING")
     if not {COLUMNS, FACTS} & set(store.folders()):
         raise ConfigError(
@@ -186,4 +186,4 @@ def read_sides(words: Sequence[str]) -> list[list[Run]]:
 
 
 def _is_folder(word: str) -> bool:
-    return "://" not in word and Path(word).expanduser().is_dir()
+    return "://" not in word and os.path.isdir(Path(word).expanduser())  # noqa: PTH112 - pathlib may raise

@@ -34,7 +34,7 @@ from pipeline.reporting.plan_facts import recorded_changes
 from pipeline.reporting.stages import rebuild
 from pipeline.reporting.table_rows import find_table
 from pipeline.reporting.templating import render_page
-from pipeline.runtime.mending import expected_tables
+from pipeline.runtime.check.mending import expected_tables
 from pipeline.runtime.run.record import read_run_record
 
 NAME = "report.html"

@@ -14,10 +14,10 @@ from pipeline.planning.plan import Plan
 from pipeline.reporting.formatting import count
 from pipeline.reporting.plan_facts import decode_facts, plan_changes, step_facts, wave_processes
 from pipeline.reporting.terminal.console import print_line, print_table
-from pipeline.runtime.assemble import frames_schema
 from pipeline.runtime.run.change_report import Changes, Outlook
 from pipeline.runtime.run.request import RunRequest
 from pipeline.runtime.run.result import RunResult, Workload
+from pipeline.runtime.second_pass.assemble import frames_schema
 
 _MOST_NAMED = 3  # files in a sentence
 

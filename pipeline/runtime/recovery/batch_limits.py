@@ -20,6 +20,8 @@ from pipeline.planning.step import Step, fingerprint
 from pipeline.weights.cache import cache_root
 
 _PATIENCE = 64  # calls before a larger one is tried: one that fails costs about two calls, so some 3 % of the time
+_NOT_OURS = (OSError, ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError)
+"""Errors of reading a file that is missing or that nobody wrote so."""
 _RUNS = 8  # one run in so many tries whole chunks again
 
 
@@ -52,10 +54,13 @@ class BatchLimits:
         path = folder / f"{step.name}-{fingerprint(facts | how)}.json"
         try:
             stored = json.loads(path.read_text(encoding="utf-8"))
-            rows = {int(bucket): BatchLimit(**limit) for bucket, limit in stored["rows"].items()}
+            rows = {
+                int(bucket): BatchLimit(**{name: int(number) for name, number in limit.items()})
+                for bucket, limit in stored["rows"].items()
+            }
             chunks = {str(kind): int(size) for kind, size in stored["chunks"].items()}
             limits = cls(path, rows, chunks, int(stored["runs"]) + 1)
-        except (OSError, ValueError, TypeError, KeyError, AttributeError):  # missing, or not ours
+        except _NOT_OURS:
             return cls(path)
         if limits.runs % _RUNS == 0:
             limits.chunks = {}

@@ -23,9 +23,9 @@ from pipeline.output.unit_table import is_unchanged, read_units
 from pipeline.planning.plan import Plan
 from pipeline.planning.stage_building import built_config
 from pipeline.planning.step import DecodeStep, Step
-from pipeline.runtime.assemble import unit_of
-from pipeline.runtime.second_pass import expected_rows
-from pipeline.runtime.table_steps import Tables
+from pipeline.runtime.second_pass.assemble import unit_of
+from pipeline.runtime.second_pass.second_pass import expected_rows
+from pipeline.runtime.second_pass.table_steps import Tables
 
 UNKNOWN = "computed by an unknown earlier setting"
 Facts = Mapping[str, Any]

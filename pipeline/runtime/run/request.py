@@ -11,7 +11,7 @@ from pipeline.contract.errors import ConfigError
 from pipeline.planning.manifest import PipelineFile, ProfileFile
 from pipeline.planning.plan_options import PlanOptions
 from pipeline.profiling.tools.profilers import NO_PROFILERS, ProfilerOptions
-from pipeline.runtime.recovery.retry import FailureFilter
+from pipeline.runtime.run.retry import FailureFilter
 
 _STORED = ("limit", "shard", "by_content", "profile_name")  # as they are
 

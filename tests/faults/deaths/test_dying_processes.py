@@ -122,8 +122,10 @@ def test_a_set_up_that_keeps_dying_stops_the_run_with_its_last_words(media, tmp_
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.chaos)])
-def test_processes_that_die_before_their_set_up_stop_the_run(media, tmp_path, machines, device):
+def test_processes_that_die_before_their_set_up_stop_the_run(media, tmp_path, machines, device, capfd):
     profile = {"steps": {"odd": {"device": device, "gpus": 0.0}}}
     with pytest.raises(SetupError) as error:
         Job(order(media, tmp_path / "out", {"odd": ("Unborn", {})}, profile)).run()
     assert error.value.code == "FM-PROCESSES-KILLED"
+    printed = capfd.readouterr()
+    assert "raylet" not in printed.out + printed.err, "Ray's own line on each death"

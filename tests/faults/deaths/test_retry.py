@@ -17,8 +17,8 @@ from pipeline.output.object_store import Store
 from pipeline.planning.plan import make_plan
 from pipeline.planning.processes.resources import ROOMY
 from pipeline.reporting.html.summary import command
-from pipeline.runtime.recovery.retry import FailureFilter
 from pipeline.runtime.run.record import read_unchecked, stored_request, write_run_record
+from pipeline.runtime.run.retry import FailureFilter
 from tests.faults.deaths.test_dying_processes import order
 from tests.support.media.collections_factory import clip, photo
 from tests.support.media.segmented_films import damage, sample_film

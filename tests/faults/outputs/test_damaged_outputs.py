@@ -116,6 +116,27 @@ def test_commands_end_well_and_a_run_mends_it(made, sample, damage):
         check_run(sample, made[1], Damage(), "out")
 
 
+def no_text(path: Path) -> Path:
+    """The same path with a byte in its name that is not UTF-8."""
+    return path.with_name(os.fsdecode(b"\xff" + path.name.encode()))
+
+
+@pytest.mark.parametrize("way", [shutil.move, shutil.copyfile], ids=["renamed", "copied"])
+def test_a_name_that_is_no_text(made, sample, way):
+    parts = ("columns/crc-*/*", "columns/portraits-*/*.errors.parquet")
+    for place in (*parts, "units/*", "facts/*", "profile/*", "images/*/*/*"):
+        path = first(sample.out, place)
+        way(path, no_text(path))
+        no_text(path.parent / "folder").mkdir()
+    tables = [no_text(first(sample.out, place)) for place in ("frames/*", "counts/*")]
+    for path in tables:
+        way(path.with_name(path.name[1:]), path)
+    with quick():
+        for name in READERS:
+            ended(name, words_of(name, sample, made[1]))
+        check_run(sample, made[1], Damage(obstacles=tables), "out")
+
+
 @pytest.mark.parametrize("name", ["frames", "counts", "profile", "facts", "columns/near-*"])
 def test_a_file_in_place_of_a_folder_is_named(made, sample, name):
     folder = first(sample.out, name)

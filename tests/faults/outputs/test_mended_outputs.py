@@ -11,6 +11,7 @@ import pytest
 
 from tests.faults.outputs.sample_output import make_sample, tables
 from tests.support.machine.command_line import command
+from tests.support.machine.permissions import permissions_count
 from tests.support.runs.serial_engine import without_ray
 
 
@@ -83,6 +84,40 @@ def test_a_run_finds_lost_images_by_itself(sample, loss):
     assert "computed again: columns/portraits-" in run(sample)
     assert images(sample) == before and tables(sample.out) == rows
     assert "Nothing is left to do" in run(sample)
+
+
+IMAGE_DAMAGE = {
+    "half": lambda path: path.write_bytes(path.read_bytes()[: path.stat().st_size // 2]),
+    "last byte": lambda path: path.write_bytes(path.read_bytes()[:-1]),
+    "forbidden": lambda path: path.chmod(0),
+}
+
+
+@pytest.mark.parametrize("how", IMAGE_DAMAGE)
+def test_a_check_finds_images_that_were_cut_or_that_this_user_may_not_read(sample, how):
+    before = images(sample)
+    IMAGE_DAMAGE[how](next((sample.out / "images").rglob("0*.png")))
+    with permissions_count():
+        assert command("check", sample.out).returncode == 1
+        run(sample)
+        assert command("check", sample.out).returncode == 0
+    assert images(sample) == before
+
+
+@pytest.mark.parametrize(
+    ("whole", "cut"),
+    [
+        (b"RIFF\x08\0\0\0WEBPVP8L", b"RIFF\x08\0\0\0WEBPVP"),
+        (b"\xff\xd8 a JPEG \xff\xd9", b"\xff\xd8 a JPEG"),
+        (b"any other file", b""),
+    ],
+)
+def test_the_end_of_an_image_is_known_by_its_format(sample, whole, cut):
+    path = next((sample.out / "images").rglob("0*.png"))
+    before = path.read_bytes()
+    for data, code in ((whole, 0), (cut, 1), (before, 0)):
+        path.write_bytes(data)
+        assert command("check", sample.out).returncode == code
 
 
 CHANGES = {

@@ -85,6 +85,13 @@ def test_a_file_is_read_completely_if_its_size_changed_after_the_listing(prefix:
         assert error.value.reason is Reason.TOO_LARGE
 
 
+@pytest.mark.parametrize("values", [[1], [["a.jpg"]], [{"path": "a.jpg"}]], ids=str)
+def test_a_parquet_list_of_other_things_than_text(tmp_path: Path, values: list[object]) -> None:
+    pq.write_table(pa.table({"path": values}), tmp_path / "list.parquet")
+    with fails("FM-LIST-NO-PATH-COLUMN"):
+        list_media(str(tmp_path / "list.parquet"))
+
+
 def test_parquet_list(folder: Path, tmp_path: Path) -> None:
     pq.write_table(pa.table({"path": ["in/b.jpg", "in/sub/c.mp4", "in/b.jpg", None]}), tmp_path / "list.data")
     assert ids(tmp_path / "list.data") == ["b.jpg", "sub/c.mp4"]

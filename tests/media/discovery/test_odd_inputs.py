@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.contract.errors import MediaError, Reason
+from pipeline.contract.errors import InputError, MediaError, Reason
 from pipeline.media.config import DecodeConfig
 from pipeline.media.discovery.listing import list_media
 from pipeline.media.files import read_bytes
@@ -113,7 +113,15 @@ def test_times_of_any_year_are_stored_and_compared(folder: Path, tmp_path: Path,
     assert divide_into_units(store, *[list_media(str(folder))] * 2, slots=1)[1]
 
 
-BAD_URLS = ("nonsense://x/y.jpg", "s3://[a/b.jpg", "file://%", "s3://", "gs:///", "s3://a b/%zz?x=[")
+BAD_URLS = (
+    "nonsense://x/y.jpg",
+    "s3://[a/b.jpg",
+    "file://%",
+    "s3://",
+    "gs:///",
+    "s3://a b/%zz?x=[",
+    "abfs://a@b/x.jpg",
+)
 
 
 @pytest.mark.parametrize("url", BAD_URLS)
@@ -124,9 +132,17 @@ def test_a_bad_url_in_a_list_is_a_line_in_the_errors_table(folder: Path, url: st
     with pytest.raises(MediaError) as error:
         read_bytes(media[[item.size for item in media].index(0)])
     assert error.value.reason is Reason.UNREADABLE
+    assert [digest(item) for item in media if not item.size] == [""]
 
 
-@pytest.mark.parametrize("url", BAD_URLS[:2])
+def test_a_broken_link_is_not_its_own_correction(folder: Path) -> None:
+    (folder / "gone.jpg").symlink_to("nowhere")
+    with pytest.raises(InputError) as error:
+        list_media(str(folder / "gone.jpg"))
+    assert error.value.code == "FM-INPUT-MISSING" and str(error.value).count("gone.jpg") == 1
+
+
+@pytest.mark.parametrize("url", [*BAD_URLS[:2], BAD_URLS[-1]])
 def test_a_bad_url_as_input_is_one_sentence(url: str) -> None:
     with fails("FM-INPUT-UNREADABLE"):
         list_media(url)

@@ -1,4 +1,4 @@
-"""Photos that Pillow has no name for: BMP of 2 bits, BMP around a JPEG or PNG, CMYK with alpha of 16 bits in TIFF."""
+"""Photos that Pillow has no name for, or reads in another light: rare BMP, TIFF and PNM."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import pytest
 from PIL import Image as Pil
 
 from pipeline.media.config import READ_RULES
-from tests.support.media.media_factory import encoded
+from tests.media.images.test_more_formats import bmp as fields
+from tests.support.media.media_factory import decoded, encoded
 from tests.support.media.photo_factory import counts_by_rules, exif, save, scene, single_failure, single_row
 from tests.support.media.rare_photos import PALETTE, bmp, tiff, two_bits
 
@@ -79,8 +80,8 @@ def test_a_large_photo_is_limited_by_its_own_pixels(tmp_path: Path) -> None:
     assert single_row(save(tmp_path, data), max_pixels=count)["frame"].shape == scene().shape
 
 
-def test_a_cut_tiff_is_a_line(tmp_path: Path) -> None:
-    data = tiff(inks(5), "<", deflate=False, differences=False, rows=301)
+def test_a_cut_tiff_that_is_compressed_is_a_line(tmp_path: Path) -> None:
+    data = tiff(inks(5), "<", deflate=True, differences=False, rows=301)
     assert single_failure(save(tmp_path, data[: len(data) // 2]))[0] in ("truncated", "corrupt")
 
 
@@ -94,3 +95,61 @@ RARE = {
 @pytest.mark.parametrize("name", RARE)
 def test_units_of_earlier_outputs_keep_their_rows(tmp_path: Path, name: str) -> None:
     assert counts_by_rules(save(tmp_path, RARE[name]), 0, 1, READ_RULES) == [(0, 1), (0, 1), (1, 0)]
+
+
+# More than 8 bits, and parts
+
+
+def grey() -> np.ndarray:
+    """Return a third of the scene's red, so that black to white would be another photo."""
+    return scene(40, 60)[:, :, 0] // 3
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"P5 60 40 65535\n" + (grey().astype(">u2") * 257).tobytes(),
+        b"P5 60 40 4095\n" + np.rint(grey() * (4095 / 255)).astype(">u2").tobytes(),
+        b"P2\n60 40\n65535\n" + b" ".join(b"%d" % (int(value) * 257) for value in grey().ravel()) + b"\n\0",
+    ],
+    ids=["16 bits", "12 bits", "in letters"],
+)
+def test_grey_of_many_levels_keeps_its_light(tmp_path: Path, data: bytes) -> None:
+    shown = single_row(save(tmp_path, data))["frame"]
+    assert np.abs(shown.astype(int) - grey()[:, :, None]).max() <= 1
+
+
+def twelve_bits(values: np.ndarray) -> bytes:
+    """Return a grey TIFF of 12 bits a pixel, two pixels in three bytes."""
+    pairs = values.reshape(-1, 2).astype(np.uint16)
+    body = np.stack([pairs[:, 0] >> 4, (pairs[:, 0] & 15) << 4 | pairs[:, 1] >> 8, pairs[:, 1] & 255], 1)
+    height, width = values.shape
+    tags = {256: width, 257: height, 258: 12, 259: 1, 262: 1, 273: 200, 277: 1, 278: height, 279: body.size}
+    entries = b"".join(struct.pack("<HHII", tag, 4, 1, value) for tag, value in tags.items())
+    head = b"II*\0\x08\0\0\0" + struct.pack("<H", len(tags)) + entries + bytes(4)
+    return head.ljust(200, b"\0") + body.astype(np.uint8).tobytes()
+
+
+def test_tiff_of_twelve_bits_is_not_dark(tmp_path: Path) -> None:
+    shown = single_row(save(tmp_path, twelve_bits(grey().astype(np.uint16) << 4)))["frame"]
+    assert np.array_equal(shown, np.repeat(grey()[:, :, None], 3, axis=2))
+
+
+PLAIN = {
+    "two bits": two_bits(np.random.default_rng(0).integers(0, 4, (200, 300))),
+    "bit fields": fields((0xF00, 0xF0, 0xF), 16, scene()),
+    "inks": tiff(inks(5), "<", deflate=False, differences=False, rows=301),
+    "16 bits a channel": b"P6 453 301 65535\n" + (scene().astype(">u2") * 257).tobytes(),
+    "100 levels": b"P6 453 301 100\n" + (scene() // 3).tobytes(),
+}
+
+
+@pytest.mark.parametrize("name", PLAIN)
+def test_a_truncated_one_is_a_line_and_a_row_of_what_it_shows(tmp_path: Path, name: str) -> None:
+    data = PLAIN[name]
+    whole = single_row(save(tmp_path, data))["frame"]
+    path = save(tmp_path, data[: len(data) * 6 // 10])
+    rows, failures = decoded(path)
+    assert [(failure.kind, failure.frame_index) for failure in failures] == [("truncated", 0)]
+    assert (np.abs(rows[0]["frame"].astype(int) - whole).max(axis=2) <= 1).mean() > 0.5
+    assert counts_by_rules(path, 3, READ_RULES) == [(0, 1), (1, 1)]

@@ -196,3 +196,21 @@ def test_an_edit_list_hides_leading_frames(tmp_path: Path, options: dict[str, st
     assert seen(rows) == list(range(10, 60))
     assert [row["frame_index"] for row in rows] == list(range(50))
     assert [row["time_s"] for row in rows] == pytest.approx([i / 25 for i in range(50)], abs=2e-5)
+
+
+@pytest.mark.parametrize("name", ["film.mp4", "film.mkv"])
+def test_a_title_that_is_not_utf_8_costs_nothing(tmp_path, name):
+    path = write(tmp_path / "plain.mp4", [0, 40, 80])
+    tagged = tmp_path / name
+    with av.open(str(path)) as source, av.open(str(tagged), "w") as out:
+        out.metadata["title"] = "TITLE"
+        track = out.add_stream_from_template(source.streams.video[0])
+        for packet in source.demux(video=0):
+            if packet.dts is not None:
+                packet.stream = track
+                out.mux(packet)
+    data = tagged.read_bytes()
+    assert b"TITLE" in data
+    tagged.write_bytes(data.replace(b"TITLE", b"T\xff\xfe\x80E"))
+    rows, failures = decoded(tagged)
+    assert not failures and seen(rows) == [0, 1, 2]

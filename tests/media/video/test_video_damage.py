@@ -30,6 +30,20 @@ def test_a_truncated_film_keeps_its_intact_frames(tmp_path: Path, name: str, opt
     assert kept > 0.75 * FRAMES or name == "end.mp4"
 
 
+def test_a_film_that_ends_between_two_fragments_or_inside_a_head_is_truncated(tmp_path: Path) -> None:
+    path = remuxed(made_film("film.mp4"), tmp_path / "parts.mp4", sound=False, movflags="+frag_keyframe+empty_moov")
+    data = path.read_bytes()
+    fragment = data.rindex(b"moof", 0, len(data) // 2) - 4
+    after = fragment + int.from_bytes(data[fragment : fragment + 4], "big")
+    for end in (fragment + 4, fragment + 7, after, after + 4, after + 7, after + 8):
+        path.write_bytes(data[:end])
+        rows, failures = decoded(path, ("frame_90",))
+        assert [failure.kind for failure in failures] == ["truncated"], end - after
+        assert 0 < len(rows) < FRAMES
+    path.write_bytes(data + bytes(4))  # as QuickTime ends a list
+    assert decoded(path, ("frame_90",))[1] == []
+
+
 def test_a_truncated_transport_stream_keeps_its_intact_frames(tmp_path: Path) -> None:
     """A transport stream does not state its length; that it was cut shows where the cut divides a frame."""
     remuxed(media("av/nasa_13013.mp4"), tmp_path / "film.ts", sound=False)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tomllib
+
 import numpy as np
 import pytest
 from hdbscan import HDBSCAN
@@ -11,7 +13,14 @@ from sklearn.metrics import adjusted_rand_score
 from stages.identities.hdbscan import hdbscan_clusters
 from stages.identities.medoids import summarize
 from stages.identities.spanning_tree import spanning_tree
+from tests.support.machine.command_line import ROOT
 from tests.support.stages.identities_factory import unit
+
+
+def test_hdbscan_is_bounded_since_private_functions_of_it_are_called():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    (bound,) = [item for item in project["dependencies"] if item.startswith("hdbscan")]
+    assert "<" in bound
 
 
 def blobs(random, count, length, share=0.8):

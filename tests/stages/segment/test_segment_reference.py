@@ -89,7 +89,7 @@ def test_crops_have_the_masks_of_the_published_algorithm(sam, predict):
     given = {"crop_n_layers": 1, "points_per_side": 6, "crop_n_points_downscale_factor": 2, "min_mask_region_area": 12}
     given = settled(predict, image, **given)
     expected = reference.generate(predict, image, reference.Settings(**given))
-    assert len(expected.masks) >= 5
+    assert len(expected.masks) >= 2  # 3 on one processor, 5 and more on others: the widest gaps differ
     assert min(expected.dropped[name] for name in ("iou", "stability", "nms", "edge", "crop_nms")) >= 1, (
         expected.dropped
     )

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stages.sync.cross_correlation import confidence, correlation, highest
+from stages.sync.cross_correlation import active_seconds, confidence, correlation, highest
 from stages.sync.speaker_face import opening_of_largest
 
 
@@ -60,6 +60,18 @@ def test_a_peak_is_surer_the_higher_it_is_and_the_lower_the_runner_up():
     shares = [confidence(peak, 0.15) for peak in (alone, low, close)]
     assert shares == sorted(shares, reverse=True) and shares[0] > 0.99 and shares[2] < 0.5
     assert confidence(alone, 0.15) > confidence(alone, 0.3)
+
+
+def test_only_time_in_which_both_signals_change_counts():
+    lips, sound = np.random.default_rng(0).standard_normal((2, 600))
+    assert active_seconds(lips, [sound], 0) == pytest.approx(6, rel=0.1)
+    padded = [np.pad(signal, 1500) for signal in (lips, sound)]
+    assert active_seconds(padded[0], padded[1:], 0) == pytest.approx(6, rel=0.1)
+    for lag in (300, -300):  # half of one is beside half of the other
+        assert active_seconds(padded[0], padded[1:], lag) == pytest.approx(12, rel=0.1)
+    late = np.pad(sound, (2100, 900))
+    assert active_seconds(padded[0], [late], 600) == pytest.approx(6, rel=0.1)
+    assert active_seconds(padded[0], [0 * late], 0) > 1e6
 
 
 def test_people_who_come_and_go_are_different_tracks():

@@ -20,6 +20,7 @@ from tests.support.stages.sync_factory import (
     joined,
     judge,
     mouth,
+    paused,
     shots,
     spoken,
     table_of,
@@ -73,6 +74,17 @@ def test_confidence_is_the_share_of_right_offsets_for_speakers_it_was_not_fitted
     means = [0.5 * (values[own].mean() + values[~own].mean()) for values in (shown, right)]
     assert means[0] == pytest.approx(means[1], abs=0.15)  # a prior of one half, as in the fit; 0.60 and 0.50 seen
     assert (shown[right][:, None] > shown[~right]).mean() > 0.95
+
+
+@pytest.mark.heavy
+def test_pauses_make_no_offset_surer():
+    """Closed lips and a quiet room before and after tell nothing about the offset."""
+    pairs = [(a, b) for a in CLIPS for b in CLIPS if a != b]
+    others = [judge(paused(a, b, 90)) for a, b in pairs]
+    assert sum(row["reason"] is None for row in others) <= 8  # 6; with time instead of energy 18, without pauses 5
+    assert [judge(paused(name, name, 90, 56))["reason"] for name in CLIPS].count(None) == 0  # beyond the search: 3
+    own = [judge(paused(name, name, 90, 25))["offset_frames"] for name in CLIPS]
+    assert own == pytest.approx([25] * len(CLIPS), abs=2)
 
 
 @pytest.mark.heavy

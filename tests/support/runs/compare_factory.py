@@ -66,4 +66,5 @@ def line(pair, step, name):
 
 
 def invoke(*words):
-    return CliRunner().invoke(app, ["compare", "--html", "", *words], env={"COLUMNS": "200"})
+    page = [] if "--html" in words else ["--html", ""]
+    return CliRunner().invoke(app, ["compare", *page, *words], env={"COLUMNS": "200"})

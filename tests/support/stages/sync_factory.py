@@ -99,3 +99,23 @@ def joined(
         "time_s": np.arange(count) / 25,
     }
     return pa.table(keys | {"mouths": mouths["mouths"], "voice": sound["voice"].slice(0, count)})
+
+
+def paused(name: str, sound_of: str, frames: int, by: int = 0) -> pa.Table:
+    """One's lips and another's sound, later by `by` frames, between so many frames of closed lips and room noise."""
+    lips = clip(name)[1]["mouths"].to_pylist()
+    still, after = ([part[min(i % 16, 16 - i % 16)] for i in range(frames)] for part in (lips[:9], lips[-9:]))
+    sound = clip(sound_of)[2][: FRAME * 75]
+    count = 2 * frames + len(lips)
+    samples = np.resize(np.concatenate([sound[: 7 * FRAME], sound[7 * FRAME :: -1]]), FRAME * count)
+    start = FRAME * (frames + by)
+    samples[start : start + len(sound)] = sound[: len(samples) - start]
+    return pa.table(
+        {
+            "media_id": ["a"] * count,
+            "frame_index": pa.array(range(count), pa.int32()),
+            "time_s": np.arange(count) / 25,
+            "mouths": pa.array([*still, *lips, *after], clip(name)[1]["mouths"].type),
+            "voice": spoken(samples, np.full(count, FRAME))["voice"],
+        }
+    )

@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from pipeline.contract.errors import OutputError
 from pipeline.contract.output_names import IMAGES
 from pipeline.contract.stage import Stage
+from pipeline.output.expected_columns import optional
 from pipeline.output.object_store import Store
 from pipeline.planning.step import is_file_column
 from pipeline.reporting.html.gallery.frame_picks import FrameKey, Pick, rows_of
@@ -32,8 +33,10 @@ class Findings:
         self._store = store
         self._rows = rows_of(store, picks)
         tables = [(name, table) for stage in stages.values() for name, table in stage.tables.items()]
-        names = [name for name, table in tables if _MEDIA in table.schema.names]
-        self._tables = {name: _rows_by_frame(store, find_table(store, name), picks) for name in names}
+        schemas = {name: optional(table.schema, [_MEDIA]) for name, table in tables if _MEDIA in table.schema.names}
+        self._tables = {
+            name: _rows_by_frame(store, find_table(store, name, schema), picks) for name, schema in schemas.items()
+        }
 
     def row(self, key: FrameKey) -> Row:
         """Return a frame's row of the frames table."""

@@ -1,8 +1,8 @@
 """Activity of each process of a run over time, in slices.
 
 Records are read in batches and added up in a grid of processes, kinds of activity and slices. Therefore memory depends
-on the number of processes and not on the length of the run. docs/profiling.md explains the records. The phases of a
-call are laid end to end, as in `framemill trace`.
+on the number of processes and not on the length of the run. docs/measuring/profiling.md explains the records. The
+phases of a call are laid end to end, as in `framemill trace`.
 """
 
 from __future__ import annotations

@@ -16,11 +16,11 @@ from pipeline.contract.row_errors import Failure
 from pipeline.planning.step import Step
 from pipeline.profiling.step_work import StepWork, pixels
 from pipeline.profiling.tools.call_recorder import StageCall
-from pipeline.runtime.batching import Cut, cuts
+from pipeline.runtime.calls.batching import Cut, cuts
+from pipeline.runtime.calls.stage_caller import CallData, StageCaller
 from pipeline.runtime.recovery.attempt_log import Attempt
 from pipeline.runtime.recovery.batch_limits import BatchLimits, bucket_of
 from pipeline.runtime.recovery.captured_error import CapturedError
-from pipeline.runtime.stage_caller import CallData, StageCaller
 
 
 @dataclass

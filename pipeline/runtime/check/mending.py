@@ -14,9 +14,9 @@ from pipeline.output.expected_columns import exact, optional
 from pipeline.output.object_store import Store
 from pipeline.planning.plan import Plan
 from pipeline.planning.step import is_file_column, parts_schema
-from pipeline.runtime.check import listed_damage
-from pipeline.runtime.lost_images import parts_without_images
-from pipeline.runtime.second_pass import SecondPass
+from pipeline.runtime.check.check import listed_damage
+from pipeline.runtime.check.lost_images import parts_without_images
+from pipeline.runtime.second_pass.second_pass import SecondPass
 
 _NAMED = 3  # files in a message at most
 

@@ -17,9 +17,9 @@ from pipeline.output.object_store import Store
 from pipeline.planning.plan import Plan
 from pipeline.planning.step import marked
 from pipeline.profiling.events import Report
-from pipeline.runtime.packet_caller import nulls
+from pipeline.runtime.calls.packet_caller import nulls
 from pipeline.runtime.recovery.attempt_log import AttemptLog
-from pipeline.runtime.second_pass import SecondPass, UnitRows, columns_of
+from pipeline.runtime.second_pass.second_pass import SecondPass, UnitRows, columns_of
 
 _OF_A_RUN = re.compile(r"(?:.*-)?(?:all|[0-9a-f]{16})-[0-9a-f]{12}\.parquet")
 _OF_A_UNIT = re.compile(r"(?:.*-)?(?P<unit>[0-9a-f]{16})-[0-9a-f]{12}\.parquet")

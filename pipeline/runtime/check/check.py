@@ -20,8 +20,8 @@ from pipeline.contract.output_names import COLUMNS, DAMAGED, ERRORS, FACTS, FRAM
 from pipeline.output.damage import ERRORS_SUFFIX, damaged_tables
 from pipeline.output.ledger import Ledger
 from pipeline.output.object_store import Store
-from pipeline.runtime.assemble import unit_of
-from pipeline.runtime.lost_images import parts_without_images
+from pipeline.runtime.check.lost_images import parts_without_images
+from pipeline.runtime.second_pass.assemble import unit_of
 
 _NO_TABLES = frozenset({COLUMNS, FACTS, IMAGES, PROFILE})
 
@@ -49,8 +49,8 @@ def check_output(store: Store, fingerprints: Mapping[str, str], expected: Mappin
     findings = [Finding(path=path, text="damaged: its bytes are not what was written") for path in damaged]
     skip = set(damaged)
     findings += [
-        Finding(path=path, text=f"names {count} images that are missing or empty")
-        for path, count in parts_without_images(store, store.folders(COLUMNS))
+        Finding(path=path, text=f"names {count} images that are missing or damaged")
+        for path, count in parts_without_images(store, store.folders(COLUMNS), read=True)
         if path not in skip
     ]
     findings += _lost_errors(store)

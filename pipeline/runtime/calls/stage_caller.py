@@ -37,7 +37,7 @@ from pipeline.device import Batches, release_memory
 from pipeline.planning.step import Step
 from pipeline.profiling.step_work import StepWork
 from pipeline.profiling.tools.call_recorder import StageCall
-from pipeline.runtime.batching import Cut, take_slices
+from pipeline.runtime.calls.batching import Cut, take_slices
 from pipeline.runtime.recovery.attempt_log import Attempt
 from pipeline.runtime.recovery.batch_limits import BatchLimits
 from pipeline.runtime.recovery.captured_error import CapturedError, capture, end_if_gpu_broken

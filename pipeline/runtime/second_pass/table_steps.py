@@ -23,12 +23,12 @@ from pipeline.profiling.events import Report, worker_name
 from pipeline.profiling.recorder import Recorder
 from pipeline.profiling.records import PACKET, Record
 from pipeline.profiling.step_work import StepWork
-from pipeline.runtime.batching import Cut
-from pipeline.runtime.kept_tables import kept_tables, last_files, numbered
+from pipeline.runtime.calls.batching import Cut
+from pipeline.runtime.calls.stage_caller import CallData, StageCaller
 from pipeline.runtime.recovery.attempt_log import AttemptLog, begin_attempt
 from pipeline.runtime.recovery.captured_error import CapturedError
-from pipeline.runtime.second_pass import UnitRows, columns_of
-from pipeline.runtime.stage_caller import CallData, StageCaller
+from pipeline.runtime.second_pass.kept_tables import kept_tables, last_files, numbered
+from pipeline.runtime.second_pass.second_pass import UnitRows, columns_of
 from pipeline.runtime.stage_setup import set_up, share_gpu
 
 

@@ -23,8 +23,8 @@ from pipeline.output.object_store import Store
 from pipeline.output.unit_table import write_units
 from pipeline.planning.plan import Plan
 from pipeline.planning.step import Step
-from pipeline.runtime.assemble import ASSEMBLE
-from pipeline.runtime.second_pass import SecondPass, UnitRows
+from pipeline.runtime.second_pass.assemble import ASSEMBLE
+from pipeline.runtime.second_pass.second_pass import SecondPass, UnitRows
 
 Key = tuple[str, int]
 

@@ -1,0 +1,1 @@
+"""What is damaged in an output, and its removal."""

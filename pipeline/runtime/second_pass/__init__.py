@@ -1,0 +1,1 @@
+"""The second pass: steps that write tables, and the final assembly."""
