@@ -100,15 +100,16 @@ def extract(store: Store, table: TableFiles, most_rows: int = MOST_ROWS, most_fi
 
 
 def head(store: Store, table: TableFiles, count: int) -> pa.Table:
-    """Return the first rows of a table; one without columns when it has no file."""
-    parts: list[pa.RecordBatch] = []
+    """Return the first rows of a table with the columns of its first file; one without columns when it has no file."""
+    parts: list[pa.Table] = []
     for path in table.files:
         for batch in batches(store, path, rows=count, expected=parts[0].schema if parts else None):
-            parts.append(batch)
+            part = pa.Table.from_batches([batch])
+            parts.append(part.select(parts[0].column_names) if parts else part)  # a foreign file may have others
             break
         if sum(part.num_rows for part in parts) >= count:
             break
-    return pa.Table.from_batches(parts).slice(0, count) if parts else pa.table({})
+    return pa.concat_tables(parts, promote_options="default").slice(0, count) if parts else pa.table({})
 
 
 def is_number(kind: pa.DataType) -> bool:

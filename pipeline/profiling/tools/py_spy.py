@@ -30,6 +30,7 @@ _RATE = 100  # samples a second, py-spy's own default
 _ANY_TRACER = (0x59616D61, -1)  # prctl's PR_SET_PTRACER and PR_SET_PTRACER_ANY, from linux/prctl.h
 _WRITE_S = 10.0  # timeout for writing a graph
 _STUCK_S = 30  # after its duration py-spy is killed: it was seen to wait for a crashed process
+_NO_SAMPLE = "Samples: 0 "  # in its last line: the process waited, or each sample failed
 _TRIAL_S = 20.0  # timeout of the check
 
 _ASLEEP = "import ctypes, time; ctypes.CDLL(None).prctl(0x59616D61, -1, 0, 0, 0); print(1, flush=True); time.sleep(60)"
@@ -111,11 +112,12 @@ def finish(store: Store, folder: str) -> None:
         time.sleep(0.1)
     for path in pids:
         _signal(int(path.read_text()), signal.SIGKILL)
-        log = path.with_suffix(".log")
-        if not path.with_suffix(".svg").exists():
-            lines = [line for line in log.read_text().splitlines() if line.strip()]
-            reason = f"py-spy wrote nothing ({lines[-1] if lines else '-'})."
-            Path(f"{path.with_suffix('')}{FAILED}").write_text(reason)
+        log, graph = path.with_suffix(".log"), path.with_suffix(".svg")
+        lines = [line for line in log.read_text().splitlines() if line.strip()] or ["-"]
+        if _NO_SAMPLE in lines[-1]:
+            graph.unlink(missing_ok=True)  # it shows an error in place of functions
+        if not graph.exists():
+            Path(f"{path.with_suffix('')}{FAILED}").write_text(f"py-spy wrote nothing ({lines[-1].rstrip('.')}).")
         for file in (path, log):
             file.unlink(missing_ok=True)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from itertools import permutations
 from pathlib import Path
 
 import pyarrow as pa
@@ -114,6 +115,18 @@ def test_commands_end_well_and_a_run_mends_it(made, sample, damage):
         codes = {name: ended(name, words_of(name, sample, made[1])) for name in READERS if name != "retry"}
         assert codes["check"] == ""
         check_run(sample, made[1], Damage(), "out")
+
+
+@pytest.mark.heavy
+def test_commands_end_well_with_any_table_in_place_of_another(made, sample):
+    names = [path.name for path in sample.out.iterdir() if any(path.glob("*.parquet"))]
+    for name, other in permutations(names, 2):
+        place = first(sample.out, f"{name}/*")
+        kept = place.read_bytes()
+        shutil.copyfile(first(sample.out, f"{other}/*"), place)
+        for command_name in ("report", "check", "profile", "compare"):
+            ended(command_name, words_of(command_name, sample, made[1]))
+        place.write_bytes(kept)
 
 
 def no_text(path: Path) -> Path:
