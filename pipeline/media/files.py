@@ -23,6 +23,7 @@ from pyarrow import fs
 from pipeline.contract.errors import MediaError, Reason
 from pipeline.media.discovery.media_ids import as_uri, escape, is_url
 
+_GCS, _RETRY_S = ("gs://", "gcs://"), 60  # Arrow's own 15 minutes look like a hang where there is no network
 _AZURE = ("abfs://", "abfss://")  # where nobody is logged in, Arrow's client ends the process
 
 
@@ -136,6 +137,8 @@ def open_uri(uri: str) -> tuple[fs.FileSystem, str]:
     """
     if uri.lower().startswith(_AZURE):
         raise ValueError("Azure is not supported: copy the files to a disk, S3 or GCS")
+    if uri.lower().startswith(_GCS) and "retry_limit_seconds" not in uri:
+        uri += f"{'&' if '?' in uri else '?'}retry_limit_seconds={_RETRY_S}"
     system, path = fs.FileSystem.from_uri(uri)
     return system, path
 

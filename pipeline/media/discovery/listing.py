@@ -18,7 +18,7 @@ from __future__ import annotations
 import difflib
 
 # Names stay strings as the system gave them, and pathlib would make listing several times slower.
-# ruff: noqa: PTH112, PTH113, PTH116, PTH119, PTH120, PTH123, PTH208
+# ruff: noqa: PTH112, PTH113, PTH116, PTH119, PTH120, PTH208
 import hashlib
 import os
 import re
@@ -120,9 +120,14 @@ def _hint(path: str) -> str:
 def _single(path: str) -> Iterable[MediaFile]:
     if not os.path.isfile(path):
         return [local_file(path, os.path.basename(path))]  # opening a pipe would wait for a writer
-    with open(path, "rb") as stream:
+    with open(path, "rb", opener=_without_waiting) as stream:
         entries = read_path_list(stream, path)
     return [local_file(path, os.path.basename(path))] if entries is None else _listed(entries)
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    """Open a file of which some, such as /proc/kmsg, would otherwise wait for more content."""
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
 
 
 def _glob(pattern: str, outputs: OutputFilter) -> Iterable[MediaFile]:

@@ -9,11 +9,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from pyarrow import fs
 
 from pipeline.contract.errors import InputError, MediaError, Reason
 from pipeline.media.config import DecodeConfig
 from pipeline.media.discovery.listing import list_media
-from pipeline.media.files import read_bytes
+from pipeline.media.files import open_uri, read_bytes
 from pipeline.media.packets.decode import decode
 from pipeline.media.sparse import check_written
 from pipeline.media.units import form_units, share_bytes, shares_of
@@ -140,6 +141,13 @@ def test_a_broken_link_is_not_its_own_correction(folder: Path) -> None:
     with pytest.raises(InputError) as error:
         list_media(str(folder / "gone.jpg"))
     assert error.value.code == "FM-INPUT-MISSING" and str(error.value).count("gone.jpg") == 1
+
+
+@pytest.mark.parametrize(("given", "seconds"), [("", 60), ("?retry_limit_seconds=7", 7)])
+def test_google_storage_is_not_retried_for_a_quarter_of_an_hour(given: str, seconds: int) -> None:
+    system, path = open_uri(f"gs://anonymous@bucket/folder{given}")
+    expected, _ = fs.FileSystem.from_uri(f"gs://anonymous@bucket/folder?retry_limit_seconds={seconds}")
+    assert system.equals(expected) and path == "bucket/folder"
 
 
 @pytest.mark.parametrize("url", [*BAD_URLS[:2], BAD_URLS[-1]])
