@@ -21,7 +21,7 @@ from pipeline.bench.output.cells import Cell
 from pipeline.cli.bench.clips import ClipOptions, bench_clips
 from pipeline.cli.bench.options import BenchOptions
 from pipeline.contract.errors import ConfigError, InputError
-from tests.bench.results import section_ids
+from tests.bench.report.results import section_ids
 
 SMALL = ClipFormat(name="small", height=48, width=64, fps=30)
 STEREO = ClipFormat(name="eyes", height=48, width=128, fps=30, eyes=2)

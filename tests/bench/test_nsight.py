@@ -22,7 +22,7 @@ from pipeline.bench.output.cells import Cell
 from pipeline.cli.bench.nsight import NsightOptions, bench_nsight
 from pipeline.cli.bench.options import BenchOptions
 from pipeline.contract.errors import ConfigError, SetupError
-from tests.bench.results import section_ids
+from tests.bench.report.results import section_ids
 
 US = 1000  # ns
 TARGET = Target(model="tests.bench.models:plain", cell=Cell(batch=4, precision="bf16"))

@@ -10,7 +10,7 @@ from pipeline.bench import findings as rules
 from pipeline.bench.findings import findings
 from pipeline.bench.measure.statistics import Statistics
 from pipeline.bench.output.cells import Drift, Leak, SpeedUp
-from tests.bench.results import layer, memory, result
+from tests.bench.report.results import layer, memory, result
 
 
 def times(ms):

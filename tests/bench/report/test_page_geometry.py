@@ -6,7 +6,7 @@ import pytest
 
 from pipeline.bench.output.cells import MemoryPoint
 from pipeline.reporting.bench.page import render
-from tests.bench.results import memory, report, result
+from tests.bench.report.results import memory, report, result
 from tests.support.runs.browser import rendered
 
 PX = 1.5  # by which an edge may be off: coordinates have one decimal, lines a width

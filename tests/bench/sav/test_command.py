@@ -13,8 +13,8 @@ from pipeline.bench.sav.made import write_made_video
 from pipeline.cli.bench.options import BenchOptions
 from pipeline.cli.bench.videos import SavOptions, bench_videos
 from pipeline.contract.errors import ConfigError, InputError
-from tests.bench.results import section_ids
-from tests.bench.test_sav_measure import Whole
+from tests.bench.report.results import section_ids
+from tests.bench.sav.test_measure import Whole
 
 
 def run(folder, out, names=("sam2.1-tiny",), precisions="fp32", **options):

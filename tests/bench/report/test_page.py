@@ -1,0 +1,59 @@
+"""The bench's page: its charts, findings and tables; names are escaped, and nothing is loaded."""
+
+from __future__ import annotations
+
+from pipeline.bench.output.cells import MemoryPoint
+from pipeline.bench.output.results import Finding
+from pipeline.bench.sweep.knee import curves, knee
+from pipeline.reporting.bench.history import entry_of
+from pipeline.reporting.bench.page import render
+from pipeline.reporting.bench.plots import memory_charts
+from pipeline.reporting.bench.regression import changes, judge
+from pipeline.reporting.bench.sections import sections
+from pipeline.reporting.formatting import MISSING
+from tests.bench.report.results import layer, memory, report, result
+from tests.support.runs.report_reader import LOADS, Tags
+
+HOSTILE = "<script>alert(1)</script>'\"&"
+
+
+def test_the_knee_is_the_smallest_batch_near_the_best_rate():
+    cells = [result((batch / rate,) * 5, batch) for batch, rate in ((1, 50.0), (4, 98.0), (8, 100.0), (2, 80.0))]
+    (curve,) = curves([*cells, result(batch=16, outcome="oom")]).values()
+    assert [cell.cell.batch for cell in curve] == [1, 2, 4, 8] and knee(curve).cell.batch == 4
+
+
+def test_the_page_escapes_names_and_loads_nothing(tmp_path):
+    cells = [result((0.01 / n,) * 5, n, model=HOSTILE, layers=(layer(HOSTILE, 0.6),)) for n in (1, 2)]
+    whole = report(*cells, targets=({"clip": HOSTILE},))
+    entries = [entry_of(whole, HOSTILE)] * 2
+    page = render(whole, changes(whole, whole), judge("p50>+5%", changes(whole, whole)), entries)
+    tags = Tags()
+    tags.feed(page)
+    assert tags.open == [] and "script" not in tags.names and "&lt;script&gt;" in page
+    assert [(name, value) for name, value in tags.attributes if name in LOADS and not value.startswith("#")] == []
+    ids = [value for name, value in tags.attributes if name == "id"]
+    links = {value[1:] for name, value in tags.attributes if name == "href"}
+    assert len(ids) == len(set(ids)) and links <= set(ids) and {"throughput", "memory", "layers", "history"} <= links
+
+
+def test_memory_that_is_reserved_has_a_chart_of_its_own():
+    points = tuple(MemoryPoint(ms=n, allocated=n * 10**6, reserved=8 * 10**6) for n in range(3))
+    assert [chart.curves["batch 1, fp32"].most for chart in memory_charts([result()])] == [3.0]
+    tensors, reserved = memory_charts([result(memory=memory(timeline=points))])
+    assert (tensors.curves["batch 1, fp32"].most, reserved.curves["batch 1, fp32"].most) == (2.0, 8.0)
+
+
+def test_a_rule_is_one_point_of_the_page_with_its_other_cells_folded():
+    def finding(rule, where):
+        return Finding(rule=rule, where=where, text="a text", fix="do something")
+
+    page = render(report(result(), findings=(finding("a", "x"), finding("b", "y"), finding("a", "z"))))
+    assert page.count("<b>a</b>:") == page.count("<b>b</b>:") == page.count("1 more</summary>") == 1
+    assert all(f"<bdi>{where}</bdi>" in page for where in "xyz")
+
+
+def test_the_table_of_times_says_too_few():
+    (section,) = [table for table in sections(report(result((0.01,) * 50))) if table.id == "times"]
+    row = dict(zip(section.heads, section.rows[0], strict=True))
+    assert (row["calls"], row["p90"], row["p95"], row["GPU ms"]) == ("50", "10", "too few", MISSING)

@@ -1,0 +1,119 @@
+"""Benches against a base: changes, intervals and conditions; files and history."""
+
+from __future__ import annotations
+
+import csv
+from dataclasses import replace
+
+import pytest
+
+from pipeline.bench.output.results import read_report, write_report
+from pipeline.bench.output.tables import SUMMARY, write_tables
+from pipeline.contract.errors import ConfigError, OutputError
+from pipeline.reporting.bench.history import append, entry_of, read, steps
+from pipeline.reporting.bench.page import write_page
+from pipeline.reporting.bench.regression import changes, judge, lost, other_machine
+from tests.bench.report.results import layer, memory, noisy, report, result
+
+
+def judged(conditions, first, second):
+    return judge(conditions, changes(report(first), report(second)))
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_equal_benches_pass(seed):
+    (verdict,) = judged("p50>+1%", result(noisy(10, seed=seed)), result(noisy(10, seed=seed + 100)))
+    assert not verdict.failed
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_five_percent_more_are_found_in_fifty_calls_with_a_spread_of_three(seed):
+    (verdict,) = judged("mean>+1%", result(noisy(10, seed=seed)), result(noisy(10.5, seed=seed + 100)))
+    assert verdict.failed
+
+
+def test_too_few_calls_are_inconclusive():
+    (verdict,) = judged("p50>+5%", result(noisy(10, calls=20)), result(noisy(20, calls=20)))
+    assert verdict.unclear and not verdict.failed
+
+
+def test_memory_needs_no_interval():
+    more = result(memory=memory(peak=1_030_000_000))
+    assert [verdict.failed for verdict in judged("peak_gb>+2%,peak_gb>+4%", result(), more)] == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("conditions", "code"),
+    [
+        ("p51>+5%", "FM-GATE-FIGURE"),
+        ("p50>5%", "FM-GATE-DIRECTION"),
+        ("p99>+5%", "FM-GATE-NOT-MEASURED"),
+        ("faces.p50>+5%", "FM-GATE-FORM"),
+    ],
+)
+def test_conditions_that_cannot_be_judged_are_mistakes(conditions, code):
+    with pytest.raises(ConfigError) as error:
+        judged(conditions, result(), result())
+    assert error.value.code == code
+
+
+def test_benches_of_other_cells_cannot_be_compared():
+    with pytest.raises(ConfigError) as error:
+        changes(report(result()), report(result(batch=2)))
+    assert error.value.code == "FM-BENCH-NOTHING-COMMON"
+
+
+def test_a_report_is_read_as_it_was_written(tmp_path):
+    written = report(result(layers=(layer("a", 0.5),)), result(outcome="oom", why="full", latency_ms=None))
+    path = write_report(written, tmp_path / "profile_stats.json")
+    assert read_report(path) == read_report(tmp_path) == written
+
+
+@pytest.mark.parametrize("text", ["", "{}", '{"format": 2}'])
+def test_another_file_is_no_report(tmp_path, text):
+    (tmp_path / "a.json").write_text(text)
+    with pytest.raises(ConfigError) as error:
+        read_report(tmp_path / "a.json")
+    assert error.value.code == "FM-BENCH-REPORT"
+
+
+def test_the_summary_says_where_calls_were_too_few(tmp_path):
+    write_tables([result(), replace(result(batch=2), outcome="oom", latency_ms=None, why="full")], tmp_path)
+    with (tmp_path / SUMMARY).open() as file:
+        first, second = csv.DictReader(file)
+    assert (first["latency_p50"], first["latency_p99"], first["memory_peak"]) == ("10.0", "too few", "1000000000")
+    assert (second["outcome"], second["why"], second["latency_p50"]) == ("oom", "full", "")
+
+
+def test_a_folder_that_is_a_file_is_refused_for_each_file(tmp_path):
+    (tmp_path / "out").write_text("")
+    made = report(result())
+    for write in (write_report, lambda *args: write_page(*args[::-1]), lambda *args: write_tables(made.cells, args[1])):
+        with pytest.raises(OutputError) as error:
+            write(made, tmp_path / "out" / "x")
+        assert error.value.code == "FM-BENCH-NOT-WRITABLE"
+
+
+def test_a_history_keeps_what_each_change_brought(tmp_path):
+    path = tmp_path / "runs.jsonl"
+    append(path, entry_of(report(result((0.01,) * 5)), "base"))
+    entries = append(path, entry_of(report(result((0.005,) * 5)), "compiled"))
+    ((name, note, _, figures),) = steps(entries)
+    assert (name, note, figures["p50"]) == ("net, batch 1, fp32", "compiled", (10.0, 5.0))
+    assert read(path) == entries
+    path.write_text("no history\n")
+    with pytest.raises(ConfigError) as error:
+        append(path, entries[0])
+    assert error.value.code == "FM-BENCH-HISTORY"
+
+
+def test_a_base_of_another_machine_is_noted():
+    here, there = (replace(report(result()), environment={"gpu": gpu, "threads": 2}) for gpu in (None, "L4"))
+    assert other_machine(here, here) == "" and "L4" in other_machine(there, here)
+
+
+def test_a_cell_that_the_base_measured_and_that_fails_now_is_a_failure():
+    full = result(batch=8, outcome="oom", why="full", latency_ms=None)
+    (finding,) = lost(report(result(), result(batch=8)), report(result(), full))
+    assert finding.failed and "batch 8" in finding.sentence
+    assert lost(report(result(), full), report(result(), full)) == lost(report(result(batch=8)), report(result())) == []

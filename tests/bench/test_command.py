@@ -1,0 +1,123 @@
+"""`framemill bench`: mistakes end it before a model is built, and figures measured before an end are kept."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from pipeline.bench.output.results import write_report
+from pipeline.cli.app import app
+from tests.bench.report.results import noisy, report, result
+
+
+def test_the_command_compares_two_files(tmp_path):
+    base = write_report(report(result(noisy(10))), tmp_path / "base.json")
+    new = write_report(report(result(noisy(12))), tmp_path / "new.json")
+    words = ["bench", str(new), "--against", str(base), "--out", str(tmp_path / "out")]
+    assert CliRunner().invoke(app, [*words, "--fail-if", "p50>+5%"]).exit_code == 1
+    assert CliRunner().invoke(app, [*words, "--fail-if", "p50>+50%"]).exit_code == 0
+    assert (tmp_path / "out" / "index.html").exists() and not (tmp_path / "out" / "profile_stats.json").exists()
+
+
+def test_conditions_without_a_base_are_a_mistake(tmp_path):
+    done = CliRunner().invoke(app, ["bench", str(tmp_path), "--fail-if", "p50>+5%"])
+    assert done.exception.code == "FM-BENCH-NO-BASE"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        *("--sav . --save x.json", "--test --history x.jsonl", "--clip 4k --against x.json"),
+        *("--dry-run --fail-if p50>1", "--sav . --clip 4k", "--sav . --test", "--clip 4k --ncu"),
+        *("--target 4k30", "--runs 2", "--overlays", "--stereo", "--note x"),
+        *("--test --batch 2", "--clip 4k --layers", "--nsys inline -n 3", "--ncu --find-batch 8"),
+        *("-n 3 -d 1", "--batch 1,2 --find-batch 8"),
+    ],
+)
+def test_options_that_would_be_left_out_in_silence_are_mistakes(words):
+    done = CliRunner().invoke(app, ["bench", "tests.bench.models:plain", *words.split()])
+    assert done.exception.code == "FM-BENCH-OPTION"
+
+
+@pytest.mark.parametrize("words", ["--layers", "--history runs.jsonl", "--batch 2"])
+def test_figures_measured_before_take_no_options_of_a_measurement(tmp_path, words):
+    base = write_report(report(result()), tmp_path / "base.json")
+    done = CliRunner().invoke(app, ["bench", str(base), *words.split()])
+    assert done.exception.code == "FM-BENCH-OPTION"
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        ("--precisions fp33", "FM-BENCH-PRECISION"),
+        ("--precisions ,", "FM-BENCH-LIST"),
+        ("--batch 0", "FM-BENCH-LIST"),
+        ("--out FILE", "FM-NOT-A-FOLDER"),
+        ("--save FOLDER", "FM-IS-A-FOLDER"),
+        ("--history FILE", "FM-BENCH-HISTORY"),
+        ("--against FILE", "FM-BENCH-REPORT"),
+        ("--against BASE --fail-if p51>1", "FM-GATE-FIGURE"),
+        ("--against BASE --fail-if faces.p50>1", "FM-GATE-FORM"),
+        ("--lines tests.bench.models:nothing", "FM-BENCH-LINES"),
+        ("--device cuda", "FM-BENCH-NO-GPU"),
+    ],
+)
+def test_mistakes_are_found_before_a_model_is_built(tmp_path, monkeypatch, words, code):
+    monkeypatch.setattr("pipeline.bench.sweep.runner.ModelBench", None)
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").write_text("no history")
+    base = write_report(report(result()), tmp_path / "base.json")
+    words = words.replace("FILE", str(tmp_path / "file")).replace("FOLDER", str(tmp_path)).replace("BASE", str(base))
+    done = CliRunner().invoke(app, ["bench", "tests.bench.models:plain", *words.split()])
+    assert done.exception.code == code
+
+
+@pytest.mark.parametrize("model", ["", ","])
+def test_no_model_is_a_mistake(model):
+    assert CliRunner().invoke(app, ["bench", model]).exception.code == "FM-BENCH-MODEL"
+
+
+def test_a_folder_with_the_name_of_a_model_is_not_read_instead_of_it(tmp_path, monkeypatch):
+    """As `--out lama` makes one."""
+    monkeypatch.chdir(tmp_path)
+    write_report(report(result()), tmp_path / "lama" / "profile_stats.json")
+    done = CliRunner().invoke(app, ["bench", "lama", "--precisions", "fp33"])
+    assert done.exception.code == "FM-BENCH-PRECISION"
+    assert CliRunner().invoke(app, ["bench", "./lama", "--quiet"]).exit_code == 0
+
+
+def test_cells_before_a_model_that_cannot_be_built_are_kept(tmp_path):
+    models = "tests.bench.models:plain,tests.bench.models:raises_two_lines"
+    words = f"bench {models} --device cpu -n 1 --warmup 0 --warmup-s 0 --quiet"
+    done = CliRunner().invoke(app, [*words.split(), "--out", str(tmp_path)])
+    assert done.exception.code == "FM-BENCH-BUILD"
+    figures = json.loads((tmp_path / "profile_stats.json").read_text())
+    assert [cell["outcome"] for cell in figures["cells"]] == ["ok"]
+
+
+def test_a_bench_that_measured_nothing_is_no_success(tmp_path):
+    words = "bench tests.bench.models:plain --device cpu --size 5 -n 1 --warmup 0 --warmup-s 0 --quiet"
+    done = CliRunner().invoke(app, [*words.split(), "--out", str(tmp_path)])
+    assert done.exception.code == "FM-BENCH-NOTHING-MEASURED"
+    assert json.loads((tmp_path / "profile_stats.json").read_text())["cells"][0]["outcome"] == "error"
+
+
+def test_only_steps_that_can_be_measured_are_listed():
+    done = CliRunner().invoke(app, ["bench", "--list"])
+    assert "faces" in done.output and "identities" not in done.output
+
+
+def test_the_command_measures_a_model_of_the_users(tmp_path):
+    words = "bench tests.bench.models:plain --device cpu --batch 1,2 -n 3 --warmup 1 --warmup-s 0 --layers --quiet"
+    done = CliRunner().invoke(app, [*words.split(), "--out", str(tmp_path), "--save", str(tmp_path / "base.json")])
+    assert done.exit_code == 0, done.output
+    figures = json.loads((tmp_path / "profile_stats.json").read_text())
+    assert [cell["cell"]["batch"] for cell in figures["cells"]] == [1, 2] and figures["models"][0]["params"] == 140
+    assert figures["models"][0]["flops_per_item"] == 2 * (12 * 8 + 8 * 4)
+    assert figures["models"][0]["weights_bytes"] == 4 * 140
+    assert {path.name for path in tmp_path.iterdir()} == {
+        "base.json", "profile_stats.json", "profile_summary.csv", "layers.csv", "index.html",
+    }  # fmt: skip
