@@ -95,4 +95,4 @@ def test_the_engine_passes_media_and_sets_a_model_up_once_per_process(machines, 
     }
     processes = note.read_text().split()
     if model:
-        assert len(set(processes)) == len(processes) == 2, "set up more than once in a process"
+        assert len(set(processes)) == len(processes) <= 2, "set up more than once in a process"  # one may take all
