@@ -1,4 +1,4 @@
-"""Processes that die before they compute anything, as on a machine with too little memory.
+"""Processes that die before they compute anything, or stand still, as on a machine with too little memory.
 
 Ray starts them again without end. The attempt log counts deaths in set-ups and calls; a process that is killed while it
 imports, or the coordinator with the log, is seen here only. So are Ray's own processes.
@@ -7,9 +7,8 @@ imports, or the coordinator with the log, is seen here only. So are Ray's own pr
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
-from pathlib import Path
 
 import psutil
 import ray
@@ -17,6 +16,7 @@ import ray._private.state
 from ray.core.generated import common_pb2, gcs_pb2
 
 from pipeline.contract.errors import FramemillError, SetupError
+from pipeline.engine.memory_pressure import Standstill, read_memory
 from pipeline.engine.ray_services import dead_services, services_error
 
 _MOST_DEATHS = 20  # in a row; a lost machine with many workers counts once, as they had started before
@@ -26,7 +26,7 @@ _TITLE = "ray::MapBatches("  # of a task with steps; a model's process has "ray:
 
 
 class DeathWatch:
-    """A thread that stops a run whose processes keep dying without any progress between."""
+    """A thread that stops a run whose processes keep dying, or stand still for want of memory, without any progress."""
 
     def __init__(self, stop: Callable[[FramemillError], None], begun: Callable[[], int]) -> None:
         """Start it; `stop` ends the run from another thread, and `begun` raises if the coordinator does not answer."""
@@ -34,6 +34,7 @@ class DeathWatch:
         self._attempts = -1  # at the last look
         self._known: frozenset[bytes] = frozenset()  # processes that had started before the run or at the last progress
         self._memory: dict[str, float] = {}  # MB seen last, by steps
+        self._standstill = Standstill()
         self._thread = threading.Thread(target=self._watch, daemon=True, name="deaths")
         self._thread.start()
 
@@ -51,13 +52,18 @@ class DeathWatch:
                     self._stop(services_error())
                     return
                 workers = _workers()
-                if self._has_progress():
+                if progress := self._has_progress():
                     self._known = frozenset(workers)
                 deaths = sum(dead for key, dead in workers.items() if key not in self._known)
                 if deaths:
                     self._measure()
                 if deaths >= _MOST_DEATHS:
-                    self._stop(self._error(deaths))
+                    self._stop(self._killed(deaths))
+                    return
+                if self._standstill.lasts(progress=progress):
+                    self._measure()
+                    self._stop(self._full())
+                    self._kill_steps()
                     return
 
     def _has_progress(self) -> bool:
@@ -69,37 +75,50 @@ class DeathWatch:
 
     def _measure(self) -> None:
         """Note the memory of processes of steps on this machine."""
-        for process in psutil.Process().children(recursive=True):
+        for process, steps in _processes_of_steps():
             with suppress(psutil.Error):
-                title = (process.cmdline() or [""])[0].replace("MapWorker(", "")
-                if title.startswith(_TITLE):
-                    steps = title.removeprefix(_TITLE).partition(")")[0]
-                    self._memory[steps] = max(process.memory_info().rss / 1e6, self._memory.get(steps, 0.0))
+                self._memory[steps] = max(process.memory_info().rss / 1e6, self._memory.get(steps, 0.0))
 
-    def _error(self, deaths: int) -> SetupError:
-        total = memory_limit() / 1e9
-        held = ", ".join(f"{steps} ({mb:.0f} MB when last seen)" for steps, mb in sorted(self._memory.items()))
+    def _kill_steps(self) -> None:
+        """Kill the processes of steps, whose memory the main thread needs to end the run."""
+        for process, _ in _processes_of_steps():
+            with suppress(psutil.Error):
+                process.kill()
+
+    def _killed(self, deaths: int) -> SetupError:
         return SetupError(
-            f"{deaths} processes were killed one after the other, and nothing was computed in between: "
-            f"{held or 'before they had imported anything'}. Probably memory ran out: this machine lets its processes "
-            f"use {total:.1f} GB together. Give it more, or compute fewer steps at once with --stages.",
+            f"{deaths} processes were killed one after the other, and nothing was computed in between: {self._held()}. "
+            f"Probably memory ran out: {_advice()}",
             code="FM-PROCESSES-KILLED",
         )
 
+    def _full(self) -> SetupError:
+        return SetupError(
+            "Memory is full, and nothing is computed any more, as every process reads its code from the disk again and "
+            f"again: {self._held()}. Too little memory: {_advice()}",
+            code="FM-MEMORY-FULL",
+        )
 
-def memory_limit() -> int:
-    """Return the bytes of memory that this process and its children may use: the machine's, or its control group's."""
-    limit = psutil.virtual_memory().total
-    with suppress(OSError):
-        for line in Path("/proc/self/cgroup").read_text(encoding="utf-8").splitlines():
-            _, controller, path = line.split(":", 2)
-            for file in (
-                f"/sys/fs/cgroup{path}/memory.max",  # version 2
-                f"/sys/fs/cgroup/{controller}{path}/memory.limit_in_bytes",  # version 1
-            ):
-                with suppress(OSError, ValueError):
-                    limit = min(limit, int(Path(file).read_text(encoding="ascii")))
-    return limit
+    def _held(self) -> str:
+        held = ", ".join(f"{steps} ({mb:.0f} MB when last seen)" for steps, mb in sorted(self._memory.items()))
+        return held or "before they had imported anything"
+
+
+def _advice() -> str:
+    total = read_memory().limit / 1e9
+    return (
+        f"this machine lets its processes use {total:.1f} GB together. Give it more, or compute fewer steps at once "
+        "with --stages."
+    )
+
+
+def _processes_of_steps() -> Iterator[tuple[psutil.Process, str]]:
+    """Yield the processes on this machine that compute steps, with the steps' names."""
+    for process in psutil.Process().children(recursive=True):
+        with suppress(psutil.Error):
+            title = (process.cmdline() or [""])[0].replace("MapWorker(", "")
+            if title.startswith(_TITLE):
+                yield process, title.removeprefix(_TITLE).partition(")")[0]
 
 
 def _workers() -> dict[bytes, bool]:

@@ -36,3 +36,18 @@ def test_deaths_before_the_run_do_not_count_while_the_coordinator_starts(monkeyp
     assert looked.wait(60)
     watch.close()
     assert errors == codes
+
+
+def test_a_standstill_for_want_of_memory_stops_the_run(monkeypatch):
+    class Lasts:
+        def lasts(self, *, progress):
+            return not progress
+
+    errors, stopped = [], threading.Event()
+    monkeypatch.setattr(death_watch, "_workers", dict)
+    monkeypatch.setattr(death_watch, "_SECONDS", 0.01)
+    monkeypatch.setattr(death_watch, "Standstill", Lasts)
+    watch = DeathWatch(lambda error: (errors.append(error.code), stopped.set()), lambda: 7)
+    assert stopped.wait(60)
+    watch.close()
+    assert errors == ["FM-MEMORY-FULL"]

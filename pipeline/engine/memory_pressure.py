@@ -1,0 +1,85 @@
+"""Memory that is full: every process then reads its own code from the disk again and again, and none computes.
+
+Neither Linux nor Ray ends such a run. With 1.1 GB for all processes one stood still for ten minutes, at a load of 79.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from operator import attrgetter
+from pathlib import Path
+
+import psutil
+
+_STANDSTILL_S = (
+    45.0  # the slowest calls take as long, but do not fill memory; start-up included, a run ends within 2 min
+)
+_LEFT = 0.05  # of the limit
+_REFAULTS = 1000  # pages a second read again, 4 MB; 25,000 seen at a standstill
+_CACHES = ("active_file", "inactive_file")  # lines of `memory.stat`
+_OWN_GROUPS = Path("/proc/self/cgroup")
+_GROUPS = {  # by the controllers of a line there: folder, files of limit and use, prefix in `memory.stat`
+    "": ("/sys/fs/cgroup", "memory.max", "memory.current", ""),  # version 2
+    "memory": ("/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_"),  # version 1
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Memory:
+    """What this process and its children may use together: the machine's memory, or their control group's."""
+
+    limit: int  # bytes
+    left: int  # bytes, those of cached files included
+    refaults: int  # pages read again after they were dropped, since the start
+
+
+def read_memory() -> Memory:
+    """Return the state of the narrowest limit that holds here."""
+    whole = psutil.virtual_memory()
+    found = Memory(limit=whole.total, left=whole.available, refaults=_refaults(_counts(Path("/proc/vmstat"))))
+    with suppress(OSError):
+        for line in _OWN_GROUPS.read_text(encoding="utf-8").splitlines():
+            _, controllers, path = line.split(":", 2)
+            root, *names = _GROUPS.get(controllers, ("",))
+            for folder in (root + path, root) if root else ():  # a container may see its own group as the root
+                with suppress(OSError, ValueError):  # without a limit
+                    found = min(found, _of_group(Path(folder), *names), key=attrgetter("limit"))
+    return found
+
+
+def _of_group(folder: Path, limit_name: str, use_name: str, prefix: str) -> Memory:
+    limit, use = (int((folder / name).read_text(encoding="ascii")) for name in (limit_name, use_name))
+    counts = _counts(folder / "memory.stat")
+    counts = {name: counts.get(prefix + name, 0) for name in (*_CACHES, "workingset_refault_file")}
+    return Memory(limit=limit, left=limit - use + sum(counts[name] for name in _CACHES), refaults=_refaults(counts))
+
+
+def _counts(file: Path) -> dict[str, int]:
+    with suppress(OSError, ValueError):
+        return {name: int(count) for name, count in map(str.split, file.read_text(encoding="ascii").splitlines())}
+    return {}
+
+
+def _refaults(counts: dict[str, int]) -> int:
+    return counts.get("workingset_refault_file", 0)
+
+
+class Standstill:
+    """Whether memory has been full for a while in which nothing was computed."""
+
+    def __init__(self, read: Callable[[], Memory] = read_memory, clock: Callable[[], float] = time.monotonic) -> None:
+        self._read, self._clock = read, clock
+        self._at = self._since = clock()
+        self._refaults = read().refaults
+
+    def lasts(self, *, progress: bool) -> bool:
+        """Look once; `progress` says whether anything was computed since the last look."""
+        state, now = self._read(), self._clock()
+        rate = (state.refaults - self._refaults) / max(now - self._at, 1e-3)
+        self._at, self._refaults = now, state.refaults
+        if progress or state.left > _LEFT * state.limit or rate < _REFAULTS:
+            self._since = now
+        return now - self._since >= _STANDSTILL_S
