@@ -16,7 +16,7 @@ import ray._private.state
 from ray.core.generated import common_pb2, gcs_pb2
 
 from pipeline.contract.errors import FramemillError, SetupError
-from pipeline.engine.memory_pressure import Standstill, read_memory
+from pipeline.engine.memory_pressure import Standstill, more_memory
 from pipeline.engine.ray_services import dead_services, services_error
 
 _MOST_DEATHS = 20  # in a row; a lost machine with many workers counts once, as they had started before
@@ -88,28 +88,20 @@ class DeathWatch:
     def _killed(self, deaths: int) -> SetupError:
         return SetupError(
             f"{deaths} processes were killed one after the other, and nothing was computed in between: {self._held()}. "
-            f"Probably memory ran out: {_advice()}",
+            f"Probably memory ran out: {more_memory()}",
             code="FM-PROCESSES-KILLED",
         )
 
     def _full(self) -> SetupError:
         return SetupError(
             "Memory is full, and nothing is computed any more, as every process reads its code from the disk again and "
-            f"again: {self._held()}. Too little memory: {_advice()}",
+            f"again: {self._held()}. Too little memory: {more_memory()}",
             code="FM-MEMORY-FULL",
         )
 
     def _held(self) -> str:
         held = ", ".join(f"{steps} ({mb:.0f} MB when last seen)" for steps, mb in sorted(self._memory.items()))
         return held or "before they had imported anything"
-
-
-def _advice() -> str:
-    total = read_memory().limit / 1e9
-    return (
-        f"this machine lets its processes use {total:.1f} GB together. Give it more, or compute fewer steps at once "
-        "with --stages."
-    )
 
 
 def _processes_of_steps() -> Iterator[tuple[psutil.Process, str]]:

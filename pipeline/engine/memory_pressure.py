@@ -50,6 +50,15 @@ def read_memory() -> Memory:
     return found
 
 
+def more_memory() -> str:
+    """Return the sentences with the limit and what to do where it was too small."""
+    total = read_memory().limit / 1e9
+    return (
+        f"this machine lets its processes use {total:.1f} GB together. Give it more, or compute fewer steps at once "
+        "with --stages."
+    )
+
+
 def _of_group(folder: Path, limit_name: str, use_name: str, prefix: str) -> Memory:
     limit, use = (int((folder / name).read_text(encoding="ascii")) for name in (limit_name, use_name))
     counts = _counts(folder / "memory.stat")

@@ -20,6 +20,7 @@ from pipeline.contract.placement import Placement
 from pipeline.contract.row_errors import DECODE
 from pipeline.engine.coordinator import Reporter
 from pipeline.engine.logs import last_lines
+from pipeline.engine.memory_pressure import more_memory
 from pipeline.output.object_store import Store
 from pipeline.planning.processes.process_groups import combined_placement
 from pipeline.planning.step import DecodeStep, Step
@@ -89,7 +90,7 @@ def _setting_up(steps: str, occasion: str, report: Reporter) -> Iterator[None]:
         past = report.begin(work, worker_name())
         if past.deaths >= _SET_UPS:
             output = last_lines(past.workers[-1])
-            cause = f"The log of the last one:\n{output}" if output else "See the kernel's log for its OOM killer."
+            cause = f"The log of the last one:\n{output}" if output else f"Probably memory ran out: {more_memory()}"
             raise SetupError(
                 f"{past.deaths} processes died one after the other in the set-up of {steps}. {cause}",
                 code="FM-SETUP-KEEPS-DYING",
