@@ -16,8 +16,8 @@ import ray._private.state
 from ray.core.generated import common_pb2, gcs_pb2
 
 from pipeline.contract.errors import FramemillError, SetupError
-from pipeline.engine.memory_pressure import Standstill, more_memory
 from pipeline.engine.ray_services import dead_services, services_error
+from pipeline.runtime.recovery.memory_pressure import Standstill, more_memory
 
 _MOST_DEATHS = 20  # in a row; a lost machine with many workers counts once, as they had started before
 _SECONDS = 2.0  # between two looks; one took 0.4 ms with two workers

@@ -20,12 +20,12 @@ from pipeline.contract.placement import Placement
 from pipeline.contract.row_errors import DECODE
 from pipeline.engine.coordinator import Reporter
 from pipeline.engine.logs import last_lines
-from pipeline.engine.memory_pressure import more_memory
 from pipeline.output.object_store import Store
 from pipeline.planning.processes.process_groups import combined_placement
 from pipeline.planning.step import DecodeStep, Step
 from pipeline.profiling.events import worker_name
 from pipeline.profiling.tools.profilers import NO_PROFILERS, ProfilerOptions
+from pipeline.runtime.recovery.memory_pressure import more_memory
 from pipeline.runtime.recovery.watchdog import within
 from pipeline.runtime.second_pass.second_pass import SecondPass
 from pipeline.runtime.worker import Worker

@@ -19,6 +19,7 @@ from functools import partial
 from typing import Protocol
 
 from pipeline.contract.errors import FramemillError
+from pipeline.runtime.recovery.memory_pressure import more_memory
 
 PAUSED = "-"
 """Logged by a process that does other work for a while: a death during it does not count against this work."""
@@ -140,7 +141,7 @@ def begin_attempt(log: AttemptLog | None, work: str, worker: str) -> Attempt:
     if past.deaths >= _MOST_DEATHS + 2 * len(past.suspects):
         raise FramemillError(
             f"{past.deaths} processes died one after the other at {work}, and no single call explains it. "
-            "Look for what kills them: the kernel's log names its OOM killer.",
+            f"Probably memory ran out: {more_memory()}",
             code="FM-PROCESSES-KEEP-DYING",
         )
     return Attempt(past, partial(log.note, work))

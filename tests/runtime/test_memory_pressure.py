@@ -7,8 +7,8 @@ import os
 import psutil
 import pytest
 
-from pipeline.engine import memory_pressure
-from pipeline.engine.memory_pressure import Memory, Standstill, read_memory
+from pipeline.runtime.recovery import memory_pressure
+from pipeline.runtime.recovery.memory_pressure import Memory, Standstill, read_memory
 
 FULL = {"limit": 1000, "left": 20, "rate": 25_000}
 
