@@ -1,4 +1,4 @@
-"""Tables of a bench's page beside cells: videos, clips, targets and recordings of Nsight's tools."""
+"""Tables of a bench's page beside cells: times, leaks, videos, clips, targets and recordings of Nsight's tools."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Section:
 def sections(report: BenchReport) -> list[Section]:
     """Return the tables of what was measured."""
     nsight = _nsight(report.extra.get("nsight", {}))
-    return [*_times(report), *_videos(report), *_clips(clip_rows(report)), *_targets(report), *nsight]
+    return [*_times(report), *_leaks(report), *_videos(report), *_clips(clip_rows(report)), *_targets(report), *nsight]
 
 
 def _times(report: BenchReport) -> Iterator[Section]:
@@ -47,6 +47,18 @@ def _times(report: BenchReport) -> Iterator[Section]:
     )
     if rows:
         yield Section(id="times", title="Times", heads=cells.TIMES, rows=rows, texts=2, note=note)
+
+
+def _leaks(report: BenchReport) -> Iterator[Section]:
+    tests = [(cell, cell.leak) for cell in report.cells if cell.leak is not None]
+    heads = ("model", "cell", "result", "bytes a call", "calls")
+    rows = [
+        [cell.model, cell.cell.title, "leaks" if leak.leaks else "no leak", f"{leak.slope:,.0f}", str(leak.calls)]
+        for cell, leak in tests
+    ]
+    if rows:
+        note = "Growth of memory a call, by least squares over the second half of the calls."
+        yield Section(id="leaks", title="Memory over repeated calls", heads=heads, rows=rows, texts=3, note=note)
 
 
 def clip_rows(report: BenchReport) -> list[ClipRow]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pipeline.bench.output.cells import MemoryPoint
+from pipeline.bench.output.cells import Leak, MemoryPoint
 from pipeline.bench.output.results import Finding
 from pipeline.bench.sweep.knee import curves, knee
 from pipeline.reporting.bench.history import entry_of
@@ -57,3 +57,10 @@ def test_the_table_of_times_says_too_few():
     (section,) = [table for table in sections(report(result((0.01,) * 50))) if table.id == "times"]
     row = dict(zip(section.heads, section.rows[0], strict=True))
     assert (row["calls"], row["p90"], row["p95"], row["GPU ms"]) == ("50", "10", "too few", MISSING)
+
+
+def test_the_result_of_each_leak_test_is_on_the_page():
+    tests = [Leak(calls=200, slope=slope, leaks=leaks, allocated=()) for slope, leaks in ((4e6, True), (0.0, False))]
+    found = list(sections(report(result(), *(result(leak=leak) for leak in tests))))
+    (rows,) = [section.rows for section in found if section.id == "leaks"]
+    assert [row[2:] for row in rows] == [["leaks", "4,000,000", "200"], ["no leak", "0", "200"]]
