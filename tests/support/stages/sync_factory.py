@@ -1,4 +1,8 @@
-"""What tests of sound and lips share: GRID's speakers, whose sound is in step, and the same with their sound moved."""
+"""What tests of sound and lips share: GRID's speakers, whose sound is in step, and the same with their sound moved.
+
+Lips and sound of the clips lie in `grid_speakers.parquet`; tests/README.md says whose they are. Run as a program,
+this module writes the file again from the test material.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +11,8 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from pipeline.contract.columns import SOUND
 from pipeline.contract.placement import Placement
@@ -20,6 +26,7 @@ MODEL = "face_landmarker_testdata"
 CLIPS = ("bbaf2n", "id2_vcd_swwp2s", "lbax4n", "lrwp9a", "pwij3p", "sbwe5n")
 ASIDE = ("lrwp9a", "sbwe5n")  # confidences were fitted on the other four, of three speakers
 FRAME = 640  # samples: GRID has 25 frames a second
+KEPT = Path(__file__).with_name("grid_speakers.parquet")
 
 
 @cache
@@ -40,14 +47,31 @@ def decoded(path: Path) -> pa.Table:
     return pa.concat_tables(packet.rows for packet in packets_of(path, ("frame_512", "sound")))
 
 
+def seen(path: Path) -> pa.Table:
+    """Rows of a film without pixels, with the mouths that the network finds."""
+    rows = decoded(path)
+    mouths = mouth()(rows.select(["frame_512"]))["mouths"]
+    return rows.select(["media_id", "frame_index", "time_s", "sound"]).append_column("mouths", mouths)
+
+
+def seen_clips() -> pa.Table:
+    """What the kept file has, as decoder and network give it."""
+    return pa.concat_tables(seen(media(f"av/grid/{name}.mpg")) for name in CLIPS)
+
+
+@cache
+def kept_clips() -> pa.Table:
+    return pq.read_table(KEPT)
+
+
 @cache
 def clip(name: str) -> tuple[pa.Table, pa.Table, np.ndarray, np.ndarray]:
     """Rows without pixels, their mouths, all samples, and how many lie with each frame."""
-    rows = decoded(media(f"av/grid/{name}.mpg"))
+    rows = kept_clips().filter(pc.field("media_id") == f"{name}.mpg")
     sound = rows["sound"].combine_chunks()
     lengths = sound.value_lengths().to_numpy()
-    mouths = mouth()(rows.select(["frame_512"]))
-    return rows.select(["media_id", "frame_index", "time_s"]), mouths, sound.flatten().to_numpy(), lengths
+    keys = rows.select(["media_id", "frame_index", "time_s"])
+    return keys, rows.select(["mouths"]), sound.flatten().to_numpy(), lengths
 
 
 def moved(samples: np.ndarray, frames: float) -> np.ndarray:
@@ -119,3 +143,9 @@ def paused(name: str, sound_of: str, frames: int, by: int = 0) -> pa.Table:
             "voice": spoken(samples, np.full(count, FRAME))["voice"],
         }
     )
+
+
+if __name__ == "__main__":
+    packed = {"column_encoding": {"sound.list.element": "DELTA_BINARY_PACKED"}, "use_dictionary": ["media_id"]}
+    pq.write_table(seen_clips(), KEPT, compression="zstd", compression_level=19, **packed)
+    print(f"{KEPT}: {KEPT.stat().st_size} bytes")
