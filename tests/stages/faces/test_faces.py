@@ -121,11 +121,10 @@ def test_a_kept_crop_equals_the_embedded_face():
         assert again @ embedding(face) > 0.98
 
 
-def test_faces_are_limited_by_size_score_and_number():
-    large = cv2.resize(portraits()["single/astronaut.png"][:500, :500], (300, 300))
-    row = np.hstack([large, cv2.copyMakeBorder(scaled(large, 0.5), 0, 150, 0, 150, cv2.BORDER_CONSTANT)])
-    assert call(make(), row)["face_count"].to_pylist() == [2]
-    assert call(make(min_side=40), row)["face_count"].to_pylist() == [1]
-    (surest,) = found(make(max_faces=1), row)[0]
-    assert surest["score"] == max(face["score"] for face in found(make(), row)[0])
-    assert call(make(min_score=0.99), row)["face_count"].to_pylist() == [0]
+def test_faces_are_limited_by_size_score_and_number(make_stage, ready, person):
+    row = np.hstack([person, cv2.copyMakeBorder(scaled(person, 0.5), 0, 150, 0, 150, cv2.BORDER_CONSTANT)])
+    assert call(ready, row)["face_count"].to_pylist() == [2]
+    assert call(make_stage(min_side=40), row)["face_count"].to_pylist() == [1]
+    (surest,) = found(make_stage(max_faces=1), row)[0]
+    assert surest["score"] == max(face["score"] for face in found(ready, row)[0])
+    assert call(make_stage(min_score=0.99), row)["face_count"].to_pylist() == [0]

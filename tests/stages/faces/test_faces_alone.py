@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import cv2
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.support.stages.faces_factory import album, call, embedding, faces, make, portraits
+from tests.support.stages.faces_factory import call, embedding
 
 
 @pytest.fixture(scope="module")
-def alone():
+def alone(ready, images):
     """Return the result for each image by itself."""
-    return [call(faces(), image).to_pylist()[0] for image in album()]
+    return [call(ready, image).to_pylist()[0] for image in images]
 
 
 def test_the_album_has_images_without_with_one_and_two_faces(alone):
@@ -24,15 +23,15 @@ def test_the_album_has_images_without_with_one_and_two_faces(alone):
 
 @settings(max_examples=4, deadline=None)
 @given(data=st.data())
-def test_batches_their_order_and_chunks_change_nothing(alone, data):
-    order = data.draw(st.lists(st.integers(0, len(album()) - 1), max_size=6))
-    faces().chunk_sizes["faces"] = data.draw(st.integers(1, 5))
-    assert call(faces(), *(album()[i] for i in order)).to_pylist() == [alone[i] for i in order]
+def test_batches_their_order_and_chunks_change_nothing(alone, ready, images, data):
+    order = data.draw(st.lists(st.integers(0, len(images) - 1), max_size=6))
+    ready.chunk_sizes["faces"] = data.draw(st.integers(1, 5))
+    assert call(ready, *(images[i] for i in order)).to_pylist() == [alone[i] for i in order]
 
 
-def test_faces_of_a_crowd_go_in_chunks():
+def test_faces_of_a_crowd_go_in_chunks(make_stage, small_face):
     """The stage's own network is wrapped, not replaced."""
-    stage = make(size=0, detect_side=0, max_faces=300)
+    stage = make_stage(size=0, detect_side=0, max_faces=300)
     sizes, recognise = [], stage._recognize
 
     def listen(crops):
@@ -42,8 +41,7 @@ def test_faces_of_a_crowd_go_in_chunks():
     listen.length = recognise.length
     stage._recognize = listen
     stage.chunk_sizes["faces"] = 64
-    face = cv2.resize(portraits()["single/astronaut.png"][:240, 110:350], (60, 60), interpolation=cv2.INTER_AREA)
-    crowd = np.tile(face, (10, 20, 1))
+    crowd = np.tile(small_face, (10, 20, 1))
     (row,) = call(stage, crowd).to_pylist()
     assert (row["face_count"], sizes) == (200, [64, 64, 64, 8])
     vectors = np.stack([embedding(one) for one in row["faces"]])
@@ -52,6 +50,6 @@ def test_faces_of_a_crowd_go_in_chunks():
 
 @settings(max_examples=10, deadline=None)
 @given(height=st.integers(1, 40), width=st.integers(1, 40), seed=st.integers(0, 9))
-def test_tiny_images_have_no_faces(height, width, seed):
+def test_tiny_images_have_no_faces(ready, height, width, seed):
     noise = np.random.default_rng(seed).integers(0, 256, (height, width, 3), dtype=np.uint8)
-    assert call(faces(), noise)["face_count"].to_pylist() == [0]
+    assert call(ready, noise)["face_count"].to_pylist() == [0]

@@ -20,7 +20,7 @@ from stages.faces.recognizers import NETWORKS
 from stages.faces.stage import DETECTORS, Faces
 from tests.support.media.material import weights
 from tests.support.media.photos import photo
-from tests.support.stages.faces_factory import album, call, embedding, faces, files, found
+from tests.support.stages.faces_factory import call, embedding, files, found
 
 
 def test_no_rows_give_no_rows(make_stage):
@@ -68,13 +68,13 @@ def test_files_of_a_folder_are_found_by_their_content():
     assert {path.name for path in known.values()} == {path.name for path in files().values()}
 
 
-def test_the_drawing_is_boxes_and_landmarks():
-    row = call(faces(), album()[2]).to_pylist()[0]
-    drawing = faces().draw(row)
+def test_the_drawing_is_boxes_and_landmarks(ready, images):
+    row = call(ready, images[2]).to_pylist()[0]
+    drawing = ready.draw(row)
     assert (len(drawing.lines), len(drawing.points), drawing.caption) == (8, 10, "2 faces")
     box = row["faces"][0]["box"]
     assert (box["x0"], box["y0"], box["x1"], box["y0"]) in drawing.lines
-    assert faces().draw({"faces": [], "face_count": 0}) is None
+    assert ready.draw({"faces": [], "face_count": 0}) is None
 
 
 # Random weights
@@ -117,10 +117,10 @@ def test_the_plan_leaves_out_a_network_without_random_weights(tmp_path, monkeypa
     assert planned.skipped["faces"].endswith("it has no random weights to run on")
 
 
-def test_a_detector_with_weights_is_used_with_a_random_network():
+def test_a_detector_with_weights_is_used_with_a_random_network(networks, ready, images):
     stage = Faces(Faces.Config(model="mobilefacenet"))
-    stage.setup({"yunet_n_dynamic": files()["yunet_n_dynamic"]}, Placement())
-    real, half = call(faces(), *album()).to_pylist(), call(stage, *album()).to_pylist()
+    stage.setup({"yunet_n_dynamic": networks["yunet_n_dynamic"]}, Placement())
+    real, half = call(ready, *images).to_pylist(), call(stage, *images).to_pylist()
     assert [row["face_count"] for row in half] == [1, 0, 2, 0, 2, 0, 1]
     faces_of = ([face for row in rows for face in row["faces"]] for rows in (real, half))
     for one, other in zip(*faces_of, strict=True):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import cv2
 import numpy as np
 import pytest
 
@@ -12,8 +13,7 @@ from stages.faces.stage import Faces
 from stages.nets.faces.yunet import OpenCvYuNet, YuNet
 from stages.nets.faces.yunet_torch import TorchYuNet
 from tests.support.machine.command_line import script
-from tests.support.media.material import media, weights
-from tests.support.stages.faces_factory import album, call, embedding, files, found, make, speakers
+from tests.support.stages.faces_factory import album, call, embedding, files, found, made_files, make, speakers
 from tests.support.stages.onnx_factory import iresnet, mobilefacenet
 
 
@@ -66,16 +66,18 @@ def test_a_network_of_512_numbers_runs_in_both_runtimes(tmp_path):
 
 
 @pytest.mark.heavy
-def test_torch_detects_the_same_faces_as_opencv():
-    path = weights("yunet_n_dynamic.onnx")
-    crowd = np.concatenate([np.concatenate([image[:200, :160]] * 2, axis=1) for image in album()[:1]] * 2)
-    pictures = [*album(), *(image for clip in speakers().values() for image in clip[:2]), crowd, crowd[:1, :1]]
+def test_torch_detects_the_same_faces_as_opencv(networks, images, small_face):
+    path, (pictures, least) = networks["yunet_n_dynamic"], (images, 10)
+    if networks != made_files():
+        pictures, least = [*images, *(image for clip in speakers().values() for image in clip[:2])], 18
+    crowd = np.tile(small_face, (2, 2, 1))
+    pictures = [*pictures, crowd, crowd[:1, :1]]
     by_torch, by_opencv = (
         YuNet(show, side=640, max_faces=500, min_score=0.6, min_look=0.8)(pictures)
         for show in (TorchYuNet(path, 0.6, Placement()), OpenCvYuNet(path, 0.6))
     )
     assert [len(one.scores) for one in by_torch] == [len(one.scores) for one in by_opencv]
-    assert sum(len(one.scores) for one in by_opencv) >= 18 and not len(by_opencv[-1].scores)
+    assert sum(len(one.scores) for one in by_opencv) >= least and not len(by_opencv[-1].scores)
     for one, other in zip(by_torch, by_opencv, strict=True):
         assert np.allclose(one.boxes, other.boxes, atol=1e-2) and np.allclose(one.points, other.points, atol=1e-2)
         assert np.allclose(one.scores, other.scores, atol=1e-5)
@@ -116,8 +118,9 @@ print(count, max(spent) / sum(spent))
 """
 
 
-def test_a_process_prints_nothing_and_uses_one_core():
-    done = script(SCRIPT, files()["yunet_n_dynamic"], files()["mobilefacenet"], media("faces/obama/obama.jpg"))
+def test_a_process_prints_nothing_and_uses_one_core(networks, person, tmp_path):
+    cv2.imwrite(str(tmp_path / "one.png"), person[:, :, ::-1])
+    done = script(SCRIPT, networks["yunet_n_dynamic"], networks["mobilefacenet"], tmp_path / "one.png")
     assert (done.returncode, done.stderr) == (0, "")
     count, share = done.stdout.rsplit(" ", 1)
     assert count == "[1]"

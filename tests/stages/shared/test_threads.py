@@ -57,9 +57,9 @@ def test_categorize(of, monkeypatch):
 
 @pytest.mark.parametrize("runtime", ["onnxruntime", "torch"])
 def test_faces(runtime):
-    portraits = [photo("grace_hopper.jpg"), photo("grace_hopper.jpg")[:400, 40:], PICTURES[0]]
-    stage = faces_factory.make(runtime=runtime, size=0)
-    assert_calls_are_independent(lambda image: rows(stage, image), portraits)
+    one = faces_factory.made_album()[0]
+    stage = faces_factory.make(runtime=runtime, size=0, paths=faces_factory.made_files())
+    assert_calls_are_independent(lambda image: rows(stage, image), [one, one[:400, 40:], PICTURES[0]])
 
 
 def test_faces_with_random_weights():

@@ -1,9 +1,10 @@
-"""Shared by the tests of faces: named people in photos and clips, and a stage with real networks."""
+"""Shared by the tests of faces: a stage with trained or made networks, and pictures of the faces that these find."""
 
 from __future__ import annotations
 
 from functools import cache
 from pathlib import Path
+from tempfile import mkdtemp
 
 import cv2
 import numpy as np
@@ -14,6 +15,9 @@ from pipeline.contract.placement import Placement
 from stages.faces.stage import Faces
 from tests.support.media.material import media, picture, weights
 from tests.support.media.media_factory import packets_of
+from tests.support.media.photos import photo
+from tests.support.stages.onnx_factory import mobilefacenet
+from tests.support.stages.yunet_factory import marked, yunet
 
 PORTRAITS = {
     "obama/obama.jpg": "obama",
@@ -36,6 +40,13 @@ def files():
         "yunet_s_dynamic": weights("yunet_s_dynamic.onnx"),
         "mobilefacenet": weights("MobileFaceNet.onnx"),
     }
+
+
+@cache
+def made_files():
+    """Return networks that need no training: a detector of green squares, and recognition by random weights."""
+    folder = Path(mkdtemp())
+    return {"yunet_n_dynamic": yunet(folder / "yunet.onnx"), "mobilefacenet": mobilefacenet(folder / "net.onnx")}
 
 
 def make(precision="full", paths=None, *, on_device=False, **settings_):
@@ -101,4 +112,19 @@ def album():
         picture("pose/test_image.bmp"),
         np.full((3, 900, 3), 90, np.uint8),
         portraits()["single/grace_hopper.bmp"],
+    ]
+
+
+@cache
+def made_album():
+    """Return images of no, one and two squares that the made detector takes for faces, with sizes down to a pixel."""
+    one = marked(photo("grace_hopper.jpg"), (200, 150))
+    return [
+        one,
+        photo("china.jpg"),
+        np.hstack([one, one[:, ::-1]]),
+        np.zeros((1, 1, 3), np.uint8),
+        marked(photo("flower.jpg"), (101, 77, 32, 200), (402, 300)),
+        np.full((3, 900, 3), 90, np.uint8),
+        marked(photo("china.jpg"), (333, 210)),
     ]
