@@ -8,14 +8,26 @@ from pipeline.planning.manifest import PipelineFile, ProfileFile
 from pipeline.planning.plan import make_plan
 from pipeline.planning.plan_options import PlanOptions
 from tests.support.errors import fails
-from tests.support.media.material import weights
 from tests.support.runs.plan_factory import BOX, plan, toy
+from tests.support.runs.weights_factory import CONTENT, body
 
 LACKING = {
     "crc": toy("Checksum"),
     "seeded": toy("Seeded"),
     "count": toy("Bytes"),
 }
+
+
+@pytest.fixture
+def folder(no_weights, tmp_path):
+    """A folder with the file of `HERE`."""
+    (tmp_path / "weights").mkdir()
+    (tmp_path / "weights" / "here.bin").write_bytes(CONTENT)
+    return tmp_path / "weights"
+
+
+HERE = body("here", stands_in_for="gone")
+ENTRIES = {one["name"]: {k: v for k, v in one.items() if k != "name"} for one in (HERE, body("gone", b"another"))}
 
 
 def seeded(**settings):
@@ -43,13 +55,11 @@ def test_a_weights_folder_that_does_not_exist_is_always_a_mistake(no_weights, tm
         plan(LACKING, missing_weights=policy, weights_dir=tmp_path / "nowhere")
 
 
-def test_the_policy_changes_nothing_where_no_weights_are_missing():
-    model = "pose_landmarker_lite_zipped"
-    folder = weights("pose_landmarker_lite.task").parent
-    steps = {"seeded": toy("Seeded", model=model)}
-    results = [plan(steps, missing_weights=policy, weights_dir=folder) for policy in ("fail", "skip", "dummy")]
+def test_the_policy_changes_nothing_where_no_weights_are_missing(folder):
+    given = {"steps": {"seeded": toy("Seeded", model="here")}, "models": ENTRIES, "weights_dir": folder}
+    results = [plan(**given, missing_weights=policy) for policy in ("fail", "skip", "dummy")]
     assert len({result.steps[0].fingerprint for result in results}) == 1
-    assert all(result.steps[0].weights.keys() == {model} and not result.steps[0].dummies for result in results)
+    assert all(result.steps[0].weights.keys() == {"here"} and not result.steps[0].dummies for result in results)
     assert all(result.skipped == {} == result.absent for result in results)
 
 
@@ -118,21 +128,18 @@ def test_results_of_random_weights_are_never_taken_for_real_ones(no_weights):
 # Files with the same network
 
 
-def test_a_file_that_is_here_stands_in_for_the_missing_one_with_the_same_network(no_weights):
-    folder = weights("face_landmarker_v2_with_blendshapes.task").parent
+def test_a_file_that_is_here_stands_in_for_the_missing_one_with_the_same_network(folder):
     named, other = (
-        plan({"seeded": toy("Seeded", model=model)}, weights_dir=folder)
-        for model in ("face_landmarker", "face_landmarker_testdata")
+        plan({"seeded": toy("Seeded", model=model)}, models=ENTRIES, weights_dir=folder) for model in ("gone", "here")
     )
     (step,) = named.steps
-    assert step.weights["face_landmarker"].name == "face_landmarker_v2_with_blendshapes.task"
-    assert step.entries["face_landmarker"].sha256 == other.steps[0].entries["face_landmarker_testdata"].sha256
+    assert step.weights == {"gone": folder / "here.bin"}
+    assert step.entries["gone"].sha256 == other.steps[0].entries["here"].sha256
     assert len(named.stand_ins) == 1
-    assert "face_landmarker.task" in named.stand_ins[0]
+    assert "gone.bin" in named.stand_ins[0]
     assert other.stand_ins == () and other.absent == {} == named.absent
 
 
-def test_nothing_stands_in_for_a_file_that_no_entry_can_replace(no_weights):
-    folder = weights("face_landmarker_v2_with_blendshapes.task").parent
+def test_nothing_stands_in_for_a_file_that_no_entry_can_replace(folder):
     with fails("FM-WEIGHTS-MISSING"):
-        plan({"seeded": toy("Seeded", model="pose_landmarker_heavy")}, weights_dir=folder)
+        plan({"seeded": toy("Seeded", model="pose_landmarker_heavy")}, models=ENTRIES, weights_dir=folder)

@@ -14,7 +14,6 @@ from pipeline.weights import checksums
 from pipeline.weights.resolver import cache_folder, locate, resolve
 from tests.support.errors import fails
 from tests.support.machine.permissions import permissions_count
-from tests.support.media.material import weights
 from tests.support.runs.weights_factory import CONTENT, body, bundle_source, lock_of, sha
 
 pytestmark = pytest.mark.usefixtures("no_weights")
@@ -95,12 +94,12 @@ def test_one_message_lists_all_missing_weights():
         assert value in message
 
 
-def test_a_file_of_another_entry_is_identified():
-    folder = weights("pose_landmarker_lite.task").parent
-    paths = resolve(["pose_landmarker_lite_zipped"], weights_dir=folder)
-    assert paths == {"pose_landmarker_lite_zipped": folder / "pose_landmarker_lite.task"}
-    with fails("FM-WEIGHTS-MISSING", "'pose_landmarker_lite_zipped'"):
-        resolve(["pose_landmarker_lite"], weights_dir=folder)
+def test_a_file_of_another_entry_is_identified(tmp_path):
+    lock = lock_of(body("one"), body("two", b"another"))
+    (tmp_path / "one.bin").write_bytes(b"another")
+    assert resolve(["two"], weights_dir=tmp_path, lock=lock) == {"two": tmp_path / "one.bin"}
+    with fails("FM-WEIGHTS-MISSING", "'two'"):
+        resolve(["one"], weights_dir=tmp_path, lock=lock)
 
 
 # Cached hashes

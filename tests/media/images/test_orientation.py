@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import struct
 from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image as Pil
 from PIL import ImageOps
+from PIL.PngImagePlugin import PngInfo
 
 from tests.support.media.material import media
 from tests.support.media.media_factory import encoded
@@ -47,10 +49,29 @@ def test_orientation_of_real_photos() -> None:
             assert np.array_equal(row["frame"], np.asarray(ImageOps.exif_transpose(image)))
 
 
-def test_orientation_from_xmp_and_broken_exif() -> None:
-    with Pil.open(media("malformed/pillow/xmp_tags_orientation.png")) as image:
-        upright = image.transpose(Pil.Transpose.ROTATE_180)
-    opaque = np.asarray(upright)[..., 3] == 255
-    frame = single_row(media("malformed/pillow/xmp_tags_orientation.png"))["frame"]
-    assert np.array_equal(frame[opaque], np.asarray(upright)[..., :3][opaque])
-    assert single_row(media("malformed/pillow/exif_typeerror.jpg"))["height"] == 531
+XMP = """<?xpacket begin="\ufeff" id="W5M0MpCehiHzreSzNTczkc9d"?><x:xmpmeta xmlns:x="adobe:ns:meta/">
+<rdf:RDF xmlns:rdf="http://www.w3.org/1999/02/22-rdf-syntax-ns#"><rdf:Description rdf:about=""
+xmlns:tiff="http://ns.adobe.com/tiff/1.0/" tiff:Orientation="3"/></rdf:RDF></x:xmpmeta><?xpacket end="r"?>"""
+
+
+def test_orientation_from_xmp(tmp_path: Path) -> None:
+    shown = scene(64, 96)
+    opaque = shown[..., 0] < 200
+    pixels = np.dstack([shown, np.where(opaque, 255, 60).astype(np.uint8)])
+    notes = PngInfo()
+    notes.add_itxt("XML:com.adobe.xmp", XMP)
+    stored = Pil.fromarray(pixels).transpose(Pil.Transpose.ROTATE_180)
+    frame = single_row(save(tmp_path, encoded(stored, "PNG", pnginfo=notes)))["frame"]
+    assert np.array_equal(frame[opaque], shown[opaque])
+
+
+@pytest.mark.parametrize(
+    ("kind", "count", "value"),
+    [(2, 3, b"up\0\0"), (3, 1, b"\x09\0\0\0"), (5, 1, b"\xff\xff\0\0"), (99, 1, bytes(4)), (3, 1 << 31, bytes(4))],
+    ids=["text", "nine", "beyond the end", "no type", "too many"],
+)
+def test_broken_exif_turns_nothing(tmp_path: Path, kind: int, count: int, value: bytes) -> None:
+    tags = b"Exif\0\0II*\0" + struct.pack("<IHHHI", 8, 1, 0x0112, kind, count) + value + bytes(4)
+    for data in (tags, tags[:-6], tags[:15]):
+        row = single_row(save(tmp_path, encoded(Pil.fromarray(scene(64, 96)), "JPEG", exif=data)))
+        assert (row["height"], row["width"]) == (64, 96)

@@ -10,8 +10,8 @@ from pipeline.planning.processes.resources import Node
 BOX = [Node(name="box", cpus=8)]
 
 
-def plan(steps, profile=None, nodes=BOX, **choices):
-    pipeline = PipelineFile.model_validate({"steps": steps})
+def plan(steps, profile=None, nodes=BOX, models=(), **choices):
+    pipeline = PipelineFile.model_validate({"steps": steps, "models": dict(models)})
     return make_plan(pipeline, ProfileFile.model_validate(profile or {}), PlanOptions(**choices), nodes)
 
 
