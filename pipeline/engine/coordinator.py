@@ -28,7 +28,6 @@ class Coordinator(AttemptTable):
     def __init__(self, budgets: Budgets, store: Store | None = None) -> None:
         super().__init__()
         self._events: list[StepEvent | Reading] = []
-        self._begun = 0
         self._exporter = Exporter(store.run if store is not None else "")
         self._sampler: Sampler | None = None
         if store is not None and store.run:
@@ -36,15 +35,6 @@ class Coordinator(AttemptTable):
                 self._sampler = Sampler(store, self.add_event)
         self._error: FramemillError | None = None
         self._budgets = budgets
-
-    def begin(self, work: str, worker: str) -> PastAttempts:
-        """See `AttemptLog`; a process that gets so far has its deaths counted there."""
-        self._begun += 1
-        return super().begin(work, worker)
-
-    def begun(self) -> int:
-        """Return the number of attempts that any process has begun."""
-        return self._begun
 
     def fail(self, error: FramemillError) -> None:
         """Keep the error that stops the run: Ray wraps exceptions until their type is lost."""

@@ -80,7 +80,7 @@ class Engine:
         self._coordinator = start_coordinator(Budgets(plan.budgets), store)
         self._began = time.monotonic()
         self._samplers: Samplers | None = None
-        self._deaths = DeathWatch(stop, lambda: ray.get(self._coordinator.begun.remote(), timeout=_WATCH_SECONDS))
+        self._deaths = DeathWatch(stop, lambda: ray.get(self._coordinator.advances.remote(), timeout=_WATCH_SECONDS))
 
     def close(self) -> None:
         """End the coordinator and the samplers: if several runs share one Ray, nothing else would."""

@@ -1,12 +1,14 @@
-"""Processes that die before they compute anything, or stand still, as on a machine with too little memory.
+"""Processes that die or stand still while no work ends, as on a machine with too little memory.
 
-Ray starts them again without end. The attempt log counts deaths in set-ups and calls; a process that is killed while it
-imports, or the coordinator with the log, is seen here only. So are Ray's own processes.
+Ray starts them again without end. The attempt log counts deaths in set-ups and calls. A process that is killed while it
+imports or while it waits to hand on its packets, or the coordinator with the log, is seen here only. So are Ray's own
+processes.
 """
 
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 
@@ -19,7 +21,8 @@ from pipeline.contract.errors import FramemillError, SetupError
 from pipeline.engine.ray_services import dead_services, services_error
 from pipeline.runtime.recovery.memory_pressure import Standstill, more_memory
 
-_MOST_DEATHS = 20  # in a row; a lost machine with many workers counts once, as they had started before
+_MOST_DEATHS = 10  # in a row; a lost machine with many workers counts once, as they had started before
+_LEAST_S = 60.0  # without progress: of many processes that start at once, those that fit get time to end some work
 _SECONDS = 2.0  # between two looks; one took 0.4 ms with two workers
 _KILLED = {common_pb2.SYSTEM_ERROR, common_pb2.NODE_OUT_OF_MEMORY}
 _TITLE = "ray::MapBatches("  # of a task with steps; a model's process has "ray::MapWorker(MapBatches("
@@ -28,10 +31,10 @@ _TITLE = "ray::MapBatches("  # of a task with steps; a model's process has "ray:
 class DeathWatch:
     """A thread that stops a run whose processes keep dying, or stand still for want of memory, without any progress."""
 
-    def __init__(self, stop: Callable[[FramemillError], None], begun: Callable[[], int]) -> None:
-        """Start it; `stop` ends the run from another thread, and `begun` raises if the coordinator does not answer."""
-        self._stop, self._begun, self._done = stop, begun, threading.Event()
-        self._attempts = -1  # at the last look
+    def __init__(self, stop: Callable[[FramemillError], None], advances: Callable[[], int]) -> None:
+        """Start it; `stop` ends the run from another thread, `advances` raises if the coordinator does not answer."""
+        self._stop, self._advances, self._done = stop, advances, threading.Event()
+        self._seen, self._since = -1, time.monotonic()  # advances at the last look, and the time of the last one
         self._known: frozenset[bytes] = frozenset()  # processes that had started before the run or at the last progress
         self._memory: dict[str, float] = {}  # MB seen last, by steps
         self._standstill = Standstill()
@@ -57,7 +60,7 @@ class DeathWatch:
                 deaths = sum(dead for key, dead in workers.items() if key not in self._known)
                 if deaths:
                     self._measure()
-                if deaths >= _MOST_DEATHS:
+                if deaths >= _MOST_DEATHS and time.monotonic() - self._since >= _LEAST_S:
                     self._stop(self._killed(deaths))
                     return
                 if self._standstill.lasts(progress=progress):
@@ -67,11 +70,13 @@ class DeathWatch:
                     return
 
     def _has_progress(self) -> bool:
-        """Return whether a process has begun an attempt since the last look."""
-        before = self._attempts
+        """Return whether any work has advanced since the last look."""
+        before = self._seen
         with suppress(ray.exceptions.RayError):  # the coordinator may be the one that is killed
-            self._attempts = self._begun()
-        return self._attempts != before
+            self._seen = self._advances()
+        if self._seen != before:
+            self._since = time.monotonic()
+        return self._seen != before
 
     def _measure(self) -> None:
         """Note the memory of processes of steps on this machine."""
@@ -87,7 +92,7 @@ class DeathWatch:
 
     def _killed(self, deaths: int) -> SetupError:
         return SetupError(
-            f"{deaths} processes were killed one after the other, and nothing was computed in between: {self._held()}. "
+            f"{deaths} processes were killed one after the other, and no work was finished in between: {self._held()}. "
             f"Probably memory ran out: {more_memory()}",
             code="FM-PROCESSES-KILLED",
         )

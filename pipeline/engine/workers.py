@@ -25,6 +25,7 @@ from pipeline.planning.processes.process_groups import combined_placement
 from pipeline.planning.step import DecodeStep, Step
 from pipeline.profiling.events import worker_name
 from pipeline.profiling.tools.profilers import NO_PROFILERS, ProfilerOptions
+from pipeline.runtime.recovery.attempt_log import SET_UP
 from pipeline.runtime.recovery.memory_pressure import more_memory
 from pipeline.runtime.recovery.watchdog import within
 from pipeline.runtime.second_pass.second_pass import SecondPass
@@ -85,7 +86,7 @@ def _setting_up(steps: str, occasion: str, report: Reporter) -> Iterator[None]:
     Raises:
         SetupError: processes keep dying at it.
     """
-    work = f"set-up of {steps} ({occasion})"
+    work = f"{SET_UP}{steps} ({occasion})"
     with report.fatal():
         past = report.begin(work, worker_name())
         if past.deaths >= _SET_UPS:

@@ -75,6 +75,7 @@ class Work:
     seconds: float = 0.0
     device: str = "cpu"
     unit: str = ""
+    start: int = 0  # the packet's first row in its unit
     rows: int = 0
     retries: int = 0  # calls repeated after memory ran out
     memory: tuple[float, float, float] | None = None  # GB on the GPU: allocated, reserved, peak
@@ -85,7 +86,6 @@ class Record(Work):
     """One record, without the run and the process."""
 
     lane: int = 0
-    start: int = 0
     stop: int = 0
     cost: int = 0
     items: Mapping[str, int] = field(default_factory=dict)

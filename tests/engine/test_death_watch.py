@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from itertools import count
 
 import pytest
 import ray
@@ -13,7 +14,7 @@ from pipeline.engine.death_watch import DeathWatch
 EARLIER = {bytes([i]): True for i in range(30)}  # killed in earlier runs on the same Ray
 
 
-@pytest.mark.parametrize(("new", "codes"), [(0, []), (19, []), (20, ["FM-PROCESSES-KILLED"])])
+@pytest.mark.parametrize(("new", "codes"), [(0, []), (9, []), (10, ["FM-PROCESSES-KILLED"])])
 def test_deaths_before_the_run_do_not_count_while_the_coordinator_starts(monkeypatch, new, codes):
     looks, errors, looked = [], [], threading.Event()
 
@@ -23,7 +24,7 @@ def test_deaths_before_the_run_do_not_count_while_the_coordinator_starts(monkeyp
             looked.set()
         return looks[-1]
 
-    def begun():
+    def advances():
         raise ray.exceptions.GetTimeoutError
 
     def stop(error):
@@ -32,7 +33,8 @@ def test_deaths_before_the_run_do_not_count_while_the_coordinator_starts(monkeyp
 
     monkeypatch.setattr(death_watch, "_workers", workers)
     monkeypatch.setattr(death_watch, "_SECONDS", 0.01)
-    watch = DeathWatch(stop, begun)
+    monkeypatch.setattr(death_watch, "_LEAST_S", 0.0)
+    watch = DeathWatch(stop, advances)
     assert looked.wait(60)
     watch.close()
     assert errors == codes
@@ -51,3 +53,23 @@ def test_a_standstill_for_want_of_memory_stops_the_run(monkeypatch):
     assert stopped.wait(60)
     watch.close()
     assert errors == ["FM-MEMORY-FULL"]
+
+
+@pytest.mark.parametrize(("advances", "codes"), [(lambda: 7, ["FM-PROCESSES-KILLED"]), (count().__next__, [])])
+def test_deaths_between_which_work_ends_do_not_stop_the_run(monkeypatch, advances, codes):
+    """Each look finds ten more deaths, of processes that began some work again."""
+    looks, errors, looked = [], [], threading.Event()
+
+    def workers():
+        looks.append({bytes([i]): True for i in range(10 * len(looks))})
+        if len(looks) > 5:
+            looked.set()
+        return looks[-1]
+
+    monkeypatch.setattr(death_watch, "_workers", workers)
+    monkeypatch.setattr(death_watch, "_SECONDS", 0.01)
+    monkeypatch.setattr(death_watch, "_LEAST_S", 0.0)
+    watch = DeathWatch(lambda error: (errors.append(error.code), looked.set()), advances)
+    assert looked.wait(60)
+    watch.close()
+    assert errors == codes

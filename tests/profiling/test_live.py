@@ -118,8 +118,9 @@ def test_the_bar_of_all_files_never_falls_back():
     totals, shown = RunTotals(units), ProgressBars(Console(file=io.StringIO(), force_terminal=True), [DECODE])
     (bar,) = [task for task in shown._progress.tasks if task.description == "all files"]
     seen, expected = [], []
-    for unit, rows, share in (("a", 1, 1.0), ("b", 4, 0.0), ("b", 60, 0.0), ("b", 60, 1.0)):
-        event = StepEvent(step=DECODE, worker="h:1", unit=unit, rows=rows, started=1.0, seconds=1.0, share=share)
+    for unit, start, rows, share in (("a", 0, 1, 1.0), ("b", 0, 4, 0.0), ("b", 4, 60, 0.0), ("b", 64, 60, 1.0)):
+        about = {"step": DECODE, "worker": "h:1", "started": 1.0, "seconds": 1.0}
+        event = StepEvent(unit=unit, start=start, rows=rows, share=share, **about)
         totals.add([event])
         shown.show(totals)
         seen.append((bar.completed, bar.fields["rows"], bar.fields["rate"]))

@@ -76,9 +76,9 @@ def test_the_final_table_and_the_profile_agree_on_files_that_fail_and_on_their_e
     made.add("h:other", started=0.0, seconds=72.0, durations={"decode": 72.0}, **about)  # only such files
     statistics = made.measured()["decode"]
     totals = RunTotals()
-    for line in (entry for entry in made.lines if entry["kind"] == PACKET):
+    for number, line in enumerate(entry for entry in made.lines if entry["kind"] == PACKET):
         names = ("step", "worker", "started", "seconds")
-        totals.add([StepEvent(**{name: line[name] for name in names}, rows=line.get("rows", 0))])
+        totals.add([StepEvent(**{name: line[name] for name in names}, start=number, rows=line.get("rows", 0))])
     step = totals.steps["decode"]
     assert statistics.rows_per_s == pytest.approx(step.rate) == pytest.approx(60 / 72)
     assert statistics.seconds == pytest.approx(step.busy) == 6 * 2.0 + 15.0 + 72.0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pipeline.runtime.recovery.attempt_log import PAUSED, AttemptTable
+from pipeline.runtime.recovery.attempt_log import PAUSED, SET_UP, AttemptTable
 
 
 def test_a_death_in_a_logged_call_counts_for_that_packet_only():
@@ -31,3 +31,18 @@ def test_work_that_kills_again_and_again_is_counted_whatever_is_beside_it():
         past = log.begin("bad", str(number)), log.begin("good", str(number))
         log.note("bad", f"row {number}")
     assert [one.deaths for one in past] == [4, 0] and len(past[0].suspects) == 4
+
+
+def test_only_new_work_and_new_suspects_are_an_advance():
+    log = AttemptTable()
+    for number in range(3):  # a process that dies while it hands on its second packet, again and again
+        for work in (f"{SET_UP}a", "first packet"):
+            log.begin(work, str(number)), log.end(work)
+        log.begin("decoding", str(number)), log.note("decoding", PAUSED)
+        assert log.advances() == 1
+    log.note("decoding", "row 7")
+    log.begin("decoding", "3"), log.note("decoding", "row 7")
+    log.begin("decoding", "4")
+    assert log.advances() == 2
+    log.end("decoding")
+    assert log.advances() == 3

@@ -24,7 +24,11 @@ from pipeline.runtime.recovery.memory_pressure import more_memory
 PAUSED = "-"
 """Logged by a process that does other work for a while: a death during it does not count against this work."""
 
+SET_UP = "set-up of "
+"""Opens the name of the work of a set-up."""
+
 _LAST_DEATHS = 4  # two before the suspicion, and two since, each with the suspect alone
+_MOST_ENDED = 100_000  # 8 MB, and far more than processes repeat after a death
 _MOST_DEATHS = 6  # of work without a suspect: it is killed from outside, or dies between calls
 
 
@@ -68,6 +72,8 @@ class AttemptTable:
     def __init__(self) -> None:
         self._open: dict[str, _OpenWork] = {}
         self._explained: set[str] = set()  # workers that died in a logged call
+        self._advances = 0
+        self._ended: set[int] = set()  # hashes of work
 
     def begin(self, work: str, worker: str) -> PastAttempts:
         """See `AttemptLog`."""
@@ -78,6 +84,7 @@ class AttemptTable:
             self._explained.add(entry.worker)
         if entry.call != PAUSED and not self._died_of_other_work(entry):
             entry.dead.append(entry.worker)
+            self._advances += bool({entry.call} - {""} - entry.suspects)
             entry.suspects |= {entry.call} - {""}
         entry.worker, entry.call = worker, ""
         return PastAttempts(tuple(entry.dead), frozenset(entry.suspects))
@@ -95,6 +102,18 @@ class AttemptTable:
     def end(self, work: str) -> None:
         """See `AttemptLog`."""
         self._open.pop(work, None)
+        if not work.startswith(SET_UP) and hash(work) not in self._ended:
+            self._advances += 1
+            if len(self._ended) == _MOST_ENDED:
+                self._ended.clear()
+            self._ended.add(hash(work))
+
+    def advances(self) -> int:
+        """Return how much work has ended or found a suspect: a run in which this stands still gets nowhere.
+
+        A process that replaces another one sets up again, and ends again what its task had ended: neither counts.
+        """
+        return self._advances
 
 
 @dataclass(frozen=True)

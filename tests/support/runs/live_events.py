@@ -16,7 +16,7 @@ def working(step, seconds, wait=0.0, *, rows=10, worker="host:1", until=100.0, p
     around = {"wait": wait} if wait else {}
     about = {"step": step, "worker": worker, "rows": rows, "seconds": seconds, "around": around}
     about |= {"calls": (seconds,)} | more
-    return [StepEvent(started=begin, **about) for begin in begins]
+    return [StepEvent(started=begin, start=i * rows, **about) for i, begin in enumerate(begins)]
 
 
 def live(*some):
