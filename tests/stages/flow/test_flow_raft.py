@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import pickle
+from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import pytest
@@ -16,7 +18,7 @@ from pipeline.planning.processes.placement import merge_placement
 from pipeline.weights.resolver import default_lock
 from stages.flow.stage import Flow
 from stages.nets.raft import Flows, Raft, correlations, look_up, padded, places
-from tests.support.media.material import weights
+from tests.support.media.material import weights, where_present
 from tests.support.media.photos import photo, take
 from tests.support.stages.flow_factory import assert_follows, off, rubberwhale, shifted, table, window
 
@@ -32,6 +34,18 @@ def ready(**config) -> Flow:
 @pytest.fixture(scope="module")
 def trained() -> Flow:
     return ready(cache=True)
+
+
+@pytest.fixture(scope="module", params=["random", *where_present("raft_small_torchvision.pth", "trained")])
+def make(request) -> Callable[[], Flow]:
+    """Return a function to a stage of random weights, or of trained ones where they are present."""
+
+    def random() -> Flow:
+        stage = Flow(Flow.Config(backend="raft", cache=True))
+        stage.setup({}, Placement())
+        return stage
+
+    return random if request.param == "random" else partial(ready, cache=True)
 
 
 def test_it_has_as_many_parameters_as_published():
@@ -52,8 +66,8 @@ def pairs() -> list[np.ndarray]:
 
 
 @pytest.mark.heavy
-def test_pairs_in_a_batch_say_what_they_say_alone(trained):
-    net = trained._raft
+def test_pairs_in_a_batch_say_what_they_say_alone(make):
+    net = make()._raft
     frames = torch.from_numpy(np.stack(pairs()))
     with torch.inference_mode():
         together = net._flow(frames[:-1], frames[1:])
@@ -63,9 +77,9 @@ def test_pairs_in_a_batch_say_what_they_say_alone(trained):
 
 
 @pytest.mark.heavy
-def test_the_size_of_the_chunks_does_not_matter(trained):
-    rows = trained(table(pairs()))
-    other = ready(cache=True)
+def test_the_size_of_the_chunks_does_not_matter(make):
+    rows = make()(table(pairs()))
+    other = make()
     other.chunk_sizes["pairs"] = 1
     assert other(table(pairs())).equals(rows)
 

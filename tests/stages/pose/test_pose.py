@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import pickle
 
+import cv2
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -49,6 +50,11 @@ def points(person):
     return np.array([(mark["x"], mark["y"]) for mark in person["landmarks"]])
 
 
+def world_of(person):
+    """Landmarks in metres, 33 3."""
+    return np.array([list(mark.values()) for mark in person["world"]])
+
+
 def oks(predicted, annotation):
     """Object keypoint similarity, as COCO defines it: predicted 17 2 in px; over the annotated keypoints."""
     truth = np.array(annotation["keypoints"], float).reshape(17, 3)
@@ -73,6 +79,9 @@ def test_landmarks_agree_with_coco_annotation(pose):
     x, y, width, height = truth["annotations"][0]["bbox"]
     box = np.array(list(person["box"].values())) * np.tile(image.shape[1::-1], 2)
     assert np.abs(box - [x, y, x + width, y + height]).max() < 0.1 * np.hypot(width, height)
+    world = world_of(person)
+    assert 0.25 < np.linalg.norm(world[23] - world[25]) < 0.6  # an adult's femur is about .45 m
+    assert world[0, 1] < world[23, 1] < world[27, 1]  # the nose above the hips above the ankles
 
 
 def test_the_measure_itself_can_say_no():
@@ -89,14 +98,11 @@ def test_people_are_counted(pose):
 
 
 def test_people_of_any_size_are_counted(pose):
-    photos = [
-        picture(name)
-        for name in ("pose/squat.bmp", "pose/test_image.bmp", "categories/cat.bmp", "categories/coffee.png")
-    ]
-    one, some, *none = call(pose, *photos)["people"].to_pylist()
-    assert one == 1
-    assert some >= 1
-    assert none == [0, 0]
+    portrait = photo("grace_hopper.jpg")
+    sizes = [cv2.resize(portrait, None, fx=by, fy=by, interpolation=cv2.INTER_AREA) for by in (0.25, 0.5, 2)]
+    amid = [cv2.copyMakeBorder(portrait, *[by] * 4, cv2.BORDER_REPLICATE) for by in (150, 600)]
+    nobody = [photo(name)[::2, ::2] for name in ("china.jpg", "flower.jpg")]
+    assert call(pose, *sizes, *amid, *nobody)["people"].to_pylist() == [1] * 5 + [0, 0]
 
 
 def test_two_people_side_by_side_are_two_and_the_more_visible_comes_first(pose):
@@ -115,16 +121,15 @@ def test_a_mirrored_picture_gives_mirrored_people(pose):
 
 
 def test_world_landmarks_are_metres(pose):
-    (person,) = call(pose, picture("pose/squat.bmp"))["poses"][0].as_py()
-    world = np.array([list(mark.values()) for mark in person["world"]])
-    hips, thigh = world[[23, 24]], np.linalg.norm(world[23] - world[25])
-    assert np.abs(hips.mean(axis=0)).max() < 0.02
-    assert 0.25 < thigh < 0.6  # an adult's femur is about .45 m
-    assert world[0, 1] < world[23, 1] < world[27, 1]  # the nose above the hips above the ankles: y points down
+    (person,) = call(pose, photo("grace_hopper.jpg"))["poses"][0].as_py()
+    world = world_of(person)
+    assert np.abs(world[[23, 24]].mean(axis=0)).max() < 0.02  # the middle of the hips
+    assert 0.25 < np.linalg.norm(world[11] - world[12]) < 0.45  # an adult's shoulders are about .35 m apart
+    assert world[0, 1] < world[11, 1] < world[23, 1]  # the nose above the shoulders above the hips: y points down
 
 
 def test_a_low_confidence_finds_nobody_twice():
-    model, portrait = "pose_landmarker_full_bundled", picture("faces/single/grace_hopper.bmp")
+    model, portrait = "pose_landmarker_full_bundled", np.ascontiguousarray(photo("grace_hopper.jpg")[90:510, 76:])
     raw = BlazePose(model_file(model), count=8, min_detection=0.3, min_presence=0.5)
     assert len(raw(portrait)[0]) > 1  # MediaPipe itself does
     assert call(make(model, min_detection_confidence=0.3), portrait)["people"].to_pylist() == [1]

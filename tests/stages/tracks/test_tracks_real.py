@@ -14,6 +14,7 @@ from pipeline.weights.resolver import resolve
 from stages.pose.stage import Pose
 from stages.tracks.stage import Tracks
 from tests.support.media.material import picture
+from tests.support.media.photos import photo
 from tests.support.stages.people_factory import batch, owners, shots
 
 
@@ -42,7 +43,7 @@ def sized(found, height, width):
 
 @pytest.mark.heavy
 def test_a_real_person_panned_then_mirrored_after_a_cut_has_one_id_a_shot(pose):
-    image = picture("pose/squat.bmp")
+    image = photo("grace_hopper.jpg")
     height, width = image.shape[:2]
     wide = cv2.copyMakeBorder(image, 0, 0, 80, 80, cv2.BORDER_REPLICATE)
     views = [wide[:, 6 * i : 6 * i + width] for i in range(12)]
@@ -59,7 +60,7 @@ def test_a_real_person_panned_then_mirrored_after_a_cut_has_one_id_a_shot(pose):
 
 @pytest.mark.heavy
 def test_two_real_people_side_by_side_who_trade_places_in_the_list_keep_their_ids(pose):
-    image = picture("pose/squat.bmp")
+    image = photo("grace_hopper.jpg")
     height, width = image.shape[:2]
     frames = []
     for i in range(10):

@@ -1,18 +1,34 @@
-"""What tests of shots share: takes of photos, transitions made between them, and what Shots reads of frames."""
+"""What tests of shots share: takes of photos, transitions made between them, and what Shots reads of frames.
+
+What it reads of real films lies in `films_for_shots.parquet`; tests/README.md says whose they are. Run as a program,
+this module writes the file again from the test material.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache
+from pathlib import Path
 
+import cv2
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from pipeline.contract.placement import Placement
 from stages.flow.stage import Flow
 from stages.shots.stage import Features, Shots
 from tests.support.media.photos import take
-from tests.support.stages.flow_factory import table
+from tests.support.stages.flow_factory import table, video
+
+KEPT = Path(__file__).with_name("films_for_shots.parquet")
+FILMS = (
+    "av/nasa_13013.mp4",
+    "video/test_clip_10s.mp4",
+    "video/cockatoo.mp4",
+    "vos/06_pingpong.mp4",
+    "vos/bedroom.mp4",
+)
 
 
 @cache
@@ -32,6 +48,20 @@ def described(frames: Sequence[np.ndarray]) -> pa.Table:
     count = len(frames)
     keys = {"media_id": ["a.mp4"] * count, "frame_index": pa.array(range(count), pa.int32())}
     return pa.table(keys | {"time_s": np.arange(count) / 25.0} | columns).select(Shots().inputs)
+
+
+def described_films() -> pa.Table:
+    """What the kept file has: the first 300 frames of each film, by its name."""
+    parts = []
+    for name in FILMS:
+        rows = described([cv2.resize(f, (398, 224), interpolation=cv2.INTER_AREA) for f in video(name, 0, 300)])
+        parts.append(rows.set_column(0, "media_id", pa.array([name] * len(rows))))
+    return pa.concat_tables(parts)
+
+
+@cache
+def kept_films() -> pa.Table:
+    return pq.read_table(KEPT)
 
 
 def mixed(one: np.ndarray, other: np.ndarray | float, share: float) -> np.ndarray:
@@ -71,3 +101,8 @@ def whip(name: str, step: int, count: int = 8) -> list[np.ndarray]:
     """Five still frames, a pan of `step` px of 398 a frame, and five still frames."""
     pan = clip(name, 0, count, float(step))
     return [*[pan[0]] * 5, *pan, *[pan[-1]] * 5]
+
+
+if __name__ == "__main__":
+    pq.write_table(described_films(), KEPT, compression="zstd", compression_level=19)
+    print(f"{KEPT}: {KEPT.stat().st_size} bytes")
