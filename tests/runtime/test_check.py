@@ -7,12 +7,15 @@ import shutil
 import pyarrow as pa
 import pytest
 
+from pipeline.contract.row_errors import Failure, to_table
 from pipeline.output.ledger import Part
 from pipeline.output.object_store import Store
+from pipeline.output.unit_table import NEEDED
 from pipeline.runtime.check.check import check_output, listed_damage
 
 STEP = "cut-0123456789ab"
 UNIT = "0123456789abcdef"
+NAMED = ("a.png", "b.png", "c.png")  # in the table of units
 NAMES = {"decode": "ab", "cut": "0123456789ab"}
 
 
@@ -88,3 +91,14 @@ def test_a_flipped_bit_is_found_and_no_longer_listed_once_it_is_mended(store):
 def test_a_damaged_list_is_no_list(store, data):
     store.write("run.damaged.json", data)
     assert [path for path in listed_damage(store) if path != "x"] == []
+
+
+@pytest.mark.parametrize("mentioned", [False, True], ids=["lost", "with an error"])
+def test_a_file_without_rows_and_errors_names_the_decoders_parts(store, mentioned):
+    files = [{"unit": UNIT, "media_id": name, "path": name.encode(), "size": 1, "mtime_ns": 1} for name in NAMED]
+    store.write_table("units/u.parquet", pa.Table.from_pylist(files, NEEDED))
+    if mentioned:
+        failure = Failure(media_id="c.png", kind="truncated", message="JPEG: Truncated File Read")
+        store.write_table(f"errors/{UNIT}-{'1' * 12}.parquet", to_table([failure]))
+    parts = {f"columns/decode-ab/{part.name}" for part in (Part(UNIT, 0, 2), Part(UNIT, 2, 2))}
+    assert found(store) == (set() if mentioned else parts)

@@ -11,12 +11,13 @@ import typer
 from rich.console import Console
 
 from pipeline.contract.errors import ConfigError
+from pipeline.contract.output_names import RUN_RECORD
 from pipeline.contract.row_errors import DECODE
 from pipeline.output.object_store import Store
 from pipeline.reporting.compare.runs import read_run
 from pipeline.reporting.stages import rebuild
 from pipeline.reporting.terminal.console import print_line
-from pipeline.runtime.check.check import check_output
+from pipeline.runtime.check.check import Finding, check_output
 from pipeline.runtime.check.mending import expected_parts
 from pipeline.runtime.run.record import read_run_record
 
@@ -30,14 +31,15 @@ def check(output: Out) -> None:
 
     Ends with exit code 1 if there are any. `framemill run` with the same options computes the files again.
     """
-    console, store, fingerprints = Console(), Store(output), dict[str, str]()
+    console, store, fingerprints, record = Console(), Store(output), dict[str, str](), list[Finding]()
     try:
         fingerprints = read_run(output).fingerprints
     except ConfigError as error:
         if error.code != "FM-RUN-RECORD-DAMAGED":
             raise
-        print_line(console, str(error))
-    findings = check_output(store, fingerprints, _expected(store, fingerprints))
+        text = "damaged, and it names the columns of all tables: check again after a run"
+        record = [Finding(path=RUN_RECORD, text=text)]
+    findings = [*record, *check_output(store, fingerprints, _expected(store, fingerprints))]
     for finding in findings:
         print_line(console, f"{finding.path}: {finding.text}.")
     if findings:

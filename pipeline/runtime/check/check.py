@@ -14,12 +14,13 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipeline.contract.columns import KEYS
+from pipeline.contract.columns import KEYS, MEDIA_ID
 from pipeline.contract.errors import DamagedError
-from pipeline.contract.output_names import COLUMNS, DAMAGED, ERRORS, FACTS, FRAMES, IMAGES, PROFILE
+from pipeline.contract.output_names import COLUMNS, DAMAGED, ERRORS, FACTS, FRAMES, IMAGES, PROFILE, UNITS
 from pipeline.output.damage import ERRORS_SUFFIX, damaged_tables
 from pipeline.output.ledger import Ledger
 from pipeline.output.object_store import Store
+from pipeline.output.unit_table import read_units
 from pipeline.runtime.check.lost_images import parts_without_images
 from pipeline.runtime.second_pass.assemble import unit_of
 
@@ -55,12 +56,13 @@ def check_output(store: Store, fingerprints: Mapping[str, str], expected: Mappin
     ]
     findings += _lost_errors(store)
     findings += _double_rows(store, skip)
+    folders = [f"{name}-{fingerprint}" for name, fingerprint in fingerprints.items()]
+    findings += _lost_files(store, folders[0], skip) if folders else ()
     if findings:
         store.write(DAMAGED, json.dumps([finding.path for finding in findings]).encode())
     else:
         store.remove(DAMAGED)
-    lost = _lost_parts(store, [f"{name}-{fingerprint}" for name, fingerprint in fingerprints.items()])
-    return [*findings, *lost]  # a run finds lost parts by itself
+    return [*findings, *_lost_parts(store, folders)]  # a run finds lost parts by itself
 
 
 def listed_damage(store: Store) -> list[str]:
@@ -83,6 +85,22 @@ def _lost_errors(store: Store) -> Iterator[Finding]:
     for name in store.names(FRAMES):
         if unit_of(name) in failed and name not in present:
             yield Finding(path=f"{FRAMES}/{name}", text="has failures without a line in the table of errors")
+
+
+def _lost_files(store: Store, decode: str, skip: set[str]) -> Iterator[Finding]:
+    """Yield the decoder's parts of units with files that have neither a row nor an error."""
+    tables = [f"{folder}/{name}" for folder in (FRAMES, ERRORS) for name in store.names(folder)]
+    if skip & {*tables, *(f"{UNITS}/{name}" for name in store.names(UNITS))}:
+        return  # the next run makes them anew
+    columns = (store.read_table(path, [MEDIA_ID.name])[MEDIA_ID.name] for path in tables)
+    present = {media for column in columns for media in pc.unique(column).to_pylist()}
+    assembled = {unit_of(name) for name in store.names(FRAMES)}
+    for unit in read_units(store):
+        lost = sum(media.media_id not in present for media in unit.media)
+        if lost and unit.name in assembled:
+            for name in store.names(f"{COLUMNS}/{decode}"):
+                if name.startswith(f"{unit.name}."):
+                    yield Finding(path=f"{COLUMNS}/{decode}/{name}", text=f"lacks {lost} files, without an error")
 
 
 def _double_rows(store: Store, skip: set[str]) -> Iterator[Finding]:
