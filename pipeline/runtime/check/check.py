@@ -88,7 +88,7 @@ def _lost_errors(store: Store) -> Iterator[Finding]:
 
 
 def _lost_files(store: Store, decode: str, skip: set[str]) -> Iterator[Finding]:
-    """Yield the decoder's parts of units with files that have neither a row nor an error."""
+    """Yield the decoder's parts, and the tables of their rows, of units with files that have no row and no error."""
     tables = [f"{folder}/{name}" for folder in (FRAMES, ERRORS) for name in store.names(folder)]
     if skip & {*tables, *(f"{UNITS}/{name}" for name in store.names(UNITS))}:
         return  # the next run makes them anew
@@ -98,9 +98,11 @@ def _lost_files(store: Store, decode: str, skip: set[str]) -> Iterator[Finding]:
     for unit in read_units(store):
         lost = sum(media.media_id not in present for media in unit.media)
         if lost and unit.name in assembled:
-            for name in store.names(f"{COLUMNS}/{decode}"):
-                if name.startswith(f"{unit.name}."):
-                    yield Finding(path=f"{COLUMNS}/{decode}/{name}", text=f"lacks {lost} files, without an error")
+            for folder in (f"{COLUMNS}/{decode}", FRAMES):
+                for name in store.names(folder):
+                    if name.startswith(unit.name):
+                        text = f"lacks {lost} of {len(unit.media)} files, without an error"
+                        yield Finding(path=f"{folder}/{name}", text=text)
 
 
 def _double_rows(store: Store, skip: set[str]) -> Iterator[Finding]:
