@@ -6,6 +6,7 @@ import pytest
 
 from pipeline.contract.errors import SetupError
 from pipeline.contract.output_names import ERRORS, FRAMES
+from pipeline.engine import death_watch
 from pipeline.job import Job
 from tests.support.media.collections_factory import collection
 from tests.support.runs.engine_factory import request, rows, table
@@ -122,7 +123,8 @@ def test_a_set_up_that_keeps_dying_stops_the_run_with_its_last_words(media, tmp_
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.chaos)])
-def test_processes_that_die_before_their_set_up_stop_the_run(media, tmp_path, machines, device, capfd):
+def test_processes_that_die_before_their_set_up_stop_the_run(media, tmp_path, machines, device, capfd, monkeypatch):
+    monkeypatch.setattr(death_watch, "_LEAST_S", 5.0)  # a minute
     profile = {"steps": {"odd": {"device": device, "gpus": 0.0}}}
     with pytest.raises(SetupError) as error:
         Job(order(media, tmp_path / "out", {"odd": ("Unborn", {})}, profile)).run()
