@@ -38,6 +38,14 @@ def pytest_collection_modifyitems(items):
     items.sort(key=lambda item: item.path.name == "test_disk.py")
 
 
+@pytest.fixture(autouse=True)
+def ordinary_priority():
+    """See `tests.support.media.own_thread`."""
+    before = os.sched_getscheduler(0)
+    yield
+    assert os.sched_getscheduler(0) == before, "this process keeps the cores from all others"
+
+
 @pytest.fixture(scope="session")
 def collection(tmp_path_factory):
     """Two photos of different size and a clip of 12 frames with sound."""

@@ -9,12 +9,14 @@ import numpy as np
 import pytest
 
 from tests.support.media.media_factory import decoded
+from tests.support.media.own_thread import in_own_thread
 
 _RGB = np.array([[1, 1, 1], [0.5, 0.5, 0.5], [0.18, 0.18, 0.18], [0.05, 0.05, 0.05], [0.8, 0.4, 0.3], [0.3, 0.4, 0.6]])
 _709_TO_2020 = np.array([[0.6274, 0.3293, 0.0433], [0.0691, 0.9195, 0.0114], [0.0164, 0.0880, 0.8956]])  # BT.2087
 _SIDE = 32
 
 
+@in_own_thread
 def ten_bits(path: Path, signal: np.ndarray, *, transfer: int, primaries: int, codec: str = "libx265") -> Path:
     """Write three frames of patches; `signal` (n 3) is R'G'B' in 0 to 1, coded by BT.2020's matrix, limited range."""
     red, green, blue = signal.T

@@ -18,6 +18,7 @@ from pipeline.media.config import READ_RULES, DecodeConfig
 from pipeline.media.discovery.listing import list_media
 from pipeline.media.packets.decode import decode
 from pipeline.media.units import Unit
+from tests.support.media.own_thread import in_own_thread
 
 
 def encoded(image: Pil.Image, kind: str, **options: Any) -> bytes:
@@ -34,6 +35,7 @@ def numbered(index: int, height: int = 16, width: int = 24) -> np.ndarray:
     return image
 
 
+@in_own_thread
 def film(
     path: Path,
     frames: Sequence[np.ndarray],

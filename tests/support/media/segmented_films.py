@@ -17,6 +17,7 @@ from pipeline.media.config import READ_RULES, DecodeConfig
 from pipeline.media.discovery.listing import list_media
 from pipeline.media.packets.decode import decode
 from pipeline.media.units import Unit, shares_of
+from tests.support.media.own_thread import in_own_thread
 
 BY_BYTES = 1  # the rules of units with films in segments by bytes
 WHOLE = 1 << 40  # bytes of a segment: larger than any film
@@ -39,6 +40,7 @@ def times(name: str) -> Iterator[int]:
 
 
 @cache
+@in_own_thread
 def sample_film(name: str) -> Path:
     """Write a film of moving noise with noise as sound; in some, video or sound or both begin late."""
     codec, options, sound_codec = FILMS[name]
