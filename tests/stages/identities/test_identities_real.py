@@ -14,7 +14,7 @@ from sklearn.metrics import adjusted_rand_score
 
 from pipeline.contract.columns import pack
 from stages.identities.stage import Identities
-from tests.support.media.material import media, picture, weights
+from tests.support.media.material import ROOT, media, picture, where_present
 from tests.support.stages.faces_factory import PORTRAITS, SPEAKERS, make
 from tests.support.stages.identities_factory import identities, numbers
 
@@ -59,28 +59,39 @@ def test_people_are_distinguished(album):
     assert len(crops) >= 6 * 4 and all(crop.startswith(b"\xff\xd8") for crop in crops)
 
 
-@pytest.mark.heavy
-@pytest.mark.slow
-def test_a_run_writes_the_stages_results(framemill, tmp_path):
-    folder = weights("MobileFaceNet.onnx").parent
+@pytest.fixture
+def people(tmp_path):
+    """A folder with photos and clips of three people."""
     (tmp_path / "in").mkdir()
     for name in ("faces/obama/obama.jpg", "faces/obama/obama2.jpg", "faces/obama/obama_partial_face.jpg"):
         (tmp_path / "in" / Path(name).name).write_bytes(media(name).read_bytes())
     for name in ("lbax4n", "pwij3p"):
         (tmp_path / "in" / f"{name}.mpg").write_bytes(media(f"av/grid/{name}.mpg").read_bytes())
+    return tmp_path / "in"
+
+
+@pytest.mark.heavy
+@pytest.mark.slow
+@pytest.mark.parametrize("networks", ["random", *where_present("MobileFaceNet.onnx", "trained")])
+def test_a_run_writes_the_stages_results(framemill, no_weights, request, networks, tmp_path):
+    if networks == "trained":
+        source, given = request.getfixturevalue("people"), ("--weights-dir", ROOT / "weights")
+    else:  # four faces an image, all of one cluster
+        source, given = request.getfixturevalue("collection"), ("--missing-weights", "dummy")
+    sizes, exemplars = ([4, 4, 3], 11) if networks == "trained" else ([12], 6)
     steps = {
         "faces": {"use": "stages.faces:Faces", "with": {"keep_crops": True}},
         "identities": {"use": "stages.identities:Identities"},
     }
     (tmp_path / "pipeline.yaml").write_text(yaml.safe_dump({"decode": {"every_nth": 20}, "steps": steps}))
-    places = ("--pipeline", tmp_path / "pipeline.yaml", "--input", tmp_path / "in", "--output", tmp_path / "out")
-    framemill("run", *places, "--weights-dir", folder)
+    places = ("--pipeline", tmp_path / "pipeline.yaml", "--input", source, "--output", tmp_path / "out")
+    framemill("run", *places, *given)
     out = tmp_path / "out"
     frames = pq.read_table(out / "frames", columns=list(Identities().inputs))
     direct = identities()(frames)
     for name, table in direct.items():
         assert pq.read_table(out / name).cast(table.schema).equals(table)
-    assert direct["identity_summary"]["size"].to_pylist() == [4, 4, 3]
+    assert direct["identity_summary"]["size"].to_pylist() == sizes
     page = (out / "report.html").read_text()
     shown = sum(len(row) for row in direct["identity_summary"]["exemplars"].to_pylist())
-    assert page.count("<img src=") == shown == 11
+    assert page.count("<img src=") == shown == exemplars

@@ -15,7 +15,6 @@ from stages.pose.bodies import distances
 from stages.pose.looks import Square, look, second_look, tiles
 from stages.pose.squares import squares
 from stages.pose.stage import Pose
-from tests.support.media.material import picture
 from tests.support.media.photos import photo
 from tests.support.stages.pose_factory import model_file
 
@@ -78,9 +77,9 @@ def test_what_a_tile_takes_for_a_person_is_not_found_again(pose, name, part):
 
 
 def test_a_pose_on_blur_is_unknown_with_a_reason(pose):
-    sharp = picture("faces/single/astronaut.png")
+    sharp = np.ascontiguousarray(photo("grace_hopper.jpg")[90:510, 76:])
     (known,) = pose.find(sharp).body
-    blur = cv2.filter2D(sharp, -1, np.full((1, 110), 1 / 110, np.float32), borderType=cv2.BORDER_REPLICATE)
+    blur = cv2.filter2D(sharp, -1, np.full((1, 55), 1 / 55, np.float32), borderType=cv2.BORDER_REPLICATE)
     rows = pose(pa.table({pose.pixels: pack([sharp, blur])})).to_pylist()
     assert [len(row["poses_unknown"]) for row in rows] == [0, 1]
     assert [row["people"] for row in rows] == [1, 0]
