@@ -32,7 +32,7 @@ from tests.support.media.clip_factory import TINY as CLIP
 from tests.support.media.material import ROOT
 from tests.support.runs.engine_factory import request
 from tests.support.runs.serial_engine import without_ray
-from tests.support.stages.sam_weights import TOY as SAM
+from tests.support.stages.sam.weights import TOY as SAM
 
 SMALL = (
     "categorize.model=clip-vit-b32",

@@ -26,8 +26,8 @@ from stages.objects.stage import OBJECTS, Objects
 from stages.shared.masks import MASK, decode
 from stages.shared.point_prompts import Prompt
 from tests.support.media.photos import take
-from tests.support.stages import sam_video_reference as reference
 from tests.support.stages.inpaint_factory import values
+from tests.support.stages.sam import video_reference as reference
 
 SIDE = reference.SIDE
 FRAMES = 18  # more than memories and pointers: 6 and 15

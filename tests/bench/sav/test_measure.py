@@ -18,7 +18,7 @@ from pipeline.bench.sav.trackers import check_model
 from pipeline.contract.errors import ConfigError
 from pipeline.contract.placement import Placement
 from stages.nets.sam2.video import Tracker
-from tests.support.stages import sam_video_reference as reference
+from tests.support.stages.sam import video_reference as reference
 
 
 @pytest.fixture

@@ -9,9 +9,9 @@ import pytest
 
 from tests.support.media.material import weights, where_present
 from tests.support.media.photos import photo
-from tests.support.stages.faces_factory import album, files, made_album, made_files, make, portraits
-from tests.support.stages.onnx_factory import mobilefacenet
-from tests.support.stages.yunet_factory import marked
+from tests.support.stages.faces.faces_factory import album, files, made_album, made_files, make, portraits
+from tests.support.stages.faces.onnx_factory import mobilefacenet
+from tests.support.stages.faces.yunet_factory import marked
 
 
 @pytest.fixture(scope="session", params=["made", *where_present("MobileFaceNet.onnx", "trained")])

@@ -12,7 +12,7 @@ from stages.faces.alignment import SIDE
 from stages.faces.quality import face_qualities
 from stages.nets.faces.yunet import OpenCvYuNet, YuNet
 from tests.support.media.material import media, picture, weights
-from tests.support.stages.faces_factory import (
+from tests.support.stages.faces.faces_factory import (
     PORTRAITS,
     SPEAKERS,
     call,

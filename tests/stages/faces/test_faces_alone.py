@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.support.stages.faces_factory import call, embedding
+from tests.support.stages.faces.faces_factory import call, embedding
 
 
 @pytest.fixture(scope="module")

@@ -20,7 +20,7 @@ from stages.faces.recognizers import NETWORKS
 from stages.faces.stage import DETECTORS, Faces
 from tests.support.media.material import weights
 from tests.support.media.photos import photo
-from tests.support.stages.faces_factory import call, embedding, files, found
+from tests.support.stages.faces.faces_factory import call, embedding, files, found
 
 
 def test_no_rows_give_no_rows(make_stage):

@@ -17,7 +17,7 @@ from stages.nets.faces.yunet_cells import Cells, face_rows, suppressed
 from stages.shared import device_images
 from stages.shared.device_images import DeviceImages
 from tests.support.media.photos import photo
-from tests.support.stages.faces_factory import call, embedding, made_files, portraits, speakers
+from tests.support.stages.faces.faces_factory import call, embedding, made_files, portraits, speakers
 
 SHAPES = [(600, 512), (427, 640), (600, 512), (3, 5)]
 

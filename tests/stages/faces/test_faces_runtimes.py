@@ -13,8 +13,8 @@ from stages.faces.stage import Faces
 from stages.nets.faces.yunet import OpenCvYuNet, YuNet
 from stages.nets.faces.yunet_torch import TorchYuNet
 from tests.support.machine.command_line import script
-from tests.support.stages.faces_factory import album, call, embedding, files, found, made_files, make, speakers
-from tests.support.stages.onnx_factory import iresnet, mobilefacenet
+from tests.support.stages.faces.faces_factory import album, call, embedding, files, found, made_files, make, speakers
+from tests.support.stages.faces.onnx_factory import iresnet, mobilefacenet
 
 
 @pytest.mark.heavy

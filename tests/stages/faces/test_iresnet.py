@@ -12,7 +12,7 @@ from stages.faces.alignment import SIDE
 from stages.faces.recognizers import NETWORKS, Recognizer
 from stages.nets.faces.iresnet import IResNet, MobileFaceNet
 from stages.nets.faces.onnx_module import OnnxGraph
-from tests.support.stages.onnx_factory import R50, by_onnxruntime, by_torch, directions, iresnet, random
+from tests.support.stages.faces.onnx_factory import R50, by_onnxruntime, by_torch, directions, iresnet, random
 
 R100 = (3, 13, 30, 3)
 

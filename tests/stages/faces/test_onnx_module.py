@@ -10,7 +10,7 @@ import torch
 
 from stages.nets.faces.onnx_module import OPERATORS, OnnxGraph
 from tests.support.media.material import weights, where_present
-from tests.support.stages.onnx_factory import (
+from tests.support.stages.faces.onnx_factory import (
     Builder,
     by_onnxruntime,
     by_torch,

@@ -14,7 +14,7 @@ from pipeline.contract.columns import pack
 from pipeline.contract.placement import Placement
 from stages.faces.stage import Faces
 from stages.nets.faces.scrfd import Scrfd
-from tests.support.stages.onnx_factory import mobilefacenet, scrfd
+from tests.support.stages.faces.onnx_factory import mobilefacenet, scrfd
 
 COLOURS = np.random.default_rng(1).integers(0, 256, (9, 7, 3), dtype=np.uint8)
 

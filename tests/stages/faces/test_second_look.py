@@ -12,7 +12,7 @@ from stages.nets.faces.detections import FaceDetections
 from stages.nets.faces.second_look import FACE, VIEW, least_scores
 from stages.nets.faces.yunet import OpenCvYuNet, YuNet
 from tests.support.media.material import media, picture, weights
-from tests.support.stages.faces_factory import call, faces, make, scaled
+from tests.support.stages.faces.faces_factory import call, faces, make, scaled
 
 DOG = "inpaint/overture-creations-5sI6fQgYIuo.png"
 

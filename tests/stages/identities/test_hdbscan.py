@@ -14,7 +14,7 @@ from stages.identities.hdbscan import hdbscan_clusters
 from stages.identities.medoids import summarize
 from stages.identities.spanning_tree import spanning_tree
 from tests.support.machine.command_line import ROOT
-from tests.support.stages.identities_factory import unit
+from tests.support.stages.faces.identities_factory import unit
 
 
 def test_hdbscan_is_bounded_since_private_functions_of_it_are_called():

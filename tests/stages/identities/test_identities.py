@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from tests.support.stages.identities_factory import identities, numbers, people, rows, unit
+from tests.support.stages.faces.identities_factory import identities, numbers, people, rows, unit
 
 FACES = ["media_id", "frame_index", "face_index"]
 

@@ -11,7 +11,7 @@ from pipeline.planning.manifest import PipelineFile, ProfileFile
 from pipeline.planning.plan import make_plan
 from pipeline.planning.plan_options import PlanOptions
 from pipeline.planning.processes.resources import Node
-from tests.support.stages.identities_factory import identities, numbers, people, rows
+from tests.support.stages.faces.identities_factory import identities, numbers, people, rows
 
 
 def store(tables, folder, name="all"):

@@ -15,8 +15,8 @@ from sklearn.metrics import adjusted_rand_score
 from pipeline.contract.columns import pack
 from stages.identities.stage import Identities
 from tests.support.media.material import ROOT, media, picture, where_present
-from tests.support.stages.faces_factory import PORTRAITS, SPEAKERS, make
-from tests.support.stages.identities_factory import identities, numbers
+from tests.support.stages.faces.faces_factory import PORTRAITS, SPEAKERS, make
+from tests.support.stages.faces.identities_factory import identities, numbers
 
 WHO = {Path(name).name: who for name, who in PORTRAITS.items()} | {f"{k}.mpg": who for k, who in SPEAKERS.items()}
 

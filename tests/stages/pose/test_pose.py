@@ -20,7 +20,7 @@ from stages.shared.skeleton import BONES, COCO_17, MIRRORED
 from stages.tracks.tracking import SIGMAS
 from tests.support.media.material import media, picture, where_present
 from tests.support.media.photos import PHOTOS, photo
-from tests.support.stages.people_factory import poses, standing
+from tests.support.stages.faces.people_factory import poses, standing
 from tests.support.stages.pose_factory import model_file
 
 _LIMBS = ("shoulder", "elbow", "wrist", "hip", "knee", "ankle")

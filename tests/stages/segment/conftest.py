@@ -8,7 +8,7 @@ import pytest
 @pytest.fixture(scope="session")
 def sam_file(tmp_path_factory):
     """A file of random weights."""
-    from tests.support.stages.sam_weights import TOY, lively
+    from tests.support.stages.sam.weights import TOY, lively
 
     return lively(TOY, tmp_path_factory.mktemp("weights") / "toy.safetensors")
 
@@ -19,7 +19,7 @@ def sam(sam_file, monkeypatch):
     import torch
 
     from stages.nets.sam2.image import MODELS
-    from tests.support.stages.sam_weights import TOY
+    from tests.support.stages.sam.weights import TOY
 
     monkeypatch.setitem(MODELS, "toy", TOY)
     threads = torch.get_num_threads()

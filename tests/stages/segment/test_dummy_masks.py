@@ -16,7 +16,7 @@ from stages.segment.stage import Segment
 from stages.shared.masks import decode
 from tests.support.media.photos import photo
 from tests.support.runs.plan_factory import plan
-from tests.support.stages.sam_weights import TOY
+from tests.support.stages.sam.weights import TOY
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stages.segment import mask_proposals
-from tests.support.stages import sam_reference as reference
+from tests.support.stages.sam import image_reference as reference
 
 
 @settings(max_examples=60, deadline=None)

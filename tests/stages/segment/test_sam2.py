@@ -14,9 +14,9 @@ from pipeline.weights.resolver import default_lock
 from stages.nets.sam2.image import MODELS, PREPARATION, Sam2, encoder_config
 from stages.shared.masks import decode
 from tests.support.media.photos import PHOTOS, photo
-from tests.support.stages import sam_reference as reference
-from tests.support.stages.sam_weights import TOY
-from tests.support.stages.segment_factory import POINTS, found, iou, small_photo, stage_of
+from tests.support.stages.sam import image_reference as reference
+from tests.support.stages.sam.segment_factory import POINTS, found, iou, small_photo, stage_of
+from tests.support.stages.sam.weights import TOY
 
 BOXES = [(0.1, 0.2, 0.6, 0.7), (0.5, 0.1, 0.95, 0.5), (0, 0, 1, 1)]
 

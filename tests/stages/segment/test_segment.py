@@ -15,7 +15,7 @@ from stages.nets.sam2.image import MODELS
 from stages.segment.stage import Segment
 from stages.shared.masks import decode, encode
 from tests.support.machine.command_line import script
-from tests.support.stages.segment_factory import ANY, SIZE, assert_whole, call, found, iou, small_photo, stage_of
+from tests.support.stages.sam.segment_factory import ANY, SIZE, assert_whole, call, found, iou, small_photo, stage_of
 
 
 def test_fast_is_fewer_points_and_the_low_grid(sam):
@@ -115,7 +115,7 @@ from pipeline.contract.placement import Placement
 from stages.nets.sam2.image import MODELS
 from stages.segment.stage import Segment
 from tests.support.machine.memory import peak_mb
-from tests.support.stages.sam_weights import TOY
+from tests.support.stages.sam.weights import TOY
 torch.set_num_threads(2)
 MODELS["toy"] = replace(TOY, side=128)
 stage = Segment(Segment.Config(model="toy", size=0, max_masks=96, **json.loads(sys.argv[2])))

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.support.stages.segment_factory import POINTS, call, found, small_photo, stage_of
+from tests.support.stages.sam.segment_factory import POINTS, call, found, small_photo, stage_of
 
 
 @pytest.mark.heavy

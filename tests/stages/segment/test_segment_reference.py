@@ -16,9 +16,9 @@ from pipeline.contract.placement import Placement
 from pipeline.device import prepare
 from stages.shared.masks import decode
 from tests.support.media.photos import photo
-from tests.support.stages import sam_reference as reference
-from tests.support.stages.sam_weights import TOY
-from tests.support.stages.segment_factory import ANY, assert_whole, found, iou, small_photo, stage_of
+from tests.support.stages.sam import image_reference as reference
+from tests.support.stages.sam.segment_factory import ANY, assert_whole, found, iou, small_photo, stage_of
+from tests.support.stages.sam.weights import TOY
 
 LEAST_GAP = 1e-3  # between values on both sides of a threshold
 UNCLEAN = {"min_mask_region_area": 0}

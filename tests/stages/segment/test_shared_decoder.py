@@ -11,10 +11,10 @@ from pipeline.contract.placement import Placement
 from stages.nets.sam2.image import Sam2
 from stages.segment.mask_generator import MaskGenerator
 from stages.shared.masks import decode
-from tests.support.stages import sam_reference as reference
 from tests.support.stages.device_work import DeviceWork
-from tests.support.stages.sam_weights import TOY
-from tests.support.stages.segment_factory import ANY, POINTS, call, found, iou, small_photo, stage_of
+from tests.support.stages.sam import image_reference as reference
+from tests.support.stages.sam.segment_factory import ANY, POINTS, call, found, iou, small_photo, stage_of
+from tests.support.stages.sam.weights import TOY
 
 PROMPTS = 24
 WAITS = 9  # of a call with one photo, whatever the number of masks

@@ -15,8 +15,9 @@ from stages.categorize.stage import Categorize
 from stages.flow.stage import Flow
 from tests.support.media import clip_factory
 from tests.support.media.photos import photo
-from tests.support.stages import faces_factory, flow_factory, inpaint_factory
+from tests.support.stages import flow_factory, inpaint_factory
 from tests.support.stages.device_work import DeviceWork
+from tests.support.stages.faces import faces_factory
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

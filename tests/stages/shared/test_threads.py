@@ -22,10 +22,11 @@ from stages.segment.stage import Segment
 from stages.shared.point_prompts import Prompt
 from tests.support.media import clip_factory
 from tests.support.media.photos import photo, take
-from tests.support.stages import faces_factory, flow_factory, inpaint_factory
-from tests.support.stages import sam_video_reference as video
+from tests.support.stages import flow_factory, inpaint_factory
+from tests.support.stages.faces import faces_factory
 from tests.support.stages.pose_factory import model_file
-from tests.support.stages.sam_weights import TOY
+from tests.support.stages.sam import video_reference as video
+from tests.support.stages.sam.weights import TOY
 from tests.support.stages.threads import assert_calls_are_independent
 
 pytestmark = pytest.mark.usefixtures("one_thread")

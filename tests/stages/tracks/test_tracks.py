@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stages.tracks.stage import Tracks
-from tests.support.stages.people_factory import batch, middle, owners, shots, standing, track
+from tests.support.stages.faces.people_factory import batch, middle, owners, shots, standing, track
 
 
 def crossing(order, noise=2.0):

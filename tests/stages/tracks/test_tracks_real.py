@@ -15,7 +15,7 @@ from stages.pose.stage import Pose
 from stages.tracks.stage import Tracks
 from tests.support.media.material import picture
 from tests.support.media.photos import photo
-from tests.support.stages.people_factory import batch, owners, shots
+from tests.support.stages.faces.people_factory import batch, owners, shots
 
 
 @pytest.fixture(scope="module")

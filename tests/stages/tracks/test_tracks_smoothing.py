@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stages.tracks.tracking import SIGMAS, one_euro, similarity
-from tests.support.stages.people_factory import FPS, middle, standing, track
+from tests.support.stages.faces.people_factory import FPS, middle, standing, track
 
 
 def test_trembling_of_somebody_who_stands_is_calmed_and_measured():

@@ -16,8 +16,8 @@ from stages.faces.stage import Faces
 from tests.support.media.material import media, picture, weights
 from tests.support.media.media_factory import packets_of
 from tests.support.media.photos import photo
-from tests.support.stages.onnx_factory import mobilefacenet
-from tests.support.stages.yunet_factory import marked, yunet
+from tests.support.stages.faces.onnx_factory import mobilefacenet
+from tests.support.stages.faces.yunet_factory import marked, yunet
 
 PORTRAITS = {
     "obama/obama.jpg": "obama",

@@ -9,7 +9,7 @@ import torch
 
 from stages.nets.sam2.edgetam import edgetam_config
 from stages.nets.sam2.image import encoder_config
-from tests.support.stages.sam_weights import TOY
+from tests.support.stages.sam.weights import TOY
 
 SIDE = 256
 

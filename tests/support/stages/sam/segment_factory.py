@@ -13,7 +13,7 @@ from pipeline.contract.placement import Placement
 from stages.segment.stage import Segment
 from stages.shared.masks import decode
 from tests.support.media.photos import photo
-from tests.support.stages import sam_reference as reference
+from tests.support.stages.sam import image_reference as reference
 
 SIZE = (120, 160)
 ANY = {"pred_iou_thresh": 0, "stability_score_thresh": 0}

@@ -8,7 +8,7 @@ import numpy as np
 
 from stages.faces.alignment import SIDE, TEMPLATE
 from stages.nets.faces.yunet_cells import STRIDES
-from tests.support.stages.onnx_factory import Builder
+from tests.support.stages.faces.onnx_factory import Builder
 
 SQUARE = 32  # px of the network's input; half as large ones are found too
 HEADS = {"cls": slice(1), "obj": slice(1), "bbox": slice(1, 5), "kps": slice(5, 15)}
