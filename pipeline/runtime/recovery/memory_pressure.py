@@ -14,11 +14,9 @@ from pathlib import Path
 
 import psutil
 
-_STANDSTILL_S = (
-    45.0  # the slowest calls take as long, but do not fill memory; start-up included, a run ends within 2 min
-)
+_STANDSTILL_S = 20.0  # of a run with 1.1 GB, start-up and end took 100 s at that pace
 _LEFT = 0.05  # of the limit
-_REFAULTS = 1000  # pages a second read again, 4 MB; 25,000 seen at a standstill
+_REFAULTS = 5000  # pages a second read again, 20 MB; 25,000 at a standstill, up to 5,000 where work still ended
 _CACHES = ("active_file", "inactive_file")  # lines of `memory.stat`
 _OWN_GROUPS = Path("/proc/self/cgroup")
 _GROUPS = {  # by the controllers of a line there: folder, files of limit and use, prefix in `memory.stat`
