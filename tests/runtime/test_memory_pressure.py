@@ -18,7 +18,7 @@ FULL = {"limit": 1000, "left": 20, "rate": 25_000}
     [
         ([FULL] * 3, True),
         ([FULL], False),  # 10 s
-        ([FULL] + [FULL | {"progress": True}], False),
+        ([FULL, FULL | {"progress": True}], False),
         ([FULL | {"left": 60}] * 6, False),  # full of cached files, which Linux gives back
         ([FULL | {"rate": 3000}] * 6, False),  # a model as large as the machine that computes
     ],
