@@ -52,6 +52,22 @@ def open_media(media: MediaFile) -> BinaryIO:
         return _open(media.path)
 
 
+def open_local(path: str) -> BinaryIO:
+    """Open a file of the local disk, without waiting for what a pipe or a device has next.
+
+    Raises:
+        OSError: it cannot be opened, or is no regular file.
+    """
+    _check_regular(os.stat(path).st_mode)  # opening a device may act on it
+    handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))  # opening a named pipe would wait for a writer
+    try:
+        _check_regular(os.fstat(handle).st_mode)
+    except OSError:
+        os.close(handle)
+        raise
+    return os.fdopen(handle, "rb")
+
+
 def read_bytes(media: MediaFile, limit: int | None = None) -> bytes:
     """Return the whole content of a file.
 
@@ -149,14 +165,7 @@ def _open(path: str) -> Any:
             return _open(place)
         system, inner = connect(path)
         return system.open_input_file(inner)
-    _check_regular(os.stat(path).st_mode)  # opening a device may act on it
-    handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))  # opening a named pipe would wait for a writer
-    try:
-        _check_regular(os.fstat(handle).st_mode)
-    except OSError:
-        os.close(handle)
-        raise
-    return os.fdopen(handle, "rb")
+    return open_local(path)
 
 
 def _check_regular(mode: int) -> None:

@@ -222,15 +222,9 @@ def test_a_flame_graph_names_the_functions_that_ran(store, spy, monkeypatch):
     monkeypatch.setattr(py_spy, "_WRITE_S", 200.0)  # on a busy machine
     options = ProfilerOptions(py_spy="toy")
     step = plan({"toy": toy("Blurs")}).first[0]
-    for seconds in (0.5, 2.0, 8.0):  # a py-spy that got no core meanwhile has no sample
-        options.caller(step, store)(partial(spin, store, seconds), None)
-        (printed,) = options.report(store)
-        (name,) = store.names(PY_SPY)
-        if not name.endswith(FAILED):
-            break
-        store.remove(f"{PY_SPY}/{name}")
-    else:
-        pytest.skip(printed)
+    options.caller(step, store)(partial(spin, store, 2.0), None)
+    (printed,) = options.report(store)
+    (name,) = store.names(PY_SPY)
     assert printed == f"--py-spy: 1 files in {store.root}/{PY_SPY}"
     assert name.startswith(f"toy-{RUN}-") and b"spin" in store.read(f"{PY_SPY}/{name}")
 

@@ -35,7 +35,7 @@ from pipeline.media.discovery.glob_pattern import GlobPattern
 from pipeline.media.discovery.media_ids import escape, is_url, media_id, relative_to_common
 from pipeline.media.discovery.output_filter import OutputFilter, parents
 from pipeline.media.discovery.path_lists import read_path_list
-from pipeline.media.files import MediaFile, connect, local_path, url_of
+from pipeline.media.files import MediaFile, connect, local_path, open_local, url_of
 
 _MAGIC = re.compile(r"[*?[]")
 _NOT_COUNTED = "apart from hidden ones and those of outputs"
@@ -120,14 +120,9 @@ def _hint(path: str) -> str:
 def _single(path: str) -> Iterable[MediaFile]:
     if not os.path.isfile(path):
         return [local_file(path, os.path.basename(path))]  # opening a pipe would wait for a writer
-    with open(path, "rb", opener=_without_waiting) as stream:
+    with open_local(path) as stream:
         entries = read_path_list(stream, path)
     return [local_file(path, os.path.basename(path))] if entries is None else _listed(entries)
-
-
-def _without_waiting(path: str, flags: int) -> int:
-    """Open a file of which some, such as /proc/kmsg, would otherwise wait for more content."""
-    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
 
 
 def _glob(pattern: str, outputs: OutputFilter) -> Iterable[MediaFile]:

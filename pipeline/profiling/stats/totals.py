@@ -76,7 +76,7 @@ class RunTotals:
         self._done_bytes = 0.0
         self._unfinished_rows: dict[str, int] = defaultdict(int)  # by worker, of the files it has started
         self._finished_rows = 0
-        self._decoded: Counter[int] = Counter()  # hashes of packets, 70 bytes each
+        self._decoded: Counter[int] = Counter()  # by hash of the packet, 77 bytes each
 
     def add(self, events: Iterable[StepEvent | Reading]) -> None:
         """Count events as they arrive."""

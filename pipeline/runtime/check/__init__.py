@@ -1,1 +1,1 @@
-"""What is damaged in an output, and its removal."""
+"""Damage in an output, and its removal."""

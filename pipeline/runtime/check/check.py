@@ -95,14 +95,15 @@ def _lost_files(store: Store, decode: str, skip: set[str]) -> Iterator[Finding]:
     columns = (store.read_table(path, [MEDIA_ID.name])[MEDIA_ID.name] for path in tables)
     present = {media for column in columns for media in pc.unique(column).to_pylist()}
     assembled = {unit_of(name) for name in store.names(FRAMES)}
+    lacking = {}
     for unit in read_units(store):
         lost = sum(media.media_id not in present for media in unit.media)
         if lost and unit.name in assembled:
-            for folder in (f"{COLUMNS}/{decode}", FRAMES):
-                for name in store.names(folder):
-                    if name.startswith(unit.name):
-                        text = f"lacks {lost} of {len(unit.media)} files, without an error"
-                        yield Finding(path=f"{folder}/{name}", text=text)
+            lacking[unit.name] = f"lacks {lost} of {len(unit.media)} files, without an error"
+    for folder in (f"{COLUMNS}/{decode}", FRAMES) if lacking else ():
+        for name in store.names(folder):
+            for text in (text for unit, text in lacking.items() if name.startswith(unit)):
+                yield Finding(path=f"{folder}/{name}", text=text)
 
 
 def _double_rows(store: Store, skip: set[str]) -> Iterator[Finding]:

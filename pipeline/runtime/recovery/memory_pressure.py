@@ -18,6 +18,7 @@ _STANDSTILL_S = 20.0  # with 1.1 GB a run ended 30 s after its start; with 45 s 
 _LEFT = 0.05  # of the limit
 _REFAULTS = 5000  # pages a second read again, 20 MB; 25,000 at a standstill, up to 5,000 where work still ended
 _CACHES = ("active_file", "inactive_file")  # lines of `memory.stat`
+_READ_AGAIN = "workingset_refault_file"  # a line there, and of /proc/vmstat
 _OWN_GROUPS = Path("/proc/self/cgroup")
 _GROUPS = {  # by the controllers of a line there: folder, files of limit and use, prefix in `memory.stat`
     "": ("/sys/fs/cgroup", "memory.max", "memory.current", ""),  # version 2
@@ -27,7 +28,7 @@ _GROUPS = {  # by the controllers of a line there: folder, files of limit and us
 
 @dataclass(frozen=True, kw_only=True)
 class Memory:
-    """What this process and its children may use together: the machine's memory, or their control group's."""
+    """The memory for this process and its children together: the machine's, or that of their control group."""
 
     limit: int  # bytes
     left: int  # bytes, those of cached files included
@@ -37,7 +38,7 @@ class Memory:
 def read_memory() -> Memory:
     """Return the state of the narrowest limit that holds here."""
     whole = psutil.virtual_memory()
-    found = Memory(limit=whole.total, left=whole.available, refaults=_refaults(_counts(Path("/proc/vmstat"))))
+    found = Memory(limit=whole.total, left=whole.available, refaults=_counts(Path("/proc/vmstat")).get(_READ_AGAIN, 0))
     with suppress(OSError):
         for line in _OWN_GROUPS.read_text(encoding="utf-8").splitlines():
             _, controllers, path = line.split(":", 2)
@@ -60,8 +61,8 @@ def more_memory() -> str:
 def _of_group(folder: Path, limit_name: str, use_name: str, prefix: str) -> Memory:
     limit, use = (int((folder / name).read_text(encoding="ascii")) for name in (limit_name, use_name))
     counts = _counts(folder / "memory.stat")
-    counts = {name: counts.get(prefix + name, 0) for name in (*_CACHES, "workingset_refault_file")}
-    return Memory(limit=limit, left=limit - use + sum(counts[name] for name in _CACHES), refaults=_refaults(counts))
+    *cached, refaults = (counts.get(prefix + name, 0) for name in (*_CACHES, _READ_AGAIN))
+    return Memory(limit=limit, left=limit - use + sum(cached), refaults=refaults)
 
 
 def _counts(file: Path) -> dict[str, int]:
@@ -70,12 +71,8 @@ def _counts(file: Path) -> dict[str, int]:
     return {}
 
 
-def _refaults(counts: dict[str, int]) -> int:
-    return counts.get("workingset_refault_file", 0)
-
-
 class Standstill:
-    """Whether memory has been full for a while in which nothing was computed."""
+    """Watch for memory that is full for a while in which no work ends."""
 
     def __init__(self, read: Callable[[], Memory] = read_memory, clock: Callable[[], float] = time.monotonic) -> None:
         self._read, self._clock = read, clock
