@@ -12,6 +12,7 @@ import pytest
 from tests.faults.outputs.sample_output import make_sample, tables
 from tests.support.machine.command_line import command
 from tests.support.machine.permissions import permissions_count
+from tests.support.media.collections_factory import photo
 from tests.support.runs.serial_engine import without_ray
 
 
@@ -182,3 +183,17 @@ def test_a_schema_that_is_no_text_is_computed_again(sample, folder, change):
     run(sample)
     assert tables(sample.out) == rows
     assert command("check", str(sample.out)).returncode == 0
+
+
+def test_a_check_finds_nothing_in_an_output_whose_input_changed(tmp_path):
+    sample = make_sample(tmp_path / "changed")
+    photos = sample.folder / "in"
+    photo(photos / "photo0.png", 7)
+    (photos / "photo1.png").unlink()
+    (photos / "empty.png").touch()
+    for words in (sample.run("--limit", 2), sample.run()):
+        with without_ray():
+            assert command(*words).returncode == 0
+        assert "nothing is damaged" in command("check", sample.out).stdout
+        photo(photos / "broken.jpg", 8)
+        (photos / "clip.png").unlink(missing_ok=True)
