@@ -4,9 +4,9 @@
 
 The bare loop decodes the same units and calls the same stages in one process for each core, and writes nothing: it is
 the limit. The minimal script is `read_images` and a `map_batches` that calls the same stage. All run in turns in one
-call. Rates are those of the steady state: between a fifth and four fifths of the rows. Start-up, to the first packet,
-is separate. Processor seconds are those of all processes, by kind; where other programs share the machine, they tell
-more than rates.
+call. Rates are those of the steady state: between a fifth and four fifths of the rows, by the ends of packets.
+Start-up, to the start of the first packet, is separate. Processor seconds are those of all processes, by kind; where
+other programs share the machine, they tell more than rates.
 """
 
 from __future__ import annotations
@@ -23,8 +23,10 @@ from pathlib import Path
 
 import cv2
 import numpy as np
+import pyarrow.compute as pc
 
 from benchmarks.processor_time import processor_seconds
+from benchmarks.rates import Moment, packet_moments, steady_rate, sums
 from pipeline.job import Job
 from pipeline.media.decode_process import keep_freed_memory, use_one_thread
 from pipeline.media.discovery.listing import list_media
@@ -36,6 +38,9 @@ from pipeline.planning.manifest import read_pipeline, read_profile
 from pipeline.planning.plan import Plan, make_plan
 from pipeline.planning.plan_options import PlanOptions
 from pipeline.planning.processes.resources import this_machine
+from pipeline.profiling.record_log import CALLS, read
+from pipeline.profiling.records import PACKET
+from pipeline.profiling.run_profile import choose_run
 from pipeline.runtime.calls.packet_caller import PacketCaller
 from pipeline.runtime.run.request import RunRequest
 from pipeline.runtime.stage_setup import set_up
@@ -50,8 +55,6 @@ class Rate:
     start_up: float  # s
     used: Mapping[str, float]  # processor seconds by kind of process
 
-
-Moment = tuple[float, int]  # seconds since the epoch, rows finished by then
 
 PHOTO_SIDE = (1280, 800)  # 1 MP
 CLIP_FRAMES = 250
@@ -89,25 +92,15 @@ def order(folder: Path, out: Path, stages: Sequence[str]) -> RunRequest:
     )
 
 
-def steady_rate(seen: Sequence[Moment]) -> float:
-    """Return the rows a second between a fifth and four fifths of all, when all processes have work."""
-    times, rows = np.array(seen, float).T
-    rows, first = np.unique(rows, return_index=True)
-    inside = [0.2 * rows[-1], 0.8 * rows[-1]]
-    begin, end = np.interp(inside, rows, times[first])
-    return float((inside[1] - inside[0]) / (end - begin))
-
-
 def engine(folder: Path, stages: Sequence[str]) -> Rate:
     """Run the engine, which also writes the tables."""
-    seen: list[Moment] = []
     with tempfile.TemporaryDirectory() as out, processor_seconds() as used:
         begin = time.time()
-        job = Job(
-            order(folder, Path(out), stages), watch=lambda f: seen.append((time.time(), f.steps[stages[-1]].rows))
-        )
-        first = job.run().figures.steps["decode"].first
-    return Rate(steady_rate(seen), first - begin, used)
+        Job(order(folder, Path(out), stages)).run()
+        store = Store(out)
+        calls = read(store, CALLS, choose_run(store, None))
+        first = pc.min(calls["started"].filter(pc.equal(calls["kind"], PACKET))).as_py()
+        return Rate(steady_rate([(first, 0), *packet_moments(calls, stages[-1])]), first - begin, used)
 
 
 def bare(folder: Path, stages: Sequence[str]) -> Rate:
@@ -119,11 +112,9 @@ def bare(folder: Path, stages: Sequence[str]) -> Rate:
     with tempfile.TemporaryDirectory() as out, pool, processor_seconds() as used:
         units = ensure_units(Store(out), media, media, slots=plan.decode.workers)
         pool.map(_warm, [plan] * plan.decode.workers, chunksize=1)
-        start, seen, rows = time.time(), list[Moment](), 0
-        for count in pool.imap_unordered(_unit, [(plan, unit) for unit in units]):
-            rows += count
-            seen.append((time.time(), rows))
-    return Rate(steady_rate(seen), start - begin, used)
+        start = time.time()
+        ends = [end for unit in pool.imap_unordered(_unit, [(plan, unit) for unit in units]) for end in unit]
+    return Rate(steady_rate([(start, 0), *sums(ends)]), start - begin, used)
 
 
 _ready: dict[str, list[PacketCaller]] = {}
@@ -139,16 +130,17 @@ def _warm(plan: Plan) -> None:
         time.sleep(0.5)  # so that each process takes one task
 
 
-def _unit(work: tuple[Plan, Unit]) -> int:
+def _unit(work: tuple[Plan, Unit]) -> list[Moment]:
+    """Return when each packet of a unit ended, and its rows."""
     plan, unit = work
     _warm(plan)
-    rows = 0
+    ends = []
     for packet in decode(unit, plan.decode.columns, plan.decode.halo, plan.decode.config):
-        rows += packet.stop - packet.start
         if packet.rows.num_rows:
             for caller in _ready["callers"]:
                 caller.run(packet.rows, np.zeros(packet.rows.num_rows, bool))
-    return rows
+        ends.append((time.time(), packet.stop - packet.start))
+    return ends
 
 
 def minimal_script(folder: Path) -> Rate:

@@ -10,17 +10,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import pyarrow.compute as pc
-
-from benchmarks.engine_overhead import make_photos, steady_rate
+from benchmarks.engine_overhead import make_photos
 from benchmarks.gpu.options import GpuOptions
 from benchmarks.gpu.results import Record
 from benchmarks.gpu.runner import ROOT
 from benchmarks.gpu.stage_steps import SMALL
 from benchmarks.gpu.steps.ceilings import ceilings
+from benchmarks.rates import packet_moments, steady_rate
 from pipeline.output.object_store import Store
 from pipeline.profiling.record_log import CALLS, NODES, read
-from pipeline.profiling.records import PACKET
 from pipeline.profiling.run_profile import choose_run
 from pipeline.profiling.targets import GpuStatistics
 
@@ -91,12 +89,8 @@ def figures(out: Path, stage: str, began: float, ended: float) -> Mapping[str, A
     store = Store(str(out))
     name = choose_run(store, None)
     calls, nodes = read(store, CALLS, name), read(store, NODES, name)
-    packets = calls.filter(pc.and_(pc.equal(calls["kind"], PACKET), pc.equal(calls["step"], stage)))
-    ends = pc.add(packets["started"], packets["seconds"]).to_pylist()
-    rows, moments = 0, []
-    for end, count in sorted(zip(ends, packets["rows"].to_pylist(), strict=True)):
-        rows += count
-        moments.append((end, rows))
+    moments = packet_moments(calls, stage)
+    rows = moments[-1][1]
     gpu = GpuStatistics.of(calls, nodes)
     used = [each["memory_gb"] or 0.0 for gpus in nodes["gpus"].to_pylist() for each in gpus or ()]
     return {
