@@ -77,6 +77,14 @@ def start_coordinator(budgets: Budgets, store: Store | None = None) -> Any:
     return ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=-1)(Coordinator).remote(budgets, store)
 
 
+def _answer(call: Any) -> Any:
+    """Return the answer to a call.
+
+    While a task waits in `ray.get`, Ray starts another one on its CPU, and both go on. Futures do not have that effect.
+    """
+    return call.future().result()
+
+
 @dataclass(frozen=True)
 class Reporter:
     """A worker's connection to the coordinator: sends events without waiting, and waits for its attempt log."""
@@ -89,20 +97,20 @@ class Reporter:
 
     def begin(self, work: str, worker: str) -> PastAttempts:
         """See `AttemptLog`."""
-        past: PastAttempts = ray.get(self.coordinator.begin.remote(work, worker))
+        past: PastAttempts = _answer(self.coordinator.begin.remote(work, worker))
         return past
 
     def note(self, work: str, call: str) -> None:
         """See `AttemptLog`."""
-        ray.get(self.coordinator.note.remote(work, call))
+        _answer(self.coordinator.note.remote(work, call))
 
     def end(self, work: str) -> None:
         """See `AttemptLog`. The coordinator has all events that this process sent before."""
-        ray.get(self.coordinator.end.remote(work))
+        _answer(self.coordinator.end.remote(work))
 
     def check(self) -> None:
         """Raise the error that stops the run, if there is one."""
-        if error := ray.get(self.coordinator.error.remote()):
+        if error := _answer(self.coordinator.error.remote()):
             raise error
 
     @contextmanager
@@ -111,5 +119,5 @@ class Reporter:
         try:
             yield
         except FramemillError as error:
-            ray.get(self.coordinator.fail.remote(error))
+            _answer(self.coordinator.fail.remote(error))
             raise

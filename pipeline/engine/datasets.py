@@ -55,6 +55,10 @@ from pipeline.runtime.second_pass.second_pass import SecondPass
 
 _Piece = tuple[Unit, Share, frozenset[Span]]
 
+# Ray Data takes up to 0.2 s from a task's end to the submission of the next, so some tasks wait at Ray for a free CPU.
+_RUNNING = 8  # decode tasks for one that waits besides the first; more would lose the order, the long ones first
+_WAITING = 100  # pieces of a second pass, which are short, in any order
+
 _FETCHED = 1  # packets that a process with a model has fetched, besides those in work
 _SAMPLED_SECONDS = 5.0  # of a run, before other machines are sampled, each by a process
 _STOP_SECONDS = 5.0  # for the coordinator's last lines
@@ -100,7 +104,7 @@ class Engine:
             return
         wave = self._plan.waves[number]
         groups = self._groups(wave, f"{self._run}-{number}")
-        with DataContext.current(_context()):
+        with DataContext.current(_context(hold_back=len(groups) > 1)):
             tasks = divide_into_tasks(_pieces(wave, units, ledger), wave.decode.workers)
             dataset = _spread(tasks)
             for group in groups:
@@ -112,17 +116,19 @@ class Engine:
         if not pieces:
             return
         reporter, place, arguments = Reporter(self._coordinator), step.processes, _arguments(step.cpus)
-        with DataContext.current(_context()):
+        with DataContext.current(_context(hold_back=False)):
             dataset = _spread(pieces)
             if place is None:
-                dataset = dataset.map_batches(second_pass_function(step, reporter), **arguments)
+                slots = int(ray.cluster_resources().get("CPU", 1) / step.cpus)
+                pool = TaskPoolStrategy(size=min(slots + _WAITING, len(pieces)))
+                dataset = dataset.map_batches(second_pass_function(step, reporter), compute=pool, **arguments)
             else:
                 self._pools.append(step.name)
                 place = replace(place, in_flight=1)  # a call holds a whole file's rows
-                pool = _model_pool(
+                model = _model_pool(
                     step.name, partial(keep_later_model, step, reporter), place, min(place.workers, len(pieces))
                 )
-                dataset = dataset.map_batches(**pool, **arguments)
+                dataset = dataset.map_batches(**model, **arguments)
             self._consume(dataset)
 
     def _groups(self, wave: Wave, key: str) -> list[Group]:
@@ -143,7 +149,9 @@ class Engine:
 
     def _add(self, dataset: Any, group: Group, most: int) -> Any:
         if group.decode is not None:
-            pool = TaskPoolStrategy(size=min(group.decode.workers, most))
+            size = group.decode.workers
+            size += 1 + size // _RUNNING if group.last else 0
+            pool = TaskPoolStrategy(size=min(size, most))
             return dataset.map_batches(decoding_function(group), compute=pool, **_arguments(group.decode.cpus))
         placement = group.placement
         if not group.keeps_model:
@@ -237,8 +245,13 @@ def _model_pool(name: str, set_up: Any, place: Placement, most: int) -> dict[str
     }
 
 
-def _context() -> DataContext:
+def _context(*, hold_back: bool) -> DataContext:
+    """Return Ray Data's settings; it holds tasks back whose CPUs or results would find no room now, if it should.
+
+    Where only receipts are returned, tasks wait at Ray instead.
+    """
     context = DataContext.get_current().copy()
+    context.op_resource_reservation_enabled = hold_back
     context.target_max_block_size = 1  # each packet is a block of its own, and leaves at once
     context.max_errored_blocks = 0  # with more, packets would be dropped with a line in a log
     context.enable_progress_bars = False
