@@ -6,6 +6,7 @@ import pickle
 
 import pytest
 import torch
+from PIL import Image
 
 from pipeline.bench.measure.prepared import run
 from pipeline.bench.models.factory import Factory
@@ -71,6 +72,18 @@ def test_a_step_that_was_set_up_for_its_rows_goes_to_another_process(tmp_path):
 
     source = stage_source("flow", [str(photo_file("china.jpg"))], "cpu", tmp_path, rows=1)
     assert source.weights == "none" and pickle.loads(pickle.dumps(source)).build().about()["params"] == 0
+
+
+def test_a_step_that_looks_ahead_is_called_on_consecutive_frames_and_its_halo(tmp_path):
+    from tests.support.media.photos import photo_file
+
+    photo = photo_file("china.jpg")
+    frames = [Image.open(photo).crop((i, 0, i + 96, 64)) for i in range(6)]
+    frames[0].save(tmp_path / "pan.png", save_all=True, append_images=frames[1:], duration=40)
+    source = stage_source("flow", [str(tmp_path / "pan.png"), str(photo)], "cpu", tmp_path, rows=4)
+    prepared = source.build().prepare(Cell(batch=1), "cpu")
+    prepared.before(0)
+    assert prepared.items == 1 and prepared.call()["motion_mean"][0].as_py() is not None
 
 
 def test_a_step_of_the_second_pass_is_no_model(tmp_path):

@@ -50,10 +50,15 @@ class SampleRows:
         """Rate of decoding in one process, with the steps that have no model."""
         return float(self.own.num_rows / self.seconds)
 
-    def sizes(self) -> list[pa.Table]:
-        """Return tables of rows with one image size each: the smallest and the largest; one table if they are equal."""
-        sizes = pixels(self.own)
-        return [self.own.filter(pa.array(sizes == size)) for size in sorted({int(sizes.min()), int(sizes.max())})]
+    def sizes(self, scope: Scope = Scope.ROW) -> list[pa.Table]:
+        """Return tables of rows with one image size each: the smallest and the largest; one table if they are equal.
+
+        For a CLIP stage they are rows of videos and animations, if there are any: photos have no motion and no sound.
+        """
+        films = self.own.filter(pc.not_equal(self.own["media_type"], "photo"))
+        own = films if scope is Scope.CLIP and films.num_rows else self.own
+        sizes = pixels(own)
+        return [own.filter(pa.array(sizes == size)) for size in sorted({int(sizes.min()), int(sizes.max())})]
 
     def add(self, step: Step) -> None:
         """Add a step's columns, null where it fails; nothing if a step that adds its inputs had no input either."""
@@ -123,15 +128,15 @@ def has_model(step: Step) -> bool:
 def batch_of(stage: Stage, rows: pa.Table, count: int, start: int = 0) -> pa.Table:
     """Return a batch for a call: rows repeated as slices of the same buffers.
 
-    For a CLIP stage the rows are numbered as consecutive frames of one clip.
+    For a CLIP stage the rows are numbered as consecutive frames of one clip, and its halo follows them.
 
     Args:
         stage: to call.
         rows: at least one.
-        count: rows of the batch.
+        count: rows of the batch, without halo.
         start: number of its first row; numbers continue beyond the last row.
     """
-    first = start % rows.num_rows
+    first, count = start % rows.num_rows, count + stage.halo
     batch = pa.concat_tables([rows] * -(-(first + count) // rows.num_rows)).slice(first, count)
     if stage.scope is Scope.CLIP:
         clip = {"media_id": rows["media_id"][0].as_py(), "clip_index": 0}
@@ -183,7 +188,7 @@ def _in_children(step: Step, _: pa.Table, own: pa.Table) -> tuple[pa.Table, str]
     answers = call_in_children(StageCalls.of(step, batches), range(len(batches)))
     error = next((_reason(answer) for answer in answers if not isinstance(answer, pa.Table)), "")
     empty = pa.table([pa.nulls(1, item.type) for item in step.stage.outputs], schema=step.stage.outputs)
-    tables = (answer.cast(empty.schema) if isinstance(answer, pa.Table) else empty for answer in answers)
+    tables = (answer.slice(0, 1).cast(empty.schema) if isinstance(answer, pa.Table) else empty for answer in answers)
     return pa.concat_tables(tables), error
 
 

@@ -145,7 +145,7 @@ def stage_source(
     if missing:
         reasons = "; ".join(sample.failed.values())
         raise ConfigError(f"Nothing made the column {missing[0]!r} of {name!r} ({reasons}).", code="FM-BENCH-BUILD")
-    path = write_rows(sample.sizes()[-1], folder / f"{name}.arrow")
+    path = write_rows(sample.sizes(step.stage.scope)[-1], folder / f"{name}.arrow")
     fresh = not_set_up(step)  # steps without a model were set up here for the rows, and flow cannot be pickled then
     return StageSource(name=name, step=fresh, rows=path, weights=_weights(step))
 
