@@ -102,8 +102,9 @@ def test_edgetam_equals_its_own_session(timm, kind):
 
 
 @pytest.mark.heavy
-def test_edgetam_loads_a_file_saved_by_transformers(timm, tmp_path):
+def test_edgetam_loads_a_file_saved_by_transformers(timm, tmp_path, monkeypatch):
     whole = load_video_model(EDGETAM, None)
+    monkeypatch.setattr(type(whole.config), "save_pretrained", lambda *_, **__: None)  # transformers 5.17 asks the Hub
     whole.save_pretrained(tmp_path)
     file = tmp_path / "model.safetensors"
     assert file.stat().st_size == 55_912_824, "the published file's"

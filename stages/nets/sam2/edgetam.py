@@ -45,6 +45,8 @@ def edgetam_config(side: int = 1024, encoder: str = "repvit_m1") -> Any:
     """Return the published configuration, for another input side or with another of timm's encoders."""
     from transformers import EdgeTamVideoConfig, EdgeTamVisionConfig, TimmWrapperConfig
 
+    # its own compares with a default, for which transformers 5.17 asks the Hub: EdgeTAM would not start without network
+    EdgeTamVisionConfig.__repr__ = object.__repr__  # type: ignore[method-assign]
     options = {"in_chans": 3, "features_only": True, "out_indices": [0, 1, 2, 3]}
     vision = EdgeTamVisionConfig(
         backbone_config=TimmWrapperConfig(architecture=encoder, model_args=options),
