@@ -69,8 +69,8 @@ class Publisher(ABC):
         """Raise `OutputError` if the run was fenced."""
         if self._run and self._files.get_file_info(self._mark).type == pafs.FileType.NotFound:
             raise OutputError(
-                f"This run no longer holds the output {self._root!r} (another run took it over); check that only one "
-                "run writes there, then run the same command again.",
+                f"This run no longer holds the output {self._root!r} (another run took it over, or files of it were "
+                "deleted); check that only one run writes there, then run the same command again.",
                 code="FM-OUTPUT-LOST",
             )
 
