@@ -102,8 +102,9 @@ def _lost_files(store: Store, decode: str, skip: set[str]) -> Iterator[Finding]:
             lacking[unit.name] = f"lacks {lost} of {len(unit.media)} files, without an error"
     for folder in (f"{COLUMNS}/{decode}", FRAMES) if lacking else ():
         for name in store.names(folder):
-            for text in (text for unit, text in lacking.items() if name.startswith(unit)):
-                yield Finding(path=f"{folder}/{name}", text=text)
+            for unit_name, text in lacking.items():
+                if name.startswith(unit_name):
+                    yield Finding(path=f"{folder}/{name}", text=text)
 
 
 def _double_rows(store: Store, skip: set[str]) -> Iterator[Finding]:
