@@ -122,7 +122,8 @@ def _speed_up(cell: CellResult) -> Iterator[Finding]:
         "unclear": "measure again on an idle machine: turns do not agree which is faster",
         "slight": "try a larger batch: small ones are bound by launches or by memory",
     }
-    fix = fixes.get(band, "keep fp32 here: this device lacks fast kernels for it, or the model is too small")
+    keep = "fp32" if not backend else "eager PyTorch"
+    fix = fixes.get(band, f"keep {keep} here: this device lacks fast kernels for it, or the model is too small")
     yield _finding("speed-up", cell, text, fix, factor=factor)
 
 

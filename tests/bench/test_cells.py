@@ -12,7 +12,7 @@ import torch
 from pipeline.bench.findings import waits
 from pipeline.bench.measure.details import DetailOptions
 from pipeline.bench.measure.drift import drift
-from pipeline.bench.measure.figures import BUSY, CACHED
+from pipeline.bench.measure.figures import ABOVE, CACHED
 from pipeline.bench.measure.layers import WHOLE
 from pipeline.bench.measure.memory import LEAK, measure_memory, verdict
 from pipeline.bench.measure.options import MeasureOptions
@@ -164,7 +164,7 @@ def test_a_model_fits_where_the_measurement_of_peaks_does_not(monkeypatch):
     assert any("too little memory" in note for note in result.notes)
 
 
-@pytest.mark.parametrize(("peak", "note"), [("peak_tflops", BUSY), ("peak_gb_s", CACHED)])
+@pytest.mark.parametrize(("peak", "note"), [("peak_tflops", ABOVE), ("peak_gb_s", CACHED)])
 def test_more_than_the_peak_is_noted(monkeypatch, peak, note):
     monkeypatch.setattr(f"pipeline.bench.measure.figures.{peak}", lambda *_: 1e-12)
     assert note in measure("plain").notes

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pipeline.bench.measure.energy import EnergyCounter
+from pipeline.bench.measure.device.energy import EnergyCounter
 from pipeline.bench.measure.options import MeasureOptions
 from pipeline.bench.measure.speed import measure_speed
 from pipeline.bench.output.cells import Cell

@@ -8,7 +8,7 @@ from functools import partial
 from benchmarks.gpu.options import GpuOptions
 from benchmarks.gpu.results import Record
 from benchmarks.made_rows import PHOTO, windows
-from pipeline.bench.measure.peaks import peak_gb_s, peak_tflops
+from pipeline.bench.measure.device.peaks import peak_gb_s, peak_tflops
 from pipeline.bench.measure.timed import TimeLimits, timed
 from pipeline.bench.output.environment import bench_environment
 from pipeline.device import wait

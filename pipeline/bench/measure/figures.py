@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from pipeline.bench.measure.device.gpu_state import gpu_states
+from pipeline.bench.measure.device.peaks import peak_gb_s, peak_tflops
 from pipeline.bench.measure.drift import drift, speed_up
-from pipeline.bench.measure.gpu_state import gpu_states
 from pipeline.bench.measure.layers import WHOLE, measure_layers
 from pipeline.bench.measure.memory import measure_leak, measure_memory
 from pipeline.bench.measure.options import MeasureOptions
-from pipeline.bench.measure.peaks import peak_gb_s, peak_tflops
 from pipeline.bench.measure.precision import FP32, UnsupportedError
 from pipeline.bench.measure.prepared import Prepared
 from pipeline.bench.measure.speed import Speed, measure_speed
@@ -21,7 +21,7 @@ from pipeline.device import is_out_of_memory, meter_of, release_memory, traffic_
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-BUSY = "more than the measured peak: other work slowed the device down while that was measured"
+ABOVE = "more than the measured peak: other work slowed that measurement down, or its shape has a slower kernel here"
 CACHED = "more traffic than the measured bandwidth: caches serve a part, or other work slowed that measurement down"
 _LAYER_CALLS = 20  # timed calls with hooks, enough for a mean and its spread
 
@@ -108,7 +108,7 @@ def _with_shares(result: CellResult, prepared: Prepared, peaks: tuple[float | No
     )
     if peaks[1] is None:
         return _noted(result, "no shares of the device's peaks: there is too little memory to measure them")
-    noted = _noted(result, BUSY) if (shares[0] or 0.0) > 1 else result
+    noted = _noted(result, ABOVE) if (shares[0] or 0.0) > 1 else result
     return _noted(noted, CACHED) if (shares[1] or 0.0) > 1 else noted
 
 
@@ -117,6 +117,8 @@ def _with_layers(result: CellResult, prepared: Prepared, depth: int, flops: Mapp
         return _noted(result, "no layers: a compiled model runs past hooks; measure it with --compile off")
     if result.cell.backend != "torch":
         return _noted(result, "no layers: another runtime runs past hooks; measure them with the backend torch")
+    if not prepared.roots:
+        return _noted(result, "no layers: it has no network in torch")
     names = {type(root).__name__: path for path, root in prepared.roots.items()}
     layers = measure_layers(prepared.call, prepared.roots, depth, prepared.device, _LAYER_CALLS)
     return replace(result, layers=tuple(_counted(layer, names, flops) for layer in layers))

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from pipeline.bench.measure.energy import Energy, EnergyCounter
+from pipeline.bench.measure.device.energy import Energy, EnergyCounter
 from pipeline.bench.measure.prepared import Prepared
 from pipeline.bench.measure.statistics import Statistics
 from pipeline.bench.measure.timed import Samples, TimeLimits, timed

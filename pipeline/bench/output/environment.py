@@ -6,7 +6,7 @@ import os
 from contextlib import suppress
 from typing import Any
 
-from pipeline.bench.measure.gpu_state import gpu_states
+from pipeline.bench.measure.device.gpu_state import gpu_states
 from pipeline.device.nvml import library, text
 from pipeline.runtime.run.environment import environment, package_version
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from pipeline.reporting.bench.regression import Change
     from pipeline.reporting.compare.gate import Finding
 
+_CHATTY = ("torchao", "torch.utils._pytree")
+"""Loggers that warn whenever torchao is imported, which transformers does where it is installed."""
 _PRINTED = 3  # findings of a rule in the terminal
 
 Models = Annotated[
@@ -56,6 +59,8 @@ def bench(
     Exits with 1 if a condition of --fail-if is met.
     """
     console = Console(quiet=quiet)
+    for name in _CHATTY:
+        logging.getLogger(name).setLevel(logging.ERROR)
     if list_ or model is None:
         _print_models(console)
         return

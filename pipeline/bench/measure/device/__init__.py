@@ -1,0 +1,1 @@
+"""Facts of the device itself while a model is measured: its limits, its state, its energy."""
