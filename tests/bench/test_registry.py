@@ -8,11 +8,13 @@ import pytest
 import torch
 from PIL import Image
 
+from pipeline.bench.measure.figures import measure_cell
+from pipeline.bench.measure.options import MeasureOptions
 from pipeline.bench.measure.prepared import run
 from pipeline.bench.models.factory import Factory
 from pipeline.bench.models.registry import known_models
 from pipeline.bench.models.stage_model import stage_source
-from pipeline.bench.output.cells import Cell
+from pipeline.bench.output.cells import Cell, CellResult
 from pipeline.contract.errors import ConfigError
 from pipeline.device import flops_of
 from pipeline.runtime.stage_setup import set_up
@@ -84,6 +86,15 @@ def test_a_step_that_looks_ahead_is_called_on_consecutive_frames_and_its_halo(tm
     prepared = source.build().prepare(Cell(batch=1), "cpu")
     prepared.before(0)
     assert prepared.items == 1 and prepared.call()["motion_mean"][0].as_py() is not None
+
+
+def test_a_step_without_a_network_in_torch_has_a_note_in_place_of_layers(tmp_path):
+    from tests.support.media.photos import photo_file
+
+    source = stage_source("lighting", [str(photo_file("china.jpg"))], "cpu", tmp_path, rows=1)
+    options = MeasureOptions(iterations=3, warmup=1, warmup_s=0, layers=True)
+    result = measure_cell(source.build(), CellResult(cell=Cell(), model="lighting", outcome="ok"), options)
+    assert result.layers == () and any("no layers" in note for note in result.notes)
 
 
 def test_a_step_of_the_second_pass_is_no_model(tmp_path):

@@ -9,7 +9,7 @@ import pytest
 from pipeline.bench import findings as rules
 from pipeline.bench.findings import findings
 from pipeline.bench.measure.statistics import Statistics
-from pipeline.bench.output.cells import Drift, Leak, SpeedUp
+from pipeline.bench.output.cells import Cell, Drift, Leak, SpeedUp
 from tests.bench.report.results import layer, memory, result
 
 
@@ -90,6 +90,12 @@ def test_a_rule_applies_beyond_its_limit_alone(rule):
 )
 def test_bands_of_a_speed_up(figures, band):
     assert f"({band})" in found(figures)["speed-up"].text
+
+
+@pytest.mark.parametrize(("backend", "kept"), [("torch", "fp32"), ("torchscript", "eager PyTorch")])
+def test_a_cell_without_gain_keeps_what_it_was_compared_with(backend, kept):
+    cell = replace(result(**speedup(1.05)), cell=Cell(backend=backend))
+    assert findings([cell])[0].fix.startswith(f"keep {kept} ")
 
 
 def test_a_container_is_no_small_operation():
