@@ -213,6 +213,8 @@ def test_times_by_line(tmp_path):
     pytest.importorskip("line_profiler")
     details = process("reads").details(Cell(), DetailOptions(lines="tests.bench.models:Reads.forward"), tmp_path)
     assert "x.sum().item()" in Path(details.files[0]).read_text()
+    not_run = process("reads").details(Cell(), DetailOptions(lines="tests.bench.models:Keeper.forward"), tmp_path)
+    assert not_run.files == () and "Keeper.forward" in not_run.notes[0]
     with pytest.raises(ConfigError) as error:
         process("reads").details(Cell(), DetailOptions(lines="tests.bench.models:Reads.backward"), tmp_path)
     assert error.value.code == "FM-BENCH-LINES"

@@ -12,12 +12,14 @@ from pipeline.bench.measure.figures import measure_cell
 from pipeline.bench.measure.options import MeasureOptions
 from pipeline.bench.measure.prepared import run
 from pipeline.bench.models.factory import Factory
-from pipeline.bench.models.registry import known_models
+from pipeline.bench.models.registry import find_model, known_models
 from pipeline.bench.models.stage_model import stage_source
 from pipeline.bench.output.cells import Cell, CellResult
 from pipeline.contract.errors import ConfigError
 from pipeline.device import flops_of
+from pipeline.planning.manifest import PipelineFile
 from pipeline.runtime.stage_setup import set_up
+from tests.support.media.material import weights
 
 # millions of parameters and GFLOP of an item: V-JEPA 2 and RAFT as published, the encoder of 16 x 256 x 256 by hand;
 # CLIP's, SAM 2.1's and ArcFace's are the parts of published totals that are measured here
@@ -55,6 +57,16 @@ def test_parameters_and_operations(name):
         flops = flops_of(lambda: run(built.module, inputs))
     params = sum(tensor.numel() for tensor in built.module.parameters())
     assert (params / 1e6, flops / 1e9) == pytest.approx((COUNTS | MORE)[name], rel=0.01)
+
+
+def test_weights_of_an_onnx_file_are_counted():
+    source = find_model("mobilefacenet", PipelineFile(steps={}), weights("MobileFaceNet.onnx").parent)
+    assert source.build().about()["params"] == pytest.approx(0.99e6, rel=0.01)
+
+
+def test_either_of_two_published_weights_is_taken():
+    folder = weights("raft_small_torchvision.pth").parent
+    assert find_model("raft-small", PipelineFile(steps={}), folder).weights == "real: raft_small_torchvision.pth"
 
 
 def test_a_stage_is_called_on_rows_of_photos(tmp_path, monkeypatch):

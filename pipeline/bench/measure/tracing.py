@@ -81,7 +81,7 @@ def write_lines(prepared: Prepared, folder: Path, name: str, target: str) -> lis
 
     Raises:
         ConfigError: there is no such function.
-        UnsupportedError: line_profiler is not installed.
+        UnsupportedError: line_profiler is not installed, or no call runs the function.
     """
     function = function_of(target)
     try:
@@ -97,6 +97,8 @@ def write_lines(prepared: Prepared, folder: Path, name: str, target: str) -> lis
             prepared.call()
     finally:
         profiler.disable_by_count()
+    if not any(profiler.get_stats().timings.values()):
+        raise UnsupportedError(f"no line of {target} ran: a call of the model does not reach it")
     profiler.print_stats(stream=buffer, stripzeros=False)
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{name}-lines.txt"

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from pipeline.bench.models.factory import Factory
 from pipeline.bench.models.model import ModelSource
@@ -25,7 +25,12 @@ class ModelEntry(Strict):
 
     use: str  # package.module:factory
     with_: Mapping[str, Any] = Field(default_factory=dict, alias="with")
-    weights: str | None = None  # its entry in models.yaml
+    weights: tuple[str, ...] = ()  # entries in models.yaml, the first that is here
+
+    @field_validator("weights", mode="before")
+    @classmethod
+    def _several(cls, value: object) -> object:
+        return [value] if isinstance(value, str) else value
 
 
 def known_models() -> dict[str, ModelEntry]:
@@ -74,7 +79,7 @@ def find_model(name: str, pipeline: PipelineFile, weights_dir: Path | None = Non
             code="FM-BENCH-OPTION",
         )
     entry = known[name]
-    paths, _ = find_weights([entry.weights] if entry.weights else [], weights_dir=weights_dir)
+    paths, _ = find_weights(entry.weights, weights_dir=weights_dir)
     path = next(iter(paths.values()), None)
     return ModelSource(
         name=name,

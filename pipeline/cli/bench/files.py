@@ -17,6 +17,7 @@ from pipeline.reporting.terminal.console import print_line
 
 if TYPE_CHECKING:
     from pipeline.bench.output.results import BenchReport
+    from pipeline.reporting.bench.pictures import PictureRow
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,7 +95,13 @@ def kept(rows: Sequence[Measured], write: Callable[[], None]) -> Iterator[None]:
             raise
 
 
-def write_bench(console: Console, report: BenchReport, out: Path, written: Sequence[Path] = ()) -> None:
+def write_bench(
+    console: Console,
+    report: BenchReport,
+    out: Path,
+    written: Sequence[Path] = (),
+    pictures: Sequence[PictureRow] = (),
+) -> None:
     """Write `profile_stats.json` and the page, and print the paths of all files.
 
     Raises:
@@ -103,5 +110,5 @@ def write_bench(console: Console, report: BenchReport, out: Path, written: Seque
     from pipeline.bench.output.results import STATS, write_report
     from pipeline.reporting.bench.page import PAGE, write_page
 
-    paths = [*written, write_report(report, out / STATS), write_page(out / PAGE, report)]
+    paths = [*written, write_report(report, out / STATS), write_page(out / PAGE, report, pictures=pictures)]
     print_line(console, f"Written: {', '.join(map(str, paths))}")

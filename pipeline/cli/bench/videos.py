@@ -75,19 +75,22 @@ def bench_videos(console: Console, names_: Sequence[str], cells: BenchOptions, v
     from pipeline.bench.sav.layout import annotated_videos
     from pipeline.bench.sav.made import write_made_video
     from pipeline.bench.sav.summary import summarize, write_video_csv
+    from pipeline.reporting.bench.pictures import picture_rows
     from pipeline.reporting.bench.videos import HEADS, model_cells
 
     device = cells.measure().device
+    settings = videos.settings(device, out)
     models = _models(names_, names(cells.precisions), device, cells.weights_dir)
     rows: list[VideoRow] = []
 
     def write() -> None:
         report = new_report(bench_environment(device), video=tuple(asdict(row) for row in rows))
-        write_bench(console, report, out, [write_video_csv(rows, out / SUMMARY)])
+        pictures = picture_rows(rows, overlays) if (overlays := settings.overlays) else ()
+        write_bench(console, report, out, [write_video_csv(rows, out / SUMMARY)], pictures)
 
     with tempfile.TemporaryDirectory() as folder, kept(rows, write):
         root = videos.sav or write_made_video(Path(folder))
-        _measure(console, models, annotated_videos(root), videos.settings(device, out), rows)
+        _measure(console, models, annotated_videos(root), settings, rows)
     print_table(
         console,
         HEADS,

@@ -2,27 +2,43 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from pipeline.bench.measure.statistics import calls_for
 from pipeline.bench.output.cells import CellResult
 from pipeline.bench.output.results import BenchReport
-from pipeline.bench.output.tables import latency_cells
+from pipeline.bench.output.tables import TOO_FEW, latency_cells
 from pipeline.reporting.formatting import MISSING, number
 
 HEADS = (
-    *("Model", "Cell", "Median ms", "p95", "p99", "ms an item", "Items/s", "J an item", "GFLOP", "TFLOP/s", "Of peak"),
-    *("Weights MB", "Peak MB", "Speed-up", "Drift"),
+    *("Median ms", "p95", "p99", "ms an item", "Items/s", "Speed-up", "Drift", "J an item", "GFLOP", "TFLOP/s"),
+    *("Of peak", "Weights MB", "Peak MB"),
 )
 TIMES = (
     *("model", "cell", "calls", "mean ms", "std", "min", "max", "p50", "p90", "p95", "p99", "frames/s", "enqueue ms"),
     *("GPU ms", "to GPU ms", "back ms", "compile s", "set-up s"),
 )
-RIGHT = tuple(range(2, len(HEADS)))
 METHOD = (
     "Times are of a call unless a head says otherwise; ms an item is a call's time by its batch, which no single item "
-    f"waits. A percentile needs five calls beyond it: p95 {calls_for(0.95)} calls, p99 {calls_for(0.99)}. The peak of "
-    "arithmetic is that of a large matrix product here. Drift is the relative L2 distance of the outputs from fp32's. "
-    "Speed-up is the median of turns with fp32 in one process, with its least and most."
+    f"waits. A percentile needs five calls beyond it: p95 {calls_for(0.95)} calls, p99 {calls_for(0.99)}."
 )
+METHODS = {
+    "Of peak": "The peak of arithmetic is that of a large matrix product here.",
+    "Speed-up": "Speed-up is the median of turns with fp32 in one process, with its least and most.",
+    "Drift": "Drift is the relative L2 distance of the outputs from fp32's.",
+}
+"""Sentences on figures that not every bench has, by their heads."""
+
+
+def with_values(heads: Sequence[str], rows: Sequence[Sequence[str]], without: str = MISSING) -> list[int]:
+    """Return the columns in which any row has a value: a CPU has no times of a GPU, one precision no speed-up.
+
+    Args:
+        heads: of all columns.
+        rows: their texts.
+        without: a further text that is no value, besides a dash.
+    """
+    return [place for place, _ in enumerate(heads) if {row[place] for row in rows} - {MISSING, without}]
 
 
 def facts(report: BenchReport) -> dict[str, str]:
@@ -42,21 +58,21 @@ def facts(report: BenchReport) -> dict[str, str]:
 
 
 def cell_row(result: CellResult) -> list[str]:
-    """Return the cells of a row under `HEADS`, after the model and the cell."""
+    """Return the cells of a row under `HEADS`."""
     latency, memory = result.latency_ms, result.memory
     return [
         three(getattr(latency, "median", None)),
-        *("too few" if (value := getattr(latency, name, None)) is None else three(value) for name in ("p95", "p99")),
+        *(TOO_FEW if (value := getattr(latency, name, None)) is None else three(value) for name in ("p95", "p99")),
         three(result.item_ms),
         three(result.items_per_s),
+        MISSING if result.speedup is None else speed_up(result),
+        drift(result),
         three(result.item_j),
         three(result.flops and result.flops / 1e9),
         three(result.tflops),
         MISSING if result.peak_share is None else f"{result.peak_share:.0%}",
         three(getattr(memory, "weights", 0) / 1e6),
         peak_memory(result),
-        MISSING if result.speedup is None else speed_up(result),
-        drift(result),
     ]
 
 
@@ -98,3 +114,12 @@ def drift(result: CellResult) -> str:
 def three(value: float | None) -> str:
     """Return a number with three digits; a dash for none."""
     return MISSING if value is None else number(float(f"{value:.3g}"))
+
+
+def notes(report: BenchReport) -> dict[str, list[str]]:
+    """Return the cells by their notes: a sweep has one note in many cells."""
+    found: dict[str, list[str]] = {}
+    for cell in report.cells:
+        for note in cell.notes:
+            found.setdefault(note, []).append(f"{cell.model}, {cell.cell.title}")
+    return found

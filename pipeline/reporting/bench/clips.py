@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pipeline.bench.clips.measure import ClipRow
+from pipeline.bench.output.tables import TOO_FEW
 from pipeline.reporting.formatting import MISSING
 
 HEADS = ("clip", "scenario", "pools", "batch", "fps", "mean ms", "p50", "p95", "p99")
@@ -14,5 +15,5 @@ def clip_cells(row: ClipRow) -> list[str]:
     latency = row.latency_ms
     if latency is None:
         return [*first, *[MISSING] * 6]
-    times = ["too few" if value is None else f"{value:.1f}" for value in (latency.p50, latency.p95, latency.p99)]
+    times = [TOO_FEW if value is None else f"{value:.1f}" for value in (latency.p50, latency.p95, latency.p99)]
     return [*first, f"{row.batch:.1f}", f"{row.fps or 0:.1f}", f"{latency.mean:.1f}", *times]

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from itertools import pairwise
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from pipeline.bench.output.cells import Cell, CellResult
 from pipeline.bench.output.files import writing
 from pipeline.bench.output.results import BenchReport
 from pipeline.contract.errors import ConfigError
@@ -27,18 +28,28 @@ class Entry:
     device: str
     torch: str
     cells: Mapping[str, Mapping[str, float | None]]  # by model and cell, figures by name
+    work: Mapping[str, str] = field(default_factory=dict)  # by model and cell, what is computed, in whatever way
 
 
 def entry_of(report: BenchReport, note: str) -> Entry:
     """Return the line of a bench."""
-    cells = {
-        f"{cell.model}, {cell.cell.title}": {name: FIGURES[name][1](cell) for name in SHOWN}
-        for cell in report.cells
-        if cell.outcome == "ok"
-    }
+    measured = {_name(cell, cell.cell): cell for cell in report.cells if cell.outcome == "ok"}
+    cells = {name: {figure: FIGURES[figure][1](cell) for figure in SHOWN} for name, cell in measured.items()}
+    work = {name: _name(cell, _work(cell.cell)) for name, cell in measured.items()}
     about = report.environment
     device = str(about.get("gpu") or about.get("processor") or about.get("device") or "")
-    return Entry(made=report.made, note=note, device=device, torch=str(about.get("torch") or ""), cells=cells)
+    return Entry(
+        made=report.made, note=note, device=device, torch=str(about.get("torch") or ""), cells=cells, work=work
+    )
+
+
+def _name(result: CellResult, cell: Cell) -> str:
+    return f"{result.model}, {cell.title}"
+
+
+def _work(cell: Cell) -> Cell:
+    """Return the cell without how it is computed: its batch, size and frames."""
+    return Cell(batch=cell.batch, size=cell.size, frames=cell.frames)
 
 
 def append(path: Path, entry: Entry) -> list[Entry]:
@@ -75,13 +86,40 @@ Before = Mapping[str, tuple[float | None, float | None]]
 """By figure, its value before and after a change."""
 
 
-def steps(entries: Sequence[Entry]) -> list[tuple[str, str, Entry, Before]]:
-    """Return, by cell and bench after its first one, the figures before and after: what a change brought."""
-    rows: list[tuple[str, str, Entry, Before]] = []
-    names = dict.fromkeys(name for entry in entries for name in entry.cells)
-    for name in names:
-        having = [entry for entry in entries if name in entry.cells]
-        for before, after in pairwise(having):
-            both = {figure: (before.cells[name].get(figure), after.cells[name].get(figure)) for figure in SHOWN}
-            rows.append((name, after.note, after, both))
-    return rows
+@dataclass(frozen=True, kw_only=True)
+class Step:
+    """What a bench's change brought to one of its cells."""
+
+    bench: Entry
+    cell: str  # its name; where another cell is compared, both names
+    figures: Mapping[str, tuple[float | None, float | None]]  # by name, before and after
+
+
+def steps(entries: Sequence[Entry]) -> list[Step]:
+    """Return what each bench after the first brought, cell by cell.
+
+    A cell is compared with itself in the latest bench before that has it. Without one it is compared with the fastest
+    cell of the latest bench before that computes the same in another way, for instance in another precision.
+    """
+    found = []
+    for number, bench in enumerate(entries):
+        earlier = entries[:number][::-1]
+        for name, after in bench.cells.items():
+            if (before := _before(name, bench.work.get(name), earlier)) is not None:
+                other, values = before
+                figures = {figure: (values.get(figure), after.get(figure)) for figure in SHOWN}
+                found.append(Step(bench=bench, cell=name if other == name else f"{other} → {name}", figures=figures))
+    return found
+
+
+def _before(name: str, work: str | None, earlier: Sequence[Entry]) -> tuple[str, Mapping[str, float | None]] | None:
+    """Return the name and figures of the cell that a cell is compared with; None without one."""
+    for bench in earlier:
+        if name in bench.cells:
+            return name, bench.cells[name]
+    for bench in earlier:
+        likes = [other for other in bench.cells if work is not None and bench.work.get(other) == work]
+        if likes:
+            fastest = min(likes, key=lambda other: bench.cells[other].get("p50") or math.inf)
+            return fastest, bench.cells[fastest]
+    return None

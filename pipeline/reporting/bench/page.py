@@ -8,11 +8,13 @@ from pathlib import Path
 from pipeline.bench.measure.layers import slowest
 from pipeline.bench.output.files import writing
 from pipeline.bench.output.results import BenchReport
+from pipeline.bench.output.tables import TOO_FEW
 from pipeline.reporting.bench import cells as texts
 from pipeline.reporting.bench import history, plots
 from pipeline.reporting.bench.history import Entry
+from pipeline.reporting.bench.pictures import PictureRow
 from pipeline.reporting.bench.regression import Change
-from pipeline.reporting.bench.sections import clip_rows, model_names, sections
+from pipeline.reporting.bench.sections import clip_rows, model_names, sections, video_rows
 from pipeline.reporting.compare.gate import Finding
 from pipeline.reporting.html.charts import lines
 from pipeline.reporting.templating import render_page
@@ -26,6 +28,7 @@ def write_page(
     changes: Sequence[Change] = (),
     verdicts: Sequence[Finding] = (),
     entries: Sequence[Entry] = (),
+    pictures: Sequence[PictureRow] = (),
 ) -> Path:
     """Write the page, and return its path.
 
@@ -33,7 +36,7 @@ def write_page(
         OutputError: it cannot be written.
     """
     with writing(path):
-        path.write_text(render(report, changes, verdicts, entries), encoding="utf-8", errors="replace")
+        path.write_text(render(report, changes, verdicts, entries, pictures), encoding="utf-8", errors="replace")
     return path
 
 
@@ -42,21 +45,28 @@ def render(
     changes: Sequence[Change] = (),
     verdicts: Sequence[Finding] = (),
     entries: Sequence[Entry] = (),
+    pictures: Sequence[PictureRow] = (),
 ) -> str:
     """Return the page; the same figures give the same page."""
+    rows = [texts.cell_row(cell) for cell in report.cells if cell.outcome == "ok"]
+    columns = texts.with_values(texts.HEADS, rows, TOO_FEW)
     values = {
         "report": report,
         "names": model_names(report),
         "changes": changes,
         "verdicts": verdicts,
         "entries": entries,
+        "pictures": pictures,
         "history": history,
         "facts": texts.facts(report),
         "texts": texts,
+        "columns": columns,
+        "cell_heads": ["Model", "Cell", *(texts.HEADS[place] for place in columns)],
         "plots": plots,
         "lines": lines,
         "scatter": plots.throughput(report.cells),
         "memory": plots.memory_charts(report.cells),
+        "frames": plots.frames_chart(video_rows(report)),
         "drawn": plots.history_chart(entries),
         "slowest": slowest,
         "sections": sections(report),

@@ -1,4 +1,7 @@
-"""Plots of a bench: throughput against latency, memory over a call, and a history; `bench.html` draws them as SVG."""
+"""Plots of a bench, which `bench.html` draws as SVG.
+
+Throughput against latency, memory over a call, latency over a video, and a history.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pipeline.bench.output.cells import CellResult, Memory, MemoryPoint
+from pipeline.bench.sav.measure import VideoRow
 from pipeline.bench.sweep.knee import curves, knee
 from pipeline.reporting.bench.history import Entry
 from pipeline.reporting.html.charts.lines import CLASSES, POINTS, Chart, Curve, round_up
@@ -80,6 +84,27 @@ def memory_charts(cells: Sequence[CellResult]) -> list[Chart]:
                 left_out = len(known) - len(lines)
                 charts.append(Chart(title=f"{title}: {name}", unit="MB", top=top, curves=lines, left_out=left_out))
     return charts
+
+
+def frames_chart(rows: Sequence[VideoRow]) -> Chart | None:
+    """Return the chart of latencies over the first object's frames after the prompted one, a curve a model.
+
+    A value is the mean of the runs. None where no object was tracked over two such frames.
+    """
+    tracked = [row for row in rows if row.latency_ms is not None and len(row.latency_ms.values) > 1]
+    first = [row for row in tracked if (row.video, row.object) == (tracked[0].video, tracked[0].object)]
+    lines: dict[str, Curve] = {}
+    for row in first:
+        values = row.latency_ms.values if row.latency_ms is not None else ()
+        curve = lines.setdefault(row.model, Curve())
+        for number, value in enumerate(values):
+            curve.add(round(number * (POINTS - 1) / (len(values) - 1)), value)
+    drawn = dict(list(lines.items())[:CLASSES])
+    if not drawn:
+        return None
+    top = round_up(max(curve.most for curve in drawn.values()))
+    title = f"{first[0].video}, object {first[0].object}"
+    return Chart(title=title, unit="ms", top=top, curves=drawn, left_out=len(lines) - len(drawn))
 
 
 def history_chart(entries: Sequence[Entry]) -> Chart | None:

@@ -46,7 +46,9 @@ def _times(report: BenchReport) -> Iterator[Section]:
         "copies are medians, the last two of a GPU only. Compilation is the first call less a later one."
     )
     if rows:
-        yield Section(id="times", title="Times", heads=cells.TIMES, rows=rows, texts=2, note=note)
+        shown = cells.with_values(cells.TIMES, rows)
+        heads, rows = [cells.TIMES[place] for place in shown], [[row[place] for place in shown] for row in rows]
+        yield Section(id="times", title="Times", heads=heads, rows=rows, texts=2, note=note)
 
 
 def _leaks(report: BenchReport) -> Iterator[Section]:
@@ -73,8 +75,13 @@ def model_names(report: BenchReport) -> str:
     return ", ".join(dict.fromkeys([*named, *(str(row["model"]) for row in rows), *report.extra.get("nsight", {})]))
 
 
+def video_rows(report: BenchReport) -> list[VideoRow]:
+    """Return the rows of videos."""
+    return TypeAdapter(list[VideoRow]).validate_python(report.video)
+
+
 def _videos(report: BenchReport) -> Iterator[Section]:
-    rows = TypeAdapter(list[VideoRow]).validate_python(report.video)
+    rows = video_rows(report)
     if rows:
         note = (
             "Frames a second and ms are medians over runs, with the standard deviation of runs. J and F are means over "

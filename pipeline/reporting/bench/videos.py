@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pipeline.bench.output.tables import TOO_FEW
 from pipeline.bench.sav.measure import VideoRow
 from pipeline.bench.sav.summary import ModelSummary
 from pipeline.reporting.formatting import MISSING
@@ -32,7 +33,7 @@ def run_cells(row: VideoRow) -> list[str]:
         _number(row.fps, 2),
         _number(row.first_ms, 1),
         _number(getattr(row.latency_ms, "median", None), 1),
-        "too few" if p95 is None and row.latency_ms is not None else _number(p95, 1),
+        TOO_FEW if p95 is None and row.latency_ms is not None else _number(p95, 1),
         _score(row.j, row.weights),
         _score(row.f, row.weights),
     ]

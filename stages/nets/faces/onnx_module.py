@@ -22,7 +22,7 @@ Attributes = dict[str, Any]
 
 
 class OnnxGraph(nn.Module):
-    """The network in an ONNX file; its weights are buffers, so that `.to()` moves and casts them.
+    """The network in an ONNX file; its weights are parameters without gradients, which `.to()` moves and casts.
 
     Args:
         path: the file.
@@ -58,8 +58,8 @@ class OnnxGraph(nn.Module):
         if value.ndim == 0 or not np.issubdtype(value.dtype, np.floating):
             self._constants[name] = value.tolist()
             return
-        self._constants[name] = buffer = f"weight_{len(self._constants)}"
-        self.register_buffer(buffer, torch.from_numpy(value.copy()))
+        self._constants[name] = weight = f"weight_{len(self._constants)}"
+        self.register_parameter(weight, nn.Parameter(torch.from_numpy(value.copy()), requires_grad=False))
 
     def _add(self, node: Any) -> None:
         attributes = {item.name: onnx.helper.get_attribute_value(item) for item in node.attribute}
@@ -72,9 +72,9 @@ class OnnxGraph(nn.Module):
 
     def _to_numbers(self, name: str) -> None:
         """Convert a weight to plain numbers: an operator's form must not depend on values on the device."""
-        if isinstance(buffer := self._constants.get(name), str):
-            self._constants[name] = getattr(self, buffer).tolist()
-            delattr(self, buffer)
+        if isinstance(weight := self._constants.get(name), str):
+            self._constants[name] = getattr(self, weight).tolist()
+            delattr(self, weight)
 
     def forward(self, images: Tensor) -> Tensor:
         """Return the graph's first output for images n c h w of the module's own type and device."""

@@ -57,3 +57,13 @@ def section_ids(path):
     ids = re.findall(r'<section id="([^"]+)"', html)
     assert [value[1:] for name, value in parsed(html).attributes if name == "href"] == ids
     return ids
+
+
+def read_tables(page):
+    """Return the tables of a page as lists of rows, each a list of the cells' texts."""
+
+    def texts(row):
+        return [re.sub(r"<[^>]*>", "", cell) for cell in re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", row, re.S)]
+
+    tables = re.findall(r"<table.*?</table>", page, re.S)
+    return [[texts(row) for row in re.findall(r"<tr>(.*?)</tr>", table, re.S)] for table in tables]

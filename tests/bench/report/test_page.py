@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pipeline.bench.output.cells import Leak, MemoryPoint
+from pipeline.bench.output.cells import Leak, MemoryPoint, SpeedUp
 from pipeline.bench.output.results import Finding
 from pipeline.bench.sweep.knee import curves, knee
 from pipeline.reporting.bench.history import entry_of
@@ -10,8 +10,7 @@ from pipeline.reporting.bench.page import render
 from pipeline.reporting.bench.plots import memory_charts
 from pipeline.reporting.bench.regression import changes, judge
 from pipeline.reporting.bench.sections import sections
-from pipeline.reporting.formatting import MISSING
-from tests.bench.report.results import layer, memory, report, result
+from tests.bench.report.results import layer, memory, read_tables, report, result
 from tests.support.runs.report_reader import LOADS, Tags
 
 HOSTILE = "<script>alert(1)</script>'\"&"
@@ -56,7 +55,24 @@ def test_a_rule_is_one_point_of_the_page_with_its_other_cells_folded():
 def test_the_table_of_times_says_too_few():
     (section,) = [table for table in sections(report(result((0.01,) * 50))) if table.id == "times"]
     row = dict(zip(section.heads, section.rows[0], strict=True))
-    assert (row["calls"], row["p90"], row["p95"], row["GPU ms"]) == ("50", "10", "too few", MISSING)
+    assert (row["calls"], row["p90"], row["p95"]) == ("50", "10", "too few")
+
+
+def test_columns_without_any_value_are_left_out():
+    """A CPU has no GPU times, one precision no speed-up, and five calls no p95; the numbers stay under their heads."""
+    faster = SpeedUp(factor=2.0, low=1.9, high=2.1, turns=5)
+    for more, expected in (({}, set()), ({"speedup": faster}, {"Speed-up"}), ({"item_j": 3.0}, {"J an item"})):
+        whole = report(result((0.01,) * 5, **more), result(outcome="oom", why="memory ran out"))
+        first, times = read_tables(render(whole))[:2]
+        heads, values, failed = first
+        assert {"p95", "Speed-up", "Drift", "J an item"} & set(heads) == expected and "GPU ms" not in times[0]
+        assert dict(zip(heads, values, strict=True))["Median ms"] == "10"
+        assert failed[-1] == "oom: memory ran out"
+
+
+def test_a_note_of_many_cells_stands_once():
+    page = render(report(*(result(batch=n, notes=("a note",)) for n in (1, 2, 4, 8))))
+    assert page.count("a note") == 1 and "and 2 more" in page
 
 
 def test_the_result_of_each_leak_test_is_on_the_page():

@@ -98,13 +98,30 @@ def test_a_history_keeps_what_each_change_brought(tmp_path):
     path = tmp_path / "runs.jsonl"
     append(path, entry_of(report(result((0.01,) * 5)), "base"))
     entries = append(path, entry_of(report(result((0.005,) * 5)), "compiled"))
-    ((name, note, _, figures),) = steps(entries)
-    assert (name, note, figures["p50"]) == ("net, batch 1, fp32", "compiled", (10.0, 5.0))
+    (step,) = steps(entries)
+    assert (step.cell, step.bench.note, step.figures["p50"]) == ("net, batch 1, fp32", "compiled", (10.0, 5.0))
     assert read(path) == entries
     path.write_text("no history\n")
     with pytest.raises(ConfigError) as error:
         append(path, entries[0])
     assert error.value.code == "FM-BENCH-HISTORY"
+
+
+def test_a_change_of_the_cell_is_compared_with_the_fastest_one_that_computes_the_same():
+    """Two precisions, then a third: batch 1 has a fastest one before it, batch 4 nothing."""
+    first = report(result((0.01,) * 5), result((0.004,) * 5, precision="bf16"), result((0.002,) * 5, 2))
+    then = report(result((0.003,) * 5, precision="fp16"), result((0.003,) * 5, 4), result((0.009,) * 5))
+    found = steps([entry_of(first, "base"), entry_of(report(result((0.02,) * 5, 8)), ""), entry_of(then, "fp16")])
+    assert [(step.cell, step.bench.note, step.figures["p50"]) for step in found] == [
+        ("net, batch 1, bf16 → net, batch 1, fp16", "fp16", (4.0, 3.0)),
+        ("net, batch 1, fp32", "fp16", (10.0, 9.0)),
+    ]
+
+
+def test_a_history_of_an_older_version_compares_equal_cells():
+    """Its lines do not say what their cells compute."""
+    lines = [replace(entry_of(report(result((0.01,) * 5, precision=kind)), ""), work={}) for kind in ("fp32", "bf16")]
+    assert steps(lines) == [] and len(steps([*lines, lines[0]])) == 1
 
 
 def test_a_base_of_another_machine_is_noted():

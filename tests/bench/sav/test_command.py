@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import base64
 import csv
+import io
 import json
 import sys
 
+import numpy as np
 import pytest
+from PIL import Image
 from rich.console import Console
 
+from pipeline.bench.output.results import read_report
 from pipeline.bench.sav.made import write_made_video
 from pipeline.cli.bench.options import BenchOptions
 from pipeline.cli.bench.videos import SavOptions, bench_videos
 from pipeline.contract.errors import ConfigError, InputError
+from pipeline.reporting.bench.pictures import picture_rows
+from pipeline.reporting.bench.sections import video_rows
 from tests.bench.report.results import section_ids
 from tests.bench.sav.test_measure import Whole
 
@@ -37,10 +44,27 @@ def test_two_precisions_side_by_side(tmp_path, monkeypatch):
         ("dummy: seeded random", "box", "13")
     }
     stats = json.loads((tmp_path / "profile_stats.json").read_text(encoding="utf-8"))
-    assert section_ids(tmp_path / "index.html") == ["videos", "runs"]
+    assert section_ids(tmp_path / "index.html") == ["videos", "runs", "frames"]
     assert seen == ["full", "bf16"]
     assert [row["latency_ms"]["count"] for row in stats["video"]] == [12, 12]
     assert stats["video"][0]["j"] == float(lines[0]["j"]) and stats["environment"]
+
+
+def test_pictures_of_masks_are_on_the_page_a_model_beside_the_other(tmp_path, monkeypatch):
+    """Two scored frames; the mask is the whole frame, which is seen in each picture's green."""
+    monkeypatch.setattr("stages.nets.sam2.video.load_video_model", lambda *_: None)
+    monkeypatch.setattr("stages.nets.sam2.video.Tracker", lambda *_: Whole())
+    folder = write_made_video(tmp_path / "made", frames=13, size=(480, 640))
+    run(folder, tmp_path, precisions="fp32,bf16", overlays=True)
+    assert section_ids(tmp_path / "index.html") == ["videos", "runs", "frames", "pictures"]
+    rows = picture_rows(video_rows(read_report(tmp_path / "profile_stats.json")), tmp_path / "overlays")
+    assert [[picture.model for picture in row.pictures] for row in rows] == [["sam2.1-tiny fp32", "sam2.1-tiny bf16"]]
+    data = base64.b64decode(rows[0].pictures[0].uri.partition(",")[2])
+    image = np.asarray(Image.open(io.BytesIO(data)), float)
+    assert image.shape[1] == 420 and image[..., 1].mean() > image[..., 0].mean() + 20
+    next((tmp_path / "overlays").rglob("*.jpg")).write_bytes(b"")  # as a full disk leaves it
+    (left,) = picture_rows(video_rows(read_report(tmp_path / "profile_stats.json")), tmp_path / "overlays")
+    assert len(left.pictures) == 1
 
 
 def test_what_was_measured_before_an_error_is_kept(tmp_path, monkeypatch):

@@ -59,10 +59,10 @@ def test_a_batch_does_not_change_an_image(tmp_path):
 
 def test_weights_move_and_change_type_with_the_module(tmp_path):
     net = OnnxGraph(iresnet(tmp_path / "net.onnx", **SMALL))
-    assert {buffer.dtype for buffer in net.bfloat16().buffers()} == {torch.bfloat16}
-    assert {buffer.device.type for buffer in net.to("meta").buffers()} == {"meta"}
+    assert {weight.dtype for weight in net.bfloat16().parameters()} == {torch.bfloat16}
+    assert {weight.device.type for weight in net.to("meta").parameters()} == {"meta"}
     last = net.to_empty(device="cpu").float().to(memory_format=torch.channels_last)
-    assert any(buffer.is_contiguous(memory_format=torch.channels_last) for buffer in last.buffers() if buffer.ndim == 4)
+    assert any(weight.is_contiguous(memory_format=torch.channels_last) for weight in last.parameters() if weight.ndim == 4)
 
 
 def test_memory_layout_changes_nothing(tmp_path):

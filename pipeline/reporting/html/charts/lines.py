@@ -104,6 +104,12 @@ def path(curve: Curve, top: float) -> str:
     return "".join(commands)
 
 
+def marks(curve: Curve, top: float) -> str:
+    """Return a path of lines without length at each sample, which round ends draw as dots that are not stretched."""
+    places = np.flatnonzero(np.isfinite(values := curve.values)).tolist()
+    return "".join(f"M{point} {coordinate(height(float(values[point]), top))}h0" for point in places)
+
+
 def _text(value: float) -> str:
     return number(float(f"{value:.3g}"))
 
