@@ -155,6 +155,14 @@ def test_the_exact_commands(tmp_path):
     assert words[words.index("--launch-count") + 1] == "20" and words[words.index("--export") + 1].endswith("ncu-rep")
 
 
+KERNELS = f"""
+if "--import" in words:
+    print({CSV!r})
+else:
+    pathlib.Path(words[words.index("--export") + 1]).write_text("report")
+"""
+
+
 @pytest.fixture
 def tool(tmp_path, export):
     """Return a maker of tools that write down their arguments; `calls` reads these."""
@@ -206,9 +214,23 @@ def test_tools_that_fail_stop_with_their_last_line(tmp_path, tool):
     assert error.value.code == "FM-NCU-FORBIDDEN"
 
 
+@pytest.mark.parametrize("line", ["==WARNING== No kernels were profiled.", "Importer error status: no importer."])
+def test_a_tool_that_ends_well_without_a_report_says_why(tmp_path, tool, line):
+    """Lines of ncu 2022.3 without a kernel, and of nsys 2022.4 without its importer; both end with exit code 0."""
+    quiet = tool(f"print({line!r}); print('Generated:'); print('a warning of the target', file=sys.stderr)")
+    recorder = Recorder(folder=tmp_path / "out")
+    for record in (
+        lambda: recorder.record_systems(quiet, TARGET, "external"),
+        lambda: recorder.record_kernels(quiet, TARGET),
+    ):
+        with pytest.raises(SetupError) as error:
+            record()
+        assert error.value.code == "FM-NSIGHT-FAILED" and line in str(error.value)
+
+
 def test_the_command_writes_findings_and_a_table(tmp_path, tool, monkeypatch):
     monkeypatch.setenv("NSYS_CMD", tool(RECORDS)[0])
-    monkeypatch.setenv("NCU_CMD", tool(f"print({CSV!r}) if '--import' in words else None", name="ncu")[0])
+    monkeypatch.setenv("NCU_CMD", tool(KERNELS, name="ncu")[0])
     options = NsightOptions(nsys="external", ncu=True)
     bench_nsight(Console(quiet=True), [TARGET.model], BenchOptions(device="cpu"), options, tmp_path / "out")
     stats = json.loads((tmp_path / "out" / "profile_stats.json").read_text())

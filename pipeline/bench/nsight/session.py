@@ -21,6 +21,12 @@ from pipeline.bench.nsight.systems import SystemsFigures, read_systems
 from pipeline.contract.errors import ConfigError, SetupError
 
 _FORBIDDEN = "ERR_NVGPUCTRPERM"  # ncu's message without permission for the GPU's counters
+_OWN = (
+    "ERROR",
+    "Importer error",
+    "==ERROR==",
+    "==WARNING==",
+)  # of the tools' own lines, not the target's
 _TIMEOUT_S = 3600.0  # ncu repeats each kernel up to dozens of times
 
 
@@ -63,8 +69,9 @@ class Recorder:
         report.unlink(missing_ok=True)
         done = _run(record, check=mode == "external")
         if mode == "inline" and not report.exists():
-            self.note(f"nsys recorded no range ({_last(done)}); the whole process is recorded instead.")
+            self.note(f"nsys recorded no range ({_reason(done)}); the whole process is recorded instead.")
             return self.record_systems(tool, target, "external")
+        _require(report, record, done)
         _run(export)
         try:
             return read_systems(report.with_suffix(".sqlite"))
@@ -90,6 +97,7 @@ class Recorder:
                 code="FM-NCU-FORBIDDEN",
             )
         _check(record, done)
+        _require(self.report(target, None), record, done)
         text = _run(table).stdout
         self.report(target, None).with_suffix(".csv").write_text(text, encoding="utf-8")
         return read_compute(text)
@@ -108,9 +116,17 @@ def _run(command: Sequence[str], *, check: bool = True) -> subprocess.CompletedP
 def _check(command: Sequence[str], done: subprocess.CompletedProcess[str]) -> None:
     if done.returncode:
         name = Path(command[0]).name
-        raise SetupError(f"{name} ended with exit code {done.returncode}: {_last(done)}", code="FM-NSIGHT-FAILED")
+        raise SetupError(f"{name} ended with exit code {done.returncode}: {_reason(done)}", code="FM-NSIGHT-FAILED")
 
 
-def _last(done: subprocess.CompletedProcess[str]) -> str:
-    lines = [line.strip() for line in (done.stderr + "\n" + done.stdout).splitlines() if line.strip()]
-    return lines[-1] if lines else "it gave no reason"
+def _require(report: Path, command: Sequence[str], done: subprocess.CompletedProcess[str]) -> None:
+    """Check that there is a report: both tools end with exit code 0 where they recorded or imported nothing."""
+    if not report.exists():
+        raise SetupError(f"{Path(command[0]).name} wrote no {report.name}: {_reason(done)}", code="FM-NSIGHT-FAILED")
+
+
+def _reason(done: subprocess.CompletedProcess[str]) -> str:
+    """Return the first line that speaks of an error or a warning of the tool's, else the last line."""
+    lines = [line.strip() for line in (done.stdout + "\n" + done.stderr).splitlines() if line.strip()]
+    own = [line for line in lines if line.startswith(_OWN) and "Disconnected" not in line]
+    return next(iter(own), lines[-1] if lines else "it gave no reason")

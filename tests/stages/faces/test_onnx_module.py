@@ -62,7 +62,9 @@ def test_weights_move_and_change_type_with_the_module(tmp_path):
     assert {weight.dtype for weight in net.bfloat16().parameters()} == {torch.bfloat16}
     assert {weight.device.type for weight in net.to("meta").parameters()} == {"meta"}
     last = net.to_empty(device="cpu").float().to(memory_format=torch.channels_last)
-    assert any(weight.is_contiguous(memory_format=torch.channels_last) for weight in last.parameters() if weight.ndim == 4)
+    assert any(
+        weight.is_contiguous(memory_format=torch.channels_last) for weight in last.parameters() if weight.ndim == 4
+    )
 
 
 def test_memory_layout_changes_nothing(tmp_path):
