@@ -166,7 +166,7 @@ def _without_workers(step: StepStatistics) -> str:
     less = "with smaller images such as frame_1024" if step.step == DECODE else "by its settings"
     ways = [f"lower {step.step}'s cost {less}"]
     if step.cpu_use is not None and step.cpu_use < SATURATED:
-        ways.append("lower `cpus` in the profile, so that more find a place")
+        ways.append("lower cpus in the profile, so that more find a place")
     ways.append("take a machine with more cores")
     if step.device == "cpu" and step.step != DECODE:
         ways.append("run it on a GPU where it can use one")
