@@ -7,11 +7,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import cv2
 import numpy as np
 
 from pipeline.bench.sav.measure import VideoRow
-from pipeline.reporting.html.gallery.thumbnails import as_jpeg
+from pipeline.bench.sav.overlays import preview
 
 FRAMES = 3  # of an object: the first, the middle and the last one; a mask that drifts is seen in the last
 OBJECTS = 8  # with four models about 100 pictures of 15 to 30 kB: a page that can still be mailed
@@ -49,17 +48,11 @@ def _of_object(rows: Sequence[VideoRow], folder: Path, video: str, name: str) ->
     places = np.linspace(0, len(stems) - 1, FRAMES).round().astype(int).tolist() if stems else []
     for stem in dict.fromkeys(stems[place] for place in places):
         paths = {model: of_model[stem] for model, of_model in files.items() if stem in of_model}
-        found = {model: _uri(path) for model, path in paths.items()}
-        pictures = [Picture(model=model, uri=uri) for model, uri in found.items() if uri]
+        found = {model: preview(path, WIDTH) for model, path in paths.items()}
+        pictures = [Picture(model=model, uri=_uri(jpeg)) for model, jpeg in found.items() if jpeg]
         if pictures:
             yield PictureRow(video=video, object=name, frame=stem, pictures=pictures)
 
 
-def _uri(path: Path) -> str:
-    image = cv2.imdecode(np.frombuffer(path.read_bytes(), np.uint8), cv2.IMREAD_COLOR) if path.stat().st_size else None
-    if image is None:
-        return ""
-    height, width = image.shape[:2]
-    if width > WIDTH:
-        image = cv2.resize(image, (WIDTH, max(1, round(height * WIDTH / width))), interpolation=cv2.INTER_AREA)
-    return f"data:image/jpeg;base64,{base64.b64encode(as_jpeg(image)).decode()}"
+def _uri(jpeg: bytes) -> str:
+    return f"data:image/jpeg;base64,{base64.b64encode(jpeg).decode()}"
