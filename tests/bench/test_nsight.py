@@ -219,6 +219,9 @@ def test_a_tool_that_ends_well_without_a_report_says_why(tmp_path, tool, line):
     """Lines of ncu 2022.3 without a kernel, and of nsys 2022.4 without its importer; both end with exit code 0."""
     quiet = tool(f"print({line!r}); print('Generated:'); print('a warning of the target', file=sys.stderr)")
     recorder = Recorder(folder=tmp_path / "out")
+    recorder.folder.mkdir()
+    for mode in ("external", None):  # an earlier recording is not read again
+        recorder.report(TARGET, mode).write_text("old")
     for record in (
         lambda: recorder.record_systems(quiet, TARGET, "external"),
         lambda: recorder.record_kernels(quiet, TARGET),

@@ -21,12 +21,7 @@ from pipeline.bench.nsight.systems import SystemsFigures, read_systems
 from pipeline.contract.errors import ConfigError, SetupError
 
 _FORBIDDEN = "ERR_NVGPUCTRPERM"  # ncu's message without permission for the GPU's counters
-_OWN = (
-    "ERROR",
-    "Importer error",
-    "==ERROR==",
-    "==WARNING==",
-)  # of the tools' own lines, not the target's
+_OWN = ("ERROR", "==ERROR==", "Importer error", "==WARNING==")  # how the tools' own lines begin, the gravest first
 _TIMEOUT_S = 3600.0  # ncu repeats each kernel up to dozens of times
 
 
@@ -89,6 +84,8 @@ class Recorder:
         """
         self.folder.mkdir(parents=True, exist_ok=True)
         record, table = self.commands(tool, target, None)
+        report = self.report(target, None)
+        report.unlink(missing_ok=True)
         done = _run(record, check=False)
         if _FORBIDDEN in done.stdout + done.stderr:
             raise ConfigError(
@@ -97,9 +94,9 @@ class Recorder:
                 code="FM-NCU-FORBIDDEN",
             )
         _check(record, done)
-        _require(self.report(target, None), record, done)
+        _require(report, record, done)
         text = _run(table).stdout
-        self.report(target, None).with_suffix(".csv").write_text(text, encoding="utf-8")
+        report.with_suffix(".csv").write_text(text, encoding="utf-8")
         return read_compute(text)
 
 
@@ -126,7 +123,7 @@ def _require(report: Path, command: Sequence[str], done: subprocess.CompletedPro
 
 
 def _reason(done: subprocess.CompletedProcess[str]) -> str:
-    """Return the first line that speaks of an error or a warning of the tool's, else the last line."""
+    """Return the tool's gravest line about an error or a warning, else the last line."""
     lines = [line.strip() for line in (done.stdout + "\n" + done.stderr).splitlines() if line.strip()]
-    own = [line for line in lines if line.startswith(_OWN) and "Disconnected" not in line]
-    return next(iter(own), lines[-1] if lines else "it gave no reason")
+    own = (line for start in _OWN for line in lines if line.startswith(start))
+    return next(own, lines[-1] if lines else "it gave no reason")

@@ -88,7 +88,7 @@ Before = Mapping[str, tuple[float | None, float | None]]
 
 @dataclass(frozen=True, kw_only=True)
 class Step:
-    """What a bench's change brought to one of its cells."""
+    """The figures of one cell before and after a bench's change."""
 
     bench: Entry
     cell: str  # its name; where another cell is compared, both names
