@@ -100,7 +100,7 @@ def test_with_saturated_cores_no_more_workers_are_advised(step):
         assert advice.change.startswith(f"more workers will not help; lower {step}'s cost ")
         assert "a machine with more cores" in advice.change and "raise" not in advice.change
     assert ("GPU" in busy.change) == (step in ("pose", "light", "identities"))
-    assert "`cpus`" in placed.change and "`cpus`" not in busy.change
+    assert "lower cpus in the profile" in placed.change and "cpus" not in busy.change
 
 
 def test_other_changes_are_advised_on_saturated_cores_too():
