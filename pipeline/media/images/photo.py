@@ -33,7 +33,7 @@ from pipeline.media.images.animation import open_animation
 from pipeline.media.images.bmp import Bmp, enclosed_photo
 from pipeline.media.images.transforms import reduce_by
 from pipeline.media.images.wide_cmyk import WideCmyk
-from pipeline.media.video.truncation import boxes
+from pipeline.media.video.damage.truncation import boxes
 
 _ANIMATED = ("GIF", "PNG", "WEBP", "AVIF")  # pages of a TIFF or MPO are no frames: only the first is used
 _PIXELS_PER_BYTE = 1000  # of a truncated file: JPEG needs a byte for 30 to 50 pixels of a flat image

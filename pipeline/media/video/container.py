@@ -10,7 +10,7 @@ import av
 
 from pipeline.contract.errors import MediaError, Reason
 from pipeline.media.file_types import Kind
-from pipeline.media.video.truncation import is_truncated
+from pipeline.media.video.damage.truncation import is_truncated
 
 PADDING = 1 << 20  # pixels that a codec may add to a frame, above the limit on the shown size
 _BUFFER = 1 << 18  # bytes of one read, each a call into Python

@@ -2,7 +2,7 @@
 
 Decoders conceal missing data with grey or with the last frame. Here a damaged packet is an error, and all frames up to
 the next key frame are lost with it, since they are predicted from the damage. Frames before it are kept. Damage that a
-decoder does not detect, such as flipped bits on a disk, remains undetected.
+decoder does not detect, such as flipped bits on a disk, remains undetected, except in FFV1 with checksums.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from pipeline.contract.errors import MediaError, Reason
 from pipeline.media.file_types import Kind
 from pipeline.media.frames import LostFrames
 from pipeline.media.video.container import error_text
+from pipeline.media.video.damage.slice_checksums import SliceChecksums
 from pipeline.media.video.frame_numbers import FrameNumbers
 
 
@@ -25,6 +26,7 @@ class PacketDecoder:
 
     def __init__(self, track: Any, kind: Kind) -> None:
         self._context, self._kind = track.codec_context, kind
+        self._checksums = SliceChecksums() if self._context.name == "ffv1" else None
         self.truncated: Any = None  # the packet at the missing end of a file
 
     def prime(self, packet: Any) -> None:
@@ -79,6 +81,8 @@ class PacketDecoder:
                 raise MediaError(Reason.TRUNCATED, "the end of the file is missing")
             if packet.size and packet.is_corrupt:
                 raise MediaError(Reason.CORRUPT, "a packet is incomplete")
+            if packet.size and self._checksums and not self._checksums.match(bytes(packet)):
+                raise MediaError(Reason.CORRUPT, "a slice does not match its checksum")
             av_frames = self._context.decode(packet if packet.size else None)
         except (av.FFmpegError, MediaError) as exc:
             if tolerant and isinstance(exc, av.FFmpegError):

@@ -25,14 +25,14 @@ from pipeline.media.images.transforms import reduce_by
 from pipeline.media.video.audio import SoundTrack, with_sound
 from pipeline.media.video.colors import to_rgb
 from pipeline.media.video.container import PADDING, decode_errors, default_track, open_container
+from pipeline.media.video.damage.mp4_limits import check_sample_counts
+from pipeline.media.video.damage.truncation import is_truncated
 from pipeline.media.video.display_matrix import DisplayMatrix
 from pipeline.media.video.frame_clock import FrameClock
 from pipeline.media.video.frame_limits import max_frames, too_many_frames
 from pipeline.media.video.frame_numbers import FrameNumbers
-from pipeline.media.video.mp4_limits import check_sample_counts
 from pipeline.media.video.packet_decoder import PacketDecoder
 from pipeline.media.video.segments import INDEXED, Share, VideoSegment, locate
-from pipeline.media.video.truncation import is_truncated
 
 _NO_TIMES = ("avi",)  # formats without presentation times: libav's guesses for B-frames are wrong
 

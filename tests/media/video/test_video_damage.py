@@ -125,3 +125,26 @@ def test_a_damaged_h264_film_has_no_invented_frame(tmp_path: Path, number: int) 
         [whole[row["frame_index"]]["time_s"] - start_s for row in rows]
     )
     assert all(np.array_equal(row["frame_90"], whole[row["frame_index"]]["frame_90"]) for row in rows)
+
+
+@pytest.mark.parametrize(("slicecrc", "lost"), [("1", range(20, 24)), ("0", range(0))])
+def test_a_flipped_bit_in_ffv1_costs_the_frames_up_to_the_next_key_frame(
+    tmp_path: Path, slicecrc: str, lost: range
+) -> None:
+    """Check what libav conceals: it gives a frame with other pixels. Without checksums, this cannot be known."""
+    frames = list(np.random.default_rng(0).integers(0, 256, (36, 48, 64, 3), dtype=np.uint8))
+    path = film(tmp_path / "film.mkv", frames, options={"level": "3", "slices": "4", "slicecrc": slicecrc})
+    intact, failures = decoded(path, ("frame_90",))
+    assert (len(intact), failures) == (36, [])
+    data = bytearray(path.read_bytes())
+    packet = _packet(path, 20)
+    data[data.index(packet) + len(packet) // 2] ^= 1
+    path.write_bytes(data)
+    rows, failures = decoded(path, ("frame_90",))
+    assert [row["frame_index"] for row in rows] == [number for number in range(36) if number not in lost]
+    assert [(failure.kind, failure.frame_index) for failure in failures] == [("corrupt", first) for first in lost[:1]]
+
+
+def _packet(path: Path, number: int) -> bytes:
+    with av.open(str(path)) as container:
+        return [bytes(packet) for packet in container.demux(video=0) if packet.size][number]
