@@ -4,6 +4,9 @@ torch compiles a function again for each new shape, which takes seconds to minut
 number of shapes. So a compiled function is called here with the shapes of its warm-up only; a batch is padded to the
 smallest of them that holds it. What fits none of them, and what torch cannot compile, runs uncompiled (eagerly).
 
+Of a network that repeats a block, only its regions are compiled: the blocks, and what is worth it around them. torch
+then traces and compiles one block for all of them, not the whole network (docs/log.md, Compiled blocks).
+
 The mode is torch's default one. CUDA graphs (`reduce-overhead`) would keep a pool of memory for each shape, which no
 other model of the process could use, and their results are overwritten by the next call.
 """
@@ -11,12 +14,14 @@ other model of the process could use, and their results are overwritten by the n
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pipeline.device.failures import is_broken_gpu, is_out_of_memory, release_memory
 
 if TYPE_CHECKING:
     import torch
+    from torch import nn
 
 LAZY_SHAPES = 8  # of a function without a warm-up, compiled as they come: torch's own limit
 SMALL = 16  # rows from which a second, smaller size is compiled; fewer are padded at less cost than another graph
@@ -40,16 +45,20 @@ def take_failures() -> list[str]:
 class Compiled:
     """A function of tensors with a common first axis, compiled for few shapes."""
 
-    def __init__(self, function: Callable[..., torch.Tensor]) -> None:
+    def __init__(self, function: Callable[..., torch.Tensor], regions: Sequence[nn.Module] = ()) -> None:
         """Wrap a function of tensors n ... to a tensor n ...; nothing is compiled yet.
 
-        Rows must not depend on each other.
+        Args:
+            function: rows must not depend on each other.
+            regions: the modules to compile, which are changed; without any, the function is compiled as a whole.
         """
         import torch
 
         torch._dynamo.config.recompile_limit = _MOST_GRAPHS
-        options: dict[str, Any] = {"guard_filter_fn": _guards}
-        self._function, self._compiled = function, torch.compile(function, dynamic=False, options=options)
+        compiled = partial(torch.compile, dynamic=False, options={"guard_filter_fn": _guards})
+        for region in regions:  # not `Module.compile`, since all classes share one code object there
+            region.forward = compiled(region.forward)
+        self._function, self._compiled = function, function if regions else compiled(function)
         self._sizes: dict[object, list[int]] = {}  # of compiled batches, ascending, by the shape of their rows
         self._is_lazy = True  # until the first warm-up
 
@@ -73,12 +82,15 @@ class Compiled:
             tensors: n ..., contiguous or not.
             most: largest batch that fits into the memory.
         """
+        import torch
+
         count, key = len(tensors[0]), _key(tensors)
         if self._is_lazy and key not in self._sizes and len(self._sizes) < LAZY_SHAPES:
             self._compile(tuple(tensor[:1] for tensor in tensors), most)
         size = next((size for size in self._sizes.get(key, ()) if count <= size <= most), None)
         if size is None:
-            return self._function(*tensors)
+            with torch.compiler.set_stance("force_eager"):  # for the regions
+                return self._function(*tensors)
         result = self._compiled(*(_filled(tensor, size) for tensor in tensors))
         return result if count == size else result[:count]
 

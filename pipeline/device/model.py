@@ -71,6 +71,7 @@ class Batches:
         rows: int | None = None,
         *,
         unit: int | None = None,
+        regions: Sequence[torch.nn.Module] = (),
     ) -> None:
         """Wrap a function.
 
@@ -81,10 +82,11 @@ class Batches:
             unit: values of a row of the first tensor for which `rows` is meant, where rows differ much in size: a call
                 takes fewer rows of more values and, unless it is compiled, more of fewer. None: `rows`, whatever their
                 size.
+            regions: modules that are compiled one by one, in place of the whole function; see `Compiled`.
         """
         self._budget, self._unit = float(rows or placement.batch), unit
         self._function = function
-        self._compiled = Compiled(function) if placement.compile else None
+        self._compiled = Compiled(function, regions) if placement.compile else None
 
     def warm_up(self, *row: torch.Tensor) -> None:
         """Compile for rows of this shape, in a stage's set-up; see `Compiled.warm_up`. Without `compile`, do nothing.

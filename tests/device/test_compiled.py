@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import threading
 from functools import partial
 
@@ -149,3 +150,30 @@ def test_after_memory_ran_out_no_larger_graph_is_used():
     batches.halve((numbers(1),))
     assert torch.equal(batches(numbers(9)), numbers(9) * 2)
     assert (batches.most((numbers(1),)), graphs()) == (8, 2)
+
+
+class Blocks(torch.nn.Module):
+    """Three blocks with weights of their own, which are alike, around a sum."""
+
+    def __init__(self):
+        super().__init__()
+        self.blocks = torch.nn.ModuleList(torch.nn.Linear(3, 3) for _ in range(3))
+
+    def forward(self, tensor):
+        for block in self.blocks:
+            tensor = tensor + block(tensor)
+        return tensor
+
+
+def test_blocks_that_are_alike_share_a_graph_for_each_size():
+    torch.manual_seed(0)
+    plain = Blocks().eval().requires_grad_(False)
+    compiled = copy.deepcopy(plain)
+    batches = Batches(compiled, Placement(compile=True, batch=16), regions=tuple(compiled.blocks))
+    batches.warm_up(numbers(1))
+    assert graphs() == 2
+    for rows in (1, 4, 9, 16, 17):
+        assert torch.allclose(batches(numbers(rows)), plain(numbers(rows)))
+    wide = torch.ones(5, 7, 3)
+    assert torch.equal(batches(wide), plain(wide)), "of no compiled shape"
+    assert graphs() == 2

@@ -8,7 +8,7 @@ Shapes: n images, s side of the input, t tokens (patches, with CLIP's class toke
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -30,6 +30,11 @@ class ImageTower(nn.Module):
             self.visual_projection = nn.Linear(architecture.vision[0], architecture.dims, bias=False)
         self.logit_scale = nn.Parameter(torch.zeros([1] if architecture.siglip else []))  # a logarithm
         self.logit_bias = nn.Parameter(torch.zeros(1)) if architecture.siglip else None
+
+    @property
+    def layers(self) -> Sequence[nn.Module]:
+        """The transformer's layers, which are alike: worth compiling by themselves."""
+        return tuple(self.vision_model.encoder.layers)
 
     def forward(self, pixels: Tensor) -> Tensor:
         """Return the embeddings."""

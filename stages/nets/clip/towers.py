@@ -99,7 +99,7 @@ class TwoTowers:
         vision = self._vision = ready(self._vision, placement, dtype)
         for name, layer in replacements.items():
             vision.vision_model.set_submodule(name, layer.to(placement.device))
-        self._images = Batches(vision.forward, placement, rows)
+        self._images = Batches(vision.forward, placement, rows, regions=vision.layers)
         side = self._architecture.preparation.side
         self._images.warm_up(torch.zeros(1, 3, side, side, dtype=dtype, device=placement.device))
 

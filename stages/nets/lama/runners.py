@@ -67,7 +67,7 @@ class EagerLama:
         self._placement, self._dtype = placement, dtype_of(placement, best="fp16")
         self._net = ready(load_generator(path, sizes), placement, torch.float32)
         cast(self._net, self._dtype)
-        self._batches = Batches(self._paint, placement, rows, unit=UNIT)
+        self._batches = Batches(self._paint, placement, rows, unit=UNIT, regions=self._net.regions)
         self._at_once = 1 if placement.device == "cpu" else rows
         for shape in shapes if placement.compile else ():
             levels = torch.zeros(1, *shape, 3, dtype=torch.uint8, device=placement.device)

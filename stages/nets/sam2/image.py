@@ -110,7 +110,7 @@ class Sam2:
         self._model = ready(model, placement, self.dtype)
         positions = positions.to(self.dtype).to(placement.device)
         self._decoder = SharedDecoder(prompts, self._model.mask_decoder, positions, architecture.side)
-        self._encoder = Batches(self._flat_features, placement)
+        self._encoder = Batches(self._flat_features, placement, regions=self._model.vision_encoder.backbone.blocks)
         self._decoders: dict[tuple[int, bool], Batches] = {}
         self._adding = Lock()
 
