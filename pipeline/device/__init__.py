@@ -24,6 +24,7 @@ from pipeline.device.model import (
 )
 from pipeline.device.preprocessing import LONGEST, PART_BYTES, middle, normalized, prepare
 from pipeline.device.resizing import Preparation
+from pipeline.device.streams import keep_while_used
 from pipeline.device.timing import clock_of, memory_gb
 from pipeline.device.transfer import Phase, untimed, upload, upload_all
 
@@ -45,6 +46,7 @@ __all__ = [
     "flops_of",
     "is_broken_gpu",
     "is_out_of_memory",
+    "keep_while_used",
     "limit_memory",
     "memory_gb",
     "meter_of",

@@ -141,7 +141,7 @@ class JointCalls:
             if call.error is not None:
                 raise call.error
             for _, end, _ in call.batches:
-                stream.wait_for(end)
+                end.wait()  # here, since a wait in the download that follows would keep a core busy
         finally:
             clock.end("queue")
         clock.move("queue", "infer", call.seconds)

@@ -14,7 +14,6 @@ import numpy as np
 from pipeline.contract.columns import Image
 from pipeline.contract.placement import Placement
 from pipeline.device.mixed_sizes import STEP, fit_mixed, padded
-from pipeline.device.model import wait
 from pipeline.device.resizing import Preparation, fit
 from pipeline.device.transfer import Phase, untimed, upload
 
@@ -83,12 +82,14 @@ def _in_order(levels: torch.Tensor, groups: Sequence[Sequence[int]]) -> torch.Te
 
 @functools.cache
 def _constants(how: Preparation, device: str) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return mean and deviation of the levels, 3 1 1 each, on the device; uploaded once for a process."""
+    """Return mean and deviation of the levels, 3 1 1 each, on the device; uploaded once for a process.
+
+    Any thread may use them: copies from pageable memory are complete when they return.
+    """
     import torch
 
     with torch.inference_mode(mode=False):
         mean, std = (torch.tensor(values).mul(255).view(3, 1, 1).to(device) for values in (how.mean, how.std))
-    wait(device)  # other threads use them in streams of their own
     return mean, std
 
 

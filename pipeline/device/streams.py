@@ -79,7 +79,8 @@ class _CudaStream(Stream):
     def mark(self, *, timed: bool = False) -> Mark:
         import torch
 
-        event = torch.cuda.Event(enable_timing=timed)  # type: ignore[no-untyped-call]
+        # blocking: a thread that waits for it sleeps, where CUDA's default keeps a core busy
+        event = torch.cuda.Event(enable_timing=timed, blocking=True)  # type: ignore[no-untyped-call]
         event.record(self._stream)
         return _CudaMark(event)
 
@@ -90,6 +91,18 @@ class _CudaStream(Stream):
     def uses(self, tensor: torch.Tensor) -> None:
         if tensor.is_cuda:
             tensor.record_stream(self._stream)
+
+
+def keep_while_used(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a tensor that another thread made, such as one in a cache of few entries.
+
+    If it is dropped there, its memory is kept until what this thread launches with it is done.
+    """
+    if tensor.is_cuda:
+        import torch
+
+        tensor.record_stream(torch.cuda.current_stream(tensor.device))
+    return tensor
 
 
 _threads = threading.local()

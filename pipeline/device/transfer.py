@@ -5,10 +5,11 @@ Shapes: n images of one size, h height, w width; pixels RGB uint8 n h w 3.
 
 from __future__ import annotations
 
+import functools
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -62,11 +63,9 @@ class _Staging:
     def __init__(self, device: str) -> None:
         import torch
 
-        self._device, self._turn = device, 0
-        # copies run beside the kernels of the stream that computes
-        self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+        self._device, self._turn, self._stream = device, 0, _copy_stream(device)
         self._buffers = [torch.empty(0, dtype=torch.uint8) for _ in range(2)]
-        self._copied = [torch.cuda.Event() for _ in range(2)]  # type: ignore[no-untyped-call]
+        self._copied = [torch.cuda.Event(blocking=True) for _ in range(2)]  # type: ignore[no-untyped-call]
 
     def send(self, images: Sequence[Image]) -> torch.Tensor:
         """Return the images' bytes on the device; the computing stream waits for the copy, the CPU does not."""
@@ -86,6 +85,17 @@ class _Staging:
         computing.wait_event(copied)
         result.record_stream(computing)  # no reuse before the computing stream is done
         return result
+
+
+@functools.cache
+def _copy_stream(device: str) -> Any:
+    """Return the stream of all copies to a device, beside those that compute: the bus does one copy at a time.
+
+    torch has 32 streams, and a process has one for each packet in work.
+    """
+    import torch
+
+    return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
 
 _threads = threading.local()

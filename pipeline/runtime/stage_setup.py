@@ -10,7 +10,7 @@ from pipeline.contract.array_cache import ArrayCache
 from pipeline.contract.errors import SetupError, WeightsError
 from pipeline.contract.placement import Placement
 from pipeline.contract.stage import Stage
-from pipeline.device import clock_of, disable_tf32, is_out_of_memory, limit_memory, release_memory
+from pipeline.device import clock_of, disable_tf32, is_out_of_memory, limit_memory, release_memory, wait
 from pipeline.planning.step import Step
 from pipeline.weights.cache import cache_root
 from pipeline.weights.lockfile import Entry
@@ -56,6 +56,7 @@ def set_up_stage(
         raise
     except Exception as error:
         raise _setup_error(error, name, placement) from error
+    wait(placement.device)  # other threads use what was made here, in streams of their own
     release_memory()  # used during set-up only: others may share the GPU
     stage.clock = clock_of(placement.device)
     stage.item_counts.take()

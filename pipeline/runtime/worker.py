@@ -71,16 +71,18 @@ class Worker:
         self._callers = [
             (step, PacketCaller(step, BatchLimits.load(step, folder), profilers.caller(step, store))) for step in steps
         ]
+        joint = _joint_calls(steps)
         for step in steps:
             if step.recalled:
                 continue
             record = Record(kind=SET_UP, step=step.name, device=step.placement.device, started=time.time())
             work = StepWork(record, self.recorder)
-            set_up(step)
+            if joint is None:
+                set_up(step)
+            else:  # cuDNN's plans and settings of torch's compiler belong to the thread that calls the model
+                joint.alone(partial(set_up, step))
             report(work.finish())
-        with_models = [step for step in steps if step.keeps_model]
-        if with_models and (place := combined_placement(with_models)).in_flight > 1:
-            Batches.joint = JointCalls(place.device, place.linger_ms / 1000)
+        Batches.joint = joint
         self.recorder.idle()
 
     @contextmanager
@@ -196,6 +198,13 @@ class Worker:
         around = {**arrival, "write": time.time() - before_write}
         self._report(work.finish(rows=rows, failures=outcome.failures, around=around))
         return outcome if retried is None else self._parts.read(step, part_of(packet), carried)
+
+
+def _joint_calls(steps: Sequence[Step]) -> JointCalls | None:
+    """Return the owner of the device, where these steps' process works on several packets at a time."""
+    with_models = [step for step in steps if step.keeps_model]
+    place = combined_placement(with_models) if with_models else None
+    return JointCalls(place.device, place.linger_ms / 1000) if place and place.in_flight > 1 else None
 
 
 def _record(step: Step | DecodeStep, packet: Packet, started: float) -> Record:

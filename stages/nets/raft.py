@@ -13,7 +13,6 @@ since they decide where a pixel lies: at 500 px, bf16 resolves 2 px.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
 from pathlib import Path
 from typing import cast
@@ -26,7 +25,7 @@ from torch import Tensor, nn
 
 from pipeline.contract.columns import Image
 from pipeline.contract.placement import Placement
-from pipeline.device import Batches, Phase, dtype_of, ready, seeded, untimed, upload, wait
+from pipeline.device import Batches, Phase, dtype_of, ready, seeded, untimed, upload
 from stages.nets.checkpoints import assign_state
 
 FEATURES, HIDDEN, CONTEXT, MOTION = 128, 96, 64, 82  # channels
@@ -187,12 +186,10 @@ def look_up(pyramid: list[Tensor], at: Tensor) -> Tensor:
     return torch.cat(parts, -1).permute(0, 3, 1, 2).contiguous()
 
 
-@functools.lru_cache(maxsize=64)  # four levels of few sizes; a GPU would be waited for at each upload
 def ends(height: int, width: int, device: torch.device) -> Tensor:
-    """Return the last column and row of a map: 2 float32."""
-    with torch.inference_mode(mode=False):
-        last = torch.tensor([width - 1, height - 1], device=device, dtype=torch.float32)
-    wait(device.type)  # other threads use it in streams of their own
+    """Return the last column and row of a map: 2 float32, filled in on the device."""
+    last = torch.full((2,), width - 1, device=device, dtype=torch.float32)
+    last[1] = height - 1
     return last
 
 

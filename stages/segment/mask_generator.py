@@ -112,7 +112,7 @@ class MaskGenerator:
                     kept = choose(frame, number, own.numbers, logits, iou)
                     parts.setdefault((id(frame), number), []).append(kept)
             for frame, number in views:
-                frame.proposals.append(self._join_parts(frame, number, parts.get((id(frame), number), [])))
+                frame.proposals.append(self._join_parts(frame, number, parts.pop((id(frame), number), [])))
         return [self._join_views(frame) for frame in frames]
 
     def _encode(
@@ -226,6 +226,7 @@ class MaskGenerator:
     def _join_views(self, frame: PromptedFrame) -> Proposals:
         """Return the masks of all views of a frame that are worth upsampling, in their final order."""
         masks = Proposals.concatenate([self._no_masks(), *frame.proposals])
+        frame.proposals.clear()  # a grid's masks may take 800 MB
         if frame.prompts is not None:
             return masks
         with self._stage.phase("postprocess"):

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import hashlib
+import threading
 
 import pytest
+import torch
 
 from pipeline.contract.errors import WeightsError
 from pipeline.contract.placement import Placement
+from pipeline.device import Batches
+from pipeline.output.object_store import Store
 from pipeline.runtime.calls.packet_caller import PacketCaller
 from pipeline.runtime.recovery.batch_limits import BatchLimits
 from pipeline.runtime.stage_setup import set_up, set_up_stage
+from pipeline.runtime.worker import Worker
 from pipeline.weights.lockfile import Entry
 from tests.support.runs.plan_factory import plan, toy
-from tests.toys import Checksum
+from tests.toys import Checksum, Meeting
 
 
 def test_a_file_that_was_replaced_is_refused(tmp_path, monkeypatch):
@@ -35,3 +40,21 @@ def test_chunks_that_earlier_runs_learned_hold_against_the_profile(learned, expe
     PacketCaller(step, BatchLimits(chunks=learned))
     set_up(step)
     assert step.stage.chunk_sizes["items"] == expected
+
+
+def test_a_model_is_set_up_by_the_thread_that_calls_it(tmp_path, monkeypatch):
+    """Check what CUDA and torch's compiler keep for each thread: plans of convolutions, limits."""
+    step = plan({"ten": toy("Meeting")}, missing_weights="dummy").first[0]
+    threads = []
+
+    def set_up(stage, weights, placement):
+        threads.append(threading.current_thread())
+        stage._batches = Batches(lambda rows: (threads.append(threading.current_thread()), rows)[1], placement)
+
+    monkeypatch.setattr(Meeting, "setup", set_up)
+    worker = Worker([step], Store(str(tmp_path)), lambda _: None)
+    with worker.packet():
+        step.stage._batches(torch.ones(3))
+    assert len(threads) == 2 and threads[0] is threads[1] is not threading.current_thread()
+    Batches.joint.close()
+    Batches.joint = None

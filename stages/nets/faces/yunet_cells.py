@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import pad
 
-from pipeline.device import Phase, wait
+from pipeline.device import Phase, keep_while_used
 from stages.nets.faces.detections import Size, grid_cells
 from stages.nets.faces.yunet import OVERLAP
 from stages.shared.boxes import pair_product
@@ -84,7 +84,8 @@ def _best_cells(cells: Cells, count: int, min_score: float) -> tuple[Tensor, ...
     if missing := count - best.shape[1]:
         ranked, best = pad(ranked, (0, missing), value=-1), pad(best, (0, missing))
     values = cells.values.gather(1, best[..., None].expand(-1, -1, _VALUES))
-    return best, ranked, values, _cell_places(cells.size, str(best.device))[best], passing
+    places = keep_while_used(_cell_places(cells.size, str(best.device)))
+    return best, ranked, values, places[best], passing
 
 
 def suppressed(boxes: Tensor, valid: Tensor, rounds: int) -> tuple[Tensor, Tensor]:
@@ -128,6 +129,4 @@ def _cell_places(size: Size, device: str) -> Tensor:
         places = grid_cells(height, width)
         tables.append(np.concatenate([places, np.full((len(places), 1), stride, np.float32)], axis=1))
     with torch.inference_mode(mode=False):
-        table = torch.from_numpy(np.concatenate(tables)).to(device)
-    wait(device)  # other threads use it in streams of their own
-    return table
+        return torch.from_numpy(np.concatenate(tables)).to(device)

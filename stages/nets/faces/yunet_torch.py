@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from pipeline.contract.placement import Placement
-from pipeline.device import Batches, Phase, ready, untimed, wait
+from pipeline.device import Batches, Phase, keep_while_used, ready, untimed
 from stages.nets.faces.detections import FaceDetections, Image, Size
 from stages.nets.faces.onnx_module import OnnxGraph
 from stages.nets.faces.second_look import views_on_device
@@ -117,7 +117,8 @@ def area_resize(pixels: Tensor, size: Size) -> Tensor:
     height, width = pixels.shape[-2:]
     if size == (height, width):
         return pixels
-    down, across = (coverage_on(*pair, str(pixels.device)) for pair in zip((height, width), size, strict=True))
+    sides = zip((height, width), size, strict=True)
+    down, across = (keep_while_used(coverage_on(*pair, str(pixels.device))) for pair in sides)
     return (down @ pixels @ across.T).round()
 
 
@@ -125,9 +126,7 @@ def area_resize(pixels: Tensor, size: Size) -> Tensor:
 def coverage_on(old: int, new: int, device: str) -> Tensor:
     """Return the weights of `coverage` on a device, uploaded once."""
     with torch.inference_mode(mode=False):
-        weights = torch.from_numpy(coverage(old, new)).to(device)
-    wait(device)  # other threads use them in streams of their own
-    return weights
+        return torch.from_numpy(coverage(old, new)).to(device)
 
 
 @functools.lru_cache(maxsize=64)  # images come in few sizes

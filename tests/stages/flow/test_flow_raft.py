@@ -13,6 +13,7 @@ import torch
 
 from pipeline.contract.errors import ConfigError
 from pipeline.contract.placement import Placement
+from pipeline.device import take_failures
 from pipeline.planning.manifest import ProfileFile
 from pipeline.planning.processes.placement import merge_placement
 from pipeline.weights.resolver import default_lock
@@ -171,3 +172,17 @@ def test_only_raft_asks_for_weights_and_runs_on_a_gpu():
     with pytest.raises(ConfigError) as error:
         merge_placement("flow", dis, ProfileFile(), {"device": "cuda"}, None)
     assert error.value.code == "FM-DEVICE-UNSUPPORTED"
+
+
+def test_a_compiled_network_is_equal_for_sizes_that_come_again(monkeypatch):
+    """Traced as on a GPU, without generating code."""
+    from torch._dynamo.utils import counters
+
+    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="eager"))
+    torch._dynamo.reset()
+    counters.clear()
+    take_failures()
+    plain, compiled = (Flows(None, Placement(compile=way), 1) for way in (False, True))
+    for image in pairs()[:2], [window(photo("china.jpg"), 9, 9, 128, 128)] * 2, pairs()[1:3]:
+        assert np.allclose(compiled(image[:1], image[1:]), plain(image[:1], image[1:]), atol=1e-3)
+    assert (take_failures(), counters["stats"]["unique_graphs"]) == ([], 2)
