@@ -16,7 +16,8 @@ import argparse
 import json
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 
@@ -38,6 +39,7 @@ def arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--compile", action="store_true", help="with --small: compiled models too")
     parser.add_argument("--only", metavar="STEP,...", help="these steps, in their usual order")
     parser.add_argument("--out", type=Path, metavar="DIR", help="folder for gpu.json")
+    parser.add_argument("--work", type=Path, metavar="DIR", help="folder for files of the steps, kept for later calls")
     parser.add_argument("--limit", type=float, default=LIMIT_S, metavar="SECONDS", help="of all steps")
     parser.add_argument("--list", action="store_true", help="print the steps and end")
     return parser.parse_args(words)
@@ -61,9 +63,9 @@ def main() -> None:
         print("\n".join(f"{step.name:12} {step.limit_s:4.0f} s  {step.about}" for step in STEPS))
         return
     steps = chosen(words.only)
-    with tempfile.TemporaryDirectory(prefix="framemill-gpu-", ignore_cleanup_errors=True) as folder:
+    with _work_folder(words.work) as folder:
         options = GpuOptions(
-            folder=Path(folder), device=words.device, small=words.small, compile=words.compile or not words.small
+            folder=folder, device=words.device, small=words.small, compile=words.compile or not words.small
         )
         results: list[StepResult] = []
         for result in run_steps(steps, options, words.limit, _print):
@@ -73,6 +75,17 @@ def main() -> None:
                 (words.out / "gpu.json").write_text(json.dumps(document(options, results), indent=1) + "\n")
         print(json.dumps(document(options, results)))
     sys.exit(any(result.outcome in ("failed", "timeout") for result in results))
+
+
+@contextmanager
+def _work_folder(wanted: Path | None) -> Iterator[Path]:
+    """Give the steps a folder; a temporary one if none is wanted."""
+    if wanted is not None:
+        wanted.mkdir(parents=True, exist_ok=True)
+        yield wanted
+        return
+    with tempfile.TemporaryDirectory(prefix="framemill-gpu-", ignore_cleanup_errors=True) as folder:
+        yield Path(folder)
 
 
 def _print(result: StepResult) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed, wait
 from contextlib import ExitStack
 from itertools import islice
 from typing import Any
@@ -12,7 +12,7 @@ from pipeline.bench.sweep.runner import reason_of
 from pipeline.runtime.recovery.captured_error import CapturedError
 from pipeline.runtime.recovery.child_process import ChildDied, ChildProcess
 
-_TIMEOUT_S = 120.0  # of one call, below the limit of the longest steps
+_TIMEOUT_S = 200.0  # of one call, below the limit of the longest steps; LaMa is compiled for ten shapes
 
 
 class MeasureError(Exception):
@@ -41,7 +41,8 @@ def measured(
     """Yield the result of the last method for each object by name, or a `MeasureError`.
 
     The first method is called in `at_once` processes side by side, such as a set-up that compiles on the CPU. The
-    others are called while no other process uses the device.
+    others are called while no other process uses the device. Without others, results come as they are ready, so that a
+    step that is ended keeps them.
     """
     waiting = iter(held.items())
     while group := dict(islice(waiting, at_once)):
@@ -51,10 +52,11 @@ def measured(
                 name: stack.enter_context(children[name]).enter_context(ChildProcess(group[name], environment))
                 for name in group
             }
-            first = dict(
-                zip(group, pool.map(lambda child: _result(child, methods[:1]), processes.values()), strict=True)
-            )
-            for name, answer in first.items():
+            first = {pool.submit(_result, process, methods[:1]): name for name, process in processes.items()}
+            if methods[1:]:
+                wait(first)
+            for future in as_completed(first):
+                name, answer = first[future], future.result()
                 is_ready = not isinstance(answer, MeasureError) and methods[1:]
                 yield name, _result(processes[name], methods[1:]) if is_ready else answer
                 children[name].close()  # its memory is the next one's

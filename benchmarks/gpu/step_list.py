@@ -39,14 +39,14 @@ def _step(name: str, limit_s: float, about: str, *needs: str) -> GpuStep:
 
 STEPS = (
     _step("machine", 40, "versions, and rates of copies, of memory and of matrix products"),
-    _step("equality", 150, "each stage on the GPU against fp32 on the CPU; uploads in turns"),
-    _step("warm_up", 110, "set-up and first call of compiled stages, with an empty cache and with a filled one"),
-    _step("ceilings", 150, "each model alone, on its own terms"),
-    _step("shares", 150, "each stage as a worker runs it, against its model's ceiling"),
-    _step("memory", 60, "limits on memory: they are kept, and no row is lost"),
-    _step("processes", 60, "one process on the GPU against two"),
+    _step("equality", 200, "each stage on the GPU against fp32 on the CPU; uploads in turns"),
+    _step("warm_up", 240, "set-up and first call of compiled stages, with an empty cache and with a filled one"),
+    _step("ceilings", 200, "each model alone, on its own terms"),
+    _step("shares", 300, "each stage as a worker runs it, against its model's ceiling"),
+    _step("memory", 120, "limits on memory: they are kept, and no row is lost"),
+    _step("processes", 100, "one process on the GPU against two"),
     _step("engine", 150, "a run over 6,000 photos: start-up, steady rate, tail", "ray"),
-    _step("capped", 100, "all stages on a GPU of 8 GB", "ray"),
-    _step("calibration", 100, "a calibration, and what it predicts of the run", "ray"),
+    _step("capped", 240, "all stages on a GPU of 8 GB", "ray"),
+    _step("calibration", 200, "a calibration, and what it predicts of the run", "ray"),
 )
 """In the order in which they run; a later one may read what an earlier one recorded or wrote."""

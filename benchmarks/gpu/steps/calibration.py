@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import asdict
 from pathlib import Path
 
@@ -40,6 +41,7 @@ def _calibrated(options: GpuOptions) -> Calibration:
         "categorize",
         *run_settings(options, ["categorize"]),
     ]
+    shutil.rmtree(folder, ignore_errors=True)  # of an earlier call
     source, profile = str(photos(options)), ["--profile", options.profile]
     framemill("calibrate", "--input", source, *profile, *policy, *limits, "--save", str(folder))
     (path,) = folder.glob("*.json")

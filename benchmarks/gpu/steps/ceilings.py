@@ -1,7 +1,8 @@
 """The rate of each model alone, on its own terms: large batches on the GPU, weights in 16 bits, eager and compiled.
 
 The networks and the timing loop are those of `framemill bench`. SAM 2.1 is split into its encoder and its mask decoder
-with 1,024 prompts, transformers' own, and LaMa keeps its Fourier units in fp32.
+with 1,024 prompts, transformers' own, and LaMa keeps its Fourier units in fp32. cuDNN searches for the fastest
+algorithms; networks of convolutions are also measured without that.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from pipeline.planning.manifest import read_pipeline
 
 PROMPTS = 1024  # of an image: the grid of 32 by 32 points
 AREA = 512 * 512  # px of an image for LaMa
+_CONVOLUTIONS = ("arcface", "lama")  # what their stages lose without cuDNN's search
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,6 +73,7 @@ class Alone:
     ceiling: Ceiling
     device: str
     mode: str  # of torch.compile; "off" for none
+    searched: bool  # whether cuDNN tries its algorithms for each shape, which stages do not let it
     seconds: float
     threads: int
 
@@ -79,7 +82,7 @@ class Alone:
         import torch
 
         torch.set_num_threads(self.threads)
-        torch.backends.cudnn.benchmark = True
+        torch.backends.cudnn.benchmark = self.searched
         ceiling = self.ceiling
         axes: dict[str, Any] = {"channels_last": ceiling.channels_last, "size": ceiling.size}
         cell = Cell(batch=ceiling.batch, precision=ceiling.precision, compile=self.mode, **axes)
@@ -98,15 +101,17 @@ class Alone:
 
 def measure(options: GpuOptions, record: Record) -> None:
     """Record each model's rate in images, faces or images of 1,024 prompts a second, eager and compiled."""
-    modes = ("off", "default") if options.compile else ("off",)
-    held = {
-        f"{name}, {mode}": Alone(ceiling, options.device, mode, options.seconds, options.threads)
-        for name, ceiling in (SMALL if options.small else FULL).items()
-        for mode in modes
-    }
+    ways = [("off", True), ("default", True)] if options.compile else [("off", True)]
+    held = {}
+    for name, ceiling in (SMALL if options.small else FULL).items():
+        more = [("default", False)] if options.compile and name in _CONVOLUTIONS else []
+        for mode, searched in [*ways, *more]:
+            alone = Alone(ceiling, options.device, mode, searched, options.seconds, options.threads)
+            held[f"{name}, {mode}, {searched}"] = alone
     for title, answer in measured(held, options.at_once):
-        name, mode = title.split(", ")
-        case = {"model": name, "batch": held[title].ceiling.batch, "compiled": mode != "off"}
+        alone = held[title]
+        case = {"model": title.split(", ")[0], "batch": alone.ceiling.batch, "compiled": alone.mode != "off"}
+        case["cudnn_benchmark"] = alone.searched
         record(**case, **({"ok": False, "why": str(answer)} if isinstance(answer, MeasureError) else answer))
 
 

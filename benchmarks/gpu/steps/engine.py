@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -65,6 +66,7 @@ def run(options: GpuOptions, out: Path, stages: Sequence[str], *more: str) -> di
     profile = [] if "--profile" in more else ["--profile", options.profile]
     policy = ["--missing-weights", "dummy", "--accept-license", "--stages", ",".join(stages)]
     source = str(photos(options))
+    shutil.rmtree(out, ignore_errors=True)  # of an earlier call: nothing would be left to do
     began = time.time()
     taken = framemill("run", "--input", source, "--output", str(out), *profile, *policy, *cap, *more)
     return {"command_s": taken, **figures(out, stages[0], began, began + taken)}

@@ -6,7 +6,7 @@ category. So preprocessing, uploads and the model are compared. Random weights a
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -87,42 +87,59 @@ def measure(options: GpuOptions, record: Record) -> None:
     """Record the differences of all stages, of uploads, and of the tree of `identities`."""
     _uploads(options, record)
     _tree(options, record)
-    ways = tuple(way for way in WAYS if way != "compiled" or options.compile) if options.device != "cpu" else ("full",)
-    side = (256, 320) if options.small else (512, 576)
     held = {}
-    for stage in STAGES:
-        chunks = {"chunks": {"prompts": 32}} if stage == "segment" else {}
-        case = Case(
-            stage=stage,
-            sizes=[side] * (1 if stage == "segment" else 2),
-            masks=2,
-            settings=("segment.points_per_side=8",) if stage == "segment" and not options.small else (),
-            placement={"batch": 2, **chunks},
-        )
-        held[stage] = Comparison(step_of(case, options), case, options.device, ways, options.threads)
-    for stage, differences in measured(held, options.at_once, methods=("compare",)):
+    for ways in _ways(options):
+        for stage in STAGES:
+            case = _case(stage, options)
+            name = f"{stage}, {'/'.join(ways)}"
+            held[name] = Comparison(step_of(case, options), case, options.device, ways, options.threads)
+    for name, differences in measured(held, options.at_once, methods=("compare",)):
+        stage = held[name].case.stage
         if isinstance(differences, MeasureError):
-            record(stage=stage, ok=False, why=str(differences))
+            record(stage=stage, ok=False, ways=held[name].ways, why=str(differences))
             continue
         for difference in differences:
             record(stage=stage, **difference)
+
+
+def _ways(options: GpuOptions) -> Sequence[tuple[str, ...]]:
+    """Return which ways share a process: compiled ones take longest, and have theirs."""
+    if options.device == "cpu":
+        return [("full",)]
+    return [("full", "mixed", "bf16"), *([("compiled",)] if options.compile else [])]
+
+
+def _case(stage: str, options: GpuOptions) -> Case:
+    """Return few rows of a stage; of LaMa only the crops' own shapes are compiled."""
+    chunks = {"segment": {"prompts": 32}, "inpaint": {"crops": 2}}.get(stage)
+    settings = ["inpaint.shapes=many"] if stage == "inpaint" else []
+    if stage == "segment" and not options.small:
+        settings.append("segment.points_per_side=8")
+    return Case(
+        stage=stage,
+        sizes=[(256, 320) if options.small else (512, 576)] * (1 if stage == "segment" else 2),
+        masks=2,
+        settings=settings,
+        placement={"batch": 2, **({"chunks": chunks} if chunks else {})},
+    )
 
 
 def _uploads(options: GpuOptions, record: Record) -> None:
     """Record how many uploads arrived with other bytes than they had, while the GPU was kept busy between them."""
     import torch
 
-    places, wrong, count = np.random.default_rng(0), 0, _UPLOADS // 20 if options.small else _UPLOADS
+    places, count = np.random.default_rng(0), _UPLOADS // 20 if options.small else _UPLOADS
+    side = 256 if options.small else 2048
+    noise, sums, expected = torch.randn(side, side, device=options.device), [], []
     for number in range(count):
         shape = (300 + number % 7, 200, 3)
         images = [places.integers(0, 255, shape, dtype=np.uint8) for _ in range(1 + number % 5)]
+        noise @ noise  # the GPU is behind: buffers are filled again, and memory used again, before sums are computed
         there = upload(images, options.device, pin=options.device != "cpu")
-        total = there.sum(dtype=torch.int64)
-        if number % 3 == 0:
-            noise = torch.randn(512, 512, device=options.device)
-            noise @ noise
-        del there  # its memory may be used again before the sum is computed
-        wrong += int(total.item() != sum(int(image.sum(dtype=np.int64)) for image in images))
+        sums.append(there.sum(dtype=torch.int64))
+        expected.append(sum(int(image.sum(dtype=np.int64)) for image in images))
+        del there
+    wrong = sum(total != right for total, right in zip(torch.stack(sums).tolist(), expected, strict=True))
     record(uploads=count, wrong=wrong, ok=wrong == 0)
 
 

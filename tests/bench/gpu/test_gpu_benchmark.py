@@ -118,11 +118,17 @@ def test_the_steps_run_on_the_cpu(tmp_path):
     command = [sys.executable, "-m", "benchmarks.gpu", "--device", "cpu", "--small", "--only", ",".join(names)]
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
     done = subprocess.run(
-        [*command, "--out", str(tmp_path)], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=290
+        [*command, "--out", str(tmp_path), "--work", str(tmp_path / "work")],
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=290,
     )
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout)
     assert result == json.loads((tmp_path / "gpu.json").read_text())
+    assert read_results(tmp_path / "work", "machine") == result["steps"]["machine"]["results"]
     assert {name: step["outcome"] for name, step in result["steps"].items()} == {
         "machine": "ok",
         "equality": "ok",
