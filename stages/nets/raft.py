@@ -148,10 +148,11 @@ class Raft(nn.Module):
         pyramid = correlations(*self.feature_encoder(torch.cat([now, then])).float().chunk(2))
         hidden, context = self.context_encoder(now).split([HIDDEN, CONTEXT], 1)
         hidden, context = torch.tanh(hidden), F.relu(context)
+        lasts = ends(pyramid)
         start = places(hidden.shape[2], hidden.shape[3], now.device)
         flow = torch.zeros((len(now), 2, *hidden.shape[2:]), device=now.device)
         for _ in range(UPDATES):
-            correlation = look_up(pyramid, start + flow)
+            correlation = look_up(pyramid, lasts, start + flow)
             hidden, change = self.update_block(hidden, context, correlation.to(dtype), flow.to(dtype))
             flow = flow + change.float()
         return SCALE * F.interpolate(flow, scale_factor=SCALE, mode="bilinear", align_corners=True)
@@ -170,15 +171,17 @@ def correlations(now: Tensor, then: Tensor) -> list[Tensor]:
     return pyramid
 
 
-def look_up(pyramid: list[Tensor], at: Tensor) -> Tensor:
-    """Return correlations around positions (n 2 H W, in features): n 196 H W, coarser scales last, x before y."""
+def look_up(pyramid: Sequence[Tensor], lasts: Sequence[Tensor], at: Tensor) -> Tensor:
+    """Return correlations around positions (n 2 H W, in features): n 196 H W, coarser scales last, x before y.
+
+    `lasts` are the `ends` of the pyramid.
+    """
     count, _, height, width = at.shape
     steps = torch.arange(-RADIUS, RADIUS + 1, device=at.device, dtype=at.dtype)
     window = torch.stack(torch.meshgrid(steps, steps, indexing="ij"), -1)
     centre = at.permute(0, 2, 3, 1).reshape(-1, 1, 1, 2)
     parts = []
-    for level, values in enumerate(pyramid):
-        last = ends(values.shape[2], values.shape[3], at.device)
+    for level, (values, last) in enumerate(zip(pyramid, lasts, strict=True)):
         grid = 2 * (centre / 2**level + window) / last - 1
         pairs = zip(torch.split(values, AT_ONCE), torch.split(grid, AT_ONCE), strict=True)
         sampled = torch.cat([F.grid_sample(*pair, align_corners=True) for pair in pairs])
@@ -186,11 +189,12 @@ def look_up(pyramid: list[Tensor], at: Tensor) -> Tensor:
     return torch.cat(parts, -1).permute(0, 3, 1, 2).contiguous()
 
 
-def ends(height: int, width: int, device: torch.device) -> Tensor:
-    """Return the last column and row of a map: 2 float32, filled in on the device."""
-    last = torch.full((2,), width - 1, device=device, dtype=torch.float32)
-    last[1] = height - 1
-    return last
+def ends(pyramid: Sequence[Tensor]) -> list[Tensor]:
+    """Return the last column and row of each map, 2 float32; filled in on the device, since an upload waits for it."""
+    lasts = [torch.full((2,), values.shape[3] - 1.0, device=values.device) for values in pyramid]
+    for last, values in zip(lasts, pyramid, strict=True):
+        last[1] = values.shape[2] - 1
+    return lasts
 
 
 def places(height: int, width: int, device: torch.device) -> Tensor:
@@ -238,7 +242,8 @@ class Flows:
         self._phase = phase
         self._placement, self._dtype = placement, dtype_of(placement, best="fp16")
         self._net = ready(load(path), placement, self._dtype)
-        self._batches = Batches(self._flow, placement, rows)
+        parts = (self._net.feature_encoder, self._net.context_encoder, self._net.update_block)
+        self._batches = Batches(self._flow, placement, rows, regions=parts)
         self._at_once = 1 if placement.device == "cpu" else rows
 
     def __call__(self, now: Sequence[Image], then: Sequence[Image]) -> NDArray[np.float32]:
