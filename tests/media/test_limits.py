@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.contract.errors import MediaError, Reason
-from pipeline.media.video.damage.mp4_limits import check_sample_counts
+from pipeline.media.damage.mp4_limits import check_sample_counts
 from pipeline.media.video.frame_limits import max_frames
 from tests.support.machine.memory import peak_mb
 from tests.support.media import bombs

@@ -26,6 +26,7 @@ from PIL.ImageFile import ImageFile
 
 from pipeline.contract.columns import LARGEST_REDUCTION, Image
 from pipeline.contract.errors import MediaError, Reason
+from pipeline.media.damage.truncation import boxes
 from pipeline.media.file_types import Kind
 from pipeline.media.frames import Frame, FrameSource, FrameSpec, LostFrames
 from pipeline.media.images import pillow
@@ -33,7 +34,6 @@ from pipeline.media.images.animation import open_animation
 from pipeline.media.images.bmp import Bmp, enclosed_photo
 from pipeline.media.images.transforms import reduce_by
 from pipeline.media.images.wide_cmyk import WideCmyk
-from pipeline.media.video.damage.truncation import boxes
 
 _ANIMATED = ("GIF", "PNG", "WEBP", "AVIF")  # pages of a TIFF or MPO are no frames: only the first is used
 _PIXELS_PER_BYTE = 1000  # of a truncated file: JPEG needs a byte for 30 to 50 pixels of a flat image

@@ -26,8 +26,8 @@ from PIL import Image as Pil
 
 from pipeline.contract.columns import Image
 from pipeline.contract.errors import MediaError, Reason
+from pipeline.media.damage.truncation import is_truncated
 from pipeline.media.file_types import Kind
-from pipeline.media.video.damage.truncation import is_truncated
 
 AvifImagePlugin.DEFAULT_MAX_THREADS = 1  # decode tasks run side by side
 pillow_heif.register_heif_opener(decode_threads=1, thumbnails=False, depth_images=False, aux_images=False)

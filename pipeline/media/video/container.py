@@ -9,8 +9,8 @@ from typing import Any, BinaryIO
 import av
 
 from pipeline.contract.errors import MediaError, Reason
+from pipeline.media.damage.truncation import is_truncated
 from pipeline.media.file_types import Kind
-from pipeline.media.video.damage.truncation import is_truncated
 
 PADDING = 1 << 20  # pixels that a codec may add to a frame, above the limit on the shown size
 _BUFFER = 1 << 18  # bytes of one read, each a call into Python

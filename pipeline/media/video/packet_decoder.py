@@ -14,10 +14,10 @@ from typing import Any
 import av
 
 from pipeline.contract.errors import MediaError, Reason
+from pipeline.media.damage.slice_checksums import SliceChecksums
 from pipeline.media.file_types import Kind
 from pipeline.media.frames import LostFrames
 from pipeline.media.video.container import error_text
-from pipeline.media.video.damage.slice_checksums import SliceChecksums
 from pipeline.media.video.frame_numbers import FrameNumbers
 
 

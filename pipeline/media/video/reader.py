@@ -18,6 +18,8 @@ import av
 from av.video.reformatter import VideoReformatter
 
 from pipeline.contract.errors import MediaError, Reason
+from pipeline.media.damage.mp4_limits import check_sample_counts
+from pipeline.media.damage.truncation import is_truncated
 from pipeline.media.file_types import Kind
 from pipeline.media.files import MediaFile, open_media
 from pipeline.media.frames import Frame, FrameSource, FrameSpec, LostFrames, Reduced
@@ -25,8 +27,6 @@ from pipeline.media.images.transforms import reduce_by
 from pipeline.media.video.audio import SoundTrack, with_sound
 from pipeline.media.video.colors import to_rgb
 from pipeline.media.video.container import PADDING, decode_errors, default_track, open_container
-from pipeline.media.video.damage.mp4_limits import check_sample_counts
-from pipeline.media.video.damage.truncation import is_truncated
 from pipeline.media.video.display_matrix import DisplayMatrix
 from pipeline.media.video.frame_clock import FrameClock
 from pipeline.media.video.frame_limits import max_frames, too_many_frames

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from typing import BinaryIO
 
 from pipeline.contract.errors import MediaError, Reason
-from pipeline.media.video.damage.truncation import boxes
+from pipeline.media.damage.truncation import boxes
 
 _MIN_LIMIT = 10_000_000  # samples allowed in any file: 370 MB; three minutes of 48 kHz
 _BLOCK = 1 << 20  # bytes of one read
