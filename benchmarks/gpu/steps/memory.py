@@ -1,6 +1,7 @@
 """Limits on memory: a stage whose batch does not fit keeps to the limit, and returns each row.
 
-The limit lies between what the stage needs for one row and what it took for the profile's batch.
+The limit lies between what the stage needs for one row and what it took for the profile's batch. A batch may fit
+under a limit that is below what it took, where the allocator packs it better: then a lower one is tried.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from pipeline.runtime.stage_setup import set_up
 
 ROWS = {"categorize": 256, "segment": 8, "inpaint": 32}
 _SMALL_ROWS = {"categorize": 64, "segment": 4, "inpaint": 16}
-_PART = 0.4  # of the way from the need of one row to that of the whole batch
+_PARTS = (0.4, 0.2, 0.1, 0.05)  # of the way from the need of one row to that of the whole batch
 _LEFT_GB = 0.3  # that may stay allocated: a larger buffer, cuFFT's plans
 
 
@@ -44,15 +45,17 @@ class LimitedStage:
         self.step.stage.chunk_sizes.update(dict.fromkeys(self.step.stage.chunk_kinds or (), 1024))
         photos = rows_for(self.step, [self.photo] * self.rows)
         one, whole = self._reserved(photos.slice(0, 1)), self._reserved(photos)
-        limit = one + _PART * (whole - one)
         release_memory()
         base = _gb(device)[0]
-        limit_memory(limit)
-        work, caller = StepWork(), PacketCaller(self.step)
-        outcome = caller.run(photos, np.zeros(self.rows, bool), work=work)
-        _, reserved, _ = _gb(device)
-        del caller
-        release_memory()
+        for part in _PARTS:
+            limit = one + part * (whole - one)
+            limit_memory(limit)
+            work = StepWork()
+            outcome = PacketCaller(self.step).run(photos, np.zeros(self.rows, bool), work=work)
+            _, reserved, _ = _gb(device)
+            release_memory()
+            if work.is_retried:
+                break
         left = _gb(device)[0] - base
         lost = len(outcome.failures) + self.rows - outcome.columns.num_rows
         figures = {"one_row_gb": one, "all_rows_gb": whole, "limit_gb": limit, "reserved_gb": reserved, "left_gb": left}
