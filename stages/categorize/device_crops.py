@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.device import PART_BYTES, Preparation, fit_mixed
+from pipeline.device import Preparation, fit_mixed
 from stages.categorize.instance_crops import Window, square
 from stages.shared.device_images import DeviceImages, in_order, numbers_on
 from stages.shared.masks import Segmentation
@@ -24,6 +24,7 @@ from stages.shared.run_lengths import decode_starts
 if TYPE_CHECKING:
     import torch
 
+WINDOW_BYTES = 16 << 20  # cut at once: with the indices of their pixels 167 MB of a GPU; 64 MB of windows took 536 MB
 WIDTHS = 2  # groups of windows for each doubling of their side: at most twice the pixels of a window are cut
 
 
@@ -85,7 +86,7 @@ def _groups(sides: Sequence[int]) -> Iterator[list[int]]:
     steps = np.ceil(WIDTHS * np.log2(sides)).astype(int)
     for step in np.unique(steps):
         numbers = np.flatnonzero(steps == step).tolist()
-        at_once = max(1, PART_BYTES // (3 * max(sides[number] for number in numbers) ** 2))
+        at_once = max(1, WINDOW_BYTES // (3 * max(sides[number] for number in numbers) ** 2))
         yield from (numbers[start : start + at_once] for start in range(0, len(numbers), at_once))
 
 

@@ -49,11 +49,11 @@ def test_each_pixel_is_that_of_the_host():
             assert np.array_equal(whole[: len(expected), : len(expected)], expected)
 
 
-@pytest.mark.parametrize("part_bytes", [device_crops.PART_BYTES, 1])
-def test_crops_keep_their_order_in_groups_of_any_size(part_bytes, monkeypatch):
+@pytest.mark.parametrize("window_bytes", [device_crops.WINDOW_BYTES, 1])
+def test_crops_keep_their_order_in_groups_of_any_size(window_bytes, monkeypatch):
     from pipeline.device import prepare
 
-    monkeypatch.setattr(device_crops, "PART_BYTES", part_bytes)
+    monkeypatch.setattr(device_crops, "WINDOW_BYTES", window_bytes)
     images, owners, masks = scenes()
     on_device, how = DeviceImages(images, Placement()), TINY["clip-vit-b32"].preparation
     found = cut_and_fit(on_device, window_crops(on_device, owners, masks, MARGINS), how, FILL)
