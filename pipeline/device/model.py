@@ -168,7 +168,8 @@ def wait(device: str) -> None:
     if device.startswith("cuda"):  # not on "meta" either, where operations are counted
         import torch
 
-        torch.cuda.synchronize(device)
+        if torch.cuda.is_initialized():  # else this process has used none
+            torch.cuda.synchronize(device)
 
 
 def limit_memory(gigabytes: float) -> None:
