@@ -168,7 +168,7 @@ def wait(device: str) -> None:
     if device.startswith("cuda"):  # not on "meta" either, where operations are counted
         import torch
 
-        if torch.cuda.is_initialized():  # else this process has used none
+        if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]  # else this process has used none
             torch.cuda.synchronize(device)
 
 
