@@ -27,7 +27,7 @@ import numpy as np
 import pyarrow as pa
 
 from pipeline.contract import Placement, Stage, Weights, columns
-from pipeline.device import Batches, wait
+from pipeline.device import Batches, JointCalls, wait
 from pipeline.job import Job
 from pipeline.planning.manifest import PipelineFile, ProfileFile
 from pipeline.planning.plan_options import PlanOptions
@@ -67,6 +67,8 @@ class Simulated(Stage):
         hashlib.pbkdf2_hmac("sha256", b"row", b"", 20_000)
         rate = 20_000 / (time.perf_counter() - begin)
         self._rounds = max(1, int(rate * self.config.host_share * self.config.gpu_s / placement.batch / 2))
+        if placement.in_flight > 1 and Batches.joint is None:  # as its process has one on a GPU
+            Batches.joint = JointCalls(placement.device, placement.linger_ms / 1000)
         self._batches = Batches(self._compute, placement)
         self._rows = placement.batch
 

@@ -22,8 +22,8 @@ class Placement:
     device: Literal["cpu", "cuda"] = "cpu"
     cpus: Annotated[float, Field(gt=0)] = 1.0  # of each worker; also its number of threads
     gpus: Annotated[float, Field(ge=0)] = 0.0  # share of one GPU that the cluster books, not a limit on memory
-    # Packets that a process with a model works on at a time: while one is in the model, others are prepared or written.
-    # On the CPU they would take cores from each other.
+    # Packets that a process with a model works on at a time, each in a thread. On a GPU, while one is in the model,
+    # others are prepared or written. On the CPU each computes on a core of its own, beyond the `cpus` that are booked.
     in_flight: Annotated[int, Field(ge=1)] = 1
     # Longest wait of a row for rows of other packets to fill its batch; a tenth of a second is lost at the end only.
     linger_ms: Annotated[float, Field(ge=0)] = 100.0

@@ -63,10 +63,10 @@ def _idle(key: str, value: Any, stage: Stage, device: str) -> str:
             return f"each call of the step gets one {scope.value}"
         case "workers" if scope is Scope.DATASET and value not in (1, "auto"):
             return "one call of the step gets all rows"
-        case "gpus" | "vram_gb" if value and device == "cpu":
+        case "gpus" | "vram_gb" | "linger_ms" if value and device == "cpu":
             return "the step runs on the CPU"
-        case "deadline_s" if not scope.first_pass:
-            return "only calls of the first pass have a timeout"
-        case "in_flight" | "linger_ms" if not scope.first_pass or "cuda" not in stage.devices:
-            return "only steps of the first pass that can run on a GPU work on several packets at a time"
+        case "deadline_s" | "in_flight" | "linger_ms" if not scope.first_pass:
+            return "it is for steps of the first pass"
+        case "in_flight" if device == "cpu" and not stage.weights:
+            return "only processes that keep a model work on several packets at a time"
     return ""

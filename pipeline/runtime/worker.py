@@ -71,7 +71,7 @@ class Worker:
         self._callers = [
             (step, PacketCaller(step, BatchLimits.load(step, folder), profilers.caller(step, store))) for step in steps
         ]
-        joint = _joint_calls(steps)
+        Batches.joint = joint = _joint_calls(steps)
         for step in steps:
             if step.recalled:
                 continue
@@ -82,7 +82,6 @@ class Worker:
             else:  # cuDNN's plans and settings of torch's compiler belong to the thread that calls the model
                 joint.alone(partial(set_up, step))
             report(work.finish())
-        Batches.joint = joint
         self.recorder.idle()
 
     @contextmanager
@@ -201,8 +200,11 @@ class Worker:
 
 
 def _joint_calls(steps: Sequence[Step]) -> JointCalls | None:
-    """Return the owner of the device, where these steps' process works on several packets at a time."""
-    with_models = [step for step in steps if step.keeps_model]
+    """Return the owner of the GPU, where these steps' process works on several packets at a time.
+
+    On the CPU each packet's thread calls the models itself, on a core of its own.
+    """
+    with_models = [step for step in steps if step.keeps_model and step.placement.device != "cpu"]
     place = combined_placement(with_models) if with_models else None
     return JointCalls(place.device, place.linger_ms / 1000) if place and place.in_flight > 1 else None
 

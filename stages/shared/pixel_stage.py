@@ -56,8 +56,8 @@ class LandmarkStage(PixelStage):
         """One task bundle."""
         return (self.config.model,)
 
-    def setup(self, weights: Weights, placement: Placement) -> None:  # noqa: ARG002
-        """Build MediaPipe's graph, which uses one thread, and run it once on a photo of a person.
+    def setup(self, weights: Weights, placement: Placement) -> None:
+        """Build a graph of MediaPipe's for each thread that calls at once, and run it on a photo of a person.
 
         Raises:
             RuntimeError: MediaPipe refuses the file, or system libraries are missing.
@@ -68,4 +68,5 @@ class LandmarkStage(PixelStage):
             count=getattr(self.config, self.config.limit),
             min_detection=self.config.min_detection_confidence,
             min_presence=self.config.min_presence_confidence,
+            copies=placement.in_flight,
         )

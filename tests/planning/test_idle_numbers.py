@@ -35,6 +35,9 @@ IDLE = {
     "chunks of a step that has none": ("pose", {"chunks": {"faces": 8}}),
     "chunks of another kind": ("faces", {"device": "cuda", "gpus": 1, "chunks": {"face": 8}}),
     "a timeout of the second pass": ("identities", {"deadline_s": 60}),
+    "packets in work without a model": ("lighting", {"in_flight": 2}),
+    "packets in work in the second pass": ("identities", {"in_flight": 2}),
+    "a wait for a full batch on the CPU": ("faces", {"linger_ms": 50}),
 }
 
 
@@ -69,7 +72,8 @@ def test_memory_of_a_gpu_that_no_step_uses_is_refused():
         {"steps": {"lighting": {"batch": 3}, "flow": {"workers": 3}, "identities": {"workers": 1}}},
         {"steps": {"faces": {"device": "cuda", "gpus": 0.5, "vram_gb": 2, "chunks": {"faces": 8}}}, "vram_gb": 8},
         {"defaults": {"batch": 8, "gpus": 0, "workers": 2, "deadline_s": 9}},
-        {"steps": {"flow": {"batch": None}, "faces": {"gpus": 0}}},
+        {"steps": {"flow": {"batch": None}, "faces": {"gpus": 0}, "pose": {"in_flight": 2}}},
+        {"steps": {"faces": {"device": "cuda", "gpus": 0.5, "in_flight": 4, "linger_ms": 50}}},
     ],
 )
 def test_numbers_with_an_effect_are_kept(profile):

@@ -108,6 +108,15 @@ def test_the_way_models_run_comes_from_the_profile():
     assert (second.placement.precision, second.placement.pin_memory, second.placement.compile) == ("bf16", True, True)
 
 
+def test_what_a_profile_sets_for_its_gpu_is_not_for_the_cpu():
+    steps = {"faces": {"use": "stages.faces:Faces"}}
+    on_gpu = {"steps": {"faces": {"device": "cuda", "gpus": 1, "compile": True, "in_flight": 8}}}
+    place = plan(steps, on_gpu, device="cpu", missing_weights="dummy").first[0].placement
+    assert (place.device, place.gpus, place.compile, place.in_flight) == ("cpu", 0, False, 1)
+    on_cpu = {"steps": {"faces": {"device": "cpu", "in_flight": 2}}}
+    assert plan(steps, on_cpu, device="cpu", missing_weights="dummy").first[0].placement.in_flight == 2
+
+
 # Fingerprints
 
 

@@ -10,8 +10,9 @@ import torch
 
 from pipeline.contract.errors import WeightsError
 from pipeline.contract.placement import Placement
-from pipeline.device import Batches
+from pipeline.device import Batches, JointCalls
 from pipeline.output.object_store import Store
+from pipeline.runtime import worker as worker_module
 from pipeline.runtime.calls.packet_caller import PacketCaller
 from pipeline.runtime.recovery.batch_limits import BatchLimits
 from pipeline.runtime.stage_setup import set_up, set_up_stage
@@ -52,6 +53,7 @@ def test_a_model_is_set_up_by_the_thread_that_calls_it(tmp_path, monkeypatch):
         stage._batches = Batches(lambda rows: (threads.append(threading.current_thread()), rows)[1], placement)
 
     monkeypatch.setattr(Meeting, "setup", set_up)
+    monkeypatch.setattr(worker_module, "_joint_calls", lambda _: JointCalls("cpu", 0.001))  # as on a GPU
     worker = Worker([step], Store(str(tmp_path)), lambda _: None)
     with worker.packet():
         step.stage._batches(torch.ones(3))

@@ -13,7 +13,7 @@ import pyarrow as pa
 from pipeline.contract.columns import field
 from pipeline.contract.placement import Placement
 from pipeline.contract.stage import Stage
-from pipeline.device import Batches
+from pipeline.device import Batches, JointCalls
 
 
 class Seeded(Stage):
@@ -60,7 +60,7 @@ class Greedy(Bound):
 
 
 class Meeting(Seeded):
-    """Ten times each frame's number, by a model whose rows share batches; the first calls wait for each other."""
+    """Ten times each frame's number, by a model; the first calls wait for each other."""
 
     devices = ("cpu", "cuda")
     placement = Placement(cpus=0.25, in_flight=3, batch=4)
@@ -68,6 +68,7 @@ class Meeting(Seeded):
     @dataclass(frozen=True, kw_only=True)
     class Config(Seeded.Config):
         column: str = "tenfold"
+        joint: bool = False  # rows of all calls share batches, as in a process with a GPU
         meet: int = 1  # packets that must be in work at once, or calls raise
         raises: tuple[int, ...] = ()  # frames
         kills: tuple[int, ...] = ()  # frames, which kill every process
@@ -75,6 +76,8 @@ class Meeting(Seeded):
     inputs = ("frame_index",)
 
     def setup(self, weights, placement):
+        if self.config.joint:
+            Batches.joint = JointCalls("cpu", placement.linger_ms / 1000)
         self._batches = Batches(lambda numbers: 10 * numbers, placement)
         self._changed, self._inside = threading.Condition(), set()
 

@@ -34,8 +34,9 @@ def merge_placement(
     """
     settings: dict[str, Any] = {"precision": profile.precision, "pin_memory": profile.pin_memory}
     settings |= profile.defaults | profile.steps.get(name, {})
+    if device == "cpu" and settings.get("device", stage.placement.device) != device:  # else set for the CPU
+        settings |= {"compile": False, "in_flight": 1}
     settings |= {"device": device} if device in stage.devices else {}
-    settings |= {"compile": False} if device == "cpu" else {}  # a profile's is for its GPU
     settings |= {key: value for key, value in overrides.items() if key in PLACEMENT_KEYS}
     settings.pop("with", None)
     checked: dict[str, Any] = validated(PlacementSettings, settings, f"step {name!r}")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,12 +28,12 @@ class FaceMesh(Landmarker):
 
     kind = "Face"
 
-    def __init__(self, path: Path, *, count: int, min_detection: float, min_presence: float) -> None:
+    def __init__(self, path: Path, **choices: Any) -> None:
         """See `Landmarker`."""
         self.options = {
             "output_face_blendshapes": zipfile.is_zipfile(path) and _SHAPES in zipfile.ZipFile(path).namelist()
         }
-        super().__init__(path, count=count, min_detection=min_detection, min_presence=min_presence)
+        super().__init__(path, **choices)
 
     def __call__(self, image: Image) -> tuple[Mesh, list[dict[str, float]]]:
         """Return the faces of one image, and the blendshapes of each by name, 0 to 1; empty without their network."""

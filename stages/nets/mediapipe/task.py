@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import queue
 import sys
 import tempfile
 import threading
@@ -30,7 +31,7 @@ CLOSE_SECONDS = 5.0  # a graph is closed in some milliseconds
 
 
 class Landmarker:
-    """A landmarker in IMAGE mode, on one CPU thread.
+    """A landmarker in IMAGE mode, on one CPU thread a call.
 
     VIDEO mode tracks, so that a frame's result would depend on which frames came before it in the same process.
 
@@ -39,6 +40,7 @@ class Landmarker:
         count: most people or faces of one image.
         min_detection: confidence of the detector, 0 to 1.
         min_presence: confidence of the landmark network that there is a person or face, 0 to 1.
+        copies: graphs, so that as many threads may call at once; one more waits for a graph.
 
     Raises:
         RuntimeError: MediaPipe refuses the file, or system libraries are missing.
@@ -48,7 +50,7 @@ class Landmarker:
     kind: ClassVar[str]  # as in the names of MediaPipe's classes and options: "Pose" or "Face"
     options: Mapping[str, Any] = MappingProxyType({})  # of the landmarker, besides those of every kind
 
-    def __init__(self, path: Path, *, count: int, min_detection: float, min_presence: float) -> None:
+    def __init__(self, path: Path, *, count: int, min_detection: float, min_presence: float, copies: int = 1) -> None:
         noun = self.kind.lower()
         options = {
             f"num_{noun}s": count,
@@ -58,17 +60,24 @@ class Landmarker:
         }
         with stderr_without_chatter():
             build = partial(_build, f"{self.kind}Landmarker", path, options)
-            self._task = within(SETUP_SECONDS, build, f"MediaPipe's graph for {path}")
-            weakref.finalize(self, close, self._task)
+            self._free: queue.SimpleQueue[Any] = queue.SimpleQueue()
+            for _ in range(copies):
+                graph = within(SETUP_SECONDS, build, f"MediaPipe's graph for {path}")
+                weakref.finalize(self, close, graph)
+                self._free.put(graph)
             photo = photo_of_a_person()
-            if photo is not None:  # without it, MediaPipe prints two lines at the first person
+            for _ in range(copies if photo is not None else 0):  # else MediaPipe prints two lines at the first person
                 self.detect(photo)
 
     def detect(self, image: Image) -> Any:
         """Return MediaPipe's result for one image."""
         import mediapipe
 
-        return self._task.detect(mediapipe.Image(mediapipe.ImageFormat.SRGB, np.ascontiguousarray(image)))
+        graph = self._free.get()
+        try:
+            return graph.detect(mediapipe.Image(mediapipe.ImageFormat.SRGB, np.ascontiguousarray(image)))
+        finally:
+            self._free.put(graph)
 
 
 def _build(kind: str, path: Path, options: Mapping[str, Any]) -> Any:
