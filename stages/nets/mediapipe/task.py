@@ -66,8 +66,9 @@ class Landmarker:
                 weakref.finalize(self, close, graph)
                 self._free.put(graph)
             photo = photo_of_a_person()
-            for _ in range(copies if photo is not None else 0):  # else MediaPipe prints two lines at the first person
-                self.detect(photo)
+            if photo is not None:  # without it, MediaPipe prints two lines at the first person
+                for _ in range(copies):
+                    self.detect(photo)
 
     def detect(self, image: Image) -> Any:
         """Return MediaPipe's result for one image."""
