@@ -40,8 +40,9 @@ def test_packets_in_flight_keep_their_rows_and_their_failures(joint, clips, tmp_
     assert (max(calls["queue"].to_pylist()) > 0) == joint
 
 
-def test_a_row_that_kills_is_set_aside_and_its_neighbours_in_flight_are_not(clips, tmp_path, machines):
-    settings = {"joint": True, "kills": (7,)}
+@pytest.mark.parametrize("joint", [True, False])
+def test_a_row_that_kills_is_set_aside_and_its_neighbours_in_flight_are_not(joint, clips, tmp_path, machines):
+    settings = {"joint": joint, "kills": (7,)}
     wanted = order(clips, tmp_path / "out", {"ten": ("Meeting", settings)}, missing_weights="dummy")
     wanted = replace(wanted, limit=2)
     Job(wanted).run()
