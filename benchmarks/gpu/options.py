@@ -12,7 +12,7 @@ from benchmarks.made_rows import PHOTO, Size
 from pipeline.device.nvml import handles, library
 from pipeline.planning.manifest import read_profile
 
-PROFILES = ("memory-constrained", "gpu-12gb", "high-throughput", "gpu-24gb", "gpu-h200")
+PROFILES = ("memory-constrained", "gpu-12gb", "high-throughput", "gpu-24gb", "gpu-80gb", "gpu-h200")
 """Shipped profiles with a GPU, by its size."""
 
 SMALL_PHOTO: Size = (256, 320)
