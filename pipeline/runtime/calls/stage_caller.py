@@ -18,6 +18,7 @@ which finds it in the attempt log.
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -45,6 +46,10 @@ from pipeline.runtime.recovery.child_process import ChildDied
 from pipeline.runtime.recovery.child_tasks import NotTried, StageCalls, call_in_children
 from pipeline.runtime.recovery.watchdog import within
 from pipeline.runtime.stage_setup import set_up_stage
+
+
+_APART = threading.Lock()
+"""Of this process's calls that must be apart from each other, where no thread owns the device."""
 
 
 class State(Enum):
@@ -161,7 +166,12 @@ class StageCaller:
         make = partial(self._noted_result, data, calls[0], batches[0])
         # Beside other packets' calls, a death would be blamed on them too, and memory be short for no fault of its own.
         is_apart = data.attempt.is_careful or data.work.is_retried or self._profiler is not None
-        return [Batches.joint.alone(make) if Batches.joint is not None and is_apart else make()]
+        if not is_apart:
+            return [make()]
+        if Batches.joint is not None:
+            return [Batches.joint.alone(make)]
+        with _APART:
+            return [make()]
 
     def _noted_result(self, data: CallData, call: PendingCall, batch: pa.Table) -> Any:
         """Return `_result`, with the call in the attempt log while it is made."""
