@@ -200,13 +200,17 @@ class Worker:
 
 
 def _joint_calls(steps: Sequence[Step]) -> JointCalls | None:
-    """Return the owner of the GPU, where these steps' process works on several packets at a time.
+    """Return the owner of the device, where these steps' process works on several packets at a time.
 
-    On the CPU each packet's thread calls the models itself, on a core of its own.
+    On the CPU each packet's thread calls the models itself, on a core of its own, unless one is compiled: settings of
+    torch's compiler belong to a thread or to the process.
     """
-    with_models = [step for step in steps if step.keeps_model and step.placement.device != "cpu"]
+    with_models = [step for step in steps if step.keeps_model]
     place = combined_placement(with_models) if with_models else None
-    return JointCalls(place.device, place.linger_ms / 1000) if place and place.in_flight > 1 else None
+    if place is None or place.in_flight == 1:
+        return None
+    is_owned = place.device != "cpu" or any(step.placement.compile for step in with_models)
+    return JointCalls(place.device, place.linger_ms / 1000) if is_owned else None
 
 
 def _record(step: Step | DecodeStep, packet: Packet, started: float) -> Record:

@@ -19,12 +19,12 @@ from pipeline.profiling.stats.speed import covered_s
 from tests.support.runs.run_records import Made
 
 
-def overlapping(infer, wait=0.0):
+def overlapping(infer, wait=0.0, device="cuda"):
     """Two packets at any time, 10 s long each, the next one 5 s after the last."""
     made = Made()
     for i in range(8):
         durations = {"preprocess": 2.0, "queue": 8 - infer, "infer": infer, "wait": wait if i else 0.0}
-        place = {"unit": "u", "start": 10 * i, "stop": 10 * i + 10, "rows": 10, "lane": i % 2}
+        place = {"unit": "u", "start": 10 * i, "stop": 10 * i + 10, "rows": 10, "lane": i % 2, "device": device}
         made.add("h:1", kind=PACKET, step="model", started=5.0 * i, seconds=10.0, durations=durations, **place)
     return made.measured()["model"]
 
@@ -35,6 +35,12 @@ def test_overlapping_packets_are_busy_once_and_name_their_limit():
     assert step.parts == pytest.approx({"prepare": 16 / 45, "model": 40 / 45, "finish": 0.0})
     assert step.limit == "prepare" and overlapping(infer=5.5).limit == "model"
     assert overlapping(infer=1.0, wait=3.0).limit == "input"
+
+
+def test_packets_on_the_cpu_have_a_core_each():
+    step = overlapping(infer=8.0, device="cpu")
+    assert step.busy == step.process_busy == pytest.approx(80 / 45 / 2)
+    assert step.parts == pytest.approx({"prepare": 16 / 45 / 2, "model": 64 / 45 / 2, "finish": 0.0})
 
 
 def test_the_bottleneck_of_a_shared_process_is_the_step_that_works_not_the_one_that_waits():

@@ -97,3 +97,23 @@ class Meeting(Seeded):
         with self.phase("infer"):
             tenfold = self._batches(torch.tensor(numbers)).tolist() if numbers else []
         return pa.table([pa.array(tenfold, pa.int64())], schema=self.outputs)
+
+
+class SharedMemory(Seeded):
+    """Each call wants the memory for itself; the first two want it at once, and one of them is refused."""
+
+    def setup(self, weights, placement):
+        self._meet, self._memory, self.refused = threading.Barrier(2), threading.Lock(), threading.Event()
+        super().setup(weights, placement)
+
+    def __call__(self, batch):
+        if not self.refused.is_set():
+            self._meet.wait(30)
+        if not self._memory.acquire(blocking=False):
+            self.refused.set()
+            raise MemoryError
+        try:
+            self.refused.wait(30)
+            return super().__call__(batch)
+        finally:
+            self._memory.release()

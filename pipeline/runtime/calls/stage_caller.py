@@ -7,8 +7,9 @@ the type below, and `_following` returns the calls that take its place. If there
     result          several rows of a ROW stage            one row, one clip, or one file
     -------------   ------------------------------------   ---------------------------------------------------------
     CapturedError   two halves                             failed
-    - out of        two halves; the batch limit is         the same, in chunks of half the size; then ON_CPU, if the
-      memory        halved                                 profile's `too_large` says so; then failed
+    - out of        the same, apart, if it had other       the same, apart, if it had other packets' calls beside it;
+      memory        packets' calls beside it; then two     then in chunks of half the size; then ON_CPU, if the
+                    halves; the batch limit is halved      profile's `too_large` says so; then failed
     ChildDied       each row, in a CHILD                   failed
     NotTried        two halves                             the same, HERE; failed on the last attempt
 
@@ -18,7 +19,6 @@ which finds it in the attempt log.
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -39,6 +39,7 @@ from pipeline.planning.step import Step
 from pipeline.profiling.step_work import StepWork
 from pipeline.profiling.tools.call_recorder import StageCall
 from pipeline.runtime.calls.batching import Cut, take_slices
+from pipeline.runtime.calls.call_gate import CallGate
 from pipeline.runtime.recovery.attempt_log import Attempt
 from pipeline.runtime.recovery.batch_limits import BatchLimits
 from pipeline.runtime.recovery.captured_error import CapturedError, capture, end_if_gpu_broken
@@ -47,9 +48,8 @@ from pipeline.runtime.recovery.child_tasks import NotTried, StageCalls, call_in_
 from pipeline.runtime.recovery.watchdog import within
 from pipeline.runtime.stage_setup import set_up_stage
 
-
-_APART = threading.Lock()
-"""Of this process's calls that must be apart from each other, where no thread owns the device."""
+GATE = CallGate()
+"""Of all calls in this process."""
 
 
 class State(Enum):
@@ -121,14 +121,9 @@ class StageCaller:
         """Return the calls in place of one that did not return; empty if its rows have failed."""
         cut, is_divisible = call.cut, self._stage.scope is Scope.ROW and call.cut.keep > 1
         match result, is_divisible:
-            case CapturedError(out_of_memory=True), True:
+            case CapturedError(out_of_memory=True), _:
                 release_memory()
-                self._limits.lower(data.bucket, cut.keep)
-                data.work.retry()
-                return self._halves(data, cut)
-            case CapturedError(out_of_memory=True), False:
-                release_memory()
-                return self._smaller(data, call)
+                return self._smaller(data, call, is_divisible=is_divisible)
             case ((CapturedError() | NotTried()), True):
                 return self._halves(data, cut)
             case ChildDied(), True:
@@ -140,18 +135,23 @@ class StageCaller:
     def _halves(self, data: CallData, cut: Cut) -> list[PendingCall]:
         return [self._pending(data, Cut(half, len(half))) for half in np.array_split(cut.indices, 2)]
 
-    def _smaller(self, data: CallData, call: PendingCall) -> list[PendingCall]:
-        """Return the call again, in smaller chunks or for the CPU; empty if neither is left."""
+    def _smaller(self, data: CallData, call: PendingCall, *, is_divisible: bool) -> list[PendingCall]:
+        """Return calls in place of one that ran out of memory; empty if none needs less."""
         chunks, place = self._stage.chunk_sizes, self._step.placement
-        if any(size > 1 for size in chunks.values()):
+        if place.in_flight > 1 and not data.work.is_retried:
+            again = [call]  # apart from now on: another packet's call may have taken the memory
+        elif is_divisible:
+            self._limits.lower(data.bucket, call.cut.keep)
+            again = self._halves(data, call.cut)
+        elif any(size > 1 for size in chunks.values()):
             chunks.update(self._limits.halve_chunks(data.bucket, chunks))
-            again = self._pending(data, call.cut)
+            again = [self._pending(data, call.cut)]
         elif place.too_large == "cpu" and place.device != "cpu" and call.state is not State.ON_CPU:
-            again = PendingCall(call.cut, State.ON_CPU)
+            again = [PendingCall(call.cut, State.ON_CPU)]
         else:
             return []
         data.work.retry()
-        return [again]
+        return again
 
     def _pending(self, data: CallData, cut: Cut) -> PendingCall:
         is_suspect = data.attempt.suspects(self._name(data, cut))
@@ -161,17 +161,18 @@ class StageCaller:
         """Make one call in this process, or several in a child process, and return their results."""
         batches = [take_slices(data.rows.select(self._stage.inputs), call.cut.indices) for call in calls]
         if calls[0].state is State.CHILD:
-            release_memory()  # for the child
-            return call_in_children(StageCalls.of(self._step, batches, data.extra), range(len(batches)))
+            with GATE.apart():
+                release_memory()  # for the child
+                return call_in_children(StageCalls.of(self._step, batches, data.extra), range(len(batches)))
         make = partial(self._noted_result, data, calls[0], batches[0])
-        # Beside other packets' calls, a death would be blamed on them too, and memory be short for no fault of its own.
-        is_apart = data.attempt.is_careful or data.work.is_retried or self._profiler is not None
-        if not is_apart:
-            return [make()]
-        if Batches.joint is not None:
+        if not (data.attempt.is_careful or data.work.is_retried or self._profiler is not None):
+            with GATE.beside():
+                return [make()]
+        if Batches.joint is None:
+            with GATE.apart():
+                return [make()]
+        with GATE.beside():  # apart on the GPU, while other packets are prepared and written
             return [Batches.joint.alone(make)]
-        with _APART:
-            return [make()]
 
     def _noted_result(self, data: CallData, call: PendingCall, batch: pa.Table) -> Any:
         """Return `_result`, with the call in the attempt log while it is made."""
@@ -188,7 +189,8 @@ class StageCaller:
         stage, device = (self._on_cpu(), "cpu") if on_cpu else (self._stage, self._step.placement.device)
         place = self._step.placement
         timeout_s = place.deadline_s if self._step.first_pass and data.attempt.is_logged else 0.0
-        timeout_s *= 1 if data.attempt.is_careful else place.in_flight  # it may wait for calls of the other packets
+        if Batches.joint is not None and not data.attempt.is_careful:  # it may wait for calls of the other packets
+            timeout_s *= place.in_flight
         started, begin = time.time(), time.perf_counter()
         try:
             with within(timeout_s), running(stage.clock):

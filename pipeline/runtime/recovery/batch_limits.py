@@ -107,7 +107,8 @@ class BatchLimits:
         """Replace the file as a whole, since other processes use it; without write access nothing is kept."""
         if self.path is None:
             return
-        stored: dict[str, object] = {"rows": {bucket: asdict(limit) for bucket, limit in self.rows.items()}}
+        rows = self.rows.copy()  # another packet's thread may add to them
+        stored: dict[str, object] = {"rows": {bucket: asdict(limit) for bucket, limit in rows.items()}}
         stored |= {"chunks": self.chunks, "runs": self.runs}
         with suppress(OSError):
             self.path.parent.mkdir(parents=True, exist_ok=True)

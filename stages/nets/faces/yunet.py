@@ -136,19 +136,24 @@ class OpenCvYuNet:
         return rows_to_faces(np.empty((0, 15), np.float32) if rows is None else rows, image.shape, size)
 
 
+_LOGGING = threading.Lock()
+"""Of OpenCV's log level, which is the process's."""
+
+
 def open_detector(path: Path, min_score: float) -> cv2.FaceDetectorYN:
     """Open OpenCV's detector.
 
     Raises:
         RuntimeError: OpenCV refuses the file.
     """
-    level = cv2.utils.logging.setLogLevel(cv2.utils.logging.LOG_LEVEL_ERROR)  # silences a warning on the target
-    try:
-        return cv2.FaceDetectorYN.create(str(path), "", (SMALL_SIDE, SMALL_SIDE), min_score, OVERLAP)
-    except cv2.error as error:
-        raise RuntimeError(f"OpenCV cannot use {path}: {error}") from error
-    finally:
-        cv2.utils.logging.setLogLevel(level)
+    with _LOGGING:
+        level = cv2.utils.logging.setLogLevel(cv2.utils.logging.LOG_LEVEL_ERROR)  # silences a warning on the target
+        try:
+            return cv2.FaceDetectorYN.create(str(path), "", (SMALL_SIDE, SMALL_SIDE), min_score, OVERLAP)
+        except cv2.error as error:
+            raise RuntimeError(f"OpenCV cannot use {path}: {error}") from error
+        finally:
+            cv2.utils.logging.setLogLevel(level)
 
 
 def input_size(image: Image, side: int) -> Size:
