@@ -7,11 +7,9 @@ import json
 import shutil
 import subprocess
 import time
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from threading import Barrier
 
 import numpy as np
 import pyarrow as pa
@@ -41,30 +39,17 @@ def store(tmp_path):
     return new_store
 
 
-def packet(rows):
+def called(store, options, kind="Blurs", rows=10, batch=2, **settings):
+    """Return a step's outcome in calls of some rows, and its recordings by their endings."""
+    step = plan({"toy": toy(kind, **settings)}, {"steps": {"toy": {"batch": batch}}}).first[0]
+    set_up(step)
     values = {"frame_index": range(rows), "clip_index": [0] * rows, "media_id": ["a.mp4"] * rows}
     values |= {"height": [8] * rows, "width": [8] * rows}
     columns = [pa.array(values.get(item.name, [None] * rows), item.type) for item in SOURCE]
-    return pa.table([*columns, [False] * rows], schema=pa.schema([*SOURCE, (HALO, pa.bool_())]))
-
-
-def prepared(kind="Blurs", batch=2, **settings):
-    step = plan({"toy": toy(kind, **settings)}, {"steps": {"toy": {"batch": batch}}}).first[0]
-    set_up(step)
-    return step
-
-
-def recordings(store):
-    """Return what was recorded by the files' endings."""
+    table = pa.table([*columns, [False] * rows], schema=pa.schema([*SOURCE, (HALO, pa.bool_())]))
+    outcome = PacketCaller(step, profiler=options.caller(step, store)).run(table, np.zeros(rows, bool))
     names = [f"{folder}/{name}" for folder in ("profile/torch", "profile/memory") for name in store.names(folder)]
-    return {name.rpartition("-")[2]: store.read(name) for name in names}
-
-
-def called(store, options, rows=10, **toy):
-    """Return a step's outcome in calls of some rows, and its recordings by their endings."""
-    step = prepared(**toy)
-    outcome = PacketCaller(step, profiler=options.caller(step, store)).run(packet(rows), np.zeros(rows, bool))
-    return outcome, recordings(store)
+    return outcome, {name.rpartition("-")[2]: store.read(name) for name in names}
 
 
 def events(packed):
@@ -83,21 +68,6 @@ def test_some_calls_are_recorded_with_their_phases_and_results_stay(store):
     assert "aten::conv2d" in by_time and "aten::" in by_memory
     counts = [line.split()[-1] for line in by_time.splitlines() if line.split()[:1] == ["aten::conv2d"]]
     assert counts == ["2"]
-
-
-def test_calls_of_several_packets_are_recorded_one_after_the_other(store):
-    step, threads, rows = prepared(side=64), 3, 8
-    options = ProfilerOptions(torch_profiler=ProfiledCalls(step="toy", calls=9))
-    caller = PacketCaller(step, profiler=options.caller(step, store))
-    start = Barrier(threads)
-
-    def work(_):
-        start.wait()
-        return caller.run(packet(rows), np.zeros(rows, bool)).failures
-
-    with ThreadPoolExecutor(threads) as pool:
-        assert [*pool.map(work, range(threads))] == [[]] * threads
-    assert sorted(recordings(store)) == [*(f"{n}.json.gz" for n in range(1, 10)), "operators.txt"]
 
 
 def test_a_call_that_raises_is_recorded_and_raises(store):

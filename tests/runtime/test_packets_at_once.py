@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 
 from pipeline.contract.columns import SOURCE
 from pipeline.contract.packet import HALO
+from pipeline.output.object_store import Store
+from pipeline.profiling.tools.profilers import ProfiledCalls, ProfilerOptions
 from pipeline.runtime.calls.call_gate import CallGate
 from pipeline.runtime.calls.packet_caller import PacketCaller
 from pipeline.runtime.recovery.batch_limits import BatchLimits
@@ -63,8 +65,15 @@ def test_calls_beside_each_other_do_not_wait():
 
 def packet():
     values = {"frame_index": range(ROWS), "clip_index": [0] * ROWS, "media_id": ["a.mp4"] * ROWS}
+    values |= {"height": [8] * ROWS, "width": [8] * ROWS}
     columns = [pa.array(values.get(item.name, [None] * ROWS), item.type) for item in SOURCE]
     return pa.table([*columns, [False] * ROWS], schema=pa.schema([*SOURCE, (HALO, pa.bool_())]))
+
+
+def at_once(caller, threads):
+    """Return the outcomes of a packet in each thread."""
+    with ThreadPoolExecutor(threads) as pool:
+        return list(pool.map(lambda _: caller.run(packet(), np.zeros(ROWS, bool)), range(threads)))
 
 
 @pytest.mark.parametrize("batch", [1, ROWS])
@@ -73,13 +82,19 @@ def test_memory_that_another_packet_takes_is_no_failure(batch):
     step = plan({"sharing": toy("SharedMemory")}, profile, missing_weights="dummy").first[0]
     set_up(step)
     limits = BatchLimits()
-    caller = PacketCaller(step, limits)
-
-    def run(_):
-        return caller.run(packet(), np.zeros(ROWS, bool))
-
-    with ThreadPoolExecutor(2) as pool:
-        outcomes = list(pool.map(run, range(2)))
+    outcomes = at_once(PacketCaller(step, limits), 2)
     assert [outcome.failures for outcome in outcomes] == [[], []]
-    assert step.stage.refused.is_set()  # once at least, both wanted the memory
+    assert step.stage.refused.is_set()  # both wanted the memory at once
     assert not limits.rows and not limits.chunks  # nothing was learned from it
+
+
+def test_calls_of_several_packets_are_recorded_one_after_the_other(tmp_path):
+    store, calls = Store(str(tmp_path)).of_run("0123456789ab").begin(), 6
+    store.prepare()
+    step = plan({"toy": toy("Blurs", side=64)}, {"steps": {"toy": {"batch": 2}}}).first[0]
+    set_up(step)
+    options = ProfilerOptions(torch_profiler=ProfiledCalls(step="toy", calls=calls))
+    outcomes = at_once(PacketCaller(step, profiler=options.caller(step, store)), 4)
+    assert [outcome.failures for outcome in outcomes] == [[]] * 4
+    recorded = sorted(name.rpartition("-")[2] for name in store.names("profile/torch"))
+    assert recorded == [*(f"{number}.json.gz" for number in range(1, calls + 1)), "operators.txt"]
