@@ -32,8 +32,8 @@ def check_numbers(
                     raise ConfigError(
                         f"{source}.{key}={value} has no effect: {reason}; remove it.", code="FM-NO-EFFECT"
                     )
-                if key == "chunks":
-                    _check_chunks(f"{source}.chunks", stage, value or {})
+                if key == "chunks" and isinstance(value, Mapping):  # else refused as a placement
+                    _check_chunks(f"{source}.chunks", stage, value)
     _check_vram(profile, overrides, stages, device)
 
 

@@ -21,7 +21,7 @@ DURATIONS = {
     "decode": "reading and decoding files",
     "preprocess": "making the model's input",
     "upload": "copies to the device",
-    "queue": "waiting while the device works for other packets of the process",
+    "queue": "waiting for calls of the process's other packets",
     "infer": "the model, or what stands for one",
     "download": "copies from the device",
     "postprocess": "making columns of the model's answers",

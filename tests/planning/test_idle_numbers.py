@@ -56,6 +56,11 @@ def test_so_it_is_on_the_command_line(typed):
         made({}, typed)
 
 
+def test_chunks_that_are_no_mapping_are_refused_as_such():
+    with fails("FM-INVALID-SETTING", "'chunks'"):
+        made({}, "pose.chunks=3")
+
+
 def test_chunks_of_another_kind_suggest_the_right_one():
     with fails("FM-NO-EFFECT", "Did you mean 'faces'"):
         made({"steps": {"faces": {"chunks": {"face": 8}}}})

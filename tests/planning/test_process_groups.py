@@ -46,6 +46,9 @@ def test_members_have_the_same_device_and_workers():
     profile = {"steps": {"crc": {"group": "card", "workers": 2}, "twice": {"group": "card", "workers": 1}}}
     with fails("FM-GROUP-DIFFERS", "'workers' (crc 2, twice 1)"):
         plan(STEPS, profile)
+    profile = {"steps": {"crc": {"group": "card"}, "ten": {"group": "card", "in_flight": 2}}}
+    with fails("FM-GROUP-DIFFERS", "'in_flight' (crc 1, ten 2)"):
+        plan({"crc": toy("Checksum"), "ten": toy("Meeting")}, profile, missing_weights="dummy")
 
 
 def test_a_group_needs_the_sum_of_its_shares_of_the_gpu():

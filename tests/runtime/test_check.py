@@ -102,3 +102,20 @@ def test_a_file_without_rows_and_errors_names_the_decoders_parts(store, mentione
         store.write_table(f"errors/{UNIT}-{'1' * 12}.parquet", to_table([failure]))
     parts = [f"columns/decode-ab/{part.name}" for part in (Part(UNIT, 0, 2), Part(UNIT, 2, 2))]
     assert found(store) == (set() if mentioned else {*parts, f"frames/{UNIT}-{'1' * 12}.parquet"})
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_failures_of_a_file_that_a_later_unit_read_again_are_not_lost(store, again):
+    later = "fedcba9876543210"
+    files = [
+        {"unit": unit, "attempt": attempt, "media_id": name, "path": name.encode(), "size": 1, "mtime_ns": 1}
+        for unit, attempt, names in ((UNIT, 0, NAMED), (later, 1, ("c.png",)))[: 1 + again]
+        for name in names
+    ]
+    store.write_table("units/u.parquet", pa.Table.from_pylist(files))
+    failures = to_table([Failure(media_id="c.png", kind="empty", message="it has no bytes")])
+    store.write_table(f"columns/decode-ab/{Part(UNIT, 0, 2).name.removesuffix('.parquet')}.errors.parquet", failures)
+    if again:
+        store.write_table(f"frames/{later}-{'1' * 12}.parquet", rows(("a.png", 0)).slice(0, 0))
+        store.write_table(f"errors/{later}-{'1' * 12}.parquet", failures)
+    assert (f"frames/{UNIT}-{'1' * 12}.parquet" in found(store)) != again

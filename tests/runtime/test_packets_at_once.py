@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from pipeline.contract.columns import SOURCE
 from pipeline.contract.packet import HALO
 from pipeline.output.object_store import Store
+from pipeline.profiling.step_work import StepWork
 from pipeline.profiling.tools.profilers import ProfiledCalls, ProfilerOptions
 from pipeline.runtime.calls.call_gate import CallGate
 from pipeline.runtime.calls.packet_caller import PacketCaller
@@ -98,3 +99,20 @@ def test_calls_of_several_packets_are_recorded_one_after_the_other(tmp_path):
     assert [outcome.failures for outcome in outcomes] == [[]] * 4
     recorded = sorted(name.rpartition("-")[2] for name in store.names("profile/torch"))
     assert recorded == [*(f"{number}.json.gz" for number in range(1, calls + 1)), "operators.txt"]
+
+
+def test_the_wait_for_a_call_apart_is_no_work():
+    gate, work, inside, leave = CallGate(), StepWork(), threading.Event(), threading.Event()
+
+    def call():
+        with gate.apart():
+            inside.set()
+            leave.wait(30)
+
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(call)
+        inside.wait(30)
+        threading.Timer(0.1, leave.set).start()
+        with work.queued(gate.beside()):
+            pass
+    assert work.phases["queue"] >= 0.09

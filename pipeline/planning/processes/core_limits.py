@@ -96,9 +96,13 @@ def _with_fewer_cpus(wave: Wave, nodes: Sequence[Node]) -> Wave:
 
 def _share_processes(wave: Wave) -> Wave:
     """Return a wave with one process for the models of each device; unchanged if a step must run between them."""
+    models = [step.placement for step in wave.steps if step.keeps_model]
+    most = {place.device: max(m.in_flight for m in models if m.device == place.device) for place in models}
     steps = [
-        step.placed(group=f"{SHARED}{step.placement.device}", workers=1) if step.keeps_model else step
-        for step in wave.steps
+        step.placed(group=f"{SHARED}{place.device}", workers=1, in_flight=most[place.device])
+        if step.keeps_model
+        else step
+        for step, place in ((step, step.placement) for step in wave.steps)
     ]
     kept = [name for name in wave.decode.columns if name not in wave.decode.drops]
     try:

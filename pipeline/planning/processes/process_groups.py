@@ -15,7 +15,7 @@ from pipeline.contract.placement import Placement
 from pipeline.planning.lineage import ordered
 from pipeline.planning.step import DecodeStep, Step
 
-_SAME = ("device", "workers")  # a process has one of each
+_SAME = ("device", "workers", "in_flight")  # a process has one of each
 
 
 def process_name(step: Step) -> str:
@@ -39,7 +39,6 @@ def combined_placement(steps: Sequence[Step]) -> Placement:
         cpus=max(placement.cpus for placement in placements),
         gpus=min(1.0, sum(placement.gpus for placement in placements)),
         vram_gb=sum(placement.vram_gb for placement in placements),
-        in_flight=max(placement.in_flight for placement in placements),
         linger_ms=min(placement.linger_ms for placement in placements),
     )
 
@@ -48,7 +47,7 @@ def order_by_process(steps: Sequence[Step]) -> list[Step]:
     """Return first-pass steps with the members of each group side by side, else those without a model first.
 
     Raises:
-        ConfigError: a step outside a group must run between its members, or members differ in device or workers.
+        ConfigError: a step outside a group must run between its members, or its members differ in `_SAME`.
     """
     members = processes(steps)
     _check_same(members)

@@ -21,19 +21,28 @@ Call = Callable[[], Any]
 CallProfiler = Callable[[Stage, Call], Any]
 """Makes a call of a stage, observes it and returns its result; its exceptions pass through."""
 
-StageCall = Callable[[Stage, pa.Table], Any]
-
 FIRST = 1  # calls that are not recorded: they load kernels and choose algorithms
 FAILED = ".failed.txt"
 """Ending of a file with the reason why a profiler recorded nothing."""
 
 
-def profiled_call(profilers: Sequence[CallProfiler], stage: Stage, batch: pa.Table) -> Any:
-    """Call a stage through profilers, the first of them innermost, and return its result."""
-    call: Call = partial(stage, batch)
-    for profiler in profilers:
-        call = partial(profiler, stage, call)
-    return call()
+class ProfiledStage:
+    """A stage that is called through profilers, the first of them innermost."""
+
+    def __init__(self, profilers: Sequence[CallProfiler]) -> None:
+        self._profilers = profilers
+
+    @property
+    def is_recording(self) -> bool:
+        """True if the next call is recorded, so that it must have none beside it."""
+        return any(getattr(profiler, "records_next", False) for profiler in self._profilers)
+
+    def __call__(self, stage: Stage, batch: pa.Table) -> Any:
+        """Call the stage and return its result."""
+        call: Call = partial(stage, batch)
+        for profiler in self._profilers:
+            call = partial(profiler, stage, call)
+        return call()
 
 
 class CallRecorder(ABC):
@@ -43,6 +52,11 @@ class CallRecorder(ABC):
         """Bind; `name` is the files' path without their endings."""
         self._step, self._device, self._calls, self._store, self._name = step, device, calls, store, name
         self._seen = 0
+
+    @property
+    def records_next(self) -> bool:
+        """True until the last call to be recorded has been made."""
+        return self._seen < FIRST + self._calls
 
     def __call__(self, stage: Stage, call: Call) -> Any:
         """See `CallProfiler`."""

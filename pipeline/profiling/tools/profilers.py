@@ -16,7 +16,6 @@ import shutil
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +25,7 @@ from pipeline.output.object_store import Store
 from pipeline.planning.step import Step
 from pipeline.profiling.events import worker_name
 from pipeline.profiling.tools import py_spy
-from pipeline.profiling.tools.call_recorder import FAILED, CallProfiler, StageCall, profiled_call
+from pipeline.profiling.tools.call_recorder import FAILED, CallProfiler, ProfiledStage
 from pipeline.profiling.tools.nsight import NSYS, require_tool
 from pipeline.profiling.tools.torch_profiler import MemoryTimeline, NvtxRanges, TorchProfiler
 
@@ -100,7 +99,7 @@ class ProfilerOptions:
             py_spy.check()
         return " ".join(self._doubts(steps))
 
-    def caller(self, step: Step, store: Store) -> StageCall | None:
+    def caller(self, step: Step, store: Store) -> ProfiledStage | None:
         """Return the caller of a step's stage that records; None for a step without profilers."""
         name = f"{step.name}-{store.run}-{worker_name().replace(':', '-').replace('/', '_')}"
         device, profilers = step.placement.device, list[CallProfiler]()
@@ -112,7 +111,7 @@ class ProfilerOptions:
         for profiled, recorder, folder in recorders:
             if profiled is not None and profiled.step == step.name:
                 profilers.append(recorder(step.name, device, profiled.calls, store, f"{folder}/{name}"))
-        return partial(profiled_call, profilers) if profilers else None
+        return ProfiledStage(profilers) if profilers else None
 
     def ray_options(self, steps: Sequence[Step], store: Store) -> dict[str, Any]:
         """Return options for Ray to start the process of these steps under nsys; empty without --nsight."""

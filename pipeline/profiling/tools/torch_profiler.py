@@ -21,6 +21,8 @@ _EVENTS = 200_000  # of the GPU's allocator that are kept, each with its stack
 class NvtxRanges:
     """NVTX ranges: one for each call, named by its step, and in it one for each phase."""
 
+    records_next = True
+
     def __init__(self, step: str) -> None:
         self._step, self._annotated = step, False
 

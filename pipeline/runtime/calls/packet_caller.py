@@ -15,7 +15,7 @@ from pipeline.contract.packet import HALO
 from pipeline.contract.row_errors import Failure
 from pipeline.planning.step import Step
 from pipeline.profiling.step_work import StepWork, pixels
-from pipeline.profiling.tools.call_recorder import StageCall
+from pipeline.profiling.tools.call_recorder import ProfiledStage
 from pipeline.runtime.calls.batching import Cut, cuts
 from pipeline.runtime.calls.stage_caller import CallData, StageCaller
 from pipeline.runtime.recovery.attempt_log import Attempt
@@ -34,7 +34,7 @@ class Outcome:
 class PacketCaller:
     """One first-pass step, called on packets."""
 
-    def __init__(self, step: Step, limits: BatchLimits | None = None, profiler: StageCall | None = None) -> None:
+    def __init__(self, step: Step, limits: BatchLimits | None = None, profiler: ProfiledStage | None = None) -> None:
         self._step, self._stage, self._limits = step, step.stage, limits or BatchLimits()
         self._caller = StageCaller(step, self._limits, profiler)
 

@@ -37,7 +37,7 @@ from pipeline.contract.stage import Scope, Stage
 from pipeline.device import Batches, release_memory
 from pipeline.planning.step import Step
 from pipeline.profiling.step_work import StepWork
-from pipeline.profiling.tools.call_recorder import StageCall
+from pipeline.profiling.tools.call_recorder import ProfiledStage
 from pipeline.runtime.calls.batching import Cut, take_slices
 from pipeline.runtime.calls.call_gate import CallGate
 from pipeline.runtime.recovery.attempt_log import Attempt
@@ -87,7 +87,7 @@ class CallData:
 class StageCaller:
     """One step's stage, called until each row has a result or has failed."""
 
-    def __init__(self, step: Step, limits: BatchLimits | None = None, profiler: StageCall | None = None) -> None:
+    def __init__(self, step: Step, limits: BatchLimits | None = None, profiler: ProfiledStage | None = None) -> None:
         self._step, self._stage, self._profiler = step, step.stage, profiler
         self._limits = limits or BatchLimits()
         if self._limits.chunks:
@@ -161,18 +161,15 @@ class StageCaller:
         """Make one call in this process, or several in a child process, and return their results."""
         batches = [take_slices(data.rows.select(self._stage.inputs), call.cut.indices) for call in calls]
         if calls[0].state is State.CHILD:
-            with GATE.apart():
+            with data.work.queued(GATE.apart()):
                 release_memory()  # for the child
                 return call_in_children(StageCalls.of(self._step, batches, data.extra), range(len(batches)))
         make = partial(self._noted_result, data, calls[0], batches[0])
-        if not (data.attempt.is_careful or data.work.is_retried or self._profiler is not None):
-            with GATE.beside():
-                return [make()]
-        if Batches.joint is None:
-            with GATE.apart():
-                return [make()]
-        with GATE.beside():  # apart on the GPU, while other packets are prepared and written
-            return [Batches.joint.alone(make)]
+        is_recorded = self._profiler is not None and self._profiler.is_recording
+        is_apart = data.attempt.is_careful or data.work.is_retried or is_recorded
+        owner = Batches.joint if is_apart else None  # apart on the GPU, while other packets are prepared and written
+        with data.work.queued(GATE.apart() if is_apart and owner is None else GATE.beside()):
+            return [make() if owner is None else owner.alone(make)]
 
     def _noted_result(self, data: CallData, call: PendingCall, batch: pa.Table) -> Any:
         """Return `_result`, with the call in the attempt log while it is made."""

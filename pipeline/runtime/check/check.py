@@ -7,6 +7,7 @@ output, and the next run computes these files again.
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -54,7 +55,7 @@ def check_output(store: Store, fingerprints: Mapping[str, str], expected: Mappin
         for path, count in parts_without_images(store, store.folders(COLUMNS), read=True)
         if path not in skip
     ]
-    findings += _lost_errors(store)
+    findings += _lost_errors(store, skip)
     findings += _double_rows(store, skip)
     folders = [f"{name}-{fingerprint}" for name, fingerprint in fingerprints.items()]
     findings += _lost_files(store, folders[0], skip) if folders else ()
@@ -73,17 +74,27 @@ def listed_damage(store: Store) -> list[str]:
     return []
 
 
-def _lost_errors(store: Store) -> Iterator[Finding]:
-    """Yield files of the table of frames of units with failures, that lack a file in the table of errors."""
-    present = set(store.names(ERRORS))
-    failed = {
-        name.partition(".")[0]
-        for step in store.folders(COLUMNS)
-        for name in store.names(f"{COLUMNS}/{step}")
-        if name.endswith(ERRORS_SUFFIX)
-    }
-    for name in store.names(FRAMES):
-        if unit_of(name) in failed and name not in present:
+def _lost_errors(store: Store, skip: set[str]) -> Iterator[Finding]:
+    """Yield files of the table of frames of units with failures, that lack a file in the table of errors.
+
+    Failures of a file that a later unit read again, as `retry` does, are that unit's.
+    """
+    if skip & {f"{UNITS}/{name}" for name in store.names(UNITS)}:
+        return  # the next run makes them anew
+    frames, present = store.names(FRAMES), set(store.names(ERRORS))
+    failed: dict[str | None, list[str]] = defaultdict(list)  # paths by unit
+    for step in store.folders(COLUMNS):
+        for name in store.names(f"{COLUMNS}/{step}"):
+            if name.endswith(ERRORS_SUFFIX):
+                failed[name.partition(".")[0]].append(f"{COLUMNS}/{step}/{name}")
+    holder: dict[str, str] = {}  # of each file: the assembled unit with the latest attempt
+    assembled = {unit_of(name) for name in frames}
+    for unit in sorted(read_units(store), key=lambda unit: unit.attempt):
+        holder |= dict.fromkeys((media.media_id for media in unit.media), unit.name) if unit.name in assembled else {}
+    for name in (name for name in frames if name not in present):
+        paths = [path for path in failed[unit_of(name)] if path not in skip]
+        own = {media for path in paths for media in store.read_table(path, [MEDIA_ID.name])[MEDIA_ID.name].to_pylist()}
+        if any(holder.get(media, unit_of(name)) == unit_of(name) for media in own):
             yield Finding(path=f"{FRAMES}/{name}", text="has failures without a line in the table of errors")
 
 
