@@ -104,7 +104,7 @@ class RunOptions(StepOptions):
     )
     max_errors: Annotated[
         str | None,
-        Option(metavar="N|N%", help="Stop when a step fails on more rows than this, e.g. 100 or 1%."),
+        Option(metavar="N|N%", help="Stop when a step, or decoding, fails on more rows than this, e.g. 100 or 1%."),
     ] = None
     vram_cap: Annotated[
         float | None,
