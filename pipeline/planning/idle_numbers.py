@@ -24,11 +24,12 @@ def check_numbers(
     """
     for name, stage in stages.items():
         common, entry, typed = profile.defaults, profile.steps.get(name, {}), overrides.get(name, {})
-        kind = {**common, **entry, **typed}.get("device") or stage.placement.device
+        merged = {**common, **entry, **typed}
+        kind = merged.get("device") or stage.placement.device
         kind = "cuda" if device == "cuda" and device in stage.devices else kind
         for source, values in ((f"The profile's {name}", entry), (f"--set {name}", typed)):
             for key, value in values.items():
-                if value is not None and (reason := _idle(key, value, stage, kind)):
+                if value is not None and (reason := _idle(key, value, stage, kind, merged.get("group"))):
                     raise ConfigError(
                         f"{source}.{key}={value} has no effect: {reason}; remove it.", code="FM-NO-EFFECT"
                     )
@@ -55,7 +56,7 @@ def _check_vram(profile: ProfileFile, overrides: Overrides, stages: Mapping[str,
         raise ConfigError(problem, code="FM-NO-EFFECT")
 
 
-def _idle(key: str, value: Any, stage: Stage, device: str) -> str:
+def _idle(key: str, value: Any, stage: Stage, device: str, group: str | None) -> str:
     """Return why a value of a placement has no effect on a device; empty if it has one."""
     scope = stage.scope
     match key:
@@ -67,6 +68,6 @@ def _idle(key: str, value: Any, stage: Stage, device: str) -> str:
             return "the step runs on the CPU"
         case "deadline_s" | "in_flight" | "linger_ms" if not scope.first_pass:
             return "it is for steps of the first pass"
-        case "in_flight" if device == "cpu" and not stage.weights:
+        case "in_flight" if device == "cpu" and not (stage.weights or group):
             return "only processes that keep a model work on several packets at a time"
     return ""

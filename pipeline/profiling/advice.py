@@ -129,7 +129,7 @@ def _idle(steps: Sequence[StepStatistics], _: Collection[str]) -> Advice:
         rule="idle",
         step="",
         reason=f"No step is at its limit; the busiest, {top.step}, works {_percent(top.process_busy)} of its time",
-        change="take more files at once: with few packets the last one shows, with small ones Ray's own work",
+        change="take more files at once: between few or small packets Ray's own work is what shows",
     )
 
 

@@ -79,6 +79,7 @@ def test_memory_of_a_gpu_that_no_step_uses_is_refused():
         {"defaults": {"batch": 8, "gpus": 0, "workers": 2, "deadline_s": 9}},
         {"steps": {"flow": {"batch": None}, "faces": {"gpus": 0}, "pose": {"in_flight": 2}}},
         {"steps": {"faces": {"device": "cuda", "gpus": 0.5, "in_flight": 4, "linger_ms": 50}}},
+        {"steps": {name: {"group": "one", "in_flight": 2} for name in ("lighting", "pose")}},
     ],
 )
 def test_numbers_with_an_effect_are_kept(profile):

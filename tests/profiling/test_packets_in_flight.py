@@ -39,8 +39,18 @@ def test_overlapping_packets_are_busy_once_and_name_their_limit():
 
 def test_packets_on_the_cpu_have_a_core_each():
     step = overlapping(infer=8.0, device="cpu")
-    assert step.busy == step.process_busy == pytest.approx(80 / 45 / 2)
+    assert step.busy == step.process_busy == pytest.approx(1.0)
     assert step.parts == pytest.approx({"prepare": 16 / 45 / 2, "model": 64 / 45 / 2, "finish": 0.0})
+
+
+def test_a_long_last_packet_beside_none_leaves_the_bottleneck_where_it_is():
+    made = Made()
+    for i in range(6):
+        place = {"unit": "u", "start": 10 * i, "stop": 10 * i + 10, "rows": 10}
+        made.add("h:1", kind=PACKET, step="quick", started=1.1 * i, seconds=1.0, **place)
+        seconds = 10.0 if i < 5 else 40.0
+        made.add("h:2", kind=PACKET, step="slow", started=10.0 * (i // 2), seconds=seconds, lane=i % 2, **place)
+    assert made.bottleneck().step == "slow"
 
 
 def test_the_bottleneck_of_a_shared_process_is_the_step_that_works_not_the_one_that_waits():

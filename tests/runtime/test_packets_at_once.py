@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from pipeline.contract.columns import SOURCE
 from pipeline.contract.packet import HALO
+from pipeline.device import Batches, JointCalls
 from pipeline.output.object_store import Store
 from pipeline.profiling.step_work import StepWork
 from pipeline.profiling.tools.profilers import ProfiledCalls, ProfilerOptions
@@ -77,8 +78,10 @@ def at_once(caller, threads):
         return list(pool.map(lambda _: caller.run(packet(), np.zeros(ROWS, bool)), range(threads)))
 
 
+@pytest.mark.parametrize("owned", [False, True], ids=["", "by a thread as on a GPU"])
 @pytest.mark.parametrize("batch", [1, ROWS])
-def test_memory_that_another_packet_takes_is_no_failure(batch):
+def test_memory_that_another_packet_takes_is_no_failure(batch, owned, monkeypatch):
+    monkeypatch.setattr(Batches, "joint", JointCalls("cpu", 0.001) if owned else None)
     profile = {"steps": {"sharing": {"batch": batch, "in_flight": 2}}}
     step = plan({"sharing": toy("SharedMemory")}, profile, missing_weights="dummy").first[0]
     set_up(step)

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import threading
+from dataclasses import replace
 
 import pytest
 import torch
 
 from pipeline.contract.errors import WeightsError
 from pipeline.contract.placement import Placement
-from pipeline.device import Batches, JointCalls
+from pipeline.device import Batches
 from pipeline.output.object_store import Store
-from pipeline.runtime import worker as worker_module
 from pipeline.runtime.calls.packet_caller import PacketCaller
 from pipeline.runtime.recovery.batch_limits import BatchLimits
 from pipeline.runtime.stage_setup import set_up, set_up_stage
@@ -45,15 +45,16 @@ def test_chunks_that_earlier_runs_learned_hold_against_the_profile(learned, expe
 
 def test_a_model_is_set_up_by_the_thread_that_calls_it(tmp_path, monkeypatch):
     """Check what CUDA and torch's compiler keep for each thread: plans of convolutions, limits."""
-    step = plan({"ten": toy("Meeting")}, missing_weights="dummy").first[0]
+    compiled = {"steps": {"ten": {"compile": True}}}  # so that the model has a thread of its own on the CPU too
+    step = plan({"ten": toy("Meeting")}, compiled, missing_weights="dummy").first[0]
     threads = []
 
     def set_up(stage, weights, placement):
         threads.append(threading.current_thread())
-        stage._batches = Batches(lambda rows: (threads.append(threading.current_thread()), rows)[1], placement)
+        plain = replace(placement, compile=False)
+        stage._batches = Batches(lambda rows: (threads.append(threading.current_thread()), rows)[1], plain)
 
     monkeypatch.setattr(Meeting, "setup", set_up)
-    monkeypatch.setattr(worker_module, "_joint_calls", lambda _: JointCalls("cpu", 0.001))  # as on a GPU
     worker = Worker([step], Store(str(tmp_path)), lambda _: None)
     with worker.packet():
         step.stage._batches(torch.ones(3))

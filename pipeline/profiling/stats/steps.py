@@ -149,16 +149,14 @@ def _process(packets: pa.Table, records: pa.Table) -> ProcessStatistics:
         return share_of_time(float(floats(records, name)[inside & chosen].sum()), length)
 
     packets_inside = inside & (kinds == PACKET)
-    # On the CPU each packet has a core of its own, so that a share is of the time of all of them.
+    # On the CPU each packet has a core of its own, so that its parts are shares of the time of all of them.
     lanes = len(pc.unique(packets["lane"])) if packets["device"][0].as_py() == "cpu" else 1
-
-    def worked(started: Any, seconds: Any) -> float:
-        return share_of_time(float(seconds.sum()) / lanes if lanes > 1 else covered_s(started, seconds), length)
-
     return ProcessStatistics(
         **_amounts(packets, length),
-        busy=worked(floats(packets, "started"), floats(packets, "seconds")),
-        process_busy=worked(started[packets_inside], floats(records, "seconds")[packets_inside]),
+        busy=share_of_time(covered_s(floats(packets, "started"), floats(packets, "seconds")), length),
+        process_busy=share_of_time(
+            covered_s(started[packets_inside], floats(records, "seconds")[packets_inside]), length
+        ),
         starved=share("wait", started > begin),
         held=share("seal", kinds == HAND_ON),
         parts={

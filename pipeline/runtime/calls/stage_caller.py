@@ -165,10 +165,12 @@ class StageCaller:
                 release_memory()  # for the child
                 return call_in_children(StageCalls.of(self._step, batches, data.extra), range(len(batches)))
         make = partial(self._noted_result, data, calls[0], batches[0])
+        is_apart = data.attempt.is_careful or data.work.is_retried
         is_recorded = self._profiler is not None and self._profiler.is_recording
-        is_apart = data.attempt.is_careful or data.work.is_retried or is_recorded
-        owner = Batches.joint if is_apart else None  # apart on the GPU, while other packets are prepared and written
-        with data.work.queued(GATE.apart() if is_apart and owner is None else GATE.beside()):
+        owner = Batches.joint if is_apart or is_recorded else None
+        # A recorded call has the GPU to itself while other packets are prepared and written, as they are without it.
+        is_apart = is_apart or (is_recorded and owner is None)
+        with data.work.queued(GATE.apart() if is_apart else GATE.beside()):
             return [make() if owner is None else owner.alone(make)]
 
     def _noted_result(self, data: CallData, call: PendingCall, batch: pa.Table) -> Any:

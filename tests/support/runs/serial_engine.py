@@ -11,6 +11,7 @@ from contextlib import contextmanager
 import pytest
 
 from pipeline.contract.packet import Packet
+from pipeline.device import Batches
 from pipeline.engine import datasets, session
 from pipeline.media.units import share_bytes, shares_of
 from pipeline.planning.processes.resources import this_machine
@@ -56,4 +57,5 @@ def without_ray() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(datasets, "Engine", SerialEngine)
         patch.setattr(session, "session", _session)
+        patch.setattr(Batches, "joint", None)  # a process of its own would end with its own
         yield
