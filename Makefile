@@ -24,17 +24,17 @@ $(STAMP): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt -e '.[dev,inpaint]'
 	$(BIN)/python -m pip install -qq --disable-pip-version-check --no-deps lama-cleaner==1.2.5
-	$(BIN)/framemill fetch pose_landmarker_full_bundled face_landmarker_bundled
+	$(BIN)/framekiln fetch pose_landmarker_full_bundled face_landmarker_bundled
 	touch $@
 
-$(SAMPLES)/.made: samples/make.py $(STAMP)
-	$(BIN)/python samples/make.py $(SAMPLES)
+$(SAMPLES)/.made: pipeline/framekiln/media/samples.py $(STAMP)
+	$(BIN)/python -m framekiln.media.samples $(SAMPLES)
 	touch $@
 
 # Faces and identities need 4.3 MB of weights from GitHub. They are tried for a minute at most; the run prints how to fetch all others.
 demo: $(SAMPLES)/.made
-	timeout 60 $(BIN)/framemill fetch yunet_n_dynamic mobilefacenet 2>/dev/null || echo "Not downloaded: networks for faces (4.3 MB)."
-	$(BIN)/framemill run --profile cpu-only --input $(SAMPLES) --output $(OUT) --missing-weights skip
+	timeout 60 $(BIN)/framekiln fetch yunet_n_dynamic mobilefacenet 2>/dev/null || echo "Not downloaded: networks for faces (4.3 MB)."
+	$(BIN)/framekiln run --profile cpu-only --input $(SAMPLES) --output $(OUT) --missing-weights skip
 
 # Tests that start Ray (`slow`) run two at a time, each with a Ray of its own. The others share the cores.
 test: install
@@ -74,4 +74,4 @@ bench: install $(SAMPLES)/.made
 	$(BIN)/python -m benchmarks.stages --small
 
 clean:
-	rm -rf out samples/media .cache build *.egg-info
+	rm -rf out samples .cache build dist

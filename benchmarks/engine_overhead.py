@@ -27,24 +27,24 @@ import pyarrow.compute as pc
 
 from benchmarks.processor_time import processor_seconds
 from benchmarks.rates import Moment, packet_moments, steady_rate, sums
-from pipeline.job import Job
-from pipeline.media.decode_process import keep_freed_memory, use_one_thread
-from pipeline.media.discovery.listing import list_media
-from pipeline.media.packets.decode import decode
-from pipeline.media.units import Unit
-from pipeline.output.object_store import Store
-from pipeline.output.unit_table import ensure_units
-from pipeline.planning.manifest import read_pipeline, read_profile
-from pipeline.planning.plan import Plan, make_plan
-from pipeline.planning.plan_options import PlanOptions
-from pipeline.planning.processes.resources import this_machine
-from pipeline.profiling.record_log import CALLS, read
-from pipeline.profiling.records import PACKET
-from pipeline.profiling.run_profile import choose_run
-from pipeline.runtime.calls.packet_caller import PacketCaller
-from pipeline.runtime.run.request import RunRequest
-from pipeline.runtime.stage_setup import set_up
-from samples.make import pan, photos, tone, write_clip
+from framekiln.job import Job
+from framekiln.media.decode_process import keep_freed_memory, use_one_thread
+from framekiln.media.discovery.listing import list_media
+from framekiln.media.packets.decode import decode
+from framekiln.media.samples import pan, photos, tone, write_clip
+from framekiln.media.units import Unit
+from framekiln.output.object_store import Store
+from framekiln.output.unit_table import ensure_units
+from framekiln.planning.manifest import read_pipeline, read_profile
+from framekiln.planning.plan import Plan, make_plan
+from framekiln.planning.plan_options import PlanOptions
+from framekiln.planning.processes.resources import this_machine
+from framekiln.profiling.record_log import CALLS, read
+from framekiln.profiling.records import PACKET
+from framekiln.profiling.run_profile import choose_run
+from framekiln.runtime.calls.packet_caller import PacketCaller
+from framekiln.runtime.run.request import RunRequest
+from framekiln.runtime.stage_setup import set_up
 
 
 @dataclass(frozen=True)
@@ -148,15 +148,15 @@ def minimal_script(folder: Path) -> Rate:
     import pyarrow as pa
     import ray
 
-    from pipeline.contract.columns import pack
-    from stages.lighting.stage import Lighting
+    from framekiln.contract.columns import pack
+    from framekiln_stages.lighting.stage import Lighting
 
     stage = Lighting()
 
     def light(batch: dict[str, np.ndarray]) -> pa.Table:
         return stage(pa.table({"frame_224": pack(list(batch["image"]))}))
 
-    from pipeline.engine.session import session
+    from framekiln.engine.session import session
 
     begin = time.time()
     with processor_seconds() as used, session(None):

@@ -26,18 +26,18 @@ import av
 import cv2
 import numpy as np
 
-from pipeline.media.config import DecodeConfig
-from pipeline.media.decode_process import keep_freed_memory, use_one_thread
-from pipeline.media.discovery.listing import list_media
-from pipeline.media.packets.decode import decode
-from pipeline.media.units import Unit, form_units, share_bytes, shares_of
-from pipeline.planning.manifest import read_pipeline, read_profile
-from pipeline.planning.plan import Plan, make_plan
-from pipeline.planning.plan_options import PlanOptions
-from pipeline.planning.processes.resources import this_machine
-from pipeline.runtime.calls.packet_caller import PacketCaller
-from pipeline.runtime.stage_setup import set_up
-from samples.make import photos
+from framekiln.media.config import DecodeConfig
+from framekiln.media.decode_process import keep_freed_memory, use_one_thread
+from framekiln.media.discovery.listing import list_media
+from framekiln.media.packets.decode import decode
+from framekiln.media.samples import photos
+from framekiln.media.units import Unit, form_units, share_bytes, shares_of
+from framekiln.planning.manifest import read_pipeline, read_profile
+from framekiln.planning.plan import Plan, make_plan
+from framekiln.planning.plan_options import PlanOptions
+from framekiln.planning.processes.resources import this_machine
+from framekiln.runtime.calls.packet_caller import PacketCaller
+from framekiln.runtime.stage_setup import set_up
 
 WIDTH, HEIGHT, RATE, KEY = 1920, 1080, 25, 50
 

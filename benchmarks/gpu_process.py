@@ -26,12 +26,12 @@ import cv2
 import numpy as np
 import pyarrow as pa
 
-from pipeline.contract import Placement, Stage, Weights, columns
-from pipeline.device import Batches, JointCalls, wait
-from pipeline.job import Job
-from pipeline.planning.manifest import PipelineFile, ProfileFile
-from pipeline.planning.plan_options import PlanOptions
-from pipeline.runtime.run.request import RunRequest
+from framekiln.contract import Placement, Stage, Weights, columns
+from framekiln.device import Batches, JointCalls, wait
+from framekiln.job import Job
+from framekiln.planning.manifest import PipelineFile, ProfileFile
+from framekiln.planning.plan_options import PlanOptions
+from framekiln.runtime.run.request import RunRequest
 
 BATCH = 64
 GPU_S = 0.64  # of a batch: 100 rows a second, so that two cores keep up

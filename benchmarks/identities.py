@@ -23,8 +23,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from stages.identities.hdbscan import Clusters, hdbscan_clusters
-from stages.identities.spanning_tree import spanning_tree
+from framekiln_stages.identities.hdbscan import Clusters, hdbscan_clusters
+from framekiln_stages.identities.spanning_tree import spanning_tree
 
 MIN_SIZE, MIN_SAMPLES = 3, 2
 

@@ -10,11 +10,11 @@ import cv2
 import numpy as np
 import pyarrow as pa
 
-from pipeline.contract.columns import SOURCE, Image, is_pixel_column, pack, reduction, short_side
-from pipeline.contract.packet import HALO
-from pipeline.planning.step import Step
-from samples.make import photos
-from stages.shared.masks import MASK, encode
+from framekiln.contract.columns import SOURCE, Image, is_pixel_column, pack, reduction, short_side
+from framekiln.contract.packet import HALO
+from framekiln.media.samples import photos
+from framekiln.planning.step import Step
+from framekiln_stages.shared.masks import MASK, encode
 
 Size = tuple[int, int]  # height and width, px
 

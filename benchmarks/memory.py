@@ -24,7 +24,7 @@ import psutil
 ROOT = Path(__file__).resolve().parents[1]
 _EVERY = 0.25  # s
 _DIFFERENT = 8  # photos
-_PIPELINE = "steps: {lighting: {use: 'stages.lighting:Lighting'}}\n"
+_PIPELINE = "steps: {lighting: {use: 'framekiln_stages.lighting:Lighting'}}\n"
 
 
 def collection(folder: Path, files: int) -> Path:

@@ -19,17 +19,17 @@ from dataclasses import replace
 import cv2
 import pyarrow as pa
 
-from pipeline.contract.columns import pack
-from pipeline.contract.packet import Packet, packet_schema
-from pipeline.output.object_store import Store
-from pipeline.planning.manifest import ProfileFile, read_pipeline
-from pipeline.planning.plan import Plan, make_plan
-from pipeline.planning.plan_options import PlanOptions
-from pipeline.planning.processes.resources import ROOMY
-from pipeline.profiling.events import StepEvent
-from pipeline.profiling.stats.live import LiveWindow
-from pipeline.runtime.worker import FAILED, Worker
-from samples.make import photos
+from framekiln.contract.columns import pack
+from framekiln.contract.packet import Packet, packet_schema
+from framekiln.media.samples import photos
+from framekiln.output.object_store import Store
+from framekiln.planning.manifest import ProfileFile, read_pipeline
+from framekiln.planning.plan import Plan, make_plan
+from framekiln.planning.plan_options import PlanOptions
+from framekiln.planning.processes.resources import ROOMY
+from framekiln.profiling.events import StepEvent
+from framekiln.profiling.stats.live import LiveWindow
+from framekiln.runtime.worker import FAILED, Worker
 
 ROWS = 16
 WARM = 20  # packets that are not counted
@@ -74,7 +74,7 @@ def seconds(who: Worker, one: Packet) -> tuple[float, float]:
 
 def live(packets: int = 200, calls: int = 32) -> tuple[float, float]:
     """Return the processor seconds of a packet's metrics, and of one update with so many packets in the window."""
-    from pipeline.engine.prometheus import Exporter
+    from framekiln.engine.prometheus import Exporter
 
     exporter, figures, now = Exporter("benchmark"), LiveWindow(), time.time()
     about = {"step": "a", "rows": 512, "seconds": 0.05, "phases": {"infer": 0.03, "preprocess": 0.01}}

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipeline.profiling.records import PACKET
+from framekiln.profiling.records import PACKET
 
 Moment = tuple[float, int]  # seconds since the epoch, rows finished by then
 

@@ -23,17 +23,17 @@ import numpy as np
 import psutil
 import pyarrow as pa
 
-from pipeline.contract.columns import SOURCE
-from pipeline.contract.stage import Stage
-from pipeline.media.discovery.listing import list_media
-from pipeline.output.object_store import Store
-from pipeline.output.unit_table import ensure_units
-from pipeline.planning.manifest import read_pipeline
-from pipeline.planning.step import is_file_column
-from pipeline.reporting.html import NAME, write_report
-from pipeline.reporting.stages import rebuild
-from samples.make import photos
-from stages.shared.masks import encode
+from framekiln.contract.columns import SOURCE
+from framekiln.contract.stage import Stage
+from framekiln.media.discovery.listing import list_media
+from framekiln.media.samples import photos
+from framekiln.output.object_store import Store
+from framekiln.output.unit_table import ensure_units
+from framekiln.planning.manifest import read_pipeline
+from framekiln.planning.step import is_file_column
+from framekiln.reporting.html import NAME, write_report
+from framekiln.reporting.stages import rebuild
+from framekiln_stages.shared.masks import encode
 
 FACTORY: Any = importlib.import_module("tests.support.runs.report_factory")  # untyped
 DIFFERENT, IN_FILE = 50, 500  # random rows of each step; rows in a file of the table

@@ -23,16 +23,16 @@ from typing import Any
 import numpy as np
 
 from benchmarks.made_rows import PHOTO, rows_for
-from pipeline.bench.measure.timed import TimeLimits, timed
-from pipeline.device import recorded_calls, wait
-from pipeline.planning.manifest import PipelineFile, ProfileFile, read_pipeline
-from pipeline.planning.plan import make_plan
-from pipeline.planning.plan_options import PlanOptions
-from pipeline.planning.processes.resources import ROOMY
-from pipeline.planning.step import Step
-from pipeline.profiling.step_work import StepWork
-from pipeline.runtime.calls.packet_caller import PacketCaller
-from pipeline.runtime.stage_setup import set_up
+from framekiln.bench.measure.timed import TimeLimits, timed
+from framekiln.device import recorded_calls, wait
+from framekiln.planning.manifest import PipelineFile, ProfileFile, read_pipeline
+from framekiln.planning.plan import make_plan
+from framekiln.planning.plan_options import PlanOptions
+from framekiln.planning.processes.resources import ROOMY
+from framekiln.planning.step import Step
+from framekiln.profiling.step_work import StepWork
+from framekiln.runtime.calls.packet_caller import PacketCaller
+from framekiln.runtime.stage_setup import set_up
 
 STAGES = ("categorize", "faces", "segment", "inpaint")
 SETTINGS: dict[str, dict[str, Any]] = {"faces": {"model": "arcface-r50", "runtime": "torch"}}

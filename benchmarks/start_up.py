@@ -2,10 +2,10 @@
 
     python -m benchmarks.start_up [--against CHECKOUT] [--repeats 3] [--photos 8] [--set-up]
 
-Runs: `framemill run --stages categorize` with `cpu-only` and seeded random weights, each a process of its own into a
+Runs: `framekiln run --stages categorize` with `cpu-only` and seeded random weights, each a process of its own into a
 new output. Set-up (alone with --set-up): categorize with a file of random weights in a new process, first with an empty
-FRAMEMILL_CACHE, then with the one that it left; it needs the tokenizer's file (`framemill fetch`). Its seconds are
-processor seconds. With --against, another checkout of Framemill takes turns with this one, and the last column is the
+FRAMEKILN_CACHE, then with the one that it left; it needs the tokenizer's file (`framekiln fetch`). Its seconds are
+processor seconds. With --against, another checkout of Framekiln takes turns with this one, and the last column is the
 ratio. Figures are medians.
 """
 
@@ -23,8 +23,8 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 
-from pipeline.weights.resolver import resolve
-from samples.make import photos
+from framekiln.media.samples import photos
+from framekiln.weights.resolver import resolve
 
 ROOT = Path(__file__).resolve().parents[1]
 PHASES = ("command to plan", "Ray, to the first process", "set-up of the model", "first call", "all")
@@ -32,17 +32,17 @@ PHASES = ("command to plan", "Ray, to the first process", "set-up of the model",
 SET_UP = """
 import sys, time
 from pathlib import Path
-from pipeline.contract.placement import Placement
-import pipeline.engine.workers  # as in each process of a run
-from pipeline.runtime.stage_setup import set_up_stage
-from pipeline.weights.lockfile import Entry
-from stages.categorize.stage import Categorize
+from framekiln.contract.placement import Placement
+import framekiln.engine.workers  # as in each process of a run
+from framekiln.runtime.stage_setup import set_up_stage
+from framekiln.weights.lockfile import Entry
+from framekiln_stages.categorize.stage import Categorize
 import torch
 imported = time.process_time()
 stage = Categorize(Categorize.Config(model="clip-vit-b32"))
 paths = dict(zip(stage.weights, map(Path, sys.argv[1:]), strict=True))
 entries = {name: Entry.model_construct(name=name, sha256=path.name) for name, path in paths.items()}
-import pipeline.runtime.stage_setup as setup
+import framekiln.runtime.stage_setup as setup
 setup.check_unchanged = lambda *_: None  # the names stand for hashes
 set_up_stage(stage, "categorize", paths, Placement(), entries)
 print(imported, time.process_time() - imported, len(sys.modules))
@@ -56,11 +56,11 @@ def run_once(checkout: Path, folder: Path, count: int) -> dict[str, float]:
     source.mkdir()
     for number in range(count):
         (source / f"{number}.jpg").write_bytes(photos()["china.jpg"].read_bytes())
-    command = [sys.executable, "-m", "pipeline", "run", "--stages", "categorize", "-q", "--missing-weights", "dummy"]
+    command = [sys.executable, "-m", "framekiln", "run", "--stages", "categorize", "-q", "--missing-weights", "dummy"]
     began = time.time()
     subprocess.run(
         [*command, "--input", str(source), "--output", str(out)],
-        env=os.environ | {"PYTHONPATH": str(checkout), "FRAMEMILL_CACHE": str(folder / "cache")},
+        env=os.environ | {"PYTHONPATH": str(checkout), "FRAMEKILN_CACHE": str(folder / "cache")},
         cwd=folder,
         check=True,
     )
@@ -86,8 +86,8 @@ def set_ups(checkouts: Mapping[str, Path], repeats: int) -> dict[str, dict[str, 
     """Return `SET_UP_FIGURES` of each repeat, by the state of the cache and by checkout."""
     from safetensors.torch import save_file
 
-    from stages.nets.clip.architectures import MODELS
-    from stages.nets.clip.towers import build_model
+    from framekiln_stages.nets.clip.architectures import MODELS
+    from framekiln_stages.nets.clip.towers import build_model
 
     taken: dict[str, dict[str, list[list[float]]]] = {
         state: {name: [] for name in checkouts} for state in ("empty cache", "filled cache")
@@ -99,7 +99,7 @@ def set_ups(checkouts: Mapping[str, Path], repeats: int) -> dict[str, dict[str, 
             for by_checkout in taken.values():
                 for name, figures in by_checkout.items():
                     cache = {
-                        "FRAMEMILL_CACHE": str(Path(folder) / f"{name}{number}"),
+                        "FRAMEKILN_CACHE": str(Path(folder) / f"{name}{number}"),
                         "PYTHONPATH": str(checkouts[name]),
                     }
                     command = [sys.executable, "-c", SET_UP, str(weights), str(words)]

@@ -1,7 +1,7 @@
-"""The script that `ray submit` copies and runs: `python run.py ARGS` does what `framemill run ARGS` does.
+"""The script that `ray submit` copies and runs: `python run.py ARGS` does what `framekiln run ARGS` does.
 
-It works as a single copied file on a machine where Framemill is installed. In a checkout it makes the checkout
-importable. Other commands of `framemill` work too.
+It works as a single copied file on a machine where Framekiln is installed. In a checkout it uses the checkout's code.
+Other commands of `framekiln` work too.
 """
 
 import sys
@@ -9,15 +9,14 @@ from pathlib import Path
 
 
 def _use_checkout() -> None:
-    """Import from the checkout of this file, but not from its own folder: modules there would hide others."""
+    """Make the two source roots of this file's checkout importable; Python has added this folder already."""
     here = Path(__file__).resolve().parent
-    sys.path[:] = [entry for entry in sys.path if Path(entry or ".").resolve() != here]
-    if (here / "cli" / "app.py").is_file():
-        sys.path.insert(0, str(here.parent))
+    if (here / "framekiln" / "cli").is_dir():
+        sys.path.insert(1, str(here.parent / "stages"))
 
 
 if __name__ == "__main__":
     _use_checkout()
-    from pipeline.cli.app import run_script
+    from framekiln.cli.app import run_script
 
     run_script(sys.argv[1:])

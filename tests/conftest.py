@@ -17,7 +17,7 @@ if "PYTEST_XDIST_WORKER" in os.environ:  # tests share the cores: threads of tor
 
 import cv2
 
-from samples.make import pan, photos, tone, write_clip
+from framekiln.media.samples import pan, photos, tone, write_clip
 
 pytest.register_assert_rewrite("tests.support")  # their asserts explain themselves too
 
@@ -60,7 +60,7 @@ def collection(tmp_path_factory):
 @pytest.fixture(scope="session")
 def machines():
     """The machines of one Ray, which all tests share since a start takes seconds."""
-    from pipeline.engine.session import session
+    from framekiln.engine.session import session
 
     with session(None) as nodes:
         yield nodes
@@ -69,9 +69,9 @@ def machines():
 
 
 @pytest.fixture
-def framemill(machines, capsys):
+def framekiln(machines, capsys):
     """The command line in this process, on the shared Ray: a call takes its words and returns its output."""
-    from pipeline.cli.app import main
+    from framekiln.cli.app import main
 
     def call(*words, code=0):
         capsys.readouterr()
@@ -88,6 +88,6 @@ def framemill(machines, capsys):
 def no_weights(tmp_path, monkeypatch):
     """A machine without any weights, and no proxy between the test and a server of its own."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.delenv("FRAMEMILL_WEIGHTS", raising=False)
+    monkeypatch.delenv("FRAMEKILN_WEIGHTS", raising=False)
     for name in ("NO_PROXY", "no_proxy"):
         monkeypatch.setenv(name, "127.0.0.1")

@@ -33,7 +33,7 @@ def subjects() -> list[str]:
 
 def table(figures: Sequence[Figure]) -> str:
     """Return the figures as a Markdown table."""
-    lines = ["| subject | media | measure | Framemill | library | better |", "|---|---|---|---|---|---|"]
+    lines = ["| subject | media | measure | Framekiln | library | better |", "|---|---|---|---|---|---|"]
     for figure in figures:
         library = "" if figure.library is None else f"{figure.library:.3g}"
         cells = figure.subject, figure.data, figure.measure, f"{figure.value:.3g}", library, figure.better

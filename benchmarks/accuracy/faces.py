@@ -17,10 +17,10 @@ import numpy as np
 import pyarrow as pa
 
 from benchmarks.accuracy.figure import Figure
-from pipeline.contract.columns import Image, pack
-from pipeline.contract.placement import Placement
-from stages.faces.stage import Faces
-from stages.nets.faces.yunet import OpenCvYuNet, YuNet
+from framekiln.contract.columns import Image, pack
+from framekiln.contract.placement import Placement
+from framekiln_stages.faces.stage import Faces
+from framekiln_stages.nets.faces.yunet import OpenCvYuNet, YuNet
 from tests.support.media.material import media, weights
 
 CHOSEN = {f"faces/{name}": 1 for name in ("biden/biden.jpg", "single/astronaut.png", "single/grace_hopper.bmp")}

@@ -17,10 +17,10 @@ from sklearn.metrics import adjusted_rand_score
 
 from benchmarks.accuracy.faces import COUPLE, frames, read, real_stage, with_face_of
 from benchmarks.accuracy.figure import Figure
-from pipeline.contract.columns import Image, pack
-from pipeline.contract.placement import Placement
-from stages.faces.stage import Faces
-from stages.identities.stage import Identities
+from framekiln.contract.columns import Image, pack
+from framekiln.contract.placement import Placement
+from framekiln_stages.faces.stage import Faces
+from framekiln_stages.identities.stage import Identities
 
 SPEAKERS = {"bbaf2n": "a", "id2_vcd_swwp2s": "b", "lbax4n": "c", "lrwp9a": "d", "pwij3p": "b", "sbwe5n": "e"}
 PORTRAITS = ("obama", "obama2", "obama_partial_face", "obama_partial_face2")

@@ -13,12 +13,12 @@ import cv2
 import numpy as np
 
 from benchmarks.accuracy.figure import Figure
-from pipeline.contract.columns import Image
-from pipeline.contract.placement import Placement
-from pipeline.weights.resolver import resolve
-from stages.nets.mediapipe.blazepose import BlazePose, Body
-from stages.pose.bodies import SAME_BODY, distances
-from stages.pose.stage import Pose
+from framekiln.contract.columns import Image
+from framekiln.contract.placement import Placement
+from framekiln.weights.resolver import resolve
+from framekiln_stages.nets.mediapipe.blazepose import BlazePose, Body
+from framekiln_stages.pose.bodies import SAME_BODY, distances
+from framekiln_stages.pose.stage import Pose
 from tests.support.media.material import ROOT, media
 
 SHORT = 512  # short side of the pixels that the stage reads

@@ -1,6 +1,7 @@
 """Transitions made between takes of photos, and clips without one, against what Shots finds.
 
-Limits were chosen on other photos and clips than these three photos (`stages/shots/gradual.py`, `transitions.py`).
+Limits were chosen on other photos and clips than these three photos (`framekiln_stages.shots`: `gradual`,
+`transitions`).
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from itertools import permutations
 import numpy as np
 
 from benchmarks.accuracy.figure import Figure
-from stages.shots.stage import Shots
+from framekiln_stages.shots.stage import Shots
 from tests.support.media.photos import PHOTOS
 from tests.support.stages.shots_factory import clip, described, dissolve, mixed, through, whip, wipe
 

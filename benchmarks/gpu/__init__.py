@@ -1,1 +1,1 @@
-"""Acceptance of Framemill on a GPU: correctness, ceilings, shares, memory, processes, the engine, calibration."""
+"""Acceptance of Framekiln on a GPU: correctness, ceilings, shares, memory, processes, the engine, calibration."""

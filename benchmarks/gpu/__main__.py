@@ -1,4 +1,4 @@
-"""Prove on a GPU, in at most ten minutes, what Framemill claims; each step in a process of its own, with a limit.
+"""Prove on a GPU, in at most ten minutes, what Framekiln claims; each step in a process of its own, with a limit.
 
     python -m benchmarks.gpu --out results                      # all steps
     python -m benchmarks.gpu --only equality,shares             # some
@@ -7,7 +7,7 @@
 
 A step that fails or exceeds its limit ends alone. Each result is printed as it comes, on standard error. The document
 of all results is printed on standard output, and written to DIR/gpu.json after each step. The exit code is 1 if a step
-failed. Media and weights are made here; Framemill's other needs are torch, transformers and, for three steps, Ray.
+failed. Media and weights are made here; Framekiln's other needs are torch, transformers and, for three steps, Ray.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def _work_folder(wanted: Path | None) -> Iterator[Path]:
         wanted.mkdir(parents=True, exist_ok=True)
         yield wanted
         return
-    with tempfile.TemporaryDirectory(prefix="framemill-gpu-", ignore_cleanup_errors=True) as folder:
+    with tempfile.TemporaryDirectory(prefix="framekiln-gpu-", ignore_cleanup_errors=True) as folder:
         yield Path(folder)
 
 

@@ -8,9 +8,9 @@ from contextlib import ExitStack
 from itertools import islice
 from typing import Any
 
-from pipeline.bench.sweep.runner import reason_of
-from pipeline.runtime.recovery.captured_error import CapturedError
-from pipeline.runtime.recovery.child_process import ChildDied, ChildProcess
+from framekiln.bench.sweep.runner import reason_of
+from framekiln.runtime.recovery.captured_error import CapturedError
+from framekiln.runtime.recovery.child_process import ChildDied, ChildProcess
 
 _TIMEOUT_S = 200.0  # of one call, below the limit of the longest steps; LaMa is compiled for ten shapes
 

@@ -1,4 +1,4 @@
-"""Networks of the ceilings that `framemill bench` does not have by name, as factories with example inputs."""
+"""Networks of the ceilings that `framekiln bench` does not have by name, as factories with example inputs."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from stages.nets.factories import lama as generator
-from stages.nets.factories import sam2
-from stages.nets.lama.network import cast
-from stages.nets.sam2.image import CHANNELS, MODELS, SIDE, build_image_model
+from framekiln_stages.nets.factories import lama as generator
+from framekiln_stages.nets.factories import sam2
+from framekiln_stages.nets.lama.network import cast
+from framekiln_stages.nets.sam2.image import CHANNELS, MODELS, SIDE, build_image_model
 
 Model = tuple[nn.Module, Callable[..., Any]]
 

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, Self
 
 from benchmarks.made_rows import PHOTO, Size
-from pipeline.device.nvml import handles, library
-from pipeline.planning.manifest import read_profile
+from framekiln.device.nvml import handles, library
+from framekiln.planning.manifest import read_profile
 
 PROFILES = ("memory-constrained", "gpu-12gb", "high-throughput", "gpu-24gb", "gpu-80gb", "gpu-h200")
 """Shipped profiles with a GPU, by its size."""

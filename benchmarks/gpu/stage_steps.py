@@ -8,12 +8,12 @@ from typing import Any
 
 from benchmarks.gpu.options import GpuOptions
 from benchmarks.made_rows import Size
-from pipeline.planning.manifest import read_pipeline, read_profile
-from pipeline.planning.plan import make_plan
-from pipeline.planning.plan_options import PlanOptions
-from pipeline.planning.processes.resources import ROOMY
-from pipeline.planning.step import Step
-from pipeline.runtime.recovery.child_tasks import not_set_up
+from framekiln.planning.manifest import read_pipeline, read_profile
+from framekiln.planning.plan import make_plan
+from framekiln.planning.plan_options import PlanOptions
+from framekiln.planning.processes.resources import ROOMY
+from framekiln.planning.step import Step
+from framekiln.runtime.recovery.child_tasks import not_set_up
 
 STAGES = ("categorize", "faces", "segment", "instances", "inpaint")
 """First-pass steps with a model that runs on a GPU."""

@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 import torch
 
-from pipeline.bench.backends import backend
-from pipeline.bench.measure.figures import measure_cell
-from pipeline.bench.measure.options import MeasureOptions
-from pipeline.bench.measure.precision import UnsupportedError
-from pipeline.bench.measure.prepared import prepare
-from pipeline.bench.models.factory import Built, axes_of, tensors_in
-from pipeline.bench.models.model import TorchModel
-from pipeline.bench.output.cells import Cell, CellResult
+from framekiln.bench.backends import backend
+from framekiln.bench.measure.figures import measure_cell
+from framekiln.bench.measure.options import MeasureOptions
+from framekiln.bench.measure.precision import UnsupportedError
+from framekiln.bench.measure.prepared import prepare
+from framekiln.bench.models.factory import Built, axes_of, tensors_in
+from framekiln.bench.models.model import TorchModel
+from framekiln.bench.output.cells import Cell, CellResult
 
 NEEDED = {"onnxruntime": "onnxscript"}
 

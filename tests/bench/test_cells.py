@@ -9,21 +9,21 @@ from pathlib import Path
 import pytest
 import torch
 
-from pipeline.bench.findings import waits
-from pipeline.bench.measure.details import DetailOptions
-from pipeline.bench.measure.drift import drift
-from pipeline.bench.measure.figures import ABOVE, CACHED
-from pipeline.bench.measure.layers import WHOLE
-from pipeline.bench.measure.memory import LEAK, measure_memory, verdict
-from pipeline.bench.measure.options import MeasureOptions
-from pipeline.bench.measure.tracing import synchronisations
-from pipeline.bench.models.factory import Factory
-from pipeline.bench.models.model import ModelSource
-from pipeline.bench.output.cells import Cell
-from pipeline.bench.sweep.model_process import ModelProcess
-from pipeline.bench.sweep.product import Axes
-from pipeline.bench.sweep.runner import ModelBench
-from pipeline.contract.errors import ConfigError
+from framekiln.bench.findings import waits
+from framekiln.bench.measure.details import DetailOptions
+from framekiln.bench.measure.drift import drift
+from framekiln.bench.measure.figures import ABOVE, CACHED
+from framekiln.bench.measure.layers import WHOLE
+from framekiln.bench.measure.memory import LEAK, measure_memory, verdict
+from framekiln.bench.measure.options import MeasureOptions
+from framekiln.bench.measure.tracing import synchronisations
+from framekiln.bench.models.factory import Factory
+from framekiln.bench.models.model import ModelSource
+from framekiln.bench.output.cells import Cell
+from framekiln.bench.sweep.model_process import ModelProcess
+from framekiln.bench.sweep.product import Axes
+from framekiln.bench.sweep.runner import ModelBench
+from framekiln.contract.errors import ConfigError
 
 QUICK = {"iterations": 3, "warmup": 1, "warmup_s": 0.0}
 
@@ -158,7 +158,7 @@ def test_a_model_fits_where_the_measurement_of_peaks_does_not(monkeypatch):
     def full(*_):
         raise RuntimeError("DefaultCPUAllocator: can't allocate memory")
 
-    monkeypatch.setattr("pipeline.bench.measure.figures.peak_gb_s", full)
+    monkeypatch.setattr("framekiln.bench.measure.figures.peak_gb_s", full)
     result = measure("plain")
     assert result.outcome == "ok" and result.gb_s > 0 and result.peak_share is result.bandwidth_share is None
     assert any("too little memory" in note for note in result.notes)
@@ -166,9 +166,9 @@ def test_a_model_fits_where_the_measurement_of_peaks_does_not(monkeypatch):
 
 @pytest.mark.parametrize(("peak", "note"), [("peak_tflops", ABOVE), ("peak_gb_s", CACHED)])
 def test_more_than_the_peak_is_noted(monkeypatch, peak, note):
-    monkeypatch.setattr(f"pipeline.bench.measure.figures.{peak}", lambda *_: 1e-12)
+    monkeypatch.setattr(f"framekiln.bench.measure.figures.{peak}", lambda *_: 1e-12)
     assert note in measure("plain").notes
-    monkeypatch.setattr(f"pipeline.bench.measure.figures.{peak}", lambda *_: 1e12)
+    monkeypatch.setattr(f"framekiln.bench.measure.figures.{peak}", lambda *_: 1e12)
     assert note not in measure("plain").notes
 
 
@@ -180,12 +180,12 @@ def test_the_full_product_of_all_axes():
 def test_a_factory_that_raises_is_a_mistake_in_one_line():
     with ModelBench(source("raises_two_lines"), MeasureOptions(**QUICK)) as bench, pytest.raises(ConfigError) as error:
         bench.about()
-    assert error.value.code == "FM-BENCH-BUILD" and "first second" in str(error.value)
+    assert error.value.code == "FK-BENCH-BUILD" and "first second" in str(error.value)
 
 
 @pytest.mark.parametrize(
     ("axes", "code"),
-    [({"precisions": ("fp23",)}, "FM-BENCH-PRECISION"), ({"compile": ("max",)}, "FM-BENCH-COMPILE")],
+    [({"precisions": ("fp23",)}, "FK-BENCH-PRECISION"), ({"compile": ("max",)}, "FK-BENCH-COMPILE")],
 )
 def test_unknown_names_are_mistakes(axes, code):
     with pytest.raises(ConfigError) as error:
@@ -217,7 +217,7 @@ def test_times_by_line(tmp_path):
     assert not_run.files == () and "Keeper.forward" in not_run.notes[0]
     with pytest.raises(ConfigError) as error:
         process("reads").details(Cell(), DetailOptions(lines="tests.bench.models:Reads.backward"), tmp_path)
-    assert error.value.code == "FM-BENCH-LINES"
+    assert error.value.code == "FK-BENCH-LINES"
 
 
 def test_the_search_for_a_batch_ends_where_memory_does_and_the_next_cell_runs():

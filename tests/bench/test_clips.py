@@ -9,18 +9,18 @@ import pytest
 import torch
 from rich.console import Console
 
-from pipeline.bench.clips.formats import Clip, ClipFormat, clip_of_file, made_clip
-from pipeline.bench.clips.frames import PHASES, Buffers, FrameCall
-from pipeline.bench.clips.measure import ClipSettings, measure_clips
-from pipeline.bench.clips.scenarios import Load, arrivals
-from pipeline.bench.clips.targets import parse_targets
-from pipeline.bench.measure.statistics import Statistics
-from pipeline.bench.models.factory import Factory
-from pipeline.bench.models.model import ModelSource
-from pipeline.bench.output.cells import Cell
-from pipeline.cli.bench.clips import ClipOptions, bench_clips
-from pipeline.cli.bench.options import BenchOptions
-from pipeline.contract.errors import ConfigError, InputError
+from framekiln.bench.clips.formats import Clip, ClipFormat, clip_of_file, made_clip
+from framekiln.bench.clips.frames import PHASES, Buffers, FrameCall
+from framekiln.bench.clips.measure import ClipSettings, measure_clips
+from framekiln.bench.clips.scenarios import Load, arrivals
+from framekiln.bench.clips.targets import parse_targets
+from framekiln.bench.measure.statistics import Statistics
+from framekiln.bench.models.factory import Factory
+from framekiln.bench.models.model import ModelSource
+from framekiln.bench.output.cells import Cell
+from framekiln.cli.bench.clips import ClipOptions, bench_clips
+from framekiln.cli.bench.options import BenchOptions
+from framekiln.contract.errors import ConfigError, InputError
 from tests.bench.report.results import section_ids
 
 SMALL = ClipFormat(name="small", height=48, width=64, fps=30)
@@ -104,7 +104,7 @@ def test_targets():
     for text in ("p42<3", "p50>3", "8k60"):
         with pytest.raises(ConfigError) as error:
             parse_targets(text)
-        assert error.value.code == "FM-BENCH-TARGET"
+        assert error.value.code == "FK-BENCH-TARGET"
 
 
 class Model:
@@ -202,7 +202,7 @@ def test_models_without_images_or_that_raise_and_damaged_clips_are_rows(tmp_path
     assert row.outcome == "error" and row.why and row.latency_ms is None
     with pytest.raises(InputError) as error:
         clip_of_file(tmp_path / "broken.mp4", 1)
-    assert error.value.code == "FM-BENCH-CLIP"
+    assert error.value.code == "FK-BENCH-CLIP"
 
 
 def test_the_command_takes_files_and_refuses_unknown_scenarios(tmp_path):
@@ -222,4 +222,4 @@ def test_the_command_takes_files_and_refuses_unknown_scenarios(tmp_path):
     ]
     with pytest.raises(ConfigError) as error:
         ClipOptions(clip="4k", scenario="burst").settings(cells)
-    assert error.value.code == "FM-BENCH-SCENARIO"
+    assert error.value.code == "FK-BENCH-SCENARIO"

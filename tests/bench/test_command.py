@@ -1,4 +1,4 @@
-"""`framemill bench`: mistakes end it before a model is built, and figures measured before an end are kept."""
+"""`framekiln bench`: mistakes end it before a model is built, and figures measured before an end are kept."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-from pipeline.bench.output.results import write_report
-from pipeline.cli.app import app
+from framekiln.bench.output.results import write_report
+from framekiln.cli.app import app
 from tests.bench.report.results import noisy, report, result
 
 
@@ -23,7 +23,7 @@ def test_the_command_compares_two_files(tmp_path):
 
 def test_conditions_without_a_base_are_a_mistake(tmp_path):
     done = CliRunner().invoke(app, ["bench", str(tmp_path), "--fail-if", "p50>+5%"])
-    assert done.exception.code == "FM-BENCH-NO-BASE"
+    assert done.exception.code == "FK-BENCH-NO-BASE"
 
 
 @pytest.mark.parametrize(
@@ -38,34 +38,34 @@ def test_conditions_without_a_base_are_a_mistake(tmp_path):
 )
 def test_options_that_would_be_left_out_in_silence_are_mistakes(words):
     done = CliRunner().invoke(app, ["bench", "tests.bench.models:plain", *words.split()])
-    assert done.exception.code == "FM-BENCH-OPTION"
+    assert done.exception.code == "FK-BENCH-OPTION"
 
 
 @pytest.mark.parametrize("words", ["--layers", "--history runs.jsonl", "--batch 2"])
 def test_figures_measured_before_take_no_options_of_a_measurement(tmp_path, words):
     base = write_report(report(result()), tmp_path / "base.json")
     done = CliRunner().invoke(app, ["bench", str(base), *words.split()])
-    assert done.exception.code == "FM-BENCH-OPTION"
+    assert done.exception.code == "FK-BENCH-OPTION"
 
 
 @pytest.mark.parametrize(
     ("words", "code"),
     [
-        ("--precisions fp33", "FM-BENCH-PRECISION"),
-        ("--precisions ,", "FM-BENCH-LIST"),
-        ("--batch 0", "FM-BENCH-LIST"),
-        ("--out FILE", "FM-NOT-A-FOLDER"),
-        ("--save FOLDER", "FM-IS-A-FOLDER"),
-        ("--history FILE", "FM-BENCH-HISTORY"),
-        ("--against FILE", "FM-BENCH-REPORT"),
-        ("--against BASE --fail-if p51>1", "FM-GATE-FIGURE"),
-        ("--against BASE --fail-if faces.p50>1", "FM-GATE-FORM"),
-        ("--lines tests.bench.models:nothing", "FM-BENCH-LINES"),
-        ("--device cuda", "FM-BENCH-NO-GPU"),
+        ("--precisions fp33", "FK-BENCH-PRECISION"),
+        ("--precisions ,", "FK-BENCH-LIST"),
+        ("--batch 0", "FK-BENCH-LIST"),
+        ("--out FILE", "FK-NOT-A-FOLDER"),
+        ("--save FOLDER", "FK-IS-A-FOLDER"),
+        ("--history FILE", "FK-BENCH-HISTORY"),
+        ("--against FILE", "FK-BENCH-REPORT"),
+        ("--against BASE --fail-if p51>1", "FK-GATE-FIGURE"),
+        ("--against BASE --fail-if faces.p50>1", "FK-GATE-FORM"),
+        ("--lines tests.bench.models:nothing", "FK-BENCH-LINES"),
+        ("--device cuda", "FK-BENCH-NO-GPU"),
     ],
 )
 def test_mistakes_are_found_before_a_model_is_built(tmp_path, monkeypatch, words, code):
-    monkeypatch.setattr("pipeline.bench.sweep.runner.ModelBench", None)
+    monkeypatch.setattr("framekiln.bench.sweep.runner.ModelBench", None)
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "file").write_text("no history")
@@ -77,7 +77,7 @@ def test_mistakes_are_found_before_a_model_is_built(tmp_path, monkeypatch, words
 
 @pytest.mark.parametrize("model", ["", ","])
 def test_no_model_is_a_mistake(model):
-    assert CliRunner().invoke(app, ["bench", model]).exception.code == "FM-BENCH-MODEL"
+    assert CliRunner().invoke(app, ["bench", model]).exception.code == "FK-BENCH-MODEL"
 
 
 def test_a_folder_with_the_name_of_a_model_is_not_read_instead_of_it(tmp_path, monkeypatch):
@@ -85,7 +85,7 @@ def test_a_folder_with_the_name_of_a_model_is_not_read_instead_of_it(tmp_path, m
     monkeypatch.chdir(tmp_path)
     write_report(report(result()), tmp_path / "lama" / "profile_stats.json")
     done = CliRunner().invoke(app, ["bench", "lama", "--precisions", "fp33"])
-    assert done.exception.code == "FM-BENCH-PRECISION"
+    assert done.exception.code == "FK-BENCH-PRECISION"
     assert CliRunner().invoke(app, ["bench", "./lama", "--quiet"]).exit_code == 0
 
 
@@ -93,7 +93,7 @@ def test_cells_before_a_model_that_cannot_be_built_are_kept(tmp_path):
     models = "tests.bench.models:plain,tests.bench.models:raises_two_lines"
     words = f"bench {models} --device cpu -n 1 --warmup 0 --warmup-s 0 --quiet"
     done = CliRunner().invoke(app, [*words.split(), "--out", str(tmp_path)])
-    assert done.exception.code == "FM-BENCH-BUILD"
+    assert done.exception.code == "FK-BENCH-BUILD"
     figures = json.loads((tmp_path / "profile_stats.json").read_text())
     assert [cell["outcome"] for cell in figures["cells"]] == ["ok"]
 
@@ -101,7 +101,7 @@ def test_cells_before_a_model_that_cannot_be_built_are_kept(tmp_path):
 def test_a_bench_that_measured_nothing_is_no_success(tmp_path):
     words = "bench tests.bench.models:plain --device cpu --size 5 -n 1 --warmup 0 --warmup-s 0 --quiet"
     done = CliRunner().invoke(app, [*words.split(), "--out", str(tmp_path)])
-    assert done.exception.code == "FM-BENCH-NOTHING-MEASURED"
+    assert done.exception.code == "FK-BENCH-NOTHING-MEASURED"
     assert json.loads((tmp_path / "profile_stats.json").read_text())["cells"][0]["outcome"] == "error"
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from pipeline.bench.measure.device.energy import EnergyCounter
-from pipeline.bench.measure.options import MeasureOptions
-from pipeline.bench.measure.speed import measure_speed
-from pipeline.bench.output.cells import Cell
+from framekiln.bench.measure.device.energy import EnergyCounter
+from framekiln.bench.measure.options import MeasureOptions
+from framekiln.bench.measure.speed import measure_speed
+from framekiln.bench.output.cells import Cell
 from tests.bench.test_cells import QUICK, measure, process
 
 

@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import nn
 
-from pipeline.bench.measure.layers import WHOLE, hooked, measure_layers, modules_to, slowest
-from pipeline.contract.phases import PhaseClock
+from framekiln.bench.measure.layers import WHOLE, hooked, measure_layers, modules_to, slowest
+from framekiln.contract.phases import PhaseClock
 from tests.bench.models import Raises, Sleep
 
 MS = {"a": 4, "b": 2, "c": 2, "d": 9, "e": 2, "f": 1}
@@ -24,7 +24,7 @@ class Steps:
 
 @pytest.fixture(autouse=True)
 def steps(monkeypatch):
-    monkeypatch.setattr("pipeline.contract.phases.time", SimpleNamespace(perf_counter=lambda: Steps.now))
+    monkeypatch.setattr("framekiln.contract.phases.time", SimpleNamespace(perf_counter=lambda: Steps.now))
 
 
 class Timed(nn.Module):
@@ -111,7 +111,7 @@ def test_phases_in_phases_in_phases_count_once():
 
 
 def test_by_the_own_clock_of_the_cpu_the_longest_sleep_comes_first(monkeypatch):
-    monkeypatch.setattr("pipeline.contract.phases.time", time)
+    monkeypatch.setattr("framekiln.contract.phases.time", time)
     net = nn.Sequential(Sleep(1), Sleep(15), Sleep(1))
     layers = measure_layers(lambda: net(torch.ones(1)), {"": net}, 1, "cpu", 2)
     assert slowest(layers, 1)[0].path == "1" and layers[2].mean_ms >= 15

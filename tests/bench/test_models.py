@@ -7,14 +7,14 @@ import sys
 import pytest
 import torch
 
-from pipeline.bench.measure.precision import UnsupportedError
-from pipeline.bench.measure.prepared import example_inputs
-from pipeline.bench.models.factory import Factory, tensors_in
-from pipeline.bench.models.registry import find_model, known_models
-from pipeline.bench.output.cells import Cell
-from pipeline.contract.errors import ConfigError
-from pipeline.planning.manifest import read_pipeline
-from pipeline.weights.resolver import default_lock
+from framekiln.bench.measure.precision import UnsupportedError
+from framekiln.bench.measure.prepared import example_inputs
+from framekiln.bench.models.factory import Factory, tensors_in
+from framekiln.bench.models.registry import find_model, known_models
+from framekiln.bench.output.cells import Cell
+from framekiln.contract.errors import ConfigError
+from framekiln.planning.manifest import read_pipeline
+from framekiln.weights.resolver import default_lock
 
 
 def build(name):
@@ -54,7 +54,7 @@ def test_an_axis_that_the_inputs_lack_is_unsupported():
 def test_a_factory_that_gives_no_model_is_a_mistake(use):
     with pytest.raises(ConfigError) as error:
         Factory(use=use, settings={}).build()
-    assert error.value.code == "FM-BENCH-FACTORY"
+    assert error.value.code == "FK-BENCH-FACTORY"
 
 
 def test_a_module_of_the_current_folder_is_found(tmp_path, monkeypatch):
@@ -71,19 +71,19 @@ def test_a_module_that_cannot_be_imported_is_a_mistake(tmp_path, monkeypatch, te
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(ConfigError) as error:
         find_model("broken_in_a_folder:f", read_pipeline(None))
-    assert error.value.code == "FM-BENCH-FACTORY"
+    assert error.value.code == "FK-BENCH-FACTORY"
 
 
 def test_a_step_is_no_model_of_clips_and_recordings():
     with pytest.raises(ConfigError) as error:
         find_model("faces", read_pipeline(None))
-    assert error.value.code == "FM-BENCH-OPTION"
+    assert error.value.code == "FK-BENCH-OPTION"
 
 
 def test_an_unknown_model_is_a_mistake():
     with pytest.raises(ConfigError) as error:
         find_model("sam2.1-tny", read_pipeline(None))
-    assert error.value.code == "FM-BENCH-MODEL" and "sam2.1-tiny" in str(error.value)
+    assert error.value.code == "FK-BENCH-MODEL" and "sam2.1-tiny" in str(error.value)
 
 
 @pytest.mark.parametrize("name", known_models())

@@ -12,16 +12,16 @@ import sys
 import pytest
 from rich.console import Console
 
-from pipeline.bench.nsight.commands import REPORTS, Target, ncu_command, nsys_command, stats_command
-from pipeline.bench.nsight.compute import KernelFigures, read_compute
-from pipeline.bench.nsight.rules import compute_findings, systems_findings
-from pipeline.bench.nsight.session import Recorder
-from pipeline.bench.nsight.systems import Copies, SystemsFigures, read_systems
-from pipeline.bench.nsight.target import main
-from pipeline.bench.output.cells import Cell
-from pipeline.cli.bench.nsight import NsightOptions, bench_nsight
-from pipeline.cli.bench.options import BenchOptions
-from pipeline.contract.errors import ConfigError, SetupError
+from framekiln.bench.nsight.commands import REPORTS, Target, ncu_command, nsys_command, stats_command
+from framekiln.bench.nsight.compute import KernelFigures, read_compute
+from framekiln.bench.nsight.rules import compute_findings, systems_findings
+from framekiln.bench.nsight.session import Recorder
+from framekiln.bench.nsight.systems import Copies, SystemsFigures, read_systems
+from framekiln.bench.nsight.target import main
+from framekiln.bench.output.cells import Cell
+from framekiln.cli.bench.nsight import NsightOptions, bench_nsight
+from framekiln.cli.bench.options import BenchOptions
+from framekiln.contract.errors import ConfigError, SetupError
 from tests.bench.report.results import section_ids
 
 US = 1000  # ns
@@ -142,7 +142,7 @@ def test_the_limit_of_the_slowest_kernel():
 
 def test_the_exact_commands(tmp_path):
     report = tmp_path / "m.nsys-rep"
-    python = [sys.executable, "-m", "pipeline.bench.nsight.target", TARGET.model, "--device", "cuda", "--cell"]
+    python = [sys.executable, "-m", "framekiln.bench.nsight.target", TARGET.model, "--device", "cuda", "--cell"]
     python.append(json.dumps(vars(TARGET.cell)))
     record = ["nsys", "profile", "--trace=cuda,cudnn,cublas,nvtx,osrt", "--sample=none", "--force-overwrite=true"]
     out = f"--output={tmp_path}/m"
@@ -207,11 +207,11 @@ def test_tools_that_fail_stop_with_their_last_line(tmp_path, tool):
     ):
         with pytest.raises(SetupError) as error:
             record(Recorder(folder=tmp_path / "out"))
-        assert error.value.code == "FM-NSIGHT-FAILED"
+        assert error.value.code == "FK-NSIGHT-FAILED"
     forbidden = tool("print('==ERROR== ERR_NVGPUCTRPERM'); sys.exit(1)", name="ncu")
     with pytest.raises(ConfigError) as error:
         Recorder(folder=tmp_path / "out").record_kernels(forbidden, TARGET)
-    assert error.value.code == "FM-NCU-FORBIDDEN"
+    assert error.value.code == "FK-NCU-FORBIDDEN"
 
 
 @pytest.mark.parametrize("line", ["==WARNING== No kernels were profiled.", "Importer error status: no importer."])
@@ -228,7 +228,7 @@ def test_a_tool_that_ends_well_without_a_report_says_why(tmp_path, tool, line):
     ):
         with pytest.raises(SetupError) as error:
             record()
-        assert error.value.code == "FM-NSIGHT-FAILED" and line in str(error.value)
+        assert error.value.code == "FK-NSIGHT-FAILED" and line in str(error.value)
 
 
 def test_the_command_writes_findings_and_a_table(tmp_path, tool, monkeypatch):
@@ -260,7 +260,7 @@ def test_a_dry_run_prints_the_commands_and_runs_nothing(tmp_path, monkeypatch, c
     assert not (tmp_path / "my out").exists()
     with pytest.raises(ConfigError) as error:
         bench_nsight(Console(), [TARGET.model], BenchOptions(device="cpu"), NsightOptions(ncu=True), tmp_path)
-    assert error.value.code == "FM-NCU-MISSING"
+    assert error.value.code == "FK-NCU-MISSING"
 
 
 def test_the_target_makes_the_calls():

@@ -8,17 +8,17 @@ import pytest
 import torch
 from PIL import Image
 
-from pipeline.bench.measure.figures import measure_cell
-from pipeline.bench.measure.options import MeasureOptions
-from pipeline.bench.measure.prepared import run
-from pipeline.bench.models.factory import Factory
-from pipeline.bench.models.registry import find_model, known_models
-from pipeline.bench.models.stage_model import stage_source
-from pipeline.bench.output.cells import Cell, CellResult
-from pipeline.contract.errors import ConfigError
-from pipeline.device import flops_of
-from pipeline.planning.manifest import PipelineFile
-from pipeline.runtime.stage_setup import set_up
+from framekiln.bench.measure.figures import measure_cell
+from framekiln.bench.measure.options import MeasureOptions
+from framekiln.bench.measure.prepared import run
+from framekiln.bench.models.factory import Factory
+from framekiln.bench.models.registry import find_model, known_models
+from framekiln.bench.models.stage_model import stage_source
+from framekiln.bench.output.cells import Cell, CellResult
+from framekiln.contract.errors import ConfigError
+from framekiln.device import flops_of
+from framekiln.planning.manifest import PipelineFile
+from framekiln.runtime.stage_setup import set_up
 from tests.support.media.material import weights
 
 # millions of parameters and GFLOP of an item: V-JEPA 2 and RAFT as published, the encoder of 16 x 256 x 256 by hand;
@@ -74,7 +74,7 @@ def test_a_stage_is_called_on_rows_of_photos(tmp_path, monkeypatch):
 
     source = stage_source("faces", [str(photo_file("china.jpg"))], "cpu", tmp_path, rows=2)
     model, number = source.build(), []
-    monkeypatch.setattr("pipeline.bench.models.stage_model.set_up", lambda step: number.append(1) or set_up(step))
+    monkeypatch.setattr("framekiln.bench.models.stage_model.set_up", lambda step: number.append(1) or set_up(step))
     assert model.about() == model.about() and len(number) == 1
     prepared = model.prepare(Cell(batch=2), "cpu")
     prepared.before(0)
@@ -112,4 +112,4 @@ def test_a_step_without_a_network_in_torch_has_a_note_in_place_of_layers(tmp_pat
 def test_a_step_of_the_second_pass_is_no_model(tmp_path):
     with pytest.raises(ConfigError) as error:
         stage_source("tracks", [], "cpu", tmp_path)
-    assert error.value.code == "FM-BENCH-SECOND-PASS"
+    assert error.value.code == "FK-BENCH-SECOND-PASS"

@@ -12,32 +12,32 @@ import pytest
 from tests.support.machine.command_line import ROOT, command, process
 
 MISTAKES = {
-    "missing folder": (["--input", "photoz", "--output", "{out}"], "[FM-INPUT-MISSING]"),
-    "near name": (["--input", "{in}/../inn", "--output", "{out}"], "[FM-INPUT-MISSING]", "'in'"),
+    "missing folder": (["--input", "photoz", "--output", "{out}"], "[FK-INPUT-MISSING]"),
+    "near name": (["--input", "{in}/../inn", "--output", "{out}"], "[FK-INPUT-MISSING]", "'in'"),
     "a name with terminal codes": (["--input", "[bold]a\x1b[2J\x07", "--output", "{out}"], "[bold]a%1B[2J%07'"),
     "an option of that kind": (
         ["--input", "{in}", "--output", "{out}", "--shard", "[red]\x1b[2J/2"],
         "[red]\\x1b[2J/2",
     ),
-    "empty folder": (["--input", "{empty}", "--output", "{out}"], "[FM-INPUT-NO-FILES]"),
-    "empty input": (["--input", "", "--output", "{out}"], "[FM-NO-INPUT]"),
-    "no output": (["--input", "{in}"], "[FM-NO-OUTPUT]"),
-    "unwritable output": (["--input", "{in}", "--output", "{pipeline}/out"], "[FM-OUTPUT-NOT-WRITABLE]"),
+    "empty folder": (["--input", "{empty}", "--output", "{out}"], "[FK-INPUT-NO-FILES]"),
+    "empty input": (["--input", "", "--output", "{out}"], "[FK-NO-INPUT]"),
+    "no output": (["--input", "{in}"], "[FK-NO-OUTPUT]"),
+    "unwritable output": (["--input", "{in}", "--output", "{pipeline}/out"], "[FK-OUTPUT-NOT-WRITABLE]"),
     "unknown profile": (
         ["--input", "{in}", "--output", "{out}", "--profile", "cpu-olny"],
-        "[FM-UNKNOWN-PROFILE]",
+        "[FK-UNKNOWN-PROFILE]",
         "'cpu-only'",
     ),
-    "unknown step": (["--input", "{in}", "--output", "{out}", "--stages", "crk"], "[FM-UNKNOWN-STEP]", "'crc'"),
+    "unknown step": (["--input", "{in}", "--output", "{out}", "--stages", "crk"], "[FK-UNKNOWN-STEP]", "'crc'"),
     "unknown setting": (
         ["--input", "{in}", "--output", "{out}", "--set", "crc.colum=frame"],
-        "[FM-UNKNOWN-SETTING]",
+        "[FK-UNKNOWN-SETTING]",
         "'column'",
     ),
-    "bad shard": (["--input", "{in}", "--output", "{out}", "--shard", "3/2"], "[FM-BAD-SHARD]"),
+    "bad shard": (["--input", "{in}", "--output", "{out}", "--shard", "3/2"], "[FK-BAD-SHARD]"),
     "no cluster": (
         ["--input", "{in}", "--output", "{out}", "--address", "127.0.0.1:1"],
-        "[FM-NO-CLUSTER]",
+        "[FK-NO-CLUSTER]",
         "'127.0.0.1:1'",
     ),
 }
@@ -59,24 +59,24 @@ def test_a_mistake_is_one_sentence_and_exit_code_2(case, small, pipeline, tmp_pa
 
 def test_a_missing_folder_does_not_list_its_neighbours(pipeline, tmp_path):
     done = command("--pipeline", pipeline, "--input", tmp_path / "quite-else", "--output", tmp_path / "out")
-    assert done.returncode == 2 and "[FM-INPUT-MISSING]" in done.stderr and "pipeline.yaml" not in done.stderr
+    assert done.returncode == 2 and "[FK-INPUT-MISSING]" in done.stderr and "pipeline.yaml" not in done.stderr
 
 
 @pytest.mark.heavy  # Ray looks for a cluster for seconds
 def test_plan_joins_the_cluster_of_the_environment_as_run_does(pipeline):
     done = process("plan", "--pipeline", pipeline, RAY_ADDRESS="127.0.0.1:1")
-    assert done.returncode == 2 and "[FM-NO-CLUSTER]" in done.stderr
+    assert done.returncode == 2 and "[FK-NO-CLUSTER]" in done.stderr
 
 
 def test_version():
     done = process("--version")
-    assert (done.returncode, done.stdout) == (0, f"framemill {version('framemill')}\n")
+    assert (done.returncode, done.stdout) == (0, f"framekiln {version('framekiln')}\n")
 
 
 def test_completion_knows_commands_and_options_without_heavy_libraries():
-    for words, expected in (("framemill ca", "calibrate"), ("framemill run --vram", "--vram-cap")):
-        place = {"COMP_WORDS": words, "COMP_CWORD": str(words.count(" ")), "_FRAMEMILL_COMPLETE": "complete_bash"}
-        call = [sys.executable, "-X", "importtime", "-m", "pipeline"]
+    for words, expected in (("framekiln ca", "calibrate"), ("framekiln run --vram", "--vram-cap")):
+        place = {"COMP_WORDS": words, "COMP_CWORD": str(words.count(" ")), "_FRAMEKILN_COMPLETE": "complete_bash"}
+        call = [sys.executable, "-X", "importtime", "-m", "framekiln"]
         done = subprocess.run(call, cwd=ROOT, capture_output=True, text=True, env=os.environ | place)
         assert done.stdout.split() == [expected], done.stderr
         loaded = {line.rpartition("|")[2].strip().partition(".")[0] for line in done.stderr.splitlines()}
@@ -91,7 +91,7 @@ def test_an_unknown_option_suggests_the_right_one():
 @pytest.mark.parametrize("words", [["--help"], *([name, "--help"] for name in ("run", "plan", "fetch", "columns"))])
 def test_help_is_complete(words):
     done = command(*words)
-    assert done.returncode == 0 and "Usage: framemill" in done.stdout
+    assert done.returncode == 0 and "Usage: framekiln" in done.stdout
     if "run" in words or words == ["--help"]:
         assert "Examples" in done.stdout and "ray submit" in done.stdout
 
@@ -110,7 +110,7 @@ def test_the_plan_of_a_run_shows_the_work_left_and_writes_nothing(small, pipelin
     few = command("plan", *words, "--limit", "2")
     assert few.stdout.count("2 new files") == 3
     wrong = command("plan", "--pipeline", pipeline, "--input", tmp_path / "no", "--output", tmp_path / "out")
-    assert wrong.returncode == 2 and "[FM-INPUT-MISSING]" in wrong.stderr and "Traceback" not in wrong.stderr
+    assert wrong.returncode == 2 and "[FK-INPUT-MISSING]" in wrong.stderr and "Traceback" not in wrong.stderr
 
 
 def test_a_cap_without_a_step_on_a_gpu_is_reported(pipeline):
@@ -122,7 +122,7 @@ def test_a_cap_without_a_step_on_a_gpu_is_reported(pipeline):
 def test_a_plan_that_does_not_fit_is_shown_and_then_refused():
     done = command("plan", "--profile", "high-throughput", CUDA_VISIBLE_DEVICES="")
     assert done.returncode == 3 and "motion_mean" in done.stdout
-    assert "segment" in done.stderr and "[FM-NO-GPU]" in done.stderr
+    assert "segment" in done.stderr and "[FK-NO-GPU]" in done.stderr
 
 
 def test_columns_of_the_shipped_pipeline():
@@ -142,7 +142,7 @@ def test_the_plan_shows_missing_weights_and_the_steps_that_skipping_leaves_out(l
     assert "Left out by --missing-weights skip: seeded: pose_landmarker_heavy.task" in plain.stdout
     assert "Left out: count: it reads 'byte' of 'seeded'" in skipping.stdout
     for done in (plain, skipping):
-        assert "To fetch what is missing: framemill fetch pose_landmarker_heavy" in done.stdout
+        assert "To fetch what is missing: framekiln fetch pose_landmarker_heavy" in done.stdout
     random = command("plan", *words, "--missing-weights", "dummy", **env)
     assert "pose_landmarker_heavy (random)" in random.stdout and "Left out" not in random.stdout
 
@@ -150,14 +150,14 @@ def test_the_plan_shows_missing_weights_and_the_steps_that_skipping_leaves_out(l
 def test_without_weights_a_run_names_the_command_that_fetches_them(lacking, small, tmp_path):
     words, env = lacking
     done = command(*words, "--input", small, "--output", tmp_path / "out", **env)
-    assert done.returncode == 2 and "[FM-WEIGHTS-MISSING]" in done.stderr and not (tmp_path / "out").exists()
-    assert "framemill fetch pose_landmarker_heavy" in done.stderr
+    assert done.returncode == 2 and "[FK-WEIGHTS-MISSING]" in done.stderr and not (tmp_path / "out").exists()
+    assert "framekiln fetch pose_landmarker_heavy" in done.stderr
 
 
 def test_the_script_for_ray_submit_has_every_command(tmp_path):
     for words, value in (
         (("profile", "nowhere"), "nowhere"),
-        (("plan", "--shard", "3/2"), "[FM-BAD-SHARD]"),
+        (("plan", "--shard", "3/2"), "[FK-BAD-SHARD]"),
     ):
         done = process(*words, cwd=tmp_path)
         assert done.returncode == 2 and value in done.stderr, done.stderr

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import typer
 
-from pipeline.cli.app import app
+from framekiln.cli.app import app
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), ROOT / "tests" / "README.md"])
@@ -49,7 +49,7 @@ def test_commands_in_documents_can_be_parsed(document):
     group = typer.main.get_group(app)
     for line in commands(document):
         words = shlex.split(line)
-        if words[0] != "framemill" or words[1].isupper():
+        if words[0] != "framekiln" or words[1].isupper():
             continue
         command = group.commands[words[1]]
         command.make_parser(command.make_context(words[1], [], resilient_parsing=True)).parse_args(words[2:])

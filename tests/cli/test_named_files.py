@@ -11,32 +11,32 @@ from tests.support.machine.permissions import permissions_count
 
 CONTENTS = {"bytes": b"a: \xff", "depth": b"[" * 100_000, "date": b"a: 2024-13-45", "number": b"a: " + b"9" * 5000}
 FILES = {
-    "pipeline": (["plan", "--pipeline", "{}"], "FM-NOT-YAML"),
-    "profile": (["plan", "--profile", "{}"], "FM-NOT-YAML"),
-    "gpus": (["predict", "out", "--for", "l4", "--gpus", "{}"], "FM-NOT-YAML"),
-    "calibration": (["plan", "--calibration", "{}"], "FM-NOT-A-CALIBRATION"),
-    "base": (["bench", "any", "--against", "{}"], "FM-BENCH-REPORT"),
+    "pipeline": (["plan", "--pipeline", "{}"], "FK-NOT-YAML"),
+    "profile": (["plan", "--profile", "{}"], "FK-NOT-YAML"),
+    "gpus": (["predict", "out", "--for", "l4", "--gpus", "{}"], "FK-NOT-YAML"),
+    "calibration": (["plan", "--calibration", "{}"], "FK-NOT-A-CALIBRATION"),
+    "base": (["bench", "any", "--against", "{}"], "FK-BENCH-REPORT"),
 }
 PLACES = {
-    "pipeline": (["plan", "--pipeline", "{}"], "FM-NO-SUCH-FILE"),
-    "placement": (["plan", "--profile", "{}"], "FM-NO-SUCH-FILE"),
-    "weights": (["plan", "--weights-dir", "{}"], "FM-WEIGHTS-FOLDER"),
-    "known": (["plan", "--identities-from", "{}"], "FM-SETTING-NO-FILE"),
-    "base": (["bench", "any", "--against", "{}"], "FM-BENCH-REPORT"),
-    "bench": (["bench", "{}", "--against", "{}"], "FM-BENCH-REPORT"),
-    "preview": (["plan", "--input", "{in}", "--output", "{}"], "FM-OUTPUT-ADDRESS"),
-    "run": (["run", "--input", "{in}", "--output", "{}", "--stages", "lighting"], "FM-OUTPUT-ADDRESS"),
-    **{name: ([name, "{}"], "FM-OUTPUT-ADDRESS") for name in ("report", "profile", "trace", "retry", "check")},
-    "predict": (["predict", "{}", "--for", "l4"], "FM-OUTPUT-ADDRESS"),
-    "compare": (["compare", "{}", "{in}"], "FM-OUTPUT-ADDRESS"),
-    "page": (["compare", "no", "neither", "--html", "{}"], "FM-OUTPUT-MISSING"),
+    "pipeline": (["plan", "--pipeline", "{}"], "FK-NO-SUCH-FILE"),
+    "placement": (["plan", "--profile", "{}"], "FK-NO-SUCH-FILE"),
+    "weights": (["plan", "--weights-dir", "{}"], "FK-WEIGHTS-FOLDER"),
+    "known": (["plan", "--identities-from", "{}"], "FK-SETTING-NO-FILE"),
+    "base": (["bench", "any", "--against", "{}"], "FK-BENCH-REPORT"),
+    "bench": (["bench", "{}", "--against", "{}"], "FK-BENCH-REPORT"),
+    "preview": (["plan", "--input", "{in}", "--output", "{}"], "FK-OUTPUT-ADDRESS"),
+    "run": (["run", "--input", "{in}", "--output", "{}", "--stages", "lighting"], "FK-OUTPUT-ADDRESS"),
+    **{name: ([name, "{}"], "FK-OUTPUT-ADDRESS") for name in ("report", "profile", "trace", "retry", "check")},
+    "predict": (["predict", "{}", "--for", "l4"], "FK-OUTPUT-ADDRESS"),
+    "compare": (["compare", "{}", "{in}"], "FK-OUTPUT-ADDRESS"),
+    "page": (["compare", "no", "neither", "--html", "{}"], "FK-OUTPUT-MISSING"),
 }
 
 
 def assert_refused(words, code):
     with permissions_count():
         done = command(*words)
-    assert (done.returncode, re.findall(r"\[(FM-.*)\]", done.stderr)) == (2, [code]), done
+    assert (done.returncode, re.findall(r"\[(FK-.*)\]", done.stderr)) == (2, [code]), done
     assert len(done.stderr.strip().splitlines()) == 1, done
 
 
@@ -49,7 +49,7 @@ def test_a_file_that_cannot_be_parsed(tmp_path, file, content):
 
 
 def test_a_value_that_cannot_be_parsed():
-    assert_refused(["plan", "--set", "faces.model=2024-13-45"], "FM-NOT-YAML")
+    assert_refused(["plan", "--set", "faces.model=2024-13-45"], "FK-NOT-YAML")
 
 
 @pytest.mark.parametrize("place", ["long", "closed"])

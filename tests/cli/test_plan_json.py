@@ -1,4 +1,4 @@
-"""`framemill plan --json` holds what `framemill plan` prints, under keys that stay."""
+"""`framekiln plan --json` holds what `framekiln plan` prints, under keys that stay."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 
 import yaml
 
-from pipeline.planning.manifest import read_pipeline
+from framekiln.planning.manifest import read_pipeline
 from tests.support.machine.command_line import command
 
 KEYS = [

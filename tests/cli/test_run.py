@@ -1,4 +1,4 @@
-"""`framemill run` as people use it: without weights, from a copied script, interrupted."""
+"""`framekiln run` as people use it: without weights, from a copied script, interrupted."""
 
 from __future__ import annotations
 
@@ -15,35 +15,35 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from pipeline.contract.output_names import COLUMNS
-from pipeline.planning.step import DUMMY
+from framekiln.contract.output_names import COLUMNS
+from framekiln.planning.step import DUMMY
 from tests.support.machine.command_line import ROOT, RUN, frames, process
 
 
 @pytest.mark.heavy
 @pytest.mark.slow
-def test_a_run_without_weights_skips_steps_or_uses_random_ones(framemill, lacking, small, tmp_path, monkeypatch):
+def test_a_run_without_weights_skips_steps_or_uses_random_ones(framekiln, lacking, small, tmp_path, monkeypatch):
     words, env = lacking
     for name, value in (env | {"COLUMNS": "200"}).items():
         monkeypatch.setenv(name, value)
     order = ["run", *words, "--input", small, "--output", tmp_path / "out", "--missing-weights"]
-    framemill(*order, "skip", "--stages", "crc")
-    skipped = framemill(*order, "skip")
+    framekiln(*order, "skip", "--stages", "crc")
+    skipped = framekiln(*order, "skip")
     assert "Left out: seeded: pose_landmarker_heavy.task" in skipped and "36 frames" in skipped
     assert "Nothing is left to do" in skipped, "the report on left-out steps is new all the same"
     record = json.loads((tmp_path / "out" / "run.json").read_text())
     assert record["skipped"].keys() == {"seeded", "count"} and list(record["steps"]) == ["crc"]
     page = (tmp_path / "out" / "report.html").read_text()
-    assert "Left out" in page and "<pre>framemill fetch pose_landmarker_heavy</pre>" in page
+    assert "Left out" in page and "<pre>framekiln fetch pose_landmarker_heavy</pre>" in page
     assert "byte" not in frames(tmp_path / "out").column_names and not marks(tmp_path / "out")
 
-    random = framemill(*order, "dummy")
+    random = framekiln(*order, "dummy")
     assert random.count("Random weights in seeded") == 2
     assert marks(tmp_path / "out") == {"frames": b"seeded", "bytes": b"seeded", "seeded": b"seeded"}
     assert frames(tmp_path / "out")["byte"].null_count == 0
     page = (tmp_path / "out" / "report.html").read_text()
     assert '<p class="verdict bad random">Random weights in seeded' in page and "Left out" not in page
-    repeated = framemill(*order, "dummy")
+    repeated = framekiln(*order, "dummy")
     assert "Nothing is left to do" in repeated and "Random weights in seeded" in repeated
 
 
@@ -100,7 +100,7 @@ def interrupt(words, out, presses=1, number=signal.SIGINT):
 @pytest.mark.heavy
 @pytest.mark.slow
 @pytest.mark.parametrize("presses", [pytest.param(1, marks=pytest.mark.chaos), 2])
-def test_ctrl_c_stops_cleanly_and_the_next_run_continues(framemill, small, lasting, tmp_path, presses):
+def test_ctrl_c_stops_cleanly_and_the_next_run_continues(framekiln, small, lasting, tmp_path, presses):
     ends = []
     for attempt in range(3):  # on a busy machine a crash was seen after the message, at the end of the interpreter
         out = tmp_path / f"out{attempt}"
@@ -110,7 +110,7 @@ def test_ctrl_c_stops_cleanly_and_the_next_run_continues(framemill, small, lasti
             break
     code, stderr = ends[-1]
     assert code == 130 and stderr.startswith("Interrupted.") and "Traceback" not in stderr, ends
-    framemill("run", *words)
+    framekiln("run", *words)
     assert frames(out).num_rows == 36
 
 

@@ -8,26 +8,26 @@ import pyarrow.parquet as pq
 import pytest
 from rich.console import Console
 
-from pipeline.cli.arguments import RunOptions
-from pipeline.cli.sample_input import with_samples
+from framekiln.cli.arguments import RunOptions
+from framekiln.cli.sample_input import with_samples
 
 WORDS = ("run", "--stages", "lighting", "--every-nth", "25")
 
 
 def times(folder):
-    files = [*(folder / "framemill-out-samples").rglob("*.*"), *(folder / "framemill-out" / "columns").rglob("*.*")]
+    files = [*(folder / "framekiln-out-samples").rglob("*.*"), *(folder / "framekiln-out" / "columns").rglob("*.*")]
     return {path: path.stat().st_mtime_ns for path in files}
 
 
-def test_a_run_without_any_path_computes_the_samples(framemill, tmp_path, monkeypatch):
+def test_a_run_without_any_path_computes_the_samples(framekiln, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert "framemill-out-samples" in framemill(*WORDS)
-    record = json.loads((tmp_path / "framemill-out" / "run.json").read_text())
+    assert "framekiln-out-samples" in framekiln(*WORDS)
+    record = json.loads((tmp_path / "framekiln-out" / "run.json").read_text())
     assert record["errors"] == {} and record["choices"]["missing_weights"] == "skip"
-    media = set(pq.read_table(tmp_path / "framemill-out" / "frames")["media_id"].to_pylist())
+    media = set(pq.read_table(tmp_path / "framekiln-out" / "frames")["media_id"].to_pylist())
     assert len(media) == 6 and "photos/china.jpg" in media
     before = times(tmp_path)
-    framemill(*WORDS)
+    framekiln(*WORDS)
     assert times(tmp_path) == before  # nothing is made or computed again
 
 
@@ -38,7 +38,7 @@ def test_samples_lie_beside_a_named_output(tmp_path):
     assert (request.input, request.output) == (f"{output}-samples", output)
 
 
-@pytest.mark.parametrize(("option", "variable"), [("input", "FRAMEMILL_INPUT"), ("output", "FRAMEMILL_OUTPUT")])
+@pytest.mark.parametrize(("option", "variable"), [("input", "FRAMEKILN_INPUT"), ("output", "FRAMEKILN_OUTPUT")])
 def test_the_environment_names_a_path_unless_the_command_line_does(monkeypatch, option, variable):
     monkeypatch.setenv(variable, "from/environment")
     assert getattr(RunOptions().request(), option) == "from/environment"

@@ -8,8 +8,9 @@ import pytest
 import yaml
 from jsonschema import Draft202012Validator
 
-from pipeline.cli.commands.schema import file_schema
-from pipeline.planning.manifest import profile_names, shipped
+from framekiln.cli.commands.schema import file_schema
+from framekiln.contract.shipped_files import shipped
+from framekiln.planning.manifest import profile_names
 from tests.support.machine.command_line import command
 
 
@@ -34,13 +35,17 @@ def test_shipped_files_are_valid(kind, file):
 @pytest.mark.parametrize(
     ("kind", "text", "where"),
     [
-        ("pipeline", "steps: {faces: {use: 'stages.faces:Faces', with: {max_facess: 3}}}", "$.steps.faces.with"),
         (
             "pipeline",
-            "steps: {faces: {use: 'stages.faces:Faces', with: {max_faces: many}}}",
+            "steps: {faces: {use: 'framekiln_stages.faces:Faces', with: {max_facess: 3}}}",
+            "$.steps.faces.with",
+        ),
+        (
+            "pipeline",
+            "steps: {faces: {use: 'framekiln_stages.faces:Faces', with: {max_faces: many}}}",
             "$.steps.faces.with.max_faces",
         ),
-        ("pipeline", "steps: {faces: {uses: 'stages.faces:Faces'}}", "$.steps.faces"),
+        ("pipeline", "steps: {faces: {uses: 'framekiln_stages.faces:Faces'}}", "$.steps.faces"),
         ("profile", "steps: {faces: {batch: 0}}", "$.steps.faces.batch"),
         ("profile", "steps: {faces: {with: {max_facess: 3}}}", "$.steps.faces.with"),
         ("profile", "decode: {workers: 0}", "$.decode.workers"),

@@ -1,12 +1,12 @@
-"""`framemill steps` and `framemill columns` describe the shipped pipeline."""
+"""`framekiln steps` and `framekiln columns` describe the shipped pipeline."""
 
 from __future__ import annotations
 
 import json
 
-from pipeline.cli.commands.steps import setting_meanings
-from pipeline.planning.manifest import read_pipeline
-from stages.faces import Faces
+from framekiln.cli.commands.steps import setting_meanings
+from framekiln.planning.manifest import read_pipeline
+from framekiln_stages.faces import Faces
 from tests.support.machine.command_line import command
 
 
@@ -23,7 +23,7 @@ def test_one_step_as_a_table_and_an_unknown_one():
     done = command("steps", "flow")
     assert done.returncode == 0 and "preset" in done.stdout and "max_faces" not in done.stdout
     refused = command("steps", "flwo")
-    assert refused.returncode == 2 and "[FM-UNKNOWN-STEP]" in refused.stderr and "'flow'" in refused.stderr
+    assert refused.returncode == 2 and "[FK-UNKNOWN-STEP]" in refused.stderr and "'flow'" in refused.stderr
 
 
 def test_columns_as_json():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pipeline.contract.array_cache import ArrayCache
+from framekiln.contract.array_cache import ArrayCache
 
 VALUES = np.arange(6, dtype=np.float32).reshape(2, 3)
 

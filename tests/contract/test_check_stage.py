@@ -7,8 +7,8 @@ import inspect
 import pyarrow as pa
 import pytest
 
-from pipeline.contract.stage import Stage
-from pipeline.contract.testing import (
+from framekiln.contract.stage import Stage
+from framekiln.contract.testing import (
     DECLARATION_CHECKS,
     ROW_CHECKS,
     TABLE_CHECKS,
@@ -18,7 +18,7 @@ from pipeline.contract.testing import (
     results,
     sample_rows,
 )
-from pipeline.contract.testing.sample import HEIGHT
+from framekiln.contract.testing.sample import HEIGHT
 from tests.toys import heavy_import, rule_breakers
 from tests.toys.rule_breakers import FirstByte, Good, GoodTables, Squared, Watches
 

@@ -11,23 +11,23 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pipeline.contract import output_names
-from pipeline.contract.packet import HALO, Packet
-from pipeline.contract.stage import Scope
-from pipeline.contract.testing import check_stage, nearly_equal
-from pipeline.job import Job
-from pipeline.media.discovery.listing import list_media
-from pipeline.media.packets.decode import decode
-from pipeline.output.object_store import Store
-from pipeline.output.unit_table import ensure_units
-from pipeline.planning.manifest import ProfileFile, read_pipeline
-from pipeline.planning.plan import make_plan
-from pipeline.planning.plan_options import PlanOptions
-from pipeline.planning.processes.resources import ROOMY
-from pipeline.runtime.calls.batching import clip_bounds
-from pipeline.runtime.calls.packet_caller import PacketCaller
-from pipeline.runtime.stage_setup import set_up
-from stages.nets.lama.network import Sizes
+from framekiln.contract import output_names
+from framekiln.contract.packet import HALO, Packet
+from framekiln.contract.stage import Scope
+from framekiln.contract.testing import check_stage, nearly_equal
+from framekiln.job import Job
+from framekiln.media.discovery.listing import list_media
+from framekiln.media.packets.decode import decode
+from framekiln.output.object_store import Store
+from framekiln.output.unit_table import ensure_units
+from framekiln.planning.manifest import ProfileFile, read_pipeline
+from framekiln.planning.plan import make_plan
+from framekiln.planning.plan_options import PlanOptions
+from framekiln.planning.processes.resources import ROOMY
+from framekiln.runtime.calls.batching import clip_bounds
+from framekiln.runtime.calls.packet_caller import PacketCaller
+from framekiln.runtime.stage_setup import set_up
+from framekiln_stages.nets.lama.network import Sizes
 from tests.support.media.clip_factory import TINY as CLIP
 from tests.support.media.material import ROOT
 from tests.support.runs.engine_factory import request
@@ -67,11 +67,11 @@ KEYS = ["media_id", "frame_index"]
 def ready():
     """Every stage, set up once; large networks with fewer layers than they were published with, and random weights."""
     with pytest.MonkeyPatch.context() as patch:
-        for owner in ("stages.nets.clip.architectures", "stages.categorize.stage"):
+        for owner in ("framekiln_stages.nets.clip.architectures", "framekiln_stages.categorize.stage"):
             patch.setattr(f"{owner}.MODELS", CLIP)
-        for owner in ("stages.nets.sam2.image", "stages.segment.stage"):
+        for owner in ("framekiln_stages.nets.sam2.image", "framekiln_stages.segment.stage"):
             patch.setattr(f"{owner}.MODELS", {"sam2.1-hiera-tiny": SAM})
-        patch.setattr("stages.nets.lama.network.Sizes", lambda: LAMA)
+        patch.setattr("framekiln_stages.nets.lama.network.Sizes", lambda: LAMA)
         for step in PLAN.steps:
             set_up(step)
         yield STEPS

@@ -8,14 +8,14 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pytest
 
-from pipeline.cli.commands.steps import _plan
-from pipeline.reporting.terminal.tables import schemas
-from pipeline.runtime.second_pass.assemble import frames_schema
-from stages.categorize import Categorize
-from stages.faces import Faces
-from stages.faces.recognizers import NETWORKS
-from stages.flow import Flow
-from stages.objects import Objects
+from framekiln.cli.commands.steps import _plan
+from framekiln.reporting.terminal.tables import schemas
+from framekiln.runtime.second_pass.assemble import frames_schema
+from framekiln_stages.categorize import Categorize
+from framekiln_stages.faces import Faces
+from framekiln_stages.faces.recognizers import NETWORKS
+from framekiln_stages.flow import Flow
+from framekiln_stages.objects import Objects
 from tests.support.machine.command_line import ROOT
 
 BOX, POINT, MASK = {"x0", "y0", "x1", "y1"}, {"x", "y"}, {"size", "counts"}

@@ -8,12 +8,12 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-from pipeline.contract import errors
+from framekiln.contract import errors
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = sorted((ROOT / "pipeline").rglob("*.py"))
 CATALOGUE = (ROOT / "docs" / "errors.md").read_text("utf-8")
-FORM = re.compile(r"FM-[A-Z0-9]+(-[A-Z0-9]+)*")
+FORM = re.compile(r"FK-[A-Z0-9]+(-[A-Z0-9]+)*")
 
 
 @cache
@@ -24,11 +24,11 @@ def nodes(path: Path) -> list[ast.AST]:
 
 @cache
 def classes() -> frozenset[str]:
-    """Names of Framemill's errors, also of those that other modules derive; not of MediaError, which has one code."""
+    """Names of Framekiln's errors, also of those that other modules derive; not of MediaError, which has one code."""
     names = {
         name
         for name, kind in vars(errors).items()
-        if isinstance(kind, type) and issubclass(kind, errors.FramemillError) and name != "MediaError"
+        if isinstance(kind, type) and issubclass(kind, errors.FramekilnError) and name != "MediaError"
     }
     for path in SOURCES:
         for node in nodes(path):
@@ -67,7 +67,7 @@ def uncoded(path: Path) -> Iterator[int]:
 
 def in_source() -> set[str]:
     """All codes in the source."""
-    return {code for path in SOURCES for code in re.findall(r'"(FM-[A-Z0-9-]+)"', path.read_text("utf-8"))}
+    return {code for path in SOURCES for code in re.findall(r'"(FK-[A-Z0-9-]+)"', path.read_text("utf-8"))}
 
 
 def test_each_error_has_a_code():
@@ -75,10 +75,10 @@ def test_each_error_has_a_code():
 
 
 def test_the_catalogue_lists_each_code_once_and_no_other():
-    listed = re.findall(r"^\| `(FM-[A-Z0-9-]+)` \|", CATALOGUE, re.M)
+    listed = re.findall(r"^\| `(FK-[A-Z0-9-]+)` \|", CATALOGUE, re.M)
     assert sorted(listed) == sorted(in_source())
 
 
 def test_each_entry_has_cause_and_fix():
-    rows = [line.split("|")[1:-1] for line in CATALOGUE.splitlines() if line.startswith("| `FM-")]
+    rows = [line.split("|")[1:-1] for line in CATALOGUE.splitlines() if line.startswith("| `FK-")]
     assert rows and all(len(row) == 3 and all(cell.strip() for cell in row) for row in rows)

@@ -13,12 +13,12 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from pipeline.contract.testing import check_stage
-from pipeline.planning.manifest import ProfileFile, read_pipeline
-from pipeline.planning.plan import make_plan
-from pipeline.planning.plan_options import PlanOptions
-from pipeline.planning.processes.resources import ROOMY
-from samples.make import photos
+from framekiln.contract.testing import check_stage
+from framekiln.media.samples import photos
+from framekiln.planning.manifest import ProfileFile, read_pipeline
+from framekiln.planning.plan import make_plan
+from framekiln.planning.plan_options import PlanOptions
+from framekiln.planning.processes.resources import ROOMY
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENT = (ROOT / "docs" / "stages.md").read_text(encoding="utf-8")
@@ -68,7 +68,7 @@ def test_the_weights_are_those_of_their_entry(package):
 def test_the_commands_run(package, commands):
     tools = package / "bin"
     tools.mkdir()
-    for name, words in {"framemill": "-m pipeline", "python": ""}.items():
+    for name, words in {"framekiln": "-m framekiln", "python": ""}.items():
         (tools / name).write_text(f'#!/bin/sh\nexec "{sys.executable}" {words} "$@"\n')
         (tools / name).chmod(0o755)
     (package / "photos").mkdir()

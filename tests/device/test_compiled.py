@@ -10,9 +10,9 @@ import pytest
 import torch
 from torch._dynamo.utils import counters
 
-from pipeline.contract.placement import Placement
-from pipeline.device import Batches, take_failures
-from pipeline.device.compiled import LAZY_SHAPES, batch_sizes
+from framekiln.contract.placement import Placement
+from framekiln.device import Batches, take_failures
+from framekiln.device.compiled import LAZY_SHAPES, batch_sizes
 
 
 def graphs():

@@ -14,12 +14,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from pipeline.contract.columns import pack, reduction, views
-from pipeline.contract.placement import Placement
-from pipeline.device import LONGEST, Preparation, dtype_of, middle, prepare
-from pipeline.device import preprocessing as device
-from pipeline.media.images.transforms import reduce_by
-from stages.nets.clip.architectures import OPENAI, SIGLIP
+from framekiln.contract.columns import pack, reduction, views
+from framekiln.contract.placement import Placement
+from framekiln.device import LONGEST, Preparation, dtype_of, middle, prepare
+from framekiln.device import preprocessing as device
+from framekiln.media.images.transforms import reduce_by
+from framekiln_stages.nets.clip.architectures import OPENAI, SIGLIP
 from tests.support.media.material import media
 from tests.support.media.photos import PHOTOS, photo
 
@@ -171,7 +171,7 @@ def test_precision_is_settled_by_the_device_unless_it_is_said():
 
 def test_importing_it_loads_no_torch():
     heavy = "{'torch', 'transformers', 'tokenizers'}"
-    code = f"import sys, pipeline.device, stages.categorize.stage; print({heavy} & set(sys.modules))"
+    code = f"import sys, framekiln.device, framekiln_stages.categorize.stage; print({heavy} & set(sys.modules))"
     root = Path(__file__).resolve().parents[2]
     done = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 
-from pipeline.device import flops_by_module, flops_of, is_out_of_memory, traffic_of, weights_bytes
+from framekiln.device import flops_by_module, flops_of, is_out_of_memory, traffic_of, weights_bytes
 
 HEADS, ROWS, WIDTH = 3, 64, 16
 

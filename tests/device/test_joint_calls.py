@@ -12,10 +12,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.contract.phases import PhaseClock, running
-from pipeline.contract.placement import Placement
-from pipeline.device import Batches, JointCalls
-from pipeline.device.streams import Mark
+from framekiln.contract.phases import PhaseClock, running
+from framekiln.contract.placement import Placement
+from framekiln.device import Batches, JointCalls
+from framekiln.device.streams import Mark
 
 FOREVER = 1000.0  # seconds of linger: a batch leaves only when it is full, or nobody can add to it
 

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from pipeline.contract.placement import Placement
-from pipeline.device import prepare
-from stages.nets.clip.architectures import OPENAI, SIGLIP
+from framekiln.contract.placement import Placement
+from framekiln.device import prepare
+from framekiln_stages.nets.clip.architectures import OPENAI, SIGLIP
 from tests.support.media.photos import photo
 from tests.support.stages.device_work import DeviceWork
 

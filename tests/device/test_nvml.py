@@ -9,8 +9,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from pipeline.device import meter_of, nvml
-from pipeline.planning.processes import resources
+from framekiln.device import meter_of, nvml
+from framekiln.planning.processes import resources
 
 CALLED = (
     "nvmlInit",
@@ -25,7 +25,7 @@ CALLED = (
     "nvmlDeviceGetComputeRunningProcesses",
     "NVML_TEMPERATURE_GPU",
 )
-"""The functions that Framemill calls."""
+"""The functions that Framekiln calls."""
 
 
 class Driver:
@@ -55,7 +55,7 @@ def test_both_modules_have_every_function_that_is_called(module):
 
 
 def test_the_package_brings_the_module():
-    needed = importlib.metadata.requires("framemill") or []
+    needed = importlib.metadata.requires("framekiln") or []
     assert any(requirement.startswith("nvidia-ml-py") for requirement in needed)
 
 

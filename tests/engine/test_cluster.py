@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipeline.weights.resolver import cache_folder
+from framekiln.weights.resolver import cache_folder
 from tests.support.machine import lan
 from tests.support.media import material
 
@@ -98,7 +98,7 @@ def _launch(root: Path, network: lan.Network, bystander: subprocess.Popen[bytes]
 
 def _carry_weights(laptop: lan.Machine) -> None:
     """Fill the cache folder of the person who calls `ray up`, as `make install` does."""
-    cache = laptop.home / ".cache" / "framemill" / "weights"
+    cache = laptop.home / ".cache" / "framekiln" / "weights"
     cache.mkdir(parents=True)
     wheels = list(cache_folder().glob("mediapipe-*.whl"))
     assert wheels, "`make install` puts the wheel with the pose networks there"
@@ -121,10 +121,10 @@ def _allow(laptop: lan.Machine, machines: list[lan.Machine]) -> None:
 
 
 def _install_python(*machines: lan.Machine) -> None:
-    """Leave what an earlier install would have, all dependencies and not Framemill: no package index is in reach."""
+    """Leave what an earlier install would have, all dependencies and not Framekiln: no package index is in reach."""
     packages = Path(pa.__file__).resolve().parents[1]
     for machine in machines:
-        folder = machine.home / "framemill" / "venv"
+        folder = machine.home / "framekiln" / "venv"
         venv.create(folder, symlinks=True)
         inside = next((folder / "lib").glob("python3.*/site-packages"))
         (inside / "dependencies.pth").write_text(f"{packages}\n")
@@ -143,7 +143,7 @@ def _checkout(folder: Path) -> Path:
         shutil.copy(ROOT / name, folder)
     (folder / "README.md").touch()
     subprocess.run(
-        [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation", "-w", "dist", "."],
+        [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", "dist", "."],
         cwd=folder,
         check=True,
     )
@@ -152,7 +152,7 @@ def _checkout(folder: Path) -> Path:
 
 def _media(folder: Path) -> Path:
     subprocess.run(
-        [sys.executable, str(ROOT / "samples" / "make.py"), str(folder)], check=True, stdout=subprocess.DEVNULL
+        [sys.executable, "-m", "framekiln.media.samples", str(folder)], check=True, stdout=subprocess.DEVNULL
     )
     return folder
 
@@ -200,8 +200,8 @@ class TestLife:
     def test_both_nodes_have_the_wheel_and_a_token_that_only_its_owner_reads(self, cluster: Cluster) -> None:
         token = (cluster.laptop.home / ".ray" / "auth_token").read_text()
         for machine in (cluster.head, cluster.worker):
-            where = machine.run("framemill/venv/bin/python", "-c", "import pipeline; print(pipeline.__file__)").stdout
-            assert where.startswith(str(machine.home / "framemill" / "venv")), where
+            where = machine.run("framekiln/venv/bin/python", "-c", "import pipeline; print(pipeline.__file__)").stdout
+            assert where.startswith(str(machine.home / "framekiln" / "venv")), where
             copy = machine.home / ".ray" / "auth_token"
             assert copy.read_text() == token
             assert copy.stat().st_mode & 0o777 == 0o600
@@ -213,7 +213,7 @@ class TestLife:
 
     def test_job_submit_gives_what_a_local_run_gives(self, cluster: Cluster, frames_here: pa.Table) -> None:
         out = cluster.out / "job"
-        command = ("framemill", "run", *ARGUMENTS, "--input", str(cluster.media), "--output", str(out))
+        command = ("framekiln", "run", *ARGUMENTS, "--input", str(cluster.media), "--output", str(out))
         submitted = cluster.ray("job", "submit", "--address", JOBS, "--", *command, **TOKEN)
         assert "succeeded" in submitted
         _assert_same(out, frames_here)
@@ -269,6 +269,6 @@ class TestLife:
             "UserKnownHostsFile=/dev/null",
             f"{lan.USER}@{WORKER}",
         )
-        stopped = cluster.laptop.run(*there, "framemill/venv/bin/ray stop")
+        stopped = cluster.laptop.run(*there, "framekiln/venv/bin/ray stop")
         assert stopped.returncode == 0, stopped.stdout
         assert [line for line in cluster.worker.processes("ray") if "sshd" not in line] == []

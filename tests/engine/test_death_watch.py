@@ -8,13 +8,13 @@ from itertools import count
 import pytest
 import ray
 
-from pipeline.engine import death_watch
-from pipeline.engine.death_watch import DeathWatch
+from framekiln.engine import death_watch
+from framekiln.engine.death_watch import DeathWatch
 
 EARLIER = {bytes([i]): True for i in range(30)}  # killed in earlier runs on the same Ray
 
 
-@pytest.mark.parametrize(("new", "codes"), [(0, []), (9, []), (10, ["FM-PROCESSES-KILLED"])])
+@pytest.mark.parametrize(("new", "codes"), [(0, []), (9, []), (10, ["FK-PROCESSES-KILLED"])])
 def test_deaths_before_the_run_do_not_count_while_the_coordinator_starts(monkeypatch, new, codes):
     looks, errors, looked = [], [], threading.Event()
 
@@ -52,10 +52,10 @@ def test_a_standstill_for_want_of_memory_stops_the_run(monkeypatch):
     watch = DeathWatch(lambda error: (errors.append(error.code), stopped.set()), lambda: 7)
     assert stopped.wait(60)
     watch.close()
-    assert errors == ["FM-MEMORY-FULL"]
+    assert errors == ["FK-MEMORY-FULL"]
 
 
-@pytest.mark.parametrize(("advances", "codes"), [(lambda: 7, ["FM-PROCESSES-KILLED"]), (count().__next__, [])])
+@pytest.mark.parametrize(("advances", "codes"), [(lambda: 7, ["FK-PROCESSES-KILLED"]), (count().__next__, [])])
 def test_deaths_between_which_work_ends_do_not_stop_the_run(monkeypatch, advances, codes):
     """Each look finds ten more deaths, of processes that began some work again."""
     looks, errors, looked = [], [], threading.Event()

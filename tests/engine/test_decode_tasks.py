@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.engine.decode_tasks import divide_into_tasks
-from pipeline.media.files import MediaFile
-from pipeline.media.units import form_units
+from framekiln.engine.decode_tasks import divide_into_tasks
+from framekiln.media.files import MediaFile
+from framekiln.media.units import form_units
 
 
 @given(st.lists(st.integers(1, 256), max_size=80), st.lists(st.integers(2, 5), max_size=3), st.integers(1, 16))

@@ -11,21 +11,21 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from pipeline.contract.output_names import COLUMNS, FRAMES
-from pipeline.engine.datasets import Engine
-from pipeline.job import Job
-from pipeline.media.discovery.listing import list_media
-from pipeline.media.discovery.media_ids import media_id
-from pipeline.media.units import form_units
-from pipeline.media.video.segments import Share
-from pipeline.output.ledger import Ledger
-from pipeline.output.object_store import Store
-from pipeline.output.unit_table import ensure_units
-from pipeline.planning.manifest import ProfileFile, read_pipeline
-from pipeline.planning.plan import make_plan
-from pipeline.planning.plan_options import PlanOptions
-from pipeline.planning.processes.resources import ROOMY
-from pipeline.runtime.worker import Worker
+from framekiln.contract.output_names import COLUMNS, FRAMES
+from framekiln.engine.datasets import Engine
+from framekiln.job import Job
+from framekiln.media.discovery.listing import list_media
+from framekiln.media.discovery.media_ids import media_id
+from framekiln.media.units import form_units
+from framekiln.media.video.segments import Share
+from framekiln.output.ledger import Ledger
+from framekiln.output.object_store import Store
+from framekiln.output.unit_table import ensure_units
+from framekiln.planning.manifest import ProfileFile, read_pipeline
+from framekiln.planning.plan import make_plan
+from framekiln.planning.plan_options import PlanOptions
+from framekiln.planning.processes.resources import ROOMY
+from framekiln.runtime.worker import Worker
 from tests.support.media.collections_factory import clip, frame, photo, recut
 from tests.support.runs.engine_factory import ALL, order, rows, small, table
 

@@ -7,9 +7,9 @@ from dataclasses import replace
 import pyarrow.parquet as pq
 import pytest
 
-from pipeline.contract.output_names import COLUMNS, FRAMES, UNITS
-from pipeline.job import Job
-from pipeline.planning.manifest import PipelineFile
+from framekiln.contract.output_names import COLUMNS, FRAMES, UNITS
+from framekiln.job import Job
+from framekiln.planning.manifest import PipelineFile
 from tests.support.media.collections_factory import photo
 from tests.support.runs.engine_factory import ALL, order, small, table
 
@@ -73,7 +73,7 @@ def test_a_changed_setting_computes_again_what_depends_on_it(small, tmp_path, ma
 @pytest.mark.heavy
 def test_encoded_files_lie_beside_the_tables_and_are_not_made_again(collection, tmp_path, machines):
     flow = order(collection, tmp_path / "out", {}, settings=("flow.cache=true",))
-    flow = replace(flow, pipeline=PipelineFile.model_validate({"steps": {"flow": {"use": "stages.flow:Flow"}}}))
+    flow = replace(flow, pipeline=PipelineFile.model_validate({"steps": {"flow": {"use": "flow"}}}))
     Job(flow).run()
     paths = [path for path in table(tmp_path / "out", FRAMES)["flow_field"].to_pylist() if path]
     assert len(paths) == 11 and all((tmp_path / "out" / path).read_bytes()[:4] == b"\x89PNG" for path in paths)

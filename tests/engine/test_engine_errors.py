@@ -5,11 +5,11 @@ from __future__ import annotations
 import psutil
 import pytest
 
-from pipeline.contract.errors import ContractError, SetupError
-from pipeline.contract.output_names import ERRORS, FRAMES
-from pipeline.job import Job
-from pipeline.output.object_store import Store
-from pipeline.planning.step import DUMMY
+from framekiln.contract.errors import ContractError, SetupError
+from framekiln.contract.output_names import ERRORS, FRAMES
+from framekiln.job import Job
+from framekiln.output.object_store import Store
+from framekiln.planning.step import DUMMY
 from tests.support.runs.engine_factory import ALL, order, small, table
 
 __all__ = ["small"]
@@ -54,7 +54,7 @@ def test_errors_beside_random_weights_are_marked_too(small, tmp_path):
 def test_a_stage_that_lies_stops_the_run(small, tmp_path, machines):
     with pytest.raises(ContractError) as error:
         Job(order(small, tmp_path / "out", {"liar": ("Liar", {})})).run()
-    assert error.value.code == "FM-UNDECLARED-COLUMNS"
+    assert error.value.code == "FK-UNDECLARED-COLUMNS"
     for value in ("'liar'", "promised int64", "delivered int32"):
         assert value in str(error.value)
 
@@ -64,7 +64,7 @@ def test_a_stage_that_cannot_be_set_up_stops_the_run_in_one_sentence(small, tmp_
     wanted = order(small, tmp_path / "out", {"odd": ("Unready", {})}, device=device, settings=("odd.gpus=0",))
     with pytest.raises(SetupError) as error:
         Job(wanted).run()
-    assert error.value.code == "FM-STAGE-SETUP"
+    assert error.value.code == "FK-STAGE-SETUP"
     assert "'odd'" in str(error.value) and "RuntimeError: the model is upside down" in str(error.value)
     assert "Traceback" not in capfd.readouterr().err
     left = [process for process in psutil.process_iter(["name"]) if "MapBatches(odd)" in (process.info["name"] or "")]

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from pipeline.job import Job
-from pipeline.runtime.run.retry import FailureFilter
+from framekiln.job import Job
+from framekiln.runtime.run.retry import FailureFilter
 from tests.support.media.collections_factory import photo
 from tests.support.runs.engine_factory import order, rows
 

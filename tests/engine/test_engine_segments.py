@@ -10,19 +10,19 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from pipeline.contract.output_names import COLUMNS
-from pipeline.engine.datasets import Engine
-from pipeline.engine.session import session
-from pipeline.media.config import DecodeConfig
-from pipeline.media.discovery.listing import list_media
-from pipeline.media.units import Unit
-from pipeline.output.ledger import Ledger
-from pipeline.output.object_store import Store
-from pipeline.output.unit_table import ensure_units
-from pipeline.planning.manifest import PipelineFile, ProfileFile
-from pipeline.planning.plan import Plan, make_plan
-from pipeline.planning.plan_options import PlanOptions
-from pipeline.runtime.second_pass.second_pass import columns_of, unit_rows
+from framekiln.contract.output_names import COLUMNS
+from framekiln.engine.datasets import Engine
+from framekiln.engine.session import session
+from framekiln.media.config import DecodeConfig
+from framekiln.media.discovery.listing import list_media
+from framekiln.media.units import Unit
+from framekiln.output.ledger import Ledger
+from framekiln.output.object_store import Store
+from framekiln.output.unit_table import ensure_units
+from framekiln.planning.manifest import PipelineFile, ProfileFile
+from framekiln.planning.plan import Plan, make_plan
+from framekiln.planning.plan_options import PlanOptions
+from framekiln.runtime.second_pass.second_pass import columns_of, unit_rows
 from tests.support.media.collections_factory import photo, recut
 from tests.support.media.media_factory import packets_of, rows_of
 from tests.support.media.segmented_films import FRAMES, WHOLE, damage, sample_film

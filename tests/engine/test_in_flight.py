@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from pipeline.contract.output_names import ERRORS, FRAMES
-from pipeline.job import Job
-from pipeline.output.object_store import Store
-from pipeline.profiling.record_log import CALLS, read, runs
+from framekiln.contract.output_names import ERRORS, FRAMES
+from framekiln.job import Job
+from framekiln.output.object_store import Store
+from framekiln.profiling.record_log import CALLS, read, runs
 from tests.support.media.collections_factory import clip
 from tests.support.runs.engine_factory import order, table
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.contract.errors import ResourceError
-from pipeline.engine.ray_folder import private_folder
+from framekiln.contract.errors import ResourceError
+from framekiln.engine.ray_folder import private_folder
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -28,7 +28,7 @@ def test_no_other_user_can_enter_it_and_it_is_removed():
 LIVING = """
 import os, sys
 os.getpid = lambda: 2**30  # of another container: unknown here
-from pipeline.engine.ray_folder import private_folder
+from framekiln.engine.ray_folder import private_folder
 with private_folder() as folder:
     print(folder, flush=True)
     sys.stdin.read()
@@ -59,14 +59,14 @@ def test_the_folder_of_a_living_run_stays_and_that_of_a_killed_one_goes(parent):
 
 
 def test_folders_that_are_not_ours_stay(parent, tmp_path):
-    names = ["framemill-1-abc", "framemill-other", "other"]
+    names = ["framekiln-1-abc", "framekiln-other", "other"]
     for name in names:
         (parent / name).mkdir()
-    (parent / "framemill-run-file").write_text("")
-    (parent / "framemill-run-link").symlink_to(tmp_path)
+    (parent / "framekiln-run-file").write_text("")
+    (parent / "framekiln-run-link").symlink_to(tmp_path)
     with private_folder():
         pass
-    assert {path.name for path in parent.iterdir()} == {*names, "framemill-run-file", "framemill-run-link"}
+    assert {path.name for path in parent.iterdir()} == {*names, "framekiln-run-file", "framekiln-run-link"}
 
 
 def test_runs_that_start_and_end_at_once_keep_their_own_folders(parent):
@@ -82,14 +82,14 @@ def test_runs_that_start_and_end_at_once_keep_their_own_folders(parent):
 def test_a_long_path_is_passed_over(monkeypatch):
     monkeypatch.setenv("TMPDIR", "/tmp/" + "x" * 100)
     with private_folder() as folder:
-        assert folder.startswith("/tmp/framemill-")
+        assert folder.startswith("/tmp/framekiln-")
 
 
 def test_no_folder_at_all_is_one_sentence(monkeypatch):
     def refuse(**_):
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr("pipeline.engine.ray_folder.tempfile.mkdtemp", refuse)
+    monkeypatch.setattr("framekiln.engine.ray_folder.tempfile.mkdtemp", refuse)
     with pytest.raises(ResourceError) as error, private_folder():
         pass
-    assert error.value.code == "FM-NO-TEMPORARY-FOLDER" and "/tmp: Permission denied" in str(error.value)
+    assert error.value.code == "FK-NO-TEMPORARY-FOLDER" and "/tmp: Permission denied" in str(error.value)

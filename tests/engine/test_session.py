@@ -13,13 +13,13 @@ import psutil
 import pytest
 import ray
 
-from pipeline.contract.errors import ResourceError
-from pipeline.engine.session import session
-from pipeline.engine.shutdown import PARKED, ended
+from framekiln.contract.errors import ResourceError
+from framekiln.engine.session import session
+from framekiln.engine.shutdown import PARKED, ended
 
 _RUN = """
 import ray, sys
-from pipeline.engine.session import session
+from framekiln.engine.session import session
 with session(None):
     print(ray.get_runtime_context().gcs_address, repr(ray._private.worker.global_worker.node.webui_url), flush=True)
     sys.stdin.read()
@@ -59,7 +59,7 @@ def test_a_ray_that_does_not_start_is_one_sentence(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr("ray.init", give_up)
     with pytest.raises(ResourceError) as error, session(None):
         pass
-    assert error.value.code == "FM-RAY-START"
+    assert error.value.code == "FK-RAY-START"
 
 
 @pytest.mark.slow
@@ -78,7 +78,7 @@ def test_a_local_ray_lies_in_a_folder_that_no_other_user_can_enter() -> None:
     with session(None):
         sockets = Path(ray._private.worker._global_node.get_sockets_dir_path())
         private = next(path for path in sockets.parents if path.stat().st_mode & 0o077 == 0)
-        assert private.name.startswith("framemill-run-") and list(sockets.iterdir())
+        assert private.name.startswith("framekiln-run-") and list(sockets.iterdir())
 
 
 @pytest.mark.heavy

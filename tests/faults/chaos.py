@@ -12,8 +12,8 @@ from pathlib import Path
 import psutil
 import pyarrow as pa
 
-from pipeline.contract.output_names import COLUMNS, FRAMES
-from pipeline.output.object_store import Store
+from framekiln.contract.output_names import COLUMNS, FRAMES
+from framekiln.output.object_store import Store
 from tests.support.media.collections_factory import clip, photo
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -48,7 +48,7 @@ def pipeline(path: Path, steps: Mapping[str, str] = STEPS, **settings: str) -> P
 def start(*words: object) -> subprocess.Popen[str]:
     """A run in a process of its own."""
     return subprocess.Popen(
-        [sys.executable, "-m", "pipeline", "run", *map(str, words)],
+        [sys.executable, "-m", "framekiln", "run", *map(str, words)],
         cwd=ROOT,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

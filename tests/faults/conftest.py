@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.cli.app import main
+from framekiln.cli.app import main
 from tests.faults import chaos
 
 

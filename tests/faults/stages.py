@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from pipeline.contract.columns import field
-from pipeline.contract.placement import Placement
-from pipeline.contract.stage import Scope, Stage
+from framekiln.contract.columns import field
+from framekiln.contract.placement import Placement
+from framekiln.contract.stage import Scope, Stage
 from tests.toys.faulty import Picky, Unready
 from tests.toys.tables import written
 

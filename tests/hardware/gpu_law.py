@@ -7,15 +7,15 @@ from dataclasses import asdict
 
 import numpy as np
 
-from pipeline.contract.output_names import PROFILE
-from pipeline.hardware.calibration.memory_fit import memory_line
-from pipeline.hardware.prediction.gpu_specs import gpu_by_name, read_gpus
-from pipeline.hardware.prediction.predict import predict
-from pipeline.hardware.prediction.source_run import read_source
-from pipeline.output.object_store import Store
-from pipeline.planning.gpu.calibration_file import Calibration, StepFigures, Trial, settings_of
-from pipeline.planning.plan_options import PlanOptions
-from pipeline.profiling.records import PACKET, Record
+from framekiln.contract.output_names import PROFILE
+from framekiln.hardware.calibration.memory_fit import memory_line
+from framekiln.hardware.prediction.gpu_specs import gpu_by_name, read_gpus
+from framekiln.hardware.prediction.predict import predict
+from framekiln.hardware.prediction.source_run import read_source
+from framekiln.output.object_store import Store
+from framekiln.planning.gpu.calibration_file import Calibration, StepFigures, Trial, settings_of
+from framekiln.planning.plan_options import PlanOptions
+from framekiln.profiling.records import PACKET, Record
 
 RUN, EPOCH = "abc123", 1.7e9
 HERE, DEVICE = "rtx-4090", "NVIDIA GeForce RTX 4090"
@@ -59,7 +59,7 @@ def figures(noise=0.0, batches=(1, 2, 4, 8, 16, 32), sizes=(0.5, 2.0), flops=1e1
 
 
 def calibration(steps, device=DEVICE, kind="cuda"):
-    versions = {"framemill": "0", "torch": "2"}
+    versions = {"framekiln": "0", "torch": "2"}
     return Calibration(device=device, kind=kind, vram_gb=25.0, context_gb=0.5, made="now", steps=steps, **versions)
 
 

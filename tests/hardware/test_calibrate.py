@@ -11,16 +11,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.bench.models.sample_rows import batch_of, write_rows
-from pipeline.bench.sweep import batch_search
-from pipeline.bench.sweep.batch_search import BatchFailure, Limits, fastest, search
-from pipeline.contract.columns import SOURCE
-from pipeline.contract.errors import ConfigError
-from pipeline.contract.stage import Scope
-from pipeline.device import flops_of, weights_bytes
-from pipeline.hardware.calibration.bench import measure, search_limits
-from pipeline.hardware.calibration.memory_fit import memory_line
-from pipeline.planning.gpu.calibration_file import Calibration, StepFigures, Trial, read_calibration, write_calibration
+from framekiln.bench.models.sample_rows import batch_of, write_rows
+from framekiln.bench.sweep import batch_search
+from framekiln.bench.sweep.batch_search import BatchFailure, Limits, fastest, search
+from framekiln.contract.columns import SOURCE
+from framekiln.contract.errors import ConfigError
+from framekiln.contract.stage import Scope
+from framekiln.device import flops_of, weights_bytes
+from framekiln.hardware.calibration.bench import measure, search_limits
+from framekiln.hardware.calibration.memory_fit import memory_line
+from framekiln.planning.gpu.calibration_file import Calibration, StepFigures, Trial, read_calibration, write_calibration
 from tests.support.machine.command_line import command
 from tests.support.runs.plan_factory import plan
 from tests.support.runs.toy_gpu import ToyMeter
@@ -242,7 +242,7 @@ def test_a_later_calibration_keeps_the_steps_that_it_lacks_and_their_conditions(
         largest_batch=1,
         fastest_batch=1,
     )
-    about = {"device": "card", "kind": "cuda", "made": "2026", "framemill": "", "torch": ""}
+    about = {"device": "card", "kind": "cuda", "made": "2026", "framekiln": "", "torch": ""}
     both = Calibration(**about, context_gb=0.5, decode_rows_per_s=20.0, steps={"a": step, "b": step})
     fewer = Calibration(**about, context_gb=0.4, decode_rows_per_s=50.0, steps={"a": step})
     for first, then in ((both, fewer), (fewer, both)):
@@ -258,19 +258,19 @@ def test_a_file_of_another_kind_is_no_calibration(tmp_path, text):
     (tmp_path / "run.json").write_text(text)
     with pytest.raises(ConfigError) as error:
         read_calibration(tmp_path / "run.json")
-    assert error.value.code == "FM-NOT-A-CALIBRATION" and str(tmp_path / "run.json") in str(error.value)
+    assert error.value.code == "FK-NOT-A-CALIBRATION" and str(tmp_path / "run.json") in str(error.value)
 
 
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        ([], "FM-NO-INPUT"),
-        (["--input", "/nowhere/at/all", "--save", "README.md"], "FM-NOT-A-FOLDER"),
-        (["--input", "/nowhere/at/all", "--save", "README.md/deeper"], "FM-NOT-A-FOLDER"),
+        ([], "FK-NO-INPUT"),
+        (["--input", "/nowhere/at/all", "--save", "README.md"], "FK-NOT-A-FOLDER"),
+        (["--input", "/nowhere/at/all", "--save", "README.md/deeper"], "FK-NOT-A-FOLDER"),
         (["--input", "/nowhere/at/all", "--stages", "categorize"], "/nowhere/at/all"),
         (["--input", ".", "--stages", "categorise"], "'categorize'"),
-        (["--input", ".", "--stages", "lighting"], "FM-NOTHING-TO-CALIBRATE"),
-        (["--input", ".", "--stages", "categorize", "--profile", "gpu-12gb"], "FM-CALIBRATE-NO-GPU"),
+        (["--input", ".", "--stages", "lighting"], "FK-NOTHING-TO-CALIBRATE"),
+        (["--input", ".", "--stages", "categorize", "--profile", "gpu-12gb"], "FK-CALIBRATE-NO-GPU"),
     ],
 )
 def test_mistakes_are_one_sentence(words, expected):

@@ -6,19 +6,19 @@ import json
 
 import pytest
 
-from pipeline.contract.errors import OutputError
-from pipeline.contract.output_names import PROFILE
-from pipeline.hardware.prediction.backtest import call_s, held_out
-from pipeline.hardware.prediction.fit import needed
-from pipeline.hardware.prediction.roofline import efficiency, scaling
-from pipeline.hardware.prediction.source_run import read_source
-from pipeline.output.object_store import Store
-from pipeline.planning.gpu.calibration_file import settings_of
-from pipeline.planning.manifest import ProfileFile, read_pipeline
-from pipeline.planning.plan import make_plan
-from pipeline.planning.plan_options import PlanOptions
-from pipeline.planning.processes.resources import ROOMY
-from pipeline.profiling.records import PACKET, Record
+from framekiln.contract.errors import OutputError
+from framekiln.contract.output_names import PROFILE
+from framekiln.hardware.prediction.backtest import call_s, held_out
+from framekiln.hardware.prediction.fit import needed
+from framekiln.hardware.prediction.roofline import efficiency, scaling
+from framekiln.hardware.prediction.source_run import read_source
+from framekiln.output.object_store import Store
+from framekiln.planning.gpu.calibration_file import settings_of
+from framekiln.planning.manifest import ProfileFile, read_pipeline
+from framekiln.planning.plan import make_plan
+from framekiln.planning.plan_options import PlanOptions
+from framekiln.planning.processes.resources import ROOMY
+from framekiln.profiling.records import PACKET, Record
 from tests.hardware.gpu_law import (
     BATCH,
     EPOCH,
@@ -68,7 +68,7 @@ def test_a_run_of_the_second_pass_only_is_refused(tmp_path):
     store.append(f"{PROFILE}/calls-{RUN}-a-1.jsonl", record.line(RUN, "a:1"))
     with pytest.raises(OutputError) as error:
         read_source(str(tmp_path))
-    assert error.value.code == "FM-PREDICT-NO-FIRST-PASS"
+    assert error.value.code == "FK-PREDICT-NO-FIRST-PASS"
 
 
 def test_a_law_without_noise_is_back_tested_to_nothing_and_noise_to_itself(tmp_path):
@@ -117,7 +117,7 @@ def test_waits_of_processes_for_each_other_on_the_gpu_are_taken_out(tmp_path):
 
 
 def test_steps_of_a_run_json_are_matched_by_their_settings():
-    from pipeline.runtime.run.record import _step
+    from framekiln.runtime.run.record import _step
 
     plan = make_plan(read_pipeline(None), ProfileFile(), PlanOptions(), [ROOMY], check_weights=False)
     for step in plan.steps:

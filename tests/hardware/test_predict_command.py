@@ -1,11 +1,11 @@
-"""`framemill predict`: estimates with their back-tests, and mistakes as one sentence."""
+"""`framekiln predict`: estimates with their back-tests, and mistakes as one sentence."""
 
 from __future__ import annotations
 
 import pytest
 
-from pipeline.hardware.prediction.gpu_specs import gpu_by_name
-from pipeline.planning.gpu.calibration_file import write_calibration
+from framekiln.hardware.prediction.gpu_specs import gpu_by_name
+from framekiln.planning.gpu.calibration_file import write_calibration
 from tests.hardware.gpu_law import GPUS, calibration, figures, output
 from tests.support.machine.command_line import command
 
@@ -46,16 +46,16 @@ def test_mistakes_are_one_sentence(tmp_path):
     cpu = write_calibration(calibration({"big": figures()}, device="AMD EPYC", kind="cpu"), folder)
     (tmp_path / "bad.yaml").write_text("mine: {names: [x], memory_gb: 8}\n")
     cases = [
-        ((good, "--for", "rtx-508", "--calibration", path), "FM-UNKNOWN-GPU"),
-        ((good, "--for", "RTX 508", "--calibration", path), "FM-UNKNOWN-GPU"),
+        ((good, "--for", "rtx-508", "--calibration", path), "FK-UNKNOWN-GPU"),
+        ((good, "--for", "RTX 508", "--calibration", path), "FK-UNKNOWN-GPU"),
         ((on_cpu, "--for", "l4", "--calibration", path), "measured on a CPU"),
         ((good, "--for", "l4", "--calibration", cpu), "measured on a CPU"),
-        ((good, "--for", "l4", "--calibration", other), "FM-CALIBRATION-OTHER-GPU"),
-        ((good, "--for", "l4", "--calibration", few), "FM-PREDICT-UNTESTED"),
+        ((good, "--for", "l4", "--calibration", other), "FK-CALIBRATION-OTHER-GPU"),
+        ((good, "--for", "l4", "--calibration", few), "FK-PREDICT-UNTESTED"),
         ((good, "--for", "l4", "--calibration", tmp_path / "none.json"), "There is no calibration"),
-        ((good, "--for", "l4", "--gpus", tmp_path / "bad.yaml"), "FM-INVALID-VALUE"),
-        ((tmp_path, "--for", "l4"), "FM-NO-RUN-JSON"),
-        ((output(tmp_path / "many", gpus=4), "--for", "l4", "--calibration", path), "FM-PREDICT-SEVERAL-GPUS"),
+        ((good, "--for", "l4", "--gpus", tmp_path / "bad.yaml"), "FK-INVALID-VALUE"),
+        ((tmp_path, "--for", "l4"), "FK-NO-RUN-JSON"),
+        ((output(tmp_path / "many", gpus=4), "--for", "l4", "--calibration", path), "FK-PREDICT-SEVERAL-GPUS"),
     ]
     for words, error in cases:
         code, out, err = call(*words)

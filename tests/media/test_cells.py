@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.contract.packet import Packet
-from pipeline.media.config import MAX_CELLS, MAX_SHARES, READ_RULES, DecodeConfig
-from pipeline.media.files import MediaFile
-from pipeline.media.guard import Guard, ReadLimit
-from pipeline.media.packets.decode import decode
-from pipeline.media.units import Unit, share_bytes, shares_of
-from pipeline.media.video import segments
-from pipeline.media.video.segments import Share
+from framekiln.contract.packet import Packet
+from framekiln.media.config import MAX_CELLS, MAX_SHARES, READ_RULES, DecodeConfig
+from framekiln.media.files import MediaFile
+from framekiln.media.guard import Guard, ReadLimit
+from framekiln.media.packets.decode import decode
+from framekiln.media.units import Unit, share_bytes, shares_of
+from framekiln.media.video import segments
+from framekiln.media.video.segments import Share
 from tests.support.media.media_factory import packets_of, rows_of
 from tests.support.media.segmented_films import (
     FILMS,

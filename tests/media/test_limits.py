@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.contract.errors import MediaError, Reason
-from pipeline.media.damage.mp4_limits import check_sample_counts
-from pipeline.media.video.frame_limits import max_frames
+from framekiln.contract.errors import MediaError, Reason
+from framekiln.media.damage.mp4_limits import check_sample_counts
+from framekiln.media.video.frame_limits import max_frames
 from tests.support.machine.memory import peak_mb
 from tests.support.media import bombs
 from tests.support.media.media_factory import decoded, film, numbered
@@ -149,10 +149,10 @@ def test_sound_after_the_last_frame_is_limited_to_ten_minutes(tmp_path: Path) ->
 
 
 def _decode_all(folder: str) -> None:
-    from pipeline.media.config import DecodeConfig
-    from pipeline.media.discovery.listing import list_media
-    from pipeline.media.packets.decode import decode
-    from pipeline.media.units import Unit
+    from framekiln.media.config import DecodeConfig
+    from framekiln.media.discovery.listing import list_media
+    from framekiln.media.packets.decode import decode
+    from framekiln.media.units import Unit
 
     results = {}
     for media in list_media(folder):

@@ -106,10 +106,10 @@ def test_reasons(folder: Path, outcome: tuple) -> None:
 def _decode_all(folder: str) -> None:
     from dataclasses import asdict
 
-    from pipeline.media.config import DecodeConfig
-    from pipeline.media.discovery.listing import list_media
-    from pipeline.media.packets.decode import decode
-    from pipeline.media.units import form_units
+    from framekiln.media.config import DecodeConfig
+    from framekiln.media.discovery.listing import list_media
+    from framekiln.media.packets.decode import decode
+    from framekiln.media.units import form_units
 
     rows: dict[str, int] = {}
     failures: dict[str, list[dict]] = {}

@@ -29,7 +29,7 @@ for packet in decode(unit, [sys.argv[2], "sound"], 1, DecodeConfig(packet_bytes=
 
 _SHARES = """
 import sys
-from pipeline.media.units import shares_of
+from framekiln.media.units import shares_of
 from tests.support.media.media_factory import DecodeConfig, Unit, decode, list_media
 from tests.support.machine.memory import peak_mb
 unit = Unit(name="u", media=tuple(list_media(sys.argv[1])))
@@ -41,7 +41,7 @@ print(len([count for count in rows if count]), sum(rows), peak_mb())
 
 _AGAIN = """
 import resource, sys
-from pipeline.media.decode_process import keep_freed_memory
+from framekiln.media.decode_process import keep_freed_memory
 from tests.support.media.media_factory import DecodeConfig, Unit, decode, list_media
 unit = Unit(name="u", media=tuple(list_media(sys.argv[1])))
 keep_freed_memory()

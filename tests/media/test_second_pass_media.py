@@ -6,14 +6,14 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from pipeline.contract.errors import MediaError
-from pipeline.media.config import DecodeConfig
-from pipeline.media.discovery.listing import list_media
-from pipeline.media.packets.decode import Reader
-from pipeline.planning.manifest import PipelineFile, ProfileFile
-from pipeline.planning.plan import make_plan
-from pipeline.planning.plan_options import PlanOptions
-from pipeline.planning.processes.resources import Node
+from framekiln.contract.errors import MediaError
+from framekiln.media.config import DecodeConfig
+from framekiln.media.discovery.listing import list_media
+from framekiln.media.packets.decode import Reader
+from framekiln.planning.manifest import PipelineFile, ProfileFile
+from framekiln.planning.plan import make_plan
+from framekiln.planning.plan_options import PlanOptions
+from framekiln.planning.processes.resources import Node
 from tests.support.errors import fails
 from tests.support.media.media_factory import decoded, film, numbered
 from tests.support.runs.engine_factory import request
@@ -69,7 +69,7 @@ def test_a_second_pass_model_needs_its_own_resources_but_not_beside_the_first_pa
     none, small, large = (Node(name="n", cpus=4, gpus=count) for count in (0, 1, 2))
     assert make_plan(WATCHES, profile, PlanOptions(), [large]).second[0].keeps_model_later
     assert make_plan(WATCHES, profile, PlanOptions(), [small]).second[0].placement.workers == 1
-    with fails("FM-NO-GPU", "'watch'"):
+    with fails("FK-NO-GPU", "'watch'"):
         make_plan(WATCHES, profile, PlanOptions(), [none])
     assert not make_plan(WATCHES, ProfileFile(), PlanOptions(), [small]).second[0].keeps_model_later
 
@@ -77,7 +77,7 @@ def test_a_second_pass_model_needs_its_own_resources_but_not_beside_the_first_pa
 @pytest.mark.slow
 @pytest.mark.parametrize("model", ["", pytest.param("pose_landmarker_heavy", marks=pytest.mark.heavy)])
 def test_the_engine_passes_media_and_sets_a_model_up_once_per_process(machines, tmp_path, model):
-    from pipeline.job import Job
+    from framekiln.job import Job
 
     (tmp_path / "in").mkdir()
     for i in range(6):

@@ -8,13 +8,13 @@ from dataclasses import replace
 
 import pytest
 
-from pipeline.engine.session import session
-from pipeline.job import Job
-from pipeline.media.discovery.listing import list_media
-from pipeline.media.files import MediaFile
-from pipeline.output.content_hash import with_digests
-from pipeline.output.object_store import Store
-from pipeline.output.unit_table import ensure_units, is_unchanged
+from framekiln.engine.session import session
+from framekiln.job import Job
+from framekiln.media.discovery.listing import list_media
+from framekiln.media.files import MediaFile
+from framekiln.output.content_hash import with_digests
+from framekiln.output.object_store import Store
+from framekiln.output.unit_table import ensure_units, is_unchanged
 from tests.support.media.collections_factory import frame, photo
 from tests.support.runs.engine_factory import request
 

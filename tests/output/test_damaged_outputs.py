@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.cli.app import main
-from pipeline.output.object_store import Store
-from pipeline.profiling.records import to_table
-from pipeline.reporting.html import write_report
+from framekiln.cli.app import main
+from framekiln.output.object_store import Store
+from framekiln.profiling.records import to_table
+from framekiln.reporting.html import write_report
 from tests.support.runs.compare_factory import calls, line, make, pair
 from tests.support.runs.report_factory import call_records
 
@@ -42,7 +42,7 @@ def test_a_file_in_place_of_an_output(make, capsys, command, prefix):
     root, other = make("a", calls(40)), make("b", calls(40))
     words = READING.get(command, [command, "-i", str(make.folder), "-o", "{}", "--stages", "lighting"])
     message = error_of(capsys, *(word.format(f"{prefix}{root}/run.json", other=other) for word in words))
-    assert "[FM-OUTPUT-IS-FILE]" in message
+    assert "[FK-OUTPUT-IS-FILE]" in message
     assert f"'{prefix}{root}/run.json'" in message and f"'{prefix}{root}'" in message
 
 
@@ -66,26 +66,26 @@ def test_a_damaged_run_json(make, capsys, command, how):
     path = Path(root) / "run.json"
     path.write_text(DAMAGED[how](path.read_text()))
     message = error_of(capsys, *(word.format(root, other=other) for word in READING[command]))
-    assert f"[{'FM-NOT-OURS' if how in ('list', 'foreign') else 'FM-RUN-RECORD-DAMAGED'}]" in message
+    assert f"[{'FK-NOT-OURS' if how in ('list', 'foreign') else 'FK-RUN-RECORD-DAMAGED'}]" in message
 
 
 def test_a_run_json_without_the_keys_of_the_report(make, capsys):
     root = make("a")
     path = Path(root) / "run.json"
     path.write_text(json.dumps({"steps": {}, "figures": {}}))
-    assert "[FM-OTHER-VERSION]" in error_of(capsys, "report", root)
+    assert "[FK-OTHER-VERSION]" in error_of(capsys, "report", root)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("how", ["cut", *(pytest.param(how, marks=pytest.mark.heavy) for how in ("list", "steps"))])
-def test_a_run_resumes_from_its_parts_and_replaces_a_damaged_run_json(framemill, make, tmp_path, how):
+def test_a_run_resumes_from_its_parts_and_replaces_a_damaged_run_json(framekiln, make, tmp_path, how):
     words = ["run", "-i", make.folder, "-o", tmp_path / "out", "--stages", "lighting"]
-    framemill(*words)
+    framekiln(*words)
     path = tmp_path / "out" / "run.json"
     path.write_text(DAMAGED[how](path.read_text()))
-    assert "Nothing is left to do" in framemill(*words)
+    assert "Nothing is left to do" in framekiln(*words)
     assert json.loads(path.read_text())["frames"] == 2
-    assert "Report: " in framemill("report", tmp_path / "out")
+    assert "Report: " in framekiln("report", tmp_path / "out")
 
 
 def truncate(root, name):

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.contract.output_names import COLUMNS, FRAMES, UNITS
-from pipeline.job import Job
-from pipeline.media.config import DecodeConfig
-from pipeline.media.units import Unit
+from framekiln.contract.output_names import COLUMNS, FRAMES, UNITS
+from framekiln.job import Job
+from framekiln.media.config import DecodeConfig
+from framekiln.media.units import Unit
 from tests.support.media.segmented_films import FRAMES as COUNT
 from tests.support.media.segmented_films import GOP, damage, sample_film
 from tests.support.runs.engine_factory import order, table

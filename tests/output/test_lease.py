@@ -14,10 +14,10 @@ from dataclasses import replace
 
 import pytest
 
-from pipeline.contract.errors import OutputError
-from pipeline.output.lease import MAX_MISSED, Lease
-from pipeline.output.lease_record import LeaseRecord, write_lease
-from pipeline.output.object_store import Store
+from framekiln.contract.errors import OutputError
+from framekiln.output.lease import MAX_MISSED, Lease
+from framekiln.output.lease_record import LeaseRecord, write_lease
+from framekiln.output.object_store import Store
 from tests.support.errors import fails
 
 QUICK = 0.05  # seconds between heartbeats
@@ -33,7 +33,7 @@ def store(tmp_path):
 @pytest.fixture(autouse=True)
 def _patient(monkeypatch):
     """A minute without a heartbeat counts as death, as in production; on a busy machine a second is soon gone."""
-    monkeypatch.setattr("pipeline.output.lease.MAX_MISSED", round(60 / QUICK))
+    monkeypatch.setattr("framekiln.output.lease.MAX_MISSED", round(60 / QUICK))
 
 
 def lease(store, shard=None, **more):
@@ -47,7 +47,7 @@ def records(store):
 def left_by(store, code: str, shard=None) -> dict:
     """Return the lease of a process that took it and ended by running the code."""
     program = (
-        "import os, signal\nfrom pipeline.output.lease import Lease\nfrom pipeline.output.object_store import Store\n"
+        "import os, signal\nfrom framekiln.output.lease import Lease\nfrom framekiln.output.object_store import Store\n"
     )
     program += f"with Lease(Store({store.root!r}), {shard!r}, heartbeat_seconds={QUICK}):\n    {code}"
     subprocess.run([sys.executable, "-c", program], capture_output=True)
@@ -67,7 +67,7 @@ def test_only_different_shards_of_one_number_write_at_once(one, other, conflict)
 
 def test_a_second_run_is_refused_in_one_sentence(store):
     with lease(store) as first:
-        with fails("FM-OUTPUT-IN-USE", f"process {os.getpid()} on "):
+        with fails("FK-OUTPUT-IN-USE", f"process {os.getpid()} on "):
             lease(store).__enter__()
         assert [record["run"] for record in records(store)] == [first.run]
     assert records(store) == []
@@ -77,7 +77,7 @@ def test_a_second_run_is_refused_in_one_sentence(store):
 
 def test_other_shards_are_accepted_and_the_same_one_is_refused(store):
     with lease(store, (0, 2)), lease(store, (1, 2)):
-        with fails("FM-OUTPUT-IN-USE", "shard 2/2"):
+        with fails("FK-OUTPUT-IN-USE", "shard 2/2"):
             lease(store, (1, 2)).__enter__()
         with pytest.raises(OutputError):
             lease(store).__enter__()
@@ -106,7 +106,7 @@ def test_a_run_that_wakes_after_a_takeover_publishes_and_deletes_nothing(store, 
             lambda: late.remove("frames/new"),
             lambda: late.append("profile/late", b"3"),
         ):
-            with fails("FM-OUTPUT-LOST"):
+            with fails("FK-OUTPUT-LOST"):
                 act()
         assert store.names("frames") == ["new", "old"] and store.names("profile") == []
 
@@ -141,14 +141,14 @@ def test_on_another_machine_a_lease_that_changes_is_alive(store):
         messages.append(message)
         elsewhere(store, beat=1)
 
-    with fails("FM-OUTPUT-IN-USE"):
+    with fails("FK-OUTPUT-IN-USE"):
         lease(store, machine="here", on_wait=renew).__enter__()
     assert len(messages) == 1
 
 
 def test_on_another_machine_a_lease_that_does_not_change_is_dead(store, monkeypatch):
     dead = elsewhere(store)
-    monkeypatch.setattr("pipeline.output.lease.MAX_MISSED", MAX_MISSED)
+    monkeypatch.setattr("framekiln.output.lease.MAX_MISSED", MAX_MISSED)
     start = time.monotonic()
     with lease(store, machine="here") as mine:
         assert mine.taken_over == {dead.run}
@@ -168,7 +168,7 @@ def keyboard(request):
 @pytest.mark.usefixtures("keyboard")
 @pytest.mark.parametrize("trace", ["taken", "deleted"])
 def test_a_run_without_its_lease_stops_wherever_it_waits(store, trace):
-    with fails("FM-OUTPUT-LOST"), lease(store) as mine:
+    with fails("FK-OUTPUT-LOST"), lease(store) as mine:
         if trace == "taken":
             record = {**records(store)[0], "run": "ffff", "over": [mine.run]}
             store.write("run.lease-ffff.json", json.dumps(record).encode())

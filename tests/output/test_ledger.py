@@ -9,14 +9,14 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.contract.output_names import COLUMNS
-from pipeline.media.discovery.listing import shard
-from pipeline.media.files import MediaFile
-from pipeline.output.ledger import Ledger, Part, tiling
-from pipeline.output.object_store import Store
-from pipeline.output.unit_table import divide_into_units, ensure_units, read_units
-from pipeline.runtime.second_pass.assemble import sweep
-from pipeline.runtime.second_pass.second_pass import UnitRows
+from framekiln.contract.output_names import COLUMNS
+from framekiln.media.discovery.listing import shard
+from framekiln.media.files import MediaFile
+from framekiln.output.ledger import Ledger, Part, tiling
+from framekiln.output.object_store import Store
+from framekiln.output.unit_table import divide_into_units, ensure_units, read_units
+from framekiln.runtime.second_pass.assemble import sweep
+from framekiln.runtime.second_pass.second_pass import UnitRows
 
 
 def media(name: str, size: int = 10, mtime: int = 1) -> MediaFile:

@@ -11,10 +11,10 @@ from urllib.parse import unquote
 import pyarrow as pa
 import pytest
 
-from pipeline.media.discovery.listing import list_media
-from pipeline.media.discovery.media_ids import as_folder, media_id
-from pipeline.media.files import read_bytes
-from pipeline.output.object_store import Store
+from framekiln.media.discovery.listing import list_media
+from framekiln.media.discovery.media_ids import as_folder, media_id
+from framekiln.media.files import read_bytes
+from framekiln.output.object_store import Store
 from tests.support.errors import fails
 from tests.support.machine.buckets import empty_bucket
 
@@ -132,7 +132,7 @@ def test_a_run_fenced_while_it_writes_publishes_nothing_new(store, bucket, befor
         asleep.begin()
         if before:
             place.write("t/x", b"theirs")
-        with fails("FM-OUTPUT-LOST"), asleep.writing("t/x") as stream:
+        with fails("FK-OUTPUT-LOST"), asleep.writing("t/x") as stream:
             stream.write(b"late")
             place.fence("1a")
         assert place.names("t") == (["x"] if before else [])
@@ -148,7 +148,7 @@ def test_workers_get_the_same_store(store):
 
 def test_an_absent_object_raises_gone(store, tmp_path):
     store.prepare()
-    with fails("FM-OUTPUT-GONE", "t/x.parquet"):
+    with fails("FK-OUTPUT-GONE", "t/x.parquet"):
         store.read_table("t/x.parquet")
     with pytest.raises(FileNotFoundError):
         store.read("x")
@@ -163,7 +163,7 @@ def test_a_removed_root_is_not_created_again(store, tmp_path):
     shutil.rmtree(tmp_path / "out" / "t")
     running.write("t/x", b"1")
     shutil.rmtree(tmp_path / "out")
-    with fails("FM-OUTPUT-NOT-WRITABLE", "No such file"):
+    with fails("FK-OUTPUT-NOT-WRITABLE", "No such file"):
         running.write("t/x", b"1")
     assert not (tmp_path / "out").exists()
 
@@ -171,7 +171,7 @@ def test_a_removed_root_is_not_created_again(store, tmp_path):
 def test_a_file_in_place_of_a_folder_is_reported(store, tmp_path):
     store.prepare()
     store.write("t", b"a file")
-    with fails("FM-OUTPUT-NOT-WRITABLE", "at t/x.parquet"):
+    with fails("FK-OUTPUT-NOT-WRITABLE", "at t/x.parquet"):
         store.write_table("t/x.parquet", pa.table({"x": [1]}))
 
 
@@ -206,7 +206,7 @@ def test_in_a_bucket_a_failed_write_leaves_no_object(bucket, kind):
         "stream": lambda: streamed(store),
     }[kind]
     files.fails = True
-    with fails("FM-OUTPUT-NOT-WRITABLE", "at t/x"):
+    with fails("FK-OUTPUT-NOT-WRITABLE", "at t/x"):
         write()
     assert not store.exists("t/x") and not files.store
     files.fails = False
@@ -226,7 +226,7 @@ def test_in_a_bucket_an_invalid_table_is_not_begun(bucket):
 
 def test_an_unwritable_output_is_reported(tmp_path):
     (tmp_path / "file").write_text("a file")
-    with fails("FM-OUTPUT-NOT-WRITABLE", str(tmp_path / "file" / "out")):
+    with fails("FK-OUTPUT-NOT-WRITABLE", str(tmp_path / "file" / "out")):
         Store(str(tmp_path / "file" / "out")).prepare()
 
 
@@ -234,7 +234,7 @@ def test_an_unwritable_output_is_reported(tmp_path):
     "root", ["nosuch://bucket/out", "abfss://a@b/out", "/out\udcff"]
 )  # the latter has a byte that is not UTF-8
 def test_a_root_that_no_file_system_opens_is_reported(root):
-    with fails("FM-OUTPUT-ADDRESS"):
+    with fails("FK-OUTPUT-ADDRESS"):
         Store(root)
 
 

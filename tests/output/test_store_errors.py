@@ -7,10 +7,10 @@ import errno
 import pyarrow as pa
 import pytest
 
-from pipeline.contract.errors import DamagedError, GoneError, OutputError
-from pipeline.output.expected_columns import check_types, exact, optional
-from pipeline.output.object_store import Store
-from pipeline.output.store_errors import read_errors
+from framekiln.contract.errors import DamagedError, GoneError, OutputError
+from framekiln.output.expected_columns import check_types, exact, optional
+from framekiln.output.object_store import Store
+from framekiln.output.store_errors import read_errors
 from tests.support.errors import fails
 from tests.support.machine.permissions import permissions_count
 
@@ -20,14 +20,14 @@ SCHEMA = pa.schema([("a", pa.int64()), ("b", pa.string())])
 @pytest.mark.parametrize(
     ("error", "kind", "code"),
     [
-        (OSError("Couldn't deserialize thrift"), DamagedError, "FM-OUTPUT-DAMAGED"),
-        (pa.ArrowInvalid("no footer"), DamagedError, "FM-OUTPUT-DAMAGED"),
-        (PermissionError(errno.EACCES, "denied"), DamagedError, "FM-OUTPUT-DAMAGED"),
-        (OSError(errno.ELOOP, "loop"), DamagedError, "FM-OUTPUT-DAMAGED"),
-        (OSError(errno.EIO, "broken disk"), OutputError, "FM-OUTPUT-UNREADABLE"),
-        (OSError("AWS Error NETWORK_CONNECTION during GetObject"), OutputError, "FM-OUTPUT-UNREADABLE"),
-        (OSError("google::cloud::Status(UNAVAILABLE: x)"), OutputError, "FM-OUTPUT-UNREADABLE"),
-        (FileNotFoundError(errno.ENOENT, "gone"), GoneError, "FM-OUTPUT-GONE"),
+        (OSError("Couldn't deserialize thrift"), DamagedError, "FK-OUTPUT-DAMAGED"),
+        (pa.ArrowInvalid("no footer"), DamagedError, "FK-OUTPUT-DAMAGED"),
+        (PermissionError(errno.EACCES, "denied"), DamagedError, "FK-OUTPUT-DAMAGED"),
+        (OSError(errno.ELOOP, "loop"), DamagedError, "FK-OUTPUT-DAMAGED"),
+        (OSError(errno.EIO, "broken disk"), OutputError, "FK-OUTPUT-UNREADABLE"),
+        (OSError("AWS Error NETWORK_CONNECTION during GetObject"), OutputError, "FK-OUTPUT-UNREADABLE"),
+        (OSError("google::cloud::Status(UNAVAILABLE: x)"), OutputError, "FK-OUTPUT-UNREADABLE"),
+        (FileNotFoundError(errno.ENOENT, "gone"), GoneError, "FK-OUTPUT-GONE"),
     ],
 )
 def test_errors_of_reading_by_their_cause(error, kind, code):
@@ -60,7 +60,7 @@ def test_an_empty_folder_in_the_place_of_a_file_is_replaced_and_another_stays(tm
     assert store.read("a") == b"content"
     (tmp_path / "b").mkdir()
     (tmp_path / "b" / "mine").write_text("x")
-    with fails("FM-OUTPUT-NOT-WRITABLE"):
+    with fails("FK-OUTPUT-NOT-WRITABLE"):
         store.write("b", b"content")
     assert (tmp_path / "b" / "mine").exists()
 
@@ -69,7 +69,7 @@ def test_a_disk_that_refuses_to_fence_is_named(tmp_path):
     store = Store(str(tmp_path))
     store.of_run("ab12").begin()
     tmp_path.chmod(0o500)
-    with permissions_count(), fails("FM-OUTPUT-NOT-WRITABLE"):
+    with permissions_count(), fails("FK-OUTPUT-NOT-WRITABLE"):
         store.fence("ab12")
     tmp_path.chmod(0o700)
     store.fence("ab12")

@@ -9,15 +9,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.cli.app import main
-from pipeline.planning.gpu.calibration_file import Calibration, Line, StepFigures, Trial, settings_of
-from pipeline.planning.gpu.co_location import GpuCapacity
-from pipeline.planning.gpu.packing import layout, layouts
-from pipeline.planning.gpu.requirements import measured, stated
-from pipeline.planning.manifest import ProfileFile, profile_names, read_pipeline, read_profile
-from pipeline.planning.plan import make_plan
-from pipeline.planning.plan_options import PlanOptions
-from pipeline.planning.processes.resources import Node
+from framekiln.cli.app import main
+from framekiln.planning.gpu.calibration_file import Calibration, Line, StepFigures, Trial, settings_of
+from framekiln.planning.gpu.co_location import GpuCapacity
+from framekiln.planning.gpu.packing import layout, layouts
+from framekiln.planning.gpu.requirements import measured, stated
+from framekiln.planning.manifest import ProfileFile, profile_names, read_pipeline, read_profile
+from framekiln.planning.plan import make_plan
+from framekiln.planning.plan_options import PlanOptions
+from framekiln.planning.processes.resources import Node
 from tests.support.errors import fails
 
 BOX = [Node(name="box", cpus=16, gpus=1)]
@@ -79,7 +79,7 @@ def figures(
 
 def calibration(steps, **facts):
     known = {"device": "Toy Card", "kind": "cuda", "vram_gb": 24.0, "context_gb": 0.5, "made": "2026-11-21"}
-    return Calibration.model_validate(known | {"framemill": "0", "torch": "2", "steps": steps} | facts)
+    return Calibration.model_validate(known | {"framekiln": "0", "torch": "2", "steps": steps} | facts)
 
 
 def saved(tmp_path, decode_rows_per_s=None, **steps):
@@ -146,7 +146,7 @@ def test_waves_of_a_profile_must_fit():
     profile = read_profile("high-throughput").model_copy(update={"waves": (("faces",), ("segment", "inpaint"))})
     result = shipped(profile)
     assert [[s.name for s in on_gpu(wave)] for wave in result.waves][1] == ["segment", "instances", "inpaint"]
-    with fails("FM-WAVES-DO-NOT-FIT", "faces | segment, inpaint", "5 GB"):
+    with fails("FK-WAVES-DO-NOT-FIT", "faces | segment, inpaint", "5 GB"):
         shipped(profile, vram_cap=5.0)
 
 
@@ -225,7 +225,7 @@ def test_figures_of_other_settings_are_not_used(tmp_path):
 def test_a_calibration_of_a_processor_is_refused(tmp_path):
     path = tmp_path / "cpu.json"
     path.write_text(calibration({"faces": figures(CHECKED["faces"])}, kind="cpu", vram_gb=None).model_dump_json())
-    with fails("FM-CALIBRATION-OF-CPU"):
+    with fails("FK-CALIBRATION-OF-CPU"):
         shipped(calibration=path)
 
 
@@ -279,4 +279,4 @@ def test_the_plan_prints_its_reasons(capsys):
     assert "The first pass goes over the media" in output and left.value.code == 3  # there is no GPU here
     with pytest.raises(SystemExit) as left:
         main(["plan", "--calibration", "nowhere.json"])
-    assert left.value.code == 2 and "[FM-NO-CALIBRATION]" in capsys.readouterr().err
+    assert left.value.code == 2 and "[FK-NO-CALIBRATION]" in capsys.readouterr().err

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from pipeline.planning.manifest import ProfileFile, profile_names, read_pipeline, read_profile
-from pipeline.planning.plan import make_plan
-from pipeline.planning.plan_options import PlanOptions
-from pipeline.planning.processes.placement import check_capacity
-from pipeline.planning.processes.resources import Node
+from framekiln.planning.manifest import ProfileFile, profile_names, read_pipeline, read_profile
+from framekiln.planning.plan import make_plan
+from framekiln.planning.plan_options import PlanOptions
+from framekiln.planning.processes.placement import check_capacity
+from framekiln.planning.processes.resources import Node
 from tests.support.runs.plan_factory import plan, toy
 
 TWO = [Node(name="laptop", cpus=2)]

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from pipeline.contract.errors import BudgetError
-from pipeline.engine.session import session
-from pipeline.job import Job
-from pipeline.planning.error_budget import Budget, Budgets
-from pipeline.planning.manifest import PipelineFile, ProfileFile
-from pipeline.planning.plan import make_plan
-from pipeline.planning.plan_options import PlanOptions
+from framekiln.contract.errors import BudgetError
+from framekiln.engine.session import session
+from framekiln.job import Job
+from framekiln.planning.error_budget import Budget, Budgets
+from framekiln.planning.manifest import PipelineFile, ProfileFile
+from framekiln.planning.plan import make_plan
+from framekiln.planning.plan_options import PlanOptions
 from tests.support.errors import fails
 from tests.support.media.collections_factory import clip
 from tests.support.runs.engine_factory import order
@@ -37,7 +37,7 @@ def test_a_budget_is_a_number_of_rows_or_a_share(text, failures, seen, spent):
 
 @pytest.mark.parametrize("text", ["-1", "1.5", "101%", "many", "", "%"])
 def test_other_forms_are_refused(text):
-    with fails("FM-MAX-ERRORS-FORM"):
+    with fails("FK-MAX-ERRORS-FORM"):
         Budget.read(text)
 
 
@@ -46,7 +46,7 @@ def test_the_most_frequent_reasons_come_first():
     assert budgets.spend("faces", 100, {"ValueError: a": 2}) is None
     assert budgets.spend("flow", 100, {"ValueError: a": 99}) is None
     error = budgets.spend("faces", 100, {"ValueError: b": 3, "KeyError: c": 1})
-    assert error.code == "FM-TOO-MANY-ERRORS" and "6 of 200" in str(error)
+    assert error.code == "FK-TOO-MANY-ERRORS" and "6 of 200" in str(error)
     assert "3 x ValueError: b; 2 x ValueError: a; 1 x KeyError: c." in str(error)
 
 
@@ -70,7 +70,7 @@ def test_a_run_stops_early_and_continues_with_a_larger_budget(tmp_path):
     with session(None):
         with pytest.raises(BudgetError) as error:
             Job(order(tmp_path / "in", tmp_path / "out", steps, max_errors="11")).run()
-        assert error.value.code == "FM-TOO-MANY-ERRORS"
+        assert error.value.code == "FK-TOO-MANY-ERRORS"
         assert all(value in str(error.value) for value in ("'crc'", " 11: ", "taste"))
         result = Job(order(tmp_path / "in", tmp_path / "out", steps)).run()
     assert result.frames == 360 and result.errors == {"ValueError": 60}

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import pytest
 
-from pipeline.planning.manifest import PipelineFile, ProfileFile, read_profile
-from pipeline.planning.plan import make_plan
-from pipeline.planning.plan_options import PlanOptions
-from pipeline.planning.processes.resources import ROOMY
+from framekiln.planning.manifest import PipelineFile, ProfileFile, read_profile
+from framekiln.planning.plan import make_plan
+from framekiln.planning.plan_options import PlanOptions
+from framekiln.planning.processes.resources import ROOMY
 from tests.support.errors import fails
 from tests.support.runs.plan_factory import BOX, toy
 
 SHIPPED = {
-    "flow": {"use": "stages.flow:Flow"},
-    "lighting": {"use": "stages.lighting:Lighting"},
-    "pose": {"use": "stages.pose:Pose"},
-    "faces": {"use": "stages.faces:Faces"},
-    "identities": {"use": "stages.identities:Identities"},
+    "flow": {"use": "framekiln_stages.flow:Flow"},
+    "lighting": {"use": "framekiln_stages.lighting:Lighting"},
+    "pose": {"use": "framekiln_stages.pose:Pose"},
+    "faces": {"use": "framekiln_stages.faces:Faces"},
+    "identities": {"use": "framekiln_stages.identities:Identities"},
 }
 
 
@@ -44,7 +44,7 @@ IDLE = {
 @pytest.mark.parametrize("case", IDLE)
 def test_a_number_without_effect_is_refused(case):
     step, entry = IDLE[case]
-    with fails("FM-NO-EFFECT", step):
+    with fails("FK-NO-EFFECT", step):
         made({"steps": {step: entry}})
 
 
@@ -52,22 +52,22 @@ def test_a_number_without_effect_is_refused(case):
     "typed", ["flow.batch=16", "identities.workers=4", "faces.vram_gb=2", "pose.chunks={faces: 8}"]
 )
 def test_so_it_is_on_the_command_line(typed):
-    with fails("FM-NO-EFFECT"):
+    with fails("FK-NO-EFFECT"):
         made({}, typed)
 
 
 def test_chunks_that_are_no_mapping_are_refused_as_such():
-    with fails("FM-INVALID-SETTING", "'chunks'"):
+    with fails("FK-INVALID-SETTING", "'chunks'"):
         made({}, "pose.chunks=3")
 
 
 def test_chunks_of_another_kind_suggest_the_right_one():
-    with fails("FM-NO-EFFECT", "Did you mean 'faces'"):
+    with fails("FK-NO-EFFECT", "Did you mean 'faces'"):
         made({"steps": {"faces": {"chunks": {"face": 8}}}})
 
 
 def test_memory_of_a_gpu_that_no_step_uses_is_refused():
-    with fails("FM-NO-EFFECT"):
+    with fails("FK-NO-EFFECT"):
         made({"vram_gb": 8})
 
 

@@ -6,24 +6,24 @@ import re
 
 import pytest
 
-from pipeline.contract.errors import ConfigError
-from pipeline.planning.manifest import ProfileFile, profile_names, read_pipeline, read_profile
+from framekiln.contract.errors import ConfigError
+from framekiln.planning.manifest import ProfileFile, profile_names, read_pipeline, read_profile
 from tests.support.errors import fails
 
 MISTAKES = {
-    "steps: {a: {usee: x:Y}}": ("FM-UNKNOWN-KEY", "'usee' in steps.a. Did you mean 'use'"),
-    "step: {}": ("FM-UNKNOWN-KEY", "'step'. Did you mean 'steps'"),
-    "steps: {a: {use: nonsense}}": ("FM-INVALID-VALUE", "steps.a.use: "),
-    "decode: {every_nht: 2}\nsteps: {}": ("FM-UNKNOWN-KEY", "'every_nht' in decode. Did you mean 'every_nth'"),
-    "decode: {every_nth: zero}\nsteps: {}": ("FM-INVALID-VALUE", "decode.every_nth: "),
-    "max_errors: twenty\nsteps: {}": ("FM-INVALID-VALUE", "p.yaml: max_errors: "),
-    "steps: {a: {use: 'x:Y', max_errors: 1.5}}": ("FM-INVALID-VALUE", "p.yaml: steps.a.max_errors: "),
-    "decode: {max_errors: 200%}\nsteps: {}": ("FM-INVALID-VALUE", "p.yaml: decode.max_errors: "),
-    "- a list": ("FM-NOT-A-MAPPING", "p.yaml"),
-    "a: [": ("FM-NOT-YAML", "p.yaml"),
-    "input: a\ninput: b\nsteps: {}": ("FM-NOT-YAML", "'input' is there twice"),
-    "steps: {a: {use: x:Y}, a: {use: x:Z}}": ("FM-NOT-YAML", "'a' is there twice"),
-    "steps: {a: !!python/object/apply:os.system ['true']}": ("FM-NOT-YAML", "p.yaml"),
+    "steps: {a: {usee: x:Y}}": ("FK-UNKNOWN-KEY", "'usee' in steps.a. Did you mean 'use'"),
+    "step: {}": ("FK-UNKNOWN-KEY", "'step'. Did you mean 'steps'"),
+    "steps: {a: {use: nonsense}}": ("FK-INVALID-VALUE", "steps.a.use: "),
+    "decode: {every_nht: 2}\nsteps: {}": ("FK-UNKNOWN-KEY", "'every_nht' in decode. Did you mean 'every_nth'"),
+    "decode: {every_nth: zero}\nsteps: {}": ("FK-INVALID-VALUE", "decode.every_nth: "),
+    "max_errors: twenty\nsteps: {}": ("FK-INVALID-VALUE", "p.yaml: max_errors: "),
+    "steps: {a: {use: 'x:Y', max_errors: 1.5}}": ("FK-INVALID-VALUE", "p.yaml: steps.a.max_errors: "),
+    "decode: {max_errors: 200%}\nsteps: {}": ("FK-INVALID-VALUE", "p.yaml: decode.max_errors: "),
+    "- a list": ("FK-NOT-A-MAPPING", "p.yaml"),
+    "a: [": ("FK-NOT-YAML", "p.yaml"),
+    "input: a\ninput: b\nsteps: {}": ("FK-NOT-YAML", "'input' is there twice"),
+    "steps: {a: {use: x:Y}, a: {use: x:Z}}": ("FK-NOT-YAML", "'a' is there twice"),
+    "steps: {a: !!python/object/apply:os.system ['true']}": ("FK-NOT-YAML", "p.yaml"),
 }
 
 
@@ -38,14 +38,14 @@ def test_mistakes_in_a_pipeline_file(tmp_path, text):
 @pytest.mark.parametrize(
     ("text", "code", "value"),
     [
-        ("steps: {pose: {wokers: 2}}", "FM-UNKNOWN-KEY", "'wokers' in steps.pose. Did you mean 'workers'"),
-        ("defaults: {with: {a: 1}}", "FM-UNKNOWN-KEY", "'with' in defaults"),
-        ("decode: {batch: 1}", "FM-UNKNOWN-KEY", "'batch' in decode"),
-        ("targets: {steps: {pose: {rows: 1}}}", "FM-UNKNOWN-KEY", "'rows' in targets.steps.pose"),
-        ("defaults: {batch: 0}", "FM-INVALID-VALUE", "defaults.batch: "),
-        ("steps: {pose: {device: gpu}}", "FM-INVALID-VALUE", "steps.pose.device: "),
-        ("steps: {pose: {chunks: {faces: 0}}}", "FM-INVALID-VALUE", "steps.pose.chunks.faces: "),
-        ("vram_gb: 0", "FM-INVALID-VALUE", "p.yaml: vram_gb: "),
+        ("steps: {pose: {wokers: 2}}", "FK-UNKNOWN-KEY", "'wokers' in steps.pose. Did you mean 'workers'"),
+        ("defaults: {with: {a: 1}}", "FK-UNKNOWN-KEY", "'with' in defaults"),
+        ("decode: {batch: 1}", "FK-UNKNOWN-KEY", "'batch' in decode"),
+        ("targets: {steps: {pose: {rows: 1}}}", "FK-UNKNOWN-KEY", "'rows' in targets.steps.pose"),
+        ("defaults: {batch: 0}", "FK-INVALID-VALUE", "defaults.batch: "),
+        ("steps: {pose: {device: gpu}}", "FK-INVALID-VALUE", "steps.pose.device: "),
+        ("steps: {pose: {chunks: {faces: 0}}}", "FK-INVALID-VALUE", "steps.pose.chunks.faces: "),
+        ("vram_gb: 0", "FK-INVALID-VALUE", "p.yaml: vram_gb: "),
     ],
 )
 def test_mistakes_in_a_profile(tmp_path, text, code, value):
@@ -74,7 +74,7 @@ def test_no_workers_are_refused(tmp_path, place, number):
     (tmp_path / "p.yaml").write_text(f"{place}: {{workers: {number}}}{'}' if '{' in place else ''}")
     with pytest.raises(ConfigError) as error:
         read_profile(str(tmp_path / "p.yaml"))
-    assert error.value.code == "FM-INVALID-VALUE" and re.search(r"p.yaml: \w+(.pose)?.workers: ", str(error.value))
+    assert error.value.code == "FK-INVALID-VALUE" and re.search(r"p.yaml: \w+(.pose)?.workers: ", str(error.value))
 
 
 def test_keys_of_an_anchor_may_be_overridden(tmp_path):
@@ -85,9 +85,9 @@ def test_keys_of_an_anchor_may_be_overridden(tmp_path):
 
 def test_unknown_profiles_and_files():
     for read, name, code in (
-        (read_profile, "cpu-olny", "FM-UNKNOWN-PROFILE"),
-        (read_profile, "nowhere.yaml", "FM-NO-SUCH-FILE"),
-        (read_pipeline, "nowhere.yaml", "FM-NO-SUCH-FILE"),
+        (read_profile, "cpu-olny", "FK-UNKNOWN-PROFILE"),
+        (read_profile, "nowhere.yaml", "FK-NO-SUCH-FILE"),
+        (read_pipeline, "nowhere.yaml", "FK-NO-SUCH-FILE"),
     ):
         with pytest.raises(ConfigError) as error:
             read(name)

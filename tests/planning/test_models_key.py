@@ -7,12 +7,12 @@ import pickle
 import pytest
 import yaml
 
-from pipeline.planning.manifest import PipelineFile, ProfileFile, read_pipeline
-from pipeline.planning.plan import make_plan
-from pipeline.planning.plan_options import PlanOptions
-from pipeline.planning.processes.resources import ROOMY
-from pipeline.runtime.stage_setup import set_up
-from pipeline.weights.resolver import cache_folder, merged_lock
+from framekiln.planning.manifest import PipelineFile, ProfileFile, read_pipeline
+from framekiln.planning.plan import make_plan
+from framekiln.planning.plan_options import PlanOptions
+from framekiln.planning.processes.resources import ROOMY
+from framekiln.runtime.stage_setup import set_up
+from framekiln.weights.resolver import cache_folder, merged_lock
 from tests.support.errors import fails
 from tests.support.runs.weights_factory import CONTENT, body, sha
 
@@ -40,7 +40,7 @@ def test_weights_are_found_by_content_and_decide_the_fingerprint(no_weights, tmp
 
 def test_missing_weights_come_with_the_command_that_fetches_them(no_weights, tmp_path):
     path = manifest(tmp_path)
-    with fails("FM-WEIGHTS-MISSING", f"framemill fetch --pipeline {path} mine"):
+    with fails("FK-WEIGHTS-MISSING", f"framekiln fetch --pipeline {path} mine"):
         planned(path)
 
 
@@ -60,16 +60,16 @@ def test_an_output_keeps_the_entries_for_retry_and_report(tmp_path):
 
 def test_a_name_that_ships_is_refused(tmp_path):
     entry = read_pipeline(manifest(tmp_path)).models["mine"]
-    with fails("FM-WEIGHTS-NAME-TAKEN"):
+    with fails("FK-WEIGHTS-NAME-TAKEN"):
         merged_lock({"big-lama": entry.model_copy(update={"name": "big-lama"})})
 
 
 def test_a_file_name_that_ships_is_refused(tmp_path):
-    with fails("FM-LOCKFILE-INVALID", "'big-lama.pt'"):
+    with fails("FK-LOCKFILE-INVALID", "'big-lama.pt'"):
         merged_lock(read_pipeline(manifest(tmp_path, file="big-lama.pt")).models)
 
 
 @pytest.mark.parametrize("changes", [{"sha256": "abc"}, {"sha": "abc"}, {"file": "../x"}])
 def test_an_entry_is_as_strict_as_the_lockfile(tmp_path, changes):
-    with fails("FM-INVALID-VALUE", "models.mine"):
+    with fails("FK-INVALID-VALUE", "models.mine"):
         read_pipeline(manifest(tmp_path, **changes))

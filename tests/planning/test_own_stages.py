@@ -12,8 +12,8 @@ from tests.support.runs.plan_factory import plan
 HEAD = """
 from dataclasses import dataclass
 import pyarrow as pa
-from pipeline.contract.columns import field
-from pipeline.contract.stage import Stage
+from framekiln.contract.columns import field
+from framekiln.contract.stage import Stage
 
 class Mine(Stage):
     inputs = ("frame",)
@@ -23,27 +23,27 @@ class Mine(Stage):
 """
 DATACLASS = "    @dataclass(frozen={frozen}, kw_only=True)\n    class Config{base}:\n        level: int = 1\n"
 MISTAKES = {
-    "no module": (None, "FM-STAGE-NO-MODULE", "no module 'own_stage'"),
-    "a syntax error": ("class Mine(:", "FM-STAGE-IMPORT", "SyntaxError"),
-    "a missing import": ("import nowhere_to_be_found", "FM-STAGE-IMPORT", "'nowhere_to_be_found'"),
-    "an error while it is imported": ("\n\nraise RuntimeError('two\\nlines')", "FM-STAGE-IMPORT", "own_stage.py:3"),
-    "no such class": (HEAD.replace("Mine", "Mime"), "FM-STAGE-NOT-FOUND", "Did you mean 'Mime'"),
-    "a function": ("def Mine(): ...", "FM-NOT-A-STAGE", "'own_stage:Mine'"),
-    "a class of another kind": ("class Mine: ...", "FM-NOT-A-STAGE", "'own_stage:Mine'"),
+    "no module": (None, "FK-STAGE-NO-MODULE", "no module 'own_stage'"),
+    "a syntax error": ("class Mine(:", "FK-STAGE-IMPORT", "SyntaxError"),
+    "a missing import": ("import nowhere_to_be_found", "FK-STAGE-IMPORT", "'nowhere_to_be_found'"),
+    "an error while it is imported": ("\n\nraise RuntimeError('two\\nlines')", "FK-STAGE-IMPORT", "own_stage.py:3"),
+    "no such class": (HEAD.replace("Mine", "Mime"), "FK-STAGE-NOT-FOUND", "Did you mean 'Mime'"),
+    "a function": ("def Mine(): ...", "FK-NOT-A-STAGE", "'own_stage:Mine'"),
+    "a class of another kind": ("class Mine: ...", "FK-NOT-A-STAGE", "'own_stage:Mine'"),
     "Config without its decorator": (
         HEAD + "    class Config(Stage.Config):\n        level: int = 1\n",
-        "FM-STAGE-CONFIG",
+        "FK-STAGE-CONFIG",
         "@dataclass(frozen=True",
     ),
-    "Config that is not frozen": (HEAD + DATACLASS.format(frozen=False, base=""), "FM-STAGE-CONFIG", "not a frozen"),
-    "no super().__init__": (HEAD + "    def __init__(self, config): ...\n", "FM-STAGE-CONSTRUCTOR", "super().__init__"),
+    "Config that is not frozen": (HEAD + DATACLASS.format(frozen=False, base=""), "FK-STAGE-CONFIG", "not a frozen"),
+    "no super().__init__": (HEAD + "    def __init__(self, config): ...\n", "FK-STAGE-CONSTRUCTOR", "super().__init__"),
     "a constructor that fails": (
         HEAD + "    def __init__(self, config):\n        self.level = self.config.level\n",
-        "FM-STAGE-CONSTRUCTOR",
+        "FK-STAGE-CONSTRUCTOR",
         "no attribute 'config' (",
     ),
-    "an abstract class": (HEAD.replace("    inputs = ", "    other = "), "FM-STAGE-CONSTRUCTOR", "inputs"),
-    "no outputs": (HEAD.replace("    outputs = ", "    other = "), "FM-STAGE-NO-OUTPUTS", "`outputs`"),
+    "an abstract class": (HEAD.replace("    inputs = ", "    other = "), "FK-STAGE-CONSTRUCTOR", "inputs"),
+    "no outputs": (HEAD.replace("    outputs = ", "    other = "), "FK-STAGE-NO-OUTPUTS", "`outputs`"),
 }
 
 

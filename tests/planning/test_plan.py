@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from pipeline.planning.processes.placement import saturated_steps
-from pipeline.planning.processes.resources import Node
+from framekiln.planning.processes.placement import saturated_steps
+from framekiln.planning.processes.resources import Node
 from tests.support.errors import fails
 from tests.support.runs.plan_factory import plan, toy
 
@@ -95,7 +95,7 @@ def test_a_profile_settles_what_the_pipeline_leaves_open():
     assert plan({"crc": toy("Checksum", column="frame")}, profile).first[0].stage.inputs == ("frame",)
     chosen = plan({"crc": toy("Checksum")}, profile, settings=("crc.column=frame_128",))
     assert chosen.first[0].stage.inputs == ("frame_128",)
-    with fails("FM-UNKNOWN-SETTING", "'column'"):
+    with fails("FK-UNKNOWN-SETTING", "'column'"):
         plan({"crc": toy("Checksum")}, {"steps": {"crc": {"with": {"colum": "frame"}}}})
 
 
@@ -109,7 +109,7 @@ def test_the_way_models_run_comes_from_the_profile():
 
 
 def test_what_a_profile_sets_for_its_gpu_is_not_for_the_cpu():
-    steps = {"faces": {"use": "stages.faces:Faces"}}
+    steps = {"faces": {"use": "framekiln_stages.faces:Faces"}}
     on_gpu = {"steps": {"faces": {"device": "cuda", "gpus": 1, "compile": True, "in_flight": 8}}}
     place = plan(steps, on_gpu, device="cpu", missing_weights="dummy").first[0].placement
     assert (place.device, place.gpus, place.compile, place.in_flight) == ("cpu", 0, False, 1)
@@ -143,5 +143,5 @@ def test_files_that_a_setting_names_count_by_their_content(tmp_path):
     empty = fingerprint()
     (tmp_path / "mask.png").write_bytes(b"one")
     assert fingerprint() != empty
-    with fails("FM-SETTING-NO-FILE"):
+    with fails("FK-SETTING-NO-FILE"):
         plan({"crc": toy("Checksum"), "has": toy("Reads", folder=str(tmp_path / "gone"))})

@@ -4,26 +4,26 @@ from __future__ import annotations
 
 import pytest
 
-from pipeline.planning.processes.resources import Node
+from framekiln.planning.processes.resources import Node
 from tests.support.errors import fails
 from tests.support.runs.plan_factory import plan, toy
 
 CRC = {"crc": toy("Checksum")}
 COUNT = {**CRC, "a": toy("Count")}
 MISTAKES = {
-    "two producers": ({**CRC, "b": toy("Picky")}, "FM-COLUMN-TWICE", "'crc'"),
-    "no producer": ({"a": toy("Double")}, "FM-UNKNOWN-COLUMN", "'crc'"),
-    "unknown setting": ({"a": toy("Checksum", colum="frame")}, "FM-UNKNOWN-SETTING", "Did you mean 'column'"),
-    "wrong type": ({"a": toy("Picky", refuse="x")}, "FM-INVALID-SETTING", "'refuse'"),
-    "no steps": ({}, "FM-NO-STEPS", ""),
-    "two writers": ({**COUNT, "b": toy("Count")}, "FM-TABLE-TWICE", "'counts'"),
-    "no writer": ({**COUNT, "b": toy("Shares", table="count")}, "FM-UNKNOWN-TABLE", "Did you mean 'counts'"),
+    "two producers": ({**CRC, "b": toy("Picky")}, "FK-COLUMN-TWICE", "'crc'"),
+    "no producer": ({"a": toy("Double")}, "FK-UNKNOWN-COLUMN", "'crc'"),
+    "unknown setting": ({"a": toy("Checksum", colum="frame")}, "FK-UNKNOWN-SETTING", "Did you mean 'column'"),
+    "wrong type": ({"a": toy("Picky", refuse="x")}, "FK-INVALID-SETTING", "'refuse'"),
+    "no steps": ({}, "FK-NO-STEPS", ""),
+    "two writers": ({**COUNT, "b": toy("Count")}, "FK-TABLE-TWICE", "'counts'"),
+    "no writer": ({**COUNT, "b": toy("Shares", table="count")}, "FK-UNKNOWN-TABLE", "Did you mean 'counts'"),
     "a table of all, file by file": (
         {**CRC, "a": toy("Everything"), "b": toy("Shares", table="everything")},
-        "FM-TABLE-NOT-BY-FILE",
+        "FK-TABLE-NOT-BY-FILE",
         "'everything'",
     ),
-    "reads its own table": ({"a": toy("Shares", table="shares")}, "FM-CIRCLE", "'a'"),
+    "reads its own table": ({"a": toy("Shares", table="shares")}, "FK-CIRCLE", "'a'"),
 }
 
 
@@ -37,10 +37,10 @@ def test_mistakes_in_steps(case):
 @pytest.mark.parametrize(
     ("setting", "code", "value"),
     [
-        ("crc.workers=0", "FM-INVALID-SETTING", "'workers'"),
-        ("crc.column", "FM-SET-FORM", "'crc.column'"),
-        ("crk.x=1", "FM-UNKNOWN-STEP", "Did you mean 'crc'"),
-        ("decode.every_nht=1", "FM-UNKNOWN-SETTING", "Did you mean 'every_nth'"),
+        ("crc.workers=0", "FK-INVALID-SETTING", "'workers'"),
+        ("crc.column", "FK-SET-FORM", "'crc.column'"),
+        ("crk.x=1", "FK-UNKNOWN-STEP", "Did you mean 'crc'"),
+        ("decode.every_nht=1", "FK-UNKNOWN-SETTING", "Did you mean 'every_nth'"),
     ],
 )
 def test_mistakes_in_set(setting, code, value):
@@ -49,15 +49,15 @@ def test_mistakes_in_set(setting, code, value):
 
 
 def test_mistakes_in_names_and_devices():
-    with fails("FM-UNKNOWN-STEP", "'b'"):
+    with fails("FK-UNKNOWN-STEP", "'b'"):
         plan(CRC, stages=("b",))
-    with fails("FM-UNKNOWN-STEP", "Did you mean 'crc'"):
+    with fails("FK-UNKNOWN-STEP", "Did you mean 'crc'"):
         plan(CRC, {"steps": {"crk": {}}})
-    with fails("FM-DEVICE-UNSUPPORTED", "'cuda'"):
+    with fails("FK-DEVICE-UNSUPPORTED", "'cuda'"):
         plan(CRC, {"steps": {"crc": {"device": "cuda"}}})
 
 
 def test_a_plan_that_does_not_fit_is_refused():
     entry = {"device": "cuda", "gpus": 0.4, "cpus": 1}
-    with fails("FM-WORKERS-DO-NOT-FIT", "'a'"):
+    with fails("FK-WORKERS-DO-NOT-FIT", "'a'"):
         plan({"a": toy("Reads", column="height")}, {"steps": {"a": entry}}, nodes=[Node(name="box", cpus=8, gpus=0.2)])

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 from rich.console import Console
 
-from pipeline.planning.manifest import profile_names, read_pipeline, read_profile
-from pipeline.planning.plan import make_plan
-from pipeline.planning.plan_options import PlanOptions
-from pipeline.planning.processes.resources import Node
-from pipeline.reporting.terminal.tables import print_plan
+from framekiln.planning.manifest import profile_names, read_pipeline, read_profile
+from framekiln.planning.plan import make_plan
+from framekiln.planning.plan_options import PlanOptions
+from framekiln.planning.processes.resources import Node
+from framekiln.reporting.terminal.tables import print_plan
 
 SHIPPED = [Node(name="box", cpus=16, gpus=1)]
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from pipeline.planning.manifest import PipelineFile, ProfileFile
-from pipeline.planning.plan import make_plan
-from pipeline.planning.plan_options import PlanOptions
+from framekiln.planning.manifest import PipelineFile, ProfileFile
+from framekiln.planning.plan import make_plan
+from framekiln.planning.plan_options import PlanOptions
 from tests.support.errors import fails
 from tests.support.runs.plan_factory import BOX, plan, toy
 from tests.support.runs.weights_factory import CONTENT, body
@@ -37,8 +37,8 @@ def seeded(**settings):
 def test_a_run_fails_before_it_starts_and_lists_all_missing_weights(no_weights):
     steps = {"one": toy("Bound"), "two": toy("Bound", model="pose_landmarker_full", column="other")}
     missing = "pose_landmarker_heavy.task (pose_landmarker_heavy, 30.7 MB, licence Apache-2.0) is missing"
-    command = "To get them: framemill fetch pose_landmarker_heavy pose_landmarker_full\n"
-    with fails("FM-WEIGHTS-MISSING", missing, command, "one, two: --missing-weights skip"):
+    command = "To get them: framekiln fetch pose_landmarker_heavy pose_landmarker_full\n"
+    with fails("FK-WEIGHTS-MISSING", missing, command, "one, two: --missing-weights skip"):
         plan(steps)
 
 
@@ -51,7 +51,7 @@ def test_a_plan_is_shown_also_where_weights_are_missing(no_weights):
 
 @pytest.mark.parametrize("policy", ["fail", "skip", "dummy"])
 def test_a_weights_folder_that_does_not_exist_is_always_a_mistake(no_weights, tmp_path, policy):
-    with fails("FM-WEIGHTS-FOLDER"):
+    with fails("FK-WEIGHTS-FOLDER"):
         plan(LACKING, missing_weights=policy, weights_dir=tmp_path / "nowhere")
 
 
@@ -71,7 +71,7 @@ def test_skipping_also_leaves_out_readers_of_the_columns_with_the_reason(no_weig
     assert [step.name for step in result.steps] == ["crc"] and result.decode.columns == ("frame",)
     assert result.skipped.keys() == {"seeded", "count"} and "is missing" in result.skipped["seeded"]
     assert result.skipped["count"] == "it reads 'byte' of 'seeded'"
-    assert result.fetch == "framemill fetch pose_landmarker_heavy" and not result.dummies
+    assert result.fetch == "framekiln fetch pose_landmarker_heavy" and not result.dummies
 
 
 def test_skipping_also_leaves_out_readers_of_the_tables(no_weights):
@@ -91,7 +91,7 @@ def test_a_step_that_only_a_skipped_one_reads_does_not_run(no_weights):
 
 
 def test_skipping_everything_is_a_mistake(no_weights):
-    with fails("FM-NO-STEPS-LEFT", "framemill fetch pose_landmarker_heavy"):
+    with fails("FK-NO-STEPS-LEFT", "framekiln fetch pose_landmarker_heavy"):
         plan(LACKING, stages=("count",), missing_weights="skip")
 
 
@@ -141,5 +141,5 @@ def test_a_file_that_is_here_stands_in_for_the_missing_one_with_the_same_network
 
 
 def test_nothing_stands_in_for_a_file_that_no_entry_can_replace(folder):
-    with fails("FM-WEIGHTS-MISSING"):
+    with fails("FK-WEIGHTS-MISSING"):
         plan({"seeded": toy("Seeded", model="pose_landmarker_heavy")}, models=ENTRIES, weights_dir=folder)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pipeline.planning.processes.resources import Node
+from framekiln.planning.processes.resources import Node
 from tests.support.errors import fails
 from tests.support.runs.plan_factory import plan, toy
 
@@ -38,16 +38,16 @@ def test_pixels_are_dropped_after_their_last_reader_in_the_order_of_groups():
 
 def test_a_step_between_the_members_is_refused():
     steps = {"a": toy("Seeded", column="crc"), "twice": toy("Double"), "last": toy("Reads", column="twice")}
-    with fails("FM-GROUP-SPLIT", "'twice'"):
+    with fails("FK-GROUP-SPLIT", "'twice'"):
         plan(steps, placed(a="card", last="card"), missing_weights="dummy")
 
 
 def test_members_have_the_same_device_and_workers():
     profile = {"steps": {"crc": {"group": "card", "workers": 2}, "twice": {"group": "card", "workers": 1}}}
-    with fails("FM-GROUP-DIFFERS", "'workers' (crc 2, twice 1)"):
+    with fails("FK-GROUP-DIFFERS", "'workers' (crc 2, twice 1)"):
         plan(STEPS, profile)
     profile = {"steps": {"crc": {"group": "card"}, "ten": {"group": "card", "in_flight": 2}}}
-    with fails("FM-GROUP-DIFFERS", "'in_flight' (crc 1, ten 2)"):
+    with fails("FK-GROUP-DIFFERS", "'in_flight' (crc 1, ten 2)"):
         plan({"crc": toy("Checksum"), "ten": toy("Meeting")}, profile, missing_weights="dummy")
 
 
@@ -57,5 +57,5 @@ def test_a_group_needs_the_sum_of_its_shares_of_the_gpu():
     profile = {"steps": {"a": entry, "b": entry | {"cpus": 2}}}
     result = plan(steps, profile, nodes=GPU)
     assert names(result) == [[], ["a", "b"]]
-    with fails("FM-WORKERS-DO-NOT-FIT", "'a+b'", "2 CPU and 0.8 GPU"):
+    with fails("FK-WORKERS-DO-NOT-FIT", "'a+b'", "2 CPU and 0.8 GPU"):
         plan(steps, profile, nodes=[Node(name="box", cpus=8, gpus=0.5)])

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.contract.errors import ResourceError
-from pipeline.planning.processes.resources import Demand, Node, place
+from framekiln.contract.errors import ResourceError
+from framekiln.planning.processes.resources import Demand, Node, place
 from tests.support.errors import fails
 
 LAPTOP = Node(name="laptop", cpus=2)
@@ -20,12 +20,12 @@ def test_what_fits_is_placed():
 
 
 def test_missing_cores_are_named():
-    with fails("FM-WORKERS-DO-NOT-FIT", "'pose'", "3 of 4", "1 CPU,", "0 CPU", "laptop has 2 CPU"):
+    with fails("FK-WORKERS-DO-NOT-FIT", "'pose'", "3 of 4", "1 CPU,", "0 CPU", "laptop has 2 CPU"):
         place([Demand(step="pose", cpus=1, copies=4)], [LAPTOP])
 
 
 def test_a_missing_gpu_is_named():
-    with fails("FM-NO-GPU", "'clip'", "1 CPU and 1 GPU"):
+    with fails("FK-NO-GPU", "'clip'", "1 CPU and 1 GPU"):
         place([Demand(step="clip", cpus=1, gpus=1)], [LAPTOP])
 
 
@@ -53,7 +53,7 @@ def test_fewer_workers_are_not_advised_where_there_is_one():
 
 
 def test_resources_of_two_nodes_do_not_add_up_for_one_process():
-    with fails("FM-WORKERS-DO-NOT-FIT"):
+    with fails("FK-WORKERS-DO-NOT-FIT"):
         place([Demand(step="big", cpus=3)], [LAPTOP, LAPTOP])
 
 

@@ -8,11 +8,11 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from pipeline.contract.output_names import COLUMNS, ERRORS, FRAMES
-from pipeline.job import Job
-from pipeline.output.object_store import Store
-from pipeline.planning.manifest import ProfileFile
-from pipeline.reporting.terminal.tables import print_plan
+from framekiln.contract.output_names import COLUMNS, ERRORS, FRAMES
+from framekiln.job import Job
+from framekiln.output.object_store import Store
+from framekiln.planning.manifest import ProfileFile
+from framekiln.reporting.terminal.tables import print_plan
 from tests.support.errors import fails
 from tests.support.runs.engine_factory import ALL, order, rows, small, table
 from tests.support.runs.plan_factory import plan, toy
@@ -71,9 +71,9 @@ def test_steps_that_are_left_out_leave_no_empty_wave():
 @pytest.mark.parametrize(
     ("names", "code", "value"),
     [
-        ([["twice"], ["crc"]], "FM-WAVE-TOO-EARLY", "'twice' before 'crc'"),
-        ([["crc"], ["crc"]], "FM-WAVE-STEP-TWICE", "'crc'"),
-        ([["crk"]], "FM-UNKNOWN-STEP", "Did you mean 'crc'"),
+        ([["twice"], ["crc"]], "FK-WAVE-TOO-EARLY", "'twice' before 'crc'"),
+        ([["crc"], ["crc"]], "FK-WAVE-STEP-TWICE", "'crc'"),
+        ([["crk"]], "FK-UNKNOWN-STEP", "Did you mean 'crc'"),
     ],
 )
 def test_mistakes(names, code, value):
@@ -133,8 +133,8 @@ def test_a_run_that_stopped_in_a_later_wave_goes_on_there(small, tmp_path, machi
 @pytest.mark.slow
 def test_what_disappears_between_two_waves_stops_the_run(small, tmp_path, machines, monkeypatch):
     wanted = waved(order(small, "", ALL), ["crc"], ["near", "twice"], out=tmp_path / "out")
-    first_pass = "pipeline.engine.datasets.Engine.first_pass"
-    from pipeline.engine.datasets import Engine
+    first_pass = "framekiln.engine.datasets.Engine.first_pass"
+    from framekiln.engine.datasets import Engine
 
     real = Engine.first_pass
 
@@ -145,7 +145,7 @@ def test_what_disappears_between_two_waves_stops_the_run(small, tmp_path, machin
         real(engine, number, units, ledger)
 
     monkeypatch.setattr(first_pass, robbed)
-    with fails("FM-PART-GONE", "crc"):
+    with fails("FK-PART-GONE", "crc"):
         Job(wanted).run()
     monkeypatch.undo()
     Job(wanted).run()

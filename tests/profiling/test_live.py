@@ -13,16 +13,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from pipeline.contract.errors import ConfigError
-from pipeline.contract.row_errors import DECODE
-from pipeline.media.files import MediaFile
-from pipeline.media.units import Unit
-from pipeline.profiling.events import Reading, StepEvent
-from pipeline.profiling.export.tensorboard import Scalars, check, points
-from pipeline.profiling.stats.live import WINDOW_SECONDS, averaged
-from pipeline.profiling.stats.totals import RunTotals
-from pipeline.reporting.terminal import progress
-from pipeline.reporting.terminal.progress import ProgressBars, ProgressLines
+from framekiln.contract.errors import ConfigError
+from framekiln.contract.row_errors import DECODE
+from framekiln.media.files import MediaFile
+from framekiln.media.units import Unit
+from framekiln.profiling.events import Reading, StepEvent
+from framekiln.profiling.export.tensorboard import Scalars, check, points
+from framekiln.profiling.stats.live import WINDOW_SECONDS, averaged
+from framekiln.profiling.stats.totals import RunTotals
+from framekiln.reporting.terminal import progress
+from framekiln.reporting.terminal.progress import ProgressBars, ProgressLines
 from tests.support.runs.live_events import DECODING, GPU_SAMPLE, ON_GPU, after, live, working
 
 
@@ -173,9 +173,9 @@ def test_scalars_are_read_back_from_tensorboards_files(figures, tmp_path):
 
 def test_what_scalars_need_is_said_before_anything_starts(tmp_path):
     (tmp_path / "file").touch()
-    for folder, code in (("s3://bucket/logs", "FM-TENSORBOARD-URL"), (str(tmp_path / "file"), "FM-TENSORBOARD-FOLDER")):
+    for folder, code in (("s3://bucket/logs", "FK-TENSORBOARD-URL"), (str(tmp_path / "file"), "FK-TENSORBOARD-FOLDER")):
         if find_spec("tensorboard") is None and "://" not in folder:
-            code = "FM-TENSORBOARD-MISSING"
+            code = "FK-TENSORBOARD-MISSING"
         with pytest.raises(ConfigError) as refused:
             check(folder)
         assert refused.value.code == code

@@ -6,12 +6,12 @@ import json
 import re
 from pathlib import Path
 
-from pipeline.profiling.events import Reading, StepEvent
-from pipeline.profiling.export.prometheus import BOUNDS, BUSY, CALL, METRICS, PHASE, ROWS, WAIT, observations
-from pipeline.profiling.records import SET_UP
+from framekiln.profiling.events import Reading, StepEvent
+from framekiln.profiling.export.prometheus import BOUNDS, BUSY, CALL, METRICS, PHASE, ROWS, WAIT, observations
+from framekiln.profiling.records import SET_UP
 from tests.support.runs.live_events import GPU_SAMPLE
 
-DASHBOARD = Path(__file__).parents[2] / "manifests" / "grafana" / "framemill.json"
+DASHBOARD = Path(__file__).parents[2] / "manifests" / "grafana" / "framekiln.json"
 
 
 def test_every_second_of_a_packet_is_in_one_metric():
@@ -25,11 +25,11 @@ def test_every_second_of_a_packet_is_in_one_metric():
     assert by_name[ROWS.name] == [4.0] and by_name[WAIT.name] == [1.0] and by_name[CALL.name] == [0.5, 1.5]
     phases = {labels["phase"]: value for name, value, labels in found if name == PHASE.name}
     assert phases == {"infer": 2.0, "write": 0.25, "other": 0.75} and by_name[BUSY.name] == [sum(phases.values())]
-    assert by_name["framemill_vram_peak_bytes"] == [3e9] and by_name["framemill_oom_retries"] == [2.0]
+    assert by_name["framekiln_vram_peak_bytes"] == [3e9] and by_name["framekiln_oom_retries"] == [2.0]
     read = {
         metric.name: value for metric, value, _ in observations(Reading(node="n", time=0.0, gpus=(GPU_SAMPLE,)), "r")
     }
-    assert read["framemill_gpu_use_ratio"] == 0.2 and read["framemill_gpu_memory_size_bytes"] == 8e9
+    assert read["framekiln_gpu_use_ratio"] == 0.2 and read["framekiln_gpu_memory_size_bytes"] == 8e9
     assert [*observations(StepEvent(kind=SET_UP, step="a", worker="h:1", started=0.0, seconds=9.0), "r")] == []
     assert [*observations(StepEvent(step="a", worker="h:1", started=0.0, seconds=0.0), "r")] == []
     reading = Reading(node="n", time=0.0, gpus=(GPU_SAMPLE,))
@@ -40,7 +40,7 @@ def test_every_second_of_a_packet_is_in_one_metric():
 def test_metrics_are_named_as_prometheus_asks():
     units = ("rows", "packets", "failures", "retries", "seconds", "bytes", "ratio", "watts", "celsius")
     for metric in METRICS:
-        assert re.fullmatch(r"framemill_[a-z_]+", metric.name) and metric.name.endswith(units) and metric.what
+        assert re.fullmatch(r"framekiln_[a-z_]+", metric.name) and metric.name.endswith(units) and metric.what
     assert len({metric.name for metric in METRICS}) == len(METRICS) and list(BOUNDS) == sorted(BOUNDS)
     assert BOUNDS[0] == 0.001 and 300 < BOUNDS[-1] < 500
 
@@ -69,4 +69,4 @@ def test_the_dashboard_asks_for_what_is_served():
         assert re.search(r"label_values\((ray_\w+)", variables[name]["query"]["query"])[1] in served
     shown = {"rows", "phase_seconds", "call_seconds", "busy_seconds", "wait_seconds", "failures", "gpu_use_ratio"}
     shown |= {"vram_reserved_bytes", "gpu_power_watts"}
-    assert {f"framemill_{name}" for name in shown} <= queried
+    assert {f"framekiln_{name}" for name in shown} <= queried

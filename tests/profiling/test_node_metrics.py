@@ -10,11 +10,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from pipeline.profiling import node_metrics
-from pipeline.profiling.advice import bottleneck
-from pipeline.profiling.records import to_table
-from pipeline.profiling.stats.steps import step_statistics
-from pipeline.profiling.targets import GpuStatistics
+from framekiln.profiling import node_metrics
+from framekiln.profiling.advice import bottleneck
+from framekiln.profiling.records import to_table
+from framekiln.profiling.stats.steps import step_statistics
+from framekiln.profiling.targets import GpuStatistics
 from tests.support.runs.run_records import GPU, LOOP, Made
 
 

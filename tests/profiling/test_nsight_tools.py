@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.contract.errors import ConfigError
-from pipeline.profiling.tools.nsight import NCU, NSYS, find_tool, require_tool
+from framekiln.contract.errors import ConfigError
+from framekiln.profiling.tools.nsight import NCU, NSYS, find_tool, require_tool
 
 
 def program(path: Path) -> Path:
@@ -64,8 +64,8 @@ def test_the_variable_comes_before_the_path_and_the_path_before_folders(tmp_path
 def test_a_variable_without_a_program_and_a_missing_tool_are_refused(tmp_path, monkeypatch):
     with pytest.raises(ConfigError) as error:
         require_tool(NCU, "--ncu", tmp_path)
-    assert error.value.code == "FM-NCU-MISSING" and "NCU_CMD" in str(error.value)
+    assert error.value.code == "FK-NCU-MISSING" and "NCU_CMD" in str(error.value)
     monkeypatch.setenv("NCU_CMD", "/nowhere/ncu")
     with pytest.raises(ConfigError) as error:
         require_tool(NCU, "--ncu", tmp_path)
-    assert error.value.code == "FM-NSIGHT-COMMAND"
+    assert error.value.code == "FK-NSIGHT-COMMAND"

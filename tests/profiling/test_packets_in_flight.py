@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.output.object_store import Store
-from pipeline.profiling.record_log import CALLS, read
-from pipeline.profiling.records import ADDED, PACKET, to_table
-from pipeline.profiling.stats.speed import covered_s
+from framekiln.output.object_store import Store
+from framekiln.profiling.record_log import CALLS, read
+from framekiln.profiling.records import ADDED, PACKET, to_table
+from framekiln.profiling.stats.speed import covered_s
 from tests.support.runs.run_records import Made
 
 
@@ -80,7 +80,7 @@ def test_records_of_earlier_versions_are_read(tmp_path):
 def test_the_timeout_of_one_thread_outlives_the_calls_of_others():
     code = """
 import threading, time
-from pipeline.runtime.recovery.watchdog import within
+from framekiln.runtime.recovery.watchdog import within
 
 def hang():
     with within(2):

@@ -10,17 +10,17 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from pipeline.contract.output_names import PROFILE
-from pipeline.output.lease import Lease
-from pipeline.output.object_store import Store
-from pipeline.profiling.events import StepEvent
-from pipeline.profiling.record_log import gather
-from pipeline.profiling.records import PACKET
-from pipeline.profiling.run_profile import profile_of
-from pipeline.profiling.stats.calls import read_calls
-from pipeline.profiling.stats.speed import steady_rows_per_s
-from pipeline.profiling.stats.totals import RunTotals
-from pipeline.reporting.html import write_report
+from framekiln.contract.output_names import PROFILE
+from framekiln.output.lease import Lease
+from framekiln.output.object_store import Store
+from framekiln.profiling.events import StepEvent
+from framekiln.profiling.record_log import gather
+from framekiln.profiling.records import PACKET
+from framekiln.profiling.run_profile import profile_of
+from framekiln.profiling.stats.calls import read_calls
+from framekiln.profiling.stats.speed import steady_rows_per_s
+from framekiln.profiling.stats.totals import RunTotals
+from framekiln.reporting.html import write_report
 from tests.support.machine.command_line import command
 from tests.support.media.collections_factory import photo
 from tests.support.runs.report_factory import output
@@ -160,15 +160,15 @@ def refused(*words):
 
 
 def test_reasons_for_missing_records_have_codes_of_their_own(store, tmp_path):
-    assert "[FM-OUTPUT-MISSING]" in refused(str(tmp_path / "gone"))
-    assert "[FM-NOT-AN-OUTPUT]" in refused(store.root)
+    assert "[FK-OUTPUT-MISSING]" in refused(str(tmp_path / "gone"))
+    assert "[FK-NOT-AN-OUTPUT]" in refused(store.root)
     with Lease(store):
-        assert "[FM-RUN-STARTING]" in refused(store.root)
+        assert "[FK-RUN-STARTING]" in refused(store.root)
     store.write("facts/decode-1.json", b"{}")
-    assert "[FM-NO-RECORDS]" in refused(store.root)
+    assert "[FK-NO-RECORDS]" in refused(store.root)
     kept(store, Made().step("decode", 9.0))
     sentence = refused(store.root, "--run", "abd123")
-    assert "[FM-UNKNOWN-RUN]" in sentence and "abd123" in sentence
+    assert "[FK-UNKNOWN-RUN]" in sentence and "abd123" in sentence
 
 
 def test_an_ended_run_without_rows_and_a_run_that_has_just_begun_have_different_codes(store):
@@ -177,10 +177,10 @@ def test_an_ended_run_without_rows_and_a_run_that_has_just_begun_have_different_
     with Lease(store) as lease:
         kept(Store(store.root).of_run(lease.run).begin(), made)
         sentence = refused(store.root)
-        assert "[FM-NO-ROWS-YET]" in sentence and lease.run in sentence
+        assert "[FK-NO-ROWS-YET]" in sentence and lease.run in sentence
     store.write("errors/decode-1.parquet", b"")
     sentence = refused(store.root)
-    assert "[FM-NO-ROWS]" in sentence and lease.run in sentence and f"{store.root}/errors" in sentence
+    assert "[FK-NO-ROWS]" in sentence and lease.run in sentence and f"{store.root}/errors" in sentence
     assert "--run" not in sentence
     kept(store, Made().step("decode", 9.0))
     assert "--run abc123" in refused(store.root)

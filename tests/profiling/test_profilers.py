@@ -16,15 +16,15 @@ import pyarrow as pa
 import pytest
 import torch
 
-from pipeline.contract.columns import SOURCE
-from pipeline.contract.errors import ConfigError
-from pipeline.contract.packet import HALO
-from pipeline.output.object_store import Store
-from pipeline.profiling.tools import py_spy
-from pipeline.profiling.tools.profilers import FAILED, NO_PROFILERS, PY_SPY, ProfiledCalls, ProfilerOptions
-from pipeline.profiling.tools.torch_profiler import NvtxRanges
-from pipeline.runtime.calls.packet_caller import PacketCaller
-from pipeline.runtime.stage_setup import set_up
+from framekiln.contract.columns import SOURCE
+from framekiln.contract.errors import ConfigError
+from framekiln.contract.packet import HALO
+from framekiln.output.object_store import Store
+from framekiln.profiling.tools import py_spy
+from framekiln.profiling.tools.profilers import FAILED, NO_PROFILERS, PY_SPY, ProfiledCalls, ProfilerOptions
+from framekiln.profiling.tools.torch_profiler import NvtxRanges
+from framekiln.runtime.calls.packet_caller import PacketCaller
+from framekiln.runtime.stage_setup import set_up
 from tests.support.media.collections_factory import photo
 from tests.support.runs.plan_factory import plan, toy
 from tests.toys import Checksum
@@ -109,14 +109,14 @@ STEPS = {"toy": toy("Blurs"), "crc": toy("Checksum"), "all": toy("Everything")}
 @pytest.mark.parametrize(
     ("options", "code", "names"),
     [
-        ({"torch_profiler": ProfiledCalls(step="tyo")}, "FM-PROFILER-STEP", "--torch-profiler tyo"),
-        ({"py_spy": "all"}, "FM-PROFILER-STEP", "first pass"),
+        ({"torch_profiler": ProfiledCalls(step="tyo")}, "FK-PROFILER-STEP", "--torch-profiler tyo"),
+        ({"py_spy": "all"}, "FK-PROFILER-STEP", "first pass"),
         (
             {"torch_profiler": ProfiledCalls(step="toy"), "memory_timeline": ProfiledCalls(step="toy")},
-            "FM-PROFILERS-TOGETHER",
+            "FK-PROFILERS-TOGETHER",
             "--torch-profiler and --memory-timeline",
         ),
-        ({"nsight": ("toy",)}, "FM-NSIGHT-PROCESS", "--nsight toy"),
+        ({"nsight": ("toy",)}, "FK-NSIGHT-PROCESS", "--nsight toy"),
     ],
 )
 def test_profilers_that_cannot_record_are_refused(store, options, code, names):
@@ -129,14 +129,14 @@ def test_missing_tools_are_refused_on_this_machine(store, monkeypatch):
     grouped = plan(STEPS, {"steps": {"toy": {"group": "g"}}})
     monkeypatch.setenv("PATH", "/nowhere")
     monkeypatch.setattr(py_spy.sys, "executable", "/nowhere/python")
-    for options, code in (({"nsight": ("toy",)}, "FM-NSIGHT-MISSING"), ({"py_spy": "toy"}, "FM-PY-SPY-MISSING")):
+    for options, code in (({"nsight": ("toy",)}, "FK-NSIGHT-MISSING"), ({"py_spy": "toy"}, "FK-PY-SPY-MISSING")):
         with pytest.raises(ConfigError) as refused:
             ProfilerOptions(**options).check(grouped, store, here=True)
         assert refused.value.code == code
         assert ProfilerOptions(**options).check(grouped, store, here=False) == ""  # other machines cannot be checked
     with pytest.raises(ConfigError) as refused:
         ProfilerOptions(py_spy="toy").check(grouped, Store("s3://bucket/out?region=x"), here=False)
-    assert refused.value.code == "FM-PROFILER-OUTPUT"
+    assert refused.value.code == "FK-PROFILER-OUTPUT"
     assert ProfilerOptions(nvtx=True).check(grouped, store, here=True).startswith("--nvtx ")
 
 
@@ -153,7 +153,10 @@ def test_nsys_of_another_folder_becomes_the_one_that_ray_finds(store, tmp_path, 
 
 
 def test_a_memory_timeline_of_a_step_without_torch_is_doubted_before_the_run(store):
-    steps = {"lighting": {"use": "stages.lighting:Lighting"}, "faces": {"use": "stages.faces:Faces"}}
+    steps = {
+        "lighting": {"use": "lighting"},
+        "faces": {"use": "faces"},
+    }
     checked_plan = plan(steps, missing_weights="dummy")
     doubt = ProfilerOptions(memory_timeline=ProfiledCalls(step="lighting")).check(checked_plan, store, here=True)
     assert doubt.startswith("--memory-timeline lighting ")
@@ -197,7 +200,7 @@ def test_ranges_enclose_phases_of_networks_that_were_given_the_stages_phase():
 def test_a_number_of_calls_is_a_whole_number_above_zero(text):
     with pytest.raises(ConfigError) as refused:
         ProfiledCalls.parse("--torch-profiler", text)
-    assert refused.value.code == "FM-PROFILER-CALLS"
+    assert refused.value.code == "FK-PROFILER-CALLS"
     assert ProfiledCalls.parse("--torch-profiler", "toy:7") == ProfiledCalls(step="toy", calls=7)
 
 
@@ -242,7 +245,7 @@ def test_a_py_spy_that_fails_leaves_its_reason(store, monkeypatch, tmp_path):
     monkeypatch.setattr(py_spy.shutil, "which", lambda *_, **__: str(other))
     with pytest.raises(ConfigError) as refused:
         py_spy.check()
-    assert refused.value.code == "FM-PY-SPY-FORBIDDEN" and "Permission Denied" in str(refused.value)
+    assert refused.value.code == "FK-PY-SPY-FORBIDDEN" and "Permission Denied" in str(refused.value)
     options = ProfilerOptions(py_spy="toy")
     options.caller(plan({"toy": toy("Blurs")}).first[0], store)(lambda _: logged(store), None)
     assert list(options.report(store)) == ["--py-spy: py-spy wrote nothing (Permission Denied)."]
@@ -268,7 +271,7 @@ def test_a_py_spy_that_does_not_answer_is_refused(monkeypatch, tmp_path):
     monkeypatch.setattr(py_spy, "_TRIAL_S", 0.1)
     with pytest.raises(ConfigError) as refused:
         py_spy.check()
-    assert refused.value.code == "FM-PY-SPY-FORBIDDEN" and "did not answer" in str(refused.value)
+    assert refused.value.code == "FK-PY-SPY-FORBIDDEN" and "did not answer" in str(refused.value)
 
 
 PIPELINE = "steps: {toy: {use: 'tests.toys:Blurs'}, other: {use: 'tests.toys:Checksum'}}"
@@ -276,7 +279,7 @@ PIPELINE = "steps: {toy: {use: 'tests.toys:Blurs'}, other: {use: 'tests.toys:Che
 
 @pytest.mark.heavy
 @pytest.mark.slow
-def test_a_run_prints_the_folders_of_its_recordings(tmp_path, framemill, spy):
+def test_a_run_prints_the_folders_of_its_recordings(tmp_path, framekiln, spy):
     for i in range(12):
         photo(tmp_path / "in" / f"photo{i}.png", i)
     (tmp_path / "p.yaml").write_text(PIPELINE)
@@ -284,7 +287,7 @@ def test_a_run_prints_the_folders_of_its_recordings(tmp_path, framemill, spy):
     (tmp_path / "profile.yaml").write_text(profile)
     words = ["--torch-profiler", "toy:2", "--memory-timeline", "other:1", "--py-spy", "toy", "--nvtx"]
     where = ["--input", tmp_path / "in", "--output", tmp_path / "out", "--pipeline", tmp_path / "p.yaml"]
-    printed = framemill("run", *where, "--profile", tmp_path / "profile.yaml", *words)
+    printed = framekiln("run", *where, "--profile", tmp_path / "profile.yaml", *words)
     assert "--nvtx marks nothing" in printed
     assert "--memory-timeline: step other could not be recorded" in printed, printed
     for option, folder, most in (("--torch-profiler", "torch", 3), ("--py-spy", "py-spy", 1)):

@@ -9,16 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.profiling.export.prometheus import METRICS
+from framekiln.profiling.export.prometheus import METRICS
 from tests.support.media.collections_factory import photo
 
 _RUN = """
 import sys, time, urllib.request, ray
-from pipeline.engine.session import session
-from pipeline.engine.coordinator import start_coordinator
-from pipeline.planning.error_budget import Budgets
-from pipeline.job import Job
-from pipeline.profiling.events import Reading
+from framekiln.engine.session import session
+from framekiln.engine.coordinator import start_coordinator
+from framekiln.planning.error_budget import Budgets
+from framekiln.job import Job
+from framekiln.profiling.events import Reading
 from tests.support.runs.engine_factory import order
 
 with session(None):
@@ -32,7 +32,7 @@ with session(None):
     until = time.monotonic() + 60
     while True:
         said = urllib.request.urlopen(url, timeout=20).read().decode()
-        if "framemill_rows" in said and "framemill_gpu" in said or time.monotonic() > until:
+        if "framekiln_rows" in said and "framekiln_gpu" in said or time.monotonic() > until:
             break
         time.sleep(0.5)
     print(job.store.run)
@@ -63,18 +63,18 @@ def served(tmp_path_factory):
 @pytest.mark.slow
 def test_prometheus_finds_the_figures_of_a_run(served):
     run, series = served
-    ours = {name for name in series if "framemill" in name}
+    ours = {name for name in series if "framekiln" in name}
     assert ours <= {name for metric in METRICS for name in metric.served}
 
     def total(name, step):
-        return sum(value for labels, value in series[f"ray_framemill_{name}"] if labels["step"] == step)
+        return sum(value for labels, value in series[f"ray_framekiln_{name}"] if labels["step"] == step)
 
     for step in ("decode", "near", "picky"):
         assert total("rows_total", step) == 12 and total("packets_total", step) >= 1
         assert total("busy_seconds_total", step) == pytest.approx(total("phase_seconds_total", step))
     assert total("failures_total", "picky") == 12 and total("call_seconds_count", "near") == 12
     assert total("call_seconds_count", "picky") == 0 and total("failures_total", "near") == 0
-    assert {labels["run"] for labels, _ in series["ray_framemill_rows_total"]} == {run}
+    assert {labels["run"] for labels, _ in series["ray_framekiln_rows_total"]} == {run}
 
 
 @pytest.mark.heavy
@@ -83,5 +83,5 @@ def test_prometheus_finds_the_gpus(served):
     def far(name):
         return {labels["gpu"]: value for labels, value in served[1][f"ray_{name}"] if labels["node"] == "far"}
 
-    assert far("framemill_gpu_use_ratio") == {"0": 0.25, "1": 0.25}
-    assert far("framemill_gpu_memory_bytes") == {"0": 2e9, "1": 2e9}
+    assert far("framekiln_gpu_use_ratio") == {"0": 0.25, "1": 0.25}
+    assert far("framekiln_gpu_memory_bytes") == {"0": 2e9, "1": 2e9}

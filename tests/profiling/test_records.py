@@ -6,14 +6,14 @@ import time
 
 import pytest
 
-from pipeline.contract.errors import OutputError
-from pipeline.contract.output_names import PROFILE
-from pipeline.contract.phases import PhaseClock
-from pipeline.device.timing import EventClock
-from pipeline.job import Job
-from pipeline.output.object_store import Store
-from pipeline.profiling.record_log import CALLS, NODES, Stream, gather, read, runs
-from pipeline.profiling.records import CALL, DURATIONS, HAND_ON, PACKET, SCHEMA, Record
+from framekiln.contract.errors import OutputError
+from framekiln.contract.output_names import PROFILE
+from framekiln.contract.phases import PhaseClock
+from framekiln.device.timing import EventClock
+from framekiln.job import Job
+from framekiln.output.object_store import Store
+from framekiln.profiling.record_log import CALLS, NODES, Stream, gather, read, runs
+from framekiln.profiling.records import CALL, DURATIONS, HAND_ON, PACKET, SCHEMA, Record
 from tests.support.machine.buckets import empty_bucket
 from tests.support.media.collections_factory import clip, photo
 from tests.support.runs.engine_factory import ALL, order
@@ -69,7 +69,7 @@ def test_streams_that_could_not_be_removed_are_not_read_twice(kind, request, mon
     before = read(store, CALLS, RUN)
 
     def killed(_store, path):
-        raise OutputError(path, code="FM-OUTPUT-NOT-WRITABLE")
+        raise OutputError(path, code="FK-OUTPUT-NOT-WRITABLE")
 
     with monkeypatch.context() as patch:
         patch.setattr(Store, "remove", killed)
@@ -150,7 +150,7 @@ def test_phases_by_events_add_up_without_waits_in_the_call(rounds):
 
 
 def test_a_call_with_many_phases_keeps_few_events(monkeypatch):
-    monkeypatch.setattr("pipeline.device.timing._MOST", 6)
+    monkeypatch.setattr("framekiln.device.timing._MOST", 6)
     events = []
 
     def event():
@@ -171,7 +171,7 @@ def test_a_call_with_many_phases_keeps_few_events(monkeypatch):
 
 def test_phases_inside_others_are_counted_once(monkeypatch):
     clock, moment = PhaseClock(), iter([0.0, 1.0, 3.0, 10.0])
-    monkeypatch.setattr("pipeline.contract.phases.time.perf_counter", lambda: next(moment))
+    monkeypatch.setattr("framekiln.contract.phases.time.perf_counter", lambda: next(moment))
     clock.begin()
     clock.begin()
     clock.end("upload")
@@ -213,7 +213,7 @@ def test_a_run_leaves_records_of_every_step_that_add_up(tmp_path, machines):
 @pytest.mark.heavy
 @pytest.mark.slow
 def test_a_killed_process_leaves_its_records_up_to_a_second_before(tmp_path, machines, monkeypatch):
-    monkeypatch.setattr("pipeline.engine.datasets._STOP_SECONDS", 60.0)
+    monkeypatch.setattr("framekiln.engine.datasets._STOP_SECONDS", 60.0)
     clip(tmp_path / "in" / "clip.png", 5, 30)
     steps = {"crc": ("Checksum", {}), "dies": ("DiesOnce", {"at": 13, "mark": str(tmp_path / "died"), "after": 1.5})}
     job = Job(order(tmp_path / "in", tmp_path / "out", steps))

@@ -6,16 +6,16 @@ import json
 
 import pytest
 
-from pipeline.contract.errors import ConfigError
-from pipeline.planning.manifest import ProfileFile, Targets, read_pipeline, read_profile
-from pipeline.planning.plan import make_plan
-from pipeline.planning.plan_options import PlanOptions
-from pipeline.planning.processes.resources import ROOMY
-from pipeline.profiling import node_metrics
-from pipeline.profiling.records import to_table
-from pipeline.profiling.run_profile import targets_of
-from pipeline.profiling.stats.steps import step_statistics
-from pipeline.profiling.targets import GpuStatistics, compare_targets
+from framekiln.contract.errors import ConfigError
+from framekiln.planning.manifest import ProfileFile, Targets, read_pipeline, read_profile
+from framekiln.planning.plan import make_plan
+from framekiln.planning.plan_options import PlanOptions
+from framekiln.planning.processes.resources import ROOMY
+from framekiln.profiling import node_metrics
+from framekiln.profiling.records import to_table
+from framekiln.profiling.run_profile import targets_of
+from framekiln.profiling.stats.steps import step_statistics
+from framekiln.profiling.targets import GpuStatistics, compare_targets
 from tests.support.runs.run_records import GPU, Made
 
 AIMS = {
@@ -50,13 +50,13 @@ def test_targets_of_the_gpus(use, memory, met):
 
 
 WRONG = {
-    "targets: {gpu_use_pecent: 80}": ("FM-UNKNOWN-KEY", "'gpu_use_pecent'", "'gpu_use_percent'"),
-    "targets: {steps: {faces: {rows_per_minut: 1}}}": ("FM-UNKNOWN-KEY", "'rows_per_minut'", "'rows_per_minute'"),
-    "targets: {gpu_use_percent: [95, 80]}": ("FM-INVALID-VALUE", "[95, 80]", "[80, 95]"),
-    "targets: {gpu_use_percent: lots}": ("FM-INVALID-VALUE", "'lots'"),
-    "targets: {gpu_use_percent: [null, null]}": ("FM-INVALID-VALUE", "[None, None]"),
-    "targets: {gpu_use_percent: -1}": ("FM-INVALID-VALUE", "-1"),
-    "targets: {gpu_use_percent: true}": ("FM-INVALID-VALUE", "True"),
+    "targets: {gpu_use_pecent: 80}": ("FK-UNKNOWN-KEY", "'gpu_use_pecent'", "'gpu_use_percent'"),
+    "targets: {steps: {faces: {rows_per_minut: 1}}}": ("FK-UNKNOWN-KEY", "'rows_per_minut'", "'rows_per_minute'"),
+    "targets: {gpu_use_percent: [95, 80]}": ("FK-INVALID-VALUE", "[95, 80]", "[80, 95]"),
+    "targets: {gpu_use_percent: lots}": ("FK-INVALID-VALUE", "'lots'"),
+    "targets: {gpu_use_percent: [null, null]}": ("FK-INVALID-VALUE", "[None, None]"),
+    "targets: {gpu_use_percent: -1}": ("FK-INVALID-VALUE", "-1"),
+    "targets: {gpu_use_percent: true}": ("FK-INVALID-VALUE", "True"),
 }
 
 
@@ -73,7 +73,7 @@ def test_targets_of_an_unknown_step_are_refused(tmp_path):
     aims = ProfileFile.model_validate({"targets": {"steps": {"facs": {"rows_per_minute": 1}}}})
     with pytest.raises(ConfigError) as error:
         make_plan(read_pipeline(None), aims, PlanOptions(), [ROOMY], check_weights=False)
-    assert error.value.code == "FM-UNKNOWN-STEP" and all(name in str(error.value) for name in ("'facs'", "'faces'"))
+    assert error.value.code == "FK-UNKNOWN-STEP" and all(name in str(error.value) for name in ("'facs'", "'faces'"))
     shipped = read_profile("high-throughput").targets
     kept = json.loads(json.dumps({"profile": {"targets": shipped.model_dump(exclude_none=True)}}))
     assert targets_of(kept) == shipped and shipped.steps["segment"].rows_per_minute == (10, 20)

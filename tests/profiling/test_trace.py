@@ -10,11 +10,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pipeline.contract.output_names import PROFILE
-from pipeline.output.object_store import Store
-from pipeline.profiling.export.trace_events import PHASES, events
-from pipeline.profiling.record_log import gather
-from pipeline.profiling.records import CALL, HAND_ON, PACKET, SET_UP, Record
+from framekiln.contract.output_names import PROFILE
+from framekiln.output.object_store import Store
+from framekiln.profiling.export.trace_events import PHASES, events
+from framekiln.profiling.record_log import gather
+from framekiln.profiling.records import CALL, HAND_ON, PACKET, SET_UP, Record
 from tests.support.machine.command_line import command
 
 RUN, EPOCH = "abc123", 1.7e9
@@ -265,8 +265,8 @@ def test_the_command_writes_the_trace_of_a_run_that_goes_on_and_of_one_that_has_
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        ((), "[FM-NOT-AN-OUTPUT]"),
-        (("--run", "abd123"), "[FM-UNKNOWN-RUN]"),
+        ((), "[FK-NOT-AN-OUTPUT]"),
+        (("--run", "abd123"), "[FK-UNKNOWN-RUN]"),
         (("--output", "there/"), "there/"),
         (("--output", "there/.."), "there/.."),
     ],

@@ -41,7 +41,7 @@ static inline Books *books(void) {
     static Books *found;
     if (!found) {
         const char *path = getenv("REHEARSAL_BOOKS");
-        int file = open(path ? path : "/dev/shm/framemill-rehearsal", O_RDWR | O_CREAT, 0600);
+        int file = open(path ? path : "/dev/shm/framekiln-rehearsal", O_RDWR | O_CREAT, 0600);
         if (file < 0 || ftruncate(file, sizeof(Books))) abort();
         found = (Books *)mmap(0, sizeof(Books), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
         close(file);

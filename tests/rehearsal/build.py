@@ -2,7 +2,7 @@
 
     python tests/rehearsal/build.py OUT --python CUDA_ENVIRONMENT/bin/python
     source OUT/environment.sh
-    CUDA_ENVIRONMENT/bin/python -m pipeline run --profile high-throughput ...
+    CUDA_ENVIRONMENT/bin/python -m framekiln run --profile high-throughput ...
 
 docs/hardware/rehearsing.md explains the limits of a rehearsal. It needs gcc, g++ and nm, and an environment with
 torch's build for CUDA 13. All other functions of NVIDIA's libraries return 0 and do nothing.

@@ -18,10 +18,10 @@ ROOT = Path(__file__).resolve().parents[2]
 
 READ_GPU = """
 import json
-from pipeline.device.memory import _used_gb
-from pipeline.planning.processes.resources import gpu_names, this_machine
-from pipeline.device.nvml import library
-from pipeline.profiling.node_metrics import NodeMetrics
+from framekiln.device.memory import _used_gb
+from framekiln.planning.processes.resources import gpu_names, this_machine
+from framekiln.device.nvml import library
+from framekiln.profiling.node_metrics import NodeMetrics
 print(json.dumps([gpu_names(), this_machine().gpus, _used_gb(), NodeMetrics("0", nvml=library()).read()["gpus"]]))
 """
 

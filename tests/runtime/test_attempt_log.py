@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pipeline.runtime.recovery.attempt_log import PAUSED, SET_UP, AttemptTable
+from framekiln.runtime.recovery.attempt_log import PAUSED, SET_UP, AttemptTable
 
 
 def test_a_death_in_a_logged_call_counts_for_that_packet_only():

@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.contract.columns import SOURCE, field
-from pipeline.contract.packet import HALO
-from pipeline.contract.stage import Stage
-from pipeline.runtime.calls.packet_caller import PacketCaller
-from pipeline.runtime.recovery.batch_limits import _PATIENCE, BatchLimits, bucket_of
+from framekiln.contract.columns import SOURCE, field
+from framekiln.contract.packet import HALO
+from framekiln.contract.stage import Stage
+from framekiln.runtime.calls.packet_caller import PacketCaller
+from framekiln.runtime.recovery.batch_limits import _PATIENCE, BatchLimits, bucket_of
 from tests.support.runs.plan_factory import plan, toy
 
 

@@ -7,13 +7,13 @@ import shutil
 
 import pytest
 
-from pipeline.contract.output_names import FACTS
-from pipeline.engine.session import session
-from pipeline.job import Job
-from pipeline.planning.plan import make_plan
-from pipeline.planning.processes.resources import ROOMY
-from pipeline.reporting.terminal.tables import removed_files
-from pipeline.runtime.run.change_report import UNKNOWN, Changes
+from framekiln.contract.output_names import FACTS
+from framekiln.engine.session import session
+from framekiln.job import Job
+from framekiln.planning.plan import make_plan
+from framekiln.planning.processes.resources import ROOMY
+from framekiln.reporting.terminal.tables import removed_files
+from framekiln.runtime.run.change_report import UNKNOWN, Changes
 from tests.support.media.collections_factory import clip, photo
 from tests.support.runs.engine_factory import order as toys
 

@@ -1,4 +1,4 @@
-"""`framemill check`: each kind of finding, and what the next run reads of it."""
+"""`framekiln check`: each kind of finding, and what the next run reads of it."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import shutil
 import pyarrow as pa
 import pytest
 
-from pipeline.contract.row_errors import Failure, to_table
-from pipeline.output.ledger import Part
-from pipeline.output.object_store import Store
-from pipeline.output.unit_table import NEEDED
-from pipeline.runtime.check.check import check_output, listed_damage
+from framekiln.contract.row_errors import Failure, to_table
+from framekiln.output.ledger import Part
+from framekiln.output.object_store import Store
+from framekiln.output.unit_table import NEEDED
+from framekiln.runtime.check.check import check_output, listed_damage
 
 STEP = "cut-0123456789ab"
 UNIT = "0123456789abcdef"

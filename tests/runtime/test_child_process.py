@@ -6,8 +6,8 @@ import os
 import signal
 from pathlib import Path
 
-from pipeline.runtime.recovery.captured_error import CapturedError
-from pipeline.runtime.recovery.child_process import ChildDied, ChildProcess
+from framekiln.runtime.recovery.captured_error import CapturedError
+from framekiln.runtime.recovery.child_process import ChildDied, ChildProcess
 
 
 class Held:
@@ -34,8 +34,8 @@ def test_a_child_returns_results_and_errors_until_a_call_kills_it():
 
 
 def test_a_child_ignores_packages_of_the_working_directory(tmp_path, monkeypatch):
-    (tmp_path / "pipeline").mkdir()
-    Path(tmp_path, "pipeline", "__init__.py").write_text("raise RuntimeError('a package of the user')\n")
+    (tmp_path / "framekiln").mkdir()
+    Path(tmp_path, "framekiln", "__init__.py").write_text("raise RuntimeError('a package of the user')\n")
     monkeypatch.chdir(tmp_path)
     with ChildProcess(Held()) as child:
         assert child.call("add", 2, 3) == 5

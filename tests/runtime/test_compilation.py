@@ -7,11 +7,11 @@ from functools import partial
 import pytest
 import torch
 
-from pipeline.contract.output_names import FRAMES
-from pipeline.job import Job
-from pipeline.output.object_store import Store
-from pipeline.runtime.recovery.child_tasks import StageCalls
-from pipeline.runtime.run.record import read_run_record, write_run_record
+from framekiln.contract.output_names import FRAMES
+from framekiln.job import Job
+from framekiln.output.object_store import Store
+from framekiln.runtime.recovery.child_tasks import StageCalls
+from framekiln.runtime.run.record import read_run_record, write_run_record
 from tests.support.media.collections_factory import photo
 from tests.support.runs.engine_factory import order, rows
 from tests.support.runs.plan_factory import plan, toy
@@ -43,7 +43,7 @@ def test_a_model_that_cannot_be_compiled_is_a_note(works, tmp_path, monkeypatch)
     write_run_record(store, wanted, result)
     notes = read_run_record(store)["notes"]
     assert list(notes) == ([] if works else ["ten"])
-    assert works or ("[FM-COMPILE-FAILED]" in notes["ten"] and "no compiler here" in notes["ten"])
+    assert works or ("[FK-COMPILE-FAILED]" in notes["ten"] and "no compiler here" in notes["ten"])
 
 
 def test_a_child_for_a_suspected_call_does_not_compile():

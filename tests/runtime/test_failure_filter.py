@@ -1,8 +1,8 @@
-"""Which failures `framemill retry` takes."""
+"""Which failures `framekiln retry` takes."""
 
 from __future__ import annotations
 
-from pipeline.runtime.run.retry import FailureFilter
+from framekiln.runtime.run.retry import FailureFilter
 
 
 def test_files_that_are_no_media_are_retried_only_by_their_kind() -> None:

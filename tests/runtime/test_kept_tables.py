@@ -5,8 +5,8 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from pipeline.output.object_store import Store
-from pipeline.runtime.second_pass.kept_tables import kept_tables, last_files, numbered
+from framekiln.output.object_store import Store
+from framekiln.runtime.second_pass.kept_tables import kept_tables, last_files, numbered
 from tests.toys import Guests
 
 FIRST, SECOND, THIRD = (f"all-{digit * 12}.parquet" for digit in "9ab")

@@ -7,8 +7,8 @@ import os
 import psutil
 import pytest
 
-from pipeline.runtime.recovery import memory_pressure
-from pipeline.runtime.recovery.memory_pressure import Memory, Standstill, read_memory
+from framekiln.runtime.recovery import memory_pressure
+from framekiln.runtime.recovery.memory_pressure import Memory, Standstill, read_memory
 
 FULL = {"limit": 1000, "left": 20, "rate": 25_000}
 

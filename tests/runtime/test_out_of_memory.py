@@ -7,13 +7,13 @@ import pyarrow as pa
 import pytest
 import torch
 
-from pipeline.contract.columns import SOURCE
-from pipeline.contract.errors import SetupError
-from pipeline.contract.packet import HALO
-from pipeline.contract.placement import Placement
-from pipeline.device import is_broken_gpu, is_out_of_memory
-from pipeline.runtime.calls.packet_caller import PacketCaller
-from pipeline.runtime.stage_setup import set_up_stage
+from framekiln.contract.columns import SOURCE
+from framekiln.contract.errors import SetupError
+from framekiln.contract.packet import HALO
+from framekiln.contract.placement import Placement
+from framekiln.device import is_broken_gpu, is_out_of_memory
+from framekiln.runtime.calls.packet_caller import PacketCaller
+from framekiln.runtime.stage_setup import set_up_stage
 from tests.support.runs.plan_factory import plan, toy
 from tests.toys import Checksum
 
@@ -88,9 +88,9 @@ def test_a_gpu_in_use_is_asked_whether_it_is_lost(monkeypatch, lost):
 @pytest.mark.parametrize(
     ("device", "vram", "code"),
     [
-        ("cuda", 1.5, "FM-SETUP-GPU-MEMORY"),
-        ("cuda", 0.0, "FM-SETUP-GPU-MEMORY"),
-        ("cpu", 0.0, "FM-SETUP-OUT-OF-MEMORY"),
+        ("cuda", 1.5, "FK-SETUP-GPU-MEMORY"),
+        ("cuda", 0.0, "FK-SETUP-GPU-MEMORY"),
+        ("cpu", 0.0, "FK-SETUP-OUT-OF-MEMORY"),
     ],
 )
 def test_a_model_that_does_not_fit_names_its_step_and_its_share(device, vram, code):

@@ -11,16 +11,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.contract.columns import SOURCE
-from pipeline.contract.packet import HALO
-from pipeline.device import Batches, JointCalls
-from pipeline.output.object_store import Store
-from pipeline.profiling.step_work import StepWork
-from pipeline.profiling.tools.profilers import ProfiledCalls, ProfilerOptions
-from pipeline.runtime.calls.call_gate import CallGate
-from pipeline.runtime.calls.packet_caller import PacketCaller
-from pipeline.runtime.recovery.batch_limits import BatchLimits
-from pipeline.runtime.stage_setup import set_up
+from framekiln.contract.columns import SOURCE
+from framekiln.contract.packet import HALO
+from framekiln.device import Batches, JointCalls
+from framekiln.output.object_store import Store
+from framekiln.profiling.step_work import StepWork
+from framekiln.profiling.tools.profilers import ProfiledCalls, ProfilerOptions
+from framekiln.runtime.calls.call_gate import CallGate
+from framekiln.runtime.calls.packet_caller import PacketCaller
+from framekiln.runtime.recovery.batch_limits import BatchLimits
+from framekiln.runtime.stage_setup import set_up
 from tests.support.runs.plan_factory import plan, toy
 
 ROWS = 4

@@ -9,15 +9,15 @@ from dataclasses import replace
 import pytest
 import torch
 
-from pipeline.contract.errors import WeightsError
-from pipeline.contract.placement import Placement
-from pipeline.device import Batches
-from pipeline.output.object_store import Store
-from pipeline.runtime.calls.packet_caller import PacketCaller
-from pipeline.runtime.recovery.batch_limits import BatchLimits
-from pipeline.runtime.stage_setup import set_up, set_up_stage
-from pipeline.runtime.worker import Worker
-from pipeline.weights.lockfile import Entry
+from framekiln.contract.errors import WeightsError
+from framekiln.contract.placement import Placement
+from framekiln.device import Batches
+from framekiln.output.object_store import Store
+from framekiln.runtime.calls.packet_caller import PacketCaller
+from framekiln.runtime.recovery.batch_limits import BatchLimits
+from framekiln.runtime.stage_setup import set_up, set_up_stage
+from framekiln.runtime.worker import Worker
+from framekiln.weights.lockfile import Entry
 from tests.support.runs.plan_factory import plan, toy
 from tests.toys import Checksum, Meeting
 
@@ -32,7 +32,7 @@ def test_a_file_that_was_replaced_is_refused(tmp_path, monkeypatch):
     path.write_bytes(b"what was swapped!")
     with pytest.raises(WeightsError) as error:
         set_up_stage(Checksum(), "crc", {"net": path}, Placement(), {"net": entry})
-    assert error.value.code == "FM-WEIGHTS-REPLACED"
+    assert error.value.code == "FK-WEIGHTS-REPLACED"
 
 
 @pytest.mark.parametrize(("learned", "expected"), [({}, 8), ({"items": 2}, 2)])

@@ -9,9 +9,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from pipeline.contract.columns import pack
-from pipeline.contract.placement import Placement
-from stages.mouth.stage import SHAPES, Mouth
+from framekiln.contract.columns import pack
+from framekiln.contract.placement import Placement
+from framekiln_stages.mouth.stage import SHAPES, Mouth
 from tests.support.machine.command_line import script
 from tests.support.media.photos import photo, photo_file, take
 from tests.support.stages.pose_factory import model_file
@@ -66,9 +66,9 @@ def test_the_larger_face_comes_first():
 SCRIPT = """
 import sys, cv2, pyarrow as pa
 from pathlib import Path
-from pipeline.contract.columns import pack
-from pipeline.contract.placement import Placement
-from stages.mouth import Mouth
+from framekiln.contract.columns import pack
+from framekiln.contract.placement import Placement
+from framekiln_stages.mouth import Mouth
 stage = Mouth(Mouth.Config(model="face_landmarker_bundled"))
 stage.setup({stage.config.model: Path(sys.argv[1])}, Placement())
 print(len(stage(pa.table({stage.pixels: pack([cv2.imread(sys.argv[2])[:, :, ::-1]])}))["mouths"][0]))

@@ -12,19 +12,19 @@ import pytest
 import torch
 from torch.nn.functional import interpolate
 
-from pipeline.contract.errors import ConfigError
-from pipeline.contract.placement import Placement
-from pipeline.device import prepare
-from pipeline.planning.manifest import PipelineFile, ProfileFile
-from pipeline.planning.plan import make_plan
-from pipeline.planning.plan_options import PlanOptions
-from pipeline.planning.processes.resources import Node
-from stages.nets.sam2.edgetam import EDGETAM
-from stages.nets.sam2.image import PREPARATION
-from stages.nets.sam2.video import Tracker, load_video_model, resize_mask
-from stages.objects.stage import OBJECTS, Objects
-from stages.shared.masks import MASK, decode
-from stages.shared.point_prompts import Prompt
+from framekiln.contract.errors import ConfigError
+from framekiln.contract.placement import Placement
+from framekiln.device import prepare
+from framekiln.planning.manifest import PipelineFile, ProfileFile
+from framekiln.planning.plan import make_plan
+from framekiln.planning.plan_options import PlanOptions
+from framekiln.planning.processes.resources import Node
+from framekiln_stages.nets.sam2.edgetam import EDGETAM
+from framekiln_stages.nets.sam2.image import PREPARATION
+from framekiln_stages.nets.sam2.video import Tracker, load_video_model, resize_mask
+from framekiln_stages.objects.stage import OBJECTS, Objects
+from framekiln_stages.shared.masks import MASK, decode
+from framekiln_stages.shared.point_prompts import Prompt
 from tests.support.media.photos import take
 from tests.support.stages.inpaint_factory import values
 from tests.support.stages.sam import video_reference as reference
@@ -82,7 +82,7 @@ def test_masks_equal_the_session_without_forgetting(kind):
 @pytest.fixture
 def timm():
     """Require the extra `edgetam`."""
-    pytest.importorskip("timm", reason="EdgeTAM needs timm: pip install 'framemill[edgetam]'")
+    pytest.importorskip("timm", reason="EdgeTAM needs timm: pip install 'framekiln[edgetam]'")
 
 
 @pytest.mark.heavy
@@ -113,9 +113,9 @@ def test_edgetam_loads_a_file_saved_by_transformers(timm, tmp_path, monkeypatch)
 
 
 def test_without_timm_edgetam_is_refused_at_planning(monkeypatch):
-    monkeypatch.setattr("stages.objects.stage.is_timm_installed", lambda: False)
-    steps = {"objects": {"use": "stages.objects:Objects", "with": {"model": EDGETAM}}}
-    with pytest.raises(ConfigError, match=r"timm.*framemill\[edgetam\]") as error:
+    monkeypatch.setattr("framekiln_stages.objects.stage.is_timm_installed", lambda: False)
+    steps = {"objects": {"use": "framekiln_stages.objects:Objects", "with": {"model": EDGETAM}}}
+    with pytest.raises(ConfigError, match=r"timm.*framekiln\[edgetam\]") as error:
         make_plan(
             PipelineFile.model_validate({"steps": steps}), ProfileFile(), PlanOptions(), [Node(name="box", cpus=8)]
         )
@@ -193,7 +193,7 @@ def rows(frames, step: int = 1, media_type: str = "video", masks=None) -> pa.Tab
 
 @pytest.fixture
 def small(monkeypatch):
-    monkeypatch.setattr("stages.objects.stage.load_video_model", lambda *_: reference.model())
+    monkeypatch.setattr("framekiln_stages.objects.stage.load_video_model", lambda *_: reference.model())
 
 
 def ready(**config) -> Objects:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from pipeline.contract.errors import ConfigError
-from pipeline.planning.manifest import StepEntry
-from pipeline.planning.stage_building import build
+from framekiln.contract.errors import ConfigError
+from framekiln.planning.manifest import StepEntry
+from framekiln.planning.stage_building import build
 
 WRONG = {
     "categorize:Categorize": [
@@ -58,6 +58,6 @@ WRONG = {
 def test_a_setting_that_makes_no_sense_is_refused_by_name(use, settings):
     name, value = next(iter(settings.items()))
     with pytest.raises(ConfigError) as error:
-        build("step", StepEntry.model_validate({"use": f"stages.{use}", "with": settings}), {})
-    assert error.value.code == "FM-INVALID-SETTING"
+        build("step", StepEntry.model_validate({"use": f"framekiln_stages.{use}", "with": settings}), {})
+    assert error.value.code == "FK-INVALID-SETTING"
     assert name in str(error.value) or str(value) in str(error.value)

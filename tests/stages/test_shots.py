@@ -9,9 +9,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from pipeline.contract.columns import pack
-from pipeline.contract.placement import Placement
-from stages.shots.stage import Features, Shots
+from framekiln.contract.columns import pack
+from framekiln.contract.placement import Placement
+from framekiln_stages.shots.stage import Features, Shots
 from tests.support.media.media_factory import film
 from tests.support.media.photos import PHOTOS, photo
 from tests.support.stages.flow_factory import window

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pipeline.contract.columns import SOUND
-from stages.voice.stage import Voice
+from framekiln.contract.columns import SOUND
+from framekiln_stages.voice.stage import Voice
 from tests.support.stages.sync_factory import spoken, voice
 
 

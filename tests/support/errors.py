@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from pipeline.contract.errors import UserError
+from framekiln.contract.errors import UserError
 
 
 @contextmanager
@@ -18,4 +18,4 @@ def fails(code: str, *values: str) -> Iterator[None]:
     message = str(error.value)
     assert error.value.code == code, message
     assert [value for value in values if value not in message] == [], message
-    assert "\n" not in message or code == "FM-WEIGHTS-MISSING", "which lists all that is missing"
+    assert "\n" not in message or code == "FK-WEIGHTS-MISSING", "which lists all that is missing"

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from pipeline.contract.columns import field, views
-from pipeline.contract.stage import Scope, Stage
+from framekiln.contract.columns import field, views
+from framekiln.contract.stage import Scope, Stage
 
 
 class Checksum(Stage):

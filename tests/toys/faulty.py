@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from pipeline.contract.columns import field
-from pipeline.contract.stage import Stage
+from framekiln.contract.columns import field
+from framekiln.contract.stage import Stage
 
 
 class Picky(Stage):

@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from pipeline.contract.columns import field, views
-from pipeline.contract.drawing import Drawing
-from pipeline.contract.stage import Scope, Stage, Table
+from framekiln.contract.columns import field, views
+from framekiln.contract.drawing import Drawing
+from framekiln.contract.stage import Scope, Stage, Table
 
 HUE = field("redness", pa.float32(), "mean of the red channel", "0 to 255")
 

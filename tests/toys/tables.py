@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from pipeline.contract.columns import field
-from pipeline.contract.placement import Placement
-from pipeline.contract.stage import Scope, Stage, Table
+from framekiln.contract.columns import field
+from framekiln.contract.placement import Placement
+from framekiln.contract.stage import Scope, Stage, Table
 
 
 def written(name, keys=(), **columns):

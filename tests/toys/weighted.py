@@ -10,10 +10,10 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from pipeline.contract.columns import field
-from pipeline.contract.placement import Placement
-from pipeline.contract.stage import Stage
-from pipeline.device import Batches, JointCalls
+from framekiln.contract.columns import field
+from framekiln.contract.placement import Placement
+from framekiln.contract.stage import Stage
+from framekiln.device import Batches, JointCalls
 
 
 class Seeded(Stage):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pipeline.weights import download
+from framekiln.weights import download
 from tests.support.machine.fetch_factory import CONTENT
 from tests.support.machine.range_server import serving
 

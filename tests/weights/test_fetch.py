@@ -7,9 +7,9 @@ from importlib import import_module
 
 import pytest
 
-from pipeline.weights import checksums
-from pipeline.weights.fetch import fetch
-from pipeline.weights.resolver import cache_folder, locate
+from framekiln.weights import checksums
+from framekiln.weights.fetch import fetch
+from framekiln.weights.resolver import cache_folder, locate
 from tests.support.errors import fails
 from tests.support.machine.fetch_factory import CONTENT, OTHER, entry, link, partial
 from tests.support.runs.weights_factory import sha
@@ -40,7 +40,7 @@ def test_an_interrupted_connection_is_resumed(site):
 
 def test_a_server_that_interrupts_every_response_is_given_up(site):
     site.cuts = [10] * 100
-    with fails("FM-FETCH-FAILED", "127.0.0.1"):
+    with fails("FK-FETCH-FAILED", "127.0.0.1"):
         fetch(entry(link(site)))
     assert len(site.requests) < 10
 
@@ -76,7 +76,7 @@ def test_a_busy_server_is_retried(site):
 def test_another_file_is_rejected_and_removed(site, content):
     site.files["/toy.bin"] = content
     toy = entry(link(site))
-    with fails("FM-FETCH-FAILED", "127.0.0.1", toy.sha256 if len(content) == toy.bytes else str(toy.bytes)):
+    with fails("FK-FETCH-FAILED", "127.0.0.1", toy.sha256 if len(content) == toy.bytes else str(toy.bytes)):
         fetch(toy)
     assert locate(toy) is None and not partial(toy).exists() and not (cache_folder() / "toy.bin").exists()
 
@@ -112,7 +112,7 @@ def test_a_full_disk_is_reported_and_leaves_no_file(site):
     toy = entry(link(site))
     partial(toy).parent.mkdir(parents=True)
     partial(toy).symlink_to("/dev/full")
-    with fails("FM-FETCH-FAILED", "No space left on device"):
+    with fails("FK-FETCH-FAILED", "No space left on device"):
         fetch(toy)
     assert locate(toy) is None
     partial(toy).unlink()
@@ -130,7 +130,7 @@ def test_an_unwritable_cache_is_reported_in_one_sentence(site, blocked):
     else:
         cache_folder().parent.mkdir(parents=True)
         cache_folder().write_bytes(b"")
-    with fails("FM-FETCH-FAILED" if blocked == "target" else "FM-CACHE-NOT-WRITABLE", str(cache_folder())):
+    with fails("FK-FETCH-FAILED" if blocked == "target" else "FK-CACHE-NOT-WRITABLE", str(cache_folder())):
         fetch(toy)
 
 
@@ -145,7 +145,7 @@ def test_an_unreadable_file_is_skipped(site, tmp_path, monkeypatch):
             raise PermissionError(13, "Permission denied", str(path))
         return real(path, *rest, **options)
 
-    monkeypatch.setattr(import_module("pipeline.weights.resolver"), "sha256", guarded)
-    with fails("FM-WEIGHTS-UNREADABLE", str(mine / "toy.bin")):
+    monkeypatch.setattr(import_module("framekiln.weights.resolver"), "sha256", guarded)
+    with fails("FK-WEIGHTS-UNREADABLE", str(mine / "toy.bin")):
         locate(entry(link(site)), weights_dir=mine)
     assert fetch(entry(link(site)), weights_dir=mine) == cache_folder() / "toy.bin"

@@ -6,8 +6,8 @@ from importlib import import_module
 
 import pytest
 
-from pipeline.cli.app import main
-from pipeline.weights.resolver import cache_folder, default_lock
+from framekiln.cli.app import main
+from framekiln.weights.resolver import cache_folder, default_lock
 from tests.support.machine.fetch_factory import CONTENT, OTHER, entry, link
 
 
@@ -18,7 +18,7 @@ def lock(site, monkeypatch):
     bound = {"name": "bound", "file": "bound.bin", "ask": True, "licence_note": "research only"}
     asking = entry(link(site, "/bound.bin"), content=OTHER).model_copy(update=bound)
     site.files["/bound.bin"] = OTHER
-    owner = import_module("pipeline.weights.resolver")
+    owner = import_module("framekiln.weights.resolver")
     monkeypatch.setattr(owner, "load_lock", lambda _: {"toy": free, "bound": asking})
     default_lock.cache_clear()
     yield
@@ -50,7 +50,7 @@ def test_fetching_by_stage_by_name_and_to_a_folder(lock, run, site, tmp_path):
     code, out, _ = run("fetch", "toy", "--to", tmp_path / "usb")
     assert code == 0 and (tmp_path / "usb" / "toy.bin").read_bytes() == CONTENT and len(site.requests) == 1
     code, _, err = run("fetch", "tou")
-    assert code == 2 and "[FM-UNKNOWN-WEIGHTS]" in err and "'toy'" in err
+    assert code == 2 and "[FK-UNKNOWN-WEIGHTS]" in err and "'toy'" in err
 
 
 def test_settings_decide_what_is_fetched(lock, run, site, tmp_path):
@@ -59,7 +59,7 @@ def test_settings_decide_what_is_fetched(lock, run, site, tmp_path):
     (tmp_path / "mine.yaml").write_text("defaults: {device: cpu}\n")
     assert run("fetch", "--stages", "seeded", "--profile", tmp_path / "mine.yaml")[0] == 0
     code, _, err = run("fetch", "--profile", "cpu-olny")
-    assert code == 2 and "[FM-UNKNOWN-PROFILE]" in err and "'cpu-only'" in err
+    assert code == 2 and "[FK-UNKNOWN-PROFILE]" in err and "'cpu-only'" in err
 
 
 def test_a_profile_decides_what_is_fetched(lock, run, site, tmp_path):
@@ -72,13 +72,13 @@ def test_a_profile_decides_what_is_fetched(lock, run, site, tmp_path):
 def test_fetch_and_run_need_an_accepted_licence(lock, run, site, tmp_path):
     code, _, err = run("fetch")
     assert code == 2 and site.requests == [] and len(err.strip().splitlines()) == 1
-    assert "[FM-LICENCE-NOT-ACCEPTED]" in err and "bound (MIT: research only)" in err
+    assert "[FK-LICENCE-NOT-ACCEPTED]" in err and "bound (MIT: research only)" in err
     assert run("fetch", "--all", "--accept-license")[0] == 0
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "a.png").write_bytes(b"no photo")
     words = ["--input", tmp_path / "in", "--output", tmp_path / "out"]
     code, _, err = run("run", *words)
-    assert code == 2 and "[FM-LICENCE-NOT-ACCEPTED]" in err and not (tmp_path / "out").exists()
+    assert code == 2 and "[FK-LICENCE-NOT-ACCEPTED]" in err and not (tmp_path / "out").exists()
     code, out, _ = run("run", *words, "--accept-license", "--dry-run")
     assert code == 0 and "present" in out
 
@@ -95,7 +95,7 @@ def test_the_list_and_the_check(lock, run):
     assert code == 0 and "1 verified, 0 wrong, 1 missing." in out
     (cache_folder() / "toy.bin").write_bytes(OTHER[::-1])
     code, out, err = run("fetch", "--verify")
-    assert code == 2 and "0 verified, 1 wrong" in out and "[FM-WEIGHTS-MISMATCH]" in err
+    assert code == 2 and "0 verified, 1 wrong" in out and "[FK-WEIGHTS-MISMATCH]" in err
     assert str(cache_folder() / "toy.bin") in err
 
 
@@ -104,7 +104,7 @@ def test_each_failure_keeps_its_code(lock, run, site, tmp_path):
     del site.files["/bound.bin"]
     code, _, err = run("fetch", "toy", "bound", "--accept-license", "--to", tmp_path / "file" / "usb")
     codes = [line.rpartition(" ")[2] for line in err.strip().splitlines()]
-    assert (code, codes) == (2, ["[FM-FOLDER-NOT-WRITABLE]", "[FM-FETCH-FAILED]"])
+    assert (code, codes) == (2, ["[FK-FOLDER-NOT-WRITABLE]", "[FK-FETCH-FAILED]"])
 
 
 def test_missing_weights_are_listed_with_their_command(lock, run, tmp_path):
@@ -113,8 +113,8 @@ def test_missing_weights_are_listed_with_their_command(lock, run, tmp_path):
     code, _, err = run("run", "--input", tmp_path / "in", "--output", tmp_path / "out")
     assert (
         code == 2
-        and "[FM-WEIGHTS-MISSING]" in err
+        and "[FK-WEIGHTS-MISSING]" in err
         and all(value in err for value in ("toy.bin", "1.5 MB", "MIT", "http://127.0.0.1"))
     )
-    assert "framemill fetch toy bound --accept-license" in err
+    assert "framekiln fetch toy bound --accept-license" in err
     assert "--missing-weights skip" in err and not (tmp_path / "out").exists()

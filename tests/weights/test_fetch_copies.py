@@ -7,10 +7,10 @@ import shutil
 
 import pytest
 
-from pipeline.weights import checksums
-from pipeline.weights.fetch import copy_to, fetch, verify
-from pipeline.weights.lockfile import Local
-from pipeline.weights.resolver import cache_folder, locate
+from framekiln.weights import checksums
+from framekiln.weights.fetch import copy_to, fetch, verify
+from framekiln.weights.lockfile import Local
+from framekiln.weights.resolver import cache_folder, locate
 from tests.support.errors import fails
 from tests.support.machine.fetch_factory import CONTENT, OTHER, entry, link
 from tests.support.runs.weights_factory import sha
@@ -60,7 +60,7 @@ def test_an_existing_copy_stays_and_another_file_of_its_name_is_replaced(site, t
 def test_an_unwritable_folder_is_reported(site, tmp_path):
     toy = entry(link(site))
     (tmp_path / "file").write_bytes(b"")
-    with fails("FM-FOLDER-NOT-WRITABLE", str(tmp_path / "file" / "usb")):
+    with fails("FK-FOLDER-NOT-WRITABLE", str(tmp_path / "file" / "usb")):
         copy_to(toy, fetch(toy), tmp_path / "file" / "usb")
 
 
@@ -72,9 +72,9 @@ def test_verify_ignores_cached_hashes(tmp_path, monkeypatch):
     hashes = cache_folder() / "hashes.json"
     hashes.write_text(hashes.read_text().replace(sha(OTHER), toy.sha256))  # as after bit rot
     assert locate(toy, weights_dir=tmp_path) == tmp_path / "toy.bin"
-    with fails("FM-WEIGHTS-MISMATCH", sha(OTHER)):
+    with fails("FK-WEIGHTS-MISMATCH", sha(OTHER)):
         verify(toy, tmp_path)
-    with fails("FM-WEIGHTS-MISMATCH"):  # the cache has the right hash now
+    with fails("FK-WEIGHTS-MISMATCH"):  # the cache has the right hash now
         locate(toy, weights_dir=tmp_path)
     (tmp_path / "toy.bin").write_bytes(CONTENT)
     assert verify(toy, tmp_path) == tmp_path / "toy.bin"

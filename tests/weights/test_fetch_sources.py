@@ -7,10 +7,10 @@ import zipfile
 
 import pytest
 
-from pipeline.weights.fetch import fetch
-from pipeline.weights.lockfile import Bundle, Local, Url
-from pipeline.weights.resolver import cache_folder
-from pipeline.weights.wheel_bundle import read_from_wheel
+from framekiln.weights.fetch import fetch
+from framekiln.weights.lockfile import Bundle, Local, Url
+from framekiln.weights.resolver import cache_folder
+from framekiln.weights.wheel_bundle import read_from_wheel
 from tests.support.errors import fails
 from tests.support.machine.fetch_factory import CONTENT, OTHER, entry, link
 from tests.support.runs.weights_factory import sha
@@ -35,17 +35,17 @@ def test_after_a_failure_the_next_source_is_tried(site):
 
 def test_all_failures_are_reported_in_one_sentence(site):
     toy = entry(link(site, "/gone.bin"), Local(kind="local", note="ask Ada"))
-    with fails("FM-FETCH-FAILED", "404", "/gone.bin", "ask Ada"):
+    with fails("FK-FETCH-FAILED", "404", "/gone.bin", "ask Ada"):
         fetch(toy)
 
 
 def test_offline_the_message_names_the_way_without_network(unreachable):
-    with fails("FM-FETCH-FAILED", "127.0.0.1", "framemill fetch toy --to DIR", "--weights-dir DIR"):
+    with fails("FK-FETCH-FAILED", "127.0.0.1", "framekiln fetch toy --to DIR", "--weights-dir DIR"):
         fetch(entry(unreachable))
 
 
 def test_without_a_download_the_message_names_the_file_and_its_folder():
-    with fails("FM-FETCH-FAILED", "https://example.org/toys.zip", str(cache_folder())):
+    with fails("FK-FETCH-FAILED", "https://example.org/toys.zip", str(cache_folder())):
         fetch(entry(Local(kind="local", note="toy.bin in https://example.org/toys.zip")))
     cache_folder().mkdir(parents=True, exist_ok=True)
     (cache_folder() / "toy.bin").write_bytes(CONTENT)
@@ -90,5 +90,5 @@ def test_without_a_registry_the_next_source_is_tried(registry, site):
     source, _, wheel = registry
     wheel.unlink()
     assert fetch(entry(source, link(site))).read_bytes() == CONTENT
-    with fails("FM-FETCH-FAILED", "toymodels==1.2", "--weights-dir DIR"):
+    with fails("FK-FETCH-FAILED", "toymodels==1.2", "--weights-dir DIR"):
         fetch(entry(source, sha256="0" * 64))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from pipeline.weights.lockfile import load_lock
-from pipeline.weights.resolver import default_lock, resolve
+from framekiln.weights.lockfile import load_lock
+from framekiln.weights.resolver import default_lock, resolve
 from tests.support.errors import fails
 from tests.support.runs.weights_factory import body, bundle_source, lock_of
 
@@ -32,21 +32,21 @@ def test_the_shipped_lockfile_is_valid():
     ],
 )
 def test_a_mistake_in_the_lockfile_is_reported_with_its_place(change, value):
-    with fails("FM-LOCKFILE-INVALID", value):
+    with fails("FK-LOCKFILE-INVALID", value):
         lock_of(body() | change)
 
 
 @pytest.mark.parametrize("text", ["[1, 2]", "a: [", "toy: 3", "toy: {}"])
 def test_other_files_are_rejected(text):
-    with fails("FM-NOT-YAML" if text == "a: [" else "FM-LOCKFILE-INVALID"):
+    with fails("FK-NOT-YAML" if text == "a: [" else "FK-LOCKFILE-INVALID"):
         load_lock(text)
 
 
 def test_two_entries_cannot_share_a_file():
-    with fails("FM-LOCKFILE-INVALID", "'one.bin'"):
+    with fails("FK-LOCKFILE-INVALID", "'one.bin'"):
         lock_of(body("one"), body("two", file="one.bin"))
 
 
 def test_an_unknown_name_gets_a_suggestion():
-    with fails("FM-UNKNOWN-WEIGHTS", "'pose_landmarker_lite'"):
+    with fails("FK-UNKNOWN-WEIGHTS", "'pose_landmarker_lite'"):
         resolve(["pose_landmarker_lit"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pipeline.weights.lockfile import Local, Url
+from framekiln.weights.lockfile import Local, Url
 from tests.support.machine.fetch_factory import CONTENT, OTHER, entry, link
 from tests.support.media.material_download import bring, load_material
 

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pipeline.contract.errors import WeightsError
-from pipeline.weights import checksums
-from pipeline.weights.resolver import cache_folder, locate, resolve
+from framekiln.contract.errors import WeightsError
+from framekiln.weights import checksums
+from framekiln.weights.resolver import cache_folder, locate, resolve
 from tests.support.errors import fails
 from tests.support.machine.permissions import permissions_count
 from tests.support.runs.weights_factory import CONTENT, body, bundle_source, lock_of, sha
@@ -34,7 +34,7 @@ def test_the_environment_and_the_cache_are_searched(tmp_path, monkeypatch):
     assert locate(entry) == cache_folder() / "toy.bin"
     (tmp_path / "shared").mkdir()
     (tmp_path / "shared" / "toy.bin").write_bytes(CONTENT)
-    monkeypatch.setenv("FRAMEMILL_WEIGHTS", str(tmp_path / "shared"))
+    monkeypatch.setenv("FRAMEKILN_WEIGHTS", str(tmp_path / "shared"))
     assert locate(entry) == tmp_path / "shared" / "toy.bin"
 
 
@@ -47,11 +47,11 @@ def test_a_folder_that_this_user_may_only_list_is_passed_over(tmp_path):
         assert locate(lock_of(body())["toy"], weights_dir=tmp_path) == tmp_path / "open" / "toy.bin"
 
 
-@pytest.mark.parametrize("option", ["--weights-dir", "FRAMEMILL_WEIGHTS"])
+@pytest.mark.parametrize("option", ["--weights-dir", "FRAMEKILN_WEIGHTS"])
 def test_a_missing_folder_is_named(tmp_path, monkeypatch, option):
     nowhere = tmp_path / "nowhere"
-    monkeypatch.setenv("FRAMEMILL_WEIGHTS", str(nowhere) if option == "FRAMEMILL_WEIGHTS" else "")
-    with fails("FM-WEIGHTS-FOLDER", str(nowhere), option):
+    monkeypatch.setenv("FRAMEKILN_WEIGHTS", str(nowhere) if option == "FRAMEKILN_WEIGHTS" else "")
+    with fails("FK-WEIGHTS-FOLDER", str(nowhere), option):
         locate(lock_of(body())["toy"], weights_dir=nowhere if option == "--weights-dir" else None)
 
 
@@ -59,7 +59,7 @@ def test_a_missing_folder_is_named(tmp_path, monkeypatch, option):
 def test_a_wrong_file_is_rejected_and_a_right_one_beside_it_used(tmp_path, wrong):
     entry = lock_of(body())["toy"]
     (tmp_path / "toy.bin").write_bytes(wrong)
-    with fails("FM-WEIGHTS-MISMATCH", str(tmp_path / "toy.bin"), sha(wrong), entry.sha256, str(len(wrong))):
+    with fails("FK-WEIGHTS-MISMATCH", str(tmp_path / "toy.bin"), sha(wrong), entry.sha256, str(len(wrong))):
         locate(entry, weights_dir=tmp_path)
     (tmp_path / "renamed.bin").write_bytes(CONTENT)
     assert locate(entry, weights_dir=tmp_path) == tmp_path / "renamed.bin"
@@ -88,7 +88,7 @@ def test_one_message_lists_all_missing_weights():
     with pytest.raises(WeightsError) as error:
         resolve(["one", "two", "three", "one"], lock=lock)
     message = str(error.value)
-    assert error.value.code == "FM-WEIGHTS-MISSING" and message.count("one.bin (") == 1
+    assert error.value.code == "FK-WEIGHTS-MISSING" and message.count("one.bin (") == 1
     sources = ("https://example.org/one.bin", "pip download", "toymodels==1.2", "ask Ada", str(cache_folder()))
     for value in ("two.bin", "three.bin", "0.0 MB", "MIT", *sources):
         assert value in message
@@ -98,7 +98,7 @@ def test_a_file_of_another_entry_is_identified(tmp_path):
     lock = lock_of(body("one"), body("two", b"another"))
     (tmp_path / "one.bin").write_bytes(b"another")
     assert resolve(["two"], weights_dir=tmp_path, lock=lock) == {"two": tmp_path / "one.bin"}
-    with fails("FM-WEIGHTS-MISSING", "'two'"):
+    with fails("FK-WEIGHTS-MISSING", "'two'"):
         resolve(["one"], weights_dir=tmp_path, lock=lock)
 
 

@@ -9,9 +9,9 @@ import zipfile
 import pytest
 import yaml
 
-from pipeline.weights.lockfile import Bundle, load_lock
-from pipeline.weights.resolver import cache_folder, default_lock, locate, resolve
-from pipeline.weights.wheel_bundle import find_wheel, read_from_wheel
+from framekiln.weights.lockfile import Bundle, load_lock
+from framekiln.weights.resolver import cache_folder, default_lock, locate, resolve
+from framekiln.weights.wheel_bundle import find_wheel, read_from_wheel
 from tests.support.errors import fails
 from tests.support.runs.weights_factory import MEMBERS, body, bundle_source, lock_of, make_wheel, sha
 
@@ -38,9 +38,9 @@ def test_a_member_is_extracted_unchanged(tmp_path):
 
 def test_another_member_than_the_lockfile_names_is_rejected(tmp_path):
     make_wheel(tmp_path / "wheels")
-    with fails("FM-WHEEL-MISMATCH"):
+    with fails("FK-WHEEL-MISMATCH"):
         locate(member_entry(b"another")["marks"], weights_dir=tmp_path / "wheels")
-    with fails("FM-WHEEL-DAMAGED"):
+    with fails("FK-WHEEL-DAMAGED"):
         locate(member_entry(member="toy/gone.bin")["marks"], weights_dir=tmp_path / "wheels")
 
 
@@ -80,7 +80,7 @@ def test_a_damaged_bundle_is_built_again(bundled):
 def test_a_wheel_with_another_member_is_rejected(bundled):
     lock, wheel = bundled
     make_wheel(wheel.parent, MEMBERS | {"toy/marks.bin": b"other"})
-    with fails("FM-WHEEL-MISMATCH", "toy/marks.bin"):
+    with fails("FK-WHEEL-MISMATCH", "toy/marks.bin"):
         locate(lock["toy"], weights_dir=wheel.parent)
 
 
@@ -90,7 +90,7 @@ def test_a_wheel_with_another_member_is_rejected(bundled):
 def test_a_damaged_wheel_is_rejected(bundled, spoil):
     lock, wheel = bundled
     wheel.write_bytes(spoil(wheel.read_bytes()))
-    with fails("FM-WHEEL-DAMAGED", str(wheel)):
+    with fails("FK-WHEEL-DAMAGED", str(wheel)):
         locate(lock["toy"], weights_dir=wheel.parent)
 
 

@@ -8,11 +8,11 @@ from pathlib import Path
 
 from benchmarks.gpu.options import GpuOptions
 from benchmarks.gpu.results import Record
-from benchmarks.gpu.steps.engine import framemill, photos, run, run_settings
-from pipeline.hardware.prediction.gpu_specs import gpu_by_driver_name, gpu_by_name, read_gpus
-from pipeline.hardware.prediction.predict import predict
-from pipeline.hardware.prediction.source_run import read_source
-from pipeline.planning.gpu.calibration_file import Calibration, read_calibration
+from benchmarks.gpu.steps.engine import framekiln, photos, run, run_settings
+from framekiln.hardware.prediction.gpu_specs import gpu_by_driver_name, gpu_by_name, read_gpus
+from framekiln.hardware.prediction.predict import predict
+from framekiln.hardware.prediction.source_run import read_source
+from framekiln.planning.gpu.calibration_file import Calibration, read_calibration
 
 TARGETS = ("rtx-5080", "rtx-4060")
 _WITHIN = 0.15  # relative error of the predicted rate of the run on this GPU
@@ -43,7 +43,7 @@ def _calibrated(options: GpuOptions) -> Calibration:
     ]
     shutil.rmtree(folder, ignore_errors=True)  # of an earlier call
     source, profile = str(photos(options)), ["--profile", options.profile]
-    framemill("calibrate", "--input", source, *profile, *policy, *limits, "--save", str(folder))
+    framekiln("calibrate", "--input", source, *profile, *policy, *limits, "--save", str(folder))
     (path,) = folder.glob("*.json")
     return read_calibration(path)
 

@@ -1,6 +1,6 @@
 """The rate of each model alone, on its own terms: large batches on the GPU, weights in 16 bits, eager and compiled.
 
-The networks and the timing loop are those of `framemill bench`. SAM 2.1 is split into its encoder and its mask decoder
+The networks and the timing loop are those of `framekiln bench`. SAM 2.1 is split into its encoder and its mask decoder
 with 1,024 prompts, transformers' own, and LaMa keeps its Fourier units in fp32. cuDNN searches for the fastest
 algorithms; networks of convolutions are also measured without that.
 """
@@ -14,14 +14,14 @@ from typing import Any
 from benchmarks.gpu.children import MeasureError, measured
 from benchmarks.gpu.options import GpuOptions
 from benchmarks.gpu.results import Record, read_results
-from pipeline.bench.measure.prepared import Prepared
-from pipeline.bench.measure.timed import TimeLimits, timed
-from pipeline.bench.models.factory import Factory
-from pipeline.bench.models.model import ModelRecipe, ModelSource
-from pipeline.bench.models.registry import find_model
-from pipeline.bench.output.cells import Cell
-from pipeline.device import memory_gb
-from pipeline.planning.manifest import read_pipeline
+from framekiln.bench.measure.prepared import Prepared
+from framekiln.bench.measure.timed import TimeLimits, timed
+from framekiln.bench.models.factory import Factory
+from framekiln.bench.models.model import ModelRecipe, ModelSource
+from framekiln.bench.models.registry import find_model
+from framekiln.bench.output.cells import Cell
+from framekiln.device import memory_gb
+from framekiln.planning.manifest import read_pipeline
 
 PROMPTS = 1024  # of an image: the grid of 32 by 32 points
 AREA = 512 * 512  # px of an image for LaMa

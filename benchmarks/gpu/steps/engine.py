@@ -18,10 +18,10 @@ from benchmarks.gpu.runner import ROOT
 from benchmarks.gpu.stage_steps import SMALL
 from benchmarks.gpu.steps.ceilings import ceilings
 from benchmarks.rates import packet_moments, steady_rate
-from pipeline.output.object_store import Store
-from pipeline.profiling.record_log import CALLS, NODES, read
-from pipeline.profiling.run_profile import choose_run
-from pipeline.profiling.targets import GpuStatistics
+from framekiln.output.object_store import Store
+from framekiln.profiling.record_log import CALLS, NODES, read
+from framekiln.profiling.run_profile import choose_run
+from framekiln.profiling.targets import GpuStatistics
 
 PHOTOS, SMALL_PHOTOS = 6000, 8
 _DISTINCT = 64  # photos that are made; the others are links to them
@@ -42,14 +42,14 @@ def photos(options: GpuOptions) -> Path:
     return folder
 
 
-def framemill(*words: str) -> float:
+def framekiln(*words: str) -> float:
     """Run a command, and return its seconds.
 
     Raises:
         CommandError: it failed.
     """
     began = time.time()
-    command = [sys.executable, "-m", "pipeline", *words]
+    command = [sys.executable, "-m", "framekiln", *words]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     if done.returncode:
         raise CommandError(f"{words[0]} ended with {done.returncode}: {(done.stdout + done.stderr)[-2000:]}")
@@ -68,7 +68,7 @@ def run(options: GpuOptions, out: Path, stages: Sequence[str], *more: str) -> di
     source = str(photos(options))
     shutil.rmtree(out, ignore_errors=True)  # of an earlier call: nothing would be left to do
     began = time.time()
-    taken = framemill("run", "--input", source, "--output", str(out), *profile, *policy, *cap, *more)
+    taken = framekiln("run", "--input", source, "--output", str(out), *profile, *policy, *cap, *more)
     return {"command_s": taken, **figures(out, stages[0], began, began + taken)}
 
 

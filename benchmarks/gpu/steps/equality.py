@@ -17,13 +17,13 @@ from benchmarks.gpu.options import GpuOptions
 from benchmarks.gpu.results import Record
 from benchmarks.gpu.stage_steps import STAGES, Case, step_of
 from benchmarks.made_rows import rows_for
-from pipeline.bench.measure.drift import drift
-from pipeline.contract.placement import Placement
-from pipeline.device import recorded_calls, release_memory, upload
-from pipeline.planning.step import Step
-from pipeline.runtime.recovery.child_tasks import not_set_up
-from pipeline.runtime.stage_setup import set_up
-from stages.identities.spanning_tree import spanning_tree
+from framekiln.bench.measure.drift import drift
+from framekiln.contract.placement import Placement
+from framekiln.device import recorded_calls, release_memory, upload
+from framekiln.planning.step import Step
+from framekiln.runtime.recovery.child_tasks import not_set_up
+from framekiln.runtime.stage_setup import set_up
+from framekiln_stages.identities.spanning_tree import spanning_tree
 
 WAYS: Mapping[str, Mapping[str, Any]] = {
     "full": {"precision": "full", "compile": False},

@@ -8,10 +8,10 @@ from functools import partial
 from benchmarks.gpu.options import GpuOptions
 from benchmarks.gpu.results import Record
 from benchmarks.made_rows import PHOTO, windows
-from pipeline.bench.measure.device.peaks import peak_gb_s, peak_tflops
-from pipeline.bench.measure.timed import TimeLimits, timed
-from pipeline.bench.output.environment import bench_environment
-from pipeline.device import wait
+from framekiln.bench.measure.device.peaks import peak_gb_s, peak_tflops
+from framekiln.bench.measure.timed import TimeLimits, timed
+from framekiln.bench.output.environment import bench_environment
+from framekiln.device import wait
 
 _COPIED = 64 << 20  # bytes: a packet of pixels is of this order
 

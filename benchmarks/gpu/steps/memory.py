@@ -18,11 +18,11 @@ from benchmarks.gpu.options import GpuOptions
 from benchmarks.gpu.results import Record, SkippedError
 from benchmarks.gpu.stage_steps import Case, step_of
 from benchmarks.made_rows import Size, rows_for
-from pipeline.device import limit_memory, memory_gb, release_memory
-from pipeline.planning.step import Step
-from pipeline.profiling.step_work import StepWork
-from pipeline.runtime.calls.packet_caller import PacketCaller
-from pipeline.runtime.stage_setup import set_up
+from framekiln.device import limit_memory, memory_gb, release_memory
+from framekiln.planning.step import Step
+from framekiln.profiling.step_work import StepWork
+from framekiln.runtime.calls.packet_caller import PacketCaller
+from framekiln.runtime.stage_setup import set_up
 
 ROWS = {"categorize": 256, "segment": 8, "inpaint": 32}
 _SMALL_ROWS = {"categorize": 64, "segment": 4, "inpaint": 16}

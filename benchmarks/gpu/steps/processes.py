@@ -12,8 +12,8 @@ from benchmarks.gpu.options import GpuOptions
 from benchmarks.gpu.results import Record
 from benchmarks.gpu.stage_steps import Case, step_of
 from benchmarks.gpu.steps.shares import StageWork
-from pipeline.device import DeviceMemory, meter_of
-from pipeline.runtime.recovery.child_process import ChildProcess
+from framekiln.device import DeviceMemory, meter_of
+from framekiln.runtime.recovery.child_process import ChildProcess
 
 
 class MeteredWork(StageWork):

@@ -23,11 +23,11 @@ from benchmarks.gpu.results import Record
 from benchmarks.gpu.stage_steps import Case, step_of
 from benchmarks.gpu.steps.ceilings import AREA, ceilings
 from benchmarks.made_rows import Size, rows_for
-from pipeline.bench.measure.timed import TimeLimits, timed
-from pipeline.device import Batches, JointCalls, memory_gb, recorded_calls, wait
-from pipeline.planning.step import Step
-from pipeline.runtime.calls.packet_caller import PacketCaller
-from pipeline.runtime.stage_setup import set_up
+from framekiln.bench.measure.timed import TimeLimits, timed
+from framekiln.device import Batches, JointCalls, memory_gb, recorded_calls, wait
+from framekiln.planning.step import Step
+from framekiln.runtime.calls.packet_caller import PacketCaller
+from framekiln.runtime.stage_setup import set_up
 
 CEILING = {"categorize": "clip", "instances": "clip", "faces": "arcface", "segment": "segment", "inpaint": "lama"}
 _SMALL: Sequence[Size] = ((256, 320), (200, 300))

@@ -17,10 +17,10 @@ from benchmarks.gpu.options import GpuOptions
 from benchmarks.gpu.results import Record
 from benchmarks.gpu.stage_steps import STAGES, Case, step_of
 from benchmarks.made_rows import Size, rows_for
-from pipeline.device import wait
-from pipeline.planning.step import Step
-from pipeline.runtime.calls.packet_caller import PacketCaller
-from pipeline.runtime.stage_setup import set_up
+from framekiln.device import wait
+from framekiln.planning.step import Step
+from framekiln.runtime.calls.packet_caller import PacketCaller
+from framekiln.runtime.stage_setup import set_up
 
 
 @dataclass

@@ -6,9 +6,9 @@ import re
 
 import numpy as np
 
-from pipeline.bench.measure.statistics import Statistics
-from pipeline.bench.output.cells import Cell, CellResult, Layer, Memory, MemoryPoint
-from pipeline.bench.output.results import BenchReport, ModelInfo
+from framekiln.bench.measure.statistics import Statistics
+from framekiln.bench.output.cells import Cell, CellResult, Layer, Memory, MemoryPoint
+from framekiln.bench.output.results import BenchReport, ModelInfo
 from tests.support.runs.report_reader import parsed
 
 

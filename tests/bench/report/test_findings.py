@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from pipeline.bench import findings as rules
-from pipeline.bench.findings import findings
-from pipeline.bench.measure.statistics import Statistics
-from pipeline.bench.output.cells import Cell, Drift, Leak, SpeedUp
+from framekiln.bench import findings as rules
+from framekiln.bench.findings import findings
+from framekiln.bench.measure.statistics import Statistics
+from framekiln.bench.output.cells import Cell, Drift, Leak, SpeedUp
 from tests.bench.report.results import layer, memory, result
 
 

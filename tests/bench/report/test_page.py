@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from pipeline.bench.output.cells import Leak, MemoryPoint, SpeedUp
-from pipeline.bench.output.results import Finding
-from pipeline.bench.sweep.knee import curves, knee
-from pipeline.reporting.bench.history import entry_of
-from pipeline.reporting.bench.page import render
-from pipeline.reporting.bench.plots import memory_charts
-from pipeline.reporting.bench.regression import changes, judge
-from pipeline.reporting.bench.sections import sections
+from framekiln.bench.output.cells import Leak, MemoryPoint, SpeedUp
+from framekiln.bench.output.results import Finding
+from framekiln.bench.sweep.knee import curves, knee
+from framekiln.reporting.bench.history import entry_of
+from framekiln.reporting.bench.page import render
+from framekiln.reporting.bench.plots import memory_charts
+from framekiln.reporting.bench.regression import changes, judge
+from framekiln.reporting.bench.sections import sections
 from tests.bench.report.results import layer, memory, read_tables, report, result
 from tests.support.runs.report_reader import LOADS, Tags
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from pipeline.bench.output.cells import MemoryPoint
-from pipeline.reporting.bench.page import render
+from framekiln.bench.output.cells import MemoryPoint
+from framekiln.reporting.bench.page import render
 from tests.bench.report.results import memory, report, result
 from tests.support.runs.browser import rendered
 

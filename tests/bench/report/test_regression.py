@@ -7,12 +7,12 @@ from dataclasses import replace
 
 import pytest
 
-from pipeline.bench.output.results import read_report, write_report
-from pipeline.bench.output.tables import SUMMARY, write_tables
-from pipeline.contract.errors import ConfigError, OutputError
-from pipeline.reporting.bench.history import append, entry_of, read, steps
-from pipeline.reporting.bench.page import write_page
-from pipeline.reporting.bench.regression import changes, judge, lost, other_machine
+from framekiln.bench.output.results import read_report, write_report
+from framekiln.bench.output.tables import SUMMARY, write_tables
+from framekiln.contract.errors import ConfigError, OutputError
+from framekiln.reporting.bench.history import append, entry_of, read, steps
+from framekiln.reporting.bench.page import write_page
+from framekiln.reporting.bench.regression import changes, judge, lost, other_machine
 from tests.bench.report.results import layer, memory, noisy, report, result
 
 
@@ -45,10 +45,10 @@ def test_memory_needs_no_interval():
 @pytest.mark.parametrize(
     ("conditions", "code"),
     [
-        ("p51>+5%", "FM-GATE-FIGURE"),
-        ("p50>5%", "FM-GATE-DIRECTION"),
-        ("p99>+5%", "FM-GATE-NOT-MEASURED"),
-        ("faces.p50>+5%", "FM-GATE-FORM"),
+        ("p51>+5%", "FK-GATE-FIGURE"),
+        ("p50>5%", "FK-GATE-DIRECTION"),
+        ("p99>+5%", "FK-GATE-NOT-MEASURED"),
+        ("faces.p50>+5%", "FK-GATE-FORM"),
     ],
 )
 def test_conditions_that_cannot_be_judged_are_mistakes(conditions, code):
@@ -60,7 +60,7 @@ def test_conditions_that_cannot_be_judged_are_mistakes(conditions, code):
 def test_benches_of_other_cells_cannot_be_compared():
     with pytest.raises(ConfigError) as error:
         changes(report(result()), report(result(batch=2)))
-    assert error.value.code == "FM-BENCH-NOTHING-COMMON"
+    assert error.value.code == "FK-BENCH-NOTHING-COMMON"
 
 
 def test_a_report_is_read_as_it_was_written(tmp_path):
@@ -74,7 +74,7 @@ def test_another_file_is_no_report(tmp_path, text):
     (tmp_path / "a.json").write_text(text)
     with pytest.raises(ConfigError) as error:
         read_report(tmp_path / "a.json")
-    assert error.value.code == "FM-BENCH-REPORT"
+    assert error.value.code == "FK-BENCH-REPORT"
 
 
 def test_the_summary_says_where_calls_were_too_few(tmp_path):
@@ -91,7 +91,7 @@ def test_a_folder_that_is_a_file_is_refused_for_each_file(tmp_path):
     for write in (write_report, lambda *args: write_page(*args[::-1]), lambda *args: write_tables(made.cells, args[1])):
         with pytest.raises(OutputError) as error:
             write(made, tmp_path / "out" / "x")
-        assert error.value.code == "FM-BENCH-NOT-WRITABLE"
+        assert error.value.code == "FK-BENCH-NOT-WRITABLE"
 
 
 def test_a_history_keeps_what_each_change_brought(tmp_path):
@@ -104,7 +104,7 @@ def test_a_history_keeps_what_each_change_brought(tmp_path):
     path.write_text("no history\n")
     with pytest.raises(ConfigError) as error:
         append(path, entries[0])
-    assert error.value.code == "FM-BENCH-HISTORY"
+    assert error.value.code == "FK-BENCH-HISTORY"
 
 
 def test_a_change_of_the_cell_is_compared_with_the_fastest_one_that_computes_the_same():

@@ -1,4 +1,4 @@
-"""`framemill bench --sav`: files by run, and mistakes with codes."""
+"""`framekiln bench --sav`: files by run, and mistakes with codes."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ import pytest
 from PIL import Image
 from rich.console import Console
 
-from pipeline.bench.output.results import read_report
-from pipeline.bench.sav.made import write_made_video
-from pipeline.cli.bench.options import BenchOptions
-from pipeline.cli.bench.videos import SavOptions, bench_videos
-from pipeline.contract.errors import ConfigError, InputError
-from pipeline.reporting.bench.pictures import picture_rows
-from pipeline.reporting.bench.sections import video_rows
+from framekiln.bench.output.results import read_report
+from framekiln.bench.sav.made import write_made_video
+from framekiln.cli.bench.options import BenchOptions
+from framekiln.cli.bench.videos import SavOptions, bench_videos
+from framekiln.contract.errors import ConfigError, InputError
+from framekiln.reporting.bench.pictures import picture_rows
+from framekiln.reporting.bench.sections import video_rows
 from tests.bench.report.results import section_ids
 from tests.bench.sav.test_measure import Whole
 
@@ -33,8 +33,10 @@ def run(folder, out, names=("sam2.1-tiny",), precisions="fp32", **options):
 def test_two_precisions_side_by_side(tmp_path, monkeypatch):
     """The tracker marks the whole frame; weights are missing, and every line says so."""
     seen = []
-    monkeypatch.setattr("stages.nets.sam2.video.load_video_model", lambda *_: None)
-    monkeypatch.setattr("stages.nets.sam2.video.Tracker", lambda _, place: seen.append(place.precision) or Whole())
+    monkeypatch.setattr("framekiln_stages.nets.sam2.video.load_video_model", lambda *_: None)
+    monkeypatch.setattr(
+        "framekiln_stages.nets.sam2.video.Tracker", lambda _, place: seen.append(place.precision) or Whole()
+    )
     folder = write_made_video(tmp_path / "made", frames=13, size=(48, 64))
     run(folder, tmp_path, precisions="fp32,bf16", prompt="box")
     with (tmp_path / "profile_summary.csv").open(encoding="utf-8") as file:
@@ -52,8 +54,8 @@ def test_two_precisions_side_by_side(tmp_path, monkeypatch):
 
 def test_pictures_of_masks_are_on_the_page_a_model_beside_the_other(tmp_path, monkeypatch):
     """Two scored frames; the mask is the whole frame, which is seen in each picture's green."""
-    monkeypatch.setattr("stages.nets.sam2.video.load_video_model", lambda *_: None)
-    monkeypatch.setattr("stages.nets.sam2.video.Tracker", lambda *_: Whole())
+    monkeypatch.setattr("framekiln_stages.nets.sam2.video.load_video_model", lambda *_: None)
+    monkeypatch.setattr("framekiln_stages.nets.sam2.video.Tracker", lambda *_: Whole())
     folder = write_made_video(tmp_path / "made", frames=13, size=(480, 640))
     run(folder, tmp_path, precisions="fp32,bf16", overlays=True)
     assert section_ids(tmp_path / "index.html") == ["videos", "runs", "frames", "pictures"]
@@ -74,8 +76,8 @@ def test_what_was_measured_before_an_error_is_kept(tmp_path, monkeypatch):
         if name != "sam2.1-hiera-tiny":
             raise MemoryError
 
-    monkeypatch.setattr("stages.nets.sam2.video.load_video_model", load)
-    monkeypatch.setattr("stages.nets.sam2.video.Tracker", lambda *_: Whole())
+    monkeypatch.setattr("framekiln_stages.nets.sam2.video.load_video_model", load)
+    monkeypatch.setattr("framekiln_stages.nets.sam2.video.Tracker", lambda *_: Whole())
     folder = write_made_video(tmp_path / "made", frames=13, size=(48, 64))
     with pytest.raises(MemoryError):
         run(folder, tmp_path, names=("sam2.1-tiny", "sam2.1-large"))
@@ -86,9 +88,9 @@ def test_what_was_measured_before_an_error_is_kept(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("options", "error", "code"),
     [
-        ({"names": ("clip-vit-b32",)}, ConfigError, "FM-SAV-MODEL"),
-        ({"precisions": "int8-dynamic"}, ConfigError, "FM-SAV-PRECISION"),
-        ({}, InputError, "FM-SAV-LAYOUT"),
+        ({"names": ("clip-vit-b32",)}, ConfigError, "FK-SAV-MODEL"),
+        ({"precisions": "int8-dynamic"}, ConfigError, "FK-SAV-PRECISION"),
+        ({}, InputError, "FK-SAV-LAYOUT"),
     ],
 )
 def test_mistakes(tmp_path, options, error, code):
@@ -100,8 +102,8 @@ def test_mistakes(tmp_path, options, error, code):
 @pytest.mark.parametrize("missing", ["timm", "torchvision"])
 def test_edgetam_without_its_packages_is_refused(tmp_path, monkeypatch, missing):
     """A torchvision of another build raises when it is imported; here None in its place does."""
-    monkeypatch.setattr("stages.nets.sam2.edgetam.is_timm_installed", lambda: missing != "timm")
+    monkeypatch.setattr("framekiln_stages.nets.sam2.edgetam.is_timm_installed", lambda: missing != "timm")
     monkeypatch.setitem(sys.modules, "torchvision", None)
     with pytest.raises(ConfigError, match=missing) as refused:
         run(tmp_path, tmp_path, names=("edgetam",))
-    assert refused.value.code == "FM-SAV-TIMM"
+    assert refused.value.code == "FK-SAV-TIMM"

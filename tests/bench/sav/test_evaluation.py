@@ -7,13 +7,13 @@ import pytest
 import torch
 from PIL import Image
 
-from pipeline.bench.sav.layout import annotated_videos
-from pipeline.bench.sav.made import EVERY, MISSING, NAME, appears, made_disc, write_made_video
-from pipeline.bench.sav.prompts import points_of
-from pipeline.bench.sav.runs import ObjectBench
-from pipeline.bench.sav.scores import ObjectScores, evaluated
-from pipeline.contract.errors import InputError, MediaError
-from pipeline.device import Meter
+from framekiln.bench.sav.layout import annotated_videos
+from framekiln.bench.sav.made import EVERY, MISSING, NAME, appears, made_disc, write_made_video
+from framekiln.bench.sav.prompts import points_of
+from framekiln.bench.sav.runs import ObjectBench
+from framekiln.bench.sav.scores import ObjectScores, evaluated
+from framekiln.contract.errors import InputError, MediaError
+from framekiln.device import Meter
 
 FRAMES, SIZE = 330, (45, 80)
 
@@ -138,7 +138,7 @@ def test_a_folder_of_another_layout_is_refused(tmp_path):
     (tmp_path / "JPEGImages_24fps/a/00000.jpg").touch()
     with pytest.raises(InputError) as error:
         annotated_videos(tmp_path)
-    assert error.value.code == "FM-SAV-LAYOUT"
+    assert error.value.code == "FK-SAV-LAYOUT"
 
 
 def test_a_damaged_mask_and_a_damaged_frame_are_media_errors(tmp_path):

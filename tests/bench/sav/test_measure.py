@@ -9,15 +9,15 @@ import numpy as np
 import pytest
 import torch
 
-from pipeline.bench.sav.layout import annotated_videos
-from pipeline.bench.sav.made import NAME, write_made_video
-from pipeline.bench.sav.measure import SavBench, SavSettings, VideoModel
-from pipeline.bench.sav.overlays import draw
-from pipeline.bench.sav.summary import summarize, write_video_csv
-from pipeline.bench.sav.trackers import check_model
-from pipeline.contract.errors import ConfigError
-from pipeline.contract.placement import Placement
-from stages.nets.sam2.video import Tracker
+from framekiln.bench.sav.layout import annotated_videos
+from framekiln.bench.sav.made import NAME, write_made_video
+from framekiln.bench.sav.measure import SavBench, SavSettings, VideoModel
+from framekiln.bench.sav.overlays import draw
+from framekiln.bench.sav.summary import summarize, write_video_csv
+from framekiln.bench.sav.trackers import check_model
+from framekiln.contract.errors import ConfigError
+from framekiln.contract.placement import Placement
+from framekiln_stages.nets.sam2.video import Tracker
 from tests.support.stages.sam import video_reference as reference
 
 
@@ -136,4 +136,4 @@ def test_damage_and_full_memory_become_rows(folder):
 def test_an_unknown_model_is_refused():
     with pytest.raises(ConfigError) as error:
         check_model("sam2.1-tini")
-    assert error.value.code == "FM-SAV-MODEL" and "sam2.1-tiny" in str(error.value)
+    assert error.value.code == "FK-SAV-MODEL" and "sam2.1-tiny" in str(error.value)

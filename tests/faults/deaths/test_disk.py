@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from pipeline.contract.errors import OutputError
-from pipeline.job import Job
-from pipeline.runtime.run.request import RunRequest
+from framekiln.contract.errors import OutputError
+from framekiln.job import Job
+from framekiln.runtime.run.request import RunRequest
 from tests.faults import chaos
 from tests.support.runs.engine_factory import request
 
@@ -46,7 +46,7 @@ def test_a_disk_that_is_full(undisturbed, disk):
     out = disk / "out"
     code, printed, stderr = chaos.finish(*undisturbed.words(out))
     assert code == 2, printed + stderr
-    assert "[FM-OUTPUT-NOT-WRITABLE]" in stderr and f"'{out}'" in stderr and "No space left on device" in stderr, stderr
+    assert "[FK-OUTPUT-NOT-WRITABLE]" in stderr and f"'{out}'" in stderr and "No space left on device" in stderr, stderr
     assert len(stderr.strip().splitlines()) == 1
     before = chaos.parts(out)
     assert before and not list(out.rglob(".tmp-*"))
@@ -93,7 +93,7 @@ def test_a_disk_that_becomes_read_only(undisturbed, disk, machines):
     remount(disk, "size=8m")
     out = disk / "out"
     error = disturbed(undisturbed, out, lambda: remount(disk, "ro"))
-    assert error.code == "FM-OUTPUT-NOT-WRITABLE" and "Read-only file system" in str(error)
+    assert error.code == "FK-OUTPUT-NOT-WRITABLE" and "Read-only file system" in str(error)
     remount(disk, "rw")
     goes_on(undisturbed, out)
 
@@ -102,12 +102,12 @@ def test_a_disk_that_becomes_read_only(undisturbed, disk, machines):
     ("what", "disturb", "codes", "reasons"),
     [
         pytest.param(  # files go one by one, perhaps first the lease or the folder of incomplete files
-            *(".", remove, {"FM-OUTPUT-NOT-WRITABLE", "FM-OUTPUT-LOST"}, ("No such file", "deleted")),
+            *(".", remove, {"FK-OUTPUT-NOT-WRITABLE", "FK-OUTPUT-LOST"}, ("No such file", "deleted")),
             marks=pytest.mark.chaos,
         ),
-        pytest.param("columns", remove, {"FM-OUTPUT-GONE"}, ("",), marks=pytest.mark.chaos),
+        pytest.param("columns", remove, {"FK-OUTPUT-GONE"}, ("",), marks=pytest.mark.chaos),
         pytest.param(
-            *("columns", replace, {"FM-OUTPUT-NOT-WRITABLE"}, ("Not a directory", "File exists")),
+            *("columns", replace, {"FK-OUTPUT-NOT-WRITABLE"}, ("Not a directory", "File exists")),
             marks=pytest.mark.chaos,
         ),
     ],

@@ -11,14 +11,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pipeline.contract.output_names import ERRORS, FRAMES
-from pipeline.media.config import DecodeConfig
-from pipeline.media.discovery.listing import list_media
-from pipeline.media.guard import ReadLimit
-from pipeline.media.video.segments import Share
-from pipeline.planning.step import DecodeStep
-from pipeline.runtime.recovery.decode_guard import find_limit
-from samples.make import pan, tone, write_clip
+from framekiln.contract.output_names import ERRORS, FRAMES
+from framekiln.media.config import DecodeConfig
+from framekiln.media.discovery.listing import list_media
+from framekiln.media.guard import ReadLimit
+from framekiln.media.samples import pan, tone, write_clip
+from framekiln.media.video.segments import Share
+from framekiln.planning.step import DecodeStep
+from framekiln.runtime.recovery.decode_guard import find_limit
 from tests.faults.chaos import ROOT
 from tests.support.media.collections_factory import photo
 from tests.support.runs.engine_factory import table
@@ -74,7 +74,7 @@ def test_files_that_kill_decoders_are_isolated(media, tmp_path, culprits):
     (tmp_path / "profile.yaml").write_text(f"decode: {{workers: 1, deadline_s: {patience}}}\n")
     words = ["--pipeline", "pipeline.yaml", "--profile", "profile.yaml", "--input", "in", "--output", "out"]
     done = subprocess.run(
-        [sys.executable, "-m", "pipeline", "run", *words],
+        [sys.executable, "-m", "framekiln", "run", *words],
         cwd=tmp_path,
         env={**os.environ, "PYTHONPATH": os.pathsep.join([BROKEN, str(ROOT)])},
         capture_output=True,

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from pipeline.contract.errors import SetupError
-from pipeline.contract.output_names import ERRORS, FRAMES
-from pipeline.engine import death_watch
-from pipeline.job import Job
+from framekiln.contract.errors import SetupError
+from framekiln.contract.output_names import ERRORS, FRAMES
+from framekiln.engine import death_watch
+from framekiln.job import Job
 from tests.support.media.collections_factory import collection
 from tests.support.runs.engine_factory import request, rows, table
 
@@ -116,7 +116,7 @@ def test_a_set_up_that_keeps_dying_stops_the_run_with_its_last_words(media, tmp_
     wanted = order(media, tmp_path / "out", {"odd": ("StillBorn", {})}, profile)
     with pytest.raises(SetupError) as error:
         Job(wanted).run()
-    assert error.value.code == "FM-SETUP-KEEPS-DYING"
+    assert error.value.code == "FK-SETUP-KEEPS-DYING"
     for value in ("3 processes", "odd", "the model file is from the future"):
         assert value in str(error.value)
 
@@ -128,6 +128,6 @@ def test_processes_that_die_before_their_set_up_stop_the_run(media, tmp_path, ma
     profile = {"steps": {"odd": {"device": device, "gpus": 0.0}}}
     with pytest.raises(SetupError) as error:
         Job(order(media, tmp_path / "out", {"odd": ("Unborn", {})}, profile)).run()
-    assert error.value.code == "FM-PROCESSES-KILLED"
+    assert error.value.code == "FK-PROCESSES-KILLED"
     printed = capfd.readouterr()
     assert "raylet" not in printed.out + printed.err, "Ray's own line on each death"

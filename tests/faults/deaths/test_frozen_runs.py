@@ -21,10 +21,10 @@ pytestmark = [pytest.mark.slow, pytest.mark.heavy]
 # The command line of another machine, which waits for two heartbeats in place of a minute.
 OTHER_MACHINE = """
 import sys
-from pipeline.output import lease
+from framekiln.output import lease
 lease.machine_id, lease.MAX_MISSED = lambda: "elsewhere", 2
-sys.argv[0] = "framemill"
-from pipeline.cli.app import main
+sys.argv[0] = "framekiln"
+from framekiln.cli.app import main
 main()
 """
 
@@ -69,7 +69,7 @@ def test_frozen_and_woken_after_a_takeover(undisturbed, tmp_path, moment):
     code, said, wrong = chaos.ended(run)
     chaos.wait_for_end([process for process in family if process.pid != run.pid])
     assert files(out) == before
-    assert code == 2 and "[FM-OUTPUT-LOST]" in wrong, said + wrong
+    assert code == 2 and "[FK-OUTPUT-LOST]" in wrong, said + wrong
     rows = chaos.tables(out)["frames"].select(["media_id", "frame_index"]).to_pylist()
     assert len(rows) == chaos.CLIPS * chaos.LENGTH // 2 + chaos.PHOTOS
     assert len({tuple(row.values()) for row in rows}) == len(rows)

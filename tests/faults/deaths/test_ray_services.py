@@ -25,7 +25,7 @@ def test_ray_without_one_of_its_processes(undisturbed, tmp_path, name):
     victim.kill()
     code, printed, stderr = chaos.ended(run)
     assert code == 1 and name in stderr, printed + stderr
-    assert stderr.endswith("[FM-RAY-STOPPED]\n") and len(stderr.splitlines()) == 1, stderr
+    assert stderr.endswith("[FK-RAY-STOPPED]\n") and len(stderr.splitlines()) == 1, stderr
     chaos.wait_for_end(family)
     code, printed, stderr = chaos.finish(*undisturbed.words(out))
     assert code == 0, printed + stderr
@@ -36,7 +36,7 @@ def mounted(undisturbed, out: Path, *mounts: str, before: str = "true") -> tuple
     """Run with file systems of its own; return its exit code and its last line on standard error."""
     if subprocess.run(["unshare", "-m", "true"], capture_output=True, check=False).returncode:
         pytest.skip("namespaces of mounts are not permitted here")
-    words = " ".join(map(str, [sys.executable, "-m", "pipeline", "run", *undisturbed.words(out)]))
+    words = " ".join(map(str, [sys.executable, "-m", "framekiln", "run", *undisturbed.words(out)]))
     script = " && ".join([*(f"mount -t tmpfs -o {mount}" for mount in mounts), before, f"exec {words}"])
     env = {name: value for name, value in os.environ.items() if name not in ("TMPDIR", "RAY_TMPDIR")}
     command = ["unshare", "-m", "bash", "-c", script]
@@ -75,5 +75,5 @@ def test_folders_that_ray_uses_elsewhere(elsewhere, undisturbed, mounts, before)
 def test_no_folder_for_temporary_files(elsewhere):
     run, out = elsewhere
     code, line = mounted(run, out, "size=1m,ro tmpfs /tmp", "size=1m,ro tmpfs /var/tmp")
-    assert code == 2 and line.endswith("[FM-NO-TEMPORARY-FOLDER]"), line
+    assert code == 2 and line.endswith("[FK-NO-TEMPORARY-FOLDER]"), line
     assert mounted(run, out) == (0, "")

@@ -9,16 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.contract.errors import ConfigError
-from pipeline.contract.output_names import COLUMNS, ERRORS, FRAMES
-from pipeline.job import Job
-from pipeline.media.config import DecodeConfig
-from pipeline.output.object_store import Store
-from pipeline.planning.plan import make_plan
-from pipeline.planning.processes.resources import ROOMY
-from pipeline.reporting.html.summary import command
-from pipeline.runtime.run.record import read_unchecked, stored_request, write_run_record
-from pipeline.runtime.run.retry import FailureFilter
+from framekiln.contract.errors import ConfigError
+from framekiln.contract.output_names import COLUMNS, ERRORS, FRAMES
+from framekiln.job import Job
+from framekiln.media.config import DecodeConfig
+from framekiln.output.object_store import Store
+from framekiln.planning.plan import make_plan
+from framekiln.planning.processes.resources import ROOMY
+from framekiln.reporting.html.summary import command
+from framekiln.runtime.run.record import read_unchecked, stored_request, write_run_record
+from framekiln.runtime.run.retry import FailureFilter
 from tests.faults.deaths.test_dying_processes import order
 from tests.support.media.collections_factory import clip, photo
 from tests.support.media.segmented_films import damage, sample_film
@@ -134,26 +134,26 @@ def test_an_order_is_known_from_the_output_and_one_that_gives_other_results_is_r
     other = replace(wanted, options=replace(wanted.options, settings=("crc.refuse=[1]",)), retry=FailureFilter())
     with pytest.raises(ConfigError) as error:
         Job(other).run()
-    assert error.value.code == "FM-RETRY-CHANGED" and all(step in str(error.value) for step in ("crc", "twice"))
+    assert error.value.code == "FK-RETRY-CHANGED" and all(step in str(error.value) for step in ("crc", "twice"))
 
 
 @pytest.mark.heavy
 def test_the_command_that_is_worth_giving_again_stays_that_of_the_run(wanted, tmp_path, monkeypatch):
     out = tmp_path / "out"
     words = ["run", "-i", str(tmp_path / "in"), "-o", str(out), "--pipeline", "mine.yaml", "--set", "crc.refuse=[3]"]
-    monkeypatch.setattr("sys.argv", ["framemill", *words])
+    monkeypatch.setattr("sys.argv", ["framekiln", *words])
     job = Job(wanted)
     write_run_record(job.store, wanted, job.run())
     folder = str(Path.cwd())
     (tmp_path / "mood" / "good").touch()
-    monkeypatch.setattr("sys.argv", ["framemill", "retry", "out", "--profile", "cpu-only"])
+    monkeypatch.setattr("sys.argv", ["framekiln", "retry", "out", "--profile", "cpu-only"])
     monkeypatch.chdir(tmp_path)
     repeated = replace(stored_request(Store(str(out))), output="out", retry=FailureFilter())
     job = Job(repeated)
     write_run_record(job.store, repeated, job.run())
     record = read_unchecked(job.store)
     assert record["errors"] != {"ValueError": 2, "KeyError": 1}, "it is the record of the run that tried again"
-    assert command(record) == f"cd {shlex.quote(folder)} && {shlex.join(['framemill', *words])}"
+    assert command(record) == f"cd {shlex.quote(folder)} && {shlex.join(['framekiln', *words])}"
 
 
 @pytest.fixture

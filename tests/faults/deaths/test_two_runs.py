@@ -6,8 +6,8 @@ import os
 
 import pytest
 
-from pipeline.output.lease import Lease
-from pipeline.output.object_store import Store
+from framekiln.output.lease import Lease
+from framekiln.output.object_store import Store
 from tests.faults import chaos
 
 pytestmark = pytest.mark.slow
@@ -20,7 +20,7 @@ def test_a_second_run_is_refused_before_it_starts_ray(undisturbed, tmp_path):
     store.prepare()
     with Lease(store):
         code, printed, stderr = chaos.finish(*undisturbed.words(out))
-    assert code == 2 and "[FM-OUTPUT-IN-USE]" in stderr and f"process {os.getpid()} on " in stderr, stderr
+    assert code == 2 and "[FK-OUTPUT-IN-USE]" in stderr and f"process {os.getpid()} on " in stderr, stderr
     assert len(stderr.strip().splitlines()) == 1 and "Starting Ray" not in printed
     assert not chaos.parts(out)
 
@@ -31,7 +31,7 @@ def test_a_second_run_is_refused_and_the_first_goes_on(undisturbed, tmp_path):
     first = chaos.start(*undisturbed.words(out))
     assert chaos.wait_for(lambda: chaos.parts(out), first), first.communicate()
     code, printed, stderr = chaos.finish(*undisturbed.words(out))
-    assert code == 2 and "[FM-OUTPUT-IN-USE]" in stderr and f"process {first.pid} on " in stderr, stderr
+    assert code == 2 and "[FK-OUTPUT-IN-USE]" in stderr and f"process {first.pid} on " in stderr, stderr
     assert len(stderr.strip().splitlines()) == 1 and "Starting Ray" not in printed
     code, printed, stderr = chaos.ended(first)
     assert code == 0, printed + stderr
@@ -46,7 +46,7 @@ def test_a_run_that_another_took_over_from_stops(undisturbed, tmp_path):
     (lease,) = out.glob("run.lease-*.json")
     lease.unlink()
     code, printed, stderr = chaos.ended(run)
-    assert code == 2 and "[FM-OUTPUT-LOST]" in stderr and f"'{out}'" in stderr, printed + stderr
+    assert code == 2 and "[FK-OUTPUT-LOST]" in stderr and f"'{out}'" in stderr, printed + stderr
     assert len(stderr.strip().splitlines()) == 1
     assert chaos.finish(*undisturbed.words(out))[0] == 0
     assert chaos.tables(out)["frames"].equals(chaos.tables(undisturbed.out)["frames"])

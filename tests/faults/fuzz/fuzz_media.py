@@ -21,13 +21,13 @@ import traceback
 from pathlib import Path
 from random import Random
 
-from pipeline.contract.columns import views
-from pipeline.media.config import DecodeConfig
-from pipeline.media.decode_process import use_one_thread
-from pipeline.media.files import MediaFile
-from pipeline.media.packets.decode import decode
-from pipeline.media.units import Unit
-from pipeline.runtime.recovery.watchdog import within
+from framekiln.contract.columns import views
+from framekiln.media.config import DecodeConfig
+from framekiln.media.decode_process import use_one_thread
+from framekiln.media.files import MediaFile
+from framekiln.media.packets.decode import decode
+from framekiln.media.units import Unit
+from framekiln.runtime.recovery.watchdog import within
 from tests.faults.fuzz.arguments import read_arguments
 from tests.faults.fuzz.mutations import damaged
 from tests.faults.fuzz.seeds import seeds

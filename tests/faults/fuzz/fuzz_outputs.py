@@ -23,8 +23,8 @@ from random import Random
 
 import pytest
 
-from pipeline.output import lease
-from pipeline.runtime.recovery.watchdog import within
+from framekiln.output import lease
+from framekiln.runtime.recovery.watchdog import within
 from tests.faults.fuzz.arguments import read_arguments
 from tests.faults.outputs.output_damage import Damage, damaged
 from tests.faults.outputs.sample_output import Sample, make_sample, tables
@@ -35,8 +35,8 @@ from tests.support.runs.serial_engine import without_ray
 HANGS_AFTER = 60.0  # s on the clock, of a machine that may be busy
 _RENEWED = 200  # damages of one child
 READERS = ("profile", "report", "compare", "check", "trace", "retry", "plan", "predict")
-_REFUSALS = {"FM-OUTPUT-NOT-WRITABLE", "FM-OUTPUT-UNREADABLE", "FM-FOREIGN-FILE", "FM-OUTPUT-IN-USE"}
-_CODE = re.compile(r"\[(FM-[A-Z-]+)\]\s*$")
+_REFUSALS = {"FK-OUTPUT-NOT-WRITABLE", "FK-OUTPUT-UNREADABLE", "FK-FOREIGN-FILE", "FK-OUTPUT-IN-USE"}
+_CODE = re.compile(r"\[(FK-[A-Z-]+)\]\s*$")
 _ENDINGS = {"check": (0, 1, 2), "run": (0, 2)}
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 from PIL import Image as Pil
 
-from pipeline.contract.errors import MediaError
-from pipeline.media.file_types import HEAD_BYTES, detect_kind
+from framekiln.contract.errors import MediaError
+from framekiln.media.file_types import HEAD_BYTES, detect_kind
 from tests.support.media.material import ROOT
 from tests.support.media.media_factory import encoded, film, numbered
 from tests.support.media.rare_photos import bmp, tiff, two_bits

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.media.files import MediaFile
+from framekiln.media.files import MediaFile
 from tests.faults.fuzz import fuzz_media
 from tests.faults.fuzz.seeds import seeds
 from tests.support.media.media_factory import film, numbered

@@ -6,8 +6,8 @@ import cv2
 import numpy as np
 import pyarrow as pa
 
-from pipeline.contract.columns import field
-from pipeline.contract.stage import Stage
+from framekiln.contract.columns import field
+from framekiln.contract.stage import Stage
 
 _BOX = pa.struct([(name, pa.float32()) for name in ("x0", "y0", "x1", "y1")])
 _FACE = pa.struct(

@@ -9,8 +9,8 @@ from pathlib import Path
 import pyarrow as pa
 import yaml
 
-from pipeline.contract.output_names import INTERNAL
-from pipeline.output.object_store import Store
+from framekiln.contract.output_names import INTERNAL
+from framekiln.output.object_store import Store
 from tests.support.machine.command_line import command
 from tests.support.media.collections_factory import clip, photo
 from tests.support.runs.serial_engine import without_ray
@@ -24,7 +24,7 @@ _STEPS = {
     "seeded": "tests.toys.weighted:Bound",
     "count": "tests.toys:Count",
     "guests": "tests.toys:Guests",
-    "identities": "stages.identities:Identities",
+    "identities": "framekiln_stages.identities:Identities",
 }
 _SETTINGS = {"seeded": {"model": "toy"}, "identities": {"min_side": 0}}
 _KEPT = ("out", "known", "weights")

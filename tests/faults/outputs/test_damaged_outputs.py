@@ -170,7 +170,7 @@ def test_damaged_weights_are_named_and_nothing_is_computed(made, sample):
     (sample.weights / "toy.bin").write_bytes(b"x")
     shutil.rmtree(sample.out / "frames")
     with quick():
-        assert ended("run", sample.run()) == "FM-WEIGHTS-MISSING"
+        assert ended("run", sample.run()) == "FK-WEIGHTS-MISSING"
     assert not (sample.out / "frames").exists()
 
 

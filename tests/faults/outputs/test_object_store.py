@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from pipeline.contract.output_names import FRAMES
+from framekiln.contract.output_names import FRAMES
 from tests.faults.chaos import ROOT
 from tests.support.runs.engine_factory import table
 
@@ -20,7 +20,7 @@ STORE = 80_000_000  # bytes; Ray takes no fewer than 75 million
 RUN = """
 import sys, ray
 ray.init(address="local", num_cpus=2, object_store_memory={store}, include_dashboard=False, log_to_driver=False)
-from pipeline.cli.app import main
+from framekiln.cli.app import main
 main(["run", "--input", "in", "--output", "out", "--pipeline", "pipeline.yaml", "--profile", "profile.yaml"])
 """
 

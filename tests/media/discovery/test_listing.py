@@ -14,9 +14,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.contract.errors import MediaError, Reason
-from pipeline.media.discovery.listing import list_media
-from pipeline.media.files import MediaFile, read_bytes
+from framekiln.contract.errors import MediaError, Reason
+from framekiln.media.discovery.listing import list_media
+from framekiln.media.files import MediaFile, read_bytes
 from tests.support.errors import fails
 
 
@@ -88,7 +88,7 @@ def test_a_file_is_read_completely_if_its_size_changed_after_the_listing(prefix:
 @pytest.mark.parametrize("values", [[1], [["a.jpg"]], [{"path": "a.jpg"}]], ids=str)
 def test_a_parquet_list_of_other_things_than_text(tmp_path: Path, values: list[object]) -> None:
     pq.write_table(pa.table({"path": values}), tmp_path / "list.parquet")
-    with fails("FM-LIST-NO-PATH-COLUMN"):
+    with fails("FK-LIST-NO-PATH-COLUMN"):
         list_media(str(tmp_path / "list.parquet"))
 
 
@@ -96,7 +96,7 @@ def test_parquet_list(folder: Path, tmp_path: Path) -> None:
     pq.write_table(pa.table({"path": ["in/b.jpg", "in/sub/c.mp4", "in/b.jpg", None]}), tmp_path / "list.data")
     assert ids(tmp_path / "list.data") == ["b.jpg", "sub/c.mp4"]
     pq.write_table(pa.table({"paths": ["in/b.jpg"]}), tmp_path / "wrong")
-    with fails("FM-LIST-NO-PATH-COLUMN", "'paths'"):
+    with fails("FK-LIST-NO-PATH-COLUMN", "'paths'"):
         list_media(str(tmp_path / "wrong"))
 
 
@@ -108,7 +108,7 @@ def test_list_of_files_outside_its_folder_keeps_ids_inside(folder: Path) -> None
 def test_a_list_with_several_schemes_keeps_whole_paths(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "list").write_text(f"{folder}/a.jpg\nfile://{folder}/b.jpg\n")
     assert ids(tmp_path / "list") == ["a.jpg", "b.jpg"]
-    from pipeline.media.discovery.media_ids import relative_to_common
+    from framekiln.media.discovery.media_ids import relative_to_common
 
     assert relative_to_common(["/data/a.jpg", "s3://bucket/b%20c.jpg"]) == ["file/data/a.jpg", "s3/bucket/b c.jpg"]
 
@@ -129,15 +129,15 @@ def test_url_of_folder_file_and_list(folder: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("make", "source", "code", "value"),
     [
-        ("", "in/pohtos", "FM-INPUT-MISSING", "'photos'"),
-        ("", "in/none/deeper", "FM-INPUT-MISSING", "in/none'"),
-        ("", "in/*.png", "FM-INPUT-NO-MATCH", "*.png"),
-        ("in/empty/", "in/empty", "FM-INPUT-NO-FILES", "in/empty"),
-        ("in/zero", "in/zero", "FM-INPUT-EMPTY", "in/zero"),
-        ("in/blank", "in/blank", "FM-LIST-EMPTY", "in/blank"),
-        ("in/page", "in/page", "FM-LIST-WITHOUT-FILES", "in/page"),
-        ("", "file:///in/none", "FM-INPUT-MISSING", "file:///in/none"),
-        ("", "nonsense://a/b", "FM-INPUT-UNREADABLE", "nonsense://a/b"),
+        ("", "in/pohtos", "FK-INPUT-MISSING", "'photos'"),
+        ("", "in/none/deeper", "FK-INPUT-MISSING", "in/none'"),
+        ("", "in/*.png", "FK-INPUT-NO-MATCH", "*.png"),
+        ("in/empty/", "in/empty", "FK-INPUT-NO-FILES", "in/empty"),
+        ("in/zero", "in/zero", "FK-INPUT-EMPTY", "in/zero"),
+        ("in/blank", "in/blank", "FK-LIST-EMPTY", "in/blank"),
+        ("in/page", "in/page", "FK-LIST-WITHOUT-FILES", "in/page"),
+        ("", "file:///in/none", "FK-INPUT-MISSING", "file:///in/none"),
+        ("", "nonsense://a/b", "FK-INPUT-UNREADABLE", "nonsense://a/b"),
     ],
 )
 def test_mistakes_are_one_sentence(tmp_path: Path, make: str, source: str, code: str, value: str) -> None:
@@ -156,11 +156,11 @@ def test_the_memory_of_a_list_is_limited(tmp_path: Path) -> None:
     (tmp_path / "long.txt").write_bytes(b"a.jpg\n" + b"x" * 70_000 + b"\na.jpg\n")
     pq.write_table(pa.table({"path": ["a.jpg", "x" * 70_000]}), tmp_path / "long.parquet")
     for name in ("long.txt", "long.parquet"):
-        with fails("FM-LIST-ENTRY-TOO-LONG"):
+        with fails("FK-LIST-ENTRY-TOO-LONG"):
             list_media(str(tmp_path / name))
     pq.write_table(pa.table({"path": pa.array(["a.jpg"] * 10_000_001).dictionary_encode()}), tmp_path / "many.parquet")
     assert (tmp_path / "many.parquet").stat().st_size < 100_000
-    with fails("FM-LIST-TOO-LONG", "10,000,000"):
+    with fails("FK-LIST-TOO-LONG", "10,000,000"):
         list_media(str(tmp_path / "many.parquet"))
 
 
@@ -196,8 +196,8 @@ def test_links_are_followed_except_in_circles(folder: Path, tmp_path: Path) -> N
 def test_no_permission(folder: Path) -> None:
     (folder / "sub").chmod(0o700)
     code = (
-        "import os, sys\nfrom pipeline.contract.errors import InputError\n"
-        "from pipeline.media.discovery.listing import list_media\n"
+        "import os, sys\nfrom framekiln.contract.errors import InputError\n"
+        "from framekiln.media.discovery.listing import list_media\n"
         "os.setuid(65534)\n"
         "print([(m.media_id, m.size) for m in list_media(sys.argv[1])])\n"
         "print('glob', [(m.media_id, m.size) for m in list_media(sys.argv[1] + '/*/*')])\n"
@@ -210,4 +210,4 @@ def test_no_permission(folder: Path) -> None:
     done = subprocess.run([sys.executable, "-c", code, str(folder)], capture_output=True, text=True, check=False)
     assert "('sub', 0)" in done.stdout and "('into', 0)" in done.stdout, done.stderr
     assert "glob [('sub', 0)]" in done.stdout, done.stderr
-    assert "FM-INPUT-UNREADABLE" in done.stdout
+    assert "FK-INPUT-UNREADABLE" in done.stdout

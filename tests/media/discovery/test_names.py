@@ -14,11 +14,11 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from pipeline.media.discovery.listing import list_media
-from pipeline.media.discovery.media_ids import as_folder, media_id
-from pipeline.media.files import MediaFile, read_bytes, uri_of
-from pipeline.output.object_store import Store
-from pipeline.output.unit_table import divide_into_units, ensure_units, with_stored_ids
+from framekiln.media.discovery.listing import list_media
+from framekiln.media.discovery.media_ids import as_folder, media_id
+from framekiln.media.files import MediaFile, read_bytes, uri_of
+from framekiln.output.object_store import Store
+from framekiln.output.unit_table import divide_into_units, ensure_units, with_stored_ids
 
 
 def test_hostile_names_are_printable_and_lossless(tmp_path: Path) -> None:

@@ -11,16 +11,16 @@ from pathlib import Path
 import pytest
 from pyarrow import fs
 
-from pipeline.contract.errors import InputError, MediaError, Reason
-from pipeline.media.config import DecodeConfig
-from pipeline.media.discovery.listing import list_media
-from pipeline.media.files import open_uri, read_bytes
-from pipeline.media.packets.decode import decode
-from pipeline.media.sparse import check_written
-from pipeline.media.units import form_units, share_bytes, shares_of
-from pipeline.output.content_hash import digest
-from pipeline.output.object_store import Store
-from pipeline.output.unit_table import divide_into_units, ensure_units, read_units
+from framekiln.contract.errors import InputError, MediaError, Reason
+from framekiln.media.config import DecodeConfig
+from framekiln.media.discovery.listing import list_media
+from framekiln.media.files import open_uri, read_bytes
+from framekiln.media.packets.decode import decode
+from framekiln.media.sparse import check_written
+from framekiln.media.units import form_units, share_bytes, shares_of
+from framekiln.output.content_hash import digest
+from framekiln.output.object_store import Store
+from framekiln.output.unit_table import divide_into_units, ensure_units, read_units
 from tests.support.errors import fails
 
 
@@ -140,7 +140,7 @@ def test_a_broken_link_is_not_its_own_correction(folder: Path) -> None:
     (folder / "gone.jpg").symlink_to("nowhere")
     with pytest.raises(InputError) as error:
         list_media(str(folder / "gone.jpg"))
-    assert error.value.code == "FM-INPUT-MISSING" and str(error.value).count("gone.jpg") == 1
+    assert error.value.code == "FK-INPUT-MISSING" and str(error.value).count("gone.jpg") == 1
 
 
 @pytest.mark.parametrize(("given", "seconds"), [("", 60), ("?retry_limit_seconds=7", 7)])
@@ -152,7 +152,7 @@ def test_google_storage_is_not_retried_for_a_quarter_of_an_hour(given: str, seco
 
 @pytest.mark.parametrize("url", [*BAD_URLS[:2], BAD_URLS[-1]])
 def test_a_bad_url_as_input_is_one_sentence(url: str) -> None:
-    with fails("FM-INPUT-UNREADABLE"):
+    with fails("FK-INPUT-UNREADABLE"):
         list_media(url)
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from pyarrow import fs
 
-from pipeline.job import Job
-from pipeline.media.discovery.listing import list_media
+from framekiln.job import Job
+from framekiln.media.discovery.listing import list_media
 from tests.support.errors import fails
 from tests.support.runs.engine_factory import order, small
 
@@ -33,7 +33,7 @@ def listed(source: str | Path, output: str | Path | None = None) -> tuple[list[s
 
 
 def excluded(count: int, names: str) -> list[str]:
-    return [f"Excluded from the input: {count} {'output' if count == 1 else 'outputs'} of Framemill ({names})."]
+    return [f"Excluded from the input: {count} {'output' if count == 1 else 'outputs'} of Framekiln ({names})."]
 
 
 @pytest.mark.parametrize("prefix", ["", "file://"])
@@ -70,25 +70,25 @@ def test_a_pattern_excludes_outputs_below_its_fixed_part(folder: Path) -> None:
 )
 def test_an_input_that_runs_write_to_is_rejected(folder: Path, prefix: str, source: str, output: str | None) -> None:
     place = f"{prefix}{folder / source}" if ".." not in source else str(folder / source)
-    with fails("FM-INPUT-IS-OUTPUT", place):
+    with fails("FK-INPUT-IS-OUTPUT", place):
         list_media(place, None if output is None else f"{prefix}{folder / output}")
 
 
 def test_in_a_bucket_outputs_are_recognised_by_the_listing_alone(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     bucket = fs.SubTreeFileSystem(str(folder.parent), fs.LocalFileSystem())
-    monkeypatch.setattr("pipeline.media.files._file_system", lambda _: bucket)
+    monkeypatch.setattr("framekiln.media.files._file_system", lambda _: bucket)
     names, messages = listed("s3://in", "s3://in/mine/")
     assert names == ["a.jpg", "else/run.json", "else/units/c.jpg", "sub/b.jpg"]
     assert messages == excluded(3, "killed, mine, sub/out")
     assert "mine/d.jpg" in listed("s3://in", "s3://in/mi")[0] and "mine/d.jpg" in listed("s3://in", folder / "mine")[0]
     for source, output in (("s3://in/", "s3://in"), ("s3://in/sub/out/images", "s3://in/sub/out")):
-        with fails("FM-INPUT-IS-OUTPUT"):
+        with fails("FK-INPUT-IS-OUTPUT"):
             list_media(source, output)
     assert listed("s3://in/sub/out/images", "s3://in/new")[0] == ["crc-1/a.png"]
 
 
 def test_a_pattern_with_the_output_as_its_fixed_part_is_rejected(folder: Path) -> None:
-    with fails("FM-INPUT-IS-OUTPUT"):
+    with fails("FK-INPUT-IS-OUTPUT"):
         list_media(str(folder / "*"), str(folder))
 
 
@@ -116,7 +116,7 @@ def test_files_of_the_user_are_never_deleted_from_a_tables_folder(small: Path, t
     own.parent.mkdir(parents=True)
     own.write_bytes(b"a year's work")
     steps = {"crc": ("Checksum", {}), "all": ("Everything", {})}
-    with fails("FM-FOREIGN-FILE", own.name):
+    with fails("FK-FOREIGN-FILE", own.name):
         Job(order(small, tmp_path / "project", steps)).run()
     assert own.read_bytes() == b"a year's work"
 

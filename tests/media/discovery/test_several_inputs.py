@@ -7,10 +7,10 @@ from urllib.parse import unquote_to_bytes
 
 import pytest
 
-from pipeline.cli.arguments import RunOptions
-from pipeline.media.discovery.inputs import list_inputs
-from pipeline.media.discovery.listing import list_media
-from pipeline.runtime.run.request import RunRequest
+from framekiln.cli.arguments import RunOptions
+from framekiln.media.discovery.inputs import list_inputs
+from framekiln.media.discovery.listing import list_media
+from framekiln.runtime.run.request import RunRequest
 from tests.support.errors import fails
 
 
@@ -64,7 +64,7 @@ def test_names_of_patterns_lists_and_files(folder: Path) -> None:
 
 
 def test_each_input_must_exist(folder: Path) -> None:
-    with fails("FM-INPUT-MISSING"):
+    with fails("FK-INPUT-MISSING"):
         listed(folder, "a", "gone")
 
 

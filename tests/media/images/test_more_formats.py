@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from PIL import Image as Pil
 
-from pipeline.contract.errors import MediaError
-from pipeline.media.config import READ_RULES
-from pipeline.media.file_types import detect_kind
+from framekiln.contract.errors import MediaError
+from framekiln.media.config import READ_RULES
+from framekiln.media.file_types import detect_kind
 from tests.support.media.media_factory import encoded
 from tests.support.media.photo_factory import counts_by_rules, exif, save, scene, single_failure, single_row
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image as Pil
 
-from pipeline.media.config import READ_RULES
+from framekiln.media.config import READ_RULES
 from tests.media.images.test_more_formats import bmp as fields
 from tests.support.media.media_factory import decoded, encoded
 from tests.support.media.photo_factory import counts_by_rules, exif, save, scene, single_failure, single_row

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image as Pil
 
-from pipeline.contract.columns import reduction
+from framekiln.contract.columns import reduction
 from tests.support.media.media_factory import encoded
 from tests.support.media.photo_factory import exif, save, scene, single_row
 from tests.support.media.photos import PHOTOS, photo_file

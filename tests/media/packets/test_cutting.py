@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image as Pil
 
-from pipeline.contract.packet import Packet, packet_schema
+from framekiln.contract.packet import Packet, packet_schema
 from tests.support.media.media_factory import decoded, film, numbered, packets_of, rows_of
 from tests.support.media.photos import take
 

@@ -8,11 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image as Pil
 
-from pipeline.media.config import DecodeConfig
-from pipeline.media.discovery.listing import list_media
-from pipeline.media.frames import FrameSpec
-from pipeline.media.packets.decode import decode
-from pipeline.media.units import Unit
+from framekiln.media.config import DecodeConfig
+from framekiln.media.discovery.listing import list_media
+from framekiln.media.frames import FrameSpec
+from framekiln.media.packets.decode import decode
+from framekiln.media.units import Unit
 from tests.support.media.media_factory import encoded, film, numbered
 
 COLUMNS = ("frame", "frame_64", "sound")

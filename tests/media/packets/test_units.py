@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.media import units as module
-from pipeline.media.discovery.listing import shard
-from pipeline.media.files import MediaFile
-from pipeline.media.units import MAX_BYTES, MAX_FILES, form_units
+from framekiln.media import units as module
+from framekiln.media.discovery.listing import shard
+from framekiln.media.files import MediaFile
+from framekiln.media.units import MAX_BYTES, MAX_FILES, form_units
 from tests.support.errors import fails
 
 
@@ -56,5 +56,5 @@ def test_shards_contain_every_file_and_are_stable() -> None:
     assert sorted(item.media_id for part in shards for item in part) == sorted(item.media_id for item in media)
     assert min(len(part) for part in shards) > 60
     assert shard(media[1:], 0, 3) == [item for item in shards[0] if item.media_id != "0.jpg"]
-    with fails("FM-NO-SUCH-SHARD", "0 to 2"):
+    with fails("FK-NO-SUCH-SHARD", "0 to 2"):
         shard(media, 3, 3)

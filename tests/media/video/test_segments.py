@@ -14,14 +14,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.contract.packet import Packet
-from pipeline.media.config import DecodeConfig
-from pipeline.media.discovery.listing import list_media
-from pipeline.media.packets.clips import cut_clips
-from pipeline.media.packets.decode import decode, decode_frames
-from pipeline.media.units import shares_of
-from pipeline.profiling.events import StepEvent
-from pipeline.profiling.stats.totals import RunTotals
+from framekiln.contract.packet import Packet
+from framekiln.media.config import DecodeConfig
+from framekiln.media.discovery.listing import list_media
+from framekiln.media.packets.clips import cut_clips
+from framekiln.media.packets.decode import decode, decode_frames
+from framekiln.media.units import shares_of
+from framekiln.profiling.events import StepEvent
+from framekiln.profiling.stats.totals import RunTotals
 from tests.support.media.material import media
 from tests.support.media.media_factory import packets_of, rows_of
 from tests.support.media.remux import Change, remuxed

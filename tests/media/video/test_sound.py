@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image as Pil
 
-from pipeline.contract.columns import SOUND_RATE
+from framekiln.contract.columns import SOUND_RATE
 from tests.support.media.films import KINDS, made_film
 from tests.support.media.media_factory import click, decoded, film, numbered
 from tests.support.media.remux import remuxed

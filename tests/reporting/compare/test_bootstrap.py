@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pipeline.profiling.stats.calls import calls_of
-from pipeline.profiling.stats.speed import QUANTILES
-from pipeline.reporting.compare.bootstrap import block_length, interval, spreads
+from framekiln.profiling.stats.calls import calls_of
+from framekiln.profiling.stats.speed import QUANTILES
+from framekiln.reporting.compare.bootstrap import block_length, interval, spreads
 
 DRAWS = 200
 
@@ -46,7 +46,7 @@ def called(alike, factor, count):
 
 @pytest.mark.parametrize("alike", [0.5, pytest.param(0.0, marks=pytest.mark.heavy)])
 def test_two_samples_of_one_distribution_are_rarely_called_different(alike, monkeypatch):
-    monkeypatch.setattr("pipeline.reporting.compare.bootstrap.RESAMPLES", 300)  # the spread of 300 is known to 4 %
+    monkeypatch.setattr("framekiln.reporting.compare.bootstrap.RESAMPLES", 300)  # the spread of 300 is known to 4 %
     result = called(alike, 1.0, 200)
     assert {"rate", "ms_row", "p50", "p95"} == set(result)
     assert np.mean(list(result.values())) <= 0.08, result  # of 1,000 draws 4.0 to 7.4 %; 200 are off by 1.7 % or so
@@ -55,7 +55,7 @@ def test_two_samples_of_one_distribution_are_rarely_called_different(alike, monk
 
 @pytest.mark.parametrize("alike", [0.0, pytest.param(0.5, marks=pytest.mark.heavy)])
 def test_a_fifth_more_is_found(alike, monkeypatch):
-    monkeypatch.setattr("pipeline.reporting.compare.bootstrap.RESAMPLES", 300)
+    monkeypatch.setattr("framekiln.reporting.compare.bootstrap.RESAMPLES", 300)
     result = called(alike, 1.2, 200)
     assert min(result[name] for name in ("rate", "ms_row", "p50")) >= 0.9, result
 
@@ -63,7 +63,7 @@ def test_a_fifth_more_is_found(alike, monkeypatch):
 @pytest.mark.parametrize("calls", [0, pytest.param(60, marks=pytest.mark.heavy)])
 def test_repeated_runs_with_luck_of_their_own_are_rarely_called_different(calls, monkeypatch):
     """Each run is faster or slower as a whole by 3 %, which its calls know nothing of; with and without records."""
-    monkeypatch.setattr("pipeline.reporting.compare.bootstrap.RESAMPLES", 200)
+    monkeypatch.setattr("framekiln.reporting.compare.bootstrap.RESAMPLES", 200)
     chance, draws = np.random.default_rng(3), DRAWS // 2
 
     def side(factor):

@@ -6,11 +6,11 @@ import json
 
 import pytest
 
-from pipeline.contract.errors import ConfigError
-from pipeline.output.object_store import Store
-from pipeline.profiling import node_metrics
-from pipeline.reporting.compare.comparison import compare
-from pipeline.reporting.compare.runs import read_sides
+from framekiln.contract.errors import ConfigError
+from framekiln.output.object_store import Store
+from framekiln.profiling import node_metrics
+from framekiln.reporting.compare.comparison import compare
+from framekiln.reporting.compare.runs import read_sides
 from tests.support.media.collections_factory import clip
 from tests.support.runs.compare_factory import BEGAN, calls, invoke, line, make, pair
 from tests.support.runs.report_factory import figures, step

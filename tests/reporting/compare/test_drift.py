@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.contract.columns import field
-from pipeline.contract.stage import Scope, Stage, Table
-from pipeline.output.object_store import Store
-from pipeline.reporting.compare.comparison import compare
-from pipeline.reporting.compare.drift.columns import compare_columns
-from pipeline.reporting.compare.drift.drift import find_drift
-from pipeline.reporting.compare.drift.row_sampling import OutputRows, common, sample
-from pipeline.reporting.compare.runs import read_run, read_sides
+from framekiln.contract.columns import field
+from framekiln.contract.stage import Scope, Stage, Table
+from framekiln.output.object_store import Store
+from framekiln.reporting.compare.comparison import compare
+from framekiln.reporting.compare.drift.columns import compare_columns
+from framekiln.reporting.compare.drift.drift import find_drift
+from framekiln.reporting.compare.drift.row_sampling import OutputRows, common, sample
+from framekiln.reporting.compare.runs import read_run, read_sides
 from tests.support.runs.compare_factory import invoke, make
 from tests.support.runs.report_factory import Marked, step
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.contract.errors import ConfigError
-from pipeline.reporting.compare.gate import judge, parse
+from framekiln.contract.errors import ConfigError
+from framekiln.reporting.compare.gate import judge, parse
 from tests.support.runs.compare_factory import calls, invoke, make, pair
 from tests.support.runs.report_factory import figures
 
@@ -36,22 +36,22 @@ def test_conditions_of_the_grammar_are_parsed(step, figure, sign, amount, way, g
 @pytest.mark.parametrize(
     ("text", "code"),
     [
-        ("", "FM-GATE-FORM"),
-        ("rate", "FM-GATE-FORM"),
-        ("rate<-5%,", "FM-GATE-FORM"),
-        ("rate=5", "FM-GATE-FORM"),
-        ("rate<-5% or p95>+1%", "FM-GATE-FORM"),
-        ("rate<five%", "FM-GATE-FORM"),
-        ("rat<-5%", "FM-GATE-FIGURE"),
-        ("rate<5%", "FM-GATE-DIRECTION"),
-        ("drift>+1%", "FM-GATE-PERCENT"),
+        ("", "FK-GATE-FORM"),
+        ("rate", "FK-GATE-FORM"),
+        ("rate<-5%,", "FK-GATE-FORM"),
+        ("rate=5", "FK-GATE-FORM"),
+        ("rate<-5% or p95>+1%", "FK-GATE-FORM"),
+        ("rate<five%", "FK-GATE-FORM"),
+        ("rat<-5%", "FK-GATE-FIGURE"),
+        ("rate<5%", "FK-GATE-DIRECTION"),
+        ("drift>+1%", "FK-GATE-PERCENT"),
     ],
 )
 def test_other_conditions_are_refused(text, code):
     with pytest.raises(ConfigError) as error:
         parse(text)
     assert error.value.code == code
-    assert "'rate'" in str(error.value) or code != "FM-GATE-FIGURE"  # the nearest name
+    assert "'rate'" in str(error.value) or code != "FK-GATE-FIGURE"  # the nearest name
 
 
 def test_a_condition_fails_with_both_numbers(make):
@@ -102,12 +102,12 @@ def test_missing_files_are_printed_with_quiet_too_and_fewer_frames_fail(make):
 @pytest.mark.parametrize(
     ("text", "code", "part"),
     [
-        ("vram>+10%", "FM-GATE-NOT-MEASURED", "in A and B; name the steps"),
-        ("marked.p95>+10%", "FM-GATE-NOT-MEASURED", "p95 of marked was not measured in A and B."),
-        ("energy>+10%", "FM-GATE-NOT-MEASURED", "energy of run"),
-        ("marked.drift>0.01", "FM-GATE-NOT-MEASURED", "drift of marked"),
-        ("marke.rate<-5%", "FM-UNKNOWN-STEP", "Did you mean 'marked'"),
-        ("marked.seconds>+5%", "FM-GATE-RUN-FIGURE", "seconds"),
+        ("vram>+10%", "FK-GATE-NOT-MEASURED", "in A and B; name the steps"),
+        ("marked.p95>+10%", "FK-GATE-NOT-MEASURED", "p95 of marked was not measured in A and B."),
+        ("energy>+10%", "FK-GATE-NOT-MEASURED", "energy of run"),
+        ("marked.drift>0.01", "FK-GATE-NOT-MEASURED", "drift of marked"),
+        ("marke.rate<-5%", "FK-UNKNOWN-STEP", "Did you mean 'marked'"),
+        ("marked.seconds>+5%", "FK-GATE-RUN-FIGURE", "seconds"),
     ],
 )
 def test_a_figure_that_was_not_measured_is_an_error(make, text, code, part):
@@ -120,7 +120,7 @@ def test_a_step_that_the_new_run_lacks_is_not_measured(make):
     base, other = make("a"), make("b", steps={}, figures={"decode": figures(12, 1.0)})
     with pytest.raises(ConfigError) as error:
         judge(parse("rate<-5%"), pair(base, other))
-    assert error.value.code == "FM-GATE-NOT-MEASURED"
+    assert error.value.code == "FK-GATE-NOT-MEASURED"
     assert "rate of marked" in str(error.value) and "in B" in str(error.value)
     assert len(judge(parse("rate<-5%"), pair(other, base))) == 1  # a new step has no base
 

@@ -7,11 +7,11 @@ import re
 import pytest
 from typer.testing import CliRunner
 
-from pipeline.cli.app import app
-from pipeline.contract.errors import ConfigError, OutputError
-from pipeline.reporting.compare.comparison import compare
-from pipeline.reporting.compare.page import render, write_page
-from pipeline.reporting.compare.runs import read_sides
+from framekiln.cli.app import app
+from framekiln.contract.errors import ConfigError, OutputError
+from framekiln.reporting.compare.comparison import compare
+from framekiln.reporting.compare.page import render, write_page
+from framekiln.reporting.compare.runs import read_sides
 from tests.support.media.collections_factory import photo
 from tests.support.runs.compare_factory import calls, make
 from tests.support.runs.report_factory import figures, step
@@ -67,13 +67,13 @@ def test_the_command_writes_the_page(make, tmp_path):
     assert "prefers-color-scheme: dark" in html and 'name="viewport"' in html
     with pytest.raises(OutputError) as error:
         write_page(str(page / "x.html"), compare(read_sides([a, b]), {}, drift_rows=0), [])
-    assert error.value.code == "FM-PAGE-NOT-WRITABLE"
+    assert error.value.code == "FK-PAGE-NOT-WRITABLE"
 
 
 def test_the_path_is_checked_before_anything_is_compared(make, tmp_path):
     a, b, page = make("a"), make("b"), tmp_path / "new folder" / "deeper" / "x.html"
     assert CliRunner().invoke(app, ["compare", a, b, "--html", str(page), "-q"]).exit_code == 0 and page.exists()
-    for wrong, code in ((page / "x.html", "FM-NOT-A-FOLDER"), (page.parent, "FM-IS-A-FOLDER")):
+    for wrong, code in ((page / "x.html", "FK-NOT-A-FOLDER"), (page.parent, "FK-IS-A-FOLDER")):
         done = CliRunner().invoke(app, ["compare", "nowhere", "at-all", "--html", str(wrong)])
         assert isinstance(done.exception, ConfigError) and done.exception.code == code
 

@@ -8,10 +8,10 @@ import shutil
 import pyarrow as pa
 import pytest
 
-from pipeline.contract.errors import ConfigError
-from pipeline.output.object_store import Store
-from pipeline.reporting.compare.comparison import compare
-from pipeline.reporting.compare.runs import read_run, read_sides
+from framekiln.contract.errors import ConfigError
+from framekiln.output.object_store import Store
+from framekiln.reporting.compare.comparison import compare
+from framekiln.reporting.compare.runs import read_run, read_sides
 from tests.support.runs.compare_factory import BEGAN, calls, invoke, line, make, pair
 from tests.support.runs.report_factory import figures, record, step
 
@@ -21,8 +21,8 @@ __all__ = ["make"]
 @pytest.mark.parametrize(
     ("what", "part"),
     [
-        ("gone", "FM-OUTPUT-MISSING"),
-        ("no run", "FM-NOT-AN-OUTPUT"),
+        ("gone", "FK-OUTPUT-MISSING"),
+        ("no run", "FK-NOT-AN-OUTPUT"),
         ("damaged", "is damaged"),
         ("foreign", "not written by"),
     ],
@@ -35,7 +35,7 @@ def test_a_folder_without_a_run_is_refused_in_a_sentence(make, tmp_path, what, p
         (bad / "run.json").write_text('{"steps"' if what == "damaged" else '{"name": "x"}')
     done = invoke(good, str(bad))
     assert isinstance(done.exception, ConfigError)
-    assert part in (done.exception.code if part.startswith("FM-") else str(done.exception))
+    assert part in (done.exception.code if part.startswith("FK-") else str(done.exception))
     assert str(done.exception).count("\n") == 0
 
 
@@ -50,10 +50,10 @@ def test_the_same_output_twice_is_refused_by_any_name(make, tmp_path):
     ):
         with pytest.raises(ConfigError) as error:
             read_sides(words)
-        assert error.value.code == "FM-COMPARE-TWICE"
+        assert error.value.code == "FK-COMPARE-TWICE"
     with pytest.raises(ConfigError) as error:
         read_sides([root])
-    assert error.value.code == "FM-COMPARE-TOO-FEW"
+    assert error.value.code == "FK-COMPARE-TOO-FEW"
 
 
 def test_names_in_the_terminal_are_no_markup(make):
@@ -118,7 +118,7 @@ def test_a_run_that_made_a_part_is_not_compared_as_the_whole(make, part):
     assert line(compared, "run", "frames").second == 12 and line(compared, "run", "seconds").first == 30.0
     for condition in ("seconds>+5%", "seconds>100", "marked.errors>0"):
         error = invoke(a, b, "--fail-if", condition).exception
-        assert error.code == "FM-GATE-NOT-MEASURED" and "in B, " in str(error) and b in str(error)
+        assert error.code == "FK-GATE-NOT-MEASURED" and "in B, " in str(error) and b in str(error)
 
 
 def test_a_run_that_made_all_is_compared_whole_in_waves_and_after_a_killed_process_too(make):

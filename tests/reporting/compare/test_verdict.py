@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from pipeline.cli.app import app
-from pipeline.reporting.compare.comparison import compare
-from pipeline.reporting.compare.page import default_path, render
-from pipeline.reporting.compare.runs import read_sides
-from pipeline.reporting.compare.verdict import verdict
-from pipeline.runtime.run.change_report import differences
+from framekiln.cli.app import app
+from framekiln.reporting.compare.comparison import compare
+from framekiln.reporting.compare.page import default_path, render
+from framekiln.reporting.compare.runs import read_sides
+from framekiln.reporting.compare.verdict import verdict
+from framekiln.runtime.run.change_report import differences
 from tests.support.media.collections_factory import photo
 from tests.support.runs.compare_factory import calls, invoke, make, pair
 from tests.support.runs.report_factory import step
@@ -79,7 +79,7 @@ def test_relative_paths_are_of_the_output_too(make, tmp_path, monkeypatch, given
 
 
 def test_a_setting_that_was_left_open_has_the_value_in_use():
-    facts = {"use": "stages.faces:Faces", "version": 1}
+    facts = {"use": "framekiln_stages.faces:Faces", "version": 1}
     before = facts | {"settings": {"detector": "yunet", "min_score": None, "detect_side": None}}
     now = facts | {"settings": {"detector": "scrfd", "min_score": 0.9, "detect_side": None}}
     phrases = differences(before, now, "setting")

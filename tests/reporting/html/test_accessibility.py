@@ -11,12 +11,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from pipeline.contract.row_errors import Failure, to_table
+from framekiln.contract.row_errors import Failure, to_table
 from tests.support.media.collections_factory import photo
 from tests.support.runs.report_factory import figures, output, recorded, step
 from tests.support.runs.report_reader import HOSTILE, page, parsed, text
 
-CSS = (files("pipeline.reporting") / "templates" / "page.css").read_text("utf-8")
+CSS = (files("framekiln.reporting") / "templates" / "page.css").read_text("utf-8")
 WORKERS = {"box:1": ["decode", "marked"], "box:2": ["faces"]}
 
 
@@ -26,7 +26,7 @@ def store(tmp_path_factory):
     for i in range(3):
         photo(folder / "in" / f"{i}.png", i)
     failures = [Failure(media_id="1.png", frame_index=0, step="marked", kind="E", message="m", traceback="t")]
-    made = output(folder / "in", folder / "out", failures, skipped={"x": "y"}, fetch="framemill fetch")
+    made = output(folder / "in", folder / "out", failures, skipped={"x": "y"}, fetch="framekiln fetch")
     recorded(made, WORKERS, gpus=1, targets={"gpu_use_percent": 50})
     schema = pa.schema([("media_id", pa.string())])
     made.write_table("words/a.parquet", pa.table({"media_id": ["0.png"]}, schema=schema))

@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from pipeline.contract.columns import field
-from pipeline.reporting.html.charts.histograms import BARS
+from framekiln.contract.columns import field
+from framekiln.reporting.html.charts.histograms import BARS
 from tests.support.media.collections_factory import photo
 from tests.support.runs.browser import rendered
 from tests.support.runs.report_factory import call_records, figures, node_samples, output, recorded

@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.contract.drawing import Area, Drawing, Label
-from pipeline.output.object_store import Store
-from pipeline.reporting.html.gallery.overlays import all_layers, image_uri
+from framekiln.contract.drawing import Area, Drawing, Label
+from framekiln.output.object_store import Store
+from framekiln.reporting.html.gallery.overlays import all_layers, image_uri
 from tests.support.media.collections_factory import clip, photo
 from tests.support.runs.report_factory import Drawn, output, png, step
 from tests.support.runs.report_reader import page, parsed, text

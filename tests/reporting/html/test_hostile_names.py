@@ -10,9 +10,9 @@ import subprocess
 import sys
 from html import unescape
 
-from pipeline.contract.row_errors import Failure
-from pipeline.media.discovery.media_ids import media_id
-from samples.make import photos
+from framekiln.contract.row_errors import Failure
+from framekiln.media.discovery.media_ids import media_id
+from framekiln.media.samples import photos
 from tests.support.runs.report_factory import output, step
 from tests.support.runs.report_reader import HOSTILE, LOADS, folder, page, parsed, store
 
@@ -97,6 +97,6 @@ def test_the_one_liners_run(folder, tmp_path):
 
 
 def test_the_command_can_be_pasted(store, folder, tmp_path):
-    line = re.search(r"<pre>(framemill .*?)</pre>", page(store))[1]
+    line = re.search(r"<pre>(framekiln .*?)</pre>", page(store))[1]
     words = ["--input", str(folder), "--output", str(tmp_path / "out"), "--set", "marked.word=a b"]
-    assert shlex.split(unescape(line)) == ["framemill", "run", *words]
+    assert shlex.split(unescape(line)) == ["framekiln", "run", *words]

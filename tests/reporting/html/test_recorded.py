@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.contract.errors import OutputError
-from pipeline.output.object_store import Store
-from pipeline.profiling import node_metrics, records
-from pipeline.reporting.html import write_report
-from pipeline.reporting.html.charts.lines import POINTS, round_up
-from pipeline.reporting.html.recorded.activity import (
+from framekiln.contract.errors import OutputError
+from framekiln.output.object_store import Store
+from framekiln.profiling import node_metrics, records
+from framekiln.reporting.html import write_report
+from framekiln.reporting.html.charts.lines import POINTS, round_up
+from framekiln.reporting.html.recorded.activity import (
     HELD,
     IDLE,
     KINDS,
@@ -25,8 +25,8 @@ from pipeline.reporting.html.recorded.activity import (
     STARVED,
     read_activity,
 )
-from pipeline.reporting.html.recorded.machines import MOST_MACHINES, machine_charts
-from pipeline.reporting.html.recorded.timeline import MOST_LANES, timeline
+from framekiln.reporting.html.recorded.machines import MOST_MACHINES, machine_charts
+from framekiln.reporting.html.recorded.timeline import MOST_LANES, timeline
 from tests.support.media.collections_factory import photo
 from tests.support.runs.report_factory import RUN, call_records, figures, node_samples, output, recorded
 from tests.support.runs.report_reader import page, parsed, text
@@ -187,7 +187,7 @@ def test_another_run_can_be_asked_for(store):
     assert "box:9" in shown and "box:2" not in shown
     with pytest.raises(OutputError) as error:
         write_report(store, "ffff")
-    assert error.value.code == "FM-UNKNOWN-RUN"
+    assert error.value.code == "FK-UNKNOWN-RUN"
 
 
 def test_a_single_run_has_no_choice(store):

@@ -15,16 +15,16 @@ import pyarrow as pa
 import pytest
 import typer
 
-from pipeline.cli.app import app
-from pipeline.cli.arguments import RunOptions
-from pipeline.contract.columns import field
-from pipeline.contract.errors import OutputError
-from pipeline.contract.row_errors import Failure
-from pipeline.output.object_store import Store
-from pipeline.planning.plan_options import PlanOptions
-from pipeline.reporting.html import NAME, write_report
-from pipeline.reporting.html.summary import command
-from pipeline.reporting.table_rows import extract
+from framekiln.cli.app import app
+from framekiln.cli.arguments import RunOptions
+from framekiln.contract.columns import field
+from framekiln.contract.errors import OutputError
+from framekiln.contract.row_errors import Failure
+from framekiln.output.object_store import Store
+from framekiln.planning.plan_options import PlanOptions
+from framekiln.reporting.html import NAME, write_report
+from framekiln.reporting.html.summary import command
+from framekiln.reporting.table_rows import extract
 from tests.support.runs.report_factory import Marked, figures, output, record, step
 from tests.support.runs.report_reader import folder, page, parsed, store, text
 
@@ -116,7 +116,7 @@ def test_tables_of_the_second_pass(store):
 
 
 def test_a_sampled_table_has_a_note(store, monkeypatch):
-    monkeypatch.setattr("pipeline.reporting.html.tables.extract", partial(extract, most_rows=5))
+    monkeypatch.setattr("framekiln.reporting.html.tables.extract", partial(extract, most_rows=5))
     assert "12 rows; the values are those of 4 of them, evenly spaced." in text(page(store))
 
 
@@ -145,10 +145,10 @@ def test_errors_are_counted_by_reason_with_examples(folder, tmp_path):
 
 def test_steps_that_were_left_out_are_shown_with_the_command_that_fetches_weights(folder, tmp_path):
     skipped = {"faces": "arc<b>.onnx is missing", "people": "it reads 'faces' of 'faces'"}
-    html = page(output(folder, tmp_path / "out", skipped=skipped, fetch="framemill fetch arc"))
+    html = page(output(folder, tmp_path / "out", skipped=skipped, fetch="framekiln fetch arc"))
     parsed(html)
     content = text(html)
-    assert "faces : arc&lt;b&gt;.onnx is missing" in content and "<pre>framemill fetch arc</pre>" in html
+    assert "faces : arc&lt;b&gt;.onnx is missing" in content and "<pre>framekiln fetch arc</pre>" in html
     assert "Random weights" not in content
 
 
@@ -163,7 +163,7 @@ def test_random_weights_are_named_at_the_top_in_red(store, folder, tmp_path):
 def test_an_output_without_a_run_is_an_error(tmp_path):
     with pytest.raises(OutputError) as error:
         write_report(Store(str(tmp_path)))
-    assert error.value.code == "FM-NO-FINISHED-RUN"
+    assert error.value.code == "FK-NO-FINISHED-RUN"
 
 
 # Again
@@ -174,10 +174,10 @@ def test_the_same_output_gives_the_same_page(store):
 
 
 @pytest.mark.slow
-def test_a_real_run_writes_it_and_can_write_it_again(framemill, collection, tmp_path, monkeypatch):
+def test_a_real_run_writes_it_and_can_write_it_again(framekiln, collection, tmp_path, monkeypatch):
     out = tmp_path / "out"
     stages = ("--stages", "lighting,flow,lighting_steadiness")
-    assert f"Report: {out}/report.html" in framemill("run", "--input", collection, "--output", out, *stages)
+    assert f"Report: {out}/report.html" in framekiln("run", "--input", collection, "--output", out, *stages)
     first = (out / NAME).read_text()
     parsed(first)
     content = text(first)
@@ -189,7 +189,7 @@ def test_a_real_run_writes_it_and_can_write_it_again(framemill, collection, tmp_
     assert "Table lighting_steadiness" in content
     (out / NAME).unlink()
     monkeypatch.chdir(tmp_path)
-    framemill("report", out)
+    framekiln("report", out)
     assert (out / NAME).read_text() == first
 
 
@@ -207,7 +207,7 @@ def test_a_run_that_no_run_command_started_gets_one_that_does_the_same_work(star
     )
     saved = record("/in put", "/out", arguments=started, choices=asdict(chosen), limit=3, shard=[1, 4], by_content=True)
     words = shlex.split(command(json.loads(json.dumps(saved, default=str))))
-    assert words[:2] == ["framemill", "run"]
+    assert words[:2] == ["framekiln", "run"]
     kind = typer.main.get_command(app).commands["run"]
     options = kind.make_context("run", words[2:]).params
     request = RunOptions(**{key: options[key] for key in signature(RunOptions).parameters}).request()

@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from stages.identities.stage import Identities
-from stages.lighting.stage import Steadiness
-from stages.objects.stage import Objects
-from stages.shared.masks import encode
-from stages.shared.skeleton import BONES, LANDMARKS
-from stages.shots.stage import Shots
-from stages.sync.stage import Sync
-from stages.tracks.stage import Tracks
+from framekiln_stages.identities.stage import Identities
+from framekiln_stages.lighting.stage import Steadiness
+from framekiln_stages.objects.stage import Objects
+from framekiln_stages.shared.masks import encode
+from framekiln_stages.shared.skeleton import BONES, LANDMARKS
+from framekiln_stages.shots.stage import Shots
+from framekiln_stages.sync.stage import Sync
+from framekiln_stages.tracks.stage import Tracks
 
 BOX = {"x0": 0.25, "y0": 0.5, "x1": 0.5, "y1": 0.75}
 

@@ -10,11 +10,11 @@ import cv2
 import numpy as np
 import pyarrow as pa
 
-from pipeline.contract.columns import views
-from pipeline.media.config import DecodeConfig
-from pipeline.media.discovery.listing import list_media
-from pipeline.media.packets.decode import decode
-from pipeline.media.units import Unit
+from framekiln.contract.columns import views
+from framekiln.media.config import DecodeConfig
+from framekiln.media.discovery.listing import list_media
+from framekiln.media.packets.decode import decode
+from framekiln.media.units import Unit
 from tests.support.media.collections_factory import photo
 from tests.support.runs.report_factory import Marked, output, step
 from tests.support.runs.report_reader import folder, page, store, text

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.output.object_store import Store
-from pipeline.reporting.formatting import axis_value, cell, count, duration, number, share, shorten
-from pipeline.reporting.html.charts.histograms import distributions
-from pipeline.reporting.table_rows import Extract, extract, find_table
+from framekiln.output.object_store import Store
+from framekiln.reporting.formatting import axis_value, cell, count, duration, number, share, shorten
+from framekiln.reporting.html.charts.histograms import distributions
+from framekiln.reporting.table_rows import Extract, extract, find_table
 
 
 def test_large_tables_are_sampled_evenly(tmp_path):

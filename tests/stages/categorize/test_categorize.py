@@ -11,17 +11,17 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from pipeline.contract.placement import Placement
-from pipeline.planning.manifest import StepEntry, read_pipeline
-from pipeline.planning.stage_building import build as build_stage
-from pipeline.runtime.stage_setup import set_up_stage
-from pipeline.weights.lockfile import Entry
-from pipeline.weights.resolver import default_lock
-from stages.categorize.stage import Categorize
-from stages.categorize.zero_shot import CATEGORIES
-from stages.nets.checkpoints import read_state
-from stages.nets.clip.architectures import MODELS
-from stages.nets.clip.towers import TwoTowers, build_model
+from framekiln.contract.placement import Placement
+from framekiln.planning.manifest import StepEntry, read_pipeline
+from framekiln.planning.stage_building import build as build_stage
+from framekiln.runtime.stage_setup import set_up_stage
+from framekiln.weights.lockfile import Entry
+from framekiln.weights.resolver import default_lock
+from framekiln_stages.categorize.stage import Categorize
+from framekiln_stages.categorize.zero_shot import CATEGORIES
+from framekiln_stages.nets.checkpoints import read_state
+from framekiln_stages.nets.clip.architectures import MODELS
+from framekiln_stages.nets.clip.towers import TwoTowers, build_model
 from tests.support.media.clip_factory import TINY, bpe, call, distribution, embeddings, stage_of
 from tests.support.media.photos import photo
 
@@ -138,7 +138,7 @@ def test_each_phrase_goes_into_each_template():
 
 @pytest.mark.parametrize("words", [["cat", "dog"], {"cat": ["a cat", "a kitten"], "dog": ["a dog"]}])
 def test_categories_are_read_from_a_pipeline_file(words):
-    entry = StepEntry.model_validate({"use": "stages.categorize:Categorize", "with": {"categories": words}})
+    entry = StepEntry.model_validate({"use": "framekiln_stages.categorize:Categorize", "with": {"categories": words}})
     stage = build_stage("categorize", entry, {})
     assert list(stage.config.phrases) == ["cat", "dog"]
     again = pickle.loads(pickle.dumps(stage))
@@ -158,7 +158,7 @@ def test_settings_decide_inputs_and_weights():
 
 
 def test_a_later_set_up_finds_the_embeddings_of_its_categories(tiny, tmp_path, monkeypatch):
-    monkeypatch.setenv("FRAMEMILL_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("FRAMEKILN_CACHE", str(tmp_path / "cache"))
     entries = {
         name: Entry.model_construct(name=name, sha256=hashlib.sha256(path.read_bytes()).hexdigest())
         for name, path in (("clip-vit-b32", tiny), ("clip-bpe", bpe()))

@@ -9,14 +9,14 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pipeline.contract.columns import pack
-from pipeline.contract.placement import Placement
-from pipeline.device import prepare
-from stages.categorize.instance_crops import context_crop, masked_crop
-from stages.categorize.stage import DRAWN, Categorize
-from stages.categorize.zero_shot import CATEGORIES
-from stages.nets.clip.architectures import OPENAI
-from stages.shared.masks import MASK, encode
+from framekiln.contract.columns import pack
+from framekiln.contract.placement import Placement
+from framekiln.device import prepare
+from framekiln_stages.categorize.instance_crops import context_crop, masked_crop
+from framekiln_stages.categorize.stage import DRAWN, Categorize
+from framekiln_stages.categorize.zero_shot import CATEGORIES
+from framekiln_stages.nets.clip.architectures import OPENAI
+from framekiln_stages.shared.masks import MASK, encode
 from tests.support.media.clip_factory import call, embeddings, stage_of
 from tests.support.media.photos import photo
 
@@ -148,7 +148,7 @@ def test_crops_are_cut_a_chunk_at_a_time(tiny, monkeypatch):
         sizes.append(len(images))
         return prepare(images, *rest)
 
-    monkeypatch.setattr("stages.categorize.stage.prepare", watched)
+    monkeypatch.setattr("framekiln_stages.categorize.stage.prepare", watched)
     stage = instances(tiny)
     seen = []
     real = stage._net.images

@@ -11,12 +11,12 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from pipeline.contract.placement import Placement
-from pipeline.weights.resolver import default_lock
-from stages.categorize.stage import Categorize
-from stages.categorize.zero_shot import CATEGORIES
-from stages.nets.clip.architectures import MODELS, OPENAI, SIGLIP
-from stages.nets.clip.towers import model_and_config, siglip_tokens
+from framekiln.contract.placement import Placement
+from framekiln.weights.resolver import default_lock
+from framekiln_stages.categorize.stage import Categorize
+from framekiln_stages.categorize.zero_shot import CATEGORIES
+from framekiln_stages.nets.clip.architectures import MODELS, OPENAI, SIGLIP
+from framekiln_stages.nets.clip.towers import model_and_config, siglip_tokens
 from tests.device.test_device import of_pillow
 from tests.support.media.clip_factory import TINY, bpe, call, distribution, embeddings, reference, stage_of
 
@@ -64,7 +64,7 @@ def zero_shot(model, tokenizer, images, prompts, how):
 def truth(published, album):
     from transformers import CLIPTokenizer
 
-    from stages.nets.clip.tokenizer import read_merges, vocabulary
+    from framekiln_stages.nets.clip.tokenizer import read_merges, vocabulary
 
     merges = read_merges(bpe())
     tokenizer = CLIPTokenizer(vocab=vocabulary(merges), merges=merges)
@@ -132,7 +132,7 @@ def test_siglip_equals_the_reference(tmp_path, album, monkeypatch):
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
     tokenizer.post_processor = processors.TemplateProcessing(single="$A <eos>", special_tokens=[("<eos>", 1)])
     tokenizer.save(str(tmp_path / "tokenizer.json"))
-    monkeypatch.setattr("stages.categorize.stage.MODELS", TINY)
+    monkeypatch.setattr("framekiln_stages.categorize.stage.MODELS", TINY)
     model = reference(TINY["siglip2-base"])
     with torch.no_grad():
         model.logit_bias.fill_(-1.0)

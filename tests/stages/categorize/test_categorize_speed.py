@@ -7,13 +7,13 @@ import pytest
 import torch
 from torch import nn
 
-from pipeline.contract.placement import Placement
-from stages.categorize.stage import Categorize
-from stages.nets.clip import towers
-from stages.nets.clip.architectures import MODELS
-from stages.nets.clip.int8_linear import Int8Linear, int8_layers
-from stages.nets.clip.tokenizer import dummy_tokens
-from stages.nets.clip.towers import TwoTowers
+from framekiln.contract.placement import Placement
+from framekiln_stages.categorize.stage import Categorize
+from framekiln_stages.nets.clip import towers
+from framekiln_stages.nets.clip.architectures import MODELS
+from framekiln_stages.nets.clip.int8_linear import Int8Linear, int8_layers
+from framekiln_stages.nets.clip.tokenizer import dummy_tokens
+from framekiln_stages.nets.clip.towers import TwoTowers
 from tests.support.media.clip_factory import TINY, bpe, call, distribution, embeddings, reference, stage_of
 
 pytestmark = pytest.mark.usefixtures("one_thread")

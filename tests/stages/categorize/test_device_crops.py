@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 import torch
 
-from pipeline.contract.placement import Placement
-from stages.categorize import device_crops
-from stages.categorize.device_crops import _cut, cut_and_fit, window_crops
-from stages.categorize.instance_crops import context_crop, masked_crop
-from stages.shared.device_images import DeviceImages
-from stages.shared.masks import encode
+from framekiln.contract.placement import Placement
+from framekiln_stages.categorize import device_crops
+from framekiln_stages.categorize.device_crops import _cut, cut_and_fit, window_crops
+from framekiln_stages.categorize.instance_crops import context_crop, masked_crop
+from framekiln_stages.shared.device_images import DeviceImages
+from framekiln_stages.shared.masks import encode
 from tests.support.media.clip_factory import TINY
 from tests.support.media.photos import photo
 
@@ -51,7 +51,7 @@ def test_each_pixel_is_that_of_the_host():
 
 @pytest.mark.parametrize("window_bytes", [device_crops.WINDOW_BYTES, 1])
 def test_crops_keep_their_order_in_groups_of_any_size(window_bytes, monkeypatch):
-    from pipeline.device import prepare
+    from framekiln.device import prepare
 
     monkeypatch.setattr(device_crops, "WINDOW_BYTES", window_bytes)
     images, owners, masks = scenes()

@@ -9,9 +9,9 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from stages.nets.checkpoints import read_state
-from stages.nets.clip.image_tower import load_image_tower
-from stages.nets.clip.towers import build_model
+from framekiln_stages.nets.checkpoints import read_state
+from framekiln_stages.nets.clip.image_tower import load_image_tower
+from framekiln_stages.nets.clip.towers import build_model
 from tests.support.media.clip_factory import TINY, reference
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -19,8 +19,8 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 LOADED = """
 import sys
 from pathlib import Path
-from stages.nets.clip.towers import TwoTowers
-from pipeline.contract.placement import Placement
+from framekiln_stages.nets.clip.towers import TwoTowers
+from framekiln.contract.placement import Placement
 from tests.support.media.clip_factory import TINY
 import torch
 net = TwoTowers(TINY["clip-vit-b32"], Path(sys.argv[1]), None, "cpu")

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stages.categorize.instance_crops import Window, context_crop, mask_box, masked_crop, share_box, square
-from stages.shared.masks import encode
+from framekiln_stages.categorize.instance_crops import Window, context_crop, mask_box, masked_crop, share_box, square
+from framekiln_stages.shared.masks import encode
 from tests.support.media.photos import photo
 
 FILL = np.array([122, 117, 104], np.uint8)

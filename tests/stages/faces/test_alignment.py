@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stages.faces.alignment import (
+from framekiln_stages.faces.alignment import (
     NOSE_DEPTH,
     SIDE,
     TEMPLATE,
@@ -17,7 +17,7 @@ from stages.faces.alignment import (
     head_angles,
     similarity_transforms,
 )
-from stages.faces.quality import sharpness
+from framekiln_stages.faces.quality import sharpness
 from tests.support.media.photos import photo
 
 

@@ -10,14 +10,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipeline.contract.placement import Placement
-from pipeline.planning.manifest import PipelineFile, ProfileFile
-from pipeline.planning.plan import make_plan
-from pipeline.planning.plan_options import PlanOptions
-from pipeline.planning.processes.resources import Node
-from pipeline.weights.resolver import default_lock, resolve
-from stages.faces.recognizers import NETWORKS
-from stages.faces.stage import DETECTORS, Faces
+from framekiln.contract.placement import Placement
+from framekiln.planning.manifest import PipelineFile, ProfileFile
+from framekiln.planning.plan import make_plan
+from framekiln.planning.plan_options import PlanOptions
+from framekiln.planning.processes.resources import Node
+from framekiln.weights.resolver import default_lock, resolve
+from framekiln_stages.faces.recognizers import NETWORKS
+from framekiln_stages.faces.stage import DETECTORS, Faces
 from tests.support.media.material import weights
 from tests.support.media.photos import photo
 from tests.support.stages.faces.faces_factory import call, embedding, files, found
@@ -103,11 +103,11 @@ def test_without_weights_every_image_has_the_same_four_faces():
 
 def test_the_plan_leaves_out_a_network_without_random_weights(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.delenv("FRAMEMILL_WEIGHTS", raising=False)
+    monkeypatch.delenv("FRAMEKILN_WEIGHTS", raising=False)
 
     def plan(model):
-        steps = {"light": {"use": "stages.lighting:Lighting"}}
-        steps["faces"] = {"use": "stages.faces:Faces", "with": {"model": model}}
+        steps = {"light": {"use": "framekiln_stages.lighting:Lighting"}}
+        steps["faces"] = {"use": "framekiln_stages.faces:Faces", "with": {"model": model}}
         pipeline = PipelineFile.model_validate({"steps": steps})
         return make_plan(pipeline, ProfileFile(), PlanOptions(missing_weights="dummy"), [Node(name="box", cpus=4)])
 

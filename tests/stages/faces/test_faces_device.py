@@ -7,15 +7,15 @@ import numpy as np
 import pytest
 import torch
 
-from pipeline.contract.placement import Placement
-from pipeline.device import untimed
-from stages.faces.aligned_faces import aligned
-from stages.faces.alignment import SIDE, TEMPLATE, align_face, similarity_transforms
-from stages.faces.quality import sharpness, sharpness_on_device
-from stages.nets.faces.second_look import VIEW, _view, views_on_device
-from stages.nets.faces.yunet_cells import Cells, face_rows, suppressed
-from stages.shared import device_images
-from stages.shared.device_images import DeviceImages
+from framekiln.contract.placement import Placement
+from framekiln.device import untimed
+from framekiln_stages.faces.aligned_faces import aligned
+from framekiln_stages.faces.alignment import SIDE, TEMPLATE, align_face, similarity_transforms
+from framekiln_stages.faces.quality import sharpness, sharpness_on_device
+from framekiln_stages.nets.faces.second_look import VIEW, _view, views_on_device
+from framekiln_stages.nets.faces.yunet_cells import Cells, face_rows, suppressed
+from framekiln_stages.shared import device_images
+from framekiln_stages.shared.device_images import DeviceImages
 from tests.support.media.photos import photo
 from tests.support.stages.faces.faces_factory import call, embedding, made_files, portraits, speakers
 

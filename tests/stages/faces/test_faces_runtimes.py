@@ -6,12 +6,12 @@ import cv2
 import numpy as np
 import pytest
 
-from pipeline.contract.placement import Placement
-from stages.faces.alignment import SIDE
-from stages.faces.recognizers import NETWORKS, Recognizer
-from stages.faces.stage import Faces
-from stages.nets.faces.yunet import OpenCvYuNet, YuNet
-from stages.nets.faces.yunet_torch import TorchYuNet
+from framekiln.contract.placement import Placement
+from framekiln_stages.faces.alignment import SIDE
+from framekiln_stages.faces.recognizers import NETWORKS, Recognizer
+from framekiln_stages.faces.stage import Faces
+from framekiln_stages.nets.faces.yunet import OpenCvYuNet, YuNet
+from framekiln_stages.nets.faces.yunet_torch import TorchYuNet
 from tests.support.machine.command_line import script
 from tests.support.stages.faces.faces_factory import album, call, embedding, files, found, made_files, make, speakers
 from tests.support.stages.faces.onnx_factory import iresnet, mobilefacenet
@@ -103,9 +103,9 @@ def test_invalid_files_are_refused_by_name(tmp_path):
 SCRIPT = """
 import psutil, sys, cv2, pyarrow as pa
 from pathlib import Path
-from pipeline.contract.columns import pack
-from pipeline.contract.placement import Placement
-from stages.faces import Faces
+from framekiln.contract.columns import pack
+from framekiln.contract.placement import Placement
+from framekiln_stages.faces import Faces
 stage = Faces()
 stage.setup(dict(zip(stage.weights, map(Path, sys.argv[1:3]))), Placement())
 assert "torch" not in sys.modules

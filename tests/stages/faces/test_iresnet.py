@@ -7,11 +7,11 @@ import onnx
 import pytest
 import torch
 
-from pipeline.contract.placement import Placement
-from stages.faces.alignment import SIDE
-from stages.faces.recognizers import NETWORKS, Recognizer
-from stages.nets.faces.iresnet import IResNet, MobileFaceNet
-from stages.nets.faces.onnx_module import OnnxGraph
+from framekiln.contract.placement import Placement
+from framekiln_stages.faces.alignment import SIDE
+from framekiln_stages.faces.recognizers import NETWORKS, Recognizer
+from framekiln_stages.nets.faces.iresnet import IResNet, MobileFaceNet
+from framekiln_stages.nets.faces.onnx_module import OnnxGraph
 from tests.support.stages.faces.onnx_factory import R50, by_onnxruntime, by_torch, directions, iresnet, random
 
 R100 = (3, 13, 30, 3)
@@ -89,7 +89,7 @@ def test_random_weights_are_seeded_and_give_finite_embeddings(precision):
 @pytest.mark.heavy
 @pytest.mark.parametrize(("model", "parameters"), [("arcface-r50", 43_590_976), ("auraface", 65_156_288)])
 def test_random_weights_of_the_large_networks(model, parameters, monkeypatch):
-    from stages.faces import recognizers
+    from framekiln_stages.faces import recognizers
 
     seen = []
     ready = recognizers.ready

@@ -8,7 +8,7 @@ import onnxruntime
 import pytest
 import torch
 
-from stages.nets.faces.onnx_module import OPERATORS, OnnxGraph
+from framekiln_stages.nets.faces.onnx_module import OPERATORS, OnnxGraph
 from tests.support.media.material import weights, where_present
 from tests.support.stages.faces.onnx_factory import (
     Builder,

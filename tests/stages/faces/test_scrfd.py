@@ -10,10 +10,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from pipeline.contract.columns import pack
-from pipeline.contract.placement import Placement
-from stages.faces.stage import Faces
-from stages.nets.faces.scrfd import Scrfd
+from framekiln.contract.columns import pack
+from framekiln.contract.placement import Placement
+from framekiln_stages.faces.stage import Faces
+from framekiln_stages.nets.faces.scrfd import Scrfd
 from tests.support.stages.faces.onnx_factory import mobilefacenet, scrfd
 
 COLOURS = np.random.default_rng(1).integers(0, 256, (9, 7, 3), dtype=np.uint8)

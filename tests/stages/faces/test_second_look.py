@@ -8,9 +8,9 @@ import cv2
 import numpy as np
 import pytest
 
-from stages.nets.faces.detections import FaceDetections
-from stages.nets.faces.second_look import FACE, VIEW, least_scores
-from stages.nets.faces.yunet import OpenCvYuNet, YuNet
+from framekiln_stages.nets.faces.detections import FaceDetections
+from framekiln_stages.nets.faces.second_look import FACE, VIEW, least_scores
+from framekiln_stages.nets.faces.yunet import OpenCvYuNet, YuNet
 from tests.support.media.material import media, picture, weights
 from tests.support.stages.faces.faces_factory import call, faces, make, scaled
 

@@ -12,10 +12,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from pipeline.contract.columns import PIXELS, pack
-from stages.flow.kitti_png import decode
-from stages.flow.motion import agreement
-from stages.flow.stage import Flow
+from framekiln.contract.columns import PIXELS, pack
+from framekiln_stages.flow.kitti_png import decode
+from framekiln_stages.flow.motion import agreement
+from framekiln_stages.flow.stage import Flow
 from tests.support.media.photos import PHOTOS, mosaic, photo, take
 from tests.support.stages.flow_factory import assert_follows, driven, off, ready, rubberwhale, shifted, table, window
 

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from stages.flow import flow_colors
-from stages.flow.kitti_png import decode, encode
-from stages.flow.stage import Flow
+from framekiln_stages.flow import flow_colors
+from framekiln_stages.flow.kitti_png import decode, encode
+from framekiln_stages.flow.stage import Flow
 from tests.support.media.photos import photo
 from tests.support.stages.flow_factory import ready, table, window
 

@@ -11,14 +11,14 @@ import numpy as np
 import pytest
 import torch
 
-from pipeline.contract.errors import ConfigError
-from pipeline.contract.placement import Placement
-from pipeline.device import take_failures
-from pipeline.planning.manifest import ProfileFile
-from pipeline.planning.processes.placement import merge_placement
-from pipeline.weights.resolver import default_lock
-from stages.flow.stage import Flow
-from stages.nets.raft import Flows, Raft, correlations, ends, look_up, padded, places
+from framekiln.contract.errors import ConfigError
+from framekiln.contract.placement import Placement
+from framekiln.device import take_failures
+from framekiln.planning.manifest import ProfileFile
+from framekiln.planning.processes.placement import merge_placement
+from framekiln.weights.resolver import default_lock
+from framekiln_stages.flow.stage import Flow
+from framekiln_stages.nets.raft import Flows, Raft, correlations, ends, look_up, padded, places
 from tests.support.media.material import weights, where_present
 from tests.support.media.photos import photo, take
 from tests.support.stages.flow_factory import assert_follows, off, rubberwhale, shifted, table, window
@@ -134,7 +134,7 @@ def test_looking_up_in_parts_changes_nothing(monkeypatch):
     now, then = (torch.rand(2, 5, 16, 24, generator=generator) for _ in "ab")
     pyramid, at = correlations(now, then), places(16, 24, torch.device("cpu")).expand(2, -1, -1, -1) + 0.25
     whole = look_up(pyramid, ends(pyramid), at)
-    monkeypatch.setattr("stages.nets.raft.AT_ONCE", 100)
+    monkeypatch.setattr("framekiln_stages.nets.raft.AT_ONCE", 100)
     assert torch.equal(look_up(pyramid, ends(pyramid), at), whole)
 
 
@@ -171,7 +171,7 @@ def test_only_raft_asks_for_weights_and_runs_on_a_gpu():
     assert merge_placement("flow", dis, ProfileFile(), {}, "cuda").device != "cuda"
     with pytest.raises(ConfigError) as error:
         merge_placement("flow", dis, ProfileFile(), {"device": "cuda"}, None)
-    assert error.value.code == "FM-DEVICE-UNSUPPORTED"
+    assert error.value.code == "FK-DEVICE-UNSUPPORTED"
 
 
 def test_a_compiled_network_is_equal_for_sizes_that_come_again(monkeypatch):

@@ -6,11 +6,11 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from pipeline.contract.errors import ConfigError
-from pipeline.planning.manifest import PipelineFile, ProfileFile
-from pipeline.planning.plan import make_plan
-from pipeline.planning.plan_options import PlanOptions
-from pipeline.planning.processes.resources import Node
+from framekiln.contract.errors import ConfigError
+from framekiln.planning.manifest import PipelineFile, ProfileFile
+from framekiln.planning.plan import make_plan
+from framekiln.planning.plan_options import PlanOptions
+from framekiln.planning.processes.resources import Node
 from tests.support.stages.faces.identities_factory import identities, numbers, people, rows
 
 
@@ -155,7 +155,7 @@ def test_two_files_of_a_killed_run_are_one_table(tmp_path):
 
 
 def planned(known):
-    uses = {"faces": "stages.faces:Faces", "identities": "stages.identities:Identities"}
+    uses = {"faces": "framekiln_stages.faces:Faces", "identities": "framekiln_stages.identities:Identities"}
     steps = {name: {"use": use} for name, use in uses.items()}
     steps["identities"]["with"] = {"known": known}
     (identity,) = make_plan(

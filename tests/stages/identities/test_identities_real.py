@@ -12,8 +12,8 @@ import pytest
 import yaml
 from sklearn.metrics import adjusted_rand_score
 
-from pipeline.contract.columns import pack
-from stages.identities.stage import Identities
+from framekiln.contract.columns import pack
+from framekiln_stages.identities.stage import Identities
 from tests.support.media.material import ROOT, media, picture, where_present
 from tests.support.stages.faces.faces_factory import PORTRAITS, SPEAKERS, make
 from tests.support.stages.faces.identities_factory import identities, numbers
@@ -73,19 +73,19 @@ def people(tmp_path):
 @pytest.mark.heavy
 @pytest.mark.slow
 @pytest.mark.parametrize("networks", ["random", *where_present("MobileFaceNet.onnx", "trained")])
-def test_a_run_writes_the_stages_results(framemill, no_weights, request, networks, tmp_path):
+def test_a_run_writes_the_stages_results(framekiln, no_weights, request, networks, tmp_path):
     if networks == "trained":
         source, given = request.getfixturevalue("people"), ("--weights-dir", ROOT / "weights")
     else:  # four faces an image, all of one cluster
         source, given = request.getfixturevalue("collection"), ("--missing-weights", "dummy")
     sizes, exemplars = ([4, 4, 3], 11) if networks == "trained" else ([12], 6)
     steps = {
-        "faces": {"use": "stages.faces:Faces", "with": {"keep_crops": True}},
-        "identities": {"use": "stages.identities:Identities"},
+        "faces": {"use": "framekiln_stages.faces:Faces", "with": {"keep_crops": True}},
+        "identities": {"use": "framekiln_stages.identities:Identities"},
     }
     (tmp_path / "pipeline.yaml").write_text(yaml.safe_dump({"decode": {"every_nth": 20}, "steps": steps}))
     places = ("--pipeline", tmp_path / "pipeline.yaml", "--input", source, "--output", tmp_path / "out")
-    framemill("run", *places, *given)
+    framekiln("run", *places, *given)
     out = tmp_path / "out"
     frames = pq.read_table(out / "frames", columns=list(Identities().inputs))
     direct = identities()(frames)

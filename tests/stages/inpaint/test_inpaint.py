@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.ndimage import distance_transform_edt
 
-from stages.inpaint.stage import Inpaint
+from framekiln_stages.inpaint.stage import Inpaint
 from tests.support.media.photos import photo
 from tests.support.stages.inpaint_factory import (
     BARE,

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stages.inpaint.crops import GRID, Framing, cut, mask_crops, shapes
+from framekiln_stages.inpaint.crops import GRID, Framing, cut, mask_crops, shapes
 from tests.support.stages.inpaint_factory import COLOUR, Listener, echo, fill, make, noise, paint, rectangle
 
 

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 import torch
 
-from pipeline.contract.placement import Placement
-from pipeline.weights.resolver import default_lock
-from stages.nets.lama.network import FourierUnit, Generator, Sizes, cast, symmetrize
-from stages.nets.lama.runners import EagerLama, LamaCleaner
-from stages.nets.lama.weights import load_generator
+from framekiln.contract.placement import Placement
+from framekiln.weights.resolver import default_lock
+from framekiln_stages.nets.lama.network import FourierUnit, Generator, Sizes, cast, symmetrize
+from framekiln_stages.nets.lama.runners import EagerLama, LamaCleaner
+from framekiln_stages.nets.lama.weights import load_generator
 from tests.support.machine.command_line import script
 from tests.support.media.photos import photo
 from tests.support.stages.lama_factory import Reference, randomize, save
@@ -246,8 +246,8 @@ def test_invalid_files_are_refused_by_name(small, tmp_path):
 SCRIPT = """
 import sys, torch
 from pathlib import Path
-from pipeline.contract.placement import Placement
-import stages.nets.lama.runners as lama
+from framekiln.contract.placement import Placement
+import framekiln_stages.nets.lama.runners as lama
 lama.EagerLama(Path(sys.argv[1]), Placement(), 1, lama.Sizes(width=8, blocks=2))
 assert not any(name.startswith("lama_cleaner") for name in sys.modules), "imported without being configured"
 """

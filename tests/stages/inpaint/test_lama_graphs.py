@@ -7,10 +7,10 @@ from functools import partial
 import numpy as np
 import torch
 
-from pipeline.contract.placement import Placement
-from stages.inpaint.crops import Framing, cut, mask_crops, shapes
-from stages.nets.lama.network import Sizes
-from stages.nets.lama.runners import EagerLama
+from framekiln.contract.placement import Placement
+from framekiln_stages.inpaint.crops import Framing, cut, mask_crops, shapes
+from framekiln_stages.nets.lama.network import Sizes
+from framekiln_stages.nets.lama.runners import EagerLama
 
 
 def test_crops_of_any_size_use_the_graphs_of_the_set_up(monkeypatch):

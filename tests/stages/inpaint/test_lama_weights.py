@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from stages.nets.lama.network import Generator, Sizes
-from stages.nets.lama.weights import assign_weights
+from framekiln_stages.nets.lama.network import Generator, Sizes
+from framekiln_stages.nets.lama.weights import assign_weights
 
 SMALL = Sizes(width=8, blocks=2)
 

@@ -7,10 +7,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from pipeline.contract.columns import pack
-from pipeline.contract.placement import Placement
-from stages.inpaint.stage import Inpaint
-from stages.shared.masks import BOX, MASK, SEGMENTATION, encode
+from framekiln.contract.columns import pack
+from framekiln.contract.placement import Placement
+from framekiln_stages.inpaint.stage import Inpaint
+from framekiln_stages.shared.masks import BOX, MASK, SEGMENTATION, encode
 from tests.support.stages.inpaint_factory import BARE, MASKS, make, opened, rectangle, values
 
 INSTANCE = pa.struct([("category", pa.string()), ("probability", pa.float32())])

@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from pipeline.contract.columns import pack
-from pipeline.contract.placement import Placement
-from stages.lighting.photometry import LINEAR, duv, noise, temperature
-from stages.lighting.stage import Lighting
+from framekiln.contract.columns import pack
+from framekiln.contract.placement import Placement
+from framekiln_stages.lighting.photometry import LINEAR, duv, noise, temperature
+from framekiln_stages.lighting.stage import Lighting
 from tests.support.media.photos import PHOTOS
 from tests.support.stages.lighting_factory import even_scene, gain, light, photo
 

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from stages.lighting.stage import Lighting, Steadiness
+from framekiln_stages.lighting.stage import Lighting, Steadiness
 from tests.support.stages.lighting_factory import even_scene, gain, light, photo
 
 

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.contract.columns import pack
-from pipeline.contract.placement import Placement
-from stages.pose.bodies import distances
-from stages.pose.looks import Square, look, second_look, tiles
-from stages.pose.squares import squares
-from stages.pose.stage import Pose
+from framekiln.contract.columns import pack
+from framekiln.contract.placement import Placement
+from framekiln_stages.pose.bodies import distances
+from framekiln_stages.pose.looks import Square, look, second_look, tiles
+from framekiln_stages.pose.squares import squares
+from framekiln_stages.pose.stage import Pose
 from tests.support.media.photos import photo
 from tests.support.stages.pose_factory import model_file
 

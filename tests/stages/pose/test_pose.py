@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.contract.columns import pack
-from pipeline.contract.placement import Placement
-from stages.nets.mediapipe.blazepose import BlazePose
-from stages.pose.stage import DRAWN, LANDMARKS, Pose
-from stages.shared.skeleton import BONES, COCO_17, MIRRORED
-from stages.tracks.tracking import SIGMAS
+from framekiln.contract.columns import pack
+from framekiln.contract.placement import Placement
+from framekiln_stages.nets.mediapipe.blazepose import BlazePose
+from framekiln_stages.pose.stage import DRAWN, LANDMARKS, Pose
+from framekiln_stages.shared.skeleton import BONES, COCO_17, MIRRORED
+from framekiln_stages.tracks.tracking import SIGMAS
 from tests.support.media.material import media, picture, where_present
 from tests.support.media.photos import PHOTOS, photo
 from tests.support.stages.faces.people_factory import poses, standing

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stages.nets.mediapipe import task
-from stages.nets.mediapipe.blazepose import BlazePose
-from stages.nets.mediapipe.facemesh import FaceMesh
-from stages.nets.mediapipe.task import within
-from stages.pose.bodies import distinct, scores
-from stages.pose.stage import LANDMARKS
-from stages.shared.masks import landmark_boxes
+from framekiln_stages.nets.mediapipe import task
+from framekiln_stages.nets.mediapipe.blazepose import BlazePose
+from framekiln_stages.nets.mediapipe.facemesh import FaceMesh
+from framekiln_stages.nets.mediapipe.task import within
+from framekiln_stages.pose.bodies import distinct, scores
+from framekiln_stages.pose.stage import LANDMARKS
+from framekiln_stages.shared.masks import landmark_boxes
 from tests.support.machine.command_line import script
 from tests.support.media.photos import photo_file
 from tests.support.stages.pose_factory import model_file
@@ -49,9 +49,9 @@ def test_within_passes_on_what_happened():
 SCRIPT = """
 import os, sys, cv2, pyarrow as pa
 from pathlib import Path
-from pipeline.contract.columns import pack
-from pipeline.contract.placement import Placement
-from stages.pose import Pose
+from framekiln.contract.columns import pack
+from framekiln.contract.placement import Placement
+from framekiln_stages.pose import Pose
 stage = Pose()
 stage.setup({stage.config.model: Path(sys.argv[1])}, Placement())
 start = os.times()

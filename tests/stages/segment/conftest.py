@@ -18,7 +18,7 @@ def sam(sam_file, monkeypatch):
     """The same file, while `toy` is one of the models that a stage accepts."""
     import torch
 
-    from stages.nets.sam2.image import MODELS
+    from framekiln_stages.nets.sam2.image import MODELS
     from tests.support.stages.sam.weights import TOY
 
     monkeypatch.setitem(MODELS, "toy", TOY)

@@ -7,13 +7,13 @@ import pyarrow as pa
 import pytest
 import torch
 
-from pipeline.contract.columns import pack
-from pipeline.contract.placement import Placement
-from stages.nets.sam2.image import MODELS
-from stages.segment.dummy_masks import SHAPES, dummy_logits
-from stages.segment.mask_proposals import stability_score
-from stages.segment.stage import Segment
-from stages.shared.masks import decode
+from framekiln.contract.columns import pack
+from framekiln.contract.placement import Placement
+from framekiln_stages.nets.sam2.image import MODELS
+from framekiln_stages.segment.dummy_masks import SHAPES, dummy_logits
+from framekiln_stages.segment.mask_proposals import stability_score
+from framekiln_stages.segment.stage import Segment
+from framekiln_stages.shared.masks import decode
 from tests.support.media.photos import photo
 from tests.support.runs.plan_factory import plan
 from tests.support.stages.sam.weights import TOY
@@ -57,5 +57,5 @@ def test_made_masks_are_stable_and_apart():
 
 
 def test_the_plan_says_which_figures_are_void(no_weights):
-    steps = {"segment": {"use": "stages.segment:Segment"}, "flow": {"use": "stages.flow:Flow"}}
+    steps = {"segment": {"use": "framekiln_stages.segment:Segment"}, "flow": {"use": "framekiln_stages.flow:Flow"}}
     assert [sentence.split(":")[0] for sentence in plan(steps, missing_weights="dummy").void] == ["segment"]

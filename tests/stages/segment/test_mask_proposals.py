@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stages.segment import mask_proposals
+from framekiln_stages.segment import mask_proposals
 from tests.support.stages.sam import image_reference as reference
 
 

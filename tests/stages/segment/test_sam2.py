@@ -8,11 +8,11 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from pipeline.contract.placement import Placement
-from pipeline.device import prepare
-from pipeline.weights.resolver import default_lock
-from stages.nets.sam2.image import MODELS, PREPARATION, Sam2, encoder_config
-from stages.shared.masks import decode
+from framekiln.contract.placement import Placement
+from framekiln.device import prepare
+from framekiln.weights.resolver import default_lock
+from framekiln_stages.nets.sam2.image import MODELS, PREPARATION, Sam2, encoder_config
+from framekiln_stages.shared.masks import decode
 from tests.support.media.photos import PHOTOS, photo
 from tests.support.stages.sam import image_reference as reference
 from tests.support.stages.sam.segment_factory import POINTS, found, iou, small_photo, stage_of

@@ -9,11 +9,11 @@ import cv2
 import numpy as np
 import pytest
 
-from pipeline.contract.columns import pixel_column
-from pipeline.weights.resolver import default_lock
-from stages.nets.sam2.image import MODELS
-from stages.segment.stage import Segment
-from stages.shared.masks import decode, encode
+from framekiln.contract.columns import pixel_column
+from framekiln.weights.resolver import default_lock
+from framekiln_stages.nets.sam2.image import MODELS
+from framekiln_stages.segment.stage import Segment
+from framekiln_stages.shared.masks import decode, encode
 from tests.support.machine.command_line import script
 from tests.support.stages.sam.segment_factory import ANY, SIZE, assert_whole, call, found, iou, small_photo, stage_of
 
@@ -110,10 +110,10 @@ MEMORY = """
 import json, sys, numpy as np, pyarrow as pa, torch
 from dataclasses import replace
 from pathlib import Path
-from pipeline.contract.columns import pack
-from pipeline.contract.placement import Placement
-from stages.nets.sam2.image import MODELS
-from stages.segment.stage import Segment
+from framekiln.contract.columns import pack
+from framekiln.contract.placement import Placement
+from framekiln_stages.nets.sam2.image import MODELS
+from framekiln_stages.segment.stage import Segment
 from tests.support.machine.memory import peak_mb
 from tests.support.stages.sam.weights import TOY
 torch.set_num_threads(2)

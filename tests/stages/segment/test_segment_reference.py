@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 import torch
 
-from pipeline.contract.placement import Placement
-from pipeline.device import prepare
-from stages.shared.masks import decode
+from framekiln.contract.placement import Placement
+from framekiln.device import prepare
+from framekiln_stages.shared.masks import decode
 from tests.support.media.photos import photo
 from tests.support.stages.sam import image_reference as reference
 from tests.support.stages.sam.segment_factory import ANY, assert_whole, found, iou, small_photo, stage_of

@@ -7,10 +7,10 @@ from itertools import chain
 import pytest
 import torch
 
-from pipeline.contract.placement import Placement
-from stages.nets.sam2.image import Sam2
-from stages.segment.mask_generator import MaskGenerator
-from stages.shared.masks import decode
+from framekiln.contract.placement import Placement
+from framekiln_stages.nets.sam2.image import Sam2
+from framekiln_stages.segment.mask_generator import MaskGenerator
+from framekiln_stages.shared.masks import decode
 from tests.support.stages.device_work import DeviceWork
 from tests.support.stages.sam import image_reference as reference
 from tests.support.stages.sam.segment_factory import ANY, POINTS, call, found, iou, small_photo, stage_of

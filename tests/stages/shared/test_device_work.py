@@ -9,10 +9,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from pipeline.contract.columns import pack
-from pipeline.contract.placement import Placement
-from stages.categorize.stage import Categorize
-from stages.flow.stage import Flow
+from framekiln.contract.columns import pack
+from framekiln.contract.placement import Placement
+from framekiln_stages.categorize.stage import Categorize
+from framekiln_stages.flow.stage import Flow
 from tests.support.media import clip_factory
 from tests.support.media.photos import photo
 from tests.support.stages import flow_factory, inpaint_factory

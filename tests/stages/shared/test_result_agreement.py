@@ -9,17 +9,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from stages.categorize.stage import Categorize
-from stages.faces.stage import Faces
-from stages.flow.stage import Flow
-from stages.identities.stage import Identities
-from stages.inpaint.stage import Inpaint
-from stages.lighting.stage import Lighting
-from stages.objects.stage import OBJECTS, Objects
-from stages.pose.stage import Pose
-from stages.segment.stage import Segment
-from stages.shared.masks import areas_and_boxes, encode
-from stages.shared.result_agreement import Detections, box_iou, cosine_similarities, match_by_boxes, mean_distance
+from framekiln_stages.categorize.stage import Categorize
+from framekiln_stages.faces.stage import Faces
+from framekiln_stages.flow.stage import Flow
+from framekiln_stages.identities.stage import Identities
+from framekiln_stages.inpaint.stage import Inpaint
+from framekiln_stages.lighting.stage import Lighting
+from framekiln_stages.objects.stage import OBJECTS, Objects
+from framekiln_stages.pose.stage import Pose
+from framekiln_stages.segment.stage import Segment
+from framekiln_stages.shared.masks import areas_and_boxes, encode
+from framekiln_stages.shared.result_agreement import (
+    Detections,
+    box_iou,
+    cosine_similarities,
+    match_by_boxes,
+    mean_distance,
+)
 
 BOXES = arrays.arrays(np.float64, st.tuples(st.integers(1, 6), st.just(4)), elements=st.floats(0, 1, width=32))
 

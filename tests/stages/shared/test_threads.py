@@ -11,15 +11,15 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from pipeline.contract.columns import pack
-from pipeline.contract.placement import Placement
-from stages.faces.stage import Faces
-from stages.flow.stage import Flow
-from stages.nets.sam2.image import MODELS
-from stages.nets.sam2.video import Tracker
-from stages.pose.stage import Pose
-from stages.segment.stage import Segment
-from stages.shared.point_prompts import Prompt
+from framekiln.contract.columns import pack
+from framekiln.contract.placement import Placement
+from framekiln_stages.faces.stage import Faces
+from framekiln_stages.flow.stage import Flow
+from framekiln_stages.nets.sam2.image import MODELS
+from framekiln_stages.nets.sam2.video import Tracker
+from framekiln_stages.pose.stage import Pose
+from framekiln_stages.segment.stage import Segment
+from framekiln_stages.shared.point_prompts import Prompt
 from tests.support.media import clip_factory
 from tests.support.media.photos import photo, take
 from tests.support.stages import flow_factory, inpaint_factory

@@ -7,8 +7,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from stages.mouth.stage import MOUTH, SHAPES
-from stages.sync.stage import Sync
+from framekiln_stages.mouth.stage import MOUTH, SHAPES
+from framekiln_stages.sync.stage import Sync
 from tests.support.media.material import media
 from tests.support.media.media_factory import film
 from tests.support.stages.sync_factory import (

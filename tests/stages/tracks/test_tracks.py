@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stages.tracks.stage import Tracks
+from framekiln_stages.tracks.stage import Tracks
 from tests.support.stages.faces.people_factory import batch, middle, owners, shots, standing, track
 
 

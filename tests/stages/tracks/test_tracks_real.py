@@ -7,12 +7,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from pipeline.contract.columns import pack
-from pipeline.contract.errors import WeightsError
-from pipeline.contract.placement import Placement
-from pipeline.weights.resolver import resolve
-from stages.pose.stage import Pose
-from stages.tracks.stage import Tracks
+from framekiln.contract.columns import pack
+from framekiln.contract.errors import WeightsError
+from framekiln.contract.placement import Placement
+from framekiln.weights.resolver import resolve
+from framekiln_stages.pose.stage import Pose
+from framekiln_stages.tracks.stage import Tracks
 from tests.support.media.material import picture
 from tests.support.media.photos import photo
 from tests.support.stages.faces.people_factory import batch, owners, shots

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stages.tracks.tracking import SIGMAS, one_euro, similarity
+from framekiln_stages.tracks.tracking import SIGMAS, one_euro, similarity
 from tests.support.stages.faces.people_factory import FPS, middle, standing, track
 
 

@@ -7,7 +7,7 @@ import errno
 from fsspec.implementations.memory import MemoryFileSystem
 from pyarrow.fs import FSSpecHandler, PyFileSystem
 
-from pipeline.output.object_store import Store
+from framekiln.output.object_store import Store
 
 
 class Bucket(MemoryFileSystem):

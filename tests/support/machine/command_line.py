@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.cli.app import run_script
-from pipeline.contract.output_names import FRAMES
+from framekiln.cli.app import run_script
+from framekiln.contract.output_names import FRAMES
 from tests.support.runs.engine_factory import table
 
 ROOT = Path(__file__).resolve().parents[3]

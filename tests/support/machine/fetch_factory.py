@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import random
 
-from pipeline.weights.lockfile import Entry, Local, Url
-from pipeline.weights.resolver import cache_folder
+from framekiln.weights.lockfile import Entry, Local, Url
+from framekiln.weights.resolver import cache_folder
 from tests.support.runs.weights_factory import sha
 
 CONTENT = random.Random(3).randbytes(1_500_000)

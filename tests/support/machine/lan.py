@@ -19,7 +19,7 @@ import pytest
 
 TOOLS = ("unshare", "nsenter", "setpriv", "ip", "ssh", "ssh-keygen", "rsync")
 SSHD = "/usr/sbin/sshd"
-USER = "framemill"
+USER = "framekiln"
 SPACES = ("--net", "--pid", "--mount", "--uts")
 UNSHARE = ("unshare", *SPACES, "--fork", "--mount-proc")
 PATH = f"{Path(sys.base_prefix) / 'bin'}:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"

@@ -13,12 +13,12 @@ import numpy as np
 import pyarrow as pa
 import torch
 
-from pipeline.contract.columns import pack
-from pipeline.contract.placement import Placement
-from stages.categorize.stage import Categorize
-from stages.nets.clip.architectures import MODELS
-from stages.nets.clip.tokenizer import MERGES
-from stages.nets.clip.towers import model_and_config
+from framekiln.contract.columns import pack
+from framekiln.contract.placement import Placement
+from framekiln_stages.categorize.stage import Categorize
+from framekiln_stages.nets.clip.architectures import MODELS
+from framekiln_stages.nets.clip.tokenizer import MERGES
+from framekiln_stages.nets.clip.towers import model_and_config
 from tests.support.media.photos import mosaic, photo
 
 BPE = "bpe_simple_vocab_16e6.txt.gz"
@@ -43,7 +43,7 @@ def bpe() -> Path:
 
 def use_tiny(monkeypatch):
     """Let stages build the small networks until the end of a test."""
-    for module in ("stages.nets.clip.architectures", "stages.categorize.stage"):
+    for module in ("framekiln_stages.nets.clip.architectures", "framekiln_stages.categorize.stage"):
         monkeypatch.setattr(f"{module}.MODELS", TINY)
 
 

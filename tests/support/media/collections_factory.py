@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from pipeline.media.config import DecodeConfig
-from pipeline.planning.plan import Plan
+from framekiln.media.config import DecodeConfig
+from framekiln.planning.plan import Plan
 
 SIDE = 8
 

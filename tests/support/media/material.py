@@ -1,6 +1,6 @@
 """Real media with ground truth and small networks, for tests that need exactly these.
 
-They are read in place: from the folder that FRAMEMILL_TEST_MATERIAL names, from `shared/` beside the checkout, or from
+They are read in place: from the folder that FRAMEKILN_TEST_MATERIAL names, from `shared/` beside the checkout, or from
 where `make test-material` puts them. Tests skip where a file is missing. A test that needs any photo, clip or sound
 takes it from `tests.support.media.photos` instead.
 """
@@ -16,11 +16,11 @@ import pytest
 from platformdirs import user_cache_path
 
 LOCKFILE = Path(__file__).resolve().parents[2] / "material.yaml"
-DOWNLOADS = user_cache_path("framemill") / "test-material"
+DOWNLOADS = user_cache_path("framekiln") / "test-material"
 
 
 def _root() -> Path:
-    if named := os.environ.get("FRAMEMILL_TEST_MATERIAL"):
+    if named := os.environ.get("FRAMEKILN_TEST_MATERIAL"):
         return Path(named)
     beside = Path(__file__).resolve().parents[4] / "shared"
     return beside if (beside / "media").is_dir() else DOWNLOADS

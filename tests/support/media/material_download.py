@@ -1,6 +1,6 @@
 """The download of the test material: `make test-material`, or this module with another folder.
 
-It uses the lockfile format and the download of `framemill fetch`: a download that was cut off is continued, and a file
+It uses the lockfile format and the download of `framekiln fetch`: a download that was cut off is continued, and a file
 counts only with the size and sha256 of `tests/material.yaml`. A second call brings what is missing.
 """
 
@@ -13,9 +13,9 @@ from pathlib import Path, PurePosixPath
 
 import yaml
 
-from pipeline.contract.errors import WeightsError
-from pipeline.weights.download import download
-from pipeline.weights.lockfile import Entry, Local, Url, load_lock
+from framekiln.contract.errors import WeightsError
+from framekiln.weights.download import download
+from framekiln.weights.lockfile import Entry, Local, Url, load_lock
 from tests.support.media.material import DOWNLOADS, LOCKFILE
 
 

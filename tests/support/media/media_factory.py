@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 from PIL import Image as Pil
 
-from pipeline.contract.columns import views
-from pipeline.contract.packet import Packet
-from pipeline.contract.row_errors import Failure
-from pipeline.media.config import READ_RULES, DecodeConfig
-from pipeline.media.discovery.listing import list_media
-from pipeline.media.packets.decode import decode
-from pipeline.media.units import Unit
+from framekiln.contract.columns import views
+from framekiln.contract.packet import Packet
+from framekiln.contract.row_errors import Failure
+from framekiln.media.config import READ_RULES, DecodeConfig
+from framekiln.media.discovery.listing import list_media
+from framekiln.media.packets.decode import decode
+from framekiln.media.units import Unit
 from tests.support.media.own_thread import in_own_thread
 
 

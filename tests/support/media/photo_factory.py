@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 from PIL import Image as Pil
 
-from pipeline.media.config import DecodeConfig
-from pipeline.media.files import MediaFile
-from pipeline.media.packets.decode import decode
-from pipeline.media.units import Unit
+from framekiln.media.config import DecodeConfig
+from framekiln.media.files import MediaFile
+from framekiln.media.packets.decode import decode
+from framekiln.media.units import Unit
 from tests.support.media.media_factory import decoded
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import cv2
 import numpy as np
 
-from samples import make
+from framekiln.media import samples as make
 
 PHOTOS = tuple(make.photos())  # china.jpg: buildings; flower.jpg; grace_hopper.jpg: a portrait
 

@@ -12,11 +12,11 @@ from typing import Any
 import av
 import numpy as np
 
-from pipeline.contract.packet import Packet
-from pipeline.media.config import READ_RULES, DecodeConfig
-from pipeline.media.discovery.listing import list_media
-from pipeline.media.packets.decode import decode
-from pipeline.media.units import Unit, shares_of
+from framekiln.contract.packet import Packet
+from framekiln.media.config import READ_RULES, DecodeConfig
+from framekiln.media.discovery.listing import list_media
+from framekiln.media.packets.decode import decode
+from framekiln.media.units import Unit, shares_of
 from tests.support.media.own_thread import in_own_thread
 
 BY_BYTES = 1  # the rules of units with films in segments by bytes

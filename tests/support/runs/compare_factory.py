@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from pipeline.cli.app import app
-from pipeline.profiling.records import to_table
-from pipeline.reporting.compare.comparison import compare
-from pipeline.reporting.compare.runs import read_sides
+from framekiln.cli.app import app
+from framekiln.profiling.records import to_table
+from framekiln.reporting.compare.comparison import compare
+from framekiln.reporting.compare.runs import read_sides
 from tests.support.media.collections_factory import photo
 from tests.support.runs.report_factory import output
 

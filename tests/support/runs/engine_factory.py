@@ -5,10 +5,10 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from pipeline.output.object_store import Store
-from pipeline.planning.manifest import PipelineFile, ProfileFile
-from pipeline.planning.plan_options import PlanOptions
-from pipeline.runtime.run.request import RunRequest
+from framekiln.output.object_store import Store
+from framekiln.planning.manifest import PipelineFile, ProfileFile
+from framekiln.planning.plan_options import PlanOptions
+from framekiln.runtime.run.request import RunRequest
 from tests.support.media.collections_factory import collection
 
 ALL = {

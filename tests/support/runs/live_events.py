@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from pipeline.contract.row_errors import DECODE
-from pipeline.profiling.events import StepEvent
-from pipeline.profiling.stats.live import LiveWindow
+from framekiln.contract.row_errors import DECODE
+from framekiln.profiling.events import StepEvent
+from framekiln.profiling.stats.live import LiveWindow
 
 GPU_SAMPLE = {"use_percent": 20.0, "memory_gb": 3.0, "total_gb": 8.0, "power_w": 90.0, "temperature_c": 50.0}
 

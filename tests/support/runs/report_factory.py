@@ -9,18 +9,18 @@ import cv2
 import numpy as np
 import pyarrow as pa
 
-from pipeline.contract.columns import field
-from pipeline.contract.drawing import Area, Drawing, Label, Legend
-from pipeline.contract.row_errors import to_table
-from pipeline.contract.stage import Scope, Stage, Table
-from pipeline.media.config import DecodeConfig
-from pipeline.media.discovery.listing import list_media
-from pipeline.media.packets.decode import decode
-from pipeline.output.object_store import Store
-from pipeline.output.unit_table import ensure_units
-from pipeline.planning.manifest import Targets
-from pipeline.profiling import node_metrics, records
-from pipeline.profiling.run_profile import profile_of
+from framekiln.contract.columns import field
+from framekiln.contract.drawing import Area, Drawing, Label, Legend
+from framekiln.contract.row_errors import to_table
+from framekiln.contract.stage import Scope, Stage, Table
+from framekiln.media.config import DecodeConfig
+from framekiln.media.discovery.listing import list_media
+from framekiln.media.packets.decode import decode
+from framekiln.output.object_store import Store
+from framekiln.output.unit_table import ensure_units
+from framekiln.planning.manifest import Targets
+from framekiln.profiling import node_metrics, records
+from framekiln.profiling.run_profile import profile_of
 
 
 class Marked(Stage):
@@ -164,7 +164,7 @@ def record(folder, out, **changes):
         "python": "3.11.7",
         "system": "Linux",
         "processor": "A <Processor>",
-        "versions": {"framemill": "0.1.0", "pillow": None},
+        "versions": {"framekiln": "0.1.0", "pillow": None},
     }
     return fields | changes
 

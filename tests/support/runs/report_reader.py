@@ -7,7 +7,7 @@ from html.parser import HTMLParser
 
 import pytest
 
-from pipeline.reporting.html import NAME, write_report
+from framekiln.reporting.html import NAME, write_report
 from tests.support.media.collections_factory import collection
 from tests.support.runs.report_factory import output
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 
-from pipeline.profiling import node_metrics
-from pipeline.profiling.advice import bottleneck
-from pipeline.profiling.records import CALL, HAND_ON, PACKET, SET_UP, Record, to_table
-from pipeline.profiling.stats.steps import step_statistics
+from framekiln.profiling import node_metrics
+from framekiln.profiling.advice import bottleneck
+from framekiln.profiling.records import CALL, HAND_ON, PACKET, SET_UP, Record, to_table
+from framekiln.profiling.stats.steps import step_statistics
 
 LOOP = 10.0  # seconds from one packet of a process to its next
 GPU = {"device": "cuda"}

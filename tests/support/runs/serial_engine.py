@@ -10,17 +10,17 @@ from contextlib import contextmanager
 
 import pytest
 
-from pipeline.contract.packet import Packet
-from pipeline.device import Batches
-from pipeline.engine import datasets, session
-from pipeline.media.units import share_bytes, shares_of
-from pipeline.planning.processes.resources import this_machine
-from pipeline.runtime.recovery.attempt_log import AttemptTable
-from pipeline.runtime.worker import Worker
+from framekiln.contract.packet import Packet
+from framekiln.device import Batches
+from framekiln.engine import datasets, session
+from framekiln.media.units import share_bytes, shares_of
+from framekiln.planning.processes.resources import this_machine
+from framekiln.runtime.recovery.attempt_log import AttemptTable
+from framekiln.runtime.worker import Worker
 
 
 class SerialEngine:
-    """Both passes of `pipeline.engine.datasets.Engine`."""
+    """Both passes of `framekiln.engine.datasets.Engine`."""
 
     def __init__(self, plan, store, on_events, profilers=None, *, stop=None):
         self._plan, self._store, self._log = plan, store, AttemptTable()

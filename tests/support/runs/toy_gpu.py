@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from pipeline.contract.columns import field
-from pipeline.contract.stage import Stage
-from pipeline.device import DeviceMemory, Meter
+from framekiln.contract.columns import field
+from framekiln.contract.stage import Stage
+from framekiln.device import DeviceMemory, Meter
 
 PEAK = {"gb": 0.0}
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import yaml
 
-from pipeline.weights.lockfile import load_lock
+from framekiln.weights.lockfile import load_lock
 
 CONTENT = bytes(range(256)) * 40
 MEMBERS = {"toy/detector.bin": b"detector" * 11, "toy/marks.bin": b"landmarks" * 13}

@@ -11,9 +11,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from pipeline.contract.columns import pack, reduction
-from pipeline.contract.placement import Placement
-from stages.flow.stage import Flow
+from framekiln.contract.columns import pack, reduction
+from framekiln.contract.placement import Placement
+from framekiln_stages.flow.stage import Flow
 from tests.support.media.material import media, picture
 
 

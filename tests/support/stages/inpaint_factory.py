@@ -10,11 +10,11 @@ import numpy as np
 import pyarrow as pa
 from scipy.ndimage import distance_transform_edt
 
-from pipeline.contract.columns import pack
-from pipeline.contract.placement import Placement
-from stages.inpaint.stage import Inpaint
-from stages.nets.lama.network import Sizes
-from stages.shared.masks import MASK, encode
+from framekiln.contract.columns import pack
+from framekiln.contract.placement import Placement
+from framekiln_stages.inpaint.stage import Inpaint
+from framekiln_stages.nets.lama.network import Sizes
+from framekiln_stages.shared.masks import MASK, encode
 
 COLOUR = np.array([10, 200, 90], np.float32)
 
@@ -49,7 +49,7 @@ def make(painter=fill, **config):
 
 def network(**config):
     """Return the stage with a real, small network and random weights."""
-    from stages.nets.lama.runners import EagerLama
+    from framekiln_stages.nets.lama.runners import EagerLama
 
     return make(EagerLama(None, Placement(), 8, Sizes(width=8, blocks=1)), **config)
 

@@ -8,10 +8,10 @@ import cv2
 import numpy as np
 import pyarrow as pa
 
-from pipeline.contract.columns import pack, reduction
-from pipeline.contract.placement import Placement
-from stages.lighting.photometry import LINEAR
-from stages.lighting.stage import Lighting
+from framekiln.contract.columns import pack, reduction
+from framekiln.contract.placement import Placement
+from framekiln_stages.lighting.photometry import LINEAR
+from framekiln_stages.lighting.stage import Lighting
 from tests.support.media import photos
 from tests.support.media.material import picture
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from pipeline.contract.errors import WeightsError
-from pipeline.weights.resolver import resolve
+from framekiln.contract.errors import WeightsError
+from framekiln.weights.resolver import resolve
 from tests.support.media.material import ROOT, weights
 
 

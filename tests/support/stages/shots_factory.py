@@ -15,9 +15,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipeline.contract.placement import Placement
-from stages.flow.stage import Flow
-from stages.shots.stage import Features, Shots
+from framekiln.contract.placement import Placement
+from framekiln_stages.flow.stage import Flow
+from framekiln_stages.shots.stage import Features, Shots
 from tests.support.media.photos import take
 from tests.support.stages.flow_factory import table, video
 

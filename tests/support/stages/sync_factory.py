@@ -14,11 +14,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from pipeline.contract.columns import SOUND
-from pipeline.contract.placement import Placement
-from stages.mouth.stage import Mouth
-from stages.sync.stage import Sync
-from stages.voice.stage import Voice
+from framekiln.contract.columns import SOUND
+from framekiln.contract.placement import Placement
+from framekiln_stages.mouth.stage import Mouth
+from framekiln_stages.sync.stage import Sync
+from framekiln_stages.voice.stage import Voice
 from tests.support.media.material import media, weights
 from tests.support.media.media_factory import packets_of
 

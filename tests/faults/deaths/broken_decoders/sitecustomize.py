@@ -14,7 +14,7 @@ class Broken(importlib.abc.MetaPathFinder):
     """Finds the two decoders, and breaks them once they are loaded."""
 
     def find_spec(self, name, path, target=None):
-        if name not in ("pipeline.media.images.photo", "pipeline.media.video.reader"):
+        if name not in ("framekiln.media.images.photo", "framekiln.media.video.reader"):
             return None
         spec = importlib.machinery.PathFinder.find_spec(name, path)
         run = spec.loader.exec_module

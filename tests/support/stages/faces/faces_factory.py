@@ -10,9 +10,9 @@ import cv2
 import numpy as np
 import pyarrow as pa
 
-from pipeline.contract.columns import pack, views
-from pipeline.contract.placement import Placement
-from stages.faces.stage import Faces
+from framekiln.contract.columns import pack, views
+from framekiln.contract.placement import Placement
+from framekiln_stages.faces.stage import Faces
 from tests.support.media.material import media, picture, weights
 from tests.support.media.media_factory import packets_of
 from tests.support.media.photos import photo

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from pipeline.contract.placement import Placement
-from stages.identities.stage import Identities
-from stages.shared.conventions import NETWORK
+from framekiln.contract.placement import Placement
+from framekiln_stages.identities.stage import Identities
+from framekiln_stages.shared.conventions import NETWORK
 
 
 def unit(vectors):

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from stages.shared.skeleton import LANDMARKS, PERSON
-from stages.shots.stage import SHOTS
-from stages.tracks.stage import Tracks
+from framekiln_stages.shared.skeleton import LANDMARKS, PERSON
+from framekiln_stages.shots.stage import SHOTS
+from framekiln_stages.tracks.stage import Tracks
 
 HEIGHT, WIDTH, FPS = 360, 640, 25.0
 # A standing body, feet at (0, 0), one unit tall: x, y of 33 landmarks in the order of MediaPipe's PoseLandmark.

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
-from stages.faces.alignment import SIDE, TEMPLATE
-from stages.nets.faces.yunet_cells import STRIDES
+from framekiln_stages.faces.alignment import SIDE, TEMPLATE
+from framekiln_stages.nets.faces.yunet_cells import STRIDES
 from tests.support.stages.faces.onnx_factory import Builder
 
 SQUARE = 32  # px of the network's input; half as large ones are found too

@@ -18,7 +18,7 @@ import torch
 from PIL import Image
 from safetensors.torch import load_file
 
-from stages.nets.sam2.image import image_config
+from framekiln_stages.nets.sam2.image import image_config
 from tests.support.stages.sam.weights import TOY
 
 MEAN, STD = np.array([0.485, 0.456, 0.406]), np.array([0.229, 0.224, 0.225])

@@ -8,10 +8,10 @@ import cv2
 import numpy as np
 import pyarrow as pa
 
-from pipeline.contract.columns import pack
-from pipeline.contract.placement import Placement
-from stages.segment.stage import Segment
-from stages.shared.masks import decode
+from framekiln.contract.columns import pack
+from framekiln.contract.placement import Placement
+from framekiln_stages.segment.stage import Segment
+from framekiln_stages.shared.masks import decode
 from tests.support.media.photos import photo
 from tests.support.stages.sam import image_reference as reference
 

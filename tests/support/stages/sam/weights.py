@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from safetensors.torch import save_file
 
-from stages.nets.sam2.image import HieraArchitecture, image_config
+from framekiln_stages.nets.sam2.image import HieraArchitecture, image_config
 
 # a small encoder with an input of 256 px and masks on a grid of 64; the decoder is the published one
 TOY = HieraArchitecture(blocks=(1, 1, 2, 1), whole=(3, 3, 3), width=16, side=256)

@@ -1,3 +1,0 @@
-"""`framemill bench`, and its options by what is measured."""
-
-from __future__ import annotations

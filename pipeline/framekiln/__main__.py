@@ -1,0 +1,5 @@
+"""The command line as `python -m framekiln`."""
+
+from framekiln.cli.app import main
+
+main()

@@ -1,0 +1,146 @@
+"""Arithmetic of a model: TF32, 16-bit types by casting or autocast, and 8-bit integers.
+
+cuDNN's TF32 is on by default and that of matrix products off. Both are set for each measurement and put back after it.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import torch
+
+FP32 = "fp32"
+PRECISIONS = (
+    FP32,
+    "tf32",
+    "fp16",
+    "bf16",
+    "fp16-autocast",
+    "bf16-autocast",
+    "int8-dynamic",
+    "int8-static",
+    "int8-torch",
+)
+"""fp16 and bf16 cast weights and inputs. int8-dynamic and int8-static are torchao's; int8-torch is `quantize_dynamic`,
+deprecated, and for CPUs only."""
+
+
+class UnsupportedError(Exception):
+    """The reason why a cell cannot be measured here; it is no mistake of the user's."""
+
+
+def dtype_of(precision: str) -> torch.dtype:
+    """Return the type of a cell's weights and floating inputs."""
+    import torch
+
+    return {"fp16": torch.float16, "bf16": torch.bfloat16}.get(precision, torch.float32)
+
+
+def check(precision: str, device: str) -> None:
+    """Check that a precision exists on a device.
+
+    Raises:
+        UnsupportedError: it does not.
+    """
+    if precision == "tf32" and device == "cpu":
+        raise UnsupportedError("TF32 is a format of NVIDIA GPUs")
+    if precision == "int8-torch" and device != "cpu":
+        raise UnsupportedError("torch.ao's quantize_dynamic has no kernels for GPUs")
+    if precision in ("int8-dynamic", "int8-static") and importlib.util.find_spec("torchao") is None:
+        raise UnsupportedError("torchao is not installed: pip install 'framekiln[bench]'")
+
+
+def converted(module: Any, precision: str, calibrate: Callable[[Any], object]) -> Any:
+    """Return a module with its weights in a precision; it may be the same one, changed.
+
+    Args:
+        module: in float32, on its device.
+        precision: of `PRECISIONS`.
+        calibrate: calls a module on the example inputs, which sets the ranges of static INT8.
+
+    Raises:
+        UnsupportedError: nothing in it has INT8 here, so that its figures would be those of fp32.
+    """
+    if precision.startswith("int8") and not _linear(module):
+        raise UnsupportedError("the model has no linear layers, and no others are quantised")
+    if precision == "int8-dynamic":
+        return _torchao_dynamic(module)
+    if precision == "int8-static":
+        return _torchao_static(module, calibrate)
+    if precision == "int8-torch":
+        return _torch_dynamic(module)
+    return module.to(dtype_of(precision))
+
+
+@contextmanager
+def arithmetic(precision: str, device: str) -> Iterator[None]:
+    """Set TF32 and autocast for a precision within this block."""
+    import torch
+
+    before = torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
+    wanted = precision == "tf32"
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = wanted
+    name = precision.removesuffix("-autocast")
+    try:
+        with torch.autocast(torch.device(device).type, dtype_of(name), enabled=precision.endswith("-autocast")):
+            yield
+    finally:
+        torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32 = before
+
+
+def _linear(module: Any) -> dict[str, Any]:
+    """Return the linear layers of a module by path."""
+    import torch
+
+    return {name: layer for name, layer in module.named_modules() if type(layer) is torch.nn.Linear}
+
+
+def _torchao_dynamic(module: Any) -> Any:
+    from torchao.quantization import Int8DynamicActivationInt8WeightConfig, quantize_
+
+    quantize_(module, Int8DynamicActivationInt8WeightConfig())
+    return module
+
+
+def _torchao_static(module: Any, calibrate: Callable[[Any], object]) -> Any:
+    """Quantise linear layers by the largest input that each saw on the example inputs."""
+    import torch
+    from torchao.quantization import Int8StaticActivationInt8WeightConfig, PerRow, PerTensor, quantize_
+
+    layers = _linear(module)
+    largest: dict[str, torch.Tensor] = {}
+
+    def watch(name: str) -> Callable[..., None]:
+        def seen(_: Any, arguments: tuple[torch.Tensor, ...]) -> None:
+            value = arguments[0].detach().abs().amax().reshape([1] * arguments[0].dim())
+            largest[name] = torch.maximum(largest[name], value) if name in largest else value
+
+        return seen
+
+    handles = [layer.register_forward_pre_hook(watch(name)) for name, layer in layers.items()]
+    calibrate(module)
+    for handle in handles:
+        handle.remove()
+    for name, value in largest.items():
+        scale = (value.float() / 127).clamp_min(torch.finfo(torch.float32).tiny)
+        config = Int8StaticActivationInt8WeightConfig(act_quant_scale=scale, granularity=[PerTensor(), PerRow()])
+
+        def only(_: Any, path: str, wanted: str = name) -> bool:
+            return path == wanted
+
+        quantize_(module, config, filter_fn=only)
+    return module
+
+
+def _torch_dynamic(module: Any) -> Any:
+    import torch
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # it is deprecated, as the documentation says
+        quantize: Any = torch.ao.quantization.quantize_dynamic
+        return quantize(module, {torch.nn.Linear}, dtype=torch.qint8)

@@ -1,0 +1,132 @@
+"""One timing loop for the bench, for calibration and for the benchmarks.
+
+Warm-up is limited by calls and by seconds, whichever is later. Calls are then timed until there are enough. On a GPU a
+pair of events surrounds each call. They are read after the loop, so that the loop itself never waits for them.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from framekiln.device.timing import Event
+
+Clock = Callable[[], float]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TimeLimits:
+    """Length of a warm-up and of a timed loop."""
+
+    warmup: int = 1  # calls; the first loads kernels and chooses algorithms
+    warmup_s: float = 0.0  # clocks of a GPU rise within about a second of work
+    least: int = 3  # calls; a median of three tolerates one disturbed call
+    seconds: float = 2.0  # of timed calls
+    wanted: int = 3  # calls, unless they take longer than `patience_s`
+    patience_s: float = 10.0
+    most: int | None = None  # calls, however short
+    slow_s: float = 30.0  # a longer call ends the loop, since more of them would take too long
+
+    def is_enough(self, count: int, elapsed_s: float, slowest_s: float) -> bool:
+        """Return whether a loop ends after `count` calls in `elapsed_s`."""
+        if count < 1:
+            return False
+        if slowest_s > self.slow_s or (self.most is not None and count >= self.most):
+            return True
+        reached = count >= self.wanted or elapsed_s >= self.patience_s
+        return reached and count >= self.least and elapsed_s >= self.seconds
+
+
+@dataclass(frozen=True, kw_only=True)
+class Samples:
+    """Raw times of a loop, in the order of its calls."""
+
+    seconds: tuple[float, ...]  # until a call had returned, and with `wait_each` until the device was idle
+    enqueue_s: tuple[float, ...]  # until a call had returned
+    gpu_s: tuple[float, ...] = ()  # between two events in the GPU's stream; empty without events
+    wall_s: float = 0.0  # of the loop, until the device was idle
+    warmup: int = 0  # calls
+    warmup_s: float = 0.0
+
+    @property
+    def calls(self) -> int:
+        """Number of timed calls."""
+        return len(self.seconds)
+
+    def rate(self, items: int) -> float:
+        """Return items a second over the whole loop, for calls of `items` each."""
+        return items * self.calls / self.wall_s if self.wall_s > 0 else 0.0
+
+
+def timed(
+    call: Callable[[], object],
+    wait: Callable[[], None],
+    limits: TimeLimits,
+    *,
+    wait_each: bool = False,
+    before: Callable[[int], None] = lambda _: None,
+    event: Callable[[], Event] | None = None,
+    clock: Clock = time.perf_counter,
+) -> Samples:
+    """Repeat a call and time each repetition.
+
+    Args:
+        call: without arguments; its exceptions pass through.
+        wait: waits until the device is idle; nothing on the CPU.
+        limits: of the loop.
+        wait_each: whether each call ends when the device is idle, as a client sees it that needs the result.
+        before: called with the number of the timed call before it; its time counts for the loop alone.
+        event: makes an event of the GPU; None for no times by events.
+        clock: seconds.
+    """
+    warmup, warmup_s = _warm_up(call, wait, limits, clock)
+    taken: list[float] = []
+    enqueued: list[float] = []
+    events: list[tuple[Event, Event]] = []
+    began = clock()
+    while not limits.is_enough(len(taken), clock() - began, max(taken, default=0.0)):
+        before(len(taken))
+        with _recorded(event, events):
+            start = clock()
+            call()
+            enqueued.append(clock() - start)
+        if wait_each:
+            wait()
+        taken.append(clock() - start if wait_each else enqueued[-1])
+    wait()
+    wall_s, gpu_s = clock() - began, _read(events)
+    return Samples(
+        seconds=tuple(taken), enqueue_s=tuple(enqueued), gpu_s=gpu_s, wall_s=wall_s, warmup=warmup, warmup_s=warmup_s
+    )
+
+
+@contextmanager
+def _recorded(event: Callable[[], Event] | None, pairs: list[tuple[Event, Event]]) -> Iterator[None]:
+    """Add a pair of events around the block, if there are events."""
+    if event is None:
+        yield
+        return
+    pair = event(), event()
+    pair[0].record()
+    yield
+    pair[1].record()
+    pairs.append(pair)
+
+
+def _warm_up(
+    call: Callable[[], object], wait: Callable[[], None], limits: TimeLimits, clock: Clock
+) -> tuple[int, float]:
+    """Make untimed calls, and return their number and seconds."""
+    began, done = clock(), 0
+    while done < limits.warmup or clock() - began < limits.warmup_s:
+        call()
+        wait()
+        done += 1
+    return done, clock() - began
+
+
+def _read(events: Sequence[tuple[Event, Event]]) -> tuple[float, ...]:
+    """Return the seconds between the events of each pair, which have been reached."""
+    return tuple(begin.elapsed_time(end) / 1000 for begin, end in events)

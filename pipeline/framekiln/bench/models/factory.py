@@ -1,0 +1,163 @@
+"""Models made by factories: `package.module:factory` for any torch module.
+
+A factory takes no argument and returns a module, or a module with its example inputs:
+
+    def mine():
+        return Mine(), lambda batch, size=224, frames=16: torch.rand(batch, frames, 3, size, size)
+
+The parameters of the inputs' function are the axes that a sweep may vary, and their defaults the sizes where it does
+not. Instead of a function there may be a tensor, or a tuple or dict of tensors: the batch then repeats their first
+axis. A module alone is called on images, batch 3 size size, of 224 px.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from framekiln.contract.errors import ConfigError
+from framekiln.device import seeded
+
+if TYPE_CHECKING:
+    import torch
+
+AXES = ("batch", "size", "frames")
+IMAGE_SIDE = 224  # px, of images for a module without example inputs; what most encoders were trained on
+
+
+@dataclass(frozen=True, kw_only=True)
+class Built:
+    """A module in float32 on the CPU, for inference, and its example inputs."""
+
+    module: torch.nn.Module
+    inputs: Callable[..., Any]  # of some of `AXES`
+    axes: Mapping[str, int | None]  # the axes that `inputs` takes, with their defaults
+
+
+@dataclass(frozen=True, kw_only=True)
+class Factory:
+    """The address of a factory, its settings and its weights."""
+
+    use: str  # package.module:factory
+    settings: Mapping[str, Any]
+    weights: Path | None = None  # verified file; None for seeded random weights
+    takes_weights: bool = False  # whether it has a parameter `weights`
+
+    def load(self) -> Callable[..., Any]:
+        """Return the function, of a module in the current folder too: the installed command does not look there.
+
+        Raises:
+            ConfigError: the module cannot be imported, or has no such function.
+        """
+        module_name, colon, attribute = self.use.partition(":")
+        sys.path[:0] = [folder for folder in [str(Path.cwd())] if folder not in sys.path]
+        try:
+            function = getattr(importlib.import_module(module_name), attribute)
+        except Exception as error:  # of any class: the module's own code runs
+            raise ConfigError(
+                f"The model {self.use!r} cannot be imported ({one_line(error)}); give package.module:factory, with the "
+                "package's folder on PYTHONPATH.",
+                code="FK-BENCH-FACTORY",
+            ) from error
+        if not colon or not callable(function):
+            raise ConfigError(f"The model {self.use!r} is no function; name one.", code="FK-BENCH-FACTORY")
+        return function
+
+    def build(self) -> Built:
+        """Build the model with the same random weights each time, where it has no others.
+
+        Raises:
+            ConfigError: it raised, or returned something else than a module with example inputs.
+        """
+        import torch
+
+        arguments, make = dict(self.settings) | ({"weights": self.weights} if self.takes_weights else {}), self.load()
+        try:
+            with seeded():
+                result = make(**arguments)
+        except Exception as error:  # of any class: the factory's own code runs
+            problem = f"The factory {self.use!r} failed ({one_line(error)}); mend it, or what it reads."
+            raise ConfigError(problem, code="FK-BENCH-BUILD") from error
+        module, inputs = result if isinstance(result, tuple) and len(result) == 2 else (result, None)
+        if not isinstance(module, torch.nn.Module):
+            raise ConfigError(
+                f"The factory {self.use!r} returned {type(module).__name__}, not a torch module; return the module, or "
+                "the module and its example inputs.",
+                code="FK-BENCH-FACTORY",
+            )
+        function = inputs_function(inputs)
+        return Built(module=module.eval().requires_grad_(False), inputs=function, axes=axes_of(function))
+
+
+def one_line(error: Exception) -> str:
+    """Return an error's class and message without line breaks."""
+    return ": ".join(filter(None, [type(error).__name__, " ".join(str(error).split())[:300]]))
+
+
+def inputs_function(inputs: Any) -> Callable[..., Any]:
+    """Return a function of axes for example inputs of any form: a function, tensors, or nothing."""
+    if callable(inputs):
+        return inputs
+    if inputs is None:
+        return _images
+
+    def repeated(batch: int = 1) -> Any:
+        return map_tensors(inputs, lambda tensor: _repeat(tensor, batch))
+
+    return repeated
+
+
+def axes_of(function: Callable[..., Any]) -> dict[str, int | None]:
+    """Return the axes among a function's parameters, with their defaults."""
+    parameters = inspect.signature(function).parameters
+    empty = inspect.Parameter.empty
+    return {
+        name: None if parameters[name].default is empty else parameters[name].default
+        for name in AXES
+        if name in parameters
+    }
+
+
+def map_tensors(value: Any, function: Callable[[torch.Tensor], Any]) -> Any:
+    """Return a structure of dicts, lists and tuples with each tensor replaced by the function's result."""
+    import torch
+
+    if isinstance(value, torch.Tensor):
+        return function(value)
+    if isinstance(value, Mapping):
+        return {key: map_tensors(item, function) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(map_tensors(item, function) for item in value) if type(value) in (list, tuple) else value
+    return value
+
+
+def tensors_in(value: Any) -> list[torch.Tensor]:
+    """Return the tensors in a structure of mappings, sequences and objects with attributes, in order."""
+    import torch
+
+    if isinstance(value, torch.Tensor):
+        return [value]
+    if isinstance(value, Mapping):
+        return [tensor for item in value.values() for tensor in tensors_in(item)]
+    if isinstance(value, list | tuple):
+        return [tensor for item in value for tensor in tensors_in(item)]
+    return [tensor for item in getattr(value, "__dict__", {}).values() for tensor in tensors_in(item)]
+
+
+def _images(batch: int = 1, size: int = IMAGE_SIDE) -> torch.Tensor:
+    import torch
+
+    return torch.rand(batch, 3, size, size)
+
+
+def _repeat(tensor: torch.Tensor, batch: int) -> torch.Tensor:
+    """Return `batch` rows of a tensor, its own in turn."""
+    if not tensor.dim() or len(tensor) == batch:
+        return tensor
+    times = -(-batch // len(tensor))
+    return tensor.repeat(times, *[1] * (tensor.dim() - 1))[:batch].contiguous()

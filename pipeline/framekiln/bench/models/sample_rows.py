@@ -1,0 +1,203 @@
+"""Sample rows for calibration: a few frames from all over the input, with the columns that measured steps read."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from framekiln.contract.errors import InputError
+from framekiln.contract.packet import HALO
+from framekiln.contract.stage import Scope, Stage
+from framekiln.media.decode_process import use_one_thread
+from framekiln.media.discovery.inputs import list_inputs
+from framekiln.media.files import MediaFile
+from framekiln.media.packets.decode import decode
+from framekiln.media.units import form_units
+from framekiln.planning.plan import Plan
+from framekiln.planning.step import DecodeStep, Step
+from framekiln.profiling.step_work import pixels
+from framekiln.runtime.calls.packet_caller import PacketCaller
+from framekiln.runtime.recovery.captured_error import CapturedError
+from framekiln.runtime.recovery.child_process import ChildDied
+from framekiln.runtime.recovery.child_tasks import NotTried, StageCalls, call_in_children
+from framekiln.runtime.stage_setup import set_up
+
+_FILE_FRAMES = 4  # at most from one video, so that the rows come from several
+_FILES_PER_ROW = 4  # files that are tried for each row, since some cannot be read
+
+
+@dataclass
+class SampleRows:
+    """Decoded rows with their halo, the time that they took, and steps that failed on them."""
+
+    rows: pa.Table
+    seconds: float  # of decoding, and of the steps that have no model, in one process
+    failed: dict[str, str] = field(default_factory=dict)  # steps that failed, with the reason
+
+    @property
+    def own(self) -> pa.Table:
+        """The rows without halo rows."""
+        return self.rows.filter(pc.invert(self.rows[HALO]))
+
+    @property
+    def decode_rows_per_s(self) -> float:
+        """Rate of decoding in one process, with the steps that have no model."""
+        return float(self.own.num_rows / self.seconds)
+
+    def sizes(self, scope: Scope = Scope.ROW) -> list[pa.Table]:
+        """Return tables of rows with one image size each: the smallest and the largest; one table if they are equal.
+
+        For a CLIP stage they are rows of videos and animations, if there are any: photos have no motion and no sound.
+        """
+        films = self.own.filter(pc.not_equal(self.own["media_type"], "photo"))
+        own = films if scope is Scope.CLIP and films.num_rows else self.own
+        sizes = pixels(own)
+        return [own.filter(pa.array(sizes == size)) for size in sorted({int(sizes.min()), int(sizes.max())})]
+
+    def add(self, step: Step) -> None:
+        """Add a step's columns, null where it fails; nothing if a step that adds its inputs had no input either."""
+        if not set(step.stage.inputs) <= set(self.rows.column_names):
+            return
+        began = time.perf_counter()
+        columns, error = (_in_children if has_model(step) else _in_this_process)(step, self.rows, self.own)
+        halo = self.rows[HALO].to_numpy()
+        place = pa.array(np.where(halo, -1, np.cumsum(~halo) - 1), mask=halo)
+        for name in step.stage.outputs.names:
+            self.rows = self.rows.append_column(name, columns[name].take(place).combine_chunks())
+        if error:
+            self.failed[step.name] = error
+        self.seconds += 0.0 if has_model(step) else time.perf_counter() - began
+
+
+def sample_rows(
+    sources: Sequence[str],
+    plan: Plan,
+    wanted: Sequence[Step],
+    count: int,
+    on_producer: Callable[[Step], None] = lambda _: None,
+) -> SampleRows:
+    """Decode about `count` rows, and run the steps that add columns for the measured ones.
+
+    Args:
+        sources: the inputs.
+        plan: its decoding and its first pass.
+        wanted: the steps to measure.
+        count: number of rows.
+        on_producer: called before a step with a model runs on the rows, since that may take long.
+
+    Raises:
+        InputError: there is no input, or none of the files that were tried has a frame.
+    """
+    use_one_thread()
+    needed = {name for step in wanted for name in step.depends}
+    steps = [step for step in plan.first if step.name in needed or not has_model(step)]
+    for step in steps:
+        if not has_model(step):
+            set_up(step)
+    sample = _decoded(_spread(list_inputs(sources), _FILES_PER_ROW * count), plan.decode, count, ", ".join(sources))
+    for step in steps:
+        if has_model(step):
+            on_producer(step)
+        sample.add(step)
+    return sample
+
+
+def write_rows(rows: pa.Table, path: Path) -> Path:
+    """Write rows to a file that a child process maps into its memory."""
+    with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, rows.schema) as writer:
+        writer.write_table(rows)
+    return path
+
+
+def open_rows(path: Path) -> pa.Table:
+    """Return the rows of a file, in mapped memory."""
+    return pa.ipc.open_file(pa.memory_map(str(path))).read_all()
+
+
+def has_model(step: Step) -> bool:
+    """Return True for a step that calibration measures: it has a model, or runs on a GPU."""
+    return step.first_pass and (bool(step.stage.weights) or step.placement.device != "cpu")
+
+
+def batch_of(stage: Stage, rows: pa.Table, count: int, start: int = 0) -> pa.Table:
+    """Return a batch for a call: rows repeated as slices of the same buffers.
+
+    For a CLIP stage the rows are numbered as consecutive frames of one clip, and its halo follows them.
+
+    Args:
+        stage: to call.
+        rows: at least one.
+        count: rows of the batch, without halo.
+        start: number of its first row; numbers continue beyond the last row.
+    """
+    first, count = start % rows.num_rows, count + stage.halo
+    batch = pa.concat_tables([rows] * -(-(first + count) // rows.num_rows)).slice(first, count)
+    if stage.scope is Scope.CLIP:
+        clip = {"media_id": rows["media_id"][0].as_py(), "clip_index": 0}
+        values: Mapping[str, object] = {name: [value] * count for name, value in clip.items()}
+        for name, column in {**values, "frame_index": range(count)}.items():
+            place = batch.column_names.index(name)
+            batch = batch.set_column(place, rows.schema.field(name), pa.array(column, rows.schema.field(name).type))
+    return batch.select(stage.inputs)
+
+
+def _spread(media: Sequence[MediaFile], count: int) -> list[MediaFile]:
+    """Return `count` files from all over a listing; the same listing gives the same files."""
+    places = np.random.default_rng(0).permutation(len(media))[:count]
+    return [media[place] for place in places]
+
+
+def _decoded(media: Sequence[MediaFile], how: DecodeStep, count: int, sources: str) -> SampleRows:
+    """Decode rows until there are enough, a few frames from each video."""
+    for _ in _packets(media[:1], how, 1):  # the first file loads libraries and is not timed
+        pass
+    began = time.perf_counter()
+    each = max(1, min(_FILE_FRAMES, -(-count // len(media))))
+    tables: list[pa.Table] = []
+    rows = 0
+    for table in _packets(media, how, each if len(media) > 1 else count):
+        tables.append(table)
+        rows += int(pc.sum(pc.invert(table[HALO])).as_py())
+        if rows >= count:
+            break
+    if not tables:
+        raise InputError(
+            f"None of the {len(media)} files of {sources!r} that were tried has a frame; check --input.",
+            code="FK-NO-FRAMES",
+        )
+    return SampleRows(pa.concat_tables(tables).combine_chunks(), time.perf_counter() - began)
+
+
+def _packets(media: Sequence[MediaFile], how: DecodeStep, each: int) -> Iterator[pa.Table]:
+    config = replace(how.config, max_frames=min(each, how.config.max_frames or each))
+    for unit in form_units(media, slots=len(media)):
+        for packet in decode(unit, how.columns, how.halo, config):
+            if packet.rows.num_rows:
+                yield packet.rows
+
+
+def _in_children(step: Step, _: pa.Table, own: pa.Table) -> tuple[pa.Table, str]:
+    """Return a step's columns and its first error; called row by row in child processes, which alone use the device."""
+    batches = [batch_of(step.stage, own.slice(i, 1), 1) for i in range(own.num_rows)]
+    answers = call_in_children(StageCalls.of(step, batches), range(len(batches)))
+    error = next((_reason(answer) for answer in answers if not isinstance(answer, pa.Table)), "")
+    empty = pa.table([pa.nulls(1, item.type) for item in step.stage.outputs], schema=step.stage.outputs)
+    tables = (answer.slice(0, 1).cast(empty.schema) if isinstance(answer, pa.Table) else empty for answer in answers)
+    return pa.concat_tables(tables), error
+
+
+def _in_this_process(step: Step, rows: pa.Table, _: pa.Table) -> tuple[pa.Table, str]:
+    outcome = PacketCaller(step).run(rows, np.zeros(rows.num_rows, bool))
+    return outcome.columns, next((failure.message for failure in outcome.failures), "")
+
+
+def _reason(answer: CapturedError | ChildDied | NotTried) -> str:
+    if isinstance(answer, CapturedError):
+        return answer.message or answer.kind
+    return answer.how if isinstance(answer, ChildDied) else answer.last_lines

@@ -1,0 +1,109 @@
+"""Search for the batches of a step: doubling until a batch does not fit or is slower, then bisection.
+
+The search knows neither stages nor devices. Its caller passes a function that tries a batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from framekiln.planning.gpu.calibration_file import Trial
+
+FELL = 0.03  # relative change of a rate that counts as a fall or a gain; less is noise
+_FALLS = 2  # falls, or batches without a gain, in a row that end the search; one may be chance, or an odd size
+
+
+@dataclass(frozen=True, kw_only=True)
+class BatchFailure:
+    """A batch that did not fit, or killed its process."""
+
+    why: str = "memory ran out"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """Limits of the search."""
+
+    most_batch: int = 256  # the rates of all shipped models are flat long before
+    slow_s: float = 30.0  # a longer call ends the search, since the next one would take twice as long
+    timed_s: float = 2.0  # length of the timed calls of a batch; at least three calls unless they are slow
+    hang_s: float = 900.0  # timeout for all calls of a batch: SAM 2.1 with 64 prompts takes one core 20 s a photo
+    memory: bool = True  # look for the largest batch that fits, though the rate is level; a CPU has no such limit
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchResult:
+    """The batches that ran, in ascending order, and the reason for the end of the search."""
+
+    trials: list[Trial]
+    failure: BatchFailure | None = None  # of the smallest batch that failed; None if none did
+    cut_short: str = ""  # why no larger batch was tried, if none failed
+
+    @property
+    def largest(self) -> int:
+        """The largest batch that ran; 0 if none did."""
+        return max((trial.batch for trial in self.trials), default=0)
+
+
+def search(attempt: Callable[[int], Trial | BatchFailure], limits: Limits) -> SearchResult:
+    """Try batches of 1, 2, 4, ... rows, then bisect between the last that ran and the first that failed.
+
+    Doubling also ends when a call takes longer than `slow_s`, or when two batches in a row had a lower rate than the
+    best one; without a search for the memory's limit, when two in a row gained nothing.
+    """
+    trials: list[Trial] = []
+    batch, falls, level, gained = 1, 0, 0, 0.0
+    while True:
+        result = attempt(batch)
+        if isinstance(result, BatchFailure):
+            return _bisect(attempt, trials, batch, result)
+        best = max((trial.rows_per_s for trial in trials), default=0.0)
+        falls = falls + 1 if result.rows_per_s < (1 - FELL) * best else 0
+        is_gain = result.rows_per_s > (1 + FELL) * gained
+        level, gained = (0, result.rows_per_s) if is_gain else (level + 1, gained)
+        trials.append(result)
+        if reason := _reason_to_stop(result, falls, level, limits):
+            return SearchResult(trials=trials, cut_short=reason)
+        batch = min(2 * batch, limits.most_batch)
+
+
+def _reason_to_stop(trial: Trial, falls: int, level: int, limits: Limits) -> str:
+    """Return why no larger batch is tried; empty if one is."""
+    if trial.batch >= limits.most_batch:
+        return f"the limit is {limits.most_batch}"
+    if trial.batch / trial.rows_per_s > limits.slow_s:
+        return f"a call of {trial.batch} took longer than {limits.slow_s:g} s"
+    if falls >= _FALLS:
+        return "two larger batches in a row had a lower rate"
+    return "two larger batches in a row gained nothing" if level >= _FALLS and not limits.memory else ""
+
+
+def _bisect(
+    attempt: Callable[[int], Trial | BatchFailure], trials: list[Trial], above: int, failure: BatchFailure
+) -> SearchResult:
+    """Bisect between the last batch that ran and one that failed, until they are neighbours."""
+    below = trials[-1].batch if trials else 0
+    while above - below > 1:
+        result = attempt((above + below) // 2)
+        if isinstance(result, BatchFailure):
+            above, failure = (above + below) // 2, result
+        else:
+            below = result.batch
+            trials = [*trials, result]
+    return SearchResult(trials=sorted(trials, key=lambda trial: trial.batch), failure=failure)
+
+
+def fastest(trials: list[Trial]) -> int:
+    """Return the smallest batch with a rate within 3 % of the best: larger ones take memory and gain nothing.
+
+    With images of several sizes, a batch's rate is that of a mix with the same number of each size. Only batches tried
+    with all sizes count.
+    """
+    sizes = {trial.megapixels for trial in trials}
+    seconds: dict[int, dict[float, float]] = {}
+    for trial in trials:
+        seconds.setdefault(trial.batch, {})[trial.megapixels] = 1 / trial.rows_per_s
+    mixed = {batch: sum(by_size.values()) for batch, by_size in seconds.items() if by_size.keys() == sizes}
+    best = min(mixed.values())
+    return min(batch for batch, taken in mixed.items() if taken <= best / (1 - FELL))

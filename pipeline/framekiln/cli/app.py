@@ -1,0 +1,96 @@
+"""The command line: all commands, and errors as one sentence with an exit code."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+
+from framekiln.cli.bench.command import bench
+from framekiln.cli.commands.calibrate import calibrate
+from framekiln.cli.commands.check import check
+from framekiln.cli.commands.compare import compare
+from framekiln.cli.commands.fetch import fetch
+from framekiln.cli.commands.plan import plan
+from framekiln.cli.commands.predict import predict
+from framekiln.cli.commands.profile import profile
+from framekiln.cli.commands.retry import retry
+from framekiln.cli.commands.run import EXAMPLES, run
+from framekiln.cli.commands.schema import schema
+from framekiln.cli.commands.steps import columns, steps
+from framekiln.cli.commands.trace import trace
+from framekiln.cli.console import ERRORS, leave, say_report
+from framekiln.cli.endings import handle_signals
+from framekiln.contract.errors import FramekilnError, UserError
+from framekiln.output.object_store import Store
+from framekiln.reporting.terminal.console import printable
+from framekiln.runtime.run.environment import package_version
+
+_FAILED = 1  # exit code
+
+app = typer.Typer(
+    name="framekiln",
+    help="Process large photo and video collections on Ray: folders in, tables and a report out.",
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print(f"framekiln {package_version('framekiln') or '(not installed)'}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    _: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """Take the options that stand before a command."""
+
+
+app.command(epilog=EXAMPLES)(run)
+for command in (plan, check, fetch, profile, trace, retry, compare, calibrate, bench, predict, steps, columns, schema):
+    app.command()(command)
+
+
+@app.command()
+def report(
+    output: Annotated[str, typer.Argument(help="Folder or URL of an earlier run's output.")],
+    run: Annotated[
+        str | None,
+        typer.Option("--run", help="The run that the times are of. [dim]Default: the one that did most.[/dim]"),
+    ] = None,
+) -> None:
+    """Write report.html again, from the run.json and the tables of an output."""
+    say_report(Console(), Store(output).check_folder(), computed=True, run=run)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command line and exit: 0 success, 1 a failed run, 2 a mistake in the request, 128 + n by signal n."""
+    handle_signals()
+    try:
+        app(args=list(arguments) if arguments is not None else None, prog_name="framekiln")
+    except UserError as error:
+        ERRORS.print(f"[red]Error:[/red] {escape(printable(f'{error} [{error.code}]'))}")
+        if isinstance(error.__context__, KeyboardInterrupt):  # a lost lease stops a run as Ctrl-C does
+            leave(error.exit_code)
+        sys.exit(error.exit_code)
+    except FramekilnError as error:
+        ERRORS.print(f"[red]Stopped:[/red] {escape(printable(f'{error} [{error.code}]'))}")
+        if isinstance(error.__context__, KeyboardInterrupt):  # so does the end of Ray's own processes
+            leave(_FAILED)
+        sys.exit(_FAILED)
+
+
+def run_script(arguments: Sequence[str]) -> None:
+    """Run the arguments of `run.py`; without a command they are those of `framekiln run`."""
+    known = {*typer.main.get_group(app).commands, "--version"}
+    main(arguments if arguments and arguments[0] in known else ["run", *arguments])

@@ -1,0 +1,133 @@
+"""`framekiln bench MODEL --clip 1080p,4k`: a model inside of a clip's whole way, from decoding to encoding."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from rich.console import Console
+
+from framekiln.cli.bench.files import kept, require_any, write_bench
+from framekiln.cli.bench.options import BenchOptions
+from framekiln.cli.options import clip_option, names
+from framekiln.contract.errors import check_known
+from framekiln.reporting.terminal.console import DENSE, print_line, print_table
+
+if TYPE_CHECKING:
+    from framekiln.bench.clips.formats import Clip
+    from framekiln.bench.clips.measure import ClipRow, ClipSettings
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClipOptions:
+    """Options of a clip's way."""
+
+    clip: Annotated[
+        str, clip_option(metavar="CLIP[,CLIP]", help="Of 1080p, 4k and stereo, which are made, or video files.")
+    ] = ""
+    stereo: Annotated[bool, clip_option("--stereo", help="Files show two eyes side by side, each an item.")] = False
+    scenario: Annotated[str, clip_option(help="Of single, multi, server, offline.")] = "single"
+    clip_frames: Annotated[int, clip_option(min=1, help="Frames of each measurement.")] = 120
+    streams: Annotated[int, clip_option(min=1, help="Streams of multi; largest batch of server and offline.")] = 8
+    rate: Annotated[float, clip_option(min=0.01, help="Requests a second of server, at random times.")] = 30.0
+    linger_ms: Annotated[float, clip_option(min=0.0, help="Wait of server for a fuller batch.")] = 0.0
+    pools: Annotated[Literal["on", "off", "both"], clip_option(help="Keep buffers from batch to batch.")] = "on"
+    target: Annotated[
+        str, clip_option(help="Limits in ms, as p50<16.67,p95<20, or 1080p60, 4k30, stereo60 for 60, 30, 60 a second.")
+    ] = ""
+
+    def settings(self, cells: BenchOptions) -> ClipSettings:
+        """Return what is measured.
+
+        Raises:
+            ConfigError: a scenario or a target is unknown.
+        """
+        from framekiln.bench.clips.measure import ClipSettings
+        from framekiln.bench.clips.scenarios import SCENARIOS, Load
+        from framekiln.bench.clips.targets import parse_targets
+
+        asked = names(self.scenario)
+        for name in asked:
+            check_known(name, SCENARIOS, f"--scenario: there is no {name!r}.", code="FK-BENCH-SCENARIO")
+        load = Load(frames=self.clip_frames, batch=self.streams, rate=self.rate, linger_s=self.linger_ms / 1000)
+        return ClipSettings(
+            scenarios=tuple(name for name in SCENARIOS if name in asked),
+            pools={"on": (True,), "off": (False,), "both": (True, False)}[self.pools],
+            load=load,
+            cell=cells.first_cell(),
+            device=cells.measure().device,
+            targets=parse_targets(self.target),
+        )
+
+    def clips(self, folder: Path) -> list[Clip]:
+        """Return the clips, made ones in a folder.
+
+        Raises:
+            InputError: a file cannot be decoded.
+        """
+        from framekiln.bench.clips.formats import FORMATS, clip_of_file, made_clip
+
+        return [
+            made_clip(FORMATS[name], folder) if name in FORMATS else clip_of_file(Path(name), 1 + self.stereo)
+            for name in names(self.clip)
+        ]
+
+
+def bench_clips(console: Console, models: Sequence[str], cells: BenchOptions, clips: ClipOptions, out: Path) -> None:
+    """Measure all models on all clips, and write `profile_stats.json` and the page.
+
+    Raises:
+        ConfigError: a model, a scenario or a target is unknown, a model cannot be built, or nothing was measured.
+        InputError: a clip cannot be decoded.
+        OutputError: a file cannot be written.
+    """
+    from framekiln.bench.clips.measure import measure_clips
+    from framekiln.bench.models.registry import find_model
+    from framekiln.bench.output.environment import bench_environment
+    from framekiln.bench.output.results import new_report
+    from framekiln.planning.manifest import read_pipeline
+
+    settings = clips.settings(cells)
+    recipes = [find_model(name, read_pipeline(None), cells.weights_dir) for name in models]
+    rows: list[ClipRow] = []
+
+    def write() -> None:
+        environment, extra = bench_environment(settings.device), {"clips": [asdict(row) for row in rows]}
+        write_bench(console, new_report(environment, targets=_verdicts(rows), extra=extra), out)
+
+    with tempfile.TemporaryDirectory() as folder, kept(rows, write):
+        made = clips.clips(Path(folder))
+        for recipe in recipes:
+            print_line(console, f"\n{recipe.name}, weights {recipe.weights}")
+            first = len(rows)
+            rows.extend(measure_clips(recipe.name, recipe.weights, recipe.build(), made, settings))
+            _print(console, rows[first:])
+    write()
+    require_any(rows)
+
+
+def _verdicts(rows: Sequence[ClipRow]) -> tuple[dict[str, str], ...]:
+    """Return a row for each target of each clip."""
+    return tuple(
+        {
+            **{"model": row.model, "clip": row.clip, "scenario": row.scenario, "pools": "on" if row.pools else "off"},
+            **{"target": target, "verdict": verdict},
+        }
+        for row in rows
+        for target, verdict in row.targets.items()
+    )
+
+
+def _print(console: Console, rows: Sequence[ClipRow]) -> None:
+    from framekiln.reporting.bench.clips import HEADS, clip_cells
+
+    print_table(console, HEADS, map(clip_cells, rows), right=HEADS[3:], whole=HEADS[:2], padding=DENSE)
+    for row in rows:
+        verdicts = [f"{target} {verdict}" for target, verdict in row.targets.items()]
+        inside = [f"{name} {share:.0%}" for name, share in row.shares.items()]
+        pools = "" if row.pools else ", no pools"
+        said = ", ".join(inside if row.outcome == "ok" else [row.outcome, row.why])
+        print_line(console, f"{row.clip}, {row.scenario}{pools}: {'; '.join([said, *verdicts])}")

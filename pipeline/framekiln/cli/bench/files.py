@@ -1,0 +1,114 @@
+"""The files of `framekiln bench`: what it writes, and what it compares with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Protocol
+
+from rich.console import Console
+from typer import Option
+
+from framekiln.cli.console import check_file, check_folder, interruptible
+from framekiln.contract.errors import ConfigError
+from framekiln.reporting.terminal.console import print_line
+
+if TYPE_CHECKING:
+    from framekiln.bench.output.results import BenchReport
+    from framekiln.reporting.bench.pictures import PictureRow
+
+
+@dataclass(frozen=True, kw_only=True)
+class BenchFiles:
+    """Options for files."""
+
+    out: Annotated[Path, Option("--out", metavar="DIR", help="Folder for tables, figures, the page.")] = Path("bench")
+    save: Annotated[Path | None, Option(metavar="FILE", help="Also write the figures here, as a base.")] = None
+    against: Annotated[
+        Path | None,
+        Option(metavar="BASE", help="Compare with these figures. Instead of MODEL, give figures measured before."),
+    ] = None
+    fail_if: Annotated[
+        str,
+        Option(metavar="CONDITIONS", help="With --against: exit with 1 if one is met, as 'p50>+5%,peak_gb>+2%'."),
+    ] = ""
+    history: Annotated[Path | None, Option(metavar="FILE", help="Add a line to this .jsonl, and draw it.")] = None
+    note: Annotated[str, Option(help="With --history: what was changed.")] = ""
+
+    def check(self) -> None:
+        """Check that all files can be written, and that there is a base for conditions of the right form.
+
+        Raises:
+            ConfigError: one of these is not so.
+        """
+        from framekiln.reporting.bench.history import read
+        from framekiln.reporting.bench.regression import conditions
+
+        check_folder("--out", self.out)
+        if self.save:
+            check_file("--save", self.save)
+        if self.history:
+            check_file("--history", self.history)
+            _ = self.history.exists() and read(self.history)
+        if self.fail_if and self.against is None:
+            raise ConfigError("--fail-if compares with a base; add --against BASE.", code="FK-BENCH-NO-BASE")
+        if self.fail_if:
+            conditions(self.fail_if)
+
+
+class Measured(Protocol):
+    """A cell, or a row of a video or a clip."""
+
+    @property
+    def outcome(self) -> str:
+        """Return ok, or what became of it."""
+
+    @property
+    def why(self) -> str:
+        """Return the reason of any other outcome than ok."""
+
+
+def require_any(rows: Sequence[Measured]) -> None:
+    """Check that something was measured, so that a script does not take a bench without figures for a success.
+
+    Raises:
+        ConfigError: all rows are without figures.
+    """
+    if not any(row.outcome == "ok" for row in rows):
+        reason = f" ({rows[0].outcome}: {rows[0].why})" if rows else ""
+        raise ConfigError(
+            f"Nothing was measured{reason}; mend the model, or choose other cells.", code="FK-BENCH-NOTHING-MEASURED"
+        )
+
+
+@contextmanager
+def kept(rows: Sequence[Measured], write: Callable[[], None]) -> Iterator[None]:
+    """Write what was measured until an error or Ctrl-C ends the block; Ctrl-C ends this process."""
+    with interruptible("Interrupted."):
+        try:
+            yield
+        except BaseException:
+            if rows:
+                write()
+            raise
+
+
+def write_bench(
+    console: Console,
+    report: BenchReport,
+    out: Path,
+    written: Sequence[Path] = (),
+    pictures: Sequence[PictureRow] = (),
+) -> None:
+    """Write `profile_stats.json` and the page, and print the paths of all files.
+
+    Raises:
+        OutputError: a file cannot be written.
+    """
+    from framekiln.bench.output.results import STATS, write_report
+    from framekiln.reporting.bench.page import PAGE, write_page
+
+    paths = [*written, write_report(report, out / STATS), write_page(out / PAGE, report, pictures=pictures)]
+    print_line(console, f"Written: {', '.join(map(str, paths))}")

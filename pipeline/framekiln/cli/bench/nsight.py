@@ -1,0 +1,123 @@
+"""`framekiln bench MODEL --nsys` and `--ncu`: recordings by Nsight's tools, without timings of the bench's own."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from rich.console import Console
+
+from framekiln.cli.bench.files import write_bench
+from framekiln.cli.bench.options import BenchOptions
+from framekiln.cli.console import interruptible
+from framekiln.cli.options import profiler_option
+from framekiln.reporting.terminal.console import print_line
+
+if TYPE_CHECKING:
+    from framekiln.bench.nsight.commands import Mode, Target
+    from framekiln.bench.output.results import Finding
+    from framekiln.profiling.tools.nsight import NsightTool
+
+
+@dataclass(frozen=True, kw_only=True)
+class NsightOptions:
+    """Options of Nsight's tools."""
+
+    nsys: Annotated[
+        Literal["external", "inline"] | None,
+        profiler_option(help="Record by Nsight Systems: the whole process, or only the calls after the warm-up."),
+    ] = None
+    ncu: Annotated[bool, profiler_option("--ncu", help="Record kernels by Nsight Compute.")] = False
+    dry_run: Annotated[
+        bool, profiler_option("--dry-run", help="Print the commands of --nsys and --ncu, and run nothing.")
+    ] = False
+
+    @property
+    def is_asked(self) -> bool:
+        """Return whether a tool records."""
+        return self.ncu or self.nsys is not None or self.dry_run
+
+
+def bench_nsight(
+    console: Console, models: Sequence[str], cells: BenchOptions, nsight: NsightOptions, out: Path
+) -> None:
+    """Record the first cell of each model, and write findings into `profile_stats.json` and the page.
+
+    Raises:
+        ConfigError: a tool or a permission is missing, or a model is unknown.
+        SetupError: a tool failed.
+    """
+    from framekiln.bench.models.registry import find_model
+    from framekiln.bench.nsight.commands import Target
+    from framekiln.bench.nsight.session import Recorder
+    from framekiln.bench.output.environment import bench_environment
+    from framekiln.bench.output.results import new_report
+    from framekiln.planning.manifest import read_pipeline
+
+    cell, device = cells.first_cell(), cells.measure().device
+    targets = [Target(model=name, cell=cell, device=device, weights_dir=cells.weights_dir) for name in models]
+    for name in models:
+        find_model(name, read_pipeline(None), cells.weights_dir)
+    recorder = Recorder(folder=out / "nsight", note=partial(print_line, console))
+    if nsight.dry_run:
+        for command in _dry(nsight, recorder, targets):
+            console.print(command, soft_wrap=True, highlight=False, markup=False)
+        return
+    tools = {option: _tool(tool, option) for option, tool, _ in _asked(nsight)}
+    found: list[Finding] = []
+    figures: dict[str, Any] = {}
+    with interruptible(f"Interrupted. Recordings so far are in {out / 'nsight'}."):
+        for target in targets:
+            for option, _, mode in _asked(nsight):
+                print_line(console, f"{target.model}: {option}")
+                recorded, findings = _recorded(recorder, tools[option], target, mode)
+                figures.setdefault(target.model, {})[option] = recorded
+                found += findings
+    for finding in found:
+        print_line(console, f"  {finding.where}: {finding.rule}: {finding.text}. {finding.fix.capitalize()}.")
+    print_line(console, f"Recordings: {out / 'nsight'}")
+    report = new_report(bench_environment(device), findings=tuple(found), extra={"nsight": figures})
+    write_bench(console, report, out)
+
+
+def _asked(nsight: NsightOptions) -> list[tuple[str, NsightTool, Mode | None]]:
+    from framekiln.profiling.tools.nsight import NCU, NSYS
+
+    asked: list[tuple[str, NsightTool, Mode | None]] = []
+    if nsight.nsys is not None or not nsight.ncu:
+        asked.append(("--nsys", NSYS, nsight.nsys or "external"))
+    return [*asked, ("--ncu", NCU, None)] if nsight.ncu else asked
+
+
+def _dry(nsight: NsightOptions, recorder: Any, targets: Sequence[Target]) -> Iterator[str]:
+    """Yield the commands, with the tool's bare name where it is missing here."""
+    from framekiln.profiling.tools.nsight import find_tool
+
+    yield shlex.join(["mkdir", "-p", str(recorder.folder)])  # nsys and ncu make no folders
+    for target in targets:
+        for _, tool, mode in _asked(nsight):
+            for command in recorder.commands(find_tool(tool) or [tool.name], target, mode):
+                yield shlex.join(command)
+
+
+def _tool(tool: NsightTool, option: str) -> list[str]:
+    from framekiln.profiling.tools.nsight import require_tool
+
+    return require_tool(tool, option)
+
+
+def _recorded(recorder: Any, tool: Sequence[str], target: Target, mode: Mode | None) -> tuple[Any, list[Finding]]:
+    from framekiln.bench.nsight.rules import compute_findings, systems_findings
+
+    if mode is None:
+        kernels = recorder.record_kernels(tool, target)
+        return [asdict(kernel) for kernel in kernels], list(compute_findings(target.model, kernels))
+    figures = recorder.record_systems(tool, target, mode)
+    if figures is None:
+        recorder.note(f"{target.model}: nsys saw no work of a GPU.")
+        return None, []
+    return asdict(figures), list(systems_findings(target.model, figures))

@@ -1,0 +1,164 @@
+"""`framekiln bench MODEL --sav DIR`: models that follow objects through videos with true masks."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from rich.console import Console
+
+from framekiln.cli.bench.files import kept, require_any, write_bench
+from framekiln.cli.bench.options import BenchOptions
+from framekiln.cli.options import names, video_option
+from framekiln.contract.errors import MediaError, check_known
+from framekiln.reporting.terminal.console import DENSE, print_line, print_table
+
+if TYPE_CHECKING:
+    from framekiln.bench.sav.layout import AnnotatedVideo
+    from framekiln.bench.sav.measure import SavSettings, VideoModel, VideoRow
+
+_PRECISIONS = {"fp32": "full", "fp16": "fp16", "bf16": "bf16"}  # of a placement, by the bench's names
+
+
+@dataclass(frozen=True, kw_only=True)
+class SavOptions:
+    """Options of video segmentation."""
+
+    sav: Annotated[
+        Path | None,
+        video_option("--sav", metavar="DIR", help="Videos with true masks in SA-V's layout, or DAVIS's."),
+    ] = None
+    test: Annotated[bool, video_option("--test", help="Run --sav on a small video that is made for it.")] = False
+    prompt: Annotated[
+        Literal["points", "box", "mask"], video_option(help="What the first true mask of an object becomes.")
+    ] = "points"
+    limit_videos: Annotated[int | None, video_option(min=1, help="Only the first videos.")] = None
+    limit_objects: Annotated[int | None, video_option(min=1, help="Only the first objects of each video.")] = None
+    runs: Annotated[int, video_option(min=1, help="Runs of each object.")] = 5
+    overlays: Annotated[bool, video_option("--overlays", help="Keep pictures of masks and truth.")] = False
+
+    @property
+    def is_asked(self) -> bool:
+        """Return whether videos are measured."""
+        return self.test or self.sav is not None
+
+    def settings(self, device: str, out: Path) -> SavSettings:
+        """Return what is measured."""
+        from framekiln.bench.sav.measure import SavSettings
+
+        return SavSettings(
+            prompt=self.prompt,
+            limit_videos=self.limit_videos,
+            limit_objects=self.limit_objects,
+            runs=self.runs,
+            device=device,
+            overlays=out / "overlays" if self.overlays else None,
+        )
+
+
+def bench_videos(console: Console, names_: Sequence[str], cells: BenchOptions, videos: SavOptions, out: Path) -> None:
+    """Measure all models, and write `profile_summary.csv`, `profile_stats.json` and the page.
+
+    Raises:
+        ConfigError: a model or a precision is unknown or cannot be used, or nothing was measured.
+        InputError: the folder has another layout.
+        OutputError: a file cannot be written.
+    """
+    from framekiln.bench.output.environment import bench_environment
+    from framekiln.bench.output.results import new_report
+    from framekiln.bench.output.tables import SUMMARY
+    from framekiln.bench.sav.layout import annotated_videos
+    from framekiln.bench.sav.made import write_made_video
+    from framekiln.bench.sav.summary import summarize, write_video_csv
+    from framekiln.reporting.bench.pictures import picture_rows
+    from framekiln.reporting.bench.videos import HEADS, model_cells
+
+    device = cells.measure().device
+    settings = videos.settings(device, out)
+    models = _models(names_, names(cells.precisions), device, cells.weights_dir)
+    rows: list[VideoRow] = []
+
+    def write() -> None:
+        report = new_report(bench_environment(device), video=tuple(asdict(row) for row in rows))
+        pictures = picture_rows(rows, overlays) if (overlays := settings.overlays) else ()
+        write_bench(console, report, out, [write_video_csv(rows, out / SUMMARY)], pictures)
+
+    with tempfile.TemporaryDirectory() as folder, kept(rows, write):
+        root = videos.sav or write_made_video(Path(folder))
+        _measure(console, models, annotated_videos(root), settings, rows)
+    print_table(
+        console,
+        HEADS,
+        map(model_cells, summarize(rows)),
+        right=HEADS[1:],
+        whole=("model",),
+        padding=DENSE,
+    )
+    write()
+    require_any(rows)
+
+
+def _models(
+    names_: Sequence[str], precisions: Sequence[str], device: str, weights_dir: Path | None
+) -> list[VideoModel]:
+    """Return each model in each precision, with its weights or seeded random ones."""
+    from framekiln.bench.models.registry import RANDOM, find_model
+    from framekiln.bench.sav.measure import VideoModel
+    from framekiln.bench.sav.trackers import check_model, load_tracker
+    from framekiln.contract.placement import Placement
+    from framekiln.planning.manifest import read_pipeline
+
+    for name in names_:
+        check_model(name)
+    for precision in precisions:
+        problem = f"--precisions: videos are not measured in {precision!r}."
+        check_known(precision, _PRECISIONS, problem, code="FK-SAV-PRECISION")
+    sources = [find_model(name, read_pipeline(None), weights_dir) for name in names_]
+    return [
+        VideoModel(
+            name=source.name if len(precisions) == 1 else f"{source.name} {precision}",
+            weights=f"dummy: {RANDOM}" if source.factory.weights is None else source.weights,
+            build=partial(
+                load_tracker,
+                source.name,
+                source.factory.weights,
+                Placement(device=device, precision=_PRECISIONS[precision]),  # type: ignore[arg-type]
+            ),
+        )
+        for source in sources
+        for precision in precisions
+    ]
+
+
+def _measure(
+    console: Console,
+    models: Sequence[VideoModel],
+    videos: Sequence[AnnotatedVideo],
+    settings: SavSettings,
+    rows: list[VideoRow],
+) -> None:
+    """Measure all models, and add a row for each run."""
+    from framekiln.bench.sav.measure import SavBench
+
+    with suppress(MediaError):  # a mask that cannot be read becomes a row
+        taken = videos[: settings.limit_videos]
+        frames = settings.runs * sum(len(video.frames) * len(settings.objects(video)) for video in taken)
+        print_line(console, f"At most {frames:,} frames for each model; --runs, now {settings.runs}, multiplies them.")
+    for model in models:
+        print_line(console, f"\n{model.name}, weights {model.weights}")
+        for row in SavBench(videos=videos, settings=settings).rows(model):
+            rows.append(row)
+            print_line(console, f"  {row.video} object {row.object} run {row.run}: {_outcome(row)}")
+
+
+def _outcome(row: VideoRow) -> str:
+    if row.fps is None or row.latency_ms is None:
+        return f"{row.outcome}, {row.why}"
+    scores = "not scored" if row.j is None or row.f is None else f"J {row.j:.3f}, F {row.f:.3f}"
+    scores = "J and F dummy" if row.weights.startswith("dummy") else scores
+    return f"{row.frames} frames, {row.fps:.2f} a second, {row.latency_ms.median:.1f} ms, {scores}"

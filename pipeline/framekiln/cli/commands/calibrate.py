@@ -1,0 +1,154 @@
+"""`framekiln calibrate`: the memory and the speed of each step with a model, alone on this GPU."""
+
+from __future__ import annotations
+
+import os
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from rich.console import Console
+from typer import Option
+
+from framekiln.cli.arguments import StepOptions
+from framekiln.cli.console import check_folder, interruptible
+from framekiln.cli.endings import RunConsole
+from framekiln.cli.options import Quiet, spread
+from framekiln.planning.plan import make_plan
+from framekiln.planning.processes.resources import this_machine
+from framekiln.reporting.terminal.console import DENSE, print_line, print_table
+from framekiln.reporting.terminal.tables import print_absent
+
+if TYPE_CHECKING:
+    from framekiln.bench.models.sample_rows import SampleRows
+    from framekiln.hardware.calibration.bench import StepMeasurement
+    from framekiln.planning.gpu.calibration_file import Calibration, StepFigures, Trial
+    from framekiln.planning.step import Step
+
+_BUSY = 0.5  # load for each core above which other work disturbs the figures
+ROWS = 16  # 576 MB of 12-megapixel photos; more of one size take the same time each, so they change no rate
+
+
+@spread
+def calibrate(
+    options: StepOptions,
+    *,
+    rows: Annotated[int, Option(min=1, help="Frames of the input to decode and use in all calls.")] = ROWS,
+    most_batch: Annotated[int, Option(min=1, help="Largest batch to try, in rows.")] = 256,
+    save: Annotated[Path, Option(metavar="DIR", help="Folder for the file, which is named after the device.")] = Path(
+        "calibration"
+    ),
+    quiet: Quiet = False,
+) -> None:
+    """Measure each step alone, on rows of the input: memory and rate by batch, the largest and the fastest batch.
+
+    Nothing else should use the machine meanwhile. The figures are stored in calibration/DEVICE.json.
+    """
+    from framekiln.bench.sweep.batch_search import Limits
+    from framekiln.hardware.calibration.calibrate import calibrate as measured
+    from framekiln.hardware.calibration.calibrate import measurable
+    from framekiln.planning.gpu.calibration_file import write_calibration
+
+    check_folder("--save", save)
+    request = options.request()
+    request.require("input")
+    plan = make_plan(
+        request.pipeline, request.profile, request.options, [this_machine()], check_fit=False, calibrated=False
+    )
+    steps = measurable(plan, request.options.stages)
+    console = RunConsole(quiet=quiet)
+    print_absent(console, plan)
+    load, cores = os.getloadavg()[0], len(os.sched_getaffinity(0))
+    if load > _BUSY * cores:
+        note = f"Other work runs on this machine (load {load:.1f}, cores {cores}): rates will be too low and uneven."
+        print_line(console, note)
+    with interruptible(f"Interrupted. Steps that were measured so far are kept in {save}."):
+        result = measured(plan, request.inputs, steps, Limits(most_batch=most_batch), rows, _Printing(console, save))
+    path = write_calibration(result, save)
+    size = result.gpu_vram_gb
+    memory = f", {size:.1f} GB, each process takes {result.context_gb:.2f} GB of it" if size else ""
+    print_line(console, f"{result.device}{memory}. Calibration: {path}")
+
+
+class _Printing:
+    """Results printed and stored step by step, since the next step may take an hour."""
+
+    def __init__(self, console: Console, folder: Path) -> None:
+        self._console, self._folder = console, folder
+        self._print = partial(print_line, console)
+
+    def on_producer(self, step: Step) -> None:
+        """Print that a step runs to produce columns for others."""
+        self._print(f"{step.name} runs over the rows, since others read its columns.")
+
+    def on_rows(self, sample: SampleRows) -> None:
+        """Print the sizes of the rows and the rate of decoding."""
+        from framekiln.profiling.step_work import pixels
+
+        sizes = ", ".join(f"{pixels(table).mean() / 1e6:.2f} MP" for table in sample.sizes())
+        rate = f"{sample.decode_rows_per_s:.1f} rows a second in one process"
+        self._print(f"Rows of {sizes}; decoding and steps without a model: {rate}.")
+        for name, why in sample.failed.items():
+            self._print(f"{name} failed on some of them, which its readers then see without its columns: {why}")
+
+    def on_step(self, step: Step) -> None:
+        """Print the step that is measured next."""
+        place = step.placement
+        self._print(f"\n{step.name}: {place.precision}{', compiled' if place.compile else ''}, {place.device}")
+
+    def on_measured(self, result: StepMeasurement, so_far: Calibration | None) -> None:
+        """Print and store the figures of a step."""
+        from framekiln.planning.gpu.calibration_file import write_calibration
+
+        if so_far is not None:
+            write_calibration(so_far, self._folder)
+        if result.figures is not None:
+            _print_trials(self._console, result.figures)
+            for line in _summary(result.figures):
+                self._print(line)
+        for note in result.notes:
+            self._print(f"{'No figures: ' if result.figures is None else ''}{_sentence(note)}")
+
+
+def _print_trials(console: Console, figures: StepFigures) -> None:
+    heads = ["batch", "MP", "rows/s", "ms a call", "peak GB", "reserved"]
+    if figures.memory is None:
+        heads = heads[:-2]
+    rows = [[*_numbers(trial)[: len(heads)], _inside(trial)] for trial in figures.trials]
+    print_table(console, [*heads, "inside"], rows, right=heads, whole=heads, padding=DENSE)
+
+
+def _numbers(trial: Trial) -> list[str]:
+    call_ms = 1000 * trial.batch / trial.rows_per_s
+    numbers = [str(trial.batch), f"{trial.megapixels:.2f}", f"{trial.rows_per_s:,.2f}", f"{call_ms:,.1f}"]
+    return [*numbers, f"{trial.peak_gb or 0:.3f}", f"{trial.reserved_gb or 0:.3f}"]
+
+
+def _inside(trial: Trial) -> str:
+    """Return the shares of the phases, and the items a row."""
+    whole = sum(trial.phases.values()) or 1.0
+    parts = [f"{name} {taken / whole:.0%}" for name, taken in trial.phases.items() if taken > whole / 100]
+    return ", ".join([*parts, *(f"{number:.1f} {kind} a row" for kind, number in trial.items.items())])
+
+
+def _summary(figures: StepFigures) -> list[str]:
+    limit = "a larger one did not run" if figures.largest_is_limit else "the largest that was tried"
+    # weights that are not seen are in a runtime of their own
+    weights = f"weights {figures.weights_gb:.3f} GB" if figures.weights_gb else "weights not seen"
+    weights += " (random)" if figures.dummy else ""
+    cost = f", {figures.flops_per_row / 1e9:,.2f} GFLOP a row" if figures.flops_per_row else ", FLOPs not seen"
+    lines = [
+        f"Set-up {figures.set_up_s:.1f} s, {weights}{cost}.",
+        f"Fastest batch {figures.fastest_batch}: the smallest within 3 % of the best rate. "
+        f"Largest {figures.largest_batch}: {limit}.",
+    ]
+    if figures.memory is not None:
+        line = figures.memory
+        grows = [(line.per_row_gb, "batch"), (line.per_megapixel_gb, "batch x MP")]
+        parts = [f"{line.base_gb:.3f} GB", *(f"{value:.4g} x {name}" for value, name in grows if value)]
+        lines.append(f"Peak memory: {' + '.join(parts)}, at most {line.error_gb:.3f} GB off.")
+    return lines + [f"There were no {kind} in these rows: what they cost is in no figure." for kind in figures.unseen]
+
+
+def _sentence(words: str) -> str:
+    return f"{words[:1].upper()}{words[1:].rstrip('.')}."

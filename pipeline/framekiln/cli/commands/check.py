@@ -1,0 +1,59 @@
+"""`framekiln check`: read an output through and name what is damaged."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Annotated
+
+import pyarrow as pa
+import typer
+from rich.console import Console
+
+from framekiln.contract.errors import ConfigError
+from framekiln.contract.output_names import RUN_RECORD
+from framekiln.contract.row_errors import DECODE
+from framekiln.output.object_store import Store
+from framekiln.reporting.compare.runs import read_run
+from framekiln.reporting.stages import rebuild
+from framekiln.reporting.terminal.console import print_line
+from framekiln.runtime.check.check import Finding, check_output
+from framekiln.runtime.check.mending import expected_parts
+from framekiln.runtime.run.record import read_run_record
+
+Out = Annotated[str, typer.Argument(help="Folder or URL of a run's output.")]
+
+_FOUND = 1  # exit code
+
+
+def check(output: Out) -> None:
+    """Read an output through: damaged tables, lost images and results, and rows that are there twice.
+
+    Ends with exit code 1 if there are any. `framekiln run` with the same options computes the files again.
+    """
+    console, store, fingerprints, record = Console(), Store(output), dict[str, str](), list[Finding]()
+    try:
+        fingerprints = read_run(output).fingerprints
+    except ConfigError as error:
+        if error.code != "FK-RUN-RECORD-DAMAGED":
+            raise
+        text = "damaged, and it names the columns of all tables: check again after a run"
+        record = [Finding(path=RUN_RECORD, text=text)]
+    findings = [*record, *check_output(store, fingerprints, _expected(store, fingerprints))]
+    for finding in findings:
+        print_line(console, f"{finding.path}: {finding.text}.")
+    if findings:
+        print_line(
+            console, f"{len(findings)} findings. `framekiln run` with the same options computes the files again."
+        )
+        raise typer.Exit(_FOUND)
+    print_line(console, f"{store.root}: nothing is damaged, lost or double.")
+
+
+def _expected(store: Store, fingerprints: Mapping[str, str]) -> dict[str, pa.Schema]:
+    """Return the columns that tables have by the code of the last run's steps; empty where its record is damaged."""
+    with suppress(FileNotFoundError, ConfigError):
+        stages = rebuild(read_run_record(store)["steps"])
+        folders = {f"{name}-{fingerprints[name]}": stage for name, stage in stages.items() if name in fingerprints}
+        return expected_parts(f"{DECODE}-{fingerprints.get(DECODE, '')}", folders)
+    return {}

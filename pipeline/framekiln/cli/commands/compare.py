@@ -1,0 +1,112 @@
+"""`framekiln compare`: two or more runs side by side, and conditions that fail the command."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+from rich.console import Console
+from typer import Argument, Exit, Option
+
+from framekiln.cli.console import ERRORS, check_file
+from framekiln.cli.options import Quiet
+from framekiln.contract.errors import ConfigError, check_known
+
+DRIFT_ROWS = 5000  # of each table: drift is then known to 0.01, and reading takes seconds
+
+Outputs = Annotated[
+    list[str],
+    Argument(metavar="OUT_A OUT_B ...", help="Outputs of runs. Repeated runs of one side: OUT_1,OUT_2,OUT_3."),
+]
+Baseline = Annotated[
+    str | None,
+    Option("--baseline", metavar="BASE", help="The run to compare with. [dim]Default: the first one.[/dim]"),
+]
+Prices = Annotated[
+    list[str] | None,
+    Option("--price", metavar="SIDE=NUMBER", help="Price of an hour on the machines of a side, as in A=1.20."),
+]
+FailIf = Annotated[
+    str | None,
+    Option(
+        "--fail-if",
+        metavar="CONDITIONS",
+        help="Exit with 1 if one of these is met, e.g. 'rate<-5%, faces.p95>+10%, drift>0.01'.",
+    ),
+]
+Html = Annotated[
+    str | None,
+    Option(
+        "--html",
+        metavar="FILE",
+        help="File for the comparison as a page; empty for none. [dim]Default: compare-A-B.html beside output A.[/dim]",
+    ),
+]
+DriftRows = Annotated[
+    int, Option("--drift-rows", min=0, help="About this many rows of each table are compared; 0 for none.")
+]
+
+
+def compare(
+    outputs: Outputs,
+    baseline: Baseline = None,
+    fail_if: FailIf = None,
+    price: Prices = None,
+    html: Html = None,
+    drift_rows: DriftRows = DRIFT_ROWS,
+    quiet: Quiet = False,
+) -> None:
+    """Compare runs: their work, their speed and their results.
+
+    Exits with 1 if a condition of --fail-if is met, and with 2 if its figure was not measured. A change beyond its
+    threshold is inconclusive if its interval contains 0: it is printed, also with -q, and exits with 0.
+    """
+    from framekiln.reporting.compare.comparison import compare as comparison_of
+    from framekiln.reporting.compare.comparison import letters
+    from framekiln.reporting.compare.gate import judge, parse
+    from framekiln.reporting.compare.page import default_path, write_page
+    from framekiln.reporting.compare.runs import read_sides
+    from framekiln.reporting.compare.terminal import print_comparison
+    from framekiln.reporting.terminal.console import print_line
+
+    if html:
+        check_file("--html", Path(html))
+    conditions = parse(fail_if) if fail_if is not None else []
+    sides = read_sides([*([baseline] if baseline is not None else []), *outputs])
+    comparison = comparison_of(sides, _prices(price or (), letters()[: len(sides)]), drift_rows=drift_rows)
+    console = Console(quiet=quiet)
+    print_comparison(console, comparison)
+    findings = [finding for pair in comparison.pairs for finding in judge(conditions, pair)]
+    for pair in (pair for pair in comparison.pairs if conditions and pair.files.differ):
+        # speeds over other files cannot be compared
+        print_line(ERRORS, f"The files of {pair.first.name} and {pair.second.name} differ: {pair.files.sentence}")
+    for finding in findings:
+        print_line(ERRORS if finding.failed or finding.unclear else console, f"{finding.outcome}: {finding.sentence}")
+    page = default_path(comparison) if html is None else html
+    if page:
+        print_line(console, f"Page: {write_page(page, comparison, findings)}")
+    if any(finding.failed for finding in findings):
+        raise Exit(1)
+
+
+def _prices(arguments: Sequence[str], names: Sequence[str]) -> dict[str, float]:
+    """Parse prices like `A=1.20`, by side.
+
+    Raises:
+        ConfigError: an argument has another form, or there is no such side.
+    """
+    prices: dict[str, float] = {}
+    for argument in arguments:
+        name, equals, text = argument.partition("=")
+        try:
+            amount = float(text)
+        except ValueError:
+            amount = -1.0
+        if not equals or not 0 <= amount < float("inf"):
+            raise ConfigError(
+                f"--price {argument!r} is not of the form SIDE=NUMBER, as in --price A=1.20.", code="FK-PRICE-FORM"
+            )
+        check_known(name, names, f"--price {argument!r}: there is no side {name!r}.", code="FK-PRICE-SIDE")
+        prices[name] = amount
+    return prices

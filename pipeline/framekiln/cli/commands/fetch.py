@@ -1,0 +1,175 @@
+"""`framekiln fetch`: download the weights that a run needs, list them, verify them, copy them for other machines."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated
+from urllib.parse import urlsplit
+
+from rich.console import Console
+from typer import Argument, Option
+
+from framekiln.cli.console import interruptible
+from framekiln.cli.options import PipelinePath, Profile, Settings, Stages, WeightsDir, names
+from framekiln.contract.errors import WeightsError, check_known
+from framekiln.planning.manifest import read_pipeline, read_profile
+from framekiln.planning.plan import make_plan
+from framekiln.planning.plan_options import PlanOptions
+from framekiln.planning.processes.resources import ROOMY
+from framekiln.reporting.terminal.console import print_line, print_table
+from framekiln.reporting.terminal.downloads import downloads
+from framekiln.weights.lockfile import Entry, Url, Wheel
+from framekiln.weights.messages import check_licences
+from framekiln.weights.resolver import cache_folder, find_weights, merged_lock
+
+Users = Mapping[str, Sequence[str]]
+"""Steps by the name of the weights that they use."""
+
+
+def fetch(
+    wanted: Annotated[
+        list[str] | None, Argument(help="Weights by name. [dim]Default: what the steps need.[/dim]")
+    ] = None,
+    stages: Stages = "",
+    settings: Settings = None,
+    profile: Profile = "cpu-only",
+    pipeline: PipelinePath = None,
+    all_: Annotated[bool, Option("--all", help="Everything in the lockfile.")] = False,
+    list_: Annotated[
+        bool, Option("--list", help="List weights with their steps, their source, and whether they are here.")
+    ] = False,
+    verify: Annotated[
+        bool, Option("--verify", help="Read the files that are here again and compare their hashes.")
+    ] = False,
+    to: Annotated[Path | None, Option(help="Copy them there too, for --weights-dir on other machines.")] = None,
+    accept_license: Annotated[
+        bool, Option("--accept-license", help="Fetch also weights with a restricted licence.")
+    ] = False,
+    weights_dir: WeightsDir = None,
+) -> None:
+    """Download the weights that a run needs. A download that was cut short continues where it stopped."""
+    console = Console()
+    users = _users(pipeline, profile, PlanOptions(stages=names(stages), settings=tuple(settings or ())))
+    everything = all_ or ((list_ or verify) and not stages)
+    lock = merged_lock(read_pipeline(pipeline).models)
+    entries = _chosen(lock, wanted or list(lock if everything else users))
+    if list_:
+        _print_list(console, entries, users, weights_dir)
+    elif verify:
+        _verify(console, entries, weights_dir)
+    else:
+        _bring(console, entries, weights_dir, to, accepted=accept_license)
+
+
+def _users(pipeline: str | None, profile: str, options: PlanOptions) -> Users:
+    """Return the weights that a run with the same options would need, and the steps that use them."""
+    steps, places = read_pipeline(pipeline), read_profile(profile)
+    plan = make_plan(steps, places, options, [ROOMY], check_weights=False, check_fit=False)
+    users: dict[str, list[str]] = defaultdict(list)
+    for step in plan.steps:
+        for name in step.stage.weights:
+            users[name].append(step.name)
+    return users
+
+
+def _chosen(lock: Mapping[str, Entry], wanted: Sequence[str]) -> list[Entry]:
+    for name in wanted:
+        check_known(name, lock, f"The weights lockfile has no entry {name!r}.", code="FK-UNKNOWN-WEIGHTS")
+    return [lock[name] for name in dict.fromkeys(wanted)]
+
+
+def _bring(
+    console: Console, entries: Sequence[Entry], weights_dir: Path | None, to: Path | None, *, accepted: bool
+) -> None:
+    """Fetch each entry from the first source that has it; errors are raised after all were tried."""
+    from framekiln.weights.fetch import copy_to, fetch
+
+    check_licences(entries, accepted=accepted)
+    errors: list[WeightsError] = []
+    with (
+        interruptible("Interrupted. What was downloaded is kept; the same command continues from there."),
+        downloads(console) as on_progress,
+    ):
+
+        def bring(entry: Entry) -> Path:
+            path = fetch(entry, weights_dir=weights_dir, on_progress=on_progress)
+            return copy_to(entry, path, to) if to else path
+
+        paths = list(_paths(entries, bring, errors))
+    for entry, path in paths:
+        print_line(console, f"{entry.name}: {path} ({_size(entry)}, {entry.licence})")
+    if not entries:
+        print_line(console, "These steps need no weights.")
+    _raise_all(errors)
+
+
+def _verify(console: Console, entries: Sequence[Entry], weights_dir: Path | None) -> None:
+    from framekiln.weights.fetch import verify
+
+    errors: list[WeightsError] = []
+    good = 0
+    for entry, path in _paths(entries, lambda entry: verify(entry, weights_dir), errors):
+        good += 1
+        print_line(console, f"{entry.name}: {path} matches the lockfile")
+    print_line(console, f"{good} verified, {len(errors)} wrong, {len(entries) - good - len(errors)} missing.")
+    _raise_all(errors)
+
+
+def _paths(
+    entries: Sequence[Entry], work: Callable[[Entry], Path | None], errors: list[WeightsError]
+) -> Iterator[tuple[Entry, Path]]:
+    """Yield the entries with the files that some work gives; its errors are added to a list."""
+    for entry in entries:
+        try:
+            path = work(entry)
+        except WeightsError as error:
+            errors.append(error)
+            continue
+        if path is not None:
+            yield entry, path
+
+
+def _raise_all(errors: Sequence[WeightsError]) -> None:
+    """Raise errors as one with a line for each; each line ends with its own code, the last by the command line."""
+    if errors:
+        *others, last = errors
+        lines = [f"{error} [{error.code}]" for error in others]
+        raise WeightsError("\n".join([*lines, str(last)]), code=last.code)
+
+
+def _print_list(console: Console, entries: Sequence[Entry], users: Users, weights_dir: Path | None) -> None:
+    lock = {entry.name: entry for entry in entries}
+    found, problems = find_weights(list(lock), weights_dir=weights_dir, lock=lock)
+    rows = [
+        (
+            entry.name,
+            ", ".join(users.get(entry.name, ())),
+            _size(entry),
+            f"{entry.licence}, to be accepted" if entry.ask else entry.licence,
+            "present" if entry.name in found else "missing",
+            _source(entry),
+        )
+        for entry in entries
+    ]
+    print_table(console, ("name", "steps", "size", "licence", "here", "source"), rows, right=("size",))
+    total = sum(lock[name].bytes for name in problems)
+    print_line(
+        console,
+        f"{len(found)} of {len(entries)} are present; {total / 1e6:,.1f} MB are missing. Cache: {cache_folder()}",
+    )
+
+
+def _source(entry: Entry) -> str:
+    match entry.sources[0]:
+        case Url(url=url):
+            return urlsplit(url).hostname or url
+        case Wheel(package=package, version=version):
+            return f"package {package}=={version}"
+        case _:
+            return "not published"
+
+
+def _size(entry: Entry) -> str:
+    return f"{entry.bytes / 1e6:,.1f} MB"

@@ -1,0 +1,96 @@
+"""`framekiln steps` and `framekiln columns`: what a pipeline computes, and how it can be set."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import MISSING, fields
+from typing import Annotated, Any
+
+from rich.console import Console
+from typer import Argument
+
+from framekiln.cli.options import Json, PipelinePath
+from framekiln.contract.errors import check_known
+from framekiln.contract.stage import Stage
+from framekiln.planning.manifest import ProfileFile, read_pipeline
+from framekiln.planning.plan import Plan, make_plan
+from framekiln.planning.plan_options import PlanOptions
+from framekiln.planning.processes.resources import ROOMY
+from framekiln.reporting.terminal.console import print_line, print_table
+from framekiln.reporting.terminal.tables import print_columns, schemas
+
+Name = Annotated[str | None, Argument(metavar="STEP", help="A step of the pipeline. [dim]Default: all.[/dim]")]
+_SETTING = re.compile(r"^ *(\w+): [^#]*?(?:# *(?P<meaning>.*))?$")
+
+
+def steps(name: Name = None, pipeline: PipelinePath = None, json_: Json = False) -> None:
+    """List the steps of a pipeline, or the settings of one with their types, defaults and meanings."""
+    stages = {step.name: (step.use, step.stage) for step in _plan(pipeline).steps}
+    if name is not None:
+        check_known(name, stages, f"The pipeline has no step {name!r}.", code="FK-UNKNOWN-STEP")
+        stages = {name: stages[name]}
+    about = {step: describe_stage(use, stage) for step, (use, stage) in stages.items()}
+    if json_:
+        print(json.dumps(about, indent=2, default=str))
+        return
+    console = Console()
+    rows = [[step, one["use"], one["scope"], one["description"]] for step, one in about.items()]
+    print_table(console, ("step", "class", "scope", "what it computes"), rows)
+    for one in about.values() if name is not None else ():
+        cells = [[key, item["type"], str(item["value"]), item["meaning"]] for key, item in one["settings"].items()]
+        print_table(console, ("setting", "type", "value", "meaning"), cells)
+    if name is None:
+        print_line(console, "Settings of a step: framekiln steps STEP; change one with --set STEP.SETTING=VALUE.")
+
+
+def columns(pipeline: PipelinePath = None, json_: Json = False) -> None:
+    """List the columns and tables that a run writes, with their units and meanings."""
+    plan = _plan(pipeline)
+    if json_:
+        print(json.dumps(schemas(plan), indent=2))
+    else:
+        print_columns(Console(), plan)
+
+
+def describe_stage(use: str, stage: Stage) -> dict[str, Any]:
+    """Return a stage's class, scope, first line of documentation, and settings by name."""
+    meanings, used = setting_meanings(type(stage.config)), stage.config.in_place_of_none()
+    settings = {}
+    for item in fields(stage.config):
+        value = getattr(stage.config, item.name)
+        default = item.default_factory() if item.default_factory is not MISSING else item.default
+        settings[item.name] = {
+            "type": str(item.type),
+            "default": None if default is MISSING else default,
+            "value": used.get(item.name) if value is None else value,
+            "meaning": meanings.get(item.name, ""),
+        }
+    description = (inspect.getdoc(type(stage)) or "").partition("\n")[0]
+    return {"use": use, "scope": stage.scope.value, "description": description, "settings": settings}
+
+
+def setting_meanings(config: type) -> Mapping[str, str]:
+    """Return the comments above and behind each setting in the source of a Config; none without a source."""
+    try:
+        lines = inspect.getsource(config).splitlines()
+    except (OSError, TypeError):
+        return {}
+    meanings: dict[str, str] = {}
+    above: list[str] = []
+    for line in lines:
+        if line.lstrip().startswith("#"):
+            above.append(line.lstrip(" #"))
+        elif (match := _SETTING.match(line)) is not None:
+            meanings[match[1]] = " ".join([*above, match["meaning"] or ""]).strip()
+            above = []
+        else:
+            above = []
+    return meanings
+
+
+def _plan(pipeline: Any) -> Plan:
+    request = read_pipeline(pipeline), ProfileFile(), PlanOptions()
+    return make_plan(*request, [ROOMY], check_weights=False, check_fit=False)

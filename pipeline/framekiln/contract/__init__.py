@@ -1,0 +1,31 @@
+"""All that the author of a stage needs: the base class, its declarations, columns and drawings.
+
+`framekiln.contract.testing` checks a stage; `docs/stages.md` shows how to write one.
+"""
+
+from framekiln.contract.columns import PIXELS, SOUND, SOUND_RATE, SOURCE, Image, field, pack, pixel_column, views
+from framekiln.contract.drawing import Area, Drawing, Label, Legend
+from framekiln.contract.placement import Placement
+from framekiln.contract.stage import Media, Scope, Stage, Table, Weights
+
+__all__ = [
+    "PIXELS",
+    "SOUND",
+    "SOUND_RATE",
+    "SOURCE",
+    "Area",
+    "Drawing",
+    "Image",
+    "Label",
+    "Legend",
+    "Media",
+    "Placement",
+    "Scope",
+    "Stage",
+    "Table",
+    "Weights",
+    "field",
+    "pack",
+    "pixel_column",
+    "views",
+]

@@ -1,0 +1,132 @@
+"""All errors that Framekiln raises, in one tree by who can fix them.
+
+FramekilnError
+├── UserError             a mistake with a fix; the command line prints one sentence and exits with 2
+│   ├── InputError        the input is missing, empty or of no known kind
+│   ├── OutputError       the output cannot be written, or belongs to another run
+│   │   ├── GoneError     a file of the output is gone
+│   │   └── DamagedError  a file of the output cannot be read any more
+│   ├── ConfigError       a manifest, profile, setting or name is wrong
+│   ├── ResourceError     a worker does not fit the machines
+│   └── WeightsError      weights are missing or differ from the lockfile
+├── MediaError            one file cannot be read: a row in the errors table, never the end of a run
+├── BudgetError           a step failed on more rows than its budget allows: the run stops early
+├── SetupError            a stage could not load what it needs: the run stops and names it
+└── ContractError         a stage broke the contract: the run stops and names it
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Collection, Iterable
+from enum import StrEnum
+from functools import partial
+from typing import Any
+
+
+class FramekilnError(Exception):
+    """Base of everything raised on purpose.
+
+    Each raise gives a code, which `docs/errors.md` lists with its cause and fix. Programs and tests tell errors apart
+    by codes, since sentences may change.
+    """
+
+    def __init__(self, message: str, *, code: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return partial(type(self), code=self.code), (str(self),)
+
+
+class UserError(FramekilnError):
+    """A mistake that the user can fix; the message is one sentence with problem, cause and fix."""
+
+    exit_code = 2
+
+
+class InputError(UserError):
+    """The input is missing, empty or of no known kind."""
+
+
+class OutputError(UserError):
+    """The output cannot be written, or belongs to another run."""
+
+
+class GoneError(OutputError, FileNotFoundError):
+    """A file of the output is gone."""
+
+
+class DamagedError(OutputError):
+    """A file of the output cannot be read any more."""
+
+
+class ConfigError(UserError):
+    """A manifest, profile, setting or name is wrong."""
+
+
+class ResourceError(UserError):
+    """A worker does not fit the machines."""
+
+
+class WeightsError(UserError):
+    """Weights are missing or differ from the lockfile."""
+
+
+class Reason(StrEnum):
+    """Reasons why a file, or a part of it, gave no frame; the `kind` column of the errors table."""
+
+    EMPTY = "empty"  # zero bytes, or a container without an image
+    UNSUPPORTED = "unsupported"  # content that is not a supported photo or video
+    CORRUPT = "corrupt"  # a known type whose content cannot be decoded
+    TRUNCATED = "truncated"  # the end is missing
+    TOO_LARGE = "too_large"  # more pixels (by the header) or more frames than the limits
+    CRASHED = "crashed"  # the decoder crashes or hangs
+    PASSED_OVER = "passed_over"  # text or a table beside media, by name and content; counted apart, and no error
+    UNREADABLE = "unreadable"  # the operating system or the object store refused to read it
+
+
+class MediaError(FramekilnError):
+    """One file cannot be read."""
+
+    def __init__(self, reason: Reason, message: str) -> None:
+        super().__init__(message, code="FK-MEDIA")
+        self.reason = reason
+
+    def __reduce__(self) -> tuple[type[MediaError], tuple[Reason, str]]:
+        return MediaError, (self.reason, str(self))
+
+
+class BudgetError(FramekilnError):
+    """A step failed on more rows than its budget allows."""
+
+
+class SetupError(FramekilnError):
+    """A stage could not load what it needs."""
+
+
+class ContractError(FramekilnError):
+    """A stage returned rows or columns other than those it declared."""
+
+
+def check_known(name: str, known: Collection[str], problem: str, *, code: str) -> None:
+    """Check that a name is known; the message is the problem, followed by the nearest known name.
+
+    Raises:
+        ConfigError: it is not known.
+    """
+    if name not in known:
+        raise ConfigError(f"{problem}{did_you_mean(name, known)}", code=code)
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """Return the end of a message about an unknown name: the nearest known one, or all of them.
+
+    Returns:
+        " Did you mean 'lighting'?" or " Known: flow, lighting, pose."
+    """
+    names = sorted(known)
+    close = difflib.get_close_matches(word, names, n=1, cutoff=0.6)
+    if close:
+        return f" Did you mean '{close[0]}'?"
+    return f" Known: {', '.join(names)}." if names else ""

@@ -1,0 +1,21 @@
+"""Names of the files and folders of an output, which listings of media skip."""
+
+from __future__ import annotations
+
+FRAMES = "frames"  # one row a frame, with all columns
+ERRORS = "errors"  # files that could not be read, and rows that failed
+IMAGES = "images"  # encoded files that columns name
+COLUMNS = "columns"  # each step's part of each packet
+UNITS = "units"  # files of each unit
+FACTS = "facts"  # inputs of each step's fingerprint
+DIGESTS = "digests"  # hashes of files' content, by path
+PROFILE = "profile"  # records of calls, packets and nodes
+RUN_RECORD = "run.json"
+DAMAGED = "run.damaged.json"  # files that `framekiln check` found to be damaged, for the next run
+LEASE_PREFIX = "run.lease-"
+
+MARKS = frozenset({RUN_RECORD, COLUMNS, UNITS, FACTS, FRAMES, PROFILE})
+"""Names that every run writes. A folder with three of them is an output."""
+
+INTERNAL = frozenset({COLUMNS, UNITS, FACTS, DIGESTS, PROFILE})
+"""Folders for the pipeline's own use: neither tables nor images."""

@@ -1,0 +1,67 @@
+"""Packets: whole clips that travel between processes as one row of Ray Data.
+
+Ray Data cuts and merges blocks freely, so that a stage could receive half a clip. A sealed packet is one row: each
+column is a list of length one over the same buffers. It cannot be cut, and nothing is copied.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from framekiln.contract.columns import SOURCE, field, source_type
+from framekiln.contract.row_errors import Failure
+
+HALO = "halo"
+_OWN = ("unit", "start", "stop")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Packet:
+    """Consecutive rows `start` to `stop` of a unit of media, cut between clips.
+
+    Halo rows (`halo` is true) may follow each clip: copies of the next clip's first frames, for stages that look
+    ahead. `start` and `stop` do not count them. An empty packet (`start == stop`) marks the end of its unit.
+    """
+
+    unit: str
+    start: int
+    stop: int
+    rows: pa.Table
+    failures: tuple[Failure, ...] = ()
+    share: float = 0.0  # fraction of the unit's bytes that are decoded after this packet, 0 to 1
+    ends: bool = False  # the last packet of its unit before the empty one
+
+    def seal(self) -> pa.Table:
+        """Return the packet as one row that Ray Data cannot cut; without its failures."""
+        own = {"unit": pa.array([self.unit]), "start": pa.array([self.start]), "stop": pa.array([self.stop])}
+        offsets = pa.array([0, self.rows.num_rows], pa.int64())
+        lists = {
+            name: pa.LargeListArray.from_arrays(offsets, _whole(self.rows[name])) for name in self.rows.column_names
+        }
+        return pa.table(own | lists)
+
+    @classmethod
+    def open(cls, sealed: pa.Table) -> Packet:
+        """Return the packet of a sealed row, over the same buffers.
+
+        Raises:
+            ValueError: the table does not have exactly one row.
+        """
+        if sealed.num_rows != 1:
+            raise ValueError(f"a sealed packet is one row, not {sealed.num_rows}")
+        own = {name: sealed[name][0].as_py() for name in _OWN}
+        names = [name for name in sealed.column_names if name not in _OWN]
+        return cls(**own, rows=pa.table({name: _whole(sealed[name]).flatten() for name in names}))
+
+
+def packet_schema(columns: Sequence[str]) -> pa.Schema:
+    """Return the schema of a decoded packet's rows with the given source columns."""
+    extra = [pa.field(name, source_type(name)) for name in columns if name not in SOURCE.names]
+    return pa.schema([*SOURCE, *extra, field(HALO, pa.bool_(), "a copy of the next clip's frame", nullable=False)])
+
+
+def _whole(column: pa.ChunkedArray) -> pa.Array:
+    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()

@@ -1,0 +1,99 @@
+"""Rows and media that a stage is called with in tests.
+
+Shapes: h height, w width; all pixels are uint8 RGB.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from framekiln.contract.columns import (
+    SOUND,
+    SOUND_RATE,
+    SOURCE,
+    Image,
+    is_pixel_column,
+    pack,
+    reduction,
+    short_side,
+)
+from framekiln.contract.stage import Media
+
+HEIGHT, WIDTH = 360, 480  # of a sample frame at full size, in pixels
+FPS = 25.0
+_BLOCK = 40  # pixels of one colour, in height and width
+_SPEED = 4  # pixels that the scene moves to the left from frame to frame
+_TONE = 440.0  # Hz
+
+
+def sample_rows(columns: Sequence[str], count: int = 6) -> pa.Table:
+    """Return the rows of one clip of a video, or of a photo where `count` is 1.
+
+    The columns are those that decoding provides: those of `SOURCE`, pixel columns, and `sound`.
+
+    Raises:
+        ValueError: a column is not one that decoding provides.
+    """
+    return pa.table({name: _column(name, count) for name in columns})
+
+
+def sample_frame(number: int, pixels: str = "frame") -> Image:
+    """Return a frame of the sample video (h w 3), in the size of a pixel column."""
+    blocks = np.random.default_rng(0).integers(0, 256, (HEIGHT // _BLOCK, 2 * WIDTH // _BLOCK, 3), np.uint8)
+    scene = blocks.repeat(_BLOCK, axis=0).repeat(_BLOCK, axis=1)
+    image = np.roll(scene, -_SPEED * number, axis=1)[:, :WIDTH]
+    factor = reduction(HEIGHT, WIDTH, short_side(pixels))
+    return np.ascontiguousarray(image[::factor, ::factor])
+
+
+class SampleMedia:
+    """The frames of the sample video, as a MEDIA stage with `reads_media` receives them."""
+
+    def __init__(self, count: int = 6) -> None:
+        self._count = count
+
+    def frames(self, pixels: str) -> Iterator[tuple[int, Image]]:
+        """See `Media`."""
+        return ((number, sample_frame(number, pixels)) for number in range(self._count))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sample:
+    """The input of a stage's calls."""
+
+    rows: pa.Table  # its input columns; of a CLIP stage one clip, of a MEDIA stage one file
+    tables: Mapping[str, pa.Table] = field(default_factory=dict)  # its input tables
+    media: Media = field(default_factory=SampleMedia)  # of a stage with `reads_media`
+
+
+def _column(name: str, count: int) -> pa.Array:
+    photo = count == 1
+    if is_pixel_column(name):
+        return pack([sample_frame(number, name) for number in range(count)])
+    if name == "sound":
+        return pa.array([None if photo else _sound(number) for number in range(count)], SOUND)
+    values: dict[str, list[Any]] = {
+        "media_id": ["sample.jpg" if photo else "sample.mp4"] * count,
+        "frame_index": list(range(count)),
+        "media_type": ["photo" if photo else "video"] * count,
+        "clip_index": [0] * count,
+        "time_s": [None if photo else number / FPS for number in range(count)],
+        "fps": [None if photo else FPS] * count,
+        "height": [HEIGHT] * count,
+        "width": [WIDTH] * count,
+    }
+    if name not in values:
+        raise ValueError(f"decoding provides no column {name!r}; pass rows that have it")
+    return pa.array(values[name], SOURCE.field(name).type)
+
+
+def _sound(number: int) -> np.ndarray[Any, np.dtype[np.int16]]:
+    """Return the samples that play during a frame."""
+    length = round(SOUND_RATE / FPS)
+    time_s = (number * length + np.arange(length)) / SOUND_RATE
+    return (8000 * np.sin(2 * np.pi * _TONE * time_s)).astype(np.int16)

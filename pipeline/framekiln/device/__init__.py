@@ -1,0 +1,68 @@
+"""Pixels and models on their device; the only package of `pipeline/` that imports torch.
+
+    transfer  ->  preprocessing  ->  the stage's model, prepared by `model.ready`
+
+torch is imported inside functions, because the driver plans without it.
+"""
+
+from framekiln.device.compiled import take_failures
+from framekiln.device.failures import is_broken_gpu, is_out_of_memory, release_memory
+from framekiln.device.flops import flops_by_module, flops_of, modules_of, traffic_of, weights_bytes
+from framekiln.device.joint_calls import JointCalls
+from framekiln.device.memory import DeviceMemory, Meter, meter_of
+from framekiln.device.mixed_sizes import fit_mixed
+from framekiln.device.model import (
+    Batches,
+    device_name,
+    disable_tf32,
+    dtype_of,
+    limit_memory,
+    ready,
+    recorded_calls,
+    seeded,
+    wait,
+)
+from framekiln.device.preprocessing import LONGEST, PART_BYTES, middle, normalized, prepare
+from framekiln.device.resizing import Preparation
+from framekiln.device.streams import keep_while_used
+from framekiln.device.timing import clock_of, memory_gb
+from framekiln.device.transfer import Phase, untimed, upload, upload_all
+
+__all__ = [
+    "LONGEST",
+    "PART_BYTES",
+    "Batches",
+    "DeviceMemory",
+    "JointCalls",
+    "Meter",
+    "Phase",
+    "Preparation",
+    "clock_of",
+    "device_name",
+    "disable_tf32",
+    "dtype_of",
+    "fit_mixed",
+    "flops_by_module",
+    "flops_of",
+    "is_broken_gpu",
+    "is_out_of_memory",
+    "keep_while_used",
+    "limit_memory",
+    "memory_gb",
+    "meter_of",
+    "middle",
+    "modules_of",
+    "normalized",
+    "prepare",
+    "ready",
+    "recorded_calls",
+    "release_memory",
+    "seeded",
+    "take_failures",
+    "traffic_of",
+    "untimed",
+    "upload",
+    "upload_all",
+    "wait",
+    "weights_bytes",
+]

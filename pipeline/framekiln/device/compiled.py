@@ -1,0 +1,146 @@
+"""Functions compiled by torch for shapes that are known before the first call.
+
+torch compiles a function again for each new shape, which takes seconds to minutes, and gives it up for good after a
+number of shapes. So a compiled function is called here with the shapes of its warm-up only; a batch is padded to the
+smallest of them that holds it. What fits none of them, and what torch cannot compile, runs uncompiled (eagerly).
+
+Of a network that repeats a block, only its regions are compiled: the blocks, and what is worth it around them. torch
+then traces and compiles one block for all of them, not the whole network (docs/log.md, Compiled blocks).
+
+The mode is torch's default one. CUDA graphs (`reduce-overhead`) would keep a pool of memory for each shape, which no
+other model of the process could use, and their results are overwritten by the next call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from framekiln.device.failures import is_broken_gpu, is_out_of_memory, release_memory
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
+
+LAZY_SHAPES = 8  # of a function without a warm-up, compiled as they come: torch's own limit
+SMALL = 16  # rows from which a second, smaller size is compiled; fewer are padded at less cost than another graph
+_MOST_GRAPHS = 64  # of the functions with one code object, such as a network's in several steps
+
+_failures: list[str] = []
+
+
+def batch_sizes(rows: int) -> tuple[int, ...]:
+    """Return the sizes of compiled batches, ascending: all rows, and a quarter for the last batch of many."""
+    return (-(-rows // 4), rows) if rows >= SMALL else (rows,)
+
+
+def take_failures() -> list[str]:
+    """Return why functions run uncompiled in this process, one reason for each, since the last call."""
+    taken = _failures[:]
+    del _failures[: len(taken)]
+    return taken
+
+
+class Compiled:
+    """A function of tensors with a common first axis, compiled for few shapes."""
+
+    def __init__(self, function: Callable[..., torch.Tensor], regions: Sequence[nn.Module] = ()) -> None:
+        """Wrap a function of tensors n ... to a tensor n ...; nothing is compiled yet.
+
+        Args:
+            function: rows must not depend on each other.
+            regions: the modules to compile, which are changed; without any, the function is compiled as a whole.
+        """
+        import torch
+
+        torch._dynamo.config.recompile_limit = _MOST_GRAPHS
+        compiled = partial(torch.compile, dynamic=False, options={"guard_filter_fn": _guards})
+        for region in regions:  # not `Module.compile`, since all classes share one code object there
+            region.forward = compiled(region.forward)
+        self._function, self._compiled = function, function if regions else compiled(function)
+        self._sizes: dict[object, list[int]] = {}  # of compiled batches, ascending, by the shape of their rows
+        self._is_lazy = True  # until the first warm-up
+
+    def warm_up(self, *row: torch.Tensor, most: int) -> None:
+        """Compile for rows of this shape; from now on no other shape is compiled without a warm-up of its own.
+
+        Args:
+            row: the function's arguments with one row, 1 ...; their values do not matter.
+            most: rows of a full batch.
+
+        Raises:
+            RuntimeError: the GPU is lost.
+        """
+        self._is_lazy = False
+        self._compile(row, most)
+
+    def __call__(self, *tensors: torch.Tensor, most: int) -> torch.Tensor:
+        """Return the function's result for all rows.
+
+        Args:
+            tensors: n ..., contiguous or not.
+            most: largest batch that fits into the memory.
+        """
+        import torch
+
+        count, key = len(tensors[0]), _key(tensors)
+        if self._is_lazy and key not in self._sizes and len(self._sizes) < LAZY_SHAPES:
+            self._compile(tuple(tensor[:1] for tensor in tensors), most)
+        size = next((size for size in self._sizes.get(key, ()) if count <= size <= most), None)
+        if size is None:
+            with torch.compiler.set_stance("force_eager"):  # for the regions
+                return self._function(*tensors)
+        result = self._compiled(*(_filled(tensor, size) for tensor in tensors))
+        return result if count == size else result[:count]
+
+    def _compile(self, row: tuple[torch.Tensor, ...], most: int) -> None:
+        """Compile all sizes of a shape, or note why that failed; a size that is not compiled runs uncompiled."""
+        import torch
+
+        sizes, wanted = self._sizes.setdefault(_key(row), []), batch_sizes(most)
+        try:
+            with torch.inference_mode():
+                for size in wanted:
+                    self._compiled(*(_filled(tensor, size) for tensor in row))
+                    sizes.append(size)
+        except Exception as error:  # no compiler, no Triton, an unsupported operator: of many classes
+            if is_broken_gpu(error):
+                raise
+            _failures.append(_reason(error))
+        if len(sizes) < len(wanted):
+            release_memory()  # outside of the handler, where the error's frames still hold tensors
+
+
+def _guards(entries: Sequence[Any]) -> list[bool]:
+    """Return which conditions are checked before each call: all but torch's global state.
+
+    It includes the number of CPU threads, which other libraries change in the middle of a run. Calls here are all made
+    in inference mode, and what else it includes (TF32, autocast) is set before the first one.
+    """
+    return [entry.guard_type != "GLOBAL_STATE" for entry in entries]
+
+
+def _key(tensors: tuple[torch.Tensor, ...]) -> object:
+    return tuple((tensor.shape[1:], tensor.dtype) for tensor in tensors)
+
+
+def _filled(tensor: torch.Tensor, size: int) -> torch.Tensor:
+    """Return a tensor with its last row repeated up to a size, in the layout that was compiled.
+
+    A layout of its own, or a tensor made outside of inference mode, would be compiled again.
+    """
+    import torch
+
+    if missing := size - len(tensor):
+        return torch.cat([tensor, tensor[-1:].expand(missing, *tensor.shape[1:])])
+    return tensor.contiguous() if tensor.is_inference() else tensor.contiguous().clone()
+
+
+def _reason(error: Exception) -> str:
+    """Return the cause of a failure in a line: torch's own errors go on with advice and logs."""
+    if is_out_of_memory(error):
+        return "out of memory"
+    error = getattr(error, "inner_exception", error)  # of torch's BackendCompilerFailed and InductorError
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return f"{type(error).__name__}: {lines[0][:200]}" if lines else type(error).__name__

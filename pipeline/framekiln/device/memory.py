@@ -1,0 +1,105 @@
+"""GPU memory of a process, which calibration reads between calls and never inside a timed call.
+
+Gigabytes are 1e9 bytes, as everywhere in Framekiln.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from framekiln.device.nvml import handles, library, text
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeviceMemory:
+    """The device that a process runs on."""
+
+    name: str  # by its driver; "cpu" for the CPU
+    total_gb: float | None = None  # None where it is unknown
+    context_gb: float = 0.0  # used by this process in addition to torch's allocator
+
+
+class Meter:
+    """Reader of one process's memory on its device; it is pickled before use. This one is for the CPU, unmeasured."""
+
+    def begin(self) -> None:
+        """Note the memory in use; called first in the process, before anything uses the device."""
+
+    def clear(self) -> None:
+        """Release cached memory and reset peaks; called before each batch size."""
+
+    def held(self) -> float | None:
+        """Return the GB allocated now; None where it is unknown."""
+        return None
+
+    def peaks(self) -> tuple[float, float] | None:
+        """Return the peaks of allocated and of reserved GB since the last `clear`; None where unknown."""
+        return None
+
+    def seen(self) -> DeviceMemory:
+        """Return the device; called last, after everything is loaded."""
+        return DeviceMemory(name="cpu")
+
+
+class _TorchMeter(Meter):
+    """Meter of a GPU, by the counters of torch's allocator.
+
+    A CUDA context needs further memory for kernels and for cuBLAS and cuDNN handles. By NVML, which needs no context,
+    it is the growth of the GPU's used memory since the process started, less the allocator's memory. Without NVML it is
+    the GPU's used memory less the allocator's, which assumes that no other process uses the GPU.
+    """
+
+    def __init__(self, device: str = "cuda") -> None:
+        self._device = device
+        self._before: Mapping[str, float] = {}
+
+    def begin(self) -> None:
+        self._before = _used_gb()
+
+    def clear(self) -> None:
+        import torch
+
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats(self._device)
+
+    def held(self) -> float | None:
+        import torch
+
+        return torch.cuda.memory_allocated(self._device) / 1e9
+
+    def peaks(self) -> tuple[float, float] | None:
+        import torch
+
+        allocated, reserved = torch.cuda.max_memory_allocated, torch.cuda.max_memory_reserved
+        return allocated(self._device) / 1e9, reserved(self._device) / 1e9
+
+    def seen(self) -> DeviceMemory:
+        import torch
+
+        known: Any = torch.cuda.get_device_properties(self._device)
+        free, total = torch.cuda.mem_get_info(self._device)
+        used, before = (total - free) / 1e9, 0.0
+        uuid = str(getattr(known, "uuid", "")).removeprefix("GPU-")
+        after = _used_gb()
+        if uuid in self._before and uuid in after:
+            used, before = after[uuid], self._before[uuid]
+        context = used - before - torch.cuda.memory_reserved(self._device) / 1e9
+        return DeviceMemory(name=str(known.name), total_gb=total / 1e9, context_gb=max(0.0, context))
+
+
+def meter_of(device: str) -> Meter:
+    """Return the meter of a device."""
+    return Meter() if device == "cpu" else _TorchMeter(device)
+
+
+def _used_gb() -> dict[str, float]:
+    """Return the GB that all processes use on each GPU, by UUID; empty without NVML."""
+    nvml, used_gb = library(), dict[str, float]()
+    with suppress(Exception):  # this GPU or this user's rights do not allow the query
+        for handle in handles(nvml):
+            name = text(nvml.nvmlDeviceGetUUID(handle)).removeprefix("GPU-")
+            used_gb[name] = nvml.nvmlDeviceGetMemoryInfo(handle).used / 1e9
+    return used_gb

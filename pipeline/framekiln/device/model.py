@@ -1,0 +1,199 @@
+"""Execution of models as their placement says: device, arithmetic, compilation and sizes of batches.
+
+The tests of each stage state how far results of a faster way may differ from fp32 on the CPU.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+
+from framekiln.contract.placement import Placement
+from framekiln.device.compiled import Compiled
+from framekiln.device.failures import is_out_of_memory
+
+if TYPE_CHECKING:
+    import torch
+
+    from framekiln.device.joint_calls import JointCalls
+
+    M = TypeVar("M", bound=torch.nn.Module)
+
+SEED = 0
+Call = Callable[[], Any]
+
+
+def dtype_of(placement: Placement, best: str = "bf16") -> torch.dtype:
+    """Return the torch dtype of a model's weights.
+
+    Args:
+        placement: its `precision` decides. full: float32. mixed: `best` on a GPU, which is several times as fast, and
+            float32 on the CPU, since few CPUs have 16-bit arithmetic. fp16 and bf16: that type.
+        best: the 16-bit type that suits the model.
+    """
+    import torch
+
+    name: str = placement.precision
+    if name == "mixed":
+        name = "full" if placement.device == "cpu" else best
+    return {"full": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}[name]
+
+
+def ready(module: M, placement: Placement, dtype: torch.dtype) -> M:
+    """Return a module on the placement's device, with weights of this dtype, for inference only.
+
+    Weights are converted before they are copied, so that the device never holds more than it keeps.
+    """
+    import torch
+
+    module = module.eval().requires_grad_(False).to(dtype).to(placement.device)
+    if placement.channels_last:
+        module = module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    return module
+
+
+class Batches:
+    """A function of tensors with a common first axis, compiled if the placement says so.
+
+    A compiled function is called in batches of few sizes (`framekiln.device.compiled`). In a process that works on
+    several packets, rows of all of them share batches (`framekiln.device.joint_calls`).
+    """
+
+    joint: ClassVar[JointCalls | None] = None  # of this process; None where each call is made at once
+    _recorded: ClassVar[list[Call] | None] = None
+
+    def __init__(
+        self,
+        function: Callable[..., torch.Tensor],
+        placement: Placement,
+        rows: int | None = None,
+        *,
+        unit: int | None = None,
+        regions: Sequence[torch.nn.Module] = (),
+    ) -> None:
+        """Wrap a function.
+
+        Args:
+            function: maps tensors n ... to a tensor n ...; rows must not depend on each other.
+            placement: its `compile`.
+            rows: most rows of a compiled or joint call; None for the placement's `batch`.
+            unit: values of a row of the first tensor for which `rows` is meant, where rows differ much in size: a call
+                takes fewer rows of more values and, unless it is compiled, more of fewer. None: `rows`, whatever their
+                size.
+            regions: modules that are compiled one by one, in place of the whole function; see `Compiled`.
+        """
+        self._budget, self._unit = float(rows or placement.batch), unit
+        self._function = function
+        self._compiled = Compiled(function, regions) if placement.compile else None
+
+    def warm_up(self, *row: torch.Tensor) -> None:
+        """Compile for rows of this shape, in a stage's set-up; see `Compiled.warm_up`. Without `compile`, do nothing.
+
+        Without any warm-up, the first shapes are compiled when they come.
+        """
+        if self._compiled is not None:
+            self._compiled.warm_up(*row, most=self.most(row))
+
+    def __call__(self, *tensors: torch.Tensor) -> torch.Tensor:
+        """Return the function's result for all rows; there must be at least one."""
+        if Batches._recorded is not None:
+            Batches._recorded.append(partial(self, *tensors))
+        if Batches.joint is not None and Batches.joint.takes(tensors):
+            return Batches.joint.call(self, tensors)
+        return self.direct(*tensors)
+
+    def direct(self, *tensors: torch.Tensor) -> torch.Tensor:
+        """Return the function's result for all rows, computed now and in this thread."""
+        if self._compiled is None and (self._unit is None or len(tensors[0]) <= self.most(tensors)):
+            return self._function(*tensors)
+        import torch
+
+        with torch.inference_mode():
+            most = self.most(tensors)
+            parts = zip(*(torch.split(tensor, most) for tensor in tensors), strict=True)
+            results = [self._part(part, most) for part in parts]
+            return results[0] if len(results) == 1 else torch.cat(results)
+
+    def most(self, tensors: Sequence[torch.Tensor]) -> int:
+        """Return the most rows of a call with rows of this size, at least one."""
+        cost = 1.0 if self._unit is None else tensors[0][:1].numel() / self._unit
+        if self._compiled is not None:  # for more rows, more sizes would be compiled
+            cost = max(cost, 1.0)
+        return max(1, int(self._budget / cost))
+
+    def halve(self, tensors: Sequence[torch.Tensor]) -> None:
+        """Halve the rows of a call, after one with rows of this size did not fit into the memory."""
+        if self.most(tensors) > 1:
+            self._budget /= 2
+
+    def _part(self, part: tuple[torch.Tensor, ...], most: int) -> torch.Tensor:
+        if self._compiled is None:
+            return self._function(*part)
+        try:
+            return self._compiled(*part, most=most)
+        except Exception as error:
+            if is_out_of_memory(error):  # a smaller batch would be padded to the same size
+                self.halve(part)
+            raise
+
+
+@contextmanager
+def recorded_calls() -> Iterator[list[Call]]:
+    """Collect the model calls in this block, so that they can be repeated alone with inputs on the device."""
+    calls: list[Call] = []
+    Batches._recorded = calls
+    try:
+        yield calls
+    finally:
+        Batches._recorded = None
+
+
+@contextmanager
+def seeded() -> Iterator[None]:
+    """Give modules built in this block the same random weights each time, and restore the generator.
+
+    Weights are drawn on the CPU: a GPU's generator draws other numbers, and would hold them in fp32 first.
+    """
+    import torch
+
+    with torch.random.fork_rng(devices=()):
+        torch.manual_seed(SEED)
+        yield
+
+
+def wait(device: str) -> None:
+    """Wait until the device has finished its work."""
+    if device.startswith("cuda"):  # not on "meta" either, where operations are counted
+        import torch
+
+        if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]  # else this process has used none
+            torch.cuda.synchronize(device)
+
+
+def limit_memory(gigabytes: float) -> None:
+    """Limit this process's memory on its GPU; more raises an out-of-memory error, as on a smaller GPU."""
+    import torch
+
+    total = torch.cuda.get_device_properties(0).total_memory
+    torch.cuda.set_per_process_memory_fraction(min(1.0, gigabytes * 1e9 / total))
+
+
+def disable_tf32() -> None:
+    """Turn off TF32 in cuDNN's convolutions, so that fp32 is computed in fp32, as in matrix products.
+
+    By default they round to TF32, which has a mantissa of ten bits.
+    """
+    import torch
+
+    torch.backends.cudnn.allow_tf32 = False
+
+
+def device_name(device: str) -> str:
+    """Return the product name of a device; "cpu" for the CPU."""
+    if device == "cpu":
+        return device
+    import torch
+
+    return str(torch.cuda.get_device_name(device)) if torch.cuda.is_available() else device

@@ -1,0 +1,123 @@
+"""Resizing, cropping and normalising of pixels on the model's device, as in the model's training.
+
+Shapes: n images, h height, w width, s the model's side; pixels RGB uint8 n h w 3, a model's input n 3 s s.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from framekiln.contract.columns import Image
+from framekiln.contract.placement import Placement
+from framekiln.device.mixed_sizes import STEP, fit_mixed, padded
+from framekiln.device.resizing import Preparation, fit
+from framekiln.device.transfer import Phase, untimed, upload
+
+if TYPE_CHECKING:
+    import torch
+
+LONGEST = 8  # aspect ratio: a longer panorama is first cropped, or a strip of 1 by 10,000 would grow to 1.5 GB
+OFTEN = 4  # images of one size from which they have calls of their own
+PART_BYTES = 64 << 20  # of pixels resized at once; four times as much as float32
+
+
+def prepare(
+    images: Sequence[Image],
+    how: Preparation,
+    placement: Placement,
+    dtype: torch.dtype,
+    phase: Phase = untimed,
+    *,
+    mixed: bool | None = None,
+) -> torch.Tensor:
+    """Return images of any sizes as one normalised input of a model (n 3 s s) on the device.
+
+    Images of one size are uploaded and resized together, and with `mixed` images of many sizes too. The values of an
+    image do not depend on the others, except that with `mixed` a level may differ by 1 in 0.3 % of the pixels.
+
+    Args:
+        images: h w 3 each.
+        how: the model's preprocessing.
+        placement: its device and its `pin_memory`.
+        dtype: of the result; the arithmetic before is float32.
+        phase: times copies to the device as an upload.
+        mixed: whether rare sizes share calls; None: on a GPU.
+    """
+    import torch
+
+    device, pin = placement.device, placement.pin_memory
+    ready = [middle(image) for image in images] if how.crop else list(images)
+    groups = list(_alike(ready, mixed=device != "cpu" if mixed is None else mixed))
+    parts = [torch.empty((0, 3, how.side, how.side), device=device)] if not groups else []
+    for indices in groups:
+        own = [ready[i] for i in indices]
+        shapes = [(image.shape[0], image.shape[1]) for image in own]
+        alike = len(set(shapes)) == 1
+        with phase("upload"):
+            pixels = upload(own if alike else list(padded(own)), device, pin=pin)
+        parts.append(fit(pixels, how) if alike else fit_mixed(pixels, shapes, how))
+    levels = _in_order(parts[0] if len(parts) == 1 else torch.cat(parts), groups)
+    return normalized(levels, how, placement, dtype)
+
+
+def normalized(levels: torch.Tensor, how: Preparation, placement: Placement, dtype: torch.dtype) -> torch.Tensor:
+    """Return levels (n 3 s s float32, from 0 to 255; overwritten) as a model's input of this dtype."""
+    mean, std = _constants(how, placement.device)
+    return levels.sub_(mean).div_(std).to(dtype).contiguous()
+
+
+def _in_order(levels: torch.Tensor, groups: Sequence[Sequence[int]]) -> torch.Tensor:
+    """Return images that were computed group by group in the order of their indices."""
+    import torch
+
+    order = np.array([index for group in groups for index in group], np.int64)
+    if not (np.diff(order) < 0).any():
+        return levels
+    return levels.index_select(0, torch.from_numpy(np.argsort(order)).to(levels.device, non_blocking=True))
+
+
+@functools.cache
+def _constants(how: Preparation, device: str) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return mean and deviation of the levels, 3 1 1 each, on the device; uploaded once for a process.
+
+    Any thread may use them: copies from pageable memory are complete when they return.
+    """
+    import torch
+
+    with torch.inference_mode(mode=False):
+        mean, std = (torch.tensor(values).mul(255).view(3, 1, 1).to(device) for values in (how.mean, how.std))
+    return mean, std
+
+
+def middle(image: Image) -> Image:
+    """Return a view of an image, cropped to `LONGEST` times its short side."""
+    longest = LONGEST * min(image.shape[:2])
+    top, left = (max(0, side - longest) // 2 for side in image.shape[:2])
+    return image[top : top + longest, left : left + longest]
+
+
+def _alike(images: Sequence[Image], *, mixed: bool) -> Iterator[list[int]]:
+    """Yield the indices of images of one size, at most `PART_BYTES` at once; with `mixed` rare sizes together."""
+    groups = indices_of(image.shape for image in images)
+    if mixed:
+        rare = {index for group in groups if len(group) < OFTEN for index in group}
+        groups = [group for group in groups if len(group) >= OFTEN]
+        numbers = sorted(rare)
+        sizes = ([-(-side // STEP) for side in images[index].shape[:2]] for index in numbers)
+        groups += [[numbers[i] for i in group] for group in indices_of(tuple(size) for size in sizes)]
+    for group in groups:
+        largest = 3 * np.prod([max(images[index].shape[axis] for index in group) for axis in (0, 1)])
+        most = max(1, int(PART_BYTES // largest))
+        yield from (group[start : start + most] for start in range(0, len(group), most))
+
+
+def indices_of(keys: Iterable[Hashable]) -> list[list[int]]:
+    """Return the numbers of items with equal keys."""
+    groups: dict[Hashable, list[int]] = {}
+    for index, key in enumerate(keys):
+        groups.setdefault(key, []).append(index)
+    return list(groups.values())

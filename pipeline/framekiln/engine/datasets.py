@@ -1,0 +1,258 @@
+"""Datasets of Ray Data for both passes.
+
+Ray Data provides back-pressure, spilling, pools of processes, restarts, and placement on many nodes.
+
+    units and shares of them -> [decode + steps without a model] -> [a pool of processes for each model] ... -> receipts
+
+Sealed packets travel between processes (`framekiln.contract.packet`). Each process writes its own results
+(`framekiln.runtime.worker`), so only receipts come back to the driver. The second pass maps over units too: a unit
+holds whole files.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import ray
+import ray.data
+from ray.data import ActorPoolStrategy, DataContext, TaskPoolStrategy
+
+from framekiln.contract.errors import FramekilnError
+from framekiln.contract.placement import Placement
+from framekiln.engine.coordinator import Reporter, start_coordinator
+from framekiln.engine.death_watch import DeathWatch
+from framekiln.engine.decode_tasks import divide_into_tasks
+from framekiln.engine.node_samplers import Samplers
+from framekiln.engine.ray_services import dead_services, services_error
+from framekiln.engine.shutdown import ended, kill_model_processes
+from framekiln.engine.workers import (
+    Group,
+    KeepsModel,
+    decoding_function,
+    keep_later_model,
+    keep_models,
+    pack,
+    second_pass_function,
+    task_function,
+)
+from framekiln.media.units import Unit, share_bytes, shares_of
+from framekiln.media.video.segments import Share
+from framekiln.output.ledger import Ledger, Span
+from framekiln.output.object_store import Store
+from framekiln.planning.error_budget import Budgets
+from framekiln.planning.plan import Plan
+from framekiln.planning.processes.waves import Wave
+from framekiln.profiling.events import Reading, StepEvent
+from framekiln.profiling.tools.profilers import NO_PROFILERS, ProfilerOptions
+from framekiln.runtime.second_pass.second_pass import SecondPass
+
+_Piece = tuple[Unit, Share, frozenset[Span]]
+
+# Ray Data takes up to 0.2 s from a task's end to the submission of the next, so some tasks wait at Ray for a free CPU.
+_RUNNING = 8  # decode tasks for one that waits besides the first; more would lose the order, the long ones first
+_WAITING = 100  # pieces of a second pass, which are short, in any order
+
+_FETCHED = 1  # packets that a process with a model has fetched, besides those in work
+_SAMPLED_SECONDS = 5.0  # of a run, before other machines are sampled, each by a process
+_STOP_SECONDS = 5.0  # for the coordinator's last lines
+_WATCH_SECONDS = 0.5  # fast enough for a progress bar
+
+
+class Engine:
+    """A plan on the connected Ray."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        store: Store,
+        on_events: Callable[[list[StepEvent | Reading]], None],
+        profilers: ProfilerOptions = NO_PROFILERS,
+        *,
+        stop: Callable[[FramekilnError], None],
+    ) -> None:
+        """Start the coordinator; `stop` ends the run with an error, from another thread."""
+        self._plan, self._store, self._on_events, self._profilers = plan, store, on_events, profilers
+        self._pools: list[str] = []  # names of those with models
+        self._run = uuid.uuid4().hex[:8]
+        self._coordinator = start_coordinator(Budgets(plan.budgets), store)
+        self._began = time.monotonic()
+        self._samplers: Samplers | None = None
+        self._deaths = DeathWatch(stop, lambda: ray.get(self._coordinator.advances.remote(), timeout=_WATCH_SECONDS))
+
+    def close(self) -> None:
+        """End the coordinator and the samplers: if several runs share one Ray, nothing else would."""
+        self._deaths.close()
+        if dead_services():
+            return  # calls would wait for them
+        if self._samplers is not None:
+            self._samplers.stop()
+            self._samplers = None
+        with suppress(ray.exceptions.RayError):
+            ray.wait([self._coordinator.stop.remote()], timeout=_STOP_SECONDS)
+        ray.kill(self._coordinator)
+
+    def first_pass(self, number: int, units: Sequence[Unit], ledger: Ledger) -> None:
+        """Decode units and compute the columns of a wave's steps, except those that the ledger has."""
+        if not units:
+            return
+        wave = self._plan.waves[number]
+        groups = self._groups(wave, f"{self._run}-{number}")
+        with DataContext.current(_context(hold_back=len(groups) > 1)):
+            tasks = divide_into_tasks(_pieces(wave, units, ledger), wave.decode.workers)
+            dataset = _spread(tasks)
+            for group in groups:
+                dataset = self._add(dataset, group, len(tasks))
+            self._consume(dataset)
+
+    def second_pass(self, step: SecondPass, pieces: Sequence[Any]) -> None:
+        """Run one second-pass step, or the final assembly, over pieces of work."""
+        if not pieces:
+            return
+        reporter, place, arguments = Reporter(self._coordinator), step.processes, _arguments(step.cpus)
+        with DataContext.current(_context(hold_back=False)):
+            dataset = _spread(pieces)
+            if place is None:
+                slots = int(ray.cluster_resources().get("CPU", 1) / step.cpus)
+                pool = TaskPoolStrategy(size=min(slots + _WAITING, len(pieces)))
+                dataset = dataset.map_batches(second_pass_function(step, reporter), compute=pool, **arguments)
+            else:
+                self._pools.append(step.name)
+                place = replace(place, in_flight=1)  # a call holds a whole file's rows
+                model = _model_pool(
+                    step.name, partial(keep_later_model, step, reporter), place, min(place.workers, len(pieces))
+                )
+                dataset = dataset.map_batches(**model, **arguments)
+            self._consume(dataset)
+
+    def _groups(self, wave: Wave, key: str) -> list[Group]:
+        groups = wave.groups()
+        reporter = Reporter(self._coordinator)
+        return [
+            Group(
+                key=f"{key}-{i}",
+                steps=steps,
+                store=self._store,
+                report=reporter,
+                decode=wave.decode if i == 0 else None,
+                last=i == len(groups) - 1,
+                profilers=self._profilers,
+            )
+            for i, steps in enumerate(groups)
+        ]
+
+    def _add(self, dataset: Any, group: Group, most: int) -> Any:
+        if group.decode is not None:
+            size = group.decode.workers
+            size += 1 + size // _RUNNING if group.last else 0
+            pool = TaskPoolStrategy(size=min(size, most))
+            return dataset.map_batches(decoding_function(group), compute=pool, **_arguments(group.decode.cpus))
+        placement = group.placement
+        if not group.keeps_model:
+            pool = TaskPoolStrategy(size=placement.workers)
+            return dataset.map_batches(task_function(group), compute=pool, **_arguments(placement.cpus))
+        self._pools.append(group.name)
+        return dataset.map_batches(
+            **_model_pool(group.name, partial(keep_models, group), placement, placement.workers),
+            label_selector={},  # keeps the tasks before it from being fused into the model's process
+            **_arguments(placement.cpus),
+            **self._profilers.ray_options(group.steps, self._store),
+        )
+
+    def _consume(self, dataset: Any) -> None:
+        batches = iter(dataset.iter_batches(batch_size=None, batch_format="pyarrow", prefetch_batches=0))
+        try:
+            with ended(batches), self._watching():
+                for _ in batches:
+                    pass
+        except ray.exceptions.RayError as error:
+            if dead_services():
+                raise services_error() from error
+            kill_model_processes(self._pools)
+            fatal = ray.get(self._coordinator.error.remote())
+            reason = (str(error).strip().splitlines() or [type(error).__name__])[-1]
+            raise fatal or FramekilnError(f"Ray stopped the run: {reason}", code="FK-RAY-STOPPED") from error
+        Reporter(self._coordinator).check()
+
+    @contextmanager
+    def _watching(self) -> Iterator[None]:
+        """Take events from the coordinator during the block: a packet may take minutes to reach the end."""
+        done = threading.Event()
+        requests: list[Any] = []  # unanswered ones, at most one
+
+        def watch() -> None:
+            while not done.wait(_WATCH_SECONDS):
+                self._sample_machines()
+                if not requests:
+                    requests.append(self._coordinator.take.remote())
+                if ray.wait(requests, timeout=_WATCH_SECONDS)[0]:
+                    self._on_events(ray.get(requests.pop()))
+
+        thread = threading.Thread(target=watch, daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            done.set()
+            thread.join(timeout=10 * _WATCH_SECONDS)
+        for request in (*requests, self._coordinator.take.remote()):
+            self._on_events(ray.get(request))
+
+    def _sample_machines(self) -> None:
+        """Start samplers on other machines, once a run has lasted: they take a process on each."""
+        if self._samplers is None and self._store.run and time.monotonic() - self._began >= _SAMPLED_SECONDS:
+            with suppress(ray.exceptions.RayError):
+                self._samplers = Samplers(self._store, self._coordinator)
+
+
+def _pieces(wave: Wave, units: Sequence[Unit], ledger: Ledger) -> list[list[tuple[_Piece, int]]]:
+    """Return the shares of each unit with the spans of its packets that were finished before, and their bytes."""
+    config = wave.decode.config
+    each = share_bytes(units, config, wave.decode.workers)
+    pieces = []
+    for unit in units:
+        spans, size = ledger.common(wave.folders, unit.name), sum(media.size for media in unit.media)
+        pieces.append([((unit, share, spans), size) for share in shares_of(unit, config, each)])
+    return pieces
+
+
+def _spread(pieces: Sequence[Any]) -> Any:
+    """Return a dataset with one block for each piece of work."""
+    return ray.data.from_items([pack(piece) for piece in pieces], override_num_blocks=len(pieces))
+
+
+def _arguments(cpus: float) -> dict[str, Any]:
+    return {"batch_size": 1, "batch_format": "pyarrow", "zero_copy_batch": True, "num_cpus": cpus}
+
+
+def _model_pool(name: str, set_up: Any, place: Placement, most: int) -> dict[str, Any]:
+    """Return the arguments for a pool of processes of this name that keep a model; `set_up` as in `KeepsModel`."""
+    return {
+        "fn": type(name, (KeepsModel,), {}),
+        "fn_constructor_args": (set_up,),
+        "compute": ActorPoolStrategy(
+            size=min(place.workers, most),
+            max_tasks_in_flight_per_actor=place.in_flight + _FETCHED,
+            max_concurrent_calls_per_actor=place.in_flight,
+        ),
+        "num_gpus": place.gpus or None,
+    }
+
+
+def _context(*, hold_back: bool) -> DataContext:
+    """Return Ray Data's settings; it holds tasks back whose CPUs or results would find no room now, if it should.
+
+    Where only receipts are returned, tasks wait at Ray instead.
+    """
+    context = DataContext.get_current().copy()
+    context.op_resource_reservation_enabled = hold_back
+    context.target_max_block_size = 1  # each packet is a block of its own, and leaves at once
+    context.max_errored_blocks = 0  # with more, packets would be dropped with a line in a log
+    context.enable_progress_bars = False
+    return context

@@ -1,0 +1,130 @@
+"""Processes that die or stand still while no work ends, as on a machine with too little memory.
+
+Ray starts them again without end. The attempt log counts deaths in set-ups and calls. A process that is killed while it
+imports or while it waits to hand on its packets, or the coordinator with the log, is seen here only. So are Ray's own
+processes.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+
+import psutil
+import ray
+import ray._private.state
+from ray.core.generated import common_pb2, gcs_pb2
+
+from framekiln.contract.errors import FramekilnError, SetupError
+from framekiln.engine.ray_services import dead_services, services_error
+from framekiln.runtime.recovery.memory_pressure import Standstill, more_memory
+
+_MOST_DEATHS = 10  # in a row; a lost machine with many workers counts once, as they had started before
+_LEAST_S = 60.0  # without progress: of many processes that start at once, those that fit get time to end some work
+_SECONDS = 2.0  # between two looks; one took 0.4 ms with two workers
+_KILLED = {common_pb2.SYSTEM_ERROR, common_pb2.NODE_OUT_OF_MEMORY}
+_TITLE = "ray::MapBatches("  # of a task with steps; a model's process has "ray::MapWorker(MapBatches("
+
+
+class DeathWatch:
+    """A thread that stops a run whose processes keep dying, or stand still for want of memory, without any progress."""
+
+    def __init__(self, stop: Callable[[FramekilnError], None], advances: Callable[[], int]) -> None:
+        """Start it; `stop` ends the run from another thread, `advances` raises if the coordinator does not answer."""
+        self._stop, self._advances, self._done = stop, advances, threading.Event()
+        self._seen, self._since = -1, time.monotonic()  # advances at the last look, and the time of the last one
+        self._known: frozenset[bytes] = frozenset()  # processes that had started before the run or at the last progress
+        self._memory: dict[str, float] = {}  # MB seen last, by steps
+        self._standstill = Standstill()
+        self._thread = threading.Thread(target=self._watch, daemon=True, name="deaths")
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop the thread."""
+        self._done.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        with suppress(Exception):
+            self._known = frozenset(_workers())  # of earlier runs on this Ray; the coordinator may answer late
+        while not self._done.wait(_SECONDS):
+            with suppress(Exception):  # Ray is ending, or its own processes are gone; the run notices that by itself
+                if dead_services():
+                    self._stop(services_error())
+                    return
+                workers = _workers()
+                if progress := self._has_progress():
+                    self._known = frozenset(workers)
+                deaths = sum(dead for key, dead in workers.items() if key not in self._known)
+                if deaths:
+                    self._measure()
+                if deaths >= _MOST_DEATHS and time.monotonic() - self._since >= _LEAST_S:
+                    self._stop(self._killed(deaths))
+                    return
+                if self._standstill.lasts(progress=progress):
+                    self._measure()
+                    self._stop(self._full())
+                    self._kill_steps()
+                    return
+
+    def _has_progress(self) -> bool:
+        """Return whether any work has advanced since the last look."""
+        before = self._seen
+        with suppress(ray.exceptions.RayError):  # the coordinator may be the one that is killed
+            self._seen = self._advances()
+        if self._seen != before:
+            self._since = time.monotonic()
+        return self._seen != before
+
+    def _measure(self) -> None:
+        """Note the memory of processes of steps on this machine."""
+        for process, steps in _processes_of_steps():
+            with suppress(psutil.Error):
+                self._memory[steps] = max(process.memory_info().rss / 1e6, self._memory.get(steps, 0.0))
+
+    def _kill_steps(self) -> None:
+        """Kill the processes of steps, whose memory the main thread needs to end the run."""
+        for process, _ in _processes_of_steps():
+            with suppress(psutil.Error):
+                process.kill()
+
+    def _killed(self, deaths: int) -> SetupError:
+        return SetupError(
+            f"{deaths} processes were killed one after the other, and no work was finished in between: {self._held()}. "
+            f"Probably memory ran out: {more_memory()}",
+            code="FK-PROCESSES-KILLED",
+        )
+
+    def _full(self) -> SetupError:
+        return SetupError(
+            "Memory is full, and nothing is computed any more, as every process reads its code from the disk again and "
+            f"again: {self._held()}. Too little memory: {more_memory()}",
+            code="FK-MEMORY-FULL",
+        )
+
+    def _held(self) -> str:
+        held = ", ".join(f"{steps} ({mb:.0f} MB when last seen)" for steps, mb in sorted(self._memory.items()))
+        return held or "before they had imported anything"
+
+
+def _processes_of_steps() -> Iterator[tuple[psutil.Process, str]]:
+    """Yield the processes on this machine that compute steps, with the steps' names."""
+    for process in psutil.Process().children(recursive=True):
+        with suppress(psutil.Error):
+            title = (process.cmdline() or [""])[0].replace("MapWorker(", "")
+            if title.startswith(_TITLE):
+                yield process, title.removeprefix(_TITLE).partition(")")[0]
+
+
+def _workers() -> dict[bytes, bool]:
+    """Return all processes that Ray has started for this driver's work, and whether each was killed."""
+    mine = {ray._private.worker.global_worker.current_job_id.binary(), b""}
+    table = ray._private.state.state._connect_and_get_accessor().get_worker_table()
+    entries = [gcs_pb2.WorkerTableData.FromString(entry) for entry in table]
+    return {
+        entry.worker_address.worker_id: not entry.is_alive and entry.exit_type in _KILLED
+        for entry in entries
+        if entry.worker_type == common_pb2.WORKER and entry.job_id in mine
+    }

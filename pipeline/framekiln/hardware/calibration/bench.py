@@ -1,0 +1,205 @@
+"""Measurement of one step alone: the search runs in this process, the calls in a child process.
+
+A child that runs out of memory reports it and continues. A child that crashes or hangs is replaced, and its batch
+counts as one that does not fit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack, closing
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from framekiln.bench.sweep.batch_search import BatchFailure, Limits, SearchResult, fastest, search
+from framekiln.device import DeviceMemory, Meter
+from framekiln.hardware.calibration.memory_fit import memory_line
+from framekiln.hardware.calibration.probe import Probe, SetUpResult
+from framekiln.planning.gpu.calibration_file import StepFigures, Trial, settings_of
+from framekiln.planning.step import Step
+from framekiln.runtime.recovery.captured_error import CapturedError
+from framekiln.runtime.recovery.child_process import ChildDied, ChildProcess
+from framekiln.runtime.recovery.child_tasks import not_set_up
+
+_SET_UP_S = 1800.0  # timeout: imports, weights and compilation on a busy machine
+_IDLE = (
+    "its model had nothing to do, since these rows hold no masks, faces or whatever it works on (random weights find "
+    "none): nothing is kept of it; take real weights, or an input that has them"
+)
+_DEATHS = 4  # of one step's children, after which its measurement ends
+
+
+class GaveUpError(Exception):
+    """The reason why a step cannot be measured any further."""
+
+
+@dataclass
+class StepMeasurement:
+    """The result of measuring one step."""
+
+    step: str
+    figures: StepFigures | None = None  # None if none of its calls succeeded
+    device: DeviceMemory | None = None
+    notes: list[str] = field(default_factory=list)  # failures and the end of the search, a sentence each
+
+
+def measure(
+    step: Step, sizes: Sequence[Path], limits: Limits, *, dummy: bool = False, meter: Meter | None = None
+) -> StepMeasurement:
+    """Measure batches of a step until they do not fit.
+
+    `sizes` are files of rows by `write_rows`, smallest images first. `dummy` is True if the step's weights are random.
+    """
+    result = StepMeasurement(step.name)
+    limits = search_limits(step, limits, meter)
+    with closing(_Bench(step, sizes, limits, meter)) as bench:
+        searched = SearchResult(trials=[])
+        try:
+            largest = len(sizes) - 1  # a batch of the largest images that fits also fits with smaller ones
+            searched = search(lambda batch: bench.attempt(largest, batch), limits)
+            for size in range(largest):
+                bench.repeat(size, searched)
+        except GaveUpError as error:
+            result.notes.append(str(error))
+            searched = searched if searched.trials else replace(searched, trials=list(bench.trials))
+        if bench.trials and all(trial.phases and not trial.phases.get("infer") for trial in bench.trials):
+            result.notes.append(_IDLE)
+        elif bench.trials:
+            reasons = bench.ready.uncompiled[:1] if bench.ready else ()
+            result.notes += [f"it ran uncompiled: {reason}" for reason in reasons]
+            result.figures = _figures(step, bench, searched, dummy=dummy)
+            result.device = bench.device
+        if searched.failure is not None:
+            result.notes.append(f"a batch of {searched.largest + 1} did not run: {searched.failure.why}")
+            if not searched.largest and step.placement.chunks:
+                result.notes.append(f"smaller `chunks` in the profile ({dict(step.placement.chunks)}) take less memory")
+        elif searched.cut_short and result.figures is not None:
+            result.notes.append(f"nothing larger was tried: {searched.cut_short}")
+    return result
+
+
+def search_limits(step: Step, limits: Limits, meter: Meter | None) -> Limits:
+    """Return the limits for a step: where no memory is metered, the search ends as soon as the rate is level."""
+    metered = step.placement.device != "cpu" or meter is not None
+    return replace(limits, memory=limits.memory and metered)
+
+
+def _figures(step: Step, bench: _Bench, searched: SearchResult, *, dummy: bool) -> StepFigures | None:
+    if bench.ready is None:
+        return None
+    flops, chunks = bench.flops(), bench.chunks()
+    return StepFigures(
+        use=step.use,
+        settings=settings_of(step.facts),
+        precision=step.placement.precision,
+        compile=step.placement.compile and not bench.ready.uncompiled,
+        dummy=dummy,
+        set_up_s=bench.ready.seconds,
+        weights_gb=bench.ready.weights_gb,
+        trials=sorted(bench.trials, key=lambda trial: (trial.megapixels, trial.batch)),
+        memory=memory_line(bench.trials),
+        largest_batch=searched.largest,
+        largest_is_limit=searched.failure is not None,
+        fastest_batch=fastest(bench.trials),
+        flops_per_row=flops,
+        chunks=chunks,
+        weights_bytes=bench.ready.weights_bytes,
+    )
+
+
+class _Bench:
+    """A step's child process, replaced when it dies."""
+
+    def __init__(self, step: Step, sizes: Sequence[Path], limits: Limits, meter: Meter | None) -> None:
+        self._step, self._sizes, self._limits, self._meter = step, sizes, limits, meter
+        self._stack = ExitStack()
+        self._child: ChildProcess | None = None
+        self._batch = 0  # of the child's set-up
+        self._deaths = 0
+        self.ready: SetUpResult | None = None  # of the first child
+        self.device: DeviceMemory | None = None
+        self.trials: list[Trial] = []  # all batches that ran
+
+    def attempt(self, size: int, count: int) -> Trial | BatchFailure:
+        """Make calls of `count` rows.
+
+        Raises:
+            GaveUpError: the step raises another error than out-of-memory, or its children keep dying.
+        """
+        child = self._child_for(count)
+        result: Trial | BatchFailure | ChildDied | CapturedError
+        result = child.call("trial", size, count, timeout_s=self._limits.hang_s)
+        if isinstance(result, CapturedError) and not result.broken_gpu:
+            raise GaveUpError(f"a batch of {count} raised {result.kind}: {result.message}")
+        if isinstance(result, ChildDied | CapturedError):
+            return self._failed(count, result)
+        if isinstance(result, Trial):
+            self.trials.append(result)
+        return result
+
+    def repeat(self, size: int, searched: SearchResult) -> None:
+        """Try images of another size, in batches of powers of two and the largest batch that ran."""
+        for count in (trial.batch for trial in searched.trials):
+            odd = count & (count - 1) and count != searched.largest
+            if not odd and isinstance(self.attempt(size, count), BatchFailure):
+                return
+
+    def flops(self) -> float | None:
+        """Return the FLOPs of a row, counted without compilation; None where counting fails."""
+        step = self._step
+        if step.placement.compile:
+            self.close()
+            self._step = replace(step, placement=replace(step.placement, compile=False))
+        try:
+            answer = self._child_for(1).call("flops", len(self._sizes) - 1, timeout_s=self._limits.hang_s)
+        except GaveUpError:
+            return None
+        finally:
+            self._step = step
+        return answer if isinstance(answer, float) else None
+
+    def chunks(self) -> dict[str, int]:
+        """Return the chunk sizes of the last calls, and read the device; empty where the child has died."""
+        answer: Any = self._child.call("seen", timeout_s=self._limits.hang_s) if self._child else None
+        if not isinstance(answer, tuple):
+            return {}
+        self.device = answer[0]
+        return dict(answer[1])
+
+    def _child_for(self, count: int) -> ChildProcess:
+        """Return the child after its set-up; a compiled step needs a child for each batch."""
+        if self._child is not None and (not self._step.placement.compile or self._batch == count):
+            return self._child
+        self.close()
+        step = not_set_up(self._step)
+        if step.placement.compile:  # for one batch
+            step = replace(step, placement=replace(step.placement, batch=count))
+        threads = str(max(1, int(step.placement.cpus)))  # as Ray sets it for a worker
+        held = Probe(step, self._sizes, self._limits, self._meter)
+        child = self._stack.enter_context(ChildProcess(held, {"OMP_NUM_THREADS": threads}))
+        answer = child.call("set_up", timeout_s=_SET_UP_S)
+        if not isinstance(answer, SetUpResult):
+            raise GaveUpError(f"it could not be set up: {_reason(answer)}")
+        self._child, self._batch, self.ready = child, count, self.ready or answer
+        return child
+
+    def _failed(self, count: int, answer: ChildDied | CapturedError) -> BatchFailure:
+        self.close()
+        self._deaths += 1
+        if self._deaths >= _DEATHS:
+            raise GaveUpError(f"its process died {self._deaths} times, last at a batch of {count}: {_reason(answer)}")
+        return BatchFailure(why=f"its process died ({_reason(answer)})")
+
+    def close(self) -> None:
+        """End the child."""
+        self._child = None
+        self._stack.close()
+
+
+def _reason(answer: ChildDied | CapturedError) -> str:
+    """Return the reason in one line."""
+    if isinstance(answer, CapturedError):
+        return answer.message or answer.kind
+    last = answer.last_lines.splitlines()[-1:] if answer.how.startswith("exit") else []
+    return ": ".join([answer.how, *last])

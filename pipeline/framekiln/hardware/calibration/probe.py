@@ -1,0 +1,142 @@
+"""Measurement of one stage in a child process: set-up, time and memory of its calls, alone on the device.
+
+The measurement adds no wait inside a call. It reads the phases from the stage's clock after each call, and the memory
+from the meter after the last call.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+
+from framekiln.bench.measure.timed import TimeLimits, timed
+from framekiln.bench.models.sample_rows import batch_of, open_rows
+from framekiln.bench.sweep.batch_search import BatchFailure, Limits
+from framekiln.contract.errors import ContractError
+from framekiln.device import DeviceMemory, Meter, flops_of, meter_of, release_memory, take_failures, weights_bytes
+from framekiln.planning.gpu.calibration_file import Trial
+from framekiln.planning.step import Step
+from framekiln.profiling.step_work import pixels
+from framekiln.runtime.recovery.captured_error import CapturedError, capture
+from framekiln.runtime.stage_setup import set_up
+
+_LEAST, _MOST = 3, 50  # timed calls unless they are slow; a median of three tolerates one disturbed call
+_PATIENCE = 5.0  # multiple of `timed_s` for small batches to reach every row
+
+
+@dataclass(frozen=True, kw_only=True)
+class SetUpResult:
+    """Time and weights of a set-up."""
+
+    seconds: float
+    weights_gb: float
+    weights_bytes: int | None
+    uncompiled: tuple[str, ...] = ()  # why functions of a compiled step run uncompiled
+
+
+class Probe:
+    """The measurement of one step in its process."""
+
+    def __init__(self, step: Step, sizes: Sequence[Path], limits: Limits, meter: Meter | None = None) -> None:
+        """Bind, loading nothing; each file of `sizes` holds rows with images of one size."""
+        self._step, self._paths, self._limits = step, sizes, limits
+        self._meter = meter or meter_of(step.placement.device)
+        self._rows: list[pa.Table] = []
+
+    def set_up(self) -> SetUpResult:
+        """Load the model."""
+        self._meter.begin()
+        self._rows = [open_rows(path) for path in self._paths]
+        began = time.perf_counter()
+        set_up(self._step)
+        taken = time.perf_counter() - began
+        size, held = weights_bytes(self._step.stage), self._meter.held()
+        return SetUpResult(
+            seconds=taken,
+            weights_gb=(size or 0) / 1e9 if held is None else held,
+            weights_bytes=size,
+            uncompiled=tuple(take_failures()),
+        )
+
+    def trial(self, size: int, count: int) -> Trial | BatchFailure | CapturedError:
+        """Make one untimed call of `count` rows, then timed ones within the limits."""
+        try:
+            return self._timed(size, count)
+        except ContractError:
+            raise
+        except Exception as error:
+            raised = capture(error)
+        self._clear_counts()
+        release_memory()
+        return BatchFailure() if raised.out_of_memory else raised
+
+    def flops(self, size: int) -> float | None:
+        """Return the FLOPs of a row, counted in a call of one row."""
+        batch = batch_of(self._step.stage, self._rows[size], 1)
+        return flops_of(lambda: self._step.stage(batch))
+
+    def seen(self) -> tuple[DeviceMemory, Mapping[str, int]]:
+        """Return the device and the chunk sizes of the calls so far."""
+        return self._meter.seen(), dict(self._step.stage.chunk_sizes)
+
+    def _timed(self, size: int, count: int) -> Trial:
+        stage, rows = self._step.stage, self._rows[size]
+        self._meter.clear()
+        began = time.perf_counter()
+        self._call(batch_of(stage, rows, count))
+        first = time.perf_counter() - began
+        self._clear_counts()
+        batch: list[pa.Table] = []
+
+        def before(number: int) -> None:
+            batch[:] = [batch_of(stage, rows, count, start=count * number)]
+
+        limits = self._time_limits(first, rows.num_rows / count)
+        taken = timed(lambda: self._call(batch[0]), lambda: None, limits, before=before).seconds
+        phases = stage.clock.take()
+        peaks = self._meter.peaks()
+        done = count * len(taken)
+        items = {kind: number / done for kind, number in stage.item_counts.take().items()}
+        return Trial(
+            batch=count,
+            megapixels=float(pixels(rows).mean()) / 1e6,
+            calls=len(taken),
+            rows_per_s=count / (statistics.fmean if count < rows.num_rows else statistics.median)(taken),
+            phases={name: seconds / done for name, seconds in phases.items()},
+            items=items,
+            peak_gb=peaks[0] if peaks else None,
+            reserved_gb=peaks[1] if peaks else None,
+        )
+
+    def _clear_counts(self) -> None:
+        self._step.stage.clock.take()
+        self._step.stage.item_counts.take()
+
+    def _call(self, batch: pa.Table) -> None:
+        """Make a call, results included."""
+        result = self._step.stage(batch)
+        if result.num_rows != batch.num_rows:
+            problem = f"was given {batch.num_rows} rows and returned {result.num_rows}"
+            raise ContractError(f"Step {self._step.name!r} {problem}.", code="FK-ROW-COUNT")
+
+    def _time_limits(self, first: float, around: float) -> TimeLimits:
+        """Return the limits of timed calls, by the seconds of the untimed one.
+
+        Rows differ in cost, so small batches continue until each row was in a call, which takes `around` calls.
+        """
+        seconds = self._limits.timed_s
+        return TimeLimits(
+            warmup=0,
+            least=_LEAST,
+            seconds=seconds,
+            wanted=math.ceil(around),
+            patience_s=_PATIENCE * seconds,
+            most=1 if first > self._limits.slow_s else _MOST,
+            slow_s=self._limits.slow_s,
+        )

@@ -1,0 +1,118 @@
+"""Data sheets of GPUs: `manifests/gpus.yaml`, or a file of that form."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import Field, ValidationError, model_validator
+
+from framekiln.contract.errors import ConfigError, did_you_mean
+from framekiln.contract.shipped_files import shipped
+from framekiln.planning.gpu.calibration_file import slug
+from framekiln.planning.settings import NOT_YAML, Strict, file_error, load_yaml
+
+_GT_PER_LANE = {3: 8, 4: 16, 5: 32}  # GT/s, PCI Express base specification; each carries 128 bits in 130
+_FIGURES = ("memory_gb", "bandwidth_gb_s", "fp32_tflops", "fp16_tflops", "bf16_tflops", "pcie")
+
+Positive = Annotated[float, Field(gt=0)]
+
+
+class Pcie(Strict):
+    """A GPU's connection to its host."""
+
+    generation: Literal[3, 4, 5]
+    lanes: Literal[1, 4, 8, 16]
+
+    @property
+    def gb_s(self) -> float:
+        """Rate in one direction, before the overhead of packets."""
+        return _GT_PER_LANE[self.generation] * self.lanes * 128 / 130 / 8
+
+
+class GpuSpecs(Strict):
+    """One GPU model."""
+
+    names: tuple[str, ...] = Field(min_length=1)  # as drivers report them
+    memory_gb: Positive  # as the maker states it
+    bandwidth_gb_s: Positive
+    fp32_tflops: Positive  # without tensor cores
+    fp16_tflops: Positive  # dense, sums in fp32
+    bf16_tflops: Positive
+    pcie: Pcie
+    sources: dict[str, str]  # by figure
+
+    @model_validator(mode="after")
+    def _every_figure_has_a_source(self) -> Self:
+        for name in _FIGURES:
+            if not self.sources.get(name, "").strip():
+                raise ValueError(f"{name} has no source; say under `sources:` where it comes from")
+        return self
+
+    def tflops(self, precision: str) -> float:
+        """Return the arithmetic rate of a precision in a profile; `mixed` is a 16-bit type on a GPU."""
+        return {"full": self.fp32_tflops, "fp16": self.fp16_tflops}.get(precision, self.bf16_tflops)
+
+
+GpuList = Mapping[str, GpuSpecs]
+
+
+def read_gpus(path: Path | None = None) -> GpuList:
+    """Read GPUs by their short names from a file, or from the shipped one.
+
+    Raises:
+        ConfigError: there is no such file, or it does not list GPUs.
+    """
+    where = str(path) if path else "manifests/gpus.yaml"
+    try:
+        data = load_yaml(path.read_bytes() if path else shipped("gpus.yaml").read_bytes())
+    except OSError as error:
+        raise ConfigError(
+            f"There is no file of GPUs at '{path}'; check the path given to --gpus.", code="FK-GPU-FILE-MISSING"
+        ) from error
+    except NOT_YAML as error:
+        raise ConfigError(
+            f"{where} is not valid YAML: {' '.join(str(error).split())}; correct it there.", code="FK-NOT-YAML"
+        ) from error
+    if not isinstance(data, dict) or not data:
+        raise ConfigError(
+            f"{where} must be a YAML mapping of GPUs, as manifests/gpus.yaml is.", code="FK-GPU-FILE-INVALID"
+        )
+    return {str(name): _gpu(f"{where}: {name}", entry) for name, entry in data.items()}
+
+
+def gpu_by_name(name: str, gpus: GpuList) -> GpuSpecs:
+    """Return the GPU of a short name, or of the name that its driver or its maker uses.
+
+    Raises:
+        ConfigError: no GPU has that name.
+    """
+    by_name = {slug(alias): gpu for short, gpu in gpus.items() for alias in (short, *gpu.names)}
+    if (gpu := gpus.get(name) or by_name.get(slug(name))) is None:
+        near = did_you_mean(slug(name), gpus)
+        raise ConfigError(f"--for: there is no GPU {name!r} in the file of GPUs.{near}", code="FK-UNKNOWN-GPU")
+    return gpu
+
+
+def gpu_by_driver_name(device: str, gpus: GpuList) -> GpuSpecs:
+    """Return the GPU that a driver reports by this name.
+
+    Raises:
+        ConfigError: the file has none.
+    """
+    for gpu in gpus.values():
+        if slug(device) in map(slug, gpu.names):
+            return gpu
+    raise ConfigError(
+        f"The run was measured on {device!r}, which the file of GPUs does not have; add its data sheet's figures to a "
+        "copy of manifests/gpus.yaml and name that with --gpus.",
+        code="FK-GPU-WITHOUT-SPECS",
+    )
+
+
+def _gpu(where: str, entry: Any) -> GpuSpecs:
+    try:
+        return GpuSpecs.model_validate(entry)
+    except ValidationError as error:
+        raise file_error(error, GpuSpecs, where) from error

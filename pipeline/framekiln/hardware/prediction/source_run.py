@@ -1,0 +1,210 @@
+"""Measurements of a run that a prediction starts from: seconds a row by phase, workers, batch and rate of each step."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from framekiln.contract.errors import ConfigError, OutputError, UserError
+from framekiln.contract.row_errors import DECODE
+from framekiln.output.object_store import Store
+from framekiln.planning.gpu.calibration_file import settings_of
+from framekiln.planning.plan import make_plan
+from framekiln.planning.processes.resources import ROOMY
+from framekiln.planning.step import Step
+from framekiln.profiling.record_log import CALLS, read
+from framekiln.profiling.records import PACKET
+from framekiln.profiling.stats.calls import run_of
+from framekiln.profiling.stats.speed import INSIDE, phase_seconds
+from framekiln.profiling.stats.steps import StepStatistics, step_statistics
+from framekiln.runtime.run.record import read_run_record, stored_request
+
+COPIES, MODEL = ("upload", "download"), "infer"
+"""Phases on the bus, and the phase on the GPU itself; all others are the host's."""
+
+_SHARED = 0.5  # share of two steps' processes that run both, from which the steps count as sharing them
+_MIN_PACKETS = 4  # of each process, from which its first packet is left out, since that includes lazy loading
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepTimes:
+    """One step of a run's first pass."""
+
+    name: str
+    device: str
+    workers: int
+    in_flight: int  # packets that a process works on at a time
+    batch: int
+    megapixels: float  # mean of its rows
+    seconds: Mapping[str, float]  # a row by phase; `other` is the rest
+    settings: str  # as `framekiln.planning.gpu.calibration_file.settings_of`; empty for decoding
+    precision: str
+    compile: bool
+    process: str  # the same name for all steps of a process
+    gpus: float  # GPUs that all its processes reserve together
+    rows_per_s: float  # steady rate if known
+
+    @property
+    def on_gpu(self) -> bool:
+        """True if its model ran on a GPU."""
+        return self.device != "cpu"
+
+    @property
+    def model_s(self) -> float:
+        """Seconds a row in the model."""
+        return self.seconds.get(MODEL, 0.0)
+
+    @property
+    def copies_s(self) -> float:
+        """Seconds a row in copies over the bus."""
+        return sum(self.seconds.get(name, 0.0) for name in COPIES)
+
+    @property
+    def host_s(self) -> float:
+        """Seconds a row on the host."""
+        return max(0.0, sum(self.seconds.values()) - self.model_s - self.copies_s)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SourceRun:
+    """A run and its steps."""
+
+    devices: tuple[str, ...]  # GPUs of its machine, by their drivers' names
+    steps: tuple[StepTimes, ...]  # of the first pass, decoding first
+    later: tuple[str, ...]  # steps of the second pass, which are not predicted
+    waves: int = 1  # in which it processed the media
+    planned: tuple[Step, ...] = ()  # its first pass by its run.json; empty if this version cannot plan it
+    shared: float = 1.0  # factor of processes waiting for each other on the GPU; the steps' times are divided by it
+
+    @property
+    def gpu_steps(self) -> list[StepTimes]:
+        """Steps with a model on a GPU."""
+        return [step for step in self.steps if step.on_gpu]
+
+    @property
+    def rows_per_s(self) -> float:
+        """The run's rate: that of its slowest step."""
+        return min(step.rows_per_s for step in self.steps)
+
+
+def read_source(path: str) -> SourceRun:
+    """Read the last run into an output.
+
+    Raises:
+        ConfigError: no run into it has ended.
+        OutputError: that run kept no records, or computed no first-pass step.
+    """
+    store = Store(path).check_folder()
+    try:
+        record = read_run_record(store)
+    except FileNotFoundError as error:
+        raise ConfigError(
+            f"There is no run.json in {path!r}: give the output of a run that came to its end.", code="FK-NO-RUN-JSON"
+        ) from error
+    run = run_of(store, record)
+    calls = read(store, CALLS, run) if run else None
+    if calls is None or PACKET not in pc.unique(calls["kind"]).to_pylist():
+        raise OutputError(
+            f"There are no records of a run in {path!r}, and nothing is predicted without them; give the output of a "
+            "run with its folder `profile`.",
+            code="FK-NO-RECORDS",
+        )
+    statistics = {step.step: step for step in step_statistics(calls)}
+    later = tuple(name for name, step in statistics.items() if step.later)
+    first = {name: step for name, step in statistics.items() if not step.later}
+    if not first:
+        raise OutputError(
+            f"The last run into {path!r} computed second-pass steps only, and no row went through a model of the first "
+            "pass; give the output of a run that computed first-pass steps.",
+            code="FK-PREDICT-NO-FIRST-PASS",
+        )
+    processes = _processes({name: step.workers for name, step in first.items()})
+    steps = [_step(step, record, calls, processes[name]) for name, step in first.items()]
+    gpus = tuple(str(name) for name in record.get("gpu_names") or ())
+    ordered = tuple(sorted(steps, key=lambda step: step.name != DECODE))
+    waves = max(1, len(record.get("waves") or ()))
+    source = SourceRun(devices=gpus, steps=ordered, later=later, waves=waves, planned=_planned(store))
+    return _unshared(source) if waves == 1 else source
+
+
+def _planned(store: Store) -> tuple[Step, ...]:
+    """Return the run's first-pass steps, producers before readers; empty if this version cannot plan them."""
+    try:
+        request = stored_request(store)
+        options = replace(request.options, calibration=None, vram_cap=None)
+        files = request.pipeline, request.profile.model_copy(update={"waves": "auto"})
+        return make_plan(
+            *files, options, [ROOMY], check_weights=False, check_fit=False, calibrated=False, refuse_idle=False
+        ).first
+    except UserError:  # run.json of another version, or a missing stage
+        return ()
+
+
+def _unshared(source: SourceRun) -> SourceRun:
+    """Return the run without the time that its processes waited for each other on the GPU.
+
+    A GPU's clock goes on while another process has its turn. A second of the run has one second of the GPU. Where the
+    steps' times on it add up to more, all are divided by the same factor.
+    """
+    shared = max(1.0, source.rows_per_s * sum(step.model_s + step.copies_s for step in source.gpu_steps))
+    phases = (MODEL, *COPIES)
+    steps = tuple(
+        replace(step, seconds={name: s / shared if name in phases else s for name, s in step.seconds.items()})
+        if step.on_gpu
+        else step
+        for step in source.steps
+    )
+    return replace(source, steps=steps, shared=shared)
+
+
+def _processes(workers: Mapping[str, Collection[str]]) -> dict[str, str]:
+    """Return for each step the first step in mostly the same processes: decode workers run other steps too."""
+    first: dict[str, str] = {}
+    for name, mine in workers.items():
+        both = {other: (set(mine) & set(workers[other]), set(mine) | set(workers[other])) for other in first}
+        alike = (other for other, (shared, every) in both.items() if len(shared) >= _SHARED * len(every))
+        first[name] = first.get(next(alike, ""), name)
+    return first
+
+
+def _step(step: StepStatistics, record: Mapping[str, Any], calls: pa.Table, process: str) -> StepTimes:
+    stored = (record.get("steps") or {}).get(step.step) or {}
+    place = stored.get("placement") or {}
+    own = pc.and_(pc.equal(calls["kind"], PACKET), pc.equal(calls["step"], step.step))
+    steady = _without_first(calls.filter(own))
+    rows = max(1, int(pc.sum(steady["rows"]).as_py()))
+    durations = {phase: float(pc.sum(steady[phase]).as_py() or 0.0) for phase in INSIDE}
+    seconds = phase_seconds(durations, float(pc.sum(steady["seconds"]).as_py()))
+    seconds.pop("queue", None)  # the other packets' own seconds
+    return StepTimes(
+        name=step.step,
+        device=str(steady["device"][0].as_py()),
+        workers=len(step.workers),
+        in_flight=int(place.get("in_flight", 1)),
+        batch=int(place.get("batch_rows", 1)),
+        megapixels=float(pc.sum(steady["cost"]).as_py() or 0) / rows / 1e6,
+        seconds={phase: value / rows for phase, value in seconds.items()},
+        settings=settings_of(stored) if {"use", "version", "settings"} <= stored.keys() else "",
+        precision=str(place.get("precision", "full")),
+        compile=bool(place.get("compile", False)) and step.step not in (record.get("notes") or {}),  # see `RunTotals`
+        process=process,
+        gpus=len(step.workers) * float(place.get("gpus", 0.0)),
+        rows_per_s=step.steady_rows_per_s or step.rows_per_s,
+    )
+
+
+def _without_first(packets: pa.Table) -> pa.Table:
+    """Return packets without each process's first one, if there are enough."""
+    workers = np.array(packets["worker"].to_pylist())
+    first = [int(np.flatnonzero(workers == worker)[0]) for worker in np.unique(workers)]
+    if packets.num_rows < _MIN_PACKETS * len(first):
+        return packets
+    keep = np.ones(packets.num_rows, bool)
+    keep[first] = False
+    rest = packets.filter(pa.array(keep))
+    return rest if int(pc.sum(rest["rows"]).as_py() or 0) else packets

@@ -1,0 +1,274 @@
+"""A run from end to end: list, plan, take the lease, find what is missing, compute it, and return the result.
+
+Nothing is computed here. The ledger shows what is left, and the engine does it. Ray is not started if nothing is left.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, closing, suppress
+from dataclasses import replace
+from itertools import count
+from typing import TYPE_CHECKING
+
+from framekiln.contract.errors import ConfigError, DamagedError, GoneError, OutputError
+from framekiln.contract.output_names import ERRORS, FRAMES
+from framekiln.contract.row_errors import PASSED_OVER
+from framekiln.contract.row_errors import SCHEMA as FAILURES
+from framekiln.contract.stage import Scope
+from framekiln.media.units import Unit
+from framekiln.output.lease import Lease
+from framekiln.output.ledger import Ledger
+from framekiln.output.object_store import Store
+from framekiln.output.unit_table import write_units
+from framekiln.planning.plan import Plan, idle_cap, make_plan
+from framekiln.planning.processes.resources import Node, this_machine
+from framekiln.profiling.events import Reading, StepEvent
+from framekiln.profiling.record_log import gather
+from framekiln.profiling.run_profile import RunProfile, profile_of
+from framekiln.profiling.stats.totals import RunTotals
+from framekiln.runtime.check.mending import Mending
+from framekiln.runtime.run.change_report import Changes, Outlook, facts_path, find_changes, outlooks, remember
+from framekiln.runtime.run.files import RunFiles
+from framekiln.runtime.run.request import RunRequest
+from framekiln.runtime.run.result import RunResult, Workload
+from framekiln.runtime.run.retry import FailureFilter, mark_for_retry
+from framekiln.runtime.second_pass.assemble import Assembly, refuse_foreign, sweep
+from framekiln.runtime.second_pass.second_pass import SecondPass, UnitRows, unit_rows
+from framekiln.runtime.second_pass.table_steps import Tables
+
+if TYPE_CHECKING:
+    from framekiln.engine.datasets import Engine
+
+
+_ATTEMPTS = 3  # a disk that damages what was just written has no use for a fourth
+
+
+class Job:
+    """One run into one output."""
+
+    def __init__(
+        self,
+        request: RunRequest,
+        watch: Callable[[RunTotals], None] = lambda _: None,
+        on_plan: Callable[[Workload], None] = lambda _: None,
+        on_wait: Callable[[str], None] = lambda _: None,
+        on_result: Callable[[RunResult], None] = lambda _: None,
+    ) -> None:
+        """Keep the request; nothing is read yet.
+
+        `watch` gets the totals while steps run, `on_plan` the work before it starts, `on_wait` sentences about the
+        start, and `on_result` the result while the output's lease is held, to write about it there.
+
+        Raises:
+            ConfigError: the request has no input or no output.
+        """
+        request.require("input", "output")
+        self._request, self._watch, self._on_plan = request, watch, on_plan
+        self._on_wait, self._on_result = on_wait, on_result
+        self.store = Store(request.output)
+        self._totals = RunTotals()
+
+    def run(self) -> RunResult:
+        """Compute what is missing from the output.
+
+        Raises:
+            UserError: input, output, a name, a setting or the machines are wrong, and nothing was started. Or the
+                output cannot be written any more, or belongs to another run.
+            ContractError: a stage broke its promise.
+        """
+        started = time.time()
+        with ExitStack() as stack:
+            nodes = self._join_cluster(stack)
+            files = RunFiles.find(self._request, self._on_wait)
+            plan = self._plan(nodes)
+            lease = self._take_lease(plan, stack)
+            files = files.identified(self.store, self._on_wait, keep=True)
+            self._mending(plan).remove_listed()
+            self._mending(plan).remove_without_images()
+            for attempt in count(1):
+                try:
+                    if self._request.retry is not None:
+                        self._mark_failures(plan, files, self._request.retry)
+                    work = self._look(plan, nodes, files)
+                    if work.left:
+                        self._compute(work, files, lease, stack)
+                    result = self._result(work, started)
+                    self._on_result(result)
+                    break
+                except DamagedError:
+                    if attempt == _ATTEMPTS or not self._mending(plan).remove_damaged():
+                        raise
+            return result
+
+    def preview(self, plan: Plan) -> tuple[Changes, Sequence[Outlook]]:
+        """Return what a run by a plan would do and why; nothing is written.
+
+        Raises:
+            InputError: there is no input.
+            OutputError: the output is a file.
+        """
+        self.store.check_folder()
+        plan = self._without_dataset_steps(plan)
+        files = RunFiles.find(self._request, self._on_wait).identified(self.store, self._on_wait, keep=False)
+        units = files.units(self.store, plan.decode.workers)
+        changes = find_changes(self.store, list(files.listing), units.fresh)
+        return changes, outlooks(plan, self.store, units.all, units.fresh, units.wanted, changes)
+
+    # Before anything is computed
+
+    def _join_cluster(self, stack: ExitStack) -> Sequence[Node]:
+        """Return the machines of the cluster that the request names, else this one."""
+        if self._request.address is None:
+            return [this_machine()]
+        from framekiln.engine.session import session
+
+        return stack.enter_context(session(self._request.address))
+
+    def _plan(self, nodes: Sequence[Node]) -> Plan:
+        request = self._request
+        plan = self._without_dataset_steps(
+            make_plan(request.pipeline, request.profile, request.options, nodes, refuse_idle=request.retry is None)
+        )
+        profilers = request.profilers.check(plan, self.store, here=request.address is None)
+        for note in (idle_cap(plan, request.options), profilers):
+            if note:
+                self._on_wait(note)
+        return plan
+
+    def _without_dataset_steps(self, plan: Plan) -> Plan:
+        """Return the plan of a shard: a run without shards computes the steps over everything at the end."""
+        if self._request.shard is None:
+            return plan
+        return replace(plan, second=tuple(step for step in plan.second if step.stage.scope is not Scope.DATASET))
+
+    def _take_lease(self, plan: Plan, stack: ExitStack) -> Lease:
+        """Reserve the output for this run."""
+        self.store.prepare()
+        refuse_foreign(self.store, self._owners(plan))
+        lease = stack.enter_context(Lease(self.store, self._request.shard, on_wait=self._on_wait))
+        self.store = self.store.of_run(lease.run)
+        return lease
+
+    def _mark_failures(self, plan: Plan, files: RunFiles, which: FailureFilter) -> None:
+        """Mark failures of earlier runs, so that this run computes them again."""
+        if changed := [step.name for step in plan.steps if not self.store.exists(facts_path(step))]:
+            raise ConfigError(
+                f"{', '.join(changed)} would give other results than before, since settings, weights or versions have "
+                "changed; use `framekiln run`, which computes all their rows again.",
+                code="FK-RETRY-CHANGED",
+            )
+        units = files.units(self.store, plan.decode.workers)
+        rows = self._rows(plan, units.known, units.wanted)
+        marked = mark_for_retry(self.store, plan, units.known, rows, self._owners(plan), which)
+        self._on_wait(marked.summary())
+
+    def _look(self, plan: Plan, nodes: Sequence[Node], files: RunFiles) -> Workload:
+        """Return what is there and what is left to do, and store the new units."""
+        units = files.units(self.store, plan.decode.workers)
+        changes = find_changes(self.store, list(files.listing), units.fresh)
+        rows = self._rows(plan, units.all, units.wanted)
+        finished = {unit.unit for unit in rows}
+        pending = [unit for unit in units.all if unit.name not in finished]
+        owners = self._owners(plan)
+        left = bool(pending) or any(owner.pieces(rows) for owner in owners)
+        outlook = outlooks(plan, self.store, units.all, units.fresh, units.wanted, changes)
+        write_units(self.store, units.fresh)
+        remember(self.store, plan)
+        swept = 0 if left else sweep(self.store, owners, rows, files.deletable(self.store))
+        work = Workload(
+            plan=plan,
+            nodes=nodes,
+            media=files.selected,
+            wanted=units.wanted,
+            units=units.all,
+            pending=pending,
+            left=left,
+            changed=left or swept > 0,
+            files=changes,
+            outlook=outlook,
+        )
+        self._totals = RunTotals(pending, len(plan.waves))
+        self._on_plan(work)
+        return work
+
+    def _mending(self, plan: Plan) -> Mending:
+        return Mending(self.store, plan, self._owners(plan), self._on_wait)
+
+    # The two passes
+
+    def _compute(self, work: Workload, files: RunFiles, lease: Lease, stack: ExitStack) -> None:
+        from framekiln.engine.datasets import Engine
+        from framekiln.engine.session import session
+
+        if self._request.address is None:
+            stack.enter_context(session(None))
+        try:
+            engine = Engine(work.plan, self.store, self._on_events, self._request.profilers, stop=lease.end_run)
+            with closing(engine):
+                self._first_pass(engine, work, lease)
+                self._second_pass(engine, work, files, lease)
+        finally:
+            gather(self.store, (lease.run, *lease.taken_over))
+
+    def _first_pass(self, engine: Engine, work: Workload, lease: Lease) -> None:
+        for number, wave in enumerate(work.plan.waves):
+            ledger = Ledger(self.store)
+            unfinished = [unit for unit in work.pending if not ledger.has(wave.folders, unit.name)]
+            engine.first_pass(number, unfinished, ledger)
+            lease.check()
+
+    def _second_pass(self, engine: Engine, work: Workload, files: RunFiles, lease: Lease) -> None:
+        rows = self._rows(work.plan, work.units, work.wanted)
+        if missing := len(work.units) - len(rows):
+            raise OutputError(
+                f"Results of {missing} of {len(work.units)} units of files were removed from {self.store.root!r} "
+                "during the run; find out what removed them, then run the same command again to continue.",
+                code="FK-OUTPUT-GONE",
+            )
+        owners = self._owners(work.plan)
+        for owner in owners:
+            engine.second_pass(owner, owner.pieces(rows))
+            lease.check()
+        sweep(self.store, owners, rows, files.deletable(self.store))
+
+    def _on_events(self, events: list[StepEvent | Reading]) -> None:
+        self._totals.add(events)
+        self._watch(self._totals)
+
+    def _rows(self, plan: Plan, units: Sequence[Unit], wanted: frozenset[str]) -> list[UnitRows]:
+        return unit_rows(plan, Ledger(self.store), units, wanted)
+
+    def _owners(self, plan: Plan) -> list[SecondPass]:
+        """Return the writers of the output's tables in their order; each owns its folders."""
+        return [*(Tables(step, plan, self.store) for step in plan.second), Assembly(plan, self.store)]
+
+    # The result
+
+    def _result(self, work: Workload, started: float) -> RunResult:
+        kinds: Counter[str] = Counter()
+        frames = 0
+        for name in self.store.names(ERRORS):
+            with suppress(GoneError):  # another shard may have replaced it
+                kinds.update(self.store.read_table(f"{ERRORS}/{name}", ["kind"], expected=FAILURES)["kind"].to_pylist())
+        for name in self.store.names(FRAMES):
+            with suppress(GoneError):
+                frames += self.store.count_rows(f"{FRAMES}/{name}")
+        return RunResult(
+            work=work,
+            frames=frames,
+            passed_over=kinds.pop(PASSED_OVER, 0),
+            errors=kinds,
+            started=started,
+            seconds=time.time() - started,
+            figures=self._totals,
+            profile=self._profile(work),
+        )
+
+    def _profile(self, work: Workload) -> RunProfile | None:
+        """Return the profile of the run's records; None if it cannot be read, which is no reason to lose a run."""
+        with suppress(OutputError, OSError):
+            return profile_of(self.store, self.store.run, self._request.profile.targets, work.saturated)
+        return None

@@ -1,0 +1,98 @@
+"""Files below a folder on this machine, whatever their names, kinds, times and permissions.
+
+Each real folder is visited once, so folders that link to each other end. A folder is listed under its own path, and
+only one outside the input under that of a link: the first in alphabetical order.
+
+Every entry that cannot be read stays in the listing with size 0: a broken link, a link to itself, a folder without
+permission or deeper than the system's paths, a pipe, a socket, a device. Decoding reports why.
+"""
+
+from __future__ import annotations
+
+# Names stay strings as the system gave them, and pathlib would make listing several times slower.
+# ruff: noqa: PTH116
+import heapq
+import os
+import stat
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from framekiln.media.discovery.glob_pattern import GlobPattern, Positions
+from framekiln.media.discovery.media_ids import media_id
+from framekiln.media.discovery.output_filter import Identity
+from framekiln.media.files import MediaFile, as_int64
+
+Excludes = Callable[[str, Identity, set[str]], bool]
+"""A function from a folder's path below the root, identity and names to whether it is left out."""
+
+
+@dataclass(kw_only=True)
+class FolderWalk:
+    """One listing of the files below `root` that a pattern matches."""
+
+    root: str  # absolute
+    excludes: Excludes
+    pattern: GlobPattern = field(default_factory=GlobPattern)
+    _folders: list[tuple[str, Positions]] = field(default_factory=list, init=False)
+    _links: list[tuple[str, Positions]] = field(default_factory=list, init=False)  # to folders, a heap
+    _visited: set[tuple[Identity, Positions]] = field(default_factory=set, init=False)
+
+    def files(self) -> Iterator[MediaFile]:
+        """Yield each file, links to folders last."""
+        self._folders.append((self.root, self.pattern.start))
+        while self._folders or self._links:
+            folder, positions = self._folders.pop() if self._folders else heapq.heappop(self._links)
+            yield from self._visit(folder, positions)
+
+    def _visit(self, folder: str, positions: Positions) -> Iterator[MediaFile]:
+        try:
+            status = os.stat(folder)
+            with os.scandir(folder) as listing:
+                entries = list(listing)
+        except OSError:
+            yield unreadable(folder, self._relative(folder))
+            return
+        identity = (status.st_dev, status.st_ino)
+        if (identity, positions) in self._visited:
+            return
+        self._visited.add((identity, positions))
+        if self.excludes(self._relative(folder), identity, {entry.name for entry in entries}):
+            return
+        for entry in entries:
+            if after := self.pattern.advance(positions, entry.name):
+                yield from self._entry(entry, after)
+
+    def _entry(self, entry: os.DirEntry[str], positions: Positions) -> Iterator[MediaFile]:
+        if not _is_folder(entry):
+            if self.pattern.matches(positions):
+                yield local_file(entry.path, self._relative(entry.path))
+        elif entry.is_symlink():
+            heapq.heappush(self._links, (entry.path, self.pattern.below(positions)))
+        else:
+            self._folders.append((entry.path, self.pattern.below(positions)))
+
+    def _relative(self, path: str) -> str:
+        return path[len(self.root) :].lstrip("/")
+
+
+def local_file(path: str, relative: str) -> MediaFile:
+    """Return a file by its absolute path; with size and time 0 if it has none, or is no regular file."""
+    try:
+        status = os.stat(path)
+    except (OSError, ValueError):  # an entry of a list may be no valid path
+        return unreadable(path, relative)
+    if not stat.S_ISREG(status.st_mode):  # the time of a pipe changes with each use
+        return unreadable(path, relative)
+    return MediaFile(media_id=media_id(relative), path=path, size=status.st_size, mtime_ns=as_int64(status.st_mtime_ns))
+
+
+def unreadable(path: str, relative: str) -> MediaFile:
+    """Return an entry that decoding will report."""
+    return MediaFile(media_id=media_id(relative), path=path, size=0, mtime_ns=0)
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:  # a link to itself, or into a folder without permission
+        return False

@@ -1,0 +1,191 @@
+"""The list of files of an input, made without opening them; other files than media are found when they are decoded.
+
+    photos/                 a folder: every file below it, except hidden ones (".name")
+    "photos/2024-*/*.jpg"   a glob; a matching folder stands for all files below it
+    photos/a.jpg            one file
+    files.txt               text with a path or URL on each line, relative to the text file's folder
+    files.parquet           a table with a column `path`, likewise
+    s3://bucket/photos      a folder, file or list in an object store; gs:// and file:// too
+
+A single file is classified by content. With Parquet's magic number it is a table of paths. Text with a line that names
+an existing file, or with a URL, is a list of paths. Anything else is media.
+
+Outputs of runs are excluded (`output_filter`), unless a list or the fixed part of a pattern names them.
+"""
+
+from __future__ import annotations
+
+import difflib
+
+# Names stay strings as the system gave them, and pathlib would make listing several times slower.
+# ruff: noqa: PTH112, PTH113, PTH116, PTH119, PTH120, PTH208
+import hashlib
+import os
+import re
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from operator import attrgetter
+
+import pyarrow as pa
+from pyarrow import fs
+
+from framekiln.contract.errors import ConfigError, InputError, did_you_mean
+from framekiln.media.discovery.folder_walk import FolderWalk, local_file, unreadable
+from framekiln.media.discovery.glob_pattern import GlobPattern
+from framekiln.media.discovery.media_ids import escape, is_url, media_id, relative_to_common
+from framekiln.media.discovery.output_filter import OutputFilter, parents
+from framekiln.media.discovery.path_lists import read_path_list
+from framekiln.media.files import MediaFile, connect, local_path, open_local, url_of
+
+_MAGIC = re.compile(r"[*?[]")
+_NOT_COUNTED = "apart from hidden ones and those of outputs"
+
+
+def list_media(
+    source: str, output: str | None = None, on_message: Callable[[str], None] = lambda _: None
+) -> list[MediaFile]:
+    """Return every file of the input once, sorted by `media_id`.
+
+    Entries that cannot be read stay in the list with size 0: missing files and bad URLs of a list, broken links,
+    folders without permission, pipes, sockets, devices. Decoding reports why, so that no file is lost silently.
+
+    This run's output and others inside the input are excluded; `on_message` is called with a sentence on them.
+
+    Raises:
+        InputError: it does not exist, is unreadable, has no files, or is an output itself.
+    """
+    outputs = OutputFilter(source, output)
+    try:
+        path = local_path(source)
+        media = list(_remote(source, outputs) if path is None else _local(source, path, outputs))
+    except PermissionError as exc:
+        message = f"The input {escape(source)!r} cannot be read: permission denied; grant it, or choose another."
+        raise InputError(message, code="FK-INPUT-UNREADABLE") from exc
+    except (OSError, ValueError, pa.ArrowException) as exc:
+        message = f"The input {escape(source)!r} cannot be read: {escape(str(exc))}. Check the address and credentials."
+        raise InputError(message, code="FK-INPUT-UNREADABLE") from exc
+    if message := outputs.message():
+        on_message(message)
+    return sorted({item.media_id: item for item in media}.values(), key=attrgetter("media_id"))
+
+
+def shard(media: Sequence[MediaFile], index: int, count: int) -> list[MediaFile]:
+    """Return the files of shard `index` (from 0) of `count`, by a hash of the `media_id`: new files move no others."""
+    if not 0 <= index < count:
+        message = f"Shard {index} of {count} does not exist; shards are numbered 0 to {count - 1}."
+        raise ConfigError(message, code="FK-NO-SUCH-SHARD")
+    return [item for item in media if in_shard(item.media_id, index, count)]
+
+
+def in_shard(name: str, index: int, count: int) -> bool:
+    """Return whether the file of a `media_id` is in shard `index` (from 0) of `count`."""
+    digest = hashlib.blake2b(name.encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "big") % count == index
+
+
+def _local(source: str, path: str, outputs: OutputFilter) -> Iterable[MediaFile]:
+    try:
+        os.stat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        if _MAGIC.search(source):
+            return _glob(path, outputs)
+        message = f"The input {escape(source)!r} does not exist.{_hint(path)}"
+        raise InputError(message, code="FK-INPUT-MISSING") from None
+    if not os.path.isdir(path):
+        return _single(path)
+    outputs.check_root(path)
+    with os.scandir(path):  # raises if unreadable; an unreadable folder below it is a line in the errors table
+        media = list(FolderWalk(root=path, excludes=outputs.excludes_folder).files())
+    if not media:
+        raise _no_files(source)
+    return media
+
+
+def _no_files(source: str) -> InputError:
+    message = f"The input {escape(source)!r} has no files ({_NOT_COUNTED}); choose another."
+    return InputError(message, code="FK-INPUT-NO-FILES")
+
+
+def _hint(path: str) -> str:
+    try:
+        names = os.listdir(os.path.dirname(path))
+    except OSError:
+        return f" Its folder {escape(os.path.dirname(path))!r} does not exist either; check the path."
+    word = os.path.basename(path)
+    others = [name for name in names if name != word]  # there is a link of that name, to nothing
+    close = len(others) <= 10_000 and difflib.get_close_matches(word, others, n=1)
+    return did_you_mean(word, close) if close else " Check the path."  # never the whole content of the folder
+
+
+def _single(path: str) -> Iterable[MediaFile]:
+    if not os.path.isfile(path):
+        return [local_file(path, os.path.basename(path))]  # opening a pipe would wait for a writer
+    with open_local(path) as stream:
+        entries = read_path_list(stream, path)
+    return [local_file(path, os.path.basename(path))] if entries is None else _listed(entries)
+
+
+def _glob(pattern: str, outputs: OutputFilter) -> Iterable[MediaFile]:
+    root = fixed_part(pattern)
+    outputs.check_root(root)
+    parts = GlobPattern(tuple(pattern[len(root) :].lstrip("/").split("/")))
+    walk = FolderWalk(root=root, pattern=parts, excludes=outputs.excludes_below)
+    with suppress(FileNotFoundError, NotADirectoryError), os.scandir(root):
+        if media := list(walk.files()):
+            return media
+    message = f"No file matches {escape(pattern)!r}; check the pattern, and quote it for the shell."
+    raise InputError(message, code="FK-INPUT-NO-MATCH")
+
+
+def fixed_part(source: str) -> str:
+    """Return the folder of a pattern that no wildcard is in; all of another path, or of one that exists."""
+    magic = None if is_url(source) or os.path.lexists(source) else _MAGIC.search(source)
+    return os.path.dirname(source[: magic.start()]) if magic else source
+
+
+def _listed(entries: Sequence[str]) -> Iterable[MediaFile]:
+    for path, relative in zip(entries, relative_to_common(entries), strict=True):
+        yield _listed_url(path, relative) if is_url(path) else local_file(path, relative)
+
+
+def _listed_url(url: str, relative: str) -> MediaFile:
+    try:
+        if (path := local_path(url)) is not None:
+            return local_file(path, relative)
+        system, inner = connect(url)
+        return _remote_media(system.get_file_info(inner), url, relative)
+    except (OSError, ValueError, pa.ArrowException):  # one entry's mistake; decoding reports it
+        return unreadable(url, relative)
+
+
+def _remote(source: str, outputs: OutputFilter) -> Iterable[MediaFile]:
+    system, inner = connect(source)
+    inner = inner.rstrip("/")
+    info = system.get_file_info(inner)
+    if info.type == fs.FileType.NotFound:
+        message = f"The input {escape(source)!r} does not exist; check the address and the permissions."
+        raise InputError(message, code="FK-INPUT-MISSING")
+    if info.type == fs.FileType.File:
+        with system.open_input_file(inner) as stream:
+            entries = read_path_list(stream, source)
+        return [_remote_media(info, source, info.base_name)] if entries is None else _listed(entries)
+    outputs.check_root(source)
+    below = [
+        (item, item.path[len(inner) :].lstrip("/"))
+        for item in system.get_file_info(fs.FileSelector(inner, recursive=True))
+    ]
+    excluded = outputs.excluded_folders(source, [relative for _, relative in below])
+    media = [
+        _remote_media(item, url_of(source, item.path), relative)
+        for item, relative in below
+        if item.type == fs.FileType.File
+        and not any(part.startswith(".") for part in relative.split("/"))
+        and not (excluded and excluded.intersection(parents(relative)))
+    ]
+    if not media:
+        raise _no_files(source)
+    return media
+
+
+def _remote_media(info: fs.FileInfo, url: str, relative: str) -> MediaFile:
+    return MediaFile(media_id=media_id(relative), path=url, size=info.size or 0, mtime_ns=info.mtime_ns or 0)

@@ -1,0 +1,158 @@
+"""File types, detected from the first bytes and not from the name, so that a JPEG called .mp4 is decoded."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from framekiln.contract.errors import MediaError, Reason
+
+HEAD_BYTES = 4096  # for `detect_kind`; MPEG transport streams repeat their sync byte every 188 or 192 bytes
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kind:
+    """The decoder of a file: "jpeg", "pillow" or "video", and the library's name of the format."""
+
+    decoder: str
+    name: str
+
+
+def _photo(name: str, decoder: str = "pillow") -> Kind:
+    return Kind(decoder=decoder, name=name)
+
+
+def _video(name: str) -> Kind:
+    return Kind(decoder="video", name=name)
+
+
+# Beginnings of files, the first match counts. A string is the common name of a type that is not decoded.
+_BEGINNINGS: tuple[tuple[Kind | str, bytes], ...] = (
+    (_photo("WEBP"), rb"RIFF.{4}WEBP"),
+    (_video("avi"), rb"RIFF.{4}AVI "),
+    ("sound (WAV)", rb"RIFF.{4}WAVE"),
+    ("a RIFF file of another kind", rb"RIFF"),
+    (_photo("JPEG", "jpeg"), rb"\xff\xd8\xff"),
+    (_photo("PNG"), rb"\x89PNG\r\n\x1a\n"),
+    (_photo("GIF"), rb"GIF8[79]a"),
+    (_photo("BMP"), rb"BM"),
+    ("a camera raw file (CR2)", rb"II\*\x00.{4}CR"),
+    (_photo("TIFF"), rb"II[*+]\x00|MM\x00[*+]"),
+    (_video("matroska"), rb"\x1aE\xdf\xa3"),
+    (_video("mpeg"), rb"\x00\x00\x01\xba"),
+    (_video("mpegvideo"), rb"\x00\x00\x01\xb3"),
+    (_video("flv"), rb"FLV\x01"),
+    (_video("ogg"), rb"OggS"),
+    (_video("asf"), rb"\x30\x26\xb2\x75\x8e\x66\xcf\x11"),
+    ("a JPEG XL photo", rb"\x00\x00\x00\x0cJXL |\xff\x0a"),
+    (_photo("JPEG2000"), rb"\x00\x00\x00\x0cjP  |\xff\x4f\xff\x51"),
+    (_photo("PPM"), rb"P[1-6]\s+(#[^\n]*\n\s*)*\d+\s+\d+\s"),
+    ("a Photoshop file", rb"8BPS"),
+    ("an icon (ICO)", rb"\x00\x00\x01\x00"),
+    ("a cursor (CUR)", rb"\x00\x00\x02\x00(?!\x00\x00)"),
+    ("an SGI image", rb"\x01\xda"),
+    ("a PDF document", rb"%PDF"),
+    ("a ZIP archive", rb"PK\x03\x04"),
+    ("a gzip archive", rb"\x1f\x8b"),
+    ("a 7-Zip archive", rb"7z\xbc\xaf\x27\x1c"),
+    ("a RAR archive", rb"Rar!"),
+    ("a Parquet table", rb"PAR1"),
+    ("a SQLite database", rb"SQLite format 3"),
+    ("a program", rb"\x7fELF"),
+    ("sound (MP3)", rb"ID3|\xff\xfb"),
+    ("sound (FLAC)", rb"fLaC"),
+    ("a numpy array", rb"\x93NUMPY"),
+    (_video("mov"), rb".{4}(moov|mdat|wide|free|skip|pnot|moof|styp|sidx)"),  # QuickTime, which may lack "ftyp"
+)
+_PATTERNS = tuple((kind, re.compile(pattern, re.S)) for kind, pattern in _BEGINNINGS)
+_HEIF = (b"heic", b"heix", b"hevc", b"hevx", b"heim", b"heis", b"mif1", b"msf1")
+# of img2dataset and other downloaders, photo managers, subtitles, annotation tools
+_SIDECAR = re.compile(r"aae|csv|ini|jsonl?|log|md|nfo|parquet|srt|tsv|txt|vtt|xml|xmp|ya?ml")  # endings of names
+_TARGA_HEADER = 18  # bytes
+_MARKUP = (
+    (re.compile(rb"\s*(<!--.*?-->\s*)*<(!doctype html|html|head|body)", re.I | re.S), "a web page (HTML)"),
+    (re.compile(rb"\s*(<\?xml.*?>\s*)?(<!--.*?-->\s*)*(<!doctype svg.*?>\s*)?<svg", re.I | re.S), "a drawing (SVG)"),
+    (re.compile(rb"\s*<\?xml", re.I), "XML"),
+    (re.compile(rb"\s*[\[{]\s*([\"\d\[{\]}-]|true|false|null)", re.I), "JSON"),
+)
+
+
+def detect_kind(head: bytes) -> Kind:
+    """Return the kind of a file from its first `HEAD_BYTES` bytes, or all of a shorter file.
+
+    Raises:
+        MediaError: EMPTY for no bytes; UNSUPPORTED, with the probable type, for types that are not decoded.
+    """
+    if not head:
+        raise MediaError(Reason.EMPTY, "the file is empty (0 bytes)")
+    kind = _by_beginning(head)
+    if isinstance(kind, Kind):
+        return kind
+    raise MediaError(Reason.UNSUPPORTED, f"not a supported photo or video; it looks like {kind}")
+
+
+def is_sidecar(name: str, head: bytes) -> bool:
+    """Return whether a file is text or a table beside media: by its name and by its content.
+
+    A page or a text under the name of a photo is none, but a broken download.
+    """
+    suffix = name.rpartition(".")[2].lower()
+    return bool(_SIDECAR.fullmatch(suffix)) and (is_text(head) or head[:4] == b"PAR1")
+
+
+def is_text(head: bytes) -> bool:
+    """Return whether a file starts as text: no control characters but white space, at most 5 % invalid UTF-8."""
+    if re.search(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f]", head):
+        return False
+    broken = head.decode("utf-8", errors="replace").count("\ufffd")
+    return broken * 20 <= len(head)
+
+
+def _by_beginning(head: bytes) -> Kind | str:
+    if head[4:8] == b"ftyp" and head[:4] != b"RIFF":
+        return _by_brand(head)
+    for kind, pattern in _PATTERNS:
+        if pattern.match(head):
+            return kind
+    if _is_transport_stream(head):
+        return _video("mpegts")
+    if _is_targa(head):
+        return _photo("TGA")
+    return _text_kind(head) if is_text(head) else "unknown binary data"
+
+
+def _by_brand(head: bytes) -> Kind | str:
+    size = int.from_bytes(head[:4], "big")
+    brands = [head[8:12], *(head[at : at + 4] for at in range(16, min(size, len(head)), 4))]
+    if brands[0] in (b"avif", b"avis", b"mif1", b"msf1") and not {b"avif", b"avis"}.isdisjoint(brands):
+        return _photo("AVIF")
+    if brands[0] in _HEIF:
+        return _photo("HEIF")
+    if brands[0] == b"crx ":
+        return "a camera raw file (CR3)"
+    if brands[0] in (b"M4A ", b"M4B "):
+        return "sound (M4A)"
+    return _video("mov")
+
+
+def _is_transport_stream(head: bytes) -> bool:
+    marks = (head[first::step] for first, step in ((0, 188), (4, 192)))
+    return any(len(bytes_) >= 3 and set(bytes_) == {0x47} for bytes_ in marks)
+
+
+def _is_targa(head: bytes) -> bool:
+    """Return whether a file has a consistent Targa header; the format has no magic number."""
+    if len(head) < _TARGA_HEADER:
+        return False
+    colours, kind, depth, flags = head[1], head[2], head[16], head[17]
+    entries, entry_bits = int.from_bytes(head[5:7], "little"), head[7]
+    mapped = kind in (1, 9)
+    map_fits = (entries > 0 and entry_bits in (15, 16, 24, 32)) if mapped else not any(head[3:8])
+    depths = (8,) if mapped else (8, 16) if kind in (3, 11) else (15, 16, 24, 32)
+    sizes = int.from_bytes(head[12:14], "little") and int.from_bytes(head[14:16], "little")
+    known = kind in (1, 2, 3, 9, 10, 11) and colours == int(mapped) and depth in depths
+    return bool(known and map_fits and sizes) and flags & 0xC0 == 0 and flags & 0x0F <= 8
+
+
+def _text_kind(head: bytes) -> str:
+    return next((name for pattern, name in _MARKUP if pattern.match(head)), "plain text")

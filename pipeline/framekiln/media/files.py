@@ -1,0 +1,187 @@
+"""Access to files on the local disk and in the object stores that pyarrow supports.
+
+Errors of the operating system or the store become a `MediaError` with reason UNREADABLE, so that a file that was
+removed after the listing is a line in the errors table.
+"""
+
+from __future__ import annotations
+
+# Names stay strings as the system gave them, and pathlib would not keep them so.
+# ruff: noqa: PTH100, PTH111, PTH116
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, BinaryIO
+from urllib.parse import quote, unquote, urlsplit
+
+import pyarrow as pa
+from pyarrow import fs
+
+from framekiln.contract.errors import MediaError, Reason
+from framekiln.media.discovery.media_ids import as_uri, escape, is_url
+
+_GCS, _RETRY_S = ("gs://", "gcs://"), 60  # Arrow's own 15 minutes look like a hang where there is no network
+_AZURE = ("abfs://", "abfss://")  # where nobody is logged in, Arrow's client ends the process
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MediaFile:
+    """One file of the input.
+
+    `path` is absolute or a URL, in Python's own form (undecodable bytes as surrogates), for opening only. Tables have
+    the `media_id`. `size` is in bytes; it and `mtime_ns` are 0 for a listed file that does not exist.
+    """
+
+    media_id: str
+    path: str
+    size: int
+    mtime_ns: int
+    digest: str = ""  # of its content, if files are compared by content
+
+
+def open_media(media: MediaFile) -> BinaryIO:
+    """Open a file for reading and seeking.
+
+    Raises:
+        MediaError: UNREADABLE.
+    """
+    with access_errors():
+        return _open(media.path)
+
+
+def open_local(path: str) -> BinaryIO:
+    """Open a file of the local disk, without waiting for what a pipe or a device has next.
+
+    Raises:
+        OSError: it cannot be opened, or is no regular file.
+    """
+    _check_regular(os.stat(path).st_mode)  # opening a device may act on it
+    handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))  # opening a named pipe would wait for a writer
+    try:
+        _check_regular(os.fstat(handle).st_mode)
+    except OSError:
+        os.close(handle)
+        raise
+    return os.fdopen(handle, "rb")
+
+
+def read_bytes(media: MediaFile, limit: int | None = None) -> bytes:
+    """Return the whole content of a file.
+
+    Raises:
+        MediaError: UNREADABLE; TOO_LARGE if it has more than `limit` bytes.
+    """
+    with access_errors(), open_media(media) as stream:
+        size = stream.seek(0, os.SEEK_END)  # it may have changed since it was listed
+        stream.seek(0)
+        if limit is None or size <= limit:
+            return stream.read(size)
+    raise MediaError(Reason.TOO_LARGE, f"the file has more than {limit:,} bytes, the limit for a photo")
+
+
+@contextmanager
+def access_errors() -> Iterator[None]:
+    """Raise `MediaError` for errors of the operating system or the store inside the block."""
+    try:
+        yield
+    except (OSError, ValueError, pa.ArrowException) as exc:
+        raise MediaError(Reason.UNREADABLE, _error_text(exc)) from exc
+
+
+def local_path(source: str) -> str | None:
+    """Return the absolute path of a path or a `file://` URL; None for the URL of an object store.
+
+    Raises:
+        ValueError: it is no valid URL.
+    """
+    if not is_url(source):
+        return os.path.abspath(os.path.expanduser(source))
+    parts = urlsplit(source)
+    return os.path.normpath(unquote(parts.path, errors="surrogateescape")) if parts.scheme == "file" else None
+
+
+def uri_of(path: str) -> str:
+    """Return the URI of an absolute path or URL, in ASCII, without credentials."""
+    if not is_url(path):
+        return "file://" + quote(os.fsencode(path))
+    scheme, _, rest = path.partition("://")
+    place, slash, inner = rest.partition("/")
+    return quote(as_uri(f"{scheme}://{place.rpartition('@')[2]}{slash}{inner}"), safe="%/:?#[]@!$&'()*+,;=~")
+
+
+def as_int64(number: int) -> int:
+    """Return a number of any size modulo 2**64: times after the year 2262, in nanoseconds, remain distinguishable."""
+    return (number + (1 << 63)) % (1 << 64) - (1 << 63)
+
+
+def connect(url: str) -> tuple[fs.FileSystem, str]:
+    """Return the file system of a URL and the path inside it."""
+    parts = urlsplit(url)
+    root = f"{parts.scheme}://{parts.netloc}/" + (f"?{parts.query}" if parts.query else "")
+    return _file_system(root), inner_path(url)
+
+
+def inner_path(url: str) -> str:
+    """Return the path of a URL inside its file system."""
+    parts = urlsplit(url)
+    place = "" if parts.scheme == "file" else parts.netloc.rpartition("@")[2]
+    return place + unquote(parts.path)
+
+
+def url_of(root: str, path: str) -> str:
+    """Return the URL of a path inside the file system of `root`, the inverse of `connect`."""
+    parts = urlsplit(root)
+    place = parts.netloc.rpartition("@")[2]
+    inner = path if parts.scheme == "file" else path[len(place) :]
+    return f"{parts.scheme}://{parts.netloc}{quote(inner, safe='/')}" + (f"?{parts.query}" if parts.query else "")
+
+
+@lru_cache(maxsize=32)
+def _file_system(root: str) -> fs.FileSystem:
+    return open_uri(as_uri(root))[0]
+
+
+def open_uri(uri: str) -> tuple[fs.FileSystem, str]:
+    """Return the file system of a URI, and the path inside it.
+
+    Raises:
+        ValueError: there is none that Arrow can open.
+        OSError: it refuses.
+    """
+    if uri.lower().startswith(_AZURE):
+        raise ValueError("Azure is not supported: copy the files to a disk, S3 or GCS")
+    if uri.lower().startswith(_GCS) and "retry_limit_seconds" not in uri:
+        uri += f"{'&' if '?' in uri else '?'}retry_limit_seconds={_RETRY_S}"
+    system, path = fs.FileSystem.from_uri(uri)
+    return system, path
+
+
+def _open(path: str) -> Any:
+    if is_url(path):
+        if (place := local_path(path)) is not None:
+            return _open(place)
+        system, inner = connect(path)
+        return system.open_input_file(inner)
+    return open_local(path)
+
+
+def _check_regular(mode: int) -> None:
+    if not stat.S_ISREG(mode):
+        kind = next((name for is_kind, name in _KINDS if is_kind(mode)), "special file")
+        raise OSError(f"it is a {kind}, not a regular file")
+
+
+_KINDS = (
+    (stat.S_ISDIR, "folder"),
+    (stat.S_ISFIFO, "named pipe"),
+    (stat.S_ISSOCK, "socket"),
+    (stat.S_ISBLK, "block device"),
+    (stat.S_ISCHR, "character device"),
+)
+
+
+def _error_text(exc: Exception) -> str:
+    return exc.strerror if isinstance(exc, OSError) and exc.strerror else escape(str(exc))

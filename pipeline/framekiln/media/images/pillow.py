@@ -1,0 +1,167 @@
+"""Pillow for untrusted files: limits, one conversion from all modes to RGB, and errors as `MediaError`.
+
+Conversion of each mode to 8-bit RGB:
+
+    1, L, P, RGB, YCbCr, HSV     as Pillow converts them; no colour management, an ICC profile is not applied
+    any with transparency        laid over white, the usual background of such images
+    9 to 16 bits a channel       the upper 8 bits
+    I, F (32-bit grey)           no white is defined: the least and greatest finite values become 0 and 255
+    CMYK, YCCK                   Pillow's formula without a profile: R = 255 - min(255, C + K)
+    LAB and all others           rejected as UNSUPPORTED
+"""
+
+from __future__ import annotations
+
+import io
+import re
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import pillow_heif
+from PIL import AvifImagePlugin, ImageFile, TiffImagePlugin
+from PIL import Image as Pil
+
+from framekiln.contract.columns import Image
+from framekiln.contract.errors import MediaError, Reason
+from framekiln.media.damage.truncation import is_truncated
+from framekiln.media.file_types import Kind
+
+AvifImagePlugin.DEFAULT_MAX_THREADS = 1  # decode tasks run side by side
+pillow_heif.register_heif_opener(decode_threads=1, thumbnails=False, depth_images=False, aux_images=False)
+_ALPHA, _ORIENTATION = (1, 2), 0x0112
+for _order in (TiffImagePlugin.II, TiffImagePlugin.MM):  # CMYK with alpha, as of Photoshop; the alpha is not applied
+    for _kind in _ALPHA:
+        TiffImagePlugin.OPEN_INFO[(_order, 5, (1,), 1, (8,) * 5, (_kind,))] = ("CMYK", "CMYKX")
+_EXTRA_SAMPLES = 338
+_NO_VARIANT = re.compile("Unsupported BMP ")  # start of Pillow's messages about variants that it does not read
+_SUBFILE_TYPE, _SUB_IFDS, _DNG_VERSION = 254, 330, 50706
+_BITS = 258  # of TIFF
+_PIXELS_ARE_MISSING = ("truncated", "not enough image data")  # in Pillow's messages
+_CONVERTIBLE = ("L", "RGB", "1", "P", "YCbCr", "HSV", "CMYK", "RGBX")
+
+
+@contextmanager
+def decode_errors(data: bytes, kind: Kind, max_pixels: int) -> Iterator[None]:
+    """Set Pillow's limit and raise `MediaError` for its errors inside the block.
+
+    Raises:
+        MediaError: TOO_LARGE, UNSUPPORTED, TRUNCATED or CORRUPT for any error of a decoder.
+    """
+    before = Pil.MAX_IMAGE_PIXELS
+    Pil.MAX_IMAGE_PIXELS = max_pixels
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    except MediaError:
+        raise
+    except Pil.DecompressionBombError as exc:
+        count = int((re.findall(r"(\d+) pixels", str(exc)) or ["0"])[0])
+        message = f"the header states {count:,} pixels, the limit is {max_pixels:,}"
+        raise MediaError(Reason.TOO_LARGE, message) from exc
+    except MemoryError as exc:
+        raise MediaError(Reason.TOO_LARGE, "it does not fit into memory") from exc
+    except Exception as exc:
+        if _NO_VARIANT.match(str(exc)):
+            message = f"a variant that is not read ({_error_text(exc)}); convert the file to PNG"
+            raise MediaError(Reason.UNSUPPORTED, message) from exc
+        said = any(words in str(exc).lower() for words in _PIXELS_ARE_MISSING)
+        truncated = said or is_truncated(io.BytesIO(data), kind)
+        reason = Reason.TRUNCATED if truncated else Reason.CORRUPT
+        raise MediaError(reason, f"{kind.name}: {_error_text(exc)}") from exc
+    finally:
+        Pil.MAX_IMAGE_PIXELS = before
+
+
+@contextmanager
+def pixels_allowed(count: int) -> Iterator[None]:
+    """Let Pillow open images of that many pixels inside the block, which the caller has checked."""
+    before, Pil.MAX_IMAGE_PIXELS = Pil.MAX_IMAGE_PIXELS, count
+    try:
+        yield
+    finally:
+        Pil.MAX_IMAGE_PIXELS = before
+
+
+@contextmanager
+def incomplete_images() -> Iterator[None]:
+    """Let Pillow return what a truncated image has, inside the block; it fills the rest."""
+    ImageFile.LOAD_TRUNCATED_IMAGES = True
+    try:
+        yield
+    finally:
+        ImageFile.LOAD_TRUNCATED_IMAGES = False
+
+
+def open_image(data: bytes, kind: Kind) -> ImageFile.ImageFile:
+    """Return the file with its header read; only inside `decode_errors`."""
+    return Pil.open(io.BytesIO(data), formats=[kind.name])
+
+
+def orientation(image: ImageFile.ImageFile) -> int:
+    """Return the EXIF orientation 1 to 8, or XMP's without EXIF; 1 if either is damaged, since the image is not."""
+    try:
+        value = image.getexif().get(_ORIENTATION, 1)
+        return int(value) if value in range(1, 9) else 1
+    except Exception:  # damaged tags of cameras raise all kinds of errors
+        return 1
+
+
+def check_not_raw(image: Any) -> None:
+    """Raise UNSUPPORTED for a camera raw file, which is a TIFF with a thumbnail as its first page."""
+    tags = getattr(image, "tag_v2", {})
+    thumbnail = int(tags.get(_SUBFILE_TYPE, 0) or 0) & 1 and _SUB_IFDS in tags
+    if _DNG_VERSION in tags or thumbnail:
+        raise MediaError(Reason.UNSUPPORTED, "a camera raw file (DNG, NEF, ARW): export it as JPEG or TIFF")
+
+
+def is_cmyk_with_alpha(image: Any) -> bool:
+    """Return whether an image is a TIFF that `OPEN_INFO` above has added."""
+    return image.mode == "CMYK" and getattr(image, "tag_v2", {}).get(_EXTRA_SAMPLES, (0,))[:1] in ((1,), (2,))
+
+
+def to_rgb(image: Pil.Image, *, by_white: bool = True) -> Image:
+    """Load an image and return it as RGB (h w 3) by the module's table.
+
+    Args:
+        image: in any mode.
+        by_white: False as outputs of earlier versions have it: grey PNM of more than 8 bits is stretched from its least
+            to its greatest value, and TIFF of fewer than 16 bits is too dark.
+
+    Raises:
+        MediaError: UNSUPPORTED for a mode that is not in the table.
+    """
+    image.load()
+    if image.mode.startswith("I") or image.mode == "F":
+        return np.repeat(_grey(image, by_white=by_white)[:, :, None], 3, axis=2)
+    if image.has_transparency_data:
+        layer = image.convert("RGBA")
+        page = Pil.new("RGB", image.size, "white")
+        page.paste(layer, mask=layer.getchannel("A"))
+        return np.asarray(page)
+    if image.mode not in _CONVERTIBLE:
+        raise MediaError(Reason.UNSUPPORTED, f"the colour mode {image.mode} is not supported; convert the file to RGB")
+    return np.asarray(image.convert("RGB"))
+
+
+def _grey(image: Pil.Image, *, by_white: bool) -> np.ndarray[Any, np.dtype[np.uint8]]:
+    values = np.asarray(image)
+    if by_white and image.format == "PPM":  # Pillow scales its white to 65,535
+        return (values >> 8).astype(np.uint8)
+    bits = getattr(image, "tag_v2", {}).get(_BITS, (16,))[0] if by_white else 16
+    if values.dtype.kind == "u" and values.dtype.itemsize == 2:
+        return (values >> (bits - 8 if 8 < bits < 16 else 8)).astype(np.uint8)
+    numbers = values.astype(np.float64)  # changed in place, as a copy takes 8 bytes a pixel
+    finite = np.isfinite(numbers)
+    low, high = numbers.min(where=finite, initial=np.inf), numbers.max(where=finite, initial=-np.inf)
+    numbers[~finite] = low = low if low <= high else 0.0
+    numbers -= low
+    numbers *= 255.0 / (high - low) if high > low else 0.0
+    return np.rint(numbers, out=numbers).astype(np.uint8)
+
+
+def _error_text(exc: Exception) -> str:
+    return str(exc).partition(" <_io")[0] or type(exc).__name__

@@ -1,0 +1,165 @@
+"""Units of files to packets of rows.
+
+No damaged file ends a run: a file without a readable frame is one line in the errors table, and so is each stretch of a
+video that could not be decoded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
+
+from framekiln.contract.columns import Image
+from framekiln.contract.packet import Packet
+from framekiln.contract.row_errors import Failure
+from framekiln.media.config import DecodeConfig
+from framekiln.media.files import MediaFile
+from framekiln.media.frames import Frame, FrameSource
+from framekiln.media.guard import Guard
+from framekiln.media.packets.clips import cut_clips
+from framekiln.media.packets.packet_builder import PacketBuilder
+from framekiln.media.source_reader import NO_GUARD, SourceReader, as_failure
+from framekiln.media.units import Unit
+from framekiln.media.video.segments import Share, VideoSegment
+
+
+def decode(
+    unit: Unit,
+    columns: Sequence[str],
+    halo: int,
+    config: DecodeConfig,
+    share: Share | None = None,
+    is_done: Callable[[int, int], bool] = lambda _start, _stop: False,
+    guard: Guard = NO_GUARD,
+    *,
+    drops: Collection[str] = (),
+) -> Iterator[Packet]:
+    """Yield packets of a unit's frames, ended by an empty one.
+
+    Args:
+        unit: files, decoded in their order.
+        columns: source columns that steps read; other pixels and sound are not made.
+        halo: number of the file's next frames that follow each clip, as rows with `halo` true.
+        config: the rules of decoding.
+        share: the share of one film to decode; None for all.
+        is_done: True if the rows between two numbers exist already; such a segment yields nothing.
+        guard: called for each file and frame.
+        drops: of `columns`, those that packets do not carry; their pixels are not made but count in packet sizes.
+
+    Yields:
+        Packets of whole clips: at most `packet_rows` rows and `packet_bytes` of requested pixels, unless one clip has
+        more. `start` and `stop` count the unit's rows without halo rows. Failures are part of the next packet. The last
+        packet is empty (`start == stop ==` the unit's number of rows).
+
+        A share yields the segments that begin in it, with row numbers as in an undamaged film. The share with the last
+        segment also yields the empty packet. A film that is not read in segments belongs to share 0.
+    """
+    rules = unit.read_rules
+    reader = SourceReader(columns=columns, config=config, halo=halo, guard=guard, drops=drops, read_rules=rules)
+    decoder = _UnitDecoder(unit=unit, reader=reader)
+    if share is None or len(unit.media) > 1 or (share.count == 1 and not share.cells):
+        yield from decoder.whole()
+    else:
+        yield from decoder.share(share, is_done)
+
+
+def decode_frames(media: MediaFile, columns: Sequence[str], config: DecodeConfig) -> Iterator[Frame]:
+    """Yield the frames of one file that `decode` makes rows of, in display order.
+
+    Raises:
+        MediaError: the file could not be opened.
+    """
+    reader = SourceReader(columns=columns, config=config)
+    for source in reader.segments(media):
+        for frame in reader.frames(media, source, []):
+            if source.segment is not None and frame.index >= source.segment.stop:
+                break
+            yield frame
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reader:
+    """The frames of a whole file for the second pass; see `framekiln.contract.stage.Media`.
+
+    They are decoded again, one after the other, by the rules and the code of the first pass, so frame numbers agree
+    with its rows. Frames that the first pass reported as lost are missing here too, and are not reported again.
+    """
+
+    media: MediaFile
+    config: DecodeConfig
+
+    def frames(self, pixels: str) -> Iterator[tuple[int, Image]]:
+        """Yield number and image of each frame; memory does not grow with their number."""
+        return ((frame.index, frame.images[pixels]) for frame in decode_frames(self.media, (pixels,), self.config))
+
+
+@dataclass(frozen=True, kw_only=True)
+class _UnitDecoder:
+    """The clips and packets of one unit."""
+
+    unit: Unit
+    reader: SourceReader
+
+    def whole(self) -> Iterator[Packet]:
+        """Yield all packets of the unit."""
+        builder = self.builder()
+        for media in self.unit.media:
+            for source in self.sources(media, builder.failures):
+                yield from self.packets(media, source, builder)
+        yield from builder.finish(1.0)
+
+    def share(self, share: Share, is_done: Callable[[int, int], bool]) -> Iterator[Packet]:
+        """Yield packets of the segments that begin in a share; share 0 has all of a film without segments."""
+        (media,) = self.unit.media
+        builder, following = self.builder(), [share]
+        while following:
+            cell = following.pop()
+            try:
+                source = self.reader.open(media, cell)
+            except Exception as exc:
+                builder.failures.append(as_failure(media, exc))
+                yield from builder.finish(1.0) if cell.index == 0 and cell.begin is None else ()
+                return
+            if (segment := source.segment) is not None:
+                following += [segment.following] if segment.following is not None else []
+                yield from self._segment(source, segment, is_done)
+            elif share.index == 0:
+                yield from self.packets(media, source, builder)
+                yield from builder.finish(1.0)
+
+    def _segment(
+        self, source: FrameSource, segment: VideoSegment, is_done: Callable[[int, int], bool]
+    ) -> Iterator[Packet]:
+        (media,) = self.unit.media
+        start, stop = self.reader.rows_before(segment.start), self.reader.rows_before(segment.stop)
+        if start < stop and not is_done(start, stop):
+            builder = self.builder(start, stop)
+            yield from self.packets(media, source, builder)
+            yield from builder.finish(segment.share)
+        if segment.start < segment.stop == segment.total:
+            yield from self.builder(stop).finish()
+
+    def builder(self, start: int = 0, stop: int | None = None) -> PacketBuilder:
+        """Return a builder with an empty packet."""
+        return PacketBuilder(self.unit.name, self.reader.carried, self.reader.config, start, stop)
+
+    def sources(self, media: MediaFile, failures: list[Failure]) -> Iterator[FrameSource]:
+        """Yield a file, or its segments in order; a file that cannot be opened adds a failure."""
+        try:
+            yield from self.reader.segments(media)
+        except Exception as exc:
+            failures.append(as_failure(media, exc))
+
+    def packets(self, media: MediaFile, source: FrameSource, builder: PacketBuilder) -> Iterator[Packet]:
+        """Yield the packets that are full before or with one of the source's clips."""
+        segment, config = source.segment, self.reader.config
+        clips = cut_clips(
+            self.reader.frames(media, source, builder.failures),
+            first=self.reader.rows_before(segment.start) if segment else 0,
+            stop=segment.stop if segment else None,
+            max_frames=config.clip_frames,
+            max_bytes=config.packet_bytes // 2,
+            halo=self.reader.halo,
+        )
+        for clip in clips:
+            yield from builder.add(media.media_id, source, clip)

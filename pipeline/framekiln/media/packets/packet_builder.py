@@ -1,0 +1,95 @@
+"""Packets, gathered from clips of many files and closed between clips before they grow too large."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+
+from framekiln.contract.columns import SOUND, SOURCE, is_pixel_column, pack
+from framekiln.contract.packet import HALO, Packet, packet_schema
+from framekiln.contract.row_errors import Failure
+from framekiln.media.config import DecodeConfig
+from framekiln.media.frames import Frame, FrameSource
+from framekiln.media.packets.clips import Clip
+
+
+class PacketBuilder:
+    """The growing packet of a unit; `failures` may be appended to at any time and go into the next packet.
+
+    Args:
+        unit: its name.
+        columns: source columns of the packet.
+        config: its limits on rows, and on bytes of pixels.
+        start: row of the unit that comes first.
+        stop: row after the last one of a segment. The name of its last packet covers all remaining rows, however many
+            frames were lost, so that later rows keep their numbers. None: the unit's end, marked by an empty packet.
+    """
+
+    def __init__(
+        self, unit: str, columns: Sequence[str], config: DecodeConfig, start: int = 0, stop: int | None = None
+    ) -> None:
+        self.failures: list[Failure] = []
+        self._unit, self._schema, self._config = unit, packet_schema(columns), config
+        self._start, self._stop = start, stop
+        self._clear()
+
+    def add(self, media_id: str, source: FrameSource, clip: Clip) -> Iterator[Packet]:
+        """Add a clip; yield the packets that are full before or with it."""
+        rows, size = len(clip.frames), clip.nbytes
+        most_rows, most_bytes = self._config.packet_rows, self._config.packet_bytes
+        if self._rows and (self._rows + rows > most_rows or self._bytes + size > most_bytes):
+            yield self._close()
+        self._rows += rows
+        self._bytes += size
+        for frame in (*clip.frames, *clip.halo):
+            self._frames.append(frame)
+            shape = (frame.height, frame.width)
+            values = (media_id, frame.index, source.media_type, clip.index, frame.time_s, source.fps, *shape)
+            for column, value in zip(self._values.values(), values, strict=True):
+                column.append(value)
+        self._halo.extend([False] * rows + [True] * len(clip.halo))
+        full = self._rows >= most_rows or self._bytes >= most_bytes
+        if full and self._stop is None:  # a segment's last packet waits for losses after it
+            yield self._close()
+
+    def finish(self, share: float = 0.0) -> Iterator[Packet]:
+        """Yield the remaining packet, and at the unit's end the empty one; the last states the decoded `share`."""
+        if self._stop is not None:
+            if self._start < self._stop:
+                yield replace(self._close(self._stop), share=share)
+            return
+        if self._rows:
+            yield replace(self._close(), ends=True)
+        yield replace(self._close(), share=share)
+
+    def _close(self, stop: int | None = None) -> Packet:
+        columns = [self._column(name) for name in self._schema.names]
+        packet = Packet(
+            unit=self._unit,
+            start=self._start,
+            stop=self._start + self._rows if stop is None else stop,
+            rows=pa.Table.from_arrays(columns, schema=self._schema),
+            failures=tuple(self.failures),
+        )
+        self._start = packet.stop
+        self.failures.clear()
+        self._clear()
+        return packet
+
+    def _clear(self) -> None:
+        self._frames: list[Frame] = []
+        self._values: dict[str, list[Any]] = {name: [] for name in SOURCE.names}
+        self._halo: list[bool] = []
+        self._rows: int = 0  # without halo rows
+        self._bytes: int = 0  # of pixels only
+
+    def _column(self, name: str) -> pa.Array:
+        if is_pixel_column(name):
+            return pack([frame.images[name] for frame in self._frames])
+        if name == "sound":
+            return pa.array([frame.sound for frame in self._frames], SOUND)
+        values = self._halo if name == HALO else self._values[name]
+        return pa.array(values, self._schema.field(name).type)

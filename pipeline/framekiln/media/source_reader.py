@@ -1,0 +1,159 @@
+"""Files opened by their content, and their frames, under a guard."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice, takewhile
+
+from framekiln.contract.columns import is_pixel_column
+from framekiln.contract.errors import MediaError, Reason
+from framekiln.contract.row_errors import Failure
+from framekiln.media.config import FINE_CUTS, READ_RULES, DecodeConfig
+from framekiln.media.discovery.media_ids import escape
+from framekiln.media.file_types import HEAD_BYTES, Kind, detect_kind, is_sidecar
+from framekiln.media.files import MediaFile, access_errors, open_media, read_bytes
+from framekiln.media.frames import Frame, FrameSource, FrameSpec, LostFrames
+from framekiln.media.guard import Guard, guarded
+from framekiln.media.images.photo import open_photo
+from framekiln.media.sparse import check_written
+from framekiln.media.video.segments import Share
+
+NO_GUARD = Guard()
+
+
+@dataclass(frozen=True, kw_only=True)
+class SourceReader:
+    """A reader of files for a set of columns."""
+
+    columns: Sequence[str]  # source columns that steps read
+    config: DecodeConfig
+    halo: int = 0  # frames after each clip
+    guard: Guard = NO_GUARD  # called for each file and frame
+    drops: Collection[str] = ()  # of `columns`, those that packets do not carry
+    read_rules: int = READ_RULES  # of the unit that the files belong to
+
+    @property
+    def carried(self) -> list[str]:
+        """The columns that packets carry."""
+        return [name for name in self.columns if name not in self.drops]
+
+    def open(self, media: MediaFile, share: Share) -> FrameSource:
+        """Open a file, or one of its segments.
+
+        Raises:
+            MediaError: it cannot be opened, or kills its decoder.
+        """
+        limit = self.guard.start_file(media, share)
+        if limit is not None and limit.max_items < 0:
+            raise limit.error
+        source = self._open(media, share)
+        self.guard.heartbeat()
+        return replace(source, frames=guarded(source.frames, self.guard, limit))
+
+    def segments(self, media: MediaFile) -> Iterator[FrameSource]:
+        """Yield a file, or its segments in order.
+
+        Raises:
+            MediaError: it cannot be opened.
+        """
+        cells = self.read_rules >= FINE_CUTS
+        count = 1 if cells else self.config.share_count(media.size)
+        for share in (Share(index=index, count=count, cells=cells) for index in range(count)):
+            for source in self.cells(media, share):
+                if source.segment is None:
+                    yield source
+                    return
+                if self.rows_before(source.segment.start) < self.rows_before(source.segment.stop):
+                    yield source
+
+    def cells(self, media: MediaFile, share: Share) -> Iterator[FrameSource]:
+        """Yield the cells of a share in order; its segment by bytes or the whole file if it has none.
+
+        Raises:
+            MediaError: one cannot be opened.
+        """
+        following: Share | None = share
+        while following is not None:
+            source = self.open(media, following)
+            following = source.segment.following if source.segment is not None else None
+            yield source
+
+    def rows_before(self, number: int) -> int:
+        """Return the number of kept frames of a film before a frame."""
+        rows = -(-number // self.config.every_nth)
+        return rows if self.config.max_frames is None else min(rows, self.config.max_frames)
+
+    def frames(self, media: MediaFile, source: FrameSource, failures: list[Failure]) -> Iterator[Frame]:
+        """Yield frames up to `max_frames`; after a segment's, those that follow it. Losses go to `failures`."""
+        frames, limit = _split_losses(media, source, failures), self.config.max_frames
+        if limit is None:
+            return frames
+        if source.segment is None:
+            return islice(frames, limit)
+        return takewhile(lambda frame: frame.index < limit * self.config.every_nth, frames)
+
+    def _open(self, media: MediaFile, share: Share) -> FrameSource:
+        config = self.config
+        spec = FrameSpec(
+            pixels=tuple(name for name in self.carried if is_pixel_column(name)),
+            dropped=tuple(name for name in self.columns if name in self.drops and is_pixel_column(name)),
+            sound="sound" in self.columns,
+            config=config,
+            read_rules=self.read_rules,
+        )
+        with open_media(media) as stream, access_errors():
+            kind = _kind(stream.read(HEAD_BYTES), media)
+            check_written(stream)
+        if kind.decoder == "video":
+            from framekiln.media.video.reader import open_video  # loads libav, which photos do not need
+
+            return open_video(media, kind, spec, replace(share, halo=self.halo))
+        return open_photo(read_bytes(media, 10 * config.max_pixels), kind, spec)
+
+
+def _kind(head: bytes, media: MediaFile) -> Kind:
+    try:
+        return detect_kind(head)
+    except MediaError as exc:
+        if is_sidecar(media.media_id, head):
+            raise MediaError(Reason.PASSED_OVER, "passed over, not media: text or a table") from exc
+        raise
+
+
+def as_failure(media: MediaFile, exc: Exception, frame_index: int | None = None) -> Failure:
+    """Return the failure of a file; an unforeseen error of a decoder is an error of the file, not of the run."""
+    error = _as_media_error(exc)
+    return Failure(media_id=media.media_id, frame_index=frame_index, kind=error.reason.value, message=str(error))
+
+
+def _as_media_error(exc: Exception) -> MediaError:
+    if isinstance(exc, MediaError):
+        return exc
+    if isinstance(exc, MemoryError):
+        return MediaError(Reason.TOO_LARGE, "it does not fit into memory")
+    return MediaError(Reason.CORRUPT, f"{type(exc).__name__}: {escape(str(exc))}")
+
+
+def _split_losses(media: MediaFile, source: FrameSource, failures: list[Failure]) -> Iterator[Frame]:
+    """Yield the frames alone; losses become failures, a single one if a file has no frame at all."""
+    last = source.segment.start - 1 if source.segment else -1  # number of the last frame so far
+    losses: list[LostFrames] = []
+    stop = source.segment.stop if source.segment else None
+    try:
+        for item in source.frames:
+            if isinstance(item, LostFrames):
+                losses.append(item)
+                continue
+            last = item.index
+            if stop is not None and last >= stop:
+                failures.extend(as_failure(media, loss.error, loss.index) for loss in losses)
+                losses.clear()
+            yield item
+    except Exception as exc:
+        losses.append(LostFrames(index=last + 1, error=_as_media_error(exc)))
+    if last < 0 and stop is None:
+        error = losses[0].error if losses else MediaError(Reason.EMPTY, "the file has no frame")
+        failures.append(as_failure(media, error))
+    else:
+        failures.extend(as_failure(media, loss.error, loss.index) for loss in losses)

@@ -1,0 +1,83 @@
+"""Units of decoding: small files share a task, and a long video is a unit of its own for several tasks."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from framekiln.media.config import FINE_CUTS, READ_RULES, DecodeConfig
+from framekiln.media.files import MediaFile
+from framekiln.media.video.segments import Share
+
+MAX_FILES = 256  # some seconds of decoding, so that a task that dies costs little
+MAX_BYTES = 64_000_000  # of files; a larger file is a unit of its own
+UNITS_PER_SLOT = 4  # so that fast slots take over work of slow ones
+SHARES_PER_SLOT = 4  # of a single film: the last task is a sixteenth of the work of four slots
+_LAST_PART = 100  # the last units shrink to 1 / (this * slots) of the files: 1 % of a slot's work
+_MIN_FILES = 8  # the least for the costs of a unit: two files for each step
+
+
+@dataclass(frozen=True, kw_only=True)
+class Unit:
+    """Files decoded together.
+
+    The name is a hash of them and of the rules for photos: the same files give the same unit in every run, and one with
+    other rows never has the name of an earlier version's.
+    """
+
+    name: str
+    media: tuple[MediaFile, ...]
+    read_rules: int = READ_RULES  # less in outputs of earlier versions
+    attempt: int = 0  # raised for files that failed in an earlier unit
+    superseded: frozenset[str] = frozenset()  # media_ids of its files that a later attempt's unit replaces
+
+
+def form_units(media: Sequence[MediaFile], *, slots: int) -> list[Unit]:
+    """Group consecutive files into units, about four or more for each decode task that may run at once (`slots`).
+
+    The last units are smaller.
+    """
+    slots = max(1, slots)
+    most = max(1, min(MAX_FILES, len(media) // (UNITS_PER_SLOT * slots)))
+    least = min(most, max(_MIN_FILES, len(media) // (_LAST_PART * slots)))
+    units: list[Unit] = []
+    members: list[MediaFile] = []
+    left, size = len(media), 0  # files outside of units so far; bytes of the members
+    for item in media:
+        limit = max(least, min(most, left // slots))
+        if members and (len(members) >= limit or size + item.size > MAX_BYTES):
+            units.append(_unit(members))
+            left -= len(members)
+            members, size = [], 0
+        members.append(item)
+        size += item.size
+    return [*units, _unit(members)] if members else units
+
+
+def shares_of(unit: Unit, config: DecodeConfig, share_bytes: int) -> list[Share]:
+    """Return the parts of a unit for tasks that may run at once: several of a single file.
+
+    Units of earlier versions are cut by the rules of decoding alone, others by `share_bytes` for each task.
+    """
+    cells = unit.read_rules >= FINE_CUTS
+    count = config.share_count(unit.media[0].size, share_bytes if cells else None) if len(unit.media) == 1 else 1
+    return [Share(index=index, count=count, cells=cells) for index in range(count)]
+
+
+def share_bytes(units: Sequence[Unit], config: DecodeConfig, slots: int) -> int:
+    """Return the bytes of a film for each task, so that the tasks of all units occupy all slots to the end."""
+    total = sum(media.size for unit in units for media in unit.media)
+    return max(config.share_bytes, min(config.segment_bytes, total // (SHARES_PER_SLOT * max(1, slots))))
+
+
+def retry_unit(unit: Unit, names: Collection[str]) -> Unit:
+    """Return a new unit of some of a unit's files, to decode them again."""
+    return _unit([media for media in unit.media if media.media_id in names], unit.attempt + 1)
+
+
+def _unit(members: Sequence[MediaFile], attempt: int = 0) -> Unit:
+    digest = hashlib.blake2b(digest_size=8, salt=attempt.to_bytes(8, "big"), person=READ_RULES.to_bytes(16, "big"))
+    for item in members:
+        digest.update(f"{item.media_id}\n{item.size}\n{item.digest or item.mtime_ns}\n".encode())
+    return Unit(name=digest.hexdigest(), media=tuple(members), attempt=attempt)

@@ -1,0 +1,179 @@
+"""Sound of each frame: from its time until that of the next kept frame.
+
+Sound is read beside the video through a second handle on the file, only as far as the next frame needs, so that memory
+never holds a film's whole sound. It is mixed to mono and resampled once for the file, or for a segment from shortly
+before its first frame. All slices together are the file's sound. Gaps in the time stamps (lost packets) become silence,
+which keeps sound and video in sync.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from fractions import Fraction
+from itertools import chain
+from math import gcd
+from typing import Any
+
+import av
+import numpy as np
+
+from framekiln.contract.columns import SOUND_RATE
+from framekiln.media.file_types import Kind
+from framekiln.media.files import MediaFile, open_media
+from framekiln.media.frames import Frame, LostFrames, Sound
+from framekiln.media.video.container import default_track, open_container
+
+_MAX_SAMPLES = 600 * SOUND_RATE  # of one slice, 19 MB: also for a single frame with an hour of music
+_MIN_GAP_S = 0.015  # from this gap on, time stamps override the sample count: a packet of Opus is 20 ms, of AAC 21
+_LEAD_S = 0.5  # given to decoder and resampler before the first needed sample: 22 packets of AAC, 25 of Opus
+_NONE: Sound = np.zeros(0, np.int16)
+
+
+def with_sound(
+    frames: Iterator[Frame | LostFrames], open_track: Callable[[], SoundTrack], ends: tuple[int, float] | None = None
+) -> Iterator[Frame | LostFrames]:
+    """Yield the same frames with their sound; the first includes all sound before it, the last all after it.
+
+    Frames of a segment are followed by those of the next ones; its sound `ends` at the frame with this number and time,
+    lost or not. The track is opened at the first frame.
+    """
+    track: SoundTrack | None = None
+    previous: Frame | None = None
+    for item in frames:
+        if isinstance(item, LostFrames):
+            yield item
+            continue
+        track = track or open_track()
+        if previous is not None:
+            inside = ends is not None and previous.index < ends[0] <= item.index
+            yield replace(previous, sound=track.until(ends[1] if ends and inside else item.time_s))
+        previous = item
+    if previous is not None and track:
+        yield replace(previous, sound=track.until(ends[1] if ends and previous.index < ends[0] else None))
+
+
+class SoundTrack:
+    """The default sound track of a file, read from its start, or from `begins_s` after the first frame, to its end.
+
+    `origin_s` is the first frame's time on the clock of the container. The samples from a start on are identical if the
+    track has no gaps and its codec no memory longer than _LEAD_S (the noise of AAC has).
+    """
+
+    def __init__(self, media: MediaFile, kind: Kind, origin_s: float, begins_s: float | None = None) -> None:
+        mixed = _Mixed(media, kind)
+        self._exists = mixed.start_s is not None
+        self._lead_s = origin_s - (mixed.start_s or 0.0)  # sound before the first frame
+        self._taken = 0 if begins_s is None else max(0, round((begins_s + self._lead_s) * SOUND_RATE))
+        self._chunks, self._rest = mixed.samples(self._taken), _NONE
+
+    def until(self, time_s: float | None) -> Sound | None:
+        """Return the sound since the last call up to a time, counted from the first frame; all the rest for None.
+
+        Returns None if the file has no sound. Sound beyond ten minutes up to that time is dropped.
+        """
+        if not self._exists:
+            return None
+        missing = None if time_s is None else round((time_s + self._lead_s) * SOUND_RATE) - self._taken
+        parts, room = [_NONE], _MAX_SAMPLES
+        while (room > 0) if missing is None else (missing > 0):
+            if not len(self._rest):
+                piece = next(self._chunks, None)
+                if piece is None:
+                    break
+                self._rest = piece
+            part, self._rest = self._rest[:missing], self._rest[missing:] if missing else _NONE
+            self._taken += len(part)
+            missing = None if missing is None else missing - len(part)
+            parts.append(part[:room])
+            room -= len(parts[-1])
+        return np.concatenate(parts)
+
+
+class _Mixed:
+    """A file's sound, mono and resampled, up to its first unreadable part."""
+
+    def __init__(self, media: MediaFile, kind: Kind) -> None:
+        self._stream = open_media(media)
+        self._container = open_container(self._stream, kind, 0)
+        tracks = [track for track in self._container.streams.audio if track.codec_context is not None]
+        self._track = default_track(tracks) if tracks else None
+        pieces = self._decoded()
+        first = next(pieces, None)
+        self._pieces = chain([first], pieces) if first else pieces
+        self._rate = first.sample_rate if first else SOUND_RATE
+        self.start_s = float(first.time or 0.0) if first else None  # of the first sample; None if there is none
+
+    def samples(self, number: int) -> Iterator[Sound]:
+        """Yield the resampled sound from a sample on, in pieces. Closes the file at the end."""
+        with self._stream, self._container:
+            begin = self._begin(number)
+            extra = number - begin * SOUND_RATE // self._rate
+            for piece in self._resampled(begin) if self.start_s is not None else ():
+                yield piece[extra:]
+                extra = max(0, extra - len(piece))
+
+    def _begin(self, number: int) -> int:
+        """Seek to a stored sample before a resampled one, at a whole period of both rates; return its number."""
+        period = self._rate // gcd(self._rate, SOUND_RATE)
+        begin = int(number * self._rate / SOUND_RATE - _LEAD_S * self._rate) // period * period
+        if begin <= 0 or self._track is None or self.start_s is None:
+            return 0
+        time_s = self.start_s + begin / self._rate - _LEAD_S
+        self._container.seek(max(0, int(time_s / self._track.time_base)), stream=self._track)
+        self._pieces = self._from(begin)
+        return begin
+
+    def _from(self, begin: int) -> Iterator[av.AudioFrame]:
+        """Yield decoded pieces from a stored sample on."""
+        for piece in self._decoded():
+            at = begin if piece.time is None else round((piece.time - (self.start_s or 0.0)) * self._rate)
+            if at >= begin:
+                yield piece
+            elif at + piece.samples > begin:
+                yield _tail(piece, begin - at)
+
+    def _resampled(self, begin: int) -> Iterator[Sound]:
+        end_s = (self.start_s or 0.0) + begin / self._rate
+        mixer = _mixer()
+        for piece in self._pieces:
+            now = end_s if piece.time is None else piece.time
+            if now - end_s > _MIN_GAP_S:
+                yield np.zeros(min(round((now - end_s) * SOUND_RATE), _MAX_SAMPLES), np.int16)
+                end_s = now
+            end_s += piece.samples / piece.sample_rate
+            try:
+                mixed = mixer.resample(piece)
+            except ValueError:  # the track continues with other channels or another rate
+                mixed, mixer = mixer.resample(None), _mixer()
+                mixed += mixer.resample(piece)
+            for part in mixed:
+                yield part.to_ndarray()[0]
+        for part in mixer.resample(None):
+            yield part.to_ndarray()[0]
+
+    def _decoded(self) -> Iterator[av.AudioFrame]:
+        if self._track is None:
+            return
+        try:
+            for packet in self._container.demux(self._track):
+                try:
+                    yield from packet.decode()
+                except av.FFmpegError:
+                    continue  # becomes silence
+        except (av.FFmpegError, OSError):
+            return
+
+
+def _mixer() -> Any:
+    return av.AudioResampler(format="s16", layout="mono", rate=SOUND_RATE)
+
+
+def _tail(piece: av.AudioFrame, begin: int) -> av.AudioFrame:
+    """Return a piece without its first samples."""
+    width = 1 if piece.format.is_planar else piece.layout.nb_channels
+    values: Any = np.ascontiguousarray(piece.to_ndarray()[:, begin * width :])
+    rest = av.AudioFrame.from_ndarray(values, format=piece.format.name, layout=piece.layout.name)
+    rest.sample_rate, rest.time_base = piece.sample_rate, Fraction(1, piece.sample_rate)
+    rest.pts = round(piece.time * piece.sample_rate) + begin if piece.time is not None else None
+    return rest

@@ -1,0 +1,56 @@
+"""Containers of video and sound, opened by libav: one known format, no network, limits, errors as `MediaError`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, BinaryIO
+
+import av
+
+from framekiln.contract.errors import MediaError, Reason
+from framekiln.media.damage.truncation import is_truncated
+from framekiln.media.file_types import Kind
+
+PADDING = 1 << 20  # pixels that a codec may add to a frame, above the limit on the shown size
+_BUFFER = 1 << 18  # bytes of one read, each a call into Python
+_TAGS = {"metadata_errors": "replace"} if int(av.__version__.partition(".")[0]) < 19 else {}
+"""Arguments so that tags that are not UTF-8 do no harm; PyAV 19 needs none."""
+
+
+def open_container(stream: BinaryIO, kind: Kind, max_pixels: int) -> Any:
+    """Return a demuxer of exactly the detected format, so that no file can select another one, or an address.
+
+    While the file is probed, a codec may allocate `max_pixels` for one frame. The stream stays open.
+    """
+    options = {"max_pixels": str(max_pixels + PADDING)}
+    open_file: Any = av.open  # the types of PyAV 18 and 19 differ
+    return open_file(stream, format=kind.name, options=options, buffer_size=_BUFFER, **_TAGS)
+
+
+@contextmanager
+def decode_errors(stream: BinaryIO, kind: Kind) -> Iterator[None]:
+    """Raise `MediaError` for errors of libav inside the block: TRUNCATED, CORRUPT or TOO_LARGE."""
+    try:
+        yield
+    except MediaError:
+        raise
+    except MemoryError as exc:
+        raise MediaError(Reason.TOO_LARGE, "it does not fit into memory") from exc
+    except Exception as exc:  # libav's errors derive from many of Python's
+        reason = Reason.TRUNCATED if is_truncated(stream, kind) else Reason.CORRUPT
+        raise MediaError(reason, f"{kind.name}: {error_text(exc)}") from exc
+
+
+def default_track(tracks: Sequence[Any]) -> Any:
+    """Return the track that players use: the first one marked as default with a decoder.
+
+    Without a mark it is the first with a decoder, and the first of all if none has one.
+    """
+    default = av.stream.Disposition.default
+    return max(tracks, key=lambda track: (track.codec_context is not None, bool(track.disposition & default)))
+
+
+def error_text(exc: Exception) -> str:
+    """Return an error's message, without the numbers and file names that libav adds."""
+    return getattr(exc, "strerror", None) or str(exc) or type(exc).__name__

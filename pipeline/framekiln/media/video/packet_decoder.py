@@ -1,0 +1,122 @@
+"""Packets of a video track to numbered frames, with errors where data are missing.
+
+Decoders conceal missing data with grey or with the last frame. Here a damaged packet is an error, and all frames up to
+the next key frame are lost with it, since they are predicted from the damage. Frames before it are kept. Damage that a
+decoder does not detect, such as flipped bits on a disk, remains undetected, except in FFV1 with checksums.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any
+
+import av
+
+from framekiln.contract.errors import MediaError, Reason
+from framekiln.media.damage.slice_checksums import SliceChecksums
+from framekiln.media.file_types import Kind
+from framekiln.media.frames import LostFrames
+from framekiln.media.video.container import error_text
+from framekiln.media.video.frame_numbers import FrameNumbers
+
+
+class PacketDecoder:
+    """The decoder of one track of libav's, in a file of some kind."""
+
+    def __init__(self, track: Any, kind: Kind) -> None:
+        self._context, self._kind = track.codec_context, kind
+        self._checksums = SliceChecksums() if self._context.name == "ffv1" else None
+        self.truncated: Any = None  # the packet at the missing end of a file
+
+    def prime(self, packet: Any) -> None:
+        """Decode the film's first packet: it identifies the encoder, and libav works around errors of old x264."""
+        with suppress(av.FFmpegError):
+            self._context.decode(packet)
+        self.flush()
+
+    def flush(self) -> None:
+        """Discard all state before decoding continues elsewhere."""
+        self._context.flush_buffers()
+
+    def frames(self, packets: Iterator[Any], numbers: FrameNumbers) -> Iterator[tuple[int, Any] | LostFrames]:
+        """Yield numbered frames; after an error, those from the next key frame on.
+
+        The packets are in order of storage; a `MediaError` among them is where reading ended.
+        """
+        leading, skipping, truncated = _LeadingFrames(), False, False
+        for packet in numbers.look_ahead(packets):
+            if isinstance(packet, MediaError):
+                numbers.lose(packet)
+                break
+            is_leading = leading.contains(packet, restart=skipping)
+            if (skipping and not packet.is_keyframe) or (is_leading and numbers.damaged):
+                numbers.skip(packet)
+                continue
+            av_frames, error = self._decode(packet, tolerant=is_leading)
+            if error:
+                numbers.lose(error)
+                truncated = truncated or error.reason is Reason.TRUNCATED
+            for item in (item for av_frame in av_frames for item in numbers.assign(av_frame)):
+                yield item
+                if truncated and isinstance(item, LostFrames):  # the numbers of later frames are unknown
+                    return
+            skipping = error is not None
+            if skipping:
+                numbers.skip(packet)
+        yield from numbers.finish()
+
+    def corrupt(self, exc: Exception) -> MediaError:
+        """Return an error of libav as `MediaError`."""
+        return MediaError(Reason.CORRUPT, f"{self._kind.name}: {error_text(exc)}")
+
+    def _decode(self, packet: Any, *, tolerant: bool) -> tuple[list[Any], MediaError | None]:
+        """Return a packet's frames; after an error, the decoder's remaining frames before it.
+
+        With `tolerant`, a packet that cannot be decoded has no frames, without an error.
+        """
+        error = None
+        try:
+            if packet is self.truncated:
+                raise MediaError(Reason.TRUNCATED, "the end of the file is missing")
+            if packet.size and packet.is_corrupt:
+                raise MediaError(Reason.CORRUPT, "a packet is incomplete")
+            if packet.size and self._checksums and not self._checksums.match(bytes(packet)):
+                raise MediaError(Reason.CORRUPT, "a slice does not match its checksum")
+            av_frames = self._context.decode(packet if packet.size else None)
+        except (av.FFmpegError, MediaError) as exc:
+            if tolerant and isinstance(exc, av.FFmpegError):
+                return [], None
+            error = exc if isinstance(exc, MediaError) else self.corrupt(exc)
+            av_frames = [av_frame for av_frame in self._drain() if av_frame.pts != packet.pts]
+        intact = [av_frame for av_frame in av_frames if not av_frame.is_corrupt]
+        if len(intact) < len(av_frames) and not tolerant:
+            error = error or MediaError(Reason.CORRUPT, "a frame refers to missing data")
+        return intact, error
+
+    def _drain(self) -> list[Any]:
+        try:
+            return list(self._context.decode(None))
+        except av.FFmpegError:
+            return []
+        finally:
+            self.flush()
+
+
+class _LeadingFrames:
+    """Frames stored after a key frame and shown before it (open GOPs), if decoding began at that key frame.
+
+    Their references are missing or damaged. Players do not show those at the start of a file that was cut there.
+    """
+
+    def __init__(self) -> None:
+        self._entry: int | None = None  # time of the key frame at which decoding began
+        self._started = False
+
+    def contains(self, packet: Any, *, restart: bool) -> bool:
+        """Return whether the file's next packet is a leading frame; `restart` if decoding begins again at it."""
+        if packet.is_keyframe:
+            self._entry = packet.pts if restart or not self._started else None
+            self._started = True
+        times = (packet.pts, self._entry)
+        return bool(packet.size) and None not in times and packet.pts < self._entry

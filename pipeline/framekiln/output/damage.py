@@ -1,0 +1,58 @@
+"""Tables of an output that cannot be read any more. What is damaged counts as missing, and is computed again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+
+import pyarrow as pa
+
+from framekiln.contract.columns import KEYS, SOURCE
+from framekiln.contract.errors import DamagedError, GoneError
+from framekiln.contract.output_names import DIGESTS, ERRORS, UNITS
+from framekiln.contract.row_errors import ERRORS_SCHEMA
+from framekiln.contract.row_errors import SCHEMA as FAILURES
+from framekiln.output.content_hash import DIGEST_SCHEMA
+from framekiln.output.expected_columns import check_types, optional
+from framekiln.output.ledger import RETRY_SUFFIX
+from framekiln.output.object_store import Store
+from framekiln.output.unit_table import NEEDED
+
+ERRORS_SUFFIX = ".errors.parquet"
+MARKS = pa.schema([SOURCE.field(name) for name in KEYS])  # rows to be retried
+ERRORS_TABLE = pa.schema([*FAILURES, *optional(pa.schema(list(ERRORS_SCHEMA)[len(FAILURES) :]))])
+_BY_FOLDER = {UNITS: NEEDED, DIGESTS: DIGEST_SCHEMA, ERRORS: ERRORS_TABLE}
+_BY_SUFFIX = {ERRORS_SUFFIX: FAILURES, RETRY_SUFFIX: MARKS}
+
+
+def damaged_tables(store: Store, folders: Iterable[str], expected: Mapping[str, pa.Schema]) -> list[str]:
+    """Return the paths of tables in some folders that cannot be read, after reading all of them through.
+
+    `expected` has, by folder, columns that each of its tables has, among others.
+
+    Raises:
+        OutputError: the disk or the bucket refuses.
+    """
+    paths = [f"{folder}/{name}" for folder in folders for name in store.names(folder) if name.endswith(".parquet")]
+    schemas = {**expected, **_BY_FOLDER}
+
+    def is_whole(path: str) -> bool:
+        folder = path.rpartition("/")[0]
+        by_suffix = (schema for suffix, schema in _BY_SUFFIX.items() if path.endswith(suffix))
+        return _is_whole(store, path, next(by_suffix, schemas.get(folder)))
+
+    with ThreadPoolExecutor() as pool:  # Arrow decodes outside the interpreter's lock
+        return [path for path, whole in zip(paths, pool.map(is_whole, paths), strict=True) if not whole]
+
+
+def _is_whole(store: Store, path: str, expected: pa.Schema | None) -> bool:
+    try:
+        with store.parquet(path) as file:
+            check_types(file.schema_arrow, expected)
+            for _ in file.iter_batches():
+                pass
+    except GoneError:
+        return True
+    except DamagedError:
+        return False
+    return True

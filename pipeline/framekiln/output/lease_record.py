@@ -1,0 +1,96 @@
+"""The stored form of a lease: `run.lease-RUN.json` in the output, one object for each run."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import socket
+from collections.abc import Collection
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Literal
+
+import psutil
+
+from framekiln.contract.errors import DamagedError
+from framekiln.contract.output_names import LEASE_PREFIX
+from framekiln.output.object_store import Store
+
+_NAME = re.compile(re.escape(LEASE_PREFIX) + r"(?P<run>[0-9a-f]+)\.json")
+_DAMAGE = (AttributeError, DamagedError, KeyError, TypeError, ValueError)
+
+Shard = tuple[int, int]
+"""Number from 0, and number of shards."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LeaseRecord:
+    """The owner and state of one lease. Its keys are stored: other versions read them."""
+
+    run: str
+    host: str
+    machine: str  # host, boot and container: process numbers are comparable within one
+    pid: int
+    born: float  # creation time of the process, so that a later one with its number is not confused with it
+    since: str  # ISO 8601, UTC; for people only
+    shard: Shard | None = None
+    state: Literal["asking", "holding", "left"] = "asking"
+    beat: int = 0  # heartbeats so far
+    over: tuple[str, ...] = ()  # runs that it took the output over from
+
+    def conflicts(self, other: LeaseRecord) -> bool:
+        """Return whether both runs must not write at once: true except for different shards of the same number."""
+        mine, theirs = self.shard, other.shard
+        return mine is None or theirs is None or mine[1] != theirs[1] or mine[0] == theirs[0]
+
+    def has_ended(self, machine: str, runs_here: Collection[str]) -> bool:
+        """Return whether the run has certainly ended, as the given machine sees it; false if only time can show it.
+
+        The number of the process that checks does not distinguish its runs; they are `runs_here`.
+        """
+        if self.state == "left":
+            return True
+        if self.machine != machine:
+            return False
+        if self.pid == os.getpid():
+            return self.run not in runs_here
+        try:
+            process = psutil.Process(self.pid)
+            return abs(process.create_time() - self.born) > 1 or process.status() == psutil.STATUS_ZOMBIE
+        except psutil.NoSuchProcess:
+            return True
+
+
+def lease_name(run: str) -> str:
+    """Return the name of a run's lease."""
+    return f"{LEASE_PREFIX}{run}.json"
+
+
+def list_leases(store: Store) -> set[str]:
+    """Return the runs with a lease in the output."""
+    return {match["run"] for name in store.names("") if (match := _NAME.fullmatch(name))}
+
+
+def read_lease(store: Store, run: str) -> LeaseRecord | None:
+    """Return a run's lease, None if it was removed, or a lease of nobody if it is damaged."""
+    try:
+        values = store.read_json(lease_name(run))
+        shard = tuple(values.pop("shard") or ()) or None
+        return LeaseRecord(**values | {"over": tuple(values["over"]), "run": run}, shard=shard)
+    except FileNotFoundError:
+        return None
+    except _DAMAGE:  # or a lease of another version: alive if it is renewed
+        return LeaseRecord(run=run, host="an unknown machine", machine="", pid=0, born=0.0, since="", beat=-1)
+
+
+def write_lease(store: Store, record: LeaseRecord) -> None:
+    """Write or replace a run's lease."""
+    store.write(lease_name(record.run), json.dumps(asdict(record)).encode())
+
+
+def machine_id() -> str:
+    """Return an identity of this host since it was booted, and of this container in it."""
+    paths = [path for path in map(Path, ("/proc/sys/kernel/random/boot_id", "/proc/self/ns/pid")) if path.exists()]
+    facts = [str(path.readlink()) if path.is_symlink() else path.read_text().strip() for path in paths]
+    return " ".join([socket.gethostname(), *facts])

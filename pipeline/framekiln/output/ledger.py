@@ -1,0 +1,108 @@
+"""Finished parts: a killed run resumes from a listing of them and repeats only work in progress.
+
+A *unit* is a group of files decoded together. The order of its rows never changes, so a *part*, one step's result for
+rows `start` to `stop` of a unit, is named by those numbers alone. A step is done with a unit when its parts tile all
+rows, wherever packets were cut. The decoder's parts end with an empty one at the number of rows.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from framekiln.contract.output_names import COLUMNS
+from framekiln.output.object_store import Store
+
+RETRY_SUFFIX = ".again.parquet"
+_PART = re.compile(r"(?P<unit>[0-9a-f]+)\.(?P<start>\d+)-(?P<stop>\d+)\.parquet")
+
+Span = tuple[int, int]
+"""First row, and the row after the last."""
+
+
+@dataclass(frozen=True, order=True)
+class Part:
+    """One step's result for consecutive rows of a unit."""
+
+    unit: str
+    start: int
+    stop: int
+
+    @property
+    def name(self) -> str:
+        """The file name."""
+        return f"{self.unit}.{self.start:08d}-{self.stop:08d}.parquet"
+
+    @property
+    def errors_name(self) -> str:
+        """The file name of its row errors."""
+        return f"{self.name.removesuffix('.parquet')}.errors.parquet"
+
+    @property
+    def retry_name(self) -> str:
+        """The file name of the rows to compute again; while it exists, the part counts as missing."""
+        return f"{self.name.removesuffix('.parquet')}{RETRY_SUFFIX}"
+
+
+def tiling(spans: Iterable[Span], total: int) -> list[Span] | None:
+    """Return spans that cover 0 to `total` end to end, or None.
+
+    Earlier runs with other packet sizes may have left overlapping spans.
+    """
+    by_start: dict[int, list[int]] = defaultdict(list)
+    for start, stop in spans:
+        if start < stop:
+            by_start[start].append(stop)
+    reached: dict[int, Span | None] = {0: None}
+    for start in sorted(by_start):
+        if start in reached:
+            for stop in by_start[start]:
+                reached.setdefault(stop, (start, stop))
+    if total not in reached:
+        return None
+    path: list[Span] = []
+    while (span := reached[total]) is not None:
+        path.append(span)
+        total = span[0]
+    return path[::-1]
+
+
+class Ledger:
+    """The parts in an output's `columns/`, listed once."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._spans: dict[str, dict[str, list[Span]]] = {}
+
+    def spans(self, folder: str) -> dict[str, list[Span]]:
+        """Return the spans of a step's parts, by unit."""
+        if folder not in self._spans:
+            spans: dict[str, list[Span]] = defaultdict(list)
+            names = self._store.names(f"{COLUMNS}/{folder}")
+            marked = {name.removesuffix(RETRY_SUFFIX) for name in names if name.endswith(RETRY_SUFFIX)}
+            for name in names:
+                if (match := _PART.fullmatch(name)) and name.removesuffix(".parquet") not in marked:
+                    spans[match["unit"]].append((int(match["start"]), int(match["stop"])))
+            self._spans[folder] = dict(spans)
+        return self._spans[folder]
+
+    def total(self, decode: str, unit: str) -> int | None:
+        """Return the number of rows of a unit; None until it was decoded to its end."""
+        ends = [start for start, stop in self.spans(decode).get(unit, ()) if start == stop]
+        return max(ends, default=None)  # a film with a first segment that once could not be opened has one of 0 too
+
+    def parts(self, folder: str, decode: str, unit: str) -> list[Part] | None:
+        """Return the parts with all of a step's rows for a unit, in order; None if some are missing."""
+        total = self.total(decode, unit)
+        path = None if total is None else tiling(self.spans(folder).get(unit, ()), total)
+        return None if path is None else [Part(unit, *span) for span in path]
+
+    def has(self, folders: Sequence[str], unit: str) -> bool:
+        """Return whether all steps are done with a unit; the decoder's folder comes first."""
+        return all(self.parts(folder, folders[0], unit) is not None for folder in folders)
+
+    def common(self, folders: Iterable[str], unit: str) -> frozenset[Span]:
+        """Return the spans for which every step has a part."""
+        return frozenset[Span].intersection(*(frozenset(self.spans(folder).get(unit, ())) for folder in folders))

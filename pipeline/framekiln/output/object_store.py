@@ -1,0 +1,269 @@
+"""Objects under one root, on a disk or in a bucket, each complete or absent.
+
+Resuming a run depends on this alone. `framekiln.output.publisher` says how it is done.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import uuid
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.fs as pafs
+import pyarrow.parquet as pq
+
+from framekiln.contract.errors import OutputError
+from framekiln.media.discovery.media_ids import as_uri
+from framekiln.media.files import open_uri
+from framekiln.output.expected_columns import check_text, check_types
+from framekiln.output.publisher import TEMPORARY, BucketPublisher, DiskPublisher, Publisher
+from framekiln.output.store_errors import damaged, error_text, list_errors, read_errors, write_errors
+
+_PARQUET: dict[str, Any] = {"compression": "zstd", "write_page_checksum": True}
+
+
+class Store:
+    """Objects by their path relative to a root; picklable, so that workers write beside the driver.
+
+    All methods raise OutputError where the disk or the bucket refuses. Those that read raise GoneError (a
+    FileNotFoundError too) for an absent object, and DamagedError for one that is no file or has other content than was
+    written.
+    """
+
+    def __init__(self, root: str, run: str = "") -> None:
+        """Bind to a folder or an `s3://`, `gs://`, `file://` URL, without touching it.
+
+        Args:
+            root: the folder or URL.
+            run: the run that holds the output's lease, in letters and digits; its processes are the ones to be fenced.
+
+        Raises:
+            OutputError: the URL's file system is unknown.
+        """
+        self.run = run
+        self.root = root if "://" in root else str(Path(root).expanduser().absolute())
+        self._files, self._base = self._file_system()
+        local = isinstance(self._files, pafs.LocalFileSystem)
+        kind: type[Publisher] = DiskPublisher if local else BucketPublisher
+        self._publisher = kind(self._files, self._base, run, self.root)
+
+    def _file_system(self) -> tuple[pafs.FileSystem, str]:
+        """Return the root's file system, and its path in it."""
+        try:
+            return open_uri(as_uri(self.root) if "://" in self.root else self.root)
+        except (OSError, ValueError) as error:  # the latter: Arrow's own, and bytes that are not UTF-8
+            raise OutputError(
+                f"The output {self.root!r} cannot be opened ({error}); give a folder or an s3:// or gs:// URL.",
+                code="FK-OUTPUT-ADDRESS",
+            ) from error
+
+    def __reduce__(self) -> tuple[type[Store], tuple[str, str]]:
+        return type(self), (self.root, self.run)
+
+    def of_run(self, run: str) -> Store:
+        """Return the same store for the processes of a run, after its `begin`."""
+        return type(self)(self.root, run)
+
+    def check_folder(self) -> Store:
+        """Return the store itself after checking that its root is a folder or absent.
+
+        Raises:
+            OutputError: the root is a file, or the system refuses its path.
+        """
+        try:
+            is_file = bool(self._base) and self._files.get_file_info(self._base).type == pafs.FileType.File
+        except OSError as error:
+            raise OutputError(
+                f"The output {self.root!r} cannot be opened ({error_text(error)}); check the path and its permissions.",
+                code="FK-OUTPUT-ADDRESS",
+            ) from error
+        if is_file:
+            folder = self.root.partition("?")[0].rpartition("/")[0]
+            message = f"The output {self.root!r} is a file; its folder is {folder!r}, give that or another folder."
+            raise OutputError(message, code="FK-OUTPUT-IS-FILE")
+        return self
+
+    def prepare(self) -> None:
+        """Create the root and check that it is writable.
+
+        Raises:
+            OutputError: it is not writable.
+        """
+        probe = f"run.probe-{uuid.uuid4().hex[:8]}"
+        try:
+            self.check_folder()
+            self._files.create_dir(self._base, recursive=True)
+            with self._publisher.publishing(self._at(probe)):
+                pass
+            self.remove(probe)
+        except OSError as error:
+            raise OutputError(
+                f"The output {self.root!r} is not writable ({error_text(error)}); choose another with --output.",
+                code="FK-OUTPUT-NOT-WRITABLE",
+            ) from error
+
+    def begin(self) -> Store:
+        """Let the run's processes publish objects, until `fence`, and return the store itself."""
+        with write_errors(self.root, TEMPORARY):
+            self._publisher.begin()
+        return self
+
+    def fence(self, run: str) -> None:
+        """Let no process of a run publish or delete objects any more, and delete its incomplete files."""
+        with write_errors(self.root, f"the incomplete files of run {run}"):
+            self._publisher.fence(run)
+
+    def write(self, path: str, data: bytes) -> None:
+        """Write bytes."""
+        with self.writing(path) as stream:
+            stream.write(data)
+
+    def write_table(self, path: str, table: pa.Table) -> None:
+        """Write a table as Parquet (zstd)."""
+        if self.appends:
+            with self.writing(path) as stream:
+                pq.write_table(table, stream, **_PARQUET)
+        else:
+            sink = pa.BufferOutputStream()
+            pq.write_table(table, sink, **_PARQUET)
+            self.write(path, sink.getvalue())
+
+    @contextmanager
+    def writing(self, path: str) -> Iterator[pa.NativeFile]:
+        """Yield a stream for an object too large for memory; the object exists once the block ends without error."""
+        with write_errors(self.root, path), self._publisher.publishing(self._at(path)) as stream:
+            yield stream
+
+    @property
+    def appends(self) -> bool:
+        """True if objects can grow, as files on a disk do."""
+        return self._publisher.appends
+
+    def append(self, path: str, data: bytes) -> None:
+        """Append bytes to an object in one write, creating it if needed; not in a bucket."""
+        with write_errors(self.root, path):
+            self._publisher.append(self._at(path), data)
+
+    def read(self, path: str) -> bytes:
+        """Return an object's bytes."""
+        with self.open(path) as stream:
+            return bytes(stream.read())
+
+    def read_json(self, path: str) -> Any:
+        """Return the value in a JSON file; one that is none is damaged."""
+        data = self.read(path)
+        try:
+            return json.loads(data)
+        except (RecursionError, ValueError) as error:
+            raise damaged(self.root, path, str(error)) from error
+
+    @contextmanager
+    def open(self, path: str) -> Iterator[pa.NativeFile]:
+        """Open an object for random access; errors of reading it inside the block are raised as the store's."""
+        with read_errors(self.root, path):
+            if self.appends and self._files.get_file_info(self._at(path)).type == pafs.FileType.Unknown:
+                raise damaged(self.root, path, "it is a pipe or a device")  # opening it could wait for ever
+            with self._files.open_input_file(self._at(path)) as source:
+                yield source
+
+    @contextmanager
+    def parquet(self, path: str) -> Iterator[pq.ParquetFile]:
+        """Open a Parquet table; errors of reading it inside the block are raised as the store's."""
+        with self.open(path) as source:
+            try:
+                file = pq.ParquetFile(source, page_checksum_verification=True)
+                check_text(file.schema_arrow)
+            except UnicodeDecodeError as error:  # no checksum covers a file's schema
+                raise pa.ArrowInvalid(f"its schema is no text: {error}") from error
+            yield file
+
+    def read_table(
+        self, path: str, columns: Sequence[str] | None = None, *, expected: pa.Schema | None = None
+    ) -> pa.Table:
+        """Return a Parquet table, or some of its columns; one that lacks a column is damaged.
+
+        Args:
+            path: of the table.
+            columns: to be read; None for all.
+            expected: columns that the table must have with these types, among others; None for any.
+        """
+        with self.parquet(path) as file:
+            check_types(file.schema_arrow, expected)
+            table = file.read(columns=None if columns is None else list(columns))
+            if columns is not None and (absent := set(columns) - set(table.column_names)):
+                raise pa.ArrowInvalid(f"columns {', '.join(sorted(absent))} are absent")
+            return table
+
+    def count_rows(self, path: str, expected: pa.Schema | None = None) -> int:
+        """Return the number of rows in a Parquet table's footer; `expected` is as for `read_table`."""
+        with self.parquet(path) as file:
+            check_types(file.schema_arrow, expected)
+            return int(file.metadata.num_rows)
+
+    def exists(self, path: str) -> bool:
+        """Return whether an object exists."""
+        with list_errors(self.root, path):
+            return bool(self._files.get_file_info(self._at(path)).type == pafs.FileType.File)
+
+    def without_content(self, folder: str, paths: Collection[str]) -> set[str]:
+        """Return those of some paths below a folder that are no object, or an empty one."""
+        inside = {path for path in paths if path.startswith(f"{folder}/") and _is_below(path)}
+        with list_errors(self.root, folder):
+            # a recursive listing is one request for a thousand objects of a bucket; on a disk it would follow circles
+            found = (
+                [self._at(path) for path in inside]
+                if self.appends
+                else pafs.FileSelector(self._at(folder), allow_not_found=True, recursive=True)
+            )
+            infos = self._files.get_file_info(found) if inside else []
+        whole = {info.path for info in infos if info.type == pafs.FileType.File and info.size != 0}
+        return {path for path in paths if path not in inside or self._at(path) not in whole}
+
+    def names(self, folder: str) -> list[str]:
+        """Return the sorted names of the objects in a folder; none if the folder is absent."""
+        names = map(_name, (info for info in self._infos(folder) if info.type == pafs.FileType.File))
+        return sorted(name for name in names if not name.startswith("."))
+
+    def folders(self, folder: str = "") -> list[str]:
+        """Return the sorted names of the folders in a folder, without those that are not UTF-8: no run writes them."""
+        names = map(_name, (info for info in self._infos(folder) if info.type == pafs.FileType.Directory))
+        text = (name for name in names if name.encode(errors="ignore").decode() == name)
+        return sorted(name for name in text if not name.startswith(TEMPORARY))
+
+    def _infos(self, folder: str) -> Sequence[pafs.FileInfo]:
+        """Return the entries of a folder; none if it is absent."""
+        with list_errors(self.root, folder):
+            return self._files.get_file_info(pafs.FileSelector(self._at(folder), allow_not_found=True))
+
+    def remove(self, path: str) -> None:
+        """Delete an object, if it exists."""
+        with write_errors(self.root, path), suppress(FileNotFoundError):
+            self._publisher.remove(self._at(path))
+
+    def url(self, path: str) -> str:
+        """Return an object's address for people; the query of the root's URL stays at the end."""
+        place, mark, query = self.root.partition("?") if "://" in self.root else (self.root, "", "")
+        return f"{place.rstrip('/')}/{path}{mark}{query}"
+
+    def _at(self, path: str) -> str:
+        """Return an object's place; raises ValueError for paths outside the root."""
+        if path and not _is_below(path):
+            raise ValueError(f"{path!r} is not a path below {self.root!r}")
+        return f"{self._base}/{path}" if path else self._base
+
+
+def _name(info: pafs.FileInfo) -> str:
+    """Return an entry's name in Python's own form: bytes that are not UTF-8 are surrogates."""
+    try:
+        return str(info.base_name)
+    except UnicodeDecodeError as error:
+        return os.fsdecode(error.object)
+
+
+def _is_below(path: str) -> bool:
+    return {"", ".", ".."}.isdisjoint(path.split("/")) and "\0" not in path

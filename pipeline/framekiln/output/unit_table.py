@@ -1,0 +1,125 @@
+"""The units of an output, written before anything is computed for them, so that every run forms the same ones."""
+
+from __future__ import annotations
+
+import os
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+
+from framekiln.contract.errors import DamagedError
+from framekiln.contract.output_names import UNITS
+from framekiln.media.discovery.media_ids import current_id
+from framekiln.media.files import MediaFile
+from framekiln.media.units import Unit, form_units
+from framekiln.output.expected_columns import optional
+from framekiln.output.object_store import Store
+
+_UNITS = pa.schema(
+    [
+        ("unit", pa.string()),
+        ("media_id", pa.string()),
+        ("path", pa.binary()),
+        ("size", pa.int64()),
+        ("mtime_ns", pa.int64()),
+        ("digest", pa.string()),  # empty where files were compared by time
+        ("attempt", pa.int64()),  # of the unit; see `Unit`
+        ("photo_rules", pa.int64()),  # of the unit; outputs of earlier versions lack it, and keep what they have
+    ]
+)
+_LATER = ("digest", "attempt", "photo_rules")  # than the first version
+NEEDED = pa.schema(
+    [*(item for item in _UNITS if item.name not in _LATER), *optional(pa.schema(map(_UNITS.field, _LATER)))]
+)
+"""Columns that outputs of all versions have, and those that earlier versions lack."""
+
+
+def read_units(store: Store) -> list[Unit]:
+    """Return all units that were ever formed for an output; a copy of a table beside it changes nothing."""
+    members: dict[tuple[str, int, int], dict[str, MediaFile]] = defaultdict(dict)
+    for name in store.names(UNITS):
+        table = store.read_table(f"{UNITS}/{name}", expected=NEEDED)
+        columns = [name for name in _UNITS.names if name in table.column_names]  # older outputs lack some
+        for row in table.select(columns).to_pylist():
+            unit = row.pop("unit"), row.pop("attempt", 0), row.pop("photo_rules", 0)
+            members[unit].setdefault(row["media_id"], MediaFile(**row | {"path": os.fsdecode(row["path"])}))
+    return [
+        Unit(name=name, media=tuple(media.values()), attempt=attempt, read_rules=rules)
+        for (name, attempt, rules), media in members.items()
+    ]
+
+
+def with_stored_ids(store: Store, listing: Sequence[MediaFile]) -> Sequence[MediaFile]:
+    """Return files with the ids under which an earlier version stored them, where its rule of escaping was another."""
+    if not any("%" in item.media_id for item in listing):
+        return listing
+    stored: dict[str, str] = {}
+    with suppress(DamagedError):  # they are computed again
+        names = (media.media_id for unit in read_units(store) for media in unit.media)
+        stored = {today: name for name in names if (today := current_id(name)) != name}
+    return [replace(item, media_id=stored.get(item.media_id, item.media_id)) for item in listing] if stored else listing
+
+
+def is_unchanged(before: MediaFile, now: MediaFile | None) -> bool:
+    """Return whether a file is the same: by digest if both are known, else by size and time."""
+    if now is None or before.size != now.size:
+        return False
+    return before.digest == now.digest if before.digest and now.digest else before.mtime_ns == now.mtime_ns
+
+
+def divide_into_units(
+    store: Store, listing: list[MediaFile], selected: list[MediaFile], slots: int, *, sharded: bool = False
+) -> tuple[list[Unit], list[Unit]]:
+    """Return known units of the selected files, with all members unchanged, and new units for the other files.
+
+    An added file does not change existing units. A unit with a changed or removed file is retired; its other files get
+    a new unit. If two units hold a file, the later attempt counts. With `sharded`, a known unit belongs to the shard of
+    its first file, so that no two shards work on one unit.
+    """
+    current = {media.media_id: media for media in listing}
+    selected_ids = {media.media_id for media in selected}
+    known = sorted(read_units(store), key=lambda unit: -unit.attempt)
+    alive = [unit for unit in known if all(is_unchanged(media, current.get(media.media_id)) for media in unit.media)]
+    covered: set[str] = set()
+    units = []
+    for unit in alive:
+        names = {media.media_id for media in unit.media}
+        if names <= covered:
+            continue
+        if (unit.media[0].media_id in selected_ids) if sharded else (names & selected_ids):
+            members = tuple(current[media.media_id] for media in unit.media)
+            units.append(replace(unit, media=members, superseded=frozenset(names & covered)))
+        covered |= names
+    fresh = form_units([media for media in selected if media.media_id not in covered], slots=slots)
+    return units, fresh
+
+
+def ensure_units(store: Store, listing: list[MediaFile], selected: list[MediaFile], slots: int) -> list[Unit]:
+    """Return the units of `divide_into_units` in order, after writing the new ones."""
+    known, fresh = divide_into_units(store, listing, selected, slots)
+    write_units(store, fresh)
+    return sort_units(known + fresh)
+
+
+def sort_units(units: Iterable[Unit]) -> list[Unit]:
+    """Sort units by their files, the row order of tables over a whole run."""
+    return sorted(units, key=lambda unit: (unit.media[0].media_id, unit.attempt))
+
+
+def write_units(store: Store, fresh: Sequence[Unit]) -> None:
+    """Write new units, before anything is computed for them."""
+    if fresh:
+        media = [item for unit in fresh for item in unit.media]
+        columns: dict[str, list[Any]] = {
+            "unit": [unit.name for unit in fresh for _ in unit.media],
+            "attempt": [unit.attempt for unit in fresh for _ in unit.media],
+            "photo_rules": [unit.read_rules for unit in fresh for _ in unit.media],
+            "path": [os.fsencode(item.path) for item in media],
+        }
+        others = {name: [getattr(item, name) for item in media] for name in _UNITS.names if name not in columns}
+        table = pa.table(columns | others, schema=_UNITS)
+        store.write_table(f"{UNITS}/{fresh[0].name}-{len(fresh)}.parquet", table)

@@ -1,0 +1,171 @@
+"""The best layout of a plan's steps on a GPU, as placements, with the reasons for it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from framekiln.contract.errors import ResourceError
+from framekiln.planning.gpu.calibration_file import Calibration
+from framekiln.planning.gpu.co_location import GpuCapacity, PlacedStep, WaveLayout
+from framekiln.planning.gpu.explanations import reasons, too_large
+from framekiln.planning.gpu.packing import Layout, layout, layouts
+from framekiln.planning.gpu.requirements import Requirement, measured, stated
+from framekiln.planning.processes.resources import Node
+from framekiln.planning.processes.waves import wave_numbers
+from framekiln.planning.step import DecodeStep, Step
+
+CONTEXT_GB = 0.4  # CUDA context of a process without a calibration: some 0.3 to 0.5 on GPUs of 2026
+_GROUP = "card"  # of steps that the layout puts into one process; profiles use the same name
+_USABLE = 0.9  # of a GPU's memory by its calibration: the rest is for the display and for fragmentation
+
+
+@dataclass(frozen=True, kw_only=True)
+class GpuSettings:
+    """Settings for the GPU from the profile and the command line."""
+
+    gpu_vram_gb: float | None = None  # for all workers on one GPU together; None: not set
+    cap_gb: float | None = None  # --vram-cap: as if the GPU had no more
+    waves: Sequence[Sequence[str]] | None = None  # None: chosen here
+    pinned: Mapping[str, frozenset[str]]  # keys of a step's placement that --set gives for this run
+    calibration: Calibration | None = None
+
+    @property
+    def limit_gb(self) -> float | None:
+        """Memory for all workers on one GPU; None if nothing limits it."""
+        size = self.calibration.gpu_vram_gb if self.calibration else None
+        limit = self.gpu_vram_gb if self.gpu_vram_gb is not None or size is None else _USABLE * size
+        return min((gb for gb in (limit, self.cap_gb) if gb is not None), default=None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Schedule:
+    """First-pass steps as they are placed, and the wave of each."""
+
+    steps: tuple[Step, ...]
+    numbers: Mapping[str, int]
+    reasons: tuple[str, ...] = ()
+
+
+def schedule(steps: Sequence[Step], decode: DecodeStep, nodes: Sequence[Node], settings: GpuSettings) -> Schedule:
+    """Lay first-pass steps out on GPUs: producers before readers, placed as the profile says.
+
+    Workers are spread evenly over the GPUs of all nodes.
+
+    Raises:
+        ResourceError: a wave that the profile names does not fit, or the GPU has no room for any process.
+        ConfigError: waves are wrong; see `framekiln.planning.processes.waves`.
+    """
+    waves, limit = settings.waves or (), settings.limit_gb
+    on_gpu = [step for step in steps if step.placement.device == "cuda"]
+    if limit is None or not on_gpu:
+        return Schedule(steps=tuple(steps), numbers=wave_numbers(steps, waves))
+    gpus = max(1, round(sum(node.gpus for node in nodes)))
+    capacity = _capacity(steps, decode, nodes, settings, limit)
+    wanted = [_requirement(step, gpus, capacity, settings) for step in on_gpu]
+    limited = [_limited(each, capacity) for each in wanted]
+    if settings.waves is None:
+        candidates = layouts(limited, steps, capacity)
+    else:
+        candidates = _named_layout(limited, steps, capacity, waves)
+    if not candidates:
+        raise _no_layout(limited, capacity, waves)
+    best = candidates[0]
+    placed = {step.name: step for wave in best.waves for step in _placed(wave, gpus)}
+    return Schedule(
+        steps=tuple(placed.get(step.name, step) for step in steps),
+        numbers=wave_numbers(steps, waves or [wave.names for wave in best.waves]),
+        reasons=(*too_large(wanted, capacity), *reasons(candidates, capacity, settings.calibration, on_gpu)),
+    )
+
+
+def _capacity(
+    steps: Sequence[Step], decode: DecodeStep, nodes: Sequence[Node], settings: GpuSettings, limit: float
+) -> GpuCapacity:
+    calibration = settings.calibration
+    busy = sum(step.placement.cpus * step.placement.workers for step in steps if step.keeps_model)
+    free = sum(node.cpus for node in nodes) - busy
+    decoders = max(1, min(decode.workers, int(free / decode.cpus)))  # no more run, whatever the profile says
+    rate = calibration.decode_rows_per_s if calibration else None
+    return GpuCapacity(
+        limit_gb=limit,
+        context_gb=(calibration.context_gb if calibration else 0.0) or CONTEXT_GB,
+        decode_s=1 / (rate * decoders) if rate else None,
+        cpus=max(0.0, free - decode.cpus * decoders),
+    )
+
+
+def _requirement(step: Step, gpus: int, capacity: GpuCapacity, settings: GpuSettings) -> Requirement:
+    workers = math.ceil(step.placement.workers / gpus)
+    pinned = settings.pinned.get(step.name, frozenset())
+    figures = settings.calibration.of(step) if settings.calibration else None
+    if figures is not None and "vram_gb" not in pinned:
+        return measured(step, figures, workers, pinned)
+    gb = step.placement.vram_gb
+    if not gb and settings.cap_gb is not None:  # unknown: it must not take more than there is
+        gb = capacity.limit_gb - capacity.context_gb
+    return stated(step, workers, gb)
+
+
+def _limited(requirement: Requirement, capacity: GpuCapacity) -> Requirement:
+    """Return the options that fit; a step that does not fit alone in one process gets all memory."""
+    fitting = tuple(each for each in requirement.options if each.gb + capacity.context_gb <= capacity.limit_gb)
+    if fitting and requirement.workers * (fitting[-1].gb + capacity.context_gb) <= capacity.limit_gb:
+        return replace(requirement, options=fitting)
+    if fitting:
+        return replace(requirement, options=fitting, workers=1)
+    most = max(0.0, capacity.limit_gb - capacity.context_gb)
+    option = replace(requirement.options[-1], gb=most)
+    return replace(requirement, options=(option,), workers=1, held_gb=min(requirement.held_gb, most))
+
+
+def _named_layout(
+    requirements: Sequence[Requirement], steps: Sequence[Step], capacity: GpuCapacity, waves: Sequence[Sequence[str]]
+) -> list[Layout]:
+    """Return the layout of the waves that the profile names; none if one does not fit."""
+    numbers = wave_numbers(steps, waves)
+    blocks = [[each for each in requirements if numbers[each.name] == i] for i in sorted(set(numbers.values()))]
+    named = layout([block for block in blocks if block], steps, capacity)
+    return [named] if named is not None else []
+
+
+def _no_layout(
+    requirements: Sequence[Requirement], capacity: GpuCapacity, waves: Sequence[Sequence[str]]
+) -> ResourceError:
+    needs = ", ".join(f"{each.name} {each.options[-1].gb:.3g} GB" for each in requirements)
+    needs = f"({needs}, and {capacity.context_gb:.2g} GB for each process)"
+    if not waves:
+        return ResourceError(
+            f"No model fits {capacity.limit_gb:.3g} GB of the GPU {needs}; allow more by `vram_gb` or --vram-cap.",
+            code="FK-GPU-TOO-SMALL",
+        )
+    return ResourceError(
+        f"The waves {' | '.join(', '.join(wave) for wave in waves)} do not fit {capacity.limit_gb:.3g} GB of the GPU "
+        f"{needs}; leave `waves` out of the profile to have them chosen.",
+        code="FK-WAVES-DO-NOT-FIT",
+    )
+
+
+def _placed(wave: WaveLayout, gpus: int) -> list[Step]:
+    """Return a wave's steps with their batches, processes and shares of the GPU."""
+    process = {name: names for names in wave.processes for name in names}
+    gb = wave.budgets()
+    return [_placed_step(each, wave, gb[each.name], len(process[each.name]) > 1, gpus) for each in wave.members]
+
+
+def _placed_step(member: PlacedStep, wave: WaveLayout, gb: float, together: bool, gpus: int) -> Step:
+    step, place = member.requirement.step, member.requirement.step.placement
+    changes: dict[str, Any] = {
+        "group": (place.group or _GROUP) if together else "",
+        "vram_gb": math.ceil(1000 * gb) / 1000 if gb else 0.0,
+    }
+    if member.workers != math.ceil(place.workers / gpus):
+        changes["workers"] = member.workers * gpus
+    if member.requirement.measured:
+        changes["batch"] = member.option.batch
+    if wave.gpu_s:
+        share = (member.option.gpu_s or 0.0) / wave.gpu_s / member.workers
+        changes["gpus"] = max(0.01, math.floor(100 * share) / 100)
+    return step.placed(**changes)

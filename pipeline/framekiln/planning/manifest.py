@@ -1,0 +1,244 @@
+"""The two files that a user writes: the pipeline file for what is computed, the profile for where and how fast."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from dataclasses import fields
+from pathlib import Path
+from typing import Annotated, Any, Literal, Optional, get_type_hints
+
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    GetCoreSchemaHandler,
+    field_serializer,
+    with_config,
+)
+from pydantic_core import CoreSchema
+from typing_extensions import TypedDict
+
+from framekiln.contract.errors import ConfigError, did_you_mean
+from framekiln.contract.placement import Placement, Precision
+from framekiln.contract.shipped_files import shipped
+from framekiln.planning.error_budget import Budget
+from framekiln.planning.settings import Strict, parse
+from framekiln.weights.lockfile import Entries
+
+
+def _workers(value: Any) -> Any:
+    """Check a number of workers. 0 is refused, since the plan would silently take it for auto."""
+    if value == "auto" or (isinstance(value, int) and not isinstance(value, bool) and value >= 1):
+        return value
+    raise ValueError("must be a number from 1, or auto")
+
+
+def _budget(value: Any) -> Any:
+    """Check that `Budget` can read a value."""
+    if value is not None:
+        try:
+            Budget.read(str(value))
+        except ConfigError:
+            raise ValueError("must be a number of rows, as 100, or a share of them, as 1%") from None
+    return value
+
+
+def shipped_stages() -> Mapping[str, str]:
+    """Return `module:Class` of each shipped stage by its short name."""
+    names: Mapping[str, str] = importlib.import_module("framekiln_stages").STAGES
+    return names
+
+
+def _with_module(use: str) -> str:
+    """Return a stage as module:Class."""
+    if ":" in use:
+        return use
+    names = shipped_stages()
+    if use not in names:
+        known = did_you_mean(use, names)
+        raise ValueError(f"no stage of this name is shipped; name your own as module:Class.{known}")
+    return names[use]
+
+
+Workers = Annotated[Annotated[int, Field(ge=1)] | Literal["auto"], BeforeValidator(_workers)]
+MaxErrors = Annotated[str | int | None, BeforeValidator(_budget)]
+
+
+class StepEntry(Strict):
+    """A step of the pipeline: a stage class and its settings."""
+
+    use: Annotated[str, AfterValidator(_with_module)] = Field(pattern=r"^[\w.]+(:\w+)?$")  # a shipped stage's name,
+    # or module:Class
+    with_: dict[str, Any] = Field(default_factory=dict, alias="with")
+    max_errors: MaxErrors = None  # rows it may fail on, or a share as "1%"; then the run stops
+
+
+class DecodeRule(Strict):
+    """The rule for which frames of the media are decoded. It decides results, so it is in the pipeline file."""
+
+    every_nth: int = Field(1, ge=1)  # keep each n-th frame of a video
+    max_frames: int | None = Field(None, ge=1)  # of one video
+    max_pixels: int = Field(100_000_000, ge=1)  # refuse larger images by their header: 100 MP takes 300 MB decoded
+    max_length: int = Field(2_500_000, ge=1)  # frames of one file: a little more than a day at 25 fps
+    max_errors: MaxErrors = None  # files or parts of files that may be unreadable; as for a step
+    fast_mode: bool = False  # previews: every frame is first reduced to a short side of at least 360 px
+
+
+class PipelineFile(Strict):
+    """A pipeline file: what is computed."""
+
+    input: str | list[str] | None = None
+    output: str | None = None
+    identify: Literal["time", "content"] = "time"  # how a changed file is detected; by content reads each once more
+    decode: DecodeRule = DecodeRule()
+    max_errors: MaxErrors = None  # of each step without its own, except decoding
+    steps: dict[str, StepEntry]
+    models: Entries = Field(default_factory=dict)  # weights of its stages
+    planned: tuple[str, ...] = ()  # steps that profiles may place before a pipeline has them
+
+
+class _PlacementKeys:
+    """Validates a mapping as some of the fields of `Placement`, each by its type there; refuses other keys.
+
+    `workers` may be auto. null stands for the stage's own value.
+    """
+
+    def __init__(self, **others: Any) -> None:
+        self._hints = {**get_type_hints(Placement, include_extras=True), "workers": Workers, **others}
+
+    def __get_pydantic_core_schema__(self, _: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        keys = {name: Optional[hint] for name, hint in self._hints.items()}  # noqa: UP045 - a type held in a variable
+        kind: Any = TypedDict("PlacementKeys", keys, total=False)  # type: ignore[misc]
+        return handler.generate_schema(with_config(ConfigDict(extra="forbid"))(kind))
+
+
+def _stored_entry(entry: Any) -> Any:
+    """Accept what run.json holds: `with_` for `with`, and empty chunks for none."""
+    if not isinstance(entry, Mapping):
+        return entry
+    names = {"with_": "with"}
+    return {names.get(key, key): value for key, value in entry.items() if not (key == "chunks" and value == {})}
+
+
+PlacementSettings = Annotated[dict[str, Any], _PlacementKeys(), BeforeValidator(_stored_entry)]
+"""Some fields of `Placement`; the others come from the profile's `defaults`, then from the stage."""
+StepPlacement = Annotated[dict[str, Any], _PlacementKeys(**{"with": dict[str, Any]}), BeforeValidator(_stored_entry)]
+"""One step's entry of a profile: also `with`, settings that the pipeline file leaves open."""
+PLACEMENT_KEYS = frozenset(item.name for item in fields(Placement))
+
+
+class DecodePlacement(Strict):
+    """The placement of decode workers: tasks that read and decode media, and run stages without a model."""
+
+    workers: Workers = "auto"
+    cpus: float = Field(1.0, gt=0)
+    deadline_s: float = Field(600.0, ge=0)  # timeout for the next frame of a file; 0 for none
+
+
+def _target(value: Any) -> Any:
+    """Check a number, or [least, most] with at most one null."""
+    ends = value if isinstance(value, list | tuple) and len(value) == 2 else (value, value)
+    numbers = [end for end in ends if isinstance(end, int | float) and not isinstance(end, bool) and end >= 0]
+    if not numbers or len(numbers) < sum(end is not None for end in ends):
+        raise ValueError("must be a number, or [least, most] where either may be null")
+    if numbers != sorted(numbers):
+        raise ValueError(f"must have the least before the most, as [{numbers[1]:g}, {numbers[0]:g}]")
+    return value
+
+
+Target = Annotated[float | tuple[float | None, float | None], BeforeValidator(_target)]
+"""The target of a figure: a number is the least, or the most if less is better."""
+
+
+class StepTargets(Strict):
+    """The targets of one step."""
+
+    rows_per_minute: Target | None = None  # in the steady state; above the range is good too
+    call_p95_ms: Target | None = None  # a number is the most
+    gpu_use_percent: Target | None = None  # while its calls run
+
+
+class Targets(Strict):
+    """The targets of a run, for `framekiln profile`; they change nothing in the run."""
+
+    gpu_use_percent: Target | None = None  # while any step's calls run on a GPU
+    vram_peak_percent: Target | None = None  # of the fullest GPU; a number is the most
+    steps: dict[str, StepTargets] = Field(default_factory=dict)
+
+
+class ProfileFile(Strict):
+    """A profile: where a run computes and how fast, but never what."""
+
+    description: str = ""
+    input: str | list[str] | None = None
+    output: str | None = None
+    precision: Precision = "full"
+    pin_memory: bool = False  # page-locked staging buffers: faster copies to the GPU; the system cannot page them out
+    gpu_vram_gb: float | None = Field(None, gt=0, alias="vram_gb")  # for all workers on one GPU together
+    waves: Literal["auto"] | tuple[tuple[str, ...], ...] = "auto"  # steps of each wave; auto: by vram_gb
+    decode: DecodePlacement = DecodePlacement()
+    defaults: PlacementSettings = Field(default_factory=dict)
+    steps: dict[str, StepPlacement] = Field(default_factory=dict)
+    targets: Targets = Targets()
+
+    @field_serializer("defaults")
+    def _stored_defaults(self, entry: dict[str, Any]) -> dict[str, Any]:
+        return {"chunks": {}, **entry}
+
+    @field_serializer("steps")
+    def _stored_steps(self, steps: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+        """Keep the keys that run.json has had from the start."""
+        return {
+            name: {"chunks": {}, "with_": entry.get("with") or {}}
+            | {key: value for key, value in entry.items() if key != "with" and value is not None}
+            for name, entry in steps.items()
+        }
+
+
+def read_pipeline(path: str | None) -> PipelineFile:
+    """Read the pipeline file at a path, or the shipped one.
+
+    Raises:
+        ConfigError: the file is missing or invalid.
+    """
+    text = shipped("pipeline.yaml").read_bytes() if path is None else _read(path, "pipeline file", "--pipeline")
+    pipeline = parse(PipelineFile, text, path or "manifests/pipeline.yaml")
+    models = {name: entry.model_copy(update={"listed_in": path}) for name, entry in pipeline.models.items()}
+    return pipeline.model_copy(update={"models": models})
+
+
+def read_profile(name: str) -> ProfileFile:
+    """Read a shipped profile by its name, or any profile by its path.
+
+    Raises:
+        ConfigError: the file is missing or invalid.
+    """
+    if name.endswith((".yaml", ".yml")):
+        return parse(ProfileFile, _read(name, "profile", "--profile"), name)
+    source = shipped("profiles", f"{name}.yaml")
+    if not source.is_file():
+        raise ConfigError(
+            f"There is no profile {name!r}.{did_you_mean(name, profile_names())} A path to a .yaml file works too.",
+            code="FK-UNKNOWN-PROFILE",
+        )
+    return parse(ProfileFile, source.read_text(encoding="utf-8"), f"manifests/profiles/{name}.yaml")
+
+
+def profile_names() -> list[str]:
+    """Return the names of the shipped profiles."""
+    return sorted(
+        item.name.removesuffix(".yaml") for item in shipped("profiles").iterdir() if item.name.endswith(".yaml")
+    )
+
+
+def _read(path: str, kind: str, option: str) -> bytes:
+    place = Path(path).expanduser()
+    try:
+        if place.is_file():
+            return place.read_bytes()
+        problem = f"There is no {kind} at {path!r}"
+    except OSError as error:
+        problem = f"The {kind} {path!r} cannot be read ({error.strerror})"
+    raise ConfigError(f"{problem}; check the path given to {option}.", code="FK-NO-SUCH-FILE")

@@ -1,0 +1,245 @@
+"""The plan of a run: a pipeline file and a profile as checked steps, before anything is started.
+
+Everything that can be known to be wrong is refused here: names, settings, columns that no step or two steps produce,
+missing weights, and workers that do not fit the machines.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from framekiln.contract.errors import ConfigError, check_known
+from framekiln.contract.row_errors import DECODE
+from framekiln.contract.stage import Scope
+from framekiln.media.config import DecodeConfig
+from framekiln.planning.error_budget import Budget
+from framekiln.planning.gpu import CONTEXT_GB, GpuSettings, schedule
+from framekiln.planning.gpu.calibration_file import Calibration, find_calibration
+from framekiln.planning.idle_numbers import check_numbers
+from framekiln.planning.lineage import find_producers, is_decoded, sources
+from framekiln.planning.manifest import PLACEMENT_KEYS, DecodeRule, PipelineFile, ProfileFile, read_pipeline
+from framekiln.planning.missing_weights import WeightsStatus, available_steps
+from framekiln.planning.plan_options import PlanOptions
+from framekiln.planning.processes.core_limits import describe_limits, fit_later, fit_wave
+from framekiln.planning.processes.placement import assign_workers, check_capacity, limit_to_cores, merge_placement
+from framekiln.planning.processes.resources import Node
+from framekiln.planning.processes.waves import Wave, split_into_waves
+from framekiln.planning.settings import read_overrides, validated
+from framekiln.planning.stage_building import build_all
+from framekiln.planning.step import DecodeStep, Step, make_step
+from framekiln.weights.resolver import merged_lock
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """Checked steps in the order they run."""
+
+    decode: DecodeStep
+    first: tuple[Step, ...]  # of the first pass, in an order that no profile changes
+    waves: tuple[Wave, ...]
+    second: tuple[Step, ...]
+    skipped: Mapping[str, str] = field(default_factory=dict)  # steps left out, and why
+    absent: Mapping[str, str] = field(default_factory=dict)  # steps that lack weights or a column they read, and why
+    fetch: str = ""  # the command that fetches the missing weights
+    budgets: Mapping[str, Budget] = field(default_factory=dict)  # of failed rows, by step
+    reasons: tuple[str, ...] = ()  # for the layout of steps on the GPU
+    limits: str = ""  # numbers that were lowered to fit the machines' cores
+    stand_ins: tuple[str, ...] = ()  # sentences on weights that are used in the place of others
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        """All steps but decoding."""
+        return self.first + self.second
+
+    @property
+    def dummies(self) -> tuple[str, ...]:
+        """Steps that run on random weights."""
+        return tuple(step.name for step in self.steps if step.name in step.dummies)
+
+    @property
+    def void(self) -> tuple[str, ...]:
+        """A sentence for each step with random weights: made values, and figures that are void."""
+        random = [step for step in self.steps if step.name in step.dummies and step.stage.dummy_note]
+        return tuple(f"{step.name}: {step.stage.dummy_note}." for step in random)
+
+    @property
+    def first_folders(self) -> tuple[str, ...]:
+        """Folders of the first pass's parts, the decoder's first."""
+        return (self.decode.folder, *(step.folder for step in self.first))
+
+    def groups(self) -> list[tuple[Step, ...]]:
+        """Return first-pass steps by the process they share, wave by wave; each wave's first process decodes."""
+        return [group for wave in self.waves for group in wave.groups()]
+
+
+def make_plan(
+    pipeline: PipelineFile,
+    profile: ProfileFile,
+    options: PlanOptions,
+    nodes: Sequence[Node],
+    *,
+    check_weights: bool = True,
+    check_fit: bool = True,
+    calibrated: bool = True,
+    refuse_idle: bool = True,
+) -> Plan:
+    """Check everything and set every number for the given machines.
+
+    Args:
+        pipeline: what is computed.
+        profile: where and how fast.
+        options: the command line's settings, which override both.
+        nodes: the machines.
+        check_weights: raise if weights are missing; otherwise the plan shows them.
+        check_fit: raise if workers do not fit the machines.
+        calibrated: place steps by a calibration of the GPU if there is one; otherwise as the profile says.
+        refuse_idle: raise if a number has no effect; runs of earlier versions may have such numbers.
+
+    Raises:
+        ConfigError: a name, setting or column is wrong.
+        WeightsError: weights are missing.
+        ResourceError: a worker does not fit.
+    """
+    planner = _Planner(pipeline, profile, options, nodes)
+    if refuse_idle:
+        check_numbers(profile, planner.overrides, planner.stages, options.device)
+    lock = merged_lock(pipeline.models)
+    order, status = available_steps(planner.stages, planner.producers, options, lock, check=check_weights)
+    plan = planner.plan(order, status, calibrated=calibrated)
+    if check_fit:
+        check_capacity(plan.waves, plan.second, nodes)
+    return plan
+
+
+class _Planner:
+    """The checked choices of the two files and the command line, and the steps that follow from them."""
+
+    def __init__(
+        self, pipeline: PipelineFile, profile: ProfileFile, options: PlanOptions, nodes: Sequence[Node]
+    ) -> None:
+        _check_names(pipeline, profile, options)
+        self._pipeline, self._profile, self._options, self._nodes = pipeline, profile, options, nodes
+        self._cores = sum(node.cpus for node in nodes)
+        self.overrides = read_overrides(options.settings, pipeline.steps)
+        self.stages = build_all(pipeline, profile, self.overrides)
+        self.producers = find_producers(self.stages)
+        rule = {**pipeline.decode.model_dump(), **self.overrides.get(DECODE, {}), **options.decode}
+        self._rule: DecodeRule = validated(DecodeRule, rule, DECODE)
+
+    def plan(self, order: Sequence[str], status: WeightsStatus, *, calibrated: bool) -> Plan:
+        """Return the named steps with all their numbers."""
+        decode = self._decode_step(order)
+        asked = self._steps(order, status, decode)
+        placed = assign_workers(asked, self._cores)
+        settings = self._gpu_settings(find_calibration(self._options.calibration) if calibrated else None)
+        layout = schedule([step for step in placed if step.first_pass], decode, self._nodes, settings)
+        waves = split_into_waves(decode, layout.steps, layout.numbers)
+        waves = tuple(limit_to_cores(fit_wave(wave, self._nodes), self._cores) for wave in waves)
+        first = {step.name: step for wave in waves for step in wave.own}
+        second = [_second_pass(step, self._options.vram_cap) for step in placed if not step.first_pass]
+        second = [fit_later(step, self._nodes) for step in second]
+        before = {step.name: step.placement for step in (*asked, *layout.steps) if step.placement.device == "cuda"}
+        before = {step.name: step.placement for step in asked} | before
+        limits = describe_limits(before, [*first.values(), *second], self._cores)
+        return Plan(
+            decode=_largest([wave.decode for wave in waves]),
+            first=tuple(first[name] for name in order if name in first),
+            waves=waves,
+            second=tuple(second),
+            reasons=layout.reasons,
+            limits=limits,
+            stand_ins=status.stand_ins,
+            skipped=status.left_out if self._options.missing_weights != "fail" else {},
+            absent=status.left_out,
+            fetch=status.command,
+            budgets=self._budgets(order),
+        )
+
+    def _decode_step(self, order: Sequence[str]) -> DecodeStep:
+        stages, place = [self.stages[name] for name in order], self._profile.decode
+        most = max(1, int(self._cores / place.cpus))
+        return DecodeStep(
+            config=DecodeConfig(**self._rule.model_dump(exclude={"max_errors"})),
+            columns=tuple(sorted({column for stage in stages for column in stage.inputs if is_decoded(column)})),
+            halo=max((stage.halo for stage in stages), default=0),
+            cpus=place.cpus,
+            workers=most if place.workers == "auto" else min(place.workers, most),
+            deadline_s=place.deadline_s,
+        )
+
+    def _steps(self, order: Sequence[str], status: WeightsStatus, decode: DecodeStep) -> list[Step]:
+        """Return the named steps, producers before readers."""
+        steps: dict[str, Step] = {}
+        for name in order:
+            stage, overrides = self.stages[name], self.overrides.get(name, {})
+            steps[name] = make_step(
+                name,
+                self._pipeline.steps[name].use,
+                stage,
+                merge_placement(name, stage, self._profile, overrides, self._options.device),
+                decode,
+                producers=[steps[source] for source in sources(stage, self.producers)],
+                weights=status.of(stage.weights),
+                entries={key: status.lock[key] for key in stage.weights},
+                random=self._options.missing_weights == "dummy" and stage.dummy_weights,
+            )
+        return list(steps.values())
+
+    def _gpu_settings(self, calibration: Calibration | None) -> GpuSettings:
+        return GpuSettings(
+            gpu_vram_gb=self._profile.gpu_vram_gb,
+            cap_gb=self._options.vram_cap,
+            waves=None if self._profile.waves == "auto" else self._profile.waves,
+            pinned={name: PLACEMENT_KEYS & keys.keys() for name, keys in self.overrides.items()},
+            calibration=calibration,
+        )
+
+    def _budgets(self, order: Sequence[str]) -> dict[str, Budget]:
+        """Return each step's budget of failed rows: the command line's, else the step's own, else the pipeline's."""
+        steps, common = self._pipeline.steps, self._pipeline.max_errors
+        limits = {name: common if steps[name].max_errors is None else steps[name].max_errors for name in order}
+        limits[DECODE] = self._rule.max_errors
+        if self._options.max_errors is not None:
+            limits = dict.fromkeys(limits, self._options.max_errors)
+        return {name: Budget.read(str(limit)) for name, limit in limits.items() if limit is not None}
+
+
+def idle_cap(plan: Plan, options: PlanOptions) -> str:
+    """Return a note that --vram-cap has no effect, if it was given and no step runs on a GPU; else an empty string."""
+    on_gpu = any(step.placement.device == "cuda" for step in plan.steps)
+    return "" if on_gpu or options.vram_cap is None else "--vram-cap does nothing: no step runs on a GPU."
+
+
+def _check_names(pipeline: PipelineFile, profile: ProfileFile, options: PlanOptions) -> None:
+    if not pipeline.steps:
+        raise ConfigError("The pipeline has no steps; add one under `steps:`.", code="FK-NO-STEPS")
+    for name in options.stages:
+        problem = f"--stages: the pipeline has no step {name!r}."
+        check_known(name, pipeline.steps, problem, code="FK-UNKNOWN-STEP")
+    shipped = read_pipeline(None)  # a shipped profile serves any pipeline, also one with fewer steps
+    everything = {*pipeline.steps, *pipeline.planned, *shipped.steps, *shipped.planned}
+    waves = () if profile.waves == "auto" else [name for wave in profile.waves for name in wave]
+    named = (("places", profile.steps), ("has targets for", profile.targets.steps), ("has a wave of", waves))
+    for verb, names in named:
+        for name in names:
+            if name not in everything:
+                problem = f"The profile {verb} a step {name!r} that the pipeline does not have."
+                check_known(name, pipeline.steps, problem, code="FK-UNKNOWN-STEP")
+
+
+def _largest(decodes: Sequence[DecodeStep]) -> DecodeStep:
+    """Return the first wave's decoding with the most workers and cores of any wave."""
+    workers, cpus = max(each.workers for each in decodes), max(each.cpus for each in decodes)
+    return replace(decodes[0], workers=workers, cpus=cpus, drops=())
+
+
+def _second_pass(step: Step, cap_gb: float | None) -> Step:
+    """Return a second-pass step with the GPU to itself up to the cap, and one worker if one call takes all rows."""
+    if step.stage.scope is Scope.DATASET:
+        step = step.placed(workers=1)
+    place = step.placement
+    if cap_gb is None or place.device == "cpu":
+        return step
+    most = max(0.0, cap_gb - CONTEXT_GB)
+    return step.placed(vram_gb=min(place.vram_gb or most, most))

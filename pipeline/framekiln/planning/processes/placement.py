@@ -1,0 +1,137 @@
+"""Placements of steps: merged from the stage, the profile and the command line, then fitted to the machines."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from framekiln.contract.errors import ConfigError
+from framekiln.contract.placement import Placement
+from framekiln.contract.row_errors import DECODE
+from framekiln.contract.stage import Stage
+from framekiln.planning.manifest import PLACEMENT_KEYS, PlacementSettings, ProfileFile
+from framekiln.planning.processes.process_groups import combined_placement, process_name, processes
+from framekiln.planning.processes.resources import SLACK, Demand, Node, place
+from framekiln.planning.processes.waves import Wave
+from framekiln.planning.settings import validated
+from framekiln.planning.step import DecodeStep, Step
+
+AUTO = 0  # number of workers until `assign_workers`: as many as the cores allow
+_LEAST_SHARE = 0.01  # of a GPU, for a step that --device puts there: without a share Ray assigns it no GPU
+
+
+def merge_placement(
+    name: str, stage: Stage, profile: ProfileFile, overrides: Mapping[str, Any], device: str | None
+) -> Placement:
+    """Return the placement of a step.
+
+    The sources are the stage, the whole profile, its entry for the step, --device and --set; the later override the
+    earlier.
+
+    Raises:
+        ConfigError: a value is invalid, or the stage cannot run on the device.
+    """
+    settings: dict[str, Any] = {"precision": profile.precision, "pin_memory": profile.pin_memory}
+    settings |= profile.defaults | profile.steps.get(name, {})
+    if device == "cpu" and settings.get("device", stage.placement.device) != device:  # else set for the CPU
+        settings |= {"compile": False, "in_flight": 1}
+    settings |= {"device": device} if device in stage.devices else {}
+    settings |= {key: value for key, value in overrides.items() if key in PLACEMENT_KEYS}
+    settings.pop("with", None)
+    checked: dict[str, Any] = validated(PlacementSettings, settings, f"step {name!r}")
+    chosen = {key: value for key, value in checked.items() if value is not None}
+    if chosen.get("workers") == "auto":
+        chosen["workers"] = AUTO
+    placement = replace(stage.placement, **chosen)
+    if placement.device not in stage.devices:
+        devices = ", ".join(stage.devices)
+        raise ConfigError(
+            f"Step {name!r} cannot run on {placement.device!r}, only on {devices}; change `device` in the profile.",
+            code="FK-DEVICE-UNSUPPORTED",
+        )
+    if device == "cuda" == placement.device and "gpus" not in overrides and not placement.gpus:
+        return replace(placement, gpus=_LEAST_SHARE)
+    return replace(placement, gpus=0.0) if chosen.get("device") == "cpu" else placement
+
+
+def assign_workers(steps: Sequence[Step], cores: float) -> list[Step]:
+    """Return steps with their numbers of workers.
+
+    Models with `workers: auto` share half the cores. The other half is for decoding and for steps without a
+    model.
+    """
+    sharing = {process_name(step) for step in steps if step.placement.workers == AUTO and step.keeps_model}
+    result = []
+    for step in steps:
+        parts = 2 * len(sharing) if step.keeps_model and sharing else 1
+        most = max(1, int(cores / parts / step.placement.cpus))
+        workers = step.placement.workers or most
+        number = workers if step.keeps_model else min(workers, most)  # steps without a model take turns on the cores
+        result.append(step.placed(workers=number))
+    return result
+
+
+def limit_to_cores(wave: Wave, cores: float) -> Wave:
+    """Return a wave with as many concurrent tasks as have cores beside the processes of models, which stay.
+
+    Tasks are decoding and the steps without a model. Across several machines the rest may be in pieces too small for a
+    task, so the number is an upper limit.
+    """
+    *models, _ = process_demands(wave.decode, wave.own)
+    free = cores - sum(demand.cpus * demand.copies for demand in models)
+
+    def most(workers: int, cpus: float) -> int:
+        return max(1, min(workers, int((free + SLACK) / cpus)))
+
+    steps = tuple(
+        step if step.keeps_model else step.placed(workers=most(step.placement.workers, step.placement.cpus))
+        for step in wave.steps
+    )
+    decode = replace(wave.decode, workers=most(wave.decode.workers, wave.decode.cpus))
+    return replace(wave, decode=decode, steps=steps)
+
+
+def check_capacity(waves: Sequence[Wave], second: Sequence[Step], nodes: Sequence[Node]) -> None:
+    """Check that each wave of the first pass fits as a whole, and each step of the second pass alone.
+
+    Raises:
+        ResourceError: see `place`.
+    """
+    for wave in waves:
+        place(process_demands(wave.decode, wave.own), nodes)
+    for step in (step for step in second if step.keeps_model_later):
+        place(later_demand(step), nodes)
+
+
+def later_demand(step: Step) -> list[Demand]:
+    """Return the demand of a second-pass step's processes; none if it runs as tasks, which take turns."""
+    needs = step.placement
+    if not step.keeps_model_later:
+        return []
+    return [Demand(step=step.name, cpus=needs.cpus, gpus=needs.gpus, copies=needs.workers)]
+
+
+def saturated_steps(waves: Sequence[Wave], second: Sequence[Step], cores: float) -> frozenset[str]:
+    """Return the steps, decoding included, for which no core is left for one more worker."""
+    saturated = set[str]()
+    for wave in waves:
+        *models, task = process_demands(wave.decode, wave.own)
+        free = cores - sum(demand.cpus * demand.copies for demand in models)
+        tasks = [(step.name, step.placement) for step in wave.own if not step.keeps_model]
+        counts = [(DECODE, wave.decode.workers, wave.decode.cpus), *((n, p.workers, p.cpus) for n, p in tasks)]
+        saturated |= {name for name, workers, cpus in counts if (workers + 1) * cpus > free + SLACK}
+        keeping = [(step.name, step.placement.cpus) for step in wave.own if step.keeps_model]
+        saturated |= {name for name, cpus in keeping if cpus + task.cpus > free + SLACK}
+    later = [(step.name, step.placement) for step in second]
+    return frozenset(saturated | {name for name, p in later if (p.workers + 1) * p.cpus > cores + SLACK})
+
+
+def process_demands(decode: DecodeStep, steps: Sequence[Step]) -> list[Demand]:
+    """Return the demand of each model's processes, which stay, and of the largest task, since tasks take turns."""
+    models = []
+    for members in processes(step for step in steps if step.keeps_model).values():
+        needs, name = combined_placement(members), "+".join(step.name for step in members)
+        models.append(Demand(step=name, cpus=needs.cpus, gpus=needs.gpus, copies=needs.workers))
+    tasks = [Demand(step=s.name, cpus=s.placement.cpus) for s in steps if not s.keeps_model]
+    return [*models, max([Demand(step=DECODE, cpus=decode.cpus), *tasks], key=lambda task: task.cpus)]

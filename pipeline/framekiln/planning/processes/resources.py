@@ -1,0 +1,153 @@
+"""The machines of a run, and the check that its workers fit them.
+
+Ray waits without end for resources that do not exist, so this is checked first.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from framekiln.contract.errors import ResourceError
+from framekiln.device.nvml import handles, library, text
+
+SLACK = 1e-6
+
+
+@dataclass(frozen=True, kw_only=True)
+class Node:
+    """One machine's schedulable resources."""
+
+    name: str
+    cpus: float
+    gpus: float = 0.0
+
+
+ROOMY = Node(name="any machine", cpus=1e6, gpus=1e6)
+"""A machine that everything fits: for plans that are read and not run."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Demand:
+    """Processes of one kind that need a node."""
+
+    step: str
+    cpus: float
+    gpus: float = 0.0
+    copies: int = 1
+
+
+def this_machine() -> Node:
+    """Return the machine this process runs on, with nothing started.
+
+    It counts at least two CPUs, since a model's process and a decode worker must be able to run at the same time.
+    """
+    return Node(name="this machine", cpus=float(max(2, len(os.sched_getaffinity(0)))), gpus=float(_gpu_count()))
+
+
+def gpu_names() -> list[str]:
+    """Return the driver's names of this machine's GPUs; empty without a working driver."""
+    nvml = library()
+    try:
+        return [text(nvml.nvmlDeviceGetName(handle)) for handle in handles(nvml)]
+    except Exception:  # a GPU that fell off the bus raises
+        return []
+
+
+def _gpu_count() -> int:
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is not None:
+        return len([part for part in visible.split(",") if part.strip() not in ("", "-1")])
+    return len(gpu_names())
+
+
+def place(demands: Sequence[Demand], nodes: Sequence[Node]) -> None:
+    """Check that all processes fit the nodes by first fit, those with a GPU first.
+
+    Raises:
+        ResourceError: a process does not fit. The message names its step, what it needs and what was free.
+    """
+    if (refused := _first_refused(demands, nodes)) is not None:
+        raise _error(refused, demands, nodes)
+
+
+def fits(demands: Sequence[Demand], nodes: Sequence[Node]) -> bool:
+    """Return whether all processes fit the nodes; see `place`."""
+    return _first_refused(demands, nodes) is None
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Refused:
+    """A process that does not fit, and the ones that were placed before it."""
+
+    demand: Demand
+    copy: int  # number of its kind that fit
+    free: Sequence[Node]
+    placed: Sequence[Demand]
+
+
+def _first_refused(demands: Sequence[Demand], nodes: Sequence[Node]) -> _Refused | None:
+    free = [replace(node) for node in nodes]
+    placed: list[Demand] = []
+    for demand in sorted(demands, key=lambda d: (-d.gpus, -d.cpus)):
+        left = demand.copies
+        for i, node in enumerate(free):
+            count = min(left, _room(demand, node))
+            free[i] = replace(node, cpus=node.cpus - count * demand.cpus, gpus=node.gpus - count * demand.gpus)
+            left -= count
+        if left:
+            return _Refused(demand=demand, copy=demand.copies - left, free=free, placed=placed)
+        placed.append(demand)
+    return None
+
+
+def _room(demand: Demand, node: Node) -> int:
+    """Return the number of processes that fit a node."""
+    pairs = ((node.cpus, demand.cpus), (node.gpus, demand.gpus))
+    return min((int((free + SLACK) / need) for free, need in pairs if need), default=demand.copies)
+
+
+def _error(refused: _Refused, demands: Sequence[Demand], nodes: Sequence[Node]) -> ResourceError:
+    demand = refused.demand
+    need = f"{demand.cpus:g} CPU" + (f" and {demand.gpus:g} GPU" if demand.gpus else "")
+    have = "; ".join(f"{node.name} has {node.cpus:g} CPU, {node.gpus:g} GPU" for node in nodes[:4])
+    if demand.gpus and not any(node.gpus for node in nodes):
+        return ResourceError(
+            f"Step {demand.step!r} needs {need} for each worker, and there is no GPU ({have}); use --profile cpu-only "
+            "or --device cpu.",
+            code="FK-NO-GPU",
+        )
+    most = max(refused.free, key=lambda node: (node.gpus, node.cpus) if demand.gpus else (node.cpus, node.gpus))
+    left = f"{most.cpus:g} CPU" + (f", {most.gpus:g} GPU" if demand.gpus else "")
+    names = ", ".join(f"{placed.copies} x {placed.step}" for placed in refused.placed)
+    after = f" after placing {names}" if names else ""
+    worker = f"worker {refused.copy + 1} of {demand.copies} needs {need}, but at most {left} on one node is free{after}"
+    return ResourceError(
+        f"Step {demand.step!r} does not fit: {worker} ({have}); {_fix(refused, demands, nodes)}.",
+        code="FK-WORKERS-DO-NOT-FIT",
+    )
+
+
+def _fix(refused: _Refused, demands: Sequence[Demand], nodes: Sequence[Node]) -> str:
+    """Return the smallest change that makes all processes fit: fewer workers of one step, else smaller demands."""
+    demand = refused.demand
+    for candidate in (demand, *reversed(refused.placed)):
+        if workers := _most_workers(candidate, demands, nodes):
+            settings = " ".join(f"--set {name}.workers={workers}" for name in candidate.step.split("+"))
+            return f"give {candidate.step} fewer workers in the profile, or {settings}"
+    keys = "`cpus` or `gpus`" if demand.gpus else "`cpus`"
+    if not any(_room(demand, node) for node in nodes):
+        return f"lower {keys} of {demand.step} in the profile"
+    names = ", ".join(each.step for each in (*refused.placed, demand))
+    return f"lower `workers` or {keys} of {names} in the profile, or name fewer steps with --stages"
+
+
+def _most_workers(demand: Demand, demands: Sequence[Demand], nodes: Sequence[Node]) -> int:
+    """Return the most workers of one step with which all demands fit; 0 if even one is too many."""
+    low, high = 0, demand.copies - 1
+    while low < high:
+        middle = (low + high + 1) // 2
+        fewer = [replace(each, copies=middle) if each is demand else each for each in demands]
+        low, high = (middle, high) if _first_refused(fewer, nodes) is None else (low, middle - 1)
+    return low

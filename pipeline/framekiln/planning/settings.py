@@ -1,0 +1,141 @@
+"""YAML files and settings, checked strictly by the dataclass or model that they belong to.
+
+A misspelt key that is silently ignored costs a night on rented machines. So it is refused, with the nearest known key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Hashable, Mapping, Sequence
+from typing import Any, TypeVar
+
+import yaml
+from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
+
+from framekiln.contract.errors import ConfigError, check_known, did_you_mean
+from framekiln.contract.row_errors import DECODE
+
+M = TypeVar("M", bound="Strict")
+Overrides = Mapping[str, Mapping[str, Any]]
+"""Values of --set by step and key."""
+NOT_YAML = (yaml.YAMLError, RecursionError, ValueError)
+"""Errors of reading YAML, also of deep nesting, and of dates and numbers that are none."""
+
+
+class Strict(BaseModel):
+    """A frozen model that refuses unknown keys."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+
+
+class _UniqueKeys(yaml.SafeLoader):
+    """A loader that refuses a key that is twice in one mapping, where YAML would keep the last in silence."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+        """Return a mapping; keys of an anchor that is merged in may be repeated."""
+        seen = set()
+        for key, _ in node.value:
+            name = key.tag, str(key.value)
+            if name in seen:
+                raise yaml.constructor.ConstructorError(
+                    None, None, f"the key {key.value!r} is there twice", key.start_mark
+                )
+            seen.add(name)
+        return super().construct_mapping(node, deep=deep)
+
+
+def load_yaml(text: str | bytes) -> Any:
+    """Return the content of a YAML text; one of `NOT_YAML` is raised where it is none, or repeats a key."""
+    return _UniqueKeys(text).get_single_data()
+
+
+def parse(model: type[M], text: str | bytes, where: str) -> M:
+    """Return a YAML text as a model.
+
+    Raises:
+        ConfigError: it is no YAML, no mapping, or a key or value is wrong; the message names the file.
+    """
+    try:
+        data = load_yaml(text)
+    except NOT_YAML as error:
+        raise ConfigError(f"{where} is not valid YAML: {' '.join(str(error).split())}.", code="FK-NOT-YAML") from error
+    if not isinstance(data, dict):
+        keys = ", ".join(list(model.model_fields)[:4])
+        raise ConfigError(f"{where} must be a YAML mapping with keys such as {keys}.", code="FK-NOT-A-MAPPING")
+    try:
+        return model.model_validate(data)
+    except ValidationError as error:
+        raise file_error(error, model, where) from error
+
+
+def file_error(error: ValidationError, model: type[BaseModel], where: str) -> ConfigError:
+    """Return the error for the first problem of a parsed file: an unknown key, since it may explain a missing one."""
+    problems = error.errors(include_url=False)
+    first = next((item for item in problems if item["type"] == "extra_forbidden"), problems[0])
+    path = [str(part) for part in first["loc"]]
+    if first["type"] == "extra_forbidden":
+        parents = f" in {'.'.join(path[:-1])}" if path[:-1] else ""
+        known = did_you_mean(path[-1], _keys_at(model, path[:-1]))
+        return ConfigError(f"{where}: unknown key {path[-1]!r}{parents}.{known}", code="FK-UNKNOWN-KEY")
+    problem = first["msg"].removeprefix("Value error, ")
+    return ConfigError(
+        f"{where}: {'.'.join(path)}: {problem[0].lower()}{problem[1:]} (got {first.get('input')!r}).",
+        code="FK-INVALID-VALUE",
+    )
+
+
+def _keys_at(model: type[BaseModel], path: list[str]) -> list[str]:
+    """Return the keys that a model allows at a path of keys."""
+    schema = model.model_json_schema()
+    place: dict[str, Any] = schema
+    for name in path:
+        place = place.get("properties", {}).get(name) or place.get("additionalProperties") or {}
+        if "$ref" in place:
+            place = schema["$defs"][place["$ref"].rpartition("/")[2]]
+    return list(place.get("properties", {}))
+
+
+def read_overrides(arguments: Sequence[str], steps: Collection[str]) -> Overrides:
+    """Return `step.key=value` arguments by step; values are read as YAML.
+
+    Raises:
+        ConfigError: an argument has another form, or its step is unknown.
+    """
+    overrides: dict[str, dict[str, Any]] = {}
+    for argument in arguments:
+        path, equals, text = argument.partition("=")
+        step, dot, key = path.partition(".")
+        if not (equals and dot and key):
+            raise ConfigError(
+                f"--set {argument!r} is not of the form step.key=value, as in --set flow.preset=medium.",
+                code="FK-SET-FORM",
+            )
+        problem = f"--set {argument!r}: the pipeline has no step {step!r}."
+        check_known(step, [*steps, DECODE], problem, code="FK-UNKNOWN-STEP")
+        try:
+            overrides.setdefault(step, {})[key] = load_yaml(text)
+        except NOT_YAML as error:
+            raise ConfigError(
+                f"--set {argument!r}: the value is not valid YAML; quote it.", code="FK-NOT-YAML"
+            ) from error
+    return overrides
+
+
+def validated(kind: Any, settings: Mapping[str, Any], where: str) -> Any:
+    """Return settings as an instance of a dataclass or model.
+
+    Raises:
+        ConfigError: a key is unknown, or a value is invalid.
+    """
+    try:
+        return TypeAdapter(kind).validate_python(dict(settings))
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        key = ".".join(str(part) for part in first["loc"])
+        if first["type"] == "extra_forbidden":
+            known = did_you_mean(key, kind.model_fields)
+            raise ConfigError(f"{where}: unknown setting {key!r}.{known}", code="FK-UNKNOWN-SETTING") from error
+        problem = first["msg"].removeprefix("Value error, ")
+        subject = f"setting {key!r} is wrong" if key else "its settings are wrong"
+        raise ConfigError(
+            f"{where}: {subject}: {problem} (got {first['input']!r}).", code="FK-INVALID-SETTING"
+        ) from error

@@ -1,0 +1,144 @@
+"""Stages built from the pipeline file: their classes imported, their settings checked, their own mistakes named."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import traceback
+from collections.abc import Callable, Mapping
+from dataclasses import fields
+from functools import partial
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from pydantic import TypeAdapter
+
+from framekiln.contract.errors import ConfigError, FramekilnError, check_known, did_you_mean
+from framekiln.contract.stage import Stage
+from framekiln.planning.manifest import PLACEMENT_KEYS, PipelineFile, ProfileFile, StepEntry
+from framekiln.planning.settings import Overrides, validated
+
+_NO_SETTINGS: Mapping[str, Any] = {}
+
+
+def build_all(pipeline: PipelineFile, profile: ProfileFile, overrides: Overrides) -> dict[str, Stage]:
+    """Return each step's stage by the step's name.
+
+    Settings come from the profile, the pipeline file and --set; the later override the earlier. So a profile for a
+    laptop can choose a smaller model where the pipeline file leaves it open.
+
+    Raises:
+        ConfigError: see `build`.
+    """
+    return {
+        name: build(name, entry, overrides.get(name, {}), profile.steps.get(name, {}).get("with") or {})
+        for name, entry in pipeline.steps.items()
+    }
+
+
+def build(
+    name: str, entry: StepEntry, overrides: Mapping[str, Any], profile: Mapping[str, Any] = _NO_SETTINGS
+) -> Stage:
+    """Return a step's stage with its settings checked.
+
+    Raises:
+        ConfigError: the class cannot be found or built, or a setting is unknown or invalid.
+    """
+    refused = partial(_refused, name, entry.use)
+    stage_class = _load(entry.use, refused)
+    parameters = vars(stage_class.Config).get("__dataclass_params__")  # a subclass without the decorator has none
+    if parameters is None or not parameters.frozen:
+        fix = "put @dataclass(frozen=True, kw_only=True) above `class Config`"
+        raise refused(f"and its Config is not a frozen dataclass; {fix}.", code="FK-STAGE-CONFIG")
+    known = {item.name for item in fields(stage_class.Config)}
+    chosen = {key: value for key, value in overrides.items() if key in known or key not in PLACEMENT_KEYS}
+    settings = {**profile, **entry.with_, **chosen}
+    for key in settings:
+        if key not in known:
+            problem = f"Step {name!r} has no setting {key!r}."
+            check_known(key, known | PLACEMENT_KEYS, problem, code="FK-UNKNOWN-SETTING")
+    return _constructed(stage_class, validated(stage_class.Config, settings, f"step {name!r}"), refused)
+
+
+def built_config(use: str, settings: Mapping[str, Any]) -> Stage.Config:
+    """Return the settings of a stage class as its Config, as run.json stores them.
+
+    Raises:
+        Exception: of any class, since the code may be of another version.
+    """
+    module, _, attribute = use.partition(":")
+    config = TypeAdapter(getattr(importlib.import_module(module), attribute).Config).validate_python(dict(settings))
+    assert isinstance(config, Stage.Config)
+    return config
+
+
+def _refused(name: str, use: str, problem: str, *, code: str) -> ConfigError:
+    return ConfigError(f"Step {name!r} uses {use!r}, {problem}", code=code)
+
+
+def _load(use: str, refused: Callable[..., ConfigError]) -> type[Stage]:
+    """Return the class that `use: module:Class` names."""
+    module_name, _, attribute = use.partition(":")
+    module = _imported(module_name, refused)
+    stage_class = getattr(module, attribute, None)
+    if stage_class is None:
+        stages = [key for key, value in vars(module).items() if isinstance(value, type) and issubclass(value, Stage)]
+        known = did_you_mean(attribute, stages)
+        raise refused(f"but {module_name} has no {attribute!r}.{known}", code="FK-STAGE-NOT-FOUND")
+    if not (isinstance(stage_class, type) and issubclass(stage_class, Stage)):
+        raise refused("which is not a subclass of framekiln.contract.stage.Stage.", code="FK-NOT-A-STAGE")
+    return stage_class
+
+
+def _imported(module_name: str, refused: Callable[..., ConfigError]) -> ModuleType:
+    if (here := str(Path.cwd())) not in own_folders():
+        sys.path.append(here)  # last, so that a user's folder hides no installed package
+    try:
+        return importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        missing = str(error.name)
+        if f"{module_name}.".startswith(f"{missing}."):
+            places = ", ".join(map(repr, own_folders()))
+            raise refused(
+                f"but there is no module {missing!r} in {places} or among the installed packages; correct `use:` in "
+                "the pipeline file, or add the module's folder to PYTHONPATH.",
+                code="FK-STAGE-NO-MODULE",
+            ) from error
+        problem = f"which imports {missing!r}, and that is not installed; install it."
+        raise refused(problem, code="FK-STAGE-IMPORT") from error
+    except Exception as error:
+        problem = f"which cannot be imported: {_described(error)}; correct the module."
+        raise refused(problem, code="FK-STAGE-IMPORT") from error
+
+
+def own_folders() -> list[str]:
+    """Return the folders of `sys.path` that belong neither to Python nor to installed packages."""
+    places = (str(Path(place or ".").resolve()) for place in sys.path)
+    libraries = (sys.prefix, sys.base_prefix)
+    return list(dict.fromkeys(p for p in places if not p.startswith(libraries) and Path(p).is_dir()))
+
+
+def _constructed(stage_class: type[Stage], config: Any, refused: Callable[..., ConfigError]) -> Stage:
+    """Return a stage after checks of its declarations."""
+    try:
+        stage = stage_class(config)
+    except FramekilnError:
+        raise
+    except Exception as error:
+        problem = f"which cannot be constructed: {_described(error)}; correct the class."
+        raise refused(problem, code="FK-STAGE-CONSTRUCTOR") from error
+    if not {"config", "clock"} <= vars(stage).keys():
+        problem = "and its constructor does not call super().__init__(config); add the call."
+        raise refused(problem, code="FK-STAGE-CONSTRUCTOR")
+    if stage.scope.first_pass and not len(stage.outputs):
+        problem = "a stage of the first pass that declares no outputs; return the columns that it adds from `outputs`."
+        raise refused(problem, code="FK-STAGE-NO-OUTPUTS")
+    return stage
+
+
+def _described(error: Exception) -> str:
+    """Return an error of a stage's own code in one line, with the line of that code where there is one."""
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    place = "" if last.filename == __file__ or last.filename.startswith("<") else f" ({last.filename}:{last.lineno})"
+    return f"{type(error).__name__}: {' '.join(str(error).split()).rstrip('.')}{place}"

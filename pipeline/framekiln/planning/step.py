@@ -1,0 +1,226 @@
+"""Steps: configured stages with their place in the plan.
+
+A step holds all that a worker needs to run the stage, and all that storage needs to name the results.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.fs as pafs
+
+from framekiln.contract.errors import ConfigError
+from framekiln.contract.placement import Placement
+from framekiln.contract.row_errors import DECODE
+from framekiln.contract.stage import Stage
+from framekiln.media.config import DECODE_VERSION, DecodeConfig
+from framekiln.media.files import open_uri
+from framekiln.weights.lockfile import Entry
+
+DUMMY = "framekiln.dummy"
+"""Key in a Parquet file's metadata for the steps with random weights behind its values."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Step:
+    """One stage with its settings and its placement."""
+
+    name: str
+    use: str  # module:Class
+    stage: Stage
+    placement: Placement
+    fingerprint: str
+    depends: frozenset[str] = frozenset()  # all producers behind it, direct or not
+    drops: tuple[str, ...] = ()  # columns of a packet that no later step reads
+    weights: Mapping[str, Path] = field(default_factory=dict)
+    entries: Mapping[str, Entry] = field(default_factory=dict)  # of the lockfile, by name of weights
+    dummies: tuple[str, ...] = ()  # steps with random weights behind its results, itself included
+    facts: Mapping[str, Any] = field(default_factory=dict)  # the input of the fingerprint, with `reads` by name
+    recalled: bool = False  # an earlier wave computed its parts, which are read
+
+    @property
+    def folder(self) -> str:
+        """The folder of its parts, under `columns/` or `tables/`."""
+        return f"{self.name}-{self.fingerprint}"
+
+    @property
+    def first_pass(self) -> bool:
+        """True if it adds columns to decoded frames."""
+        return self.stage.scope.first_pass
+
+    @property
+    def keeps_model(self) -> bool:
+        """True if it runs in processes of its own, which load a model once."""
+        return self.first_pass and not self.recalled and (self._has_model or bool(self.placement.group))
+
+    @property
+    def keeps_model_later(self) -> bool:
+        """True if it is a second-pass step in processes of its own, which end before the next step's start."""
+        return not self.first_pass and self._has_model
+
+    @property
+    def _has_model(self) -> bool:
+        return bool(self.stage.weights) or self.placement.device != "cpu"
+
+    @property
+    def table_schema(self) -> pa.Schema:
+        """The schema of its parts: its columns, with paths for encoded files."""
+        return parts_schema(self.stage)
+
+    def placed(self, **changes: Any) -> Step:
+        """Return the step with changes of its placement."""
+        return replace(self, placement=replace(self.placement, **changes))
+
+    def mark(self, table: pa.Table) -> pa.Table:
+        """Return a table that it writes, marked if it comes from random weights."""
+        return table.replace_schema_metadata(marked(table.schema, self.dummies).metadata)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DecodeStep:
+    """The step before all others: files to packets."""
+
+    config: DecodeConfig
+    columns: tuple[str, ...]  # pixels and sound that any step reads
+    drops: tuple[str, ...] = ()  # those of `columns` that no step of this wave reads
+    halo: int  # the longest look-ahead of any step
+    cpus: float
+    workers: int
+    deadline_s: float = 600.0  # timeout for the next frame: seconds for 100 MP, half a minute for 0.001 of a film
+    name: str = DECODE
+
+    @property
+    def facts(self) -> Mapping[str, Any]:
+        """The settings that decide which rows there are; how they are packed does not."""
+        names = ("every_nth", "max_frames", "max_pixels", "max_length", "fast_mode", "clip_frames", "segment_bytes")
+        return {
+            "use": self.name,
+            "version": DECODE_VERSION,
+            "settings": {name: getattr(self.config, name) for name in names},
+        }
+
+    @property
+    def fingerprint(self) -> str:
+        """The fingerprint of the facts."""
+        return fingerprint({"version": DECODE_VERSION, **self.facts["settings"]})
+
+    @property
+    def folder(self) -> str:
+        """The folder of its parts, under `columns/`."""
+        return f"{self.name}-{self.fingerprint}"
+
+
+def make_step(
+    name: str,
+    use: str,
+    stage: Stage,
+    placement: Placement,
+    decode: DecodeStep,
+    *,
+    producers: Sequence[Step],
+    weights: Mapping[str, Path],
+    entries: Mapping[str, Entry],
+    random: bool,
+) -> Step:
+    """Return a step with the fingerprint of all that decides its results.
+
+    `weights` are the files that are here, `entries` the lockfile's of all its weights. With `random`, random weights
+    take the place of missing ones, and the fingerprint differs. The placement is not a part of it.
+    """
+    missing = {key for key in stage.weights if key not in weights} if random else set[str]()
+    facts = {
+        "use": use,
+        "version": stage.version,
+        "settings": {item.name: getattr(stage.config, item.name) for item in fields(stage.config)},
+        "weights": [f"random {key}" if key in missing else entries[key].sha256 for key in stage.weights],
+        "files": [contents(path, urls=stage.reads_urls) for path in stage.files],
+    }
+    reads = {DECODE: decode.fingerprint, **{step.name: step.fingerprint for step in producers}}
+    dummies = {*([name] if missing else []), *(dummy for step in producers for dummy in step.dummies)}
+    return Step(
+        name=name,
+        use=use,
+        stage=stage,
+        placement=placement,
+        fingerprint=fingerprint({**facts, "reads": sorted(set(reads.values()))}),
+        facts={**facts, "reads": reads},
+        depends=frozenset(other for step in producers for other in (step.name, *step.depends)),
+        weights=weights,
+        entries=entries,
+        dummies=tuple(sorted(dummies)),
+    )
+
+
+def marked(schema: pa.Schema, dummies: Iterable[str]) -> pa.Schema:
+    """Return a table's schema with the steps that had random weights in its metadata; unchanged if none had."""
+    if not (names := ",".join(sorted(dummies))):
+        return schema
+    return schema.with_metadata({**(schema.metadata or {}), DUMMY: names})
+
+
+def fingerprint(facts: Mapping[str, Any]) -> str:
+    """Return twelve hex digits of the facts that decide a result."""
+    return hashlib.sha256(json.dumps(facts, sort_keys=True, default=str).encode()).hexdigest()[:12]
+
+
+def contents(path: str, *, urls: bool = False) -> str:
+    """Return twelve hex digits of a file's content, or of the sizes and times of the files in a folder.
+
+    `urls` allows URLs of file systems that Arrow knows.
+
+    Raises:
+        ConfigError: the path does not exist or cannot be read.
+    """
+    if urls and "://" in path:
+        return _contents_at(path)
+    place = Path(path).expanduser()
+    try:
+        if place.is_file():
+            return hashlib.sha256(place.read_bytes()).hexdigest()[:12]
+        if place.is_dir():
+            inside = ((file, file.stat()) for file in sorted(place.rglob("*")) if file.is_file())
+            sizes = {str(file.relative_to(place)): [stat.st_size, stat.st_mtime_ns] for file, stat in inside}
+            return fingerprint(sizes)
+        problem = "but there is no such file or folder"
+    except OSError as error:
+        problem = f"which cannot be read ({error.strerror})"
+    raise ConfigError(f"A setting names {path!r}, {problem}; check the path.", code="FK-SETTING-NO-FILE")
+
+
+def _contents_at(url: str) -> str:
+    try:
+        system, base = open_uri(url)
+        info = system.get_file_info(base)
+        folder = info.type is pafs.FileType.Directory
+        inside = system.get_file_info(pafs.FileSelector(base, recursive=True)) if folder else [info]
+    except (ValueError, pa.ArrowNotImplementedError, OSError) as error:
+        reason = str(error).splitlines()[0].rstrip(".")
+        raise ConfigError(
+            f"A setting names {url!r}, which cannot be opened ({reason}); check the URL.", code="FK-SETTING-URL"
+        ) from error
+    files = {file.path.removeprefix(base): [file.size, file.mtime_ns] for file in inside if file.is_file}
+    if not files:
+        raise ConfigError(
+            f"A setting names {url!r}, but there is no such file or folder; check the URL.", code="FK-SETTING-NO-FILE"
+        )
+    return fingerprint(files)
+
+
+def parts_schema(stage: Stage) -> pa.Schema:
+    """Return the schema of a first-pass stage's parts: its columns, with paths for encoded files."""
+    return pa.schema([_as_path(item) for item in stage.outputs])
+
+
+def is_file_column(item: pa.Field) -> bool:
+    """Return whether a column's values are whole encoded files, which are stored beside the tables."""
+    return bool(pa.types.is_large_binary(item.type))
+
+
+def _as_path(item: pa.Field) -> pa.Field:
+    return pa.field(item.name, pa.string(), metadata=item.metadata) if is_file_column(item) else item

@@ -1,0 +1,266 @@
+"""Advice: what holds a run up, the evidence for it, and what to change.
+
+`bottleneck` judges a whole run by its records. `live_advice` judges the last seconds of a run that goes on.
+The terminal, `framekiln profile` and the report only format what they return.
+
+The processes of a run wait for each other, so the step that never waits sets the pace. All thresholds are first
+settings, not measurements.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from framekiln.contract.row_errors import DECODE
+from framekiln.contract.stage import Scope
+from framekiln.planning.step import Step
+from framekiln.profiling.stats.live import WINDOW_SECONDS, LiveStep
+from framekiln.profiling.stats.steps import StepStatistics
+
+MIN_PACKETS = 4  # of the step in question: fewer show no pattern, and the first packets are slow
+MIN_SECONDS = WINDOW_SECONDS  # since a step's first packet: a GPU's load before that says nothing about the step
+BUSY = 0.75  # share of its time from which a process has no time left; Ray needs the rest between packets
+HELD = 0.3  # share of its time from which waiting for a neighbour counts as being held up
+STARVED = 0.5  # share of its time from which a model waits more than it works
+IDLE_GPU = 0.5  # utilisation below which a GPU has time for twice the work
+FULL_GPU = 0.8  # utilisation from which the GPU itself is the limit
+SET_UP = 0.5  # share of a run from which set-up dominates it
+MODEL = 0.5  # share of a step's seconds from which the model dominates it
+SATURATED = 0.9  # use of all cores from which another worker finds next to none to run on
+_SAME = 0.02  # difference of shares that counts as none
+
+
+@dataclass(frozen=True, kw_only=True)
+class Advice:
+    """A finding about a run, its evidence, and the change to try."""
+
+    rule: str  # the finding: too-short, start-up, later, busy, held, idle; live: starved, batch, host
+    step: str  # the step it is about; empty where it is no single step
+    reason: str  # the evidence, without a full stop
+    change: str  # the fix, without a full stop
+
+    def __str__(self) -> str:
+        return f"{self.reason}: {self.change}."
+
+
+def bottleneck(steps: Sequence[StepStatistics], saturated: Collection[str] = ()) -> Advice:
+    """Return the advice of the first rule that applies; the last one always does. See `saturated_steps` in planning."""
+    if not steps or max(steps, key=lambda step: step.seconds).packets < MIN_PACKETS:
+        return Advice(
+            rule="too-short",
+            step="",
+            reason=f"Fewer than {MIN_PACKETS} packets went through the step that took most of the time",
+            change="take more files, or longer ones, to see a pattern",
+        )
+    return next(advice for rule in _RULES if (advice := rule(steps, saturated)) is not None)
+
+
+def _start_up(steps: Sequence[StepStatistics], _: Collection[str]) -> Advice | None:
+    length = _length(steps)
+    slowest = max(steps, key=lambda step: step.set_up_s)
+    if slowest.set_up_s < SET_UP * (length + slowest.set_up_s):
+        return None
+    reason = f"The set-up of {slowest.step} took {slowest.set_up_s:.0f} s, and all packets together {length:.0f} s"
+    return Advice(rule="start-up", step=slowest.step, reason=reason, change="take more files in one run")
+
+
+def _second_pass(steps: Sequence[StepStatistics], saturated: Collection[str]) -> Advice | None:
+    """Steps of the second pass run one after the other, after the whole first pass."""
+    first_pass = _length([step for step in steps if not step.later])
+    slow = max((step for step in steps if step.later), key=lambda step: step.end - step.begin, default=None)
+    if slow is None or slow.end - slow.begin <= first_pass:
+        return None
+    took = f"{slow.step} of the second pass took {slow.end - slow.begin:.0f} s, the whole first pass {first_pass:.0f} s"
+    if full := saturation(slow.cpu_use, saturated=slow.step in saturated):
+        return Advice(rule="later", step=slow.step, reason=f"{took}, and {full}", change=_without_workers(slow))
+    more = "its cpus" if slow.packets == 1 else f"{slow.step}'s workers, or its cpus"  # one call may take all rows
+    return Advice(rule="later", step=slow.step, reason=took, change=f"raise {more}")
+
+
+def _busy(steps: Sequence[StepStatistics], saturated: Collection[str]) -> Advice | None:
+    """The step that takes most of the busiest processes is the bottleneck."""
+    first = [step for step in steps if not step.later]
+    top = max((step.process_busy for step in first), default=0.0)
+    if top < BUSY:
+        return None
+    slow = max((step for step in first if step.process_busy > top - _SAME), key=lambda step: step.working)
+    reason = f"{slow.step} is busy {_percent(slow.busy)} of its time"
+    if slow.busy < slow.process_busy - _SAME:
+        reason += f", the most of its process, which is busy {_percent(slow.process_busy)}"
+    change, full = _change(slow), saturation(slow.cpu_use, saturated=slow.step in saturated)
+    if full and "worker" in change:
+        reason, change = f"{reason}, and {full}", _without_workers(slow)
+    return Advice(rule="busy", step=slow.step, reason=_held_up_by(slow, first) + reason, change=change)
+
+
+def _held_up_by(slow: StepStatistics, first: Sequence[StepStatistics]) -> str:
+    """Name the step that suffers most: a later one that waits for input, or an earlier one that cannot hand on."""
+    place = [step.step for step in first].index(slow.step)
+    after, before = (
+        [step for step in side if not set(step.workers) & set(slow.workers)] for side in (first[place:], first[:place])
+    )
+    starved = max(after, key=lambda step: step.starved, default=None)
+    if starved is not None and starved.starved >= HELD:
+        return f"{starved.step} waits {_percent(starved.starved)} of its time for input while "
+    held = max(before, key=lambda step: step.held, default=None)
+    if held is not None and held.held >= HELD:
+        return f"{held.step} spends {_percent(held.held)} of its time handing packets on while "
+    return ""
+
+
+def _held(steps: Sequence[StepStatistics], _: Collection[str]) -> Advice | None:
+    """No process is at its limit, and yet packets are not taken."""
+    step = max((step for step in steps if not step.later), key=lambda step: step.held, default=None)
+    if step is None or step.held < HELD:
+        return None
+    return Advice(
+        rule="held",
+        step=step.step,
+        reason=f"{step.step} spends {_percent(step.held)} of its time handing packets on, and no step is at its limit",
+        change="give Ray's object store more memory, or read smaller images such as frame_1024, so that less travels",
+    )
+
+
+def _idle(steps: Sequence[StepStatistics], _: Collection[str]) -> Advice:
+    top = max(steps, key=lambda step: step.process_busy)
+    return Advice(
+        rule="idle",
+        step="",
+        reason=f"No step is at its limit; the busiest, {top.step}, works {_percent(top.process_busy)} of its time",
+        change="take more files at once: between few or small packets Ray's own work is what shows",
+    )
+
+
+_Rule = Callable[[Sequence[StepStatistics], Collection[str]], Advice | None]
+_RULES: tuple[_Rule, ...] = (_start_up, _second_pass, _busy, _held, _idle)
+
+
+def _change(step: StepStatistics) -> str:
+    """Return the change to try first, by the phase that takes most of the step's time."""
+    phase = max((name for name in step.phases if name != "queue"), key=lambda name: step.phases[name])
+    if phase == "write":
+        return "write to a faster disk; its files take most of its time"
+    if step.step == DECODE:
+        return "raise decode's workers, or lower its cost with smaller images such as frame_1024"
+    if step.device == "cuda":
+        return _on_gpu(step, phase)
+    if step.beside_decode:
+        return f"raise decode's workers, whose processes it shares, or lower {step.step}'s cost by its settings"
+    return f"raise {step.step}'s workers, or lower its cost by its settings"
+
+
+def _on_gpu(step: StepStatistics, phase: str) -> str:
+    if phase in ("upload", "download"):
+        return "set pin_memory: true, so that copies are fast"
+    if phase != "infer":
+        return f"give {step.step} one more worker on the GPU: most of its time is not the model's but {phase}"
+    if step.gpu_use is not None and step.gpu_use >= FULL_GPU:
+        return "lower its precision, take a smaller model, or add a GPU: this one is full"
+    return "raise its batch, or set compile: true, so that the GPU has more to do at once"
+
+
+def _without_workers(step: StepStatistics) -> str:
+    """Return the change to try where another worker would find no core."""
+    less = "with smaller images such as frame_1024" if step.step == DECODE else "by its settings"
+    ways = [f"lower {step.step}'s cost {less}"]
+    if step.cpu_use is not None and step.cpu_use < SATURATED:
+        ways.append("lower cpus in the profile, so that more find a place")
+    ways.append("take a machine with more cores")
+    if step.device == "cpu" and step.step != DECODE:
+        ways.append("run it on a GPU where it can use one")
+    return f"more workers will not help; {', or '.join(ways)}"
+
+
+def busiest_step(totals: Mapping[str, Mapping[str, Any]]) -> str | None:
+    """Return the step of run.json's `figures` with the most busy time per worker: the bottleneck without records."""
+    loads = {name: step["busy_s"] / max(1, step["workers"]) for name, step in totals.items()}
+    return max((name for name in loads if loads[name]), key=lambda name: loads[name], default=None)
+
+
+def live_advice(steps: Sequence[Step], live: Mapping[str, LiveStep], saturated: Collection[str] = ()) -> Advice | None:
+    """Return advice where a GPU or a model's processes are idle; None where they work, and in the first seconds.
+
+    `steps` are those of the first pass without decoding. `live` and `saturated` include decoding.
+    """
+    ripe_names = {name for name, now in live.items() if now.packets >= MIN_PACKETS and now.lasted >= MIN_SECONDS}
+    ripe = [step for step in steps if step.keeps_model and step.name in ripe_names]
+    if not ripe:
+        return None
+    starved, idle_percent = max(ripe, key=lambda step: live[step.name].waiting), _idle_gpu(ripe, live)
+    on_cpu = live[starved.name].device == "cpu"
+    if live[starved.name].waiting >= STARVED and (idle_percent is not None or on_cpu):
+        return _starved(starved, idle_percent, live, saturated)
+    busiest = max(ripe, key=lambda step: live[step.name].busy)
+    now = live[busiest.name]
+    if idle_percent is not None and now.gpu is not None and now.process_busy >= BUSY:
+        return _underused(busiest, idle_percent, now, saturated)
+    return None
+
+
+def _idle_gpu(steps: Sequence[Step], live: Mapping[str, LiveStep]) -> float | None:
+    """Return the utilisation, in percent, of these steps' busiest GPU; None where it works or is unknown."""
+    gpus = [gpu for step in steps if (gpu := live[step.name].gpu) is not None]
+    use = max((percent for gpu in gpus if (percent := gpu.get("use_percent")) is not None), default=None)
+    return use if use is not None and use < 100 * IDLE_GPU else None
+
+
+def _starved(
+    step: Step, gpu_percent: float | None, live: Mapping[str, LiveStep], saturated: Collection[str]
+) -> Advice | None:
+    """Advise on the step that a model waits for; a step that is not busy itself needs no workers."""
+    mine = live[step.name].workers
+    busy = [name for name, other in live.items() if not other.workers & mine and other.process_busy >= BUSY]
+    if not busy:
+        return None
+    slow = max(reversed(busy), key=lambda name: live[name].busy)  # of equals, the nearest to the model
+    beside = slow != DECODE and DECODE in live and bool(live[slow].workers & live[DECODE].workers)
+    idle = "A model stands idle" if gpu_percent is None else f"The GPU is used {gpu_percent:.0f} %"
+    reason = (
+        f"{idle}: {step.name} waits {_percent(live[step.name].waiting)} of its time for input while {slow}'s processes "
+        f"are busy {_percent(live[slow].process_busy)}"
+    )
+    workers = step.placement.workers
+    less = f", or lower {step.name}'s workers from {workers}" if workers > 1 else ""
+    if full := saturation(live[slow].cpu_use, saturated=(DECODE if beside else slow) in saturated):
+        change = f"more workers will not help, as {full}: lower {slow}'s cost{less}"
+    else:
+        more = "decode's workers, whose processes it shares," if beside else f"{slow}'s workers"
+        change = f"raise {more} in the profile{less}"
+    return Advice(rule="starved", step=slow, reason=reason, change=change)
+
+
+def _underused(step: Step, gpu_percent: float, now: LiveStep, saturated: Collection[str]) -> Advice | None:
+    """Advise on a step that is busy while its GPU is not: by its batch, or by its work outside the model."""
+    busy = f"{step.name}'s processes are busy {_percent(now.process_busy)}"
+    reason = f"The GPU is used {gpu_percent:.0f} % although {busy}"
+    if now.infer < MODEL:
+        change = f"give {step.name} one more worker on the GPU in the profile"
+        if full := saturation(now.cpu_use, saturated=step.name in saturated):
+            change = f"more workers will not help, as {full}: lower its cost by its settings"
+        return Advice(rule="host", step=step.name, reason=f"{reason}, less than half of it in the model", change=change)
+    if step.stage.scope is not Scope.ROW:
+        return None
+    reason = f"{reason} with batches of {step.placement.batch}"
+    return Advice(rule="batch", step=step.name, reason=reason, change=f"raise {step.name}'s batch in the profile")
+
+
+def saturation(cpu_use: float | None, *, saturated: bool) -> str:
+    """Explain why another worker would not help; empty where it might.
+
+    `cpu_use` is of the step's nodes while it worked, 0 to 1, by all programs; None if not measured. `saturated` is True
+    if the plan has no core for another of the step's workers.
+    """
+    used = "" if cpu_use is None else f" (CPU {_percent(cpu_use)})"
+    if cpu_use is not None and cpu_use >= SATURATED:
+        return f"all cores are taken{used}"
+    return f"no core is left for one more worker{used}" if saturated else ""
+
+
+def _length(steps: Sequence[StepStatistics]) -> float:
+    return max((step.end for step in steps), default=0.0) - min((step.begin for step in steps), default=0.0)
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.0f} %"

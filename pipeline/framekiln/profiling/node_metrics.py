@@ -1,0 +1,162 @@
+"""Samples of a node, four a second: its cores, memory, disks, network and GPUs.
+
+GPU figures come from NVML and are missing without a driver. All other figures come from psutil.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import time
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from typing import Any
+
+import psutil
+import pyarrow as pa
+
+from framekiln.contract.columns import field
+from framekiln.device.nvml import handles
+
+SAMPLE_SECONDS = 0.25  # short enough to see a GPU idle between batches, long enough to cost nothing
+_LIST_SECONDS = 2.0  # between two searches for new processes, which take milliseconds
+
+GPU = pa.struct(
+    [
+        field("use_percent", pa.float32(), "time in which a kernel ran, of NVML's last sampling period", "%"),
+        field("memory_gb", pa.float32(), "in use by all processes", "GB"),
+        field("total_gb", pa.float32(), "of the GPU", "GB"),
+        field("power_w", pa.float32(), "drawn", "W"),
+        field("temperature_c", pa.float32(), "of the chip", "°C"),
+    ]
+)
+
+SCHEMA = pa.schema(
+    [
+        field("run", pa.string(), "the run, as its lease names it", nullable=False),
+        field("node", pa.string(), "the machine's host name", nullable=False),
+        field("time", pa.float64(), "since the epoch", "s", nullable=False),
+        field("cpu_percent", pa.float32(), "of all cores together, since the sample before", "%"),
+        field("memory_gb", pa.float32(), "in use by everybody: total less available", "GB"),
+        field("workers_gb", pa.map_(pa.int64(), pa.float32()), "resident memory of Ray's processes by id", "GB"),
+        field("store_gb", pa.float32(), "in Ray's object store here; null where Ray does not tell", "GB"),
+        field("disk_read_mb_s", pa.float32(), "all disks, since the sample before", "MB/s"),
+        field("disk_write_mb_s", pa.float32(), "all disks, since the sample before", "MB/s"),
+        field("net_in_mb_s", pa.float32(), "all interfaces but loopback, since the sample before", "MB/s"),
+        field("net_out_mb_s", pa.float32(), "all interfaces but loopback, since the sample before", "MB/s"),
+        field("gpus", pa.list_(GPU), "each GPU, in NVML's order; empty without NVML"),
+        field("gpu_processes_gb", pa.map_(pa.int64(), pa.float32()), "memory on all GPUs by process id", "GB"),
+    ]
+)
+
+_MAPS = ("workers_gb", "gpu_processes_gb")
+
+
+class NodeMetrics:
+    """Samples of this machine; rates are since the sample before, so the first one has none."""
+
+    def __init__(self, run: str, parent: int | None = None, nvml: Any = None) -> None:
+        """Start the measurement of CPU use.
+
+        `parent` is the process whose children are watched (Ray's raylet). `nvml` is pynvml; None without a driver.
+        """
+        self._run, self._node = run, socket.gethostname()
+        self._parent = psutil.Process(parent) if parent else None
+        self._children: list[psutil.Process] = []
+        self._listed = -_LIST_SECONDS
+        self._counts: tuple[float, dict[str, float]] | None = None
+        self._gpus = GpuMetrics(nvml)
+        psutil.cpu_percent()
+
+    def read(self, store_gb: float | None = None) -> dict[str, Any]:
+        """Return a sample as JSON values; `store_gb` is the use of Ray's object store."""
+        memory = psutil.virtual_memory()
+        return {
+            "run": self._run,
+            "node": self._node,
+            "time": time.time(),
+            "cpu_percent": psutil.cpu_percent(),
+            "memory_gb": (memory.total - memory.available) / 1e9,
+            "workers_gb": self._workers(),
+            "store_gb": store_gb,
+            **self._rates(),
+            **self._gpus.read(),
+        }
+
+    def _workers(self) -> dict[int, float]:
+        if self._parent is not None and time.monotonic() - self._listed >= _LIST_SECONDS:
+            self._listed = time.monotonic()
+            with suppress(psutil.Error):
+                self._children = self._parent.children()
+        memory = {}
+        for child in self._children:
+            with suppress(psutil.Error):
+                memory[child.pid] = child.memory_info().rss / 1e9
+        return memory
+
+    def _rates(self) -> dict[str, float]:
+        now, counts = time.monotonic(), _counts()
+        before, self._counts = self._counts, (now, counts)
+        if before is None or now <= before[0]:
+            return {}
+        return {name: max(0.0, counts[name] - before[1].get(name, 0.0)) / 1e6 / (now - before[0]) for name in counts}
+
+
+class GpuMetrics:
+    """Samples of the GPUs that NVML lists."""
+
+    def __init__(self, nvml: Any) -> None:
+        self._nvml, self._handles = nvml, list[Any]()
+        with suppress(Exception):  # no permission to list them
+            self._handles = handles(nvml)
+
+    def read(self) -> dict[str, Any]:
+        """Return each GPU's figures and the memory of each process; empty where NVML fails."""
+        processes: dict[int, float] = {}
+        for handle in self._handles:
+            with suppress(Exception):
+                for process in self._nvml.nvmlDeviceGetComputeRunningProcesses(handle):
+                    processes[process.pid] = processes.get(process.pid, 0.0) + (process.usedGpuMemory or 0) / 1e9
+        return {"gpus": [self._gpu(handle) for handle in self._handles], "gpu_processes_gb": processes}
+
+    def _gpu(self, handle: Any) -> dict[str, float | None]:
+        figures: dict[str, float | None] = dict.fromkeys(item.name for item in GPU)
+        nvml = self._nvml
+        with suppress(Exception):
+            figures["use_percent"] = float(nvml.nvmlDeviceGetUtilizationRates(handle).gpu)
+        with suppress(Exception):
+            memory = nvml.nvmlDeviceGetMemoryInfo(handle)
+            figures["memory_gb"], figures["total_gb"] = memory.used / 1e9, memory.total / 1e9
+        with suppress(Exception):
+            figures["power_w"] = nvml.nvmlDeviceGetPowerUsage(handle) / 1e3
+        with suppress(Exception):
+            figures["temperature_c"] = float(nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU))
+        return figures
+
+
+def to_table(lines: Iterable[Mapping[str, Any]]) -> pa.Table:
+    """Return parsed lines as a table with `SCHEMA`, sorted by time."""
+    rows = [
+        {**line, **{name: [(int(pid), gb) for pid, gb in (line.get(name) or {}).items()] for name in _MAPS}}
+        for line in lines
+    ]
+    return pa.Table.from_pylist(rows, schema=SCHEMA).sort_by("time")
+
+
+def to_line(sample: Mapping[str, Any]) -> bytes:
+    """Return a sample as a line of JSON."""
+    return json.dumps(sample, separators=(",", ":"), default=str).encode() + b"\n"
+
+
+def _counts() -> dict[str, float]:
+    """Return bytes read, written, received and sent since the machine booted."""
+    counts: dict[str, float] = {}
+    with suppress(Exception):  # a container may hide the disks or the network
+        disk = psutil.disk_io_counters()
+        if disk is not None:
+            counts |= {"disk_read_mb_s": disk.read_bytes, "disk_write_mb_s": disk.write_bytes}
+    with suppress(Exception):
+        interfaces = [counter for name, counter in psutil.net_io_counters(pernic=True).items() if name != "lo"]
+        counts |= {"net_in_mb_s": sum(counter.bytes_recv for counter in interfaces)}
+        counts |= {"net_out_mb_s": sum(counter.bytes_sent for counter in interfaces)}
+    return counts

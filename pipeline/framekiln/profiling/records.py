@@ -1,0 +1,120 @@
+"""Records of each process's work: one for each call, each packet in a step, each hand-on and each set-up.
+
+Events (`framekiln.profiling.events`) are summed up while a run goes on. Records are kept, so that the time can be
+analysed afterwards. A record is written as a line of JSON and stored as a row of Parquet.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+from framekiln.contract.columns import field as column
+
+DURATIONS = {
+    "wait": "waiting for input, since this process had handed on its previous packet",
+    "fetch": "opening the packet",
+    "decode": "reading and decoding files",
+    "preprocess": "making the model's input",
+    "upload": "copies to the device",
+    "queue": "waiting for calls of the process's other packets",
+    "infer": "the model, or what stands for one",
+    "download": "copies from the device",
+    "postprocess": "making columns of the model's answers",
+    "write": "writing parts and files",
+    "seal": "handing the packet on: packing it, storing it, and waiting until it was taken",
+}
+"""Parts of a record's time; on a GPU by the GPU's clock where the stage measures them."""
+
+CALL, PACKET, SET_UP, HAND_ON = "call", "packet", "set-up", "hand-on"
+
+SCHEMA = pa.schema(
+    [
+        column("run", pa.string(), "the run, as its lease names it", nullable=False),
+        column("kind", pa.string(), "call, packet (one step's way through one), set-up, or hand-on", nullable=False),
+        column("step", pa.string(), "the step; of a hand-on the last one before it", nullable=False),
+        column("worker", pa.string(), "the process, as host:pid", nullable=False),
+        column("lane", pa.int64(), "which of the packets that the process works on at a time, from 0", nullable=False),
+        column("node", pa.string(), "the machine's host name", nullable=False),
+        column("device", pa.string(), "cpu or cuda", nullable=False),
+        column("unit", pa.string(), "the packet's unit of files; of a second-pass step the table's file"),
+        column("start", pa.int64(), "first row in the unit", nullable=False),
+        column("stop", pa.int64(), "row after the last one in the unit", nullable=False),
+        column("rows", pa.int64(), "rows that came out; 0 in a hand-on", nullable=False),
+        column("cost", pa.int64(), "pixels of these rows at full size", "px", nullable=False),
+        column("items", pa.map_(pa.string(), pa.int64()), "faces, prompts, masks, ... that were gone through, by kind"),
+        column("started", pa.float64(), "when it began, since the epoch", "s", nullable=False),
+        column("seconds", pa.float64(), "how long it took; wait, fetch and seal are not in it", "s", nullable=False),
+        *(column(name, pa.float64(), what, "s", nullable=False) for name, what in DURATIONS.items()),
+        column("vram_allocated_gb", pa.float64(), "allocated on the GPU at its end; null on the CPU", "GB"),
+        column("vram_reserved_gb", pa.float64(), "held by torch on the GPU at its end; null on the CPU", "GB"),
+        column("vram_peak_gb", pa.float64(), "allocated at most meanwhile; null on the CPU", "GB"),
+        column("retries", pa.int64(), "calls made again because memory had run out", nullable=False),
+    ]
+)
+
+ADDED = ("lane", "queue")
+"""Columns that records of earlier versions do not have; they are 0 there."""
+
+_MEMORY = ("vram_allocated_gb", "vram_reserved_gb", "vram_peak_gb")
+_LEFT_OUT = ("unit", "lane", "start", "stop", "rows", "cost", "retries", "items")  # of a line where they are empty
+_EMPTY: dict[str, Any] = {"device": "cpu", "unit": None, "items": {}} | dict.fromkeys(_MEMORY)
+
+
+@dataclass(kw_only=True, slots=True)
+class Work:
+    """A process's work in a step: the facts that a record and a live event share."""
+
+    kind: str = PACKET
+    step: str
+    started: float  # seconds since the epoch
+    seconds: float = 0.0
+    device: str = "cpu"
+    unit: str = ""
+    start: int = 0  # the packet's first row in its unit
+    rows: int = 0
+    retries: int = 0  # calls repeated after memory ran out
+    memory: tuple[float, float, float] | None = None  # GB on the GPU: allocated, reserved, peak
+
+
+@dataclass(kw_only=True, slots=True)
+class Record(Work):
+    """One record, without the run and the process."""
+
+    lane: int = 0
+    stop: int = 0
+    cost: int = 0
+    items: Mapping[str, int] = field(default_factory=dict)
+    durations: Mapping[str, float] = field(default_factory=dict)  # seconds, by names of `DURATIONS`
+
+    def line(self, run: str, worker: str) -> bytes:
+        """Return a line of JSON without empty values; phases of other names are left out."""
+        facts: dict[str, Any] = {"run": run, "worker": worker, "kind": self.kind, "step": self.step}
+        facts |= {"started": round(self.started, 6), "seconds": round(self.seconds, 6)}
+        facts |= {name: value for name in _LEFT_OUT if (value := getattr(self, name))}
+        facts |= {name: round(value, 6) for name, value in self.durations.items() if name in DURATIONS}
+        if self.device != "cpu":
+            facts["device"] = self.device
+        facts |= dict(zip(_MEMORY, self.memory or (), strict=False))
+        return json.dumps(facts, separators=(",", ":")).encode() + b"\n"
+
+
+def to_table(lines: Iterable[Mapping[str, Any]]) -> pa.Table:
+    """Return parsed lines as a table with `SCHEMA`, sorted by start."""
+    rows = list(lines)
+    return pa.table([_column(item, rows) for item in SCHEMA], schema=SCHEMA).sort_by("started")
+
+
+def _column(item: pa.Field, rows: list[Mapping[str, Any]]) -> pa.Array:
+    """Return one column of all lines; this takes half the time of a list of dicts."""
+    if item.name == "node":
+        values: list[Any] = [row["worker"].rpartition(":")[0] for row in rows]
+    elif item.name == "items":
+        values = [list(row.get("items", {}).items()) for row in rows]
+    else:
+        values = [row.get(item.name, _EMPTY.get(item.name, None if item.nullable else 0)) for row in rows]
+    return pa.array(values, item.type)

@@ -1,0 +1,155 @@
+"""A run's profile, computed from its records: for run.json, for the report and for `framekiln profile`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow.compute as pc
+from pydantic import ValidationError
+
+from framekiln.contract.errors import DamagedError, OutputError, did_you_mean
+from framekiln.contract.output_names import COLUMNS, ERRORS, FACTS
+from framekiln.output.lease import active_runs
+from framekiln.output.object_store import Store
+from framekiln.planning.manifest import Targets
+from framekiln.profiling.advice import Advice, bottleneck
+from framekiln.profiling.record_log import CALLS, NODES, batches, began, read, runs
+from framekiln.profiling.records import PACKET
+from framekiln.profiling.stats.steps import StepStatistics, step_statistics
+from framekiln.profiling.targets import GpuStatistics, TargetResult, compare_targets
+
+_OTHER_RUNS = 3  # named in a message at most
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunProfile:
+    """One run's statistics, targets and advice."""
+
+    run: str
+    steps: Sequence[StepStatistics]
+    bottleneck: Advice
+    targets: Sequence[TargetResult] = ()
+    saturated: Collection[str] = ()  # steps that got no core for another worker
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the `throughput` of run.json."""
+        return {
+            "run": self.run,
+            "verdict": asdict(self.bottleneck),
+            "targets": [asdict(target) for target in self.targets],
+            "full": sorted(self.saturated),
+            "steps": {step.step: step.to_dict() for step in self.steps},
+        }
+
+
+def profile_of(
+    store: Store, run: str, targets: Targets | None = None, saturated: Collection[str] = ()
+) -> RunProfile | None:
+    """Return the profile of a run from the records it has so far; None before the first row of any step."""
+    nodes, calls = read(store, NODES, run), read(store, CALLS, run)
+    if not (steps := step_statistics(calls, nodes)):
+        return None
+    results = compare_targets(targets, GpuStatistics.of(calls, nodes), steps) if targets else []
+    return RunProfile(
+        run=run, steps=steps, bottleneck=bottleneck(steps, saturated), targets=results, saturated=saturated
+    )
+
+
+def choose_run(store: Store, name: str | None, warn: Callable[[str], None] = lambda _: None) -> str:
+    """Return the run of this name, or the run that began last.
+
+    `warn` gets a sentence for each run with damaged records, as it may have been the last one.
+
+    Raises:
+        DamagedError: the records of that run, or of all runs, are damaged.
+        OutputError: there are no records, or none of that run.
+    """
+    starts: dict[str, float] = {}
+    damaged: dict[str, DamagedError] = {}
+    for run in runs(store):
+        try:
+            if (first := began(store, run)) is not None:
+                starts[run] = first
+        except DamagedError as error:
+            damaged[run] = error
+    if damaged and (name in damaged or not starts):
+        raise damaged[name if name in damaged else min(damaged)]
+    for problem in damaged.values() if name is None else ():
+        warn(f"A run is left out: {problem}")
+    if not starts:
+        raise missing_records(store)
+    if name is not None and name not in starts:
+        raise OutputError(
+            f"There are no records of a run {name!r} in {store.root!r}.{did_you_mean(name, starts)}",
+            code="FK-UNKNOWN-RUN",
+        )
+    return name or max(starts, key=lambda run: starts[run])
+
+
+def targets_of(record: Mapping[str, Any]) -> Targets:
+    """Return the targets in a run.json; none where another version stored them in another form."""
+    with suppress(ValidationError):
+        return Targets.model_validate((record.get("profile") or {}).get("targets") or {})
+    return Targets()
+
+
+def stored_saturated(record: Mapping[str, Any], run: str) -> Collection[str]:
+    """Return the steps that got no core for another worker, if a run.json describes that run."""
+    throughput = stored_profile(record)
+    return tuple(throughput.get("full") or ()) if throughput.get("run") == run else ()
+
+
+def stored_profile(record: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the `throughput` of a run.json; empty without packets, and from versions that kept no records."""
+    return record.get("throughput") or {}
+
+
+def missing_records(store: Store) -> OutputError:
+    """Return the error of an output without records of any run."""
+    if "://" not in store.root and not Path(store.root).is_dir():
+        return OutputError(
+            f"There is no folder {store.root!r}; give the output of a run.",
+            code="FK-OUTPUT-MISSING",
+        )
+    if active_runs(store):
+        return OutputError(
+            f"The run into {store.root!r} has just begun, and no process has done anything yet (Ray takes some seconds "
+            "to start); look again soon.",
+            code="FK-RUN-STARTING",
+        )
+    if not {COLUMNS, FACTS} & set(store.folders()):
+        return OutputError(
+            f"There is no output of Framekiln in {store.root!r}; give the folder that --output named.",
+            code="FK-NOT-AN-OUTPUT",
+        )
+    return OutputError(
+        f"There are no records of a run in {store.root!r}: it was stopped before its first packet, or its folder "
+        "`profile` was removed; run something into it first.",
+        code="FK-NO-RECORDS",
+    )
+
+
+def missing_rows(store: Store, run: str) -> OutputError:
+    """Return the error of a run that has records and no statistics; it names other runs that have some."""
+    if run in active_runs(store):
+        return OutputError(
+            f"No packet has gone through a step of run {run} in {store.root!r} yet; look again later.",
+            code="FK-NO-ROWS-YET",
+        )
+    problem = f"Run {run} in {store.root!r} is over, and no row came out of it"
+    problem += f" (see {store.url(ERRORS)} for what failed)" if store.names(ERRORS) else ""
+    others = [other for other in runs(store) if other != run and _has_rows(store, other)]
+    if not others:
+        return OutputError(f"{problem}; nor did one come out of another run.", code="FK-NO-ROWS")
+    choices = ", ".join(f"--run {other}" for other in others[:_OTHER_RUNS])
+    return OutputError(f"{problem}; look at another one by {choices}.", code="FK-NO-ROWS")
+
+
+def _has_rows(store: Store, run: str) -> bool:
+    pieces = batches(store, CALLS, run, columns=("kind", "rows"))
+    is_packet = (pc.and_(pc.equal(piece["kind"], PACKET), pc.greater(piece["rows"], 0)) for piece in pieces)
+    return any(pc.any(mask).as_py() for mask in is_packet)

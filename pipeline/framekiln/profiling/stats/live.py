@@ -1,0 +1,160 @@
+"""A run's last seconds: each step's speed, its processes' use of time, and the load of the GPUs and cores.
+
+docs/measuring/profiling.md defines each figure. Callers pass the current time, so that tests can choose it.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import islice, takewhile
+from typing import Any
+
+import numpy as np
+
+from framekiln.profiling.events import GpuSample, Reading, StepEvent
+from framekiln.profiling.stats.speed import covered_s, input_wait, percentiles_ms, rows_per_s, share_of_time
+
+WINDOW_SECONDS = 10.0  # short enough to follow changes, long enough for several packets
+_LONGEST_PACKETS = 3  # the window spans this many of the longest packets, since a running packet sends no event yet
+_RECENT = 32  # packets that the longest is taken from; the first packets of a run are slower than later ones
+_BOUNDED: Any = partial(deque, maxlen=2048)  # events kept of a step, and readings of a node
+_AVERAGED = ("use_percent", "power_w")
+
+
+@dataclass(frozen=True, kw_only=True)
+class LiveStep:
+    """One step's last seconds. Shares are of process time, 0 to 1."""
+
+    rows_per_s: float
+    busy: float  # in this step
+    process_busy: float  # in any step of its processes
+    waiting: float  # its processes wait for input
+    packets: int
+    lasted: float  # seconds since its first packet began
+    p95_ms: float | None  # of a call; None without calls
+    infer: float  # share of the step's seconds in the model
+    device: str
+    workers: frozenset[str]  # host:pid
+    vram_peak_gb: float | None  # of the fullest process, as torch counts it
+    gpu: GpuSample | None  # busiest GPU of its nodes; None on the CPU and without NVML
+    cpu_use: float | None = None  # mean use of its nodes' cores by all programs, 0 to 1; None without readings
+
+
+class LiveWindow:
+    """Samples and readings of the last seconds."""
+
+    def __init__(self) -> None:
+        self._by_step: dict[str, deque[tuple[StepEvent, float]]] = defaultdict(_BOUNDED)  # with the wait before each
+        self._by_worker: dict[str, deque[tuple[StepEvent, float]]] = defaultdict(_BOUNDED)
+        self._readings: dict[str, deque[Reading]] = defaultdict(_BOUNDED)
+        self._first: dict[str, float] = {}  # start of each step's first packet
+
+    def add(self, event: StepEvent) -> None:
+        """Add a packet's event."""
+        # Before its first packet a process waits for other processes to start, not for input.
+        wait = input_wait(event) if event.worker in self._by_worker else 0.0
+        self._by_worker[event.worker].append((event, wait))
+        self._by_step[event.step].append((event, wait))
+        self._first[event.step] = min(self._first.get(event.step, event.started), event.started)
+
+    def read(self, reading: Reading) -> None:
+        """Add a reading of a node."""
+        self._readings[reading.node].append(reading)
+
+    def step(self, name: str, now: float) -> LiveStep | None:
+        """Return a step's last seconds; None before its first packet and when no packet ended recently."""
+        events = self._by_step.get(name)
+        if not events:
+            return None
+        longest = max(wait + event.seconds for event, wait in islice(reversed(events), _RECENT))
+        since = now - max(WINDOW_SECONDS, _LONGEST_PACKETS * longest)
+        recent = [event for event, _ in _ended_after(events, since)]
+        return self._summary(name, recent, since, now) if recent else None
+
+    def _summary(self, name: str, recent: Sequence[StepEvent], since: float, now: float) -> LiveStep:
+        workers = frozenset(event.worker for event in recent)
+        nodes = {worker.rpartition(":")[0] for worker in workers}
+        busy, process_busy, waiting = self._shares(name, workers, since)
+        packets = [event for event in recent if event.rows]  # events without rows count as time, not as packets
+        calls = percentiles_ms([seconds for event in packets for seconds in event.calls])
+        begin = max(since, self._first[name])
+        rows = sum(event.rows * _share_between(event, begin, now) for event in recent)
+        seconds = sum(event.seconds for event in recent)
+        on_gpu = recent[0].device != "cpu"
+        gpus = [gpu for node in nodes for gpu in self._node_gpus(node, now) if on_gpu]
+        cores = [one.cpu_percent for node in nodes for one in self._recent(node, now) if one.cpu_percent is not None]
+        return LiveStep(
+            rows_per_s=rows_per_s(rows, max(1e-3, now - begin)),
+            busy=busy,
+            process_busy=process_busy,
+            waiting=waiting,
+            packets=len(packets),
+            lasted=now - self._first[name],
+            p95_ms=calls[1] if calls else None,
+            infer=share_of_time(sum(event.phases.get("infer", 0.0) for event in recent), seconds),
+            device=recent[0].device,
+            workers=workers,
+            vram_peak_gb=max((event.memory[2] for event in recent if event.memory), default=None),
+            gpu=max(gpus, key=lambda gpu: gpu.get("use_percent") or 0.0, default=None),
+            cpu_use=float(np.mean(cores)) / 100 if cores else None,
+        )
+
+    def gpus(self, now: float) -> dict[str, GpuSample]:
+        """Return each GPU by `node:number`: means of use and power, last values of memory and temperature."""
+        by_node = {node: self._node_gpus(node, now) for node in sorted(self._readings)}
+        return {f"{node}:{number}": gpu for node, gpus in by_node.items() for number, gpu in enumerate(gpus)}
+
+    def _node_gpus(self, node: str, now: float) -> list[GpuSample]:
+        return averaged([reading.gpus for reading in self._recent(node, now)])
+
+    def _recent(self, node: str, now: float) -> list[Reading]:
+        return [reading for reading in self._readings.get(node, ()) if reading.time > now - WINDOW_SECONDS]
+
+    def _shares(self, name: str, workers: Iterable[str], since: float) -> tuple[float, float, float]:
+        """Return shares of process time: busy in a step, busy in any step, and waiting for input.
+
+        A process's time runs from the wait before its first packet in the window to the end of its last one.
+        """
+        span, in_step, in_any, waited = 0.0, 0.0, 0.0, 0.0
+        for worker in workers:
+            events = _ended_after(self._by_worker[worker], since)
+            begin = min(event.started - wait for event, wait in events)
+            span += max(event.ended for event, _ in events) - begin
+            in_step += _covered_s([event for event, _ in events if event.step == name])
+            in_any += _covered_s([event for event, _ in events])
+            waited += sum(min(wait, event.around.get("wait", 0.0)) for event, wait in events)
+        return share_of_time(in_step, span), share_of_time(in_any, span), share_of_time(waited, span)
+
+
+def _covered_s(events: Sequence[StepEvent]) -> float:
+    return covered_s(np.array([event.started for event in events]), np.array([event.seconds for event in events]))
+
+
+def averaged(readings: Sequence[Sequence[GpuSample]]) -> list[GpuSample]:
+    """Return each GPU over several readings: means of use and power, last known values of the rest."""
+    count = max(map(len, readings), default=0)
+    return [_average([gpus[number] for gpus in readings if number < len(gpus)]) for number in range(count)]
+
+
+def _average(readings: Sequence[GpuSample]) -> GpuSample:
+    average: dict[str, float | None] = {}
+    for name in {name: None for reading in readings for name in reading}:
+        values = [value for reading in readings if (value := reading.get(name)) is not None]
+        value = sum(values) / len(values) if values and name in _AVERAGED else None
+        average[name] = values[-1] if values and value is None else value
+    return average
+
+
+def _ended_after(events: deque[tuple[StepEvent, float]], since: float) -> list[tuple[StepEvent, float]]:
+    """Return events that ended after a moment, last one first; events arrive nearly in the order of their ends."""
+    return list(takewhile(lambda pair: pair[0].ended > since, reversed(events)))
+
+
+def _share_between(event: StepEvent, begin: float, end: float) -> float:
+    """Return the share of a packet's time between two moments."""
+    if event.seconds <= 0:
+        return 1.0
+    return max(0.0, min(end, event.ended) - max(begin, event.started)) / event.seconds

@@ -1,0 +1,213 @@
+"""Statistics of each step, computed from a run's records: its speed, and its processes' use of time.
+
+docs/measuring/profiling.md defines each figure. Packets without rows come from files that cannot be read and from the
+ends of files. They count as time, since a process worked on them, but not as packets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from framekiln.contract.row_errors import DECODE
+from framekiln.profiling.records import CALL, HAND_ON, PACKET, SET_UP
+from framekiln.profiling.stats.node_use import cpu_use, ends, floats, gpu_use
+from framekiln.profiling.stats.speed import (
+    INSIDE,
+    Percentiles,
+    covered_s,
+    percentiles_ms,
+    phase_shares,
+    rows_per_s,
+    share_of_time,
+    steady_rows_per_s,
+)
+
+PARTS: Mapping[str, tuple[str, ...]] = {
+    "prepare": ("fetch", "preprocess", "upload"),
+    "model": ("infer",),
+    "finish": ("download", "postprocess", "write"),
+}
+"""Phases before, in and after a process's model; with several packets in work, all three go on at the same time."""
+
+
+MODEL_LIMITS = 0.9  # share of its time from which a model can hardly do more; first setting
+WAIT_LIMITS = 0.3  # share of its time from which a process's neighbours hold it up, as in `profiling.advice`
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProcessStatistics:
+    """One process in one step. Shares are of its time from the step's first packet to its last, 0 to 1."""
+
+    rows: int
+    rows_per_s: float
+    steady_rows_per_s: float | None  # None with too few packets
+    seconds: float  # inside the step
+    busy: float  # in this step
+    process_busy: float  # in any step
+    starved: float  # waiting for input
+    held: float  # handing packets on
+    parts: Mapping[str, float]  # by `PARTS`: seconds in it, by the process's time; above 1 where several packets are
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepStatistics(ProcessStatistics):
+    """One step, over all its processes. `to_dict` stores the fields in run.json by their names."""
+
+    step: str
+    device: str
+    later: bool  # in the second pass
+    beside_decode: bool  # its processes decode too
+    workers: Mapping[str, ProcessStatistics]
+    packets: int
+    calls: int
+    call_ms: Percentiles  # p50, p95, p99; in decoding each packet counts as a call
+    row_ms: Percentiles  # a call's time by its rows
+    phases: Mapping[str, float]  # share of the step's seconds
+    set_up_s: float  # of the slowest process
+    begin: float  # seconds since the epoch
+    end: float
+    retries: int
+    vram_peak_gb: float | None
+    gpu_use: float | None  # mean utilisation of its nodes' GPUs during its calls, 0 to 1
+    cpu_use: float | None = None  # mean use of its nodes' cores during its packets, by all programs, 0 to 1
+
+    @property
+    def working(self) -> float:
+        """Return `busy` without the wait for other packets and steps of the process in the model, 0 to 1."""
+        return self.busy * (1 - self.phases.get("queue", 0.0))
+
+    @property
+    def limit(self) -> str:
+        """Return what its processes' speed depends on: model, input, output, prepare or finish."""
+        if self.parts["model"] >= MODEL_LIMITS:
+            return "model"
+        around = {"input": self.starved, "output": self.held}
+        if max(around.values()) >= WAIT_LIMITS:
+            return max(around, key=lambda name: around[name])
+        return max(("prepare", "finish"), key=lambda name: self.parts[name])
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the fields as run.json stores them, with four decimal places."""
+        return {name: _rounded(value) for name, value in asdict(self).items() if name != "step"}
+
+
+def step_statistics(calls: pa.Table, nodes: pa.Table | None = None) -> list[StepStatistics]:
+    """Return statistics of each step that produced a row, in the order in which the steps began."""
+    packets = calls.filter(pc.equal(calls["kind"], PACKET)).sort_by("started")
+    productive = set(_with_rows(packets)["step"].to_pylist())
+    names = [name for name in pc.unique(packets["step"]).to_pylist() if name in productive]
+    return [_step(name, calls, packets.filter(pc.equal(packets["step"], name)), nodes) for name in names]
+
+
+def _step(name: str, records: pa.Table, packets: pa.Table, nodes: pa.Table | None) -> StepStatistics:
+    """Return one step's statistics from all records and the step's packets."""
+    own = records.filter(pc.equal(records["step"], name))
+    calls = own.filter(pc.equal(own["kind"], CALL))
+    whole = _with_rows(packets)
+    timed = whole if name == DECODE else calls
+    workers = {worker: _of(packets, worker) for worker in pc.unique(packets["worker"]).to_pylist()}
+    decoding = set(records.filter(pc.equal(records["step"], DECODE))["worker"].to_pylist())
+    durations = {phase: float(pc.sum(packets[phase]).as_py() or 0.0) for phase in INSIDE}
+    seconds, rows = floats(timed, "seconds"), np.maximum(1, floats(timed, "rows"))
+    begin, end = _span(packets)
+    return StepStatistics(
+        step=name,
+        device=packets["device"][0].as_py(),
+        later=str(packets["unit"][0].as_py() or "").endswith(".parquet"),
+        beside_decode=name != DECODE and bool(decoding & set(workers)),
+        **_shares({worker: _process(mine, _of(records, worker)) for worker, mine in workers.items()}, workers),
+        **_amounts(packets, max(end - begin, 1e-9)),
+        packets=whole.num_rows,
+        calls=timed.num_rows,
+        call_ms=percentiles_ms(seconds) or (0.0, 0.0, 0.0),
+        row_ms=percentiles_ms(seconds / rows) or (0.0, 0.0, 0.0),
+        phases=phase_shares(durations, float(pc.sum(packets["seconds"]).as_py())),
+        set_up_s=float(pc.max(own.filter(pc.equal(own["kind"], SET_UP))["seconds"]).as_py() or 0.0),
+        begin=begin,
+        end=end,
+        retries=int(pc.sum(packets["retries"]).as_py()),
+        vram_peak_gb=pc.max(packets["vram_peak_gb"]).as_py(),
+        gpu_use=gpu_use(calls, nodes),
+        cpu_use=cpu_use(packets, nodes),
+    )
+
+
+def _process(packets: pa.Table, records: pa.Table) -> ProcessStatistics:
+    """Return a process's statistics in a step, from its packets of that step and from all of its records."""
+    begin, end = _span(packets)
+    started, kinds = floats(records, "started"), np.array(records["kind"].to_pylist())
+    inside = (started >= begin) & (started < max(end, np.nextafter(begin, np.inf)))
+    length = max(end - begin, 1e-9)
+
+    def share(name: str, chosen: Any) -> float:
+        return share_of_time(float(floats(records, name)[inside & chosen].sum()), length)
+
+    packets_inside = inside & (kinds == PACKET)
+    # On the CPU each packet has a core of its own, so that its parts are shares of the time of all of them.
+    lanes = len(pc.unique(packets["lane"])) if packets["device"][0].as_py() == "cpu" else 1
+    return ProcessStatistics(
+        **_amounts(packets, length),
+        busy=share_of_time(covered_s(floats(packets, "started"), floats(packets, "seconds")), length),
+        process_busy=share_of_time(
+            covered_s(started[packets_inside], floats(records, "seconds")[packets_inside]), length
+        ),
+        starved=share("wait", started > begin),
+        held=share("seal", kinds == HAND_ON),
+        parts={
+            part: sum(float(floats(packets, one).sum()) for one in phases) / length / lanes
+            for part, phases in PARTS.items()
+        },
+    )
+
+
+def _shares(processes: Mapping[str, ProcessStatistics], packets: Mapping[str, pa.Table]) -> dict[str, Any]:
+    """Return the processes, and their shares weighted by the time that each took part."""
+    spans = {worker: _span(mine) for worker, mine in packets.items()}
+    lengths = {worker: max(end - begin, 1e-9) for worker, (begin, end) in spans.items()}
+    total = sum(lengths.values())
+    shares: dict[str, Any] = {
+        name: sum(getattr(processes[worker], name) * length for worker, length in lengths.items()) / total
+        for name in ("busy", "process_busy", "starved", "held")
+    }
+    shares["parts"] = {
+        part: sum(processes[worker].parts[part] * length for worker, length in lengths.items()) / total
+        for part in PARTS
+    }
+    return shares | {"workers": processes}
+
+
+def _amounts(packets: pa.Table, length: float) -> dict[str, Any]:
+    """Return rows, seconds and rates of packets within a time of this length."""
+    whole, rows = _with_rows(packets), int(floats(packets, "rows").sum())
+    return {
+        "rows": rows,
+        "rows_per_s": rows_per_s(rows, length),
+        "steady_rows_per_s": steady_rows_per_s(ends(whole), floats(whole, "rows")),
+        "seconds": float(floats(packets, "seconds").sum()),
+    }
+
+
+def _with_rows(packets: pa.Table) -> pa.Table:
+    return packets.filter(pc.greater(packets["rows"], 0))
+
+
+def _span(packets: pa.Table) -> tuple[float, float]:
+    return float(floats(packets, "started").min()), float(ends(packets).max())
+
+
+def _of(records: pa.Table, worker: str) -> pa.Table:
+    return records.filter(pc.equal(records["worker"], worker))
+
+
+def _rounded(value: Any) -> Any:
+    if isinstance(value, float):
+        return round(value, 4)
+    if isinstance(value, Mapping):
+        return {key: _rounded(one) for key, one in value.items()}
+    return [_rounded(one) for one in value] if isinstance(value, tuple) else value

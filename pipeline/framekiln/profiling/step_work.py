@@ -1,0 +1,150 @@
+"""One step's work on one packet: its calls as they return, and one record of the whole.
+
+The live event for the coordinator is derived from that record, so that the profile on disk and the progress view agree.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
+from dataclasses import fields
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from framekiln.contract.packet import HALO
+from framekiln.contract.row_errors import PASSED_OVER, Failure, reasons
+from framekiln.contract.stage import Stage
+from framekiln.device import memory_gb, take_failures
+from framekiln.profiling.events import StepEvent
+from framekiln.profiling.recorder import Recorder
+from framekiln.profiling.records import CALL, PACKET, Record, Work
+
+_NO_WAIT_S = 1e-3  # an open gate is passed within microseconds
+
+
+class StepWork:
+    """The calls of one step on one packet, one file or one run, and their sums."""
+
+    def __init__(
+        self, record: Record | None = None, recorder: Recorder | None = None, rows: pa.Table | None = None
+    ) -> None:
+        """Begin; without a recorder nothing is recorded.
+
+        `record` is that of the whole, with its step, device, unit, first row and start. `rows` are the packet's, halo
+        included; None in the second pass, where calls have no place in a unit.
+        """
+        self._record = record or Record(kind=PACKET, step="", started=time.time())
+        self._recorder = recorder
+        self.phases: dict[str, float] = {}
+        self.calls: list[float] = []  # seconds of each call that returned
+        self.memory: tuple[float, float, float] | None = None  # GB: allocated, reserved, peak
+        self._items = Counter[str]()
+        self._retries = self._call_retries = 0
+        self._place: NDArray[np.int64] | None = None  # for each row, its number among the packet's own rows
+        if rows is not None:
+            own = ~rows[HALO].to_numpy()
+            self._place, self._pixels = np.cumsum(own) - 1, pixels(rows)
+            self._record.cost = int(self._pixels[own].sum())
+
+    @property
+    def is_retried(self) -> bool:
+        """Return whether memory ran out in any call."""
+        return self._retries > 0
+
+    def retry(self) -> None:
+        """Count a retry of the next call, after memory ran out."""
+        self._call_retries += 1
+        self._retries += 1
+
+    @contextmanager
+    def queued(self, gate: AbstractContextManager[None]) -> Iterator[None]:
+        """Enter a gate, which may wait for calls of other packets, for this block; the wait counts as `queue`."""
+        begin = time.perf_counter()
+        with gate:
+            waited = time.perf_counter() - begin
+            if waited > _NO_WAIT_S:
+                self.phases["queue"] = self.phases.get("queue", 0.0) + waited
+            yield
+
+    def call_failed(self, stage: Stage) -> None:
+        """Discard the phases and items of a call that raised: they are incomplete."""
+        with suppress(Exception):  # reading the clock of a lost GPU raises too
+            stage.clock.take()
+        stage.item_counts.take()
+
+    def call_returned(self, stage: Stage, own: NDArray[np.int64], device: str, started: float, seconds: float) -> None:
+        """Record a call that returned; `own` numbers the packet's rows that it computed, without halo."""
+        phases, items, memory = stage.clock.take(), stage.item_counts.take(), memory_gb(device)
+        for name, value in phases.items():
+            self.phases[name] = self.phases.get(name, 0.0) + value
+        self._items.update(items)
+        if memory is not None:
+            self.memory = (*memory[:2], max(memory[2], self.memory[2] if self.memory else 0.0))
+        self.calls.append(seconds)
+        if self._recorder is not None and len(own):
+            call = Record(kind=CALL, step=self._record.step, started=started, seconds=seconds, device=device)
+            call.unit, call.rows, call.retries = self._record.unit, len(own), self._call_retries
+            call.start, call.stop, call.cost = self._extent(own)
+            call.items, call.durations, call.memory = items, phases, memory
+            self._recorder.write(call)
+        self._call_retries = 0
+
+    def _extent(self, own: NDArray[np.int64]) -> tuple[int, int, int]:
+        """Return the first row in the unit, the row after the last one, and the rows' pixels at full size."""
+        if self._place is None:
+            return 0, len(own), 0
+        first = self._record.start
+        return first + int(self._place[own[0]]), first + int(self._place[own[-1]]) + 1, int(self._pixels[own].sum())
+
+    def finish(
+        self,
+        *,
+        rows: int = 0,
+        failures: Sequence[Failure] = (),
+        around: Mapping[str, float] | None = None,
+        share: float = 0.0,
+    ) -> StepEvent:
+        """Write the record of the whole, and return the live event derived from it.
+
+        `around` is the seconds outside of calls: wait, fetch, decode and write. `share` is explained by `StepEvent`.
+        """
+        record, around = self._record, around or {}
+        failures = [item for item in failures if item.kind != PASSED_OVER]
+        record.seconds, record.rows = time.time() - record.started, rows
+        record.durations, record.items = {**self.phases, **around}, self._items
+        record.memory, record.retries = self.memory, self._retries
+        assert self._recorder is not None
+        self._recorder.write(record)
+        return StepEvent(
+            **{item.name: getattr(record, item.name) for item in fields(Work)},
+            worker=self._recorder.worker,
+            failures=len(failures),
+            share=share,
+            reasons=reasons(failures),
+            phases=self.phases,
+            around=around,
+            calls=tuple(self.calls),
+            note=_uncompiled(record.step, take_failures()),
+        )
+
+
+def _uncompiled(step: str, reasons: Sequence[str]) -> str:
+    """Return a sentence on what torch did not compile; empty if there are no reasons."""
+    if not reasons:
+        return ""
+    code = "FK-COMPILE-FAILED"
+    return (
+        f"The model of {step} runs uncompiled, which is slower: {reasons[0]}. Make compilation work, or set "
+        f"{step}.compile=false. [{code}]"
+    )
+
+
+def pixels(rows: pa.Table) -> NDArray[np.int64]:
+    """Return each row's number of pixels at full size; 0 where that is not known."""
+    height, width = (rows[name].fill_null(0).to_numpy().astype(np.int64) for name in ("height", "width"))
+    result: NDArray[np.int64] = height * width
+    return result

@@ -1,0 +1,92 @@
+"""Targets of a profile, compared with what a run measured."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from framekiln.planning.manifest import StepTargets, Targets
+from framekiln.profiling.stats.node_use import gpu_use
+from framekiln.profiling.stats.steps import StepStatistics
+
+MET, NOT_MET, NOT_MEASURED = "met", "not met", "not measured"
+
+_LESS_IS_BETTER = ("vram_peak_percent", "call_p95_ms")
+_MORE_IS_BETTER = ("rows_per_minute",)  # more than the upper end of a range is met too
+
+
+@dataclass(frozen=True, kw_only=True)
+class TargetResult:
+    """One target, compared with its measurement."""
+
+    figure: str  # STEP.FIGURE, or FIGURE of the whole run
+    aim: str
+    value: float | None  # None if not measured
+    verdict: str  # met, not met, not measured
+
+
+@dataclass(frozen=True, kw_only=True)
+class GpuStatistics:
+    """The GPUs of a run, all steps together; None where they were not sampled."""
+
+    gpu_use_percent: float | None = None
+    vram_peak_percent: float | None = None
+
+    @classmethod
+    def of(cls, calls: pa.Table, nodes: pa.Table) -> GpuStatistics:
+        """Compute them from a run's records and the samples of its nodes."""
+        use = gpu_use(calls, nodes)
+        filled = [
+            100 * gpu["memory_gb"] / gpu["total_gb"]
+            for gpus in nodes["gpus"].to_pylist()
+            for gpu in gpus or ()
+            if gpu["memory_gb"] is not None and gpu["total_gb"]
+        ]
+        return cls(gpu_use_percent=None if use is None else 100 * use, vram_peak_percent=max(filled, default=None))
+
+
+def compare_targets(targets: Targets, gpus: GpuStatistics, steps: Sequence[StepStatistics]) -> list[TargetResult]:
+    """Compare each target of a profile with its measurement; targets of the whole run come first."""
+    by_name = {step.step: step for step in steps}
+    results = [_compare(name, aim, getattr(gpus, name)) for name, aim in _set_targets(targets)]
+    for step, aims in targets.steps.items():
+        statistics = by_name.get(step)
+        results += [_compare(f"{step}.{name}", aim, _measured(statistics, name)) for name, aim in _set_targets(aims)]
+    return results
+
+
+def _set_targets(targets: Targets | StepTargets) -> Iterator[tuple[str, Any]]:
+    return ((name, aim) for name, aim in targets if aim is not None and name != "steps")
+
+
+def _measured(step: StepStatistics | None, name: str) -> float | None:
+    if step is None:
+        return None
+    if name == "rows_per_minute":
+        return None if step.steady_rows_per_s is None else 60 * step.steady_rows_per_s
+    if name == "call_p95_ms":
+        return step.call_ms[1] if step.calls else None
+    return None if step.gpu_use is None else 100 * step.gpu_use
+
+
+def _compare(figure: str, aim: float | tuple[float | None, float | None], value: float | None) -> TargetResult:
+    name = figure.rpartition(".")[2]
+    if isinstance(aim, tuple):
+        least, most = aim
+    else:
+        least, most = (None, aim) if name in _LESS_IS_BETTER else (aim, None)
+    upper = None if name in _MORE_IS_BETTER and least is not None else most
+    text = _range(least, most)
+    if value is None:
+        return TargetResult(figure=figure, aim=text, value=None, verdict=NOT_MEASURED)
+    met = (least is None or value >= least) and (upper is None or value <= upper)
+    return TargetResult(figure=figure, aim=text, value=round(value, 4), verdict=MET if met else NOT_MET)
+
+
+def _range(least: float | None, most: float | None) -> str:
+    if least is None or most is None:
+        return f"at most {most:,g}" if least is None else f"at least {least:,g}"
+    return f"{least:,g} to {most:,g}"

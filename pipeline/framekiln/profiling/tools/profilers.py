@@ -1,0 +1,197 @@
+"""Profilers of single steps, from torch, NVIDIA and py-spy.
+
+    --torch-profiler, --memory-timeline   OUT/profile/torch/, memory/    in the step's process (`torch_profiler`)
+    --nvtx                                ranges for Nsight Systems      in every process with a GPU
+    --nsight                              OUT/profile/nsight/            Ray starts the step's processes under nsys
+    --py-spy                              OUT/profile/py-spy/            a process beside the step's (`py_spy`)
+
+All options are checked before anything starts. Steps without a profiler are called as usual.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from framekiln.contract.errors import ConfigError, did_you_mean
+from framekiln.contract.output_names import PROFILE
+from framekiln.output.object_store import Store
+from framekiln.planning.step import Step
+from framekiln.profiling.events import worker_name
+from framekiln.profiling.tools import py_spy
+from framekiln.profiling.tools.call_recorder import FAILED, CallProfiler, ProfiledStage
+from framekiln.profiling.tools.nsight import NSYS, require_tool
+from framekiln.profiling.tools.torch_profiler import MemoryTimeline, NvtxRanges, TorchProfiler
+
+if TYPE_CHECKING:
+    from framekiln.planning.plan import Plan
+
+TORCH, MEMORY, NSIGHT, PY_SPY = (f"{PROFILE}/{name}" for name in ("torch", "memory", "nsight", "py-spy"))
+_FOLDERS = {"--torch-profiler": TORCH, "--memory-timeline": MEMORY, "--nsight": NSIGHT, "--py-spy": PY_SPY}
+CALLS = 5  # recorded calls: enough to see what repeats, few enough to read
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProfiledCalls:
+    """A step and the number of its calls to record."""
+
+    step: str
+    calls: int = CALLS
+
+    @classmethod
+    def parse(cls, option: str, text: str) -> ProfiledCalls:
+        """Parse an option's value such as `faces` or `faces:3`.
+
+        Raises:
+            ConfigError: the number is not a whole number above 0.
+        """
+        step, colon, number = text.partition(":")
+        if colon and not (number.isdecimal() and int(number)):
+            raise ConfigError(
+                f"{option} {text!r} is not of the form STEP or STEP:CALLS, as in {option} faces:3.",
+                code="FK-PROFILER-CALLS",
+            )
+        return cls(step=step, calls=int(number) if colon else CALLS)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProfilerOptions:
+    """The profilers of a run; none by default."""
+
+    torch_profiler: ProfiledCalls | None = None
+    memory_timeline: ProfiledCalls | None = None
+    nvtx: bool = False
+    nsight: tuple[str, ...] = ()
+    py_spy: str = ""
+
+    def check(self, plan: Plan, store: Store, *, here: bool) -> str:
+        """Check before a run that all profilers can record; `here` is True if its processes will be on this machine.
+
+        Returns:
+            A sentence about each profiler that may record nothing; empty if all will.
+
+        Raises:
+            ConfigError: a step is unknown, or a tool is missing or not permitted.
+        """
+        steps = {step.name: step for step in plan.first}
+        for option, name in self._named():
+            if name not in steps:
+                later = name in (step.name for step in plan.second)
+                why = " of the first pass: the second cannot be looked into." if later else "."
+                raise ConfigError(
+                    f"{option} {name}: there is no such step{why}{did_you_mean(name, steps)}", code="FK-PROFILER-STEP"
+                )
+        self._check_together()
+        if self.nsight:
+            _check_nsight([steps[name] for name in self.nsight], here=here)
+        if (self.nsight or self.py_spy) and not store.appends:
+            raise ConfigError(
+                f"--nsight and --py-spy write to a disk, and {store.root!r} is none; give another --output.",
+                code="FK-PROFILER-OUTPUT",
+            )
+        if self.py_spy and here:
+            py_spy.check()
+        return " ".join(self._doubts(steps))
+
+    def caller(self, step: Step, store: Store) -> ProfiledStage | None:
+        """Return the caller of a step's stage that records; None for a step without profilers."""
+        name = f"{step.name}-{store.run}-{worker_name().replace(':', '-').replace('/', '_')}"
+        device, profilers = step.placement.device, list[CallProfiler]()
+        if self.py_spy == step.name:
+            profilers.append(py_spy.PySpy(store, f"{PY_SPY}/{name}"))
+        if self.nvtx and device == "cuda":
+            profilers.append(NvtxRanges(step.name))
+        recorders = ((self.torch_profiler, TorchProfiler, TORCH), (self.memory_timeline, MemoryTimeline, MEMORY))
+        for profiled, recorder, folder in recorders:
+            if profiled is not None and profiled.step == step.name:
+                profilers.append(recorder(step.name, device, profiled.calls, store, f"{folder}/{name}"))
+        return ProfiledStage(profilers) if profilers else None
+
+    def ray_options(self, steps: Sequence[Step], store: Store) -> dict[str, Any]:
+        """Return options for Ray to start the process of these steps under nsys; empty without --nsight."""
+        names = [step.name for step in steps if step.name in self.nsight]
+        if not names:
+            return {}
+        folder = Path(store.root.removeprefix("file://")) / NSIGHT
+        folder.mkdir(parents=True, exist_ok=True)
+        options = {"t": "cuda,cudnn,cublas,nvtx", "o": _escaped(f"{folder}/{'+'.join(names)}-{store.run}-%p")}
+        options |= {"stop-on-exit": "true", "force-overwrite": "true"}
+        # Ray has nsys start the first "python" on the PATH
+        path = os.pathsep.join((str(Path(sys.executable).parent), os.environ.get("PATH", "")))
+        return {"runtime_env": {"nsight": options, "env_vars": {"PATH": path}}}
+
+    def report(self, store: Store) -> Iterator[str]:
+        """Yield a line for each folder with recordings of this run, and the reason for each missing recording."""
+        if self.py_spy:
+            py_spy.finish(store, PY_SPY)
+        for option in dict.fromkeys(option for option, _ in self._named()):
+            folder = _FOLDERS[option]
+            names = [name for name in store.names(folder) if f"-{store.run}-" in name]
+            failed = [name for name in names if name.endswith(FAILED)]
+            yield from (f"{option}: {store.read(f'{folder}/{name}').decode()}" for name in failed)
+            if len(names) > len(failed):
+                yield f"{option}: {len(names) - len(failed)} files in {store.url(folder)}"
+            elif not names:
+                yield f"{option}: nothing was recorded: the step was called too seldom, or on another machine."
+
+    def _doubts(self, steps: Mapping[str, Step]) -> Iterator[str]:
+        """Yield a sentence for each profiler that may record nothing.
+
+        A step that cannot run on a GPU may still use torch on the CPU.
+        """
+        if self.nvtx and not any(step.placement.device == "cuda" for step in steps.values()):
+            yield "--nvtx marks nothing: no step of the first pass runs on a GPU."
+        step = self.memory_timeline.step if self.memory_timeline is not None else ""
+        if step and "cuda" not in steps[step].stage.devices:
+            yield f"--memory-timeline {step} shows nothing unless the step computes by torch; it has none for a GPU."
+
+    def _check_together(self) -> None:
+        """Refuse two profilers of one call: two of torch's, one inside the other, killed the process."""
+        users: dict[str, str] = {}
+        for option, name in self._named():
+            if option == "--py-spy":
+                continue
+            if name in users:
+                raise ConfigError(
+                    f"{users[name]} and {option} cannot look at one step ({name}) together; use them in two runs.",
+                    code="FK-PROFILERS-TOGETHER",
+                )
+            users[name] = option
+
+    def _named(self) -> Iterator[tuple[str, str]]:
+        """Yield the options that name a step, with the step."""
+        recorders = {"--torch-profiler": self.torch_profiler, "--memory-timeline": self.memory_timeline}
+        for option, profiled in recorders.items():
+            if profiled is not None:
+                yield option, profiled.step
+        yield from (("--nsight", name) for name in self.nsight)
+        if self.py_spy:
+            yield "--py-spy", self.py_spy
+
+
+NO_PROFILERS = ProfilerOptions()
+
+
+def _check_nsight(steps: list[Step], *, here: bool) -> None:
+    for step in steps:
+        if not step.keeps_model:
+            raise ConfigError(
+                f"--nsight {step.name}: this step has no process of its own; give it a `group` in the profile, or "
+                "choose one with a model.",
+                code="FK-NSIGHT-PROCESS",
+            )
+    if here:
+        program = require_tool(NSYS, "--nsight")[0]
+        if shutil.which(Path(program).name) != shutil.which(program):  # Ray looks for it on the PATH alone
+            os.environ["PATH"] = os.pathsep.join((str(Path(program).parent), os.environ.get("PATH", "")))
+
+
+def _escaped(path: str) -> str:
+    """Escape a path for Ray's shell command; in quotes Ray would take it for a relative path."""
+    return re.sub(r"([\s!\"#$&'()*;<>?\[\\\]^`{|}~])", r"\\\1", path)

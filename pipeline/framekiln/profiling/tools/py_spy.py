@@ -1,0 +1,143 @@
+"""py-spy beside a step's process: a flame graph of its Python code.
+
+The process starts py-spy at its first call, detached: Ray ends a worker together with its children, and py-spy would
+not write its graph. It writes when the process ends, when the run ends, or after `SECONDS`.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from framekiln.contract.errors import ConfigError
+from framekiln.contract.stage import Stage
+from framekiln.output.object_store import Store
+from framekiln.profiling.tools.call_recorder import FAILED, Call
+
+SECONDS = 120  # 12,000 samples, more than a flame graph needs
+_RATE = 100  # samples a second, py-spy's own default
+_ANY_TRACER = (0x59616D61, -1)  # prctl's PR_SET_PTRACER and PR_SET_PTRACER_ANY, from linux/prctl.h
+_WRITE_S = 10.0  # timeout for writing a graph
+_STUCK_S = 30  # after its duration py-spy is killed: it was seen to wait for a crashed process
+_NO_SAMPLE = "Samples: 0 "  # in its last line: the process waited, or each sample failed
+_TRIAL_S = 20.0  # timeout of the check
+
+_ASLEEP = "import ctypes, time; ctypes.CDLL(None).prctl(0x59616D61, -1, 0, 0, 0); print(1, flush=True); time.sleep(60)"
+
+
+def check() -> None:
+    """Check that py-spy is installed and may read other processes.
+
+    Raises:
+        ConfigError: it is missing or not permitted.
+    """
+    tool = _tool()
+    if tool is None:
+        raise ConfigError("--py-spy needs py-spy, which is not installed: pip install py-spy", code="FK-PY-SPY-MISSING")
+    with subprocess.Popen([sys.executable, "-c", _ASLEEP], stdout=subprocess.PIPE) as asleep:
+        assert asleep.stdout is not None
+        asleep.stdout.readline()
+        reason = _refusal([tool, "dump", "--pid", str(asleep.pid)])
+        asleep.kill()
+    if reason:
+        raise ConfigError(
+            f"--py-spy may not look into processes here ({reason}); run as root, or in a container with "
+            "--cap-add SYS_PTRACE.",
+            code="FK-PY-SPY-FORBIDDEN",
+        )
+
+
+def _refusal(command: list[str]) -> str:
+    """Return why py-spy cannot look into a process; empty if it can."""
+    try:
+        trial = subprocess.run(command, capture_output=True, text=True, timeout=_TRIAL_S, check=False)
+    except subprocess.TimeoutExpired:
+        return f"it did not answer within {_TRIAL_S:.0f} s"
+    lines = trial.stderr.strip().splitlines() or ["it gave no reason"]
+    return lines[0].rstrip(".") if trial.returncode else ""
+
+
+class PySpy:
+    """Profiler that starts py-spy at the first call."""
+
+    def __init__(self, store: Store, name: str) -> None:
+        self._path, self._attached = Path(store.root.removeprefix("file://")) / name, False
+
+    def __call__(self, stage: Stage, call: Call) -> Any:  # noqa: ARG002
+        """See `CallProfiler`."""
+        if not self._attached:
+            self._attached = True
+            with suppress(Exception):
+                attach(self._path)
+        return call()
+
+
+def attach(path: Path) -> None:
+    """Start py-spy on this process; `path` is that of its graph without the ending."""
+    tool = _tool()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if tool is None:
+        Path(f"{path}{FAILED}").write_text(f"py-spy is not installed on {socket.gethostname()}: pip install py-spy")
+        return
+    with suppress(Exception):  # only Linux has this rule
+        ctypes.CDLL(None).prctl(*_ANY_TRACER, 0, 0, 0)
+    target = ["--pid", str(os.getpid()), "--output", f"{path}.svg"]
+    command = [tool, "record", *target, "--rate", str(_RATE), "--duration", str(SECONDS)]
+    if limit := shutil.which("timeout"):
+        command = [limit, "--signal=INT", f"--kill-after={_STUCK_S}", str(SECONDS + _STUCK_S), *command]
+    script = '"$@" >"$0.log" 2>&1 & echo $! >"$0.pid"'  # the shell ends at once and leaves py-spy without a parent
+    subprocess.run(["sh", "-c", script, str(path), *command], start_new_session=True, check=False)
+
+
+def finish(store: Store, folder: str) -> None:
+    """Stop the run's py-spies on this machine so that they write, and write a reason for each missing graph."""
+    mine = f"-{store.run}-{socket.gethostname()}-"
+    place = Path(store.root.removeprefix("file://")) / folder
+    pids = [path for path in (place.glob("*.pid") if place.is_dir() else ()) if mine in path.name]
+    for path in pids:
+        _signal(int(path.read_text()), signal.SIGINT)
+    until = time.monotonic() + _WRITE_S
+    while time.monotonic() < until and any(_is_spy(int(path.read_text())) for path in pids):
+        time.sleep(0.1)
+    for path in pids:
+        _signal(int(path.read_text()), signal.SIGKILL)
+        log, graph = path.with_suffix(".log"), path.with_suffix(".svg")
+        lines = [line for line in log.read_text().splitlines() if line.strip()] or ["-"]
+        if _NO_SAMPLE in lines[-1]:
+            graph.unlink(missing_ok=True)  # it shows an error in place of functions
+        if not graph.exists():
+            Path(f"{path.with_suffix('')}{FAILED}").write_text(f"py-spy wrote nothing ({lines[-1].rstrip('.')}).")
+        for file in (path, log):
+            file.unlink(missing_ok=True)
+
+
+def _signal(pid: int, which: signal.Signals) -> None:
+    if _is_spy(pid):
+        with suppress(ProcessLookupError, psutil.Error):
+            children = psutil.Process(pid).children()  # where `timeout` runs py-spy
+            for target in (pid, *(child.pid for child in children)) if which is signal.SIGKILL else (pid,):
+                os.kill(target, which)
+
+
+def _is_spy(pid: int) -> bool:
+    """Return True while py-spy runs; its id may belong to another process by now."""
+    with suppress(psutil.Error):
+        process = psutil.Process(pid)
+        return process.name() in ("py-spy", "timeout") and process.status() != psutil.STATUS_ZOMBIE
+    return False
+
+
+def _tool() -> str | None:
+    """Return the path of py-spy, beside this Python or on the PATH; None if missing."""
+    return shutil.which("py-spy", path=os.pathsep.join((str(Path(sys.executable).parent), os.environ.get("PATH", ""))))

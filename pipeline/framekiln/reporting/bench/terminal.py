@@ -1,0 +1,54 @@
+"""The bench's figures in the terminal, cell by cell."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.console import Console
+
+from framekiln.bench.output.cells import CellResult
+from framekiln.bench.output.results import ModelInfo
+from framekiln.bench.sweep.batch_search import SearchResult
+from framekiln.bench.sweep.knee import curves, knee
+from framekiln.reporting.bench.cells import drift, peak_memory, speed_up, three
+from framekiln.reporting.terminal.console import print_line
+
+
+def print_model(console: Console, info: ModelInfo) -> None:
+    """Print a model's name, size and weights."""
+    parts = ", ".join(f"{name} {count / 1e6:.1f} M" for name, count in info.parts.items())
+    size = f"{info.params / 1e6:,.1f} M parameters" if info.params else "no parameters in torch"
+    size += f" ({parts})" if parts else ""
+    print_line(console, f"\n{info.name}: {size}, weights {info.weights}")
+
+
+def print_cell(console: Console, result: CellResult) -> None:
+    """Print a cell's main figures, or why there are none."""
+    title = f"  {result.cell.title}"
+    latency = result.latency_ms
+    if latency is None:
+        print_line(console, f"{title}: {result.outcome}, {result.why}")
+        return
+    parts = [f"{latency.median:,.2f} ms a call", f"{result.items_per_s or 0:,.2f} items/s"]
+    parts += [f"{name} {value:,.2f}" for name, value in (("p95", latency.p95), ("p99", latency.p99)) if value]
+    print_line(console, f"{title}: {', '.join(parts)} ({latency.count} calls)")
+    more = [f"mean {latency.mean:,.2f}, {latency.min:,.2f} to {latency.max:,.2f} ms"]
+    more += [f"compiled in {result.compile_s:.1f} s"] if result.compile_s is not None else []
+    more += [f"{three(result.flops / 1e9)} GFLOP"] if result.flops else []
+    if result.tflops and result.peak_share is not None:
+        more.append(f"{three(result.tflops)} TFLOP/s ({result.peak_share:.0%} of the peak)")
+    if result.memory is not None and result.memory.peak is not None:
+        size, _, share = peak_memory(result).partition(" ")
+        more.append(f"peak {size} MB {share}".rstrip())
+    more += [f"{speed_up(result)} times as fast as fp32"] if result.speedup is not None else []
+    more += [f"drift {drift(result)}"] if result.drift is not None else []
+    if leak := result.leak:
+        more.append(f"{'leaks' if leak.leaks else 'no leak'} ({leak.slope:,.0f} bytes a call over {leak.calls} calls)")
+    print_line(console, f"    {', '.join([*more, *result.notes])}")
+
+
+def print_search(console: Console, results: Sequence[CellResult], found: SearchResult) -> None:
+    """Print what a search for the largest batch found, and why it ended."""
+    why = found.failure.why if found.failure else found.cut_short
+    best = [f"; {knee(curve).cell.batch} is enough for the best rate" for curve in curves(results).values()]
+    print_line(console, f"  Largest batch that ran: {found.largest} ({why}){''.join(best)}.")

@@ -1,0 +1,219 @@
+"""Two or more runs side by side: the first is the base, and each of the others is compared with it."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from string import ascii_uppercase
+
+import numpy as np
+
+from framekiln.contract.row_errors import DECODE
+from framekiln.reporting.compare.bootstrap import ChangeInterval, Spread, change, interval, spreads
+from framekiln.reporting.compare.changes import Change, changes
+from framekiln.reporting.compare.drift.drift import Drift, find_drift
+from framekiln.reporting.compare.energy import energy_wh
+from framekiln.reporting.compare.fingerprints import (
+    DIFFERENT,
+    ComparedStep,
+    FileComparison,
+    compare_files,
+    compare_work,
+    step_names,
+)
+from framekiln.reporting.compare.metrics import FIGURES, OF_THE_RUN, RUN_FIGURES, STEP_FIGURES, measure, measure_run
+from framekiln.reporting.compare.runs import Run
+
+NONE, UNKNOWN = "none", "not known"
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Side:
+    """One run, or several repeated ones."""
+
+    name: str  # A, B, ...
+    runs: tuple[Run, ...]
+    price: float | None = None  # of an hour
+
+    @property
+    def paths(self) -> str:
+        """Paths of the outputs as given."""
+        return ", ".join(run.path for run in self.runs)
+
+    @cached_property
+    def values(self) -> Mapping[str, Mapping[str, Sequence[float]]]:
+        """By step and figure, the values of the runs that measured it; figures of whole runs under `run`."""
+        values: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+        for run in self.runs:
+            measured = {step: measure(run, step) for step in step_names(run)}
+            measured[OF_THE_RUN] = measure_run(run, self.price, energy_wh(run))
+            for step, figures in measured.items():
+                for name, value in figures.items():
+                    values[step][name].append(value)
+        return values
+
+    @cached_property
+    def spreads(self) -> Mapping[str, Mapping[str, Sequence[Spread | None]]]:
+        """By step and figure, the spread of each run's resampled calls."""
+        by_step: dict[str, dict[str, list[Spread | None]]] = {}
+        for i, run in enumerate(self.runs):
+            for step, calls in run.calls.items():
+                for name, spread in spreads(calls, f"{self.name}{i} {step}").items():
+                    by_run = by_step.setdefault(step, {}).setdefault(name, [None] * len(self.runs))
+                    by_run[i] = spread
+        return by_step
+
+
+@dataclass(frozen=True, kw_only=True)
+class FigurePair:
+    """One figure on two sides."""
+
+    step: str
+    name: str
+    title: str
+    unit: str
+    first: float | None  # None where it was not measured
+    second: float | None
+    change: float | None  # share of the first: 0.1 is 10 % more
+    interval: ChangeInterval | None
+    why_unknown: str = ""  # reason for a missing interval where one is wanted
+
+    @property
+    def difference(self) -> str:
+        """`none` where the interval contains 0, `not known` where it is missing, else the change."""
+        if self.change is None:
+            return ""
+        if self.interval is None:
+            return UNKNOWN if self.why_unknown else ""
+        return NONE if self.interval.contains_zero else f"{100 * self.change:+.1f} %"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pair:
+    """A side beside the base."""
+
+    first: Side
+    second: Side
+    work: Sequence[ComparedStep]
+    files: FileComparison
+    changes: Sequence[Change]
+    figures: Mapping[str, Sequence[FigurePair]]  # by step; those of the whole run under `run`
+    drift: Mapping[str, Drift]  # by step
+    notes: Sequence[str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """All sides."""
+
+    sides: Sequence[Side]
+    pairs: Sequence[Pair]
+
+
+def compare(sides: Sequence[Sequence[Run]], prices: Mapping[str, float], *, drift_rows: int) -> Comparison:
+    """Compare each side, one run or repeated ones, with the first.
+
+    `prices` are of an hour by the sides' letters. About `drift_rows` rows of each table are compared; 0 for none.
+    """
+    named = [
+        Side(name=name, runs=tuple(runs), price=prices.get(name)) for name, runs in zip(letters(), sides, strict=False)
+    ]
+    return Comparison(sides=named, pairs=[_pair(named[0], other, drift_rows) for other in named[1:]])
+
+
+def letters() -> Sequence[str]:
+    """Return the names of sides: A to Z, then AA to ZZ."""
+    return [*ascii_uppercase, *(a + b for a in ascii_uppercase for b in ascii_uppercase)]
+
+
+def _pair(first: Side, second: Side, drift_rows: int) -> Pair:
+    names = first.name, second.name
+    a, b = first.runs[0], second.runs[0]
+    work, files = compare_work(a, b, names), compare_files(a, b, names)
+    steps = [compared.step for compared in work if not compared.verdict.startswith("only")]
+    drift = find_drift(a, b, steps, drift_rows) if drift_rows else {}
+    uncompared = [step for step in steps if step not in drift and all(step in run.part("steps") for run in (a, b))]
+    notes = _notes(first, second, work)
+    if uncompared and drift_rows:
+        notes.append(f"No results of {', '.join(uncompared)} were compared: the code of that version is missing.")
+    return Pair(
+        first=first,
+        second=second,
+        work=work,
+        files=files,
+        changes=changes(a, b),
+        figures={step: _figures(step, first, second) for step in (OF_THE_RUN, *steps)},
+        drift=drift,
+        notes=notes,
+    )
+
+
+def _figures(step: str, first: Side, second: Side) -> list[FigurePair]:
+    names = RUN_FIGURES if step == OF_THE_RUN else STEP_FIGURES
+    values = [side.values.get(step, {}) for side in (first, second)]
+    phases = [name for name in {**values[0], **values[1]} if name not in FIGURES]
+    return [_figure(step, name, first, second) for name in (*names, *phases)]
+
+
+def _figure(step: str, name: str, first: Side, second: Side) -> FigurePair:
+    sides = first, second
+    a, b = (side.values.get(step, {}).get(name, ()) for side in sides)
+    figure = FIGURES.get(name)  # None for a phase
+    noisy = figure is not None and figure.noisy
+    repeated = max(len(a), len(b)) > 1 and not (figure is not None and figure.counted)
+    complete = len(a) == len(first.runs) and len(b) == len(second.runs)
+    by_run = [side.spreads.get(step, {}).get(name) or [None] * len(side.runs) for side in sides]
+    change_interval = interval(a, b, *by_run) if complete and (noisy or repeated) else None
+    return FigurePair(
+        step=step,
+        name=name,
+        title=figure.title if figure else f"{name.removeprefix('phase ')}, a row",
+        unit=figure.unit if figure else "ms",
+        first=_mean(a, noisy=noisy),
+        second=_mean(b, noisy=noisy),
+        change=change(a, b),
+        interval=change_interval,
+        why_unknown=_why_unknown(step, sides) if noisy and change_interval is None else "",
+    )
+
+
+def _mean(values: Sequence[float], *, noisy: bool) -> float | None:
+    """Return the mean of repeated runs, for rates and times the geometric one, as for their changes."""
+    if not values:
+        return None
+    if len(values) > 1 and noisy and min(values) > 0:
+        return float(np.exp(np.mean(np.log(values))))
+    return float(np.mean(values))
+
+
+def _why_unknown(step: str, sides: Sequence[Side]) -> str:
+    for side in sides:
+        counts = [len(run.calls[step].rows) if step in run.calls else 0 for run in side.runs]
+        if not min(counts):
+            if any(run.damage for run in side.runs):
+                return f"{side.name}'s records of calls are damaged"
+            return f"{side.name} has no records of its calls"
+    counts = [len(run.calls[step].rows) for side in sides for run in side.runs]
+    return f"a side has too few calls ({min(counts):,})"
+
+
+def _notes(first: Side, second: Side, work: Sequence[ComparedStep]) -> list[str]:
+    """Return caveats on the figures, a sentence each."""
+    sides = first, second
+    notes = [note for side in sides for run in side.runs for note in run.notes]
+    for side in sides:
+        others = {run.path for run in side.runs[1:] if run.fingerprints != side.runs[0].fingerprints}
+        if others:
+            notes.append(f"The runs of {side.name} did not do the same work: {', '.join(sorted(others))} differs.")
+    if not set(first.runs[0].fingerprints) & set(second.runs[0].fingerprints) - {DECODE}:
+        notes.append("The runs have no step in common: only the machine, decoding and the whole are compared.")
+    if different := [compared.step for compared in work if compared.verdict == DIFFERENT]:
+        notes.append(f"Not the same work in {', '.join(different)}: figures of these steps measure different things.")
+    unpriced = [side.name for side in sides if side.price is None]
+    if len(unpriced) == 1:
+        notes.append(f"The price of {unpriced[0]} is missing, so it has no cost: add --price {unpriced[0]}=...")
+    if any(run.record.get("limit") or run.record.get("shard") for side in sides for run in side.runs):
+        notes.append("A run was limited to some of its files.")
+    return list(dict.fromkeys(notes))

@@ -1,0 +1,144 @@
+"""Agreement of the results of two runs, row by row, as each stage measures it.
+
+Rows of files that are the same in both are joined by their keys. A large table is sampled: a row is taken where the
+hash of its keys is a multiple of n. Both sides take the same rows in this way, however their files are divided.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from framekiln.contract.columns import KEYS
+from framekiln.contract.output_names import FRAMES
+from framekiln.contract.stage import Stage
+from framekiln.planning.step import is_file_column
+from framekiln.reporting.compare.drift.columns import ColumnDrift, compare_columns
+from framekiln.reporting.compare.drift.row_sampling import OutputRows, common, sample
+from framekiln.reporting.compare.fingerprints import compare_files
+from framekiln.reporting.compare.runs import Run
+from framekiln.reporting.stages import rebuild
+
+_VALUE = "drift"
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableDrift:
+    """One table of a step."""
+
+    name: str  # frames, or a table of the second pass
+    rows: int  # in both, compared
+    only_first: int  # among the sampled rows
+    only_second: int
+    every: int  # one row in so many was sampled
+    value: float | None
+    figures: Mapping[str, float]  # as the stage measures them
+    columns: Sequence[ColumnDrift]
+    note: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Drift:
+    """One step's results."""
+
+    step: str
+    tables: Sequence[TableDrift]
+
+    @property
+    def value(self) -> float | None:
+        """Drift of the table with the most: 0 the same, 1 nothing in common; None where no rows are in both."""
+        return max((table.value for table in self.tables if table.value is not None), default=None)
+
+    @property
+    def rows(self) -> int:
+        """Compared rows of all tables."""
+        return sum(table.rows for table in self.tables)
+
+    @property
+    def figures(self) -> dict[str, float]:
+        """Figures of all tables, and the share of sampled rows that are missing on either side."""
+        figures = {name: value for table in self.tables for name, value in table.figures.items()}
+        missing = sum(table.only_first + table.only_second for table in self.tables)
+        return figures | {"missing": missing / (missing + self.rows) if missing + self.rows else 0.0}
+
+
+def find_drift(first: Run, second: Run, steps: Sequence[str], most: int) -> dict[str, Drift]:
+    """Return the drift of each step, over about `most` rows of a table, without steps that lack results or code."""
+    stages: dict[str, Stage] = {}
+    for run in (first, second):  # the second's wins, as an older version's code may be missing
+        stages |= rebuild({step: record for step in steps if (record := run.part("steps", step))})
+    if not stages:
+        return {}
+    files = compare_files(first, second, ("", ""))
+    left_out = {*files.changed, *files.only_first, *files.only_second}
+    sides = OutputRows(store=first.store, left_out=left_out), OutputRows(store=second.store, left_out=left_out)
+    drift = {}
+    for step in steps:
+        uses = [run.part("steps", step).get("use") for run in (first, second)]
+        if step in stages and (tables := _tables(stages[step], uses[0] == uses[1], sides, most)):
+            drift[step] = Drift(step=step, tables=tables)
+    return drift
+
+
+def _tables(stage: Stage, same: bool, sides: tuple[OutputRows, OutputRows], most: int) -> list[TableDrift]:
+    columns_of: dict[str, tuple[Sequence[str], list[str]]]
+    if stage.scope.first_pass:
+        names = [item.name for item in stage.outputs if not is_file_column(item)]
+        columns_of = {FRAMES: (KEYS, names)} if names else {}
+    else:
+        columns_of = {
+            name: (table.keys, [column for column in table.schema.names if column not in table.keys])
+            for name, table in stage.tables.items()
+        }
+    return [_compare(stage, same, name, *columns, sides, most) for name, columns in columns_of.items()]
+
+
+def _compare(
+    stage: Stage,
+    same: bool,
+    name: str,
+    keys: Sequence[str],
+    columns: Sequence[str],
+    sides: tuple[OutputRows, OutputRows],
+    most: int,
+) -> TableDrift:
+    """Compare one table; the stage compares its results only where both runs used one class."""
+    rows, every, total = sample(sides, name, keys, columns, most)
+    a, b, only = common(rows, keys)
+    names = [column for column in columns if column in a.column_names and column in b.column_names]
+    a, b = a.select(names), b.select(names)
+    figures, note = _agreement(stage, a, b, "" if stage.scope.first_pass else name) if same and len(a) else (None, "")
+    by_column = compare_columns(a, b)
+    value = figures[_VALUE] if figures is not None else max((1 - column.equal for column in by_column), default=0.0)
+    return TableDrift(
+        name=name,
+        rows=len(a),
+        only_first=only[0],
+        only_second=only[1],
+        every=every,
+        value=(value if len(a) else None) if stage.scope.first_pass else _with_missing(value, len(a), sum(only), total),
+        figures={key: float(figure) for key, figure in (figures or {}).items() if key != _VALUE},
+        columns=by_column,
+        note=note,
+    )
+
+
+def _with_missing(value: float, rows: int, only: int, total: int) -> float | None:
+    """Return the drift of a second-pass table: rows are results there, so a row without a counterpart has drifted."""
+    if not rows + only:
+        return None if total else 0.0  # rows exist, but none of unchanged files; or both tables are empty
+    return 1 - (1 - value) * rows / (rows + only)
+
+
+def _agreement(stage: Stage, a: pa.Table, b: pa.Table, table: str) -> tuple[dict[str, float] | None, str]:
+    """Return the figures of the stage's own comparison, or a note where it failed, as on results of another version."""
+    try:
+        figures = stage.agreement(a, b, table)
+        if figures is not None and not math.isfinite(figures[_VALUE]):
+            raise ValueError(f"drift is {figures[_VALUE]}")
+    except Exception as error:  # a stage may raise anything
+        return None, f"its own comparison failed ({type(error).__name__}: {error}), so values are compared one by one"
+    return figures, ""

@@ -1,0 +1,102 @@
+"""Comparability of two runs: figures of another model, or of other files, say nothing about speed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from framekiln.contract.row_errors import DECODE
+from framekiln.reporting.compare.runs import Run
+from framekiln.reporting.formatting import count
+from framekiln.runtime.run.change_report import differences
+
+SAME, DIFFERENT, UNKNOWN = "same", "different", "not known"
+_MOST_NAMED = 200  # files of each kind that are listed; their number is always given
+
+
+@dataclass(frozen=True, kw_only=True)
+class ComparedStep:
+    """One step in two runs."""
+
+    step: str
+    verdict: str  # same, different, not known, only in A, ...
+    why: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class FileComparison:
+    """The input files of two runs."""
+
+    same: int  # in both, of equal size, and of equal content where both digests are known
+    changed: tuple[str, ...]
+    only_first: tuple[str, ...]
+    only_second: tuple[str, ...]
+    names: tuple[str, str]
+
+    @property
+    def differ(self) -> bool:
+        """True where any file has changed or is in one run only."""
+        return bool(self.changed or self.only_first or self.only_second)
+
+    @property
+    def sentence(self) -> str:
+        """Numbers of files that are the same, changed, and in one run only."""
+        if not self.differ:
+            return f"The same {count(self.same, 'file')}." if self.same else "The files of both runs are not known."
+        parts = [f"{self.same:,} {'file is' if self.same == 1 else 'files are'} the same in both"]
+        for kind, files in self._by_kind():
+            one, several = ("has", "have") if kind == "changed" else ("is", "are")
+            if files:
+                parts.append(f"{len(files):,} {one if len(files) == 1 else several} {kind}")
+        return f"{', '.join(parts)}."
+
+    @property
+    def examples(self) -> tuple[tuple[str, str], ...]:
+        """The first differing files of each kind: the kind and the media_id."""
+        return tuple((kind, name) for kind, files in self._by_kind() for name in files[:_MOST_NAMED])
+
+    def _by_kind(self) -> list[tuple[str, tuple[str, ...]]]:
+        only = zip(self.names, (self.only_first, self.only_second), strict=True)
+        return [("changed", self.changed), *((f"only in {name}", files) for name, files in only)]
+
+
+def compare_work(first: Run, second: Run, names: tuple[str, str]) -> list[ComparedStep]:
+    """Compare step by step, in the order of the first run, then the steps that only the second has."""
+    return [_compare_step(step, first, second, names) for step in {**step_names(first), **step_names(second)}]
+
+
+def step_names(run: Run) -> dict[str, None]:
+    """Return the names of a run's steps in order, also of steps without a fingerprint."""
+    return dict.fromkeys([*run.fingerprints, *run.part("steps"), *run.part("figures")])
+
+
+def _compare_step(step: str, first: Run, second: Run, names: tuple[str, str]) -> ComparedStep:
+    present = [step in step_names(run) for run in (first, second)]
+    if not all(present):
+        return ComparedStep(step=step, verdict=f"only in {names[present.index(True)]}")
+    fingerprints = [run.fingerprints.get(step) for run in (first, second)]
+    if None in fingerprints:
+        return ComparedStep(step=step, verdict=UNKNOWN, why=("a fingerprint is missing",))
+    if fingerprints[0] == fingerprints[1]:
+        return ComparedStep(step=step, verdict=SAME)
+    facts = first.facts(step), second.facts(step)
+    before, now = facts if None not in facts else (first.recorded_facts(step), second.recorded_facts(step))
+    why = differences(before or {}, now or {}, "decode rule" if step == DECODE else "setting")
+    return ComparedStep(step=step, verdict=DIFFERENT, why=tuple(why) or ("the difference was not recorded",))
+
+
+def compare_files(first: Run, second: Run, names: tuple[str, str]) -> FileComparison:
+    """Compare input files by media_id and size, and by digest where both are known."""
+    a, b = first.media, second.media
+    common = [name for name in a if name in b]
+    changed = sorted(name for name in common if not _equal(a[name], b[name]))
+    return FileComparison(
+        same=len(common) - len(changed),
+        changed=tuple(changed),
+        only_first=tuple(sorted(a.keys() - b.keys())),
+        only_second=tuple(sorted(b.keys() - a.keys())),
+        names=names,
+    )
+
+
+def _equal(a: tuple[int, str], b: tuple[int, str]) -> bool:
+    return a[0] == b[0] and (a[1] == b[1] or not (a[1] and b[1]))

@@ -1,0 +1,191 @@
+"""Conditions that fail a comparison, for CI: `rate<-5%, faces.p95>+10%, drift>0.01`.
+
+    conditions = condition ("," condition)*
+    condition  = [step "."] figure ("<" | "<=" | ">" | ">=") threshold
+    threshold  = ("+" | "-") number "%"     a change against the base; the sign of 0% is optional
+               | number                     the other side's value itself, in the figure's unit
+
+A condition on a step's figure without a step applies to every step. A figure that was not measured is an error.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from framekiln.contract.errors import ConfigError, did_you_mean
+from framekiln.contract.row_errors import DECODE
+from framekiln.reporting.compare.cells import interval_text, value_text
+from framekiln.reporting.compare.comparison import FigurePair, Pair
+from framekiln.reporting.compare.metrics import FIGURES, OF_THE_RUN, RUN_FIGURES, STEP_FIGURES
+from framekiln.reporting.formatting import number
+
+DRIFT = "drift"
+_FORM = re.compile(
+    r"(?:(?P<step>[^\s<>=,]+)\.)?(?P<figure>[A-Za-z]\w*)\s*(?P<sign><=|>=|<|>)\s*"
+    r"(?P<number>[+-]?\d+(?:\.\d+)?)\s*(?P<percent>%?)"
+)
+_EXAMPLE = "as in --fail-if 'rate<-5%, faces.p95>+10%, drift>0.01'"
+_SIGNS: Mapping[str, Callable[[float, float], bool]] = {
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Condition:
+    """A forbidden state of a figure."""
+
+    text: str
+    step: str | None  # None: every step
+    figure: str
+    sign: str
+    threshold: float  # a share where it is relative: -0.05 is 5 % less
+    relative: bool
+
+    def holds(self, value: float) -> bool:
+        """Return whether a value meets the condition."""
+        return _SIGNS[self.sign](value, self.threshold)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """The result of one condition on one step."""
+
+    failed: bool
+    sentence: str
+    unclear: bool = False  # beyond the threshold, but within chance: neither a failure nor a pass
+
+    @property
+    def outcome(self) -> str:
+        """The result in a word."""
+        return "Failed" if self.failed else "Inconclusive" if self.unclear else "Passed"
+
+
+def parse(text: str, known: Collection[str] = (*FIGURES, DRIFT)) -> list[Condition]:
+    """Parse conditions separated by commas; `known` are figures that may be named without a step.
+
+    Raises:
+        ConfigError: a condition has another form, or names an unknown figure.
+    """
+    return [_parse_condition(part.strip(), known) for part in text.split(",")]
+
+
+def _parse_condition(text: str, known: Collection[str]) -> Condition:
+    match = _FORM.fullmatch(text)
+    if match is None:
+        raise ConfigError(
+            f"--fail-if: {text!r} is not a condition; write [STEP.]FIGURE<NUMBER, {_EXAMPLE}.", code="FK-GATE-FORM"
+        )
+    step, figure, relative = match["step"], match["figure"], bool(match["percent"])
+    if figure not in known and step is None:
+        raise _error(text, f"there is no figure {figure!r}.{did_you_mean(figure, known)}", code="FK-GATE-FIGURE")
+    if relative and match["number"][0] not in "+-" and float(match["number"]):
+        problem = f"the direction is missing; write +{match['number']}% or -{match['number']}%."
+        raise _error(text, problem, code="FK-GATE-DIRECTION")
+    if relative and figure == DRIFT:
+        problem = "drift is 0 where nothing changed; give a number, as in drift>0.01."
+        raise _error(text, problem, code="FK-GATE-PERCENT")
+    threshold = float(match["number"]) / (100 if relative else 1)
+    return Condition(text=text, step=step, figure=figure, sign=match["sign"], threshold=threshold, relative=relative)
+
+
+def _error(condition: str, problem: str, *, code: str) -> ConfigError:
+    return ConfigError(f"--fail-if: {condition!r}: {problem}", code=code)
+
+
+def judge(conditions: Iterable[Condition], pair: Pair) -> list[Finding]:
+    """Evaluate each condition on each step that it applies to.
+
+    Raises:
+        ConfigError: a step is unknown, or a figure was not measured.
+    """
+    return [_finding(condition, step, pair) for condition in conditions for step in _steps(condition, pair)]
+
+
+def _steps(condition: Condition, pair: Pair) -> Sequence[str]:
+    """Return the steps that a condition applies to; a new step of the second side has no base and is left out."""
+    known = [compared.step for compared in pair.work]
+    if condition.figure in RUN_FIGURES:
+        if condition.step not in (None, OF_THE_RUN):
+            problem = f"{condition.figure} is a figure of the whole run, not of a step."
+            raise _error(condition.text, problem, code="FK-GATE-RUN-FIGURE")
+        return [OF_THE_RUN]
+    if condition.step is not None:
+        if condition.step not in known:
+            problem = f"there is no step {condition.step!r}.{did_you_mean(condition.step, known)}"
+            raise _error(condition.text, problem, code="FK-UNKNOWN-STEP")
+        return [condition.step]
+    steps = [compared.step for compared in pair.work if compared.verdict != f"only in {pair.second.name}"]
+    return [step for step in steps if not (condition.figure == DRIFT and step == DECODE)]  # decoding has no results
+
+
+def _finding(condition: Condition, step: str, pair: Pair) -> Finding:
+    if condition.figure not in FIGURES:
+        return _drift_finding(condition, step, pair)
+    figure = next((candidate for candidate in pair.figures.get(step, ()) if candidate.name == condition.figure), None)
+    if figure is None or figure.second is None or (condition.relative and figure.first is None):
+        raise _not_measured(condition, step, pair)
+    beyond = condition.holds(_change(figure) if condition.relative else figure.second)
+    noise = beyond and condition.relative and figure.interval is not None and figure.interval.contains_zero
+    sentence = _sentence(condition, figure, pair, noise=noise)
+    return Finding(failed=beyond and not noise, sentence=sentence, unclear=noise)
+
+
+def _change(figure: FigurePair) -> float:
+    """Return the change as a share; from zero it is infinite, or none where both are zero."""
+    if figure.change is not None:
+        return figure.change
+    before, after = figure.first or 0.0, figure.second or 0.0
+    if before:
+        return after / before - 1
+    return math.inf if after > 0 else 0.0
+
+
+def _drift_finding(condition: Condition, step: str, pair: Pair) -> Finding:
+    """Evaluate a condition on drift, or on a figure by which a stage compares its results."""
+    drift = pair.drift.get(step)
+    names = {DRIFT, *(drift.figures if drift else ())}
+    if drift is not None and condition.figure not in names:
+        hint = did_you_mean(condition.figure, {*names, *STEP_FIGURES})
+        raise _error(condition.text, f"{step} has no figure {condition.figure!r}.{hint}", code="FK-GATE-FIGURE")
+    if drift is None or drift.value is None:
+        raise _not_measured(condition, step, pair)
+    if condition.relative:
+        problem = f"{condition.figure} compares both sides already; give a number, not a percentage."
+        raise _error(condition.text, problem, code="FK-GATE-PERCENT")
+    value = drift.value if condition.figure == DRIFT else drift.figures[condition.figure]
+    result = f"{condition.text}: {condition.figure} of {step} is {number(value)}, over {drift.rows:,} rows in both"
+    return Finding(failed=condition.holds(value), sentence=f"{result}.")
+
+
+def _sentence(condition: Condition, figure: FigurePair, pair: Pair, *, noise: bool) -> str:
+    sides = f"{pair.first.name} {value_text(figure.first)}, {pair.second.name} {value_text(figure.second)}"
+    unit = f" {figure.unit}" if figure.unit else ""
+    sentence = f"{condition.text}: {figure.name} of {figure.step}: {sides}{unit}"
+    if figure.first is not None:
+        share = _change(figure)
+        sentence += ", from none" if math.isinf(share) else f", {100 * share:+.1f} %"
+    if figure.interval is not None:
+        sentence += f" (interval {interval_text(figure)}"
+        sentence += ", which contains 0: take more files, or repeat runs)" if noise else ")"
+    elif figure.why_unknown:
+        sentence += f" (no interval: {figure.why_unknown})"
+    return f"{sentence}."
+
+
+def _not_measured(condition: Condition, step: str, pair: Pair) -> ConfigError:
+    sides = pair.first, pair.second
+    missing = [side.name for side in sides if condition.figure not in side.values.get(step, {})]
+    where = "as no rows of both were compared" if condition.figure not in FIGURES else f"in {' and '.join(missing)}"
+    problem = f"{condition.figure} of {step} was not measured {where}"
+    partial = [run.path for side in sides if side.name in missing for run in side.runs if run.partial_steps]
+    problem += f", as other runs made part of {', '.join(partial)}" if partial else ""
+    if not condition.step and step != OF_THE_RUN:
+        problem += f"; name the steps it applies to, as in STEP.{condition.text}"
+    return _error(condition.text, f"{problem}.", code="FK-GATE-NOT-MEASURED")

@@ -1,0 +1,189 @@
+"""An output as one side of a comparison, complete or not, of any version.
+
+Missing parts become notes and are left out. Only an output with nothing to compare is an error.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from framekiln.contract.errors import ConfigError, DamagedError
+from framekiln.contract.output_names import COLUMNS, FACTS, FRAMES, RUN_RECORD
+from framekiln.contract.row_errors import DECODE
+from framekiln.output.ledger import Ledger
+from framekiln.output.object_store import Store
+from framekiln.output.unit_table import read_units
+from framekiln.profiling.stats.calls import StepCalls, read_calls, run_of
+from framekiln.reporting.compare.partial_runs import partial_note, partial_steps
+from framekiln.runtime.run.change_report import Facts, stored_facts
+from framekiln.runtime.run.record import read_unchecked
+from framekiln.runtime.second_pass.assemble import unit_of
+
+_USED = (
+    *("started", "seconds", "frames", "profile_name", "decode", "steps", "figures", "errors"),
+    *("machines", "python", "system", "processor", "memory_gb", "versions"),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """One output."""
+
+    path: str  # as given
+    store: Store
+    record: Mapping[str, Any]  # run.json, which lacks keys where another version wrote it; empty where it is missing
+    notes: tuple[str, ...]  # what cannot be compared, a sentence each
+
+    def part(self, *keys: str) -> Mapping[str, Any]:
+        """Return a dictionary in run.json by its path of keys; empty where it is missing."""
+        value: Any = self.record
+        for key in keys:
+            value = value.get(key) if isinstance(value, Mapping) else None
+        return value if isinstance(value, Mapping) else {}
+
+    @cached_property
+    def fingerprints(self) -> dict[str, str]:
+        """By step, decoding first: from run.json, else from the names of the facts files."""
+        steps = {DECODE: self.part("decode"), **self.part("steps")} if self.record else {}
+        known = {name: step for name, step in steps.items() if isinstance(step, Mapping) and "fingerprint" in step}
+        recorded = {name: str(step["fingerprint"]) for name, step in known.items()}
+        return recorded or self._from_facts()
+
+    def facts(self, step: str) -> Facts | None:
+        """Return the facts behind a step's fingerprint; None where the run did not write them."""
+        return stored_facts(self.store, f"{step}-{self.fingerprints.get(step, '')}")
+
+    def recorded_facts(self, step: str) -> Facts:
+        """Return the facts that run.json holds: weights by name, and no columns that the step reads."""
+        if step == DECODE:
+            return {"settings": {k: v for k, v in self.part(DECODE).items() if k not in ("fingerprint", "columns")}}
+        record = self.part("steps", step)
+        weights = record.get("weights")
+        facts = {key: record[key] for key in ("use", "version") if key in record}
+        return facts | {
+            "settings": self.part("steps", step, "settings"),
+            "weights": weights if isinstance(weights, list) else [],
+        }
+
+    @cached_property
+    def partial_steps(self) -> Mapping[str, int]:
+        """Steps that other runs computed in part, with the rows of this run; empty where it computed all."""
+        return partial_steps(self.record)
+
+    @cached_property
+    def media(self) -> dict[str, tuple[int, str]]:
+        """By media_id, size in bytes and digest (empty where unknown), of the files with rows in the tables."""
+        assembled = {unit for name in self.store.names(FRAMES) if (unit := unit_of(name))}
+        units = sorted(read_units(self.store), key=lambda unit: unit.attempt)
+        current = [unit for unit in units if not assembled or unit.name in assembled]
+        return {item.media_id: (item.size, item.digest) for unit in current for item in unit.media}
+
+    @cached_property
+    def calls(self) -> dict[str, StepCalls]:
+        """By step, the records of its calls; empty where none were kept."""
+        return self._calls_and_damage[0]
+
+    @property
+    def damage(self) -> str:
+        """Reason why existing records cannot be read; empty where they can, or are missing."""
+        return self._calls_and_damage[1]
+
+    @cached_property
+    def _calls_and_damage(self) -> tuple[dict[str, StepCalls], str]:
+        try:
+            return read_calls(self.store, self.recorded), ""
+        except DamagedError as error:
+            return {}, str(error)
+
+    @cached_property
+    def recorded(self) -> str | None:
+        """The name of the run that wrote the records; None where there are none."""
+        return run_of(self.store, self.record)
+
+    def finished_rows(self, step: str) -> int:
+        """Return the number of rows in a first-pass step's parts."""
+        spans = Ledger(self.store).spans(f"{step}-{self.fingerprints.get(step, '')}")
+        return sum(stop - start for by_unit in spans.values() for start, stop in by_unit)
+
+    def _from_facts(self) -> dict[str, str]:
+        """Return fingerprints by step from the names of facts files; the one with parts wins."""
+        names = [name.removesuffix(".json").rpartition("-") for name in self.store.names(FACTS)]
+        folders = set(self.store.folders(COLUMNS))
+        ordered = sorted(names, key=lambda name: "-".join((name[0], name[2])) in folders)
+        fingerprints = {step: fingerprint for step, _, fingerprint in ordered}
+        return dict(sorted(fingerprints.items(), key=lambda item: item[0] != DECODE))
+
+
+def read_run(path: str) -> Run:
+    """Read an output.
+
+    Raises:
+        ConfigError: the folder is not an output, or its run.json is damaged or foreign.
+        OutputError: no file system is known for the URL.
+    """
+    store = Store(path).check_folder()
+    try:
+        record = read_unchecked(store)
+    except FileNotFoundError:
+        return _unfinished(path, store)
+    missing = [key for key in _USED if key not in record]
+    lacking = (
+        f"The {RUN_RECORD} in {path} was written by another version of Framekiln and lacks {', '.join(missing)}: "
+        "figures that need them are left out."
+        if missing
+        else ""
+    )
+    notes = tuple(note for note in (lacking, partial_note(path, record)) if note)
+    return Run(path=path, store=store, record=record, notes=notes)
+
+
+def _unfinished(path: str, store: Store) -> Run:
+    """Return a run that was killed before its end.
+
+    Raises:
+        ConfigError: the folder is missing or not an output.
+    """
+    if "://" not in path and not _is_folder(path):
+        raise ConfigError(f"There is no folder {path!r}; give the output of a run.", code="FK-OUTPUT-MISSING")
+    if not {COLUMNS, FACTS} & set(store.folders()):
+        raise ConfigError(
+            f"{path!r} is not an output of Framekiln: it has neither a {RUN_RECORD} nor a folder {COLUMNS}; give "
+            "the folder that --output named.",
+            code="FK-NOT-AN-OUTPUT",
+        )
+    note = (
+        f"No run into {path} has finished, so it has no {RUN_RECORD}: its work, the rows of its parts and records "
+        "of its calls are compared, but not its machine, placement and results."
+    )
+    return Run(path=path, store=store, record={}, notes=(note,))
+
+
+def read_sides(words: Sequence[str]) -> list[list[Run]]:
+    """Read the sides of a comparison; commas join repeated runs of one side: `A1,A2,A3`.
+
+    Raises:
+        ConfigError: fewer than two sides, one output named twice, or as `read_run`.
+    """
+    paths = [[word] if _is_folder(word) else [part for part in word.split(",") if part] for word in words]
+    if len(paths) < 2 or not all(paths):
+        raise ConfigError(
+            "Give two outputs or more to compare, as in `framekiln compare OUT_A OUT_B`.", code="FK-COMPARE-TOO-FEW"
+        )
+    seen: set[str] = set()
+    for path in (path for side in paths for path in side):
+        place = path if "://" in path else os.path.realpath(Path(path).expanduser())
+        if place in seen:
+            raise ConfigError(
+                f"The output {path!r} is given twice; compare different outputs.", code="FK-COMPARE-TWICE"
+            )
+        seen.add(place)
+    return [[read_run(path) for path in side] for side in paths]
+
+
+def _is_folder(word: str) -> bool:
+    return "://" not in word and os.path.isdir(Path(word).expanduser())  # noqa: PTH112 - pathlib may raise

@@ -1,0 +1,58 @@
+"""The comparison of two sides in one sentence: the work, the results and the speed."""
+
+from __future__ import annotations
+
+from framekiln.reporting.compare.comparison import NONE, UNKNOWN, Pair
+from framekiln.reporting.compare.fingerprints import DIFFERENT, SAME
+from framekiln.reporting.formatting import number
+
+_MOST_NAMED = 3  # steps
+
+
+def verdict(pair: Pair) -> str:
+    """Return whether a side did the same work as the base, with which results, and how fast."""
+    return f"{pair.second.name} beside {pair.first.name}: {_work(pair)}; {_results(pair)}; {_speed(pair)}."
+
+
+def _work(pair: Pair) -> str:
+    other = [step.step for step in pair.work if step.verdict == DIFFERENT]
+    alone = [step.step for step in pair.work if step.verdict.startswith("only")]
+    unknown = [step.step for step in pair.work if step.verdict not in (SAME, DIFFERENT) and step.step not in alone]
+    parts = [f"other work in {_named(other)}"] if other else []
+    parts += [f"{_named(alone)} on one side only"] if alone else []
+    parts += [f"work of {_named(unknown)} not known"] if unknown else []
+    if pair.files.differ:
+        parts.append("other files")
+    return ", ".join(parts) or "the same work on the same files"
+
+
+def _results(pair: Pair) -> str:
+    known = {name: drift.value for name, drift in pair.drift.items() if drift.value is not None}
+    if not known:
+        return "results not compared"
+    most = max(known, key=lambda name: known[name])
+    if known[most] == 0:
+        return "equal results"
+    return f"results differ, most in {most} (drift {number(known[most])} of 1)"
+
+
+def _speed(pair: Pair) -> str:
+    """Return the rates that changed by more than chance explains; without intervals only that they are not known."""
+    rates = {step: line for step, lines in pair.figures.items() for line in lines if line.name == "rate"}
+    measured = {step: line for step, line in rates.items() if line.change is not None}
+    changed = {step: line for step, line in measured.items() if line.difference not in (NONE, UNKNOWN, "")}
+    if not measured:
+        return "no rate in common"
+    if not changed:
+        alike = [step for step, line in measured.items() if line.difference == NONE]
+        return f"no difference in speed beyond chance in {_named(alike)}" if alike else "speeds without an interval"
+    ranked = sorted(changed, key=lambda step: -abs(changed[step].change or 0))
+    changes = {step: changed[step].change or 0.0 for step in ranked[:_MOST_NAMED]}
+    named = [f"{step} {abs(change):.0%} {'faster' if change > 0 else 'slower'}" for step, change in changes.items()]
+    more = len(ranked) - len(named)
+    return ", ".join(named) + (f", and {more} more with other rates" if more else "")
+
+
+def _named(steps: list[str]) -> str:
+    more = len(steps) - _MOST_NAMED
+    return ", ".join(steps[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")

@@ -1,0 +1,28 @@
+"""The report on a run as one HTML file: its outcome, its results, and where the time went.
+
+The output alone is the source (run.json, tables, records), so that an old output can be reported on again.
+
+page                  the file, put together by the templates
+├── summary           the run, its outcome, how to run it or read its tables again
+├── recommendation    a change to try, and the profile's targets
+├── throughput        the bottleneck, and phases of each step
+├── errors            errors by step and kind
+├── tables            columns under their steps
+├── gallery           frames with the results of the steps
+│   ├── frame_picks     choice of frames
+│   ├── thumbnails      their images
+│   ├── findings        rows of all tables about them
+│   ├── overlays        a stage's drawing as SVG
+│   ├── samples         drawings of each step alone
+│   └── contact_sheets  images in tables
+├── recorded          drawings of records
+│   ├── timed_run       the run that the times are of
+│   ├── activity        shares of each process's time
+│   ├── timeline        lanes and stalls
+│   └── machines        GPUs, memory and CPUs over time
+└── charts            histograms and curves, drawn by `charts.html`
+"""
+
+from framekiln.reporting.html.page import NAME, write_report
+
+__all__ = ["NAME", "write_report"]

@@ -1,0 +1,148 @@
+"""Distribution of a column's values, in which errors of a stage show first."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from framekiln.contract.columns import describe
+from framekiln.reporting.formatting import axis_value, count, number
+from framekiln.reporting.table_rows import Extract, is_list, is_text
+
+COUNTERS = frozenset({"frame_index", "clip_index", "first_frame", "last_frame"})  # numbers in a file, no quantities
+BARS = 24  # of a histogram; Sturges' rule gives 19 for 200,000 rows, skewed values need some more
+VALUES = 8  # texts that are shown, the most common
+TAIL = 0.005  # share of rows on either side that may leave the axis where they would squeeze all others
+SQUEEZE = 4.0  # factor by which that must shorten the axis
+WIDEST, NARROWEST, TINY = 1e300, 1e-9, 1e-290  # beyond, an axis cannot be divided into bars in double precision
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bar:
+    """One bar of a chart."""
+
+    label: str  # a value, or a range of values
+    rows: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Histogram:
+    """Counts over an axis, bars of equal width from `low` to `high`."""
+
+    low: float
+    high: float
+    median: float
+    bars: tuple[Bar, ...]
+    discrete: bool  # bars stand for one value each, at the bar's middle
+    below: int = 0  # rows under the axis
+    above: int = 0  # rows over it
+
+    @property
+    def tallest(self) -> int:
+        """Rows of the tallest bar."""
+        return max(self.below, self.above, *(bar.rows for bar in self.bars))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Distribution:
+    """A column with its description and its values."""
+
+    name: str
+    type: str
+    unit: str
+    description: str
+    rows: int
+    nulls: int
+    is_length: bool = False  # the values are lengths of lists
+    histogram: Histogram | None = None
+    values: tuple[Bar, ...] = ()  # texts and booleans, the most common first
+    facts: Mapping[str, str] = field(default_factory=dict)  # min, median, max
+    notes: tuple[str, ...] = ()
+
+
+def distributions(extract: Extract) -> list[Distribution]:
+    """Return every column of a table in order; columns of other types have no values."""
+    return [_distribution(about, extract) for about in describe(extract.schema)]
+
+
+def _distribution(about: Mapping[str, Any], extract: Extract) -> Distribution:
+    name, kind = about["name"], extract.schema.field(about["name"]).type
+    column = extract.columns.get(name)
+    if column is None:
+        return Distribution(**about, rows=extract.taken, nulls=0)
+    present, values = column.drop_null(), dict[str, Any]()
+    if len(present) and name in COUNTERS and pa.types.is_integer(kind):  # bars would only show how long files are
+        low, high = pc.min_max(present).as_py().values()
+        values = {"facts": {"min": number(low), "max": number(high)}}
+    elif len(present):
+        describe_values = _booleans if pa.types.is_boolean(kind) else _texts if is_text(kind) else _numbers
+        values = describe_values(present)
+    return Distribution(**about, rows=len(column), nulls=column.null_count, is_length=is_list(kind), **values)
+
+
+def _booleans(column: pa.ChunkedArray) -> dict[str, Any]:
+    true = pc.sum(column).as_py()
+    return {"values": (Bar(label="true", rows=true), Bar(label="false", rows=len(column) - true))}
+
+
+def _texts(column: pa.ChunkedArray) -> dict[str, Any]:
+    counted = [(item["values"], item["counts"]) for item in pc.value_counts(column).to_pylist()]
+    counted.sort(key=lambda pair: (-pair[1], pair[0]))
+    if len(counted) > VALUES and counted[0][1] == 1:
+        return {"notes": (f"{len(counted):,} different values, each once",)}
+    shown, others = counted[:VALUES], counted[VALUES:]
+    rest = count(sum(rows for _, rows in others), "row")
+    notes = (f"and {count(len(others), 'other value')} in {rest}",) if others else ()
+    return {"values": tuple(Bar(label=text, rows=rows) for text, rows in shown), "notes": notes}
+
+
+def _numbers(column: pa.ChunkedArray) -> dict[str, Any]:
+    whole = pa.types.is_integer(column.type)
+    values = column.to_numpy().astype(np.float64)
+    finite = np.sort(values[np.isfinite(values)])
+    notes = (f"{count(len(values) - len(finite), 'row')} not finite",) if len(finite) < len(values) else ()
+    if not len(finite):
+        return {"notes": notes}
+    facts = {"min": finite[0], "median": np.median(finite), "max": finite[-1]}
+    if finite[0] == finite[-1]:
+        return {"facts": {"always": number(float(finite[0]))}, "notes": notes}
+    histogram = _histogram(finite, whole)
+    if histogram and histogram.below + histogram.above:
+        notes = (*notes, f"grey: {count(histogram.below + histogram.above, 'row')} beyond the axis")
+    texts = {name: number(float(value)) for name, value in facts.items()}
+    return {"histogram": histogram, "facts": texts, "notes": notes}
+
+
+def _histogram(ordered: NDArray[np.float64], whole: bool) -> Histogram | None:
+    low, high = _axis(ordered)
+    if not high - low < WIDEST:
+        return None
+    first, stop = int(np.searchsorted(ordered, low, "left")), int(np.searchsorted(ordered, high, "right"))
+    inside, median = ordered[first:stop], float(np.median(ordered))
+    beyond = {"below": first, "above": len(ordered) - stop}
+    single = high - low <= NARROWEST * max(abs(low), abs(high), TINY)
+    if single or (whole and high - low < BARS):
+        start = low if single else math.ceil(low)
+        places = np.zeros(len(inside), np.int64) if single else (inside - start).astype(np.int64)
+        bars = [Bar(label=number(float(start + i)), rows=rows) for i, rows in enumerate(np.bincount(places).tolist())]
+        ends = start - 0.5, start + len(bars) - 0.5
+        return Histogram(low=ends[0], high=ends[1], median=median, bars=tuple(bars), discrete=True, **beyond)
+    counts, edges = np.histogram(inside, bins=BARS, range=(low, high))
+    labels = [f"{axis_value(a, high - low)} to {axis_value(b, high - low)}" for a, b in pairwise(edges.tolist())]
+    bars = [Bar(label=label, rows=rows) for label, rows in zip(labels, counts.tolist(), strict=True)]
+    return Histogram(low=low, high=high, median=median, bars=tuple(bars), discrete=False, **beyond)
+
+
+def _axis(ordered: NDArray[np.float64]) -> tuple[float, float]:
+    """Return the least and the greatest value, without the tails where these would squeeze the rest."""
+    low, high = float(ordered[0]), float(ordered[-1])
+    near, far = (float(value) for value in np.quantile(ordered, [TAIL, 1 - TAIL]))
+    return (near, far) if far > near and high - low > SQUEEZE * (far - near) else (low, high)

@@ -1,0 +1,93 @@
+"""Frames with the results of all first-pass steps, drawn by each stage's own `draw`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, TypeVar
+
+import pyarrow as pa
+from markupsafe import Markup
+
+from framekiln.contract.columns import describe
+from framekiln.contract.drawing import Drawing
+from framekiln.contract.stage import Stage
+from framekiln.reporting.formatting import MISSING, cell, shorten
+from framekiln.reporting.html.gallery.findings import Findings
+from framekiln.reporting.html.gallery.frame_picks import FrameKey, Pick
+from framekiln.reporting.html.gallery.overlays import COLOURS, strokes
+from framekiln.reporting.html.gallery.thumbnails import Thumbnail
+from framekiln.reporting.table_rows import is_scalar
+
+T = TypeVar("T")
+
+VALUES = 2  # shown for a step without a caption
+LONGEST = 160  # characters of a caption
+
+
+@dataclass(frozen=True, kw_only=True)
+class Caption:
+    """A step's text about a frame."""
+
+    step: str
+    text: str
+    colour: int | None  # of its drawing; None without one
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tile:
+    """A frame with all results."""
+
+    pick: Pick
+    overlay: Markup
+    captions: tuple[Caption, ...]
+    values: Sequence[Mapping[str, str]]  # name, unit and text of each column
+
+
+def gallery(
+    picks: Sequence[Pick], images: Mapping[FrameKey, Thumbnail], findings: Findings, stages: Mapping[str, Stage]
+) -> list[Tile]:
+    """Return frames with the results of first-pass steps; of drawings only strokes, so that none hides another."""
+    first_pass = {name: stage for name, stage in stages.items() if stage.scope.first_pass}
+    return [_tile(pick, findings, images[pick.key], first_pass) for pick in picks if pick.key in images]
+
+
+def drawing_of(stage: Stage, row: Mapping[str, Any]) -> Drawing:
+    """Return a stage's drawing of its results; an empty one where it fails."""
+    return safely(lambda: stage.draw(row), None) or Drawing()
+
+
+def safely(make: Callable[[], T], otherwise: T) -> T:
+    """Return the result of code that depends on a stage; its failure must not prevent the report."""
+    try:
+        return make()
+    except Exception:  # a stage may raise anything
+        return otherwise
+
+
+def _tile(pick: Pick, findings: Findings, image: Thumbnail, stages: Mapping[str, Stage]) -> Tile:
+    drawn, captions, row = [], [], findings.row(pick.key)
+    for place, (name, stage) in enumerate(stages.items()):
+        results = findings.of(stage, pick.key)
+        if results is None:
+            continue
+        drawing = drawing_of(stage, results)
+        ink = safely(partial(strokes, drawing, image.width, image.height, place), Markup(""))
+        drawn.append(ink)
+        text = str(drawing.caption)
+        if not text:
+            first = [value for value in _values(stage.outputs, results) if value["text"] != MISSING][:VALUES]
+            text = ", ".join("{name} {text} {unit}".format(**value).rstrip() for value in first)
+        if text or ink:
+            colour = place % COLOURS if ink else None
+            captions.append(Caption(step=name, text=shorten(text, LONGEST), colour=colour))
+    schema = {item.name: item for stage in stages.values() for item in stage.outputs if item.name in row}
+    values = list(_values(pa.schema(schema.values()), row))
+    return Tile(pick=pick, overlay=Markup("").join(drawn), captions=tuple(captions), values=values)
+
+
+def _values(schema: pa.Schema, row: Mapping[str, Any]) -> Iterator[Mapping[str, str]]:
+    for about in describe(schema):
+        if is_scalar(schema.field(about["name"]).type):
+            yield {**about, "text": cell(row[about["name"]])}

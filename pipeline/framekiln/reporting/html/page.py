@@ -1,0 +1,150 @@
+"""The report as one file, made from an output alone."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Mapping, Sequence
+from importlib.resources import files
+from typing import Any
+
+from markupsafe import Markup
+
+from framekiln.contract.columns import KEYS
+from framekiln.contract.errors import OutputError
+from framekiln.contract.output_names import ERRORS, FRAMES, RUN_RECORD
+from framekiln.contract.stage import Stage
+from framekiln.output.expected_columns import optional
+from framekiln.output.object_store import Store
+from framekiln.reporting.html import summary
+from framekiln.reporting.html.charts import bars, lines
+from framekiln.reporting.html.errors import MOST_GROUPS, ErrorGroup, error_groups, frames_of
+from framekiln.reporting.html.gallery.findings import Findings
+from framekiln.reporting.html.gallery.frame_picks import frames_with_findings, spread_frames
+from framekiln.reporting.html.gallery.gallery import gallery
+from framekiln.reporting.html.gallery.samples import step_samples
+from framekiln.reporting.html.gallery.thumbnails import thumbnails
+from framekiln.reporting.html.recommendation import recommendation, targets_met
+from framekiln.reporting.html.recorded.recorded_run import recorded_run
+from framekiln.reporting.html.recorded.timed_run import timed_run
+from framekiln.reporting.html.recorded.timeline import lane_paths, lane_summary
+from framekiln.reporting.html.tables import table_views
+from framekiln.reporting.html.throughput import bottleneck, phase_names, phase_shares
+from framekiln.reporting.plan_facts import recorded_changes
+from framekiln.reporting.stages import rebuild
+from framekiln.reporting.table_rows import find_table
+from framekiln.reporting.templating import render_page
+from framekiln.runtime.check.mending import expected_tables
+from framekiln.runtime.run.record import read_run_record
+
+NAME = "report.html"
+_NEEDED = (
+    *("arguments", "decode", "figures", "files", "input", "machines", "output", "processor", "profile_name"),
+    *("python", "seconds", "started", "steps", "system", "versions"),
+)  # keys of run.json that the page needs
+_FUNCTIONS = {
+    "bars": bars,
+    "lines": lines,
+    "lane_paths": lane_paths,
+    "lane_summary": lane_summary,
+    "phase_names": phase_names,
+    "targets_met": targets_met,
+}
+
+
+def write_report(store: Store, run: str | None = None) -> str:
+    """Write the report on an output, with the times of a run or of the one that did most, and return its URL.
+
+    Raises:
+        OutputError: no run has finished there, or there are no records of that run.
+        ConfigError: its run.json cannot be read.
+    """
+    try:
+        record = read_run_record(store, _NEEDED)
+    except FileNotFoundError as error:
+        raise OutputError(
+            f"There is no {RUN_RECORD} in {store.root!r}, so no run finished there: check the path, or run the same "
+            "command again, which continues where it stopped.",
+            code="FK-NO-FINISHED-RUN",
+        ) from error
+    store.write(NAME, render(store, record, run).encode("utf-8", "replace"))
+    return store.url(NAME)
+
+
+def render(store: Store, record: Mapping[str, Any], run: str | None = None) -> str:
+    """Return the page; the same output gives the same page."""
+    groups, stages, timed = error_groups(store), rebuild(record["steps"]), timed_run(store, record, run)
+    profile, frames = timed.profile, _check_tables(store, stages)
+    slowest, tables = bottleneck(timed.figures, profile), table_views(store, stages)
+    values = {
+        "record": record,
+        "profile": profile,
+        "outcome": summary.outcome(record, frames, groups),
+        "differences": recorded_changes(record),
+        "facts": summary.facts(record, store, frames, groups),
+        "recommendation": recommendation(profile, "" if slowest.idle else slowest.text),
+        "timed": timed,
+        "requested": run is not None,
+        "output": store.root,
+        **_images(store, record, groups, stages),
+        "bottleneck": slowest,
+        "phases": phase_shares(profile),
+        "recorded": recorded_run(store, record, timed.name),
+        "error_groups": groups[:MOST_GROUPS],
+        "more_error_groups": groups[MOST_GROUPS:],
+        "tables": tables,
+        "sheets": [table for table in tables if table.sheets],
+        "found": summary.found(tables, stages),
+        "missing_code": [name for name in record["steps"] if name not in stages],
+        "errors_url": store.url(ERRORS),
+        "run_url": store.url(RUN_RECORD),
+        "command": summary.command(record),
+        "one_liners": summary.one_liners(store),
+        "licences": summary.licences(record),
+        "script": script(),
+        "policy": policy(),
+    }
+    return render_page("report.html", values | _FUNCTIONS)
+
+
+def _check_tables(store: Store, stages: Mapping[str, Stage]) -> int:
+    """Return the number of frames after checking that tables have the columns of their steps.
+
+    Raises:
+        DamagedError: a table has not.
+    """
+    expected = {name: optional(schema, KEYS) for name, schema in expected_tables(stages).items()}
+    return {name: find_table(store, name, schema).rows for name, schema in expected.items()}[FRAMES]
+
+
+def _images(
+    store: Store, record: Mapping[str, Any], groups: Sequence[ErrorGroup], stages: Mapping[str, Stage]
+) -> dict[str, Any]:
+    """Return all drawings on frames; each thumbnail is in the page once, under its `ids`."""
+    frames = find_table(store, FRAMES)
+    picks = spread_frames(store, frames)
+    every = sorted({*frames_with_findings(store, frames, stages), *picks})
+    images = thumbnails(store, [*(pick.key for pick in every), *frames_of(groups)], record["decode"])
+    findings = Findings(store, [pick for pick in every if pick.key in images], stages)
+    return {
+        "picks": picks,
+        "tiles": gallery(picks, images, findings, stages),
+        "samples": step_samples(every, images, findings, stages),
+        "images": images,
+        "ids": {key: f"p{number}" for number, key in enumerate(images)},
+    }
+
+
+def script() -> Markup:
+    """Return the page's script."""
+    path = files("framekiln.reporting") / "templates" / "page.js"
+    return Markup(path.read_text("utf-8"))  # noqa: S704 - our own file
+
+
+def policy() -> str:
+    """Return the page's Content-Security-Policy: its own images, styles and script, and nothing from elsewhere."""
+    digest = base64.b64encode(hashlib.sha256(script().encode()).digest()).decode()
+    return (
+        f"default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'sha256-{digest}'; "
+        "base-uri 'none'; form-action 'none'"
+    )

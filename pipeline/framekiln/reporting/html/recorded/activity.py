@@ -1,0 +1,203 @@
+"""Activity of each process of a run over time, in slices.
+
+Records are read in batches and added up in a grid of processes, kinds of activity and slices. Therefore memory depends
+on the number of processes and not on the length of the run. docs/measuring/profiling.md explains the records. The
+phases of a call are laid end to end, as in `framekiln trace`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from framekiln.contract.row_errors import DECODE
+from framekiln.output.object_store import Store
+from framekiln.profiling.export.trace_events import PHASES
+from framekiln.profiling.record_log import CALLS, batches
+from framekiln.profiling.records import CALL, HAND_ON, PACKET, SET_UP
+from framekiln.profiling.stats.node_use import ends, floats
+
+SLICES = 400  # of a run; finer than the pixels of a page
+_NAMED = 3  # steps in a title; four are all named
+MOST_PROCESSES = 1000  # that are added up: 40 kB each
+OTHER, SETTING_UP, STARVED, HELD, IDLE = "other work", "set-up", "waiting for input", "handing on", "idle"
+WORK = (*PHASES, OTHER)
+KINDS = (*WORK, SETTING_UP, STARVED, HELD, IDLE)
+
+_PLANES = (*PHASES, "fetch", "packet", "call", SETTING_UP, STARVED, HELD)
+_COLUMNS = ("kind", "step", "worker", "started", "seconds", "wait", "fetch", "seal", *PHASES)
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProcessActivity:
+    """One process."""
+
+    name: str  # host:pid
+    steps: tuple[str, ...]  # in the order in which they first began
+    seconds: Floats  # len(KINDS) SLICES: seconds of each kind in each slice; a column adds up to the slice's length
+
+    @property
+    def title(self) -> str:
+        """Its steps; of many the first three and the number of the others."""
+        shown = self.steps if len(self.steps) <= _NAMED + 1 else self.steps[:_NAMED]
+        more = len(self.steps) - len(shown)
+        return " + ".join([*shown, *([f"{more} more"] if more else [])])
+
+    def share(self, kind: str) -> float:
+        """Return the share of a kind of activity in the run's time, 0 to 1."""
+        whole = float(self.seconds.sum())
+        return float(self.seconds[KINDS.index(kind)].sum()) / whole if whole else 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Activity:
+    """All processes of a run, in the order of their steps."""
+
+    began: float  # seconds since the epoch
+    seconds: float  # from the first record's beginning to the last one's end
+    processes: Sequence[ProcessActivity]
+    steps: Sequence[str]  # decode first, then in the order in which they first began
+    left_out: int  # processes beyond `MOST_PROCESSES`
+
+
+def read_activity(store: Store, run: str) -> Activity | None:
+    """Add up a run's records; None where there are none.
+
+    Raises:
+        GoneError: the run ended while it was being read.
+    """
+    span = _span(store, run)
+    if span is None:
+        return None
+    grid = _Grid(*span)
+    for table in batches(store, CALLS, run, columns=_COLUMNS):
+        grid.add(table)
+    return grid.activity()
+
+
+def _span(store: Store, run: str) -> tuple[float, float] | None:
+    begins, stops = [], []
+    for table in batches(store, CALLS, run, columns=("started", "seconds", "seal")):
+        if table.num_rows:
+            begins.append(float(floats(table, "started").min()))
+            stops.append(float((ends(table) + floats(table, "seal")).max()))
+    return (min(begins), max(stops)) if begins else None
+
+
+class _Grid:
+    def __init__(self, begin: float, end: float) -> None:
+        self._begin, self._length = begin, max(end - begin, 1e-6)
+        self._width = self._length / SLICES
+        self._processes: dict[str, int] = {}
+        self._starts: dict[tuple[int, str], float] = {}  # first start of a step in a process
+        self._left_out: set[str] = set()
+        self._inside = np.zeros((0, len(_PLANES), SLICES))  # seconds in slices that an interval fills in part
+        self._across = np.zeros((0, len(_PLANES), SLICES + 1))  # differences of the seconds in slices filled whole
+
+    def add(self, table: pa.Table) -> None:
+        table = table.filter(pc.is_in(table["worker"], pa.array(self._admit(table), pa.string())))
+        if not table.num_rows:
+            return
+        process = np.array([self._processes[name] for name in table["worker"].to_pylist()])
+        kind = np.array(table["kind"].to_pylist())
+        step = np.array(table["step"].to_pylist())
+        start = floats(table, "started") - self._begin
+        columns = {name: floats(table, name) for name in _COLUMNS[4:]}
+        first = np.where(kind == SET_UP, self._length + start, start)  # packets order steps
+        for number, name, time in zip(process.tolist(), step.tolist(), first.tolist(), strict=True):
+            self._starts[number, name] = min(time, self._starts.get((number, name), time))
+        for plane, begin, end, mask in _intervals(kind, step, start, columns):
+            self._fill(process[mask], _PLANES.index(plane), begin[mask], end[mask])
+
+    def activity(self) -> Activity:
+        first: dict[str, float] = {}
+        for (_, step), time in self._starts.items():
+            first[step] = min(time, first.get(step, time))
+        order = sorted(first, key=lambda step: (step != DECODE, first[step]))
+        places = {step: place for place, step in enumerate(order)}
+        processes = [self._process(name, number, places) for name, number in self._processes.items()]
+        processes.sort(key=lambda process: ([places[step] for step in process.steps], process.name))
+        return Activity(
+            began=self._begin, seconds=self._length, processes=processes, steps=order, left_out=len(self._left_out)
+        )
+
+    def _admit(self, table: pa.Table) -> list[str]:
+        """Make room for new processes, and return all that are added up."""
+        for name in pc.unique(table["worker"]).to_pylist():
+            if name not in self._processes:
+                if len(self._processes) >= MOST_PROCESSES:
+                    self._left_out.add(name)
+                    continue
+                self._processes[name] = len(self._processes)
+        more = len(self._processes) - len(self._inside)
+        self._inside = np.concatenate([self._inside, np.zeros((more, *self._inside.shape[1:]))])
+        self._across = np.concatenate([self._across, np.zeros((more, *self._across.shape[1:]))])
+        return list(self._processes)
+
+    def _fill(self, process: Ints, plane: int, begin: Floats, end: Floats) -> None:
+        """Add intervals: their ends to the slices they begin and end in, and the whole slices between."""
+        begin, end = begin.clip(0, self._length), end.clip(0, self._length)
+        first, last = ((time / self._width).astype(np.int64).clip(0, SLICES - 1) for time in (begin, end))
+        same = first == last
+        inside, across = self._inside[:, plane], self._across[:, plane]
+        _put(inside, process[same], first[same], np.maximum(end - begin, 0)[same])
+        process, begin, end, first, last = (values[~same] for values in (process, begin, end, first, last))
+        _put(inside, process, first, (first + 1) * self._width - begin)
+        _put(inside, process, last, end - last * self._width)
+        _put(across, process, first + 1, np.full(len(process), self._width))
+        _put(across, process, last, np.full(len(process), -self._width))
+
+    def _process(self, name: str, number: int, places: Mapping[str, int]) -> ProcessActivity:
+        planes = dict(zip(_PLANES, self._inside[number] + np.cumsum(self._across[number], axis=1)[:, :-1], strict=True))
+        phases = np.array([planes[phase] for phase in PHASES])
+        other = np.maximum(0, np.maximum(planes["packet"], planes["call"]) - phases.sum(axis=0)) + planes["fetch"]
+        work = np.concatenate([phases, [other], [planes[SETTING_UP]]])
+        work *= np.minimum(1, self._width / np.maximum(work.sum(axis=0), 1e-12))
+        # A recorded wait may overlap work, so it gets only what is left of the slice.
+        held = np.minimum(planes[HELD], np.maximum(0, self._width - work.sum(axis=0)))
+        starved = np.minimum(planes[STARVED], np.maximum(0, self._width - work.sum(axis=0) - held))
+        idle = np.maximum(0, self._width - work.sum(axis=0) - held - starved)
+        steps = sorted((step for owner, step in self._starts if owner == number), key=lambda step: places[step])
+        return ProcessActivity(name=name, steps=tuple(steps), seconds=np.concatenate([work, [starved, held, idle]]))
+
+
+_Interval = tuple[str, Floats, Floats, NDArray[np.bool_]]
+
+
+def _intervals(
+    kind: NDArray[np.str_], step: NDArray[np.str_], start: Floats, columns: Mapping[str, Floats]
+) -> Iterator[_Interval]:
+    """Yield for each plane the start and end of every record's part in it, and a mask of the records that have one."""
+    end = start + columns["seconds"]
+    packet, call, hand_on = kind == PACKET, kind == CALL, kind == HAND_ON
+    opened = start - columns["fetch"]
+    yield STARVED, opened - columns["wait"], opened, packet
+    yield "fetch", opened, start, packet
+    yield "packet", start, end, packet
+    yield "call", start, end, call
+    yield HELD, start, end + columns["seal"], hand_on
+    yield SETTING_UP, start, end, kind == SET_UP
+    yield "decode", start, np.minimum(end, start + columns["decode"]), packet & (step == DECODE)
+    yield "write", np.maximum(start, end - columns["write"]), end, packet
+    measured = sum((columns[phase] for phase in PHASES), np.zeros(len(start)))
+    scale = np.minimum(1.0, columns["seconds"] / np.maximum(measured, 1e-12))
+    begin = start
+    for phase in PHASES:
+        until = begin + scale * columns[phase]
+        yield phase, begin, until, call
+        begin = until
+
+
+def _put(grid: Floats, process: Ints, slices: Ints, values: Floats) -> None:
+    """Add values to a grid (processes, slices); several may fall on one place."""
+    if len(values):
+        count, width = grid.shape
+        grid += np.bincount(process * width + slices, values, count * width).reshape(count, width)

@@ -1,0 +1,151 @@
+"""The run that the report's times are of: the one that did most, or another that is asked for.
+
+An output holds the records of every run into it. The last one may have added three files to a million.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+import pyarrow.compute as pc
+
+from framekiln.contract.errors import DamagedError, OutputError
+from framekiln.contract.row_errors import DECODE
+from framekiln.output.object_store import Store
+from framekiln.profiling.record_log import CALLS, batches, runs
+from framekiln.profiling.records import PACKET
+from framekiln.profiling.run_profile import (
+    choose_run,
+    missing_rows,
+    profile_of,
+    stored_profile,
+    stored_saturated,
+    targets_of,
+)
+from framekiln.profiling.stats.calls import run_of
+from framekiln.reporting.formatting import count, duration, moment, number
+
+
+@dataclass(kw_only=True)
+class RunWork:
+    """The work of one run, by its records."""
+
+    name: str
+    began: float = float("inf")  # seconds since the epoch
+    ended: float = 0.0
+    busy: float = 0.0  # seconds inside packets, over all processes
+    frames: int = 0  # decoded
+
+    @property
+    def summary(self) -> str:
+        """The run in a few words, with its name for --run."""
+        return (
+            f"{self.name}: {moment(self.began)}, {count(self.frames, 'frame')} decoded, {duration(self.busy)} of work"
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class TimedRun:
+    """Figures of one run, in the forms of run.json."""
+
+    name: str | None  # None: of the run in run.json, which kept no records
+    started: str  # date and time
+    figures: Mapping[str, Any]
+    profile: Mapping[str, Any]
+    speed: str  # empty if it decoded nothing
+    is_last: bool = True  # it is the run in run.json
+    others: tuple[RunWork, ...] = field(default=())  # other runs with records, the one that did most first
+
+
+def timed_run(store: Store, record: Mapping[str, Any], wanted: str | None = None) -> TimedRun:
+    """Return the run to show: the wanted one, else the one with the most seconds of work.
+
+    The run in run.json is shown if the other's records are missing or damaged.
+
+    Raises:
+        OutputError: there is no such run, or no row came out of it.
+    """
+    own, work = run_of(store, record), _work(store)
+    if wanted is not None:
+        name: str | None = choose_run(store, wanted)
+    elif own is not None and own in work:
+        name = max(work.values(), key=lambda run: (run.busy, run.name == own)).name
+    else:
+        name = own
+    if name is not None and name != own:
+        with suppress(*(() if wanted else (DamagedError,))):  # samples of its machines may be damaged
+            return _earlier(store, record, work, name)
+        name = own
+    began = moment(datetime.fromisoformat(record["started"]).timestamp())
+    figures, profile = record["figures"], stored_profile(record)
+    if speed := _speed((figures.get(DECODE) or {}).get("rows", 0), record["seconds"]):
+        speed += ", starting Ray included"
+    return TimedRun(name=name, started=began, figures=figures, profile=profile, speed=speed, others=_others(work, name))
+
+
+def _others(work: Mapping[str, RunWork], name: str | None) -> tuple[RunWork, ...]:
+    return tuple(sorted((run for run in work.values() if run.name != name), key=lambda run: -run.busy))
+
+
+def _earlier(store: Store, record: Mapping[str, Any], work: Mapping[str, RunWork], name: str) -> TimedRun:
+    """Return a run from its records alone."""
+    run = work.get(name)
+    profile = profile_of(store, name, targets_of(record), stored_saturated(record, name)) if run else None
+    if run is None or profile is None:
+        raise missing_rows(store, name)
+    return TimedRun(
+        name=name,
+        started=moment(run.began),
+        figures={step.step: _figures(step.to_dict()) for step in profile.steps},
+        profile=profile.to_dict(),
+        speed=_speed(run.frames, run.ended - run.began),
+        is_last=False,
+        others=_others(work, name),
+    )
+
+
+def _figures(step: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a step's figures as run.json has them; its errors are in no record."""
+    return {
+        "rows": step["rows"],
+        "errors": None,
+        "workers": len(step["workers"]),
+        "rows_per_s": step["rows_per_s"],
+        "busy_s": step["seconds"],
+        "set_up_s": step["set_up_s"],
+        "ms_per_row": 1000 * step["seconds"] / step["rows"] if step["rows"] else None,
+        "phases_s": {name: share * step["seconds"] for name, share in step["phases"].items() if name != "other"},
+    }
+
+
+def _work(store: Store) -> dict[str, RunWork]:
+    """Return the runs with rows in records that can be read, by name."""
+    result: dict[str, RunWork] = {}
+    for name in runs(store):
+        run = RunWork(name=name)
+        with suppress(DamagedError, OutputError, OSError, KeyError, ValueError):  # gone, or of another version
+            for table in batches(store, CALLS, name, columns=("kind", "step", "rows", "started", "seconds")):
+                _add(run, table)
+            if run.busy and run.began < run.ended:
+                result[name] = run
+    return result
+
+
+def _add(run: RunWork, table: Any) -> None:
+    packets = table.filter(pc.and_(pc.equal(table["kind"], PACKET), pc.greater(table["rows"], 0)))
+    if packets.num_rows:
+        run.busy += pc.sum(packets["seconds"]).as_py()
+        run.began = min(run.began, pc.min(packets["started"]).as_py())
+        run.ended = max(run.ended, pc.max(pc.add(packets["started"], packets["seconds"])).as_py())
+        run.frames += pc.sum(packets.filter(pc.equal(packets["step"], DECODE))["rows"]).as_py() or 0
+
+
+def _speed(frames: int, seconds: float) -> str:
+    """Return the rate of a run from its start to its end; empty if it decoded nothing."""
+    if not frames or not seconds:
+        return ""
+    return f"{count(frames, 'frame')} in {duration(seconds)}: {number(frames / seconds)} a second"

@@ -1,0 +1,138 @@
+"""The timeline of a run: a lane for each process, and its longest stalls."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+
+from framekiln.reporting.formatting import duration, elapsed, share
+from framekiln.reporting.html.recorded.activity import (
+    HELD,
+    IDLE,
+    KINDS,
+    SETTING_UP,
+    SLICES,
+    STARVED,
+    WORK,
+    Activity,
+    ProcessActivity,
+)
+
+MOST_LANES = 40
+STALLS = 8  # listed, the longest
+LEAST_STALL = 0.02  # share of the run; shorter ones are not worth a search
+_TICKS = 5
+_HEIGHT = 12.0
+_PLACES = {SETTING_UP: (3.0, 6.0), STARVED: (9.0, 3.0), HELD: (0.0, 3.0)}
+"""Top and height inside a lane, so that activities other than work can be distinguished without colours."""
+
+
+class Stall(NamedTuple):
+    """A long time without work."""
+
+    process: ProcessActivity
+    begin: float  # seconds since the run's begin
+    seconds: float
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Timeline:
+    """The lanes of a run."""
+
+    lanes: Sequence[ProcessActivity]
+    kinds: tuple[str, ...]  # that occur, in the order of `KINDS`
+    ticks: tuple[str, ...]
+    stalls: Sequence[Stall]
+    slice: str  # its length
+    left_out: int  # processes
+
+
+def timeline(activity: Activity | None) -> Timeline | None:
+    """Return the timeline; None where there are no records."""
+    if activity is None or not activity.processes:
+        return None
+    shown = _shown(activity)
+    totals = np.sum([process.seconds.sum(axis=1) for process in activity.processes], axis=0)
+    kinds = tuple(kind for kind, seconds in zip(KINDS, totals, strict=True) if seconds > 0)
+    length = activity.seconds
+    times = [length * i / (_TICKS - 1) for i in range(_TICKS)]
+    return Timeline(
+        lanes=shown,
+        kinds=kinds,
+        ticks=tuple(elapsed(round(time) if length > 4 * _TICKS else time) for time in times),  # a fraction is invisible
+        stalls=_stalls(activity),
+        slice=duration(length / SLICES),
+        left_out=len(activity.processes) - len(shown) + activity.left_out,
+    )
+
+
+def _shown(activity: Activity) -> Sequence[ProcessActivity]:
+    """Return all processes, or of many some of each set of steps, so that every step has a lane."""
+    if len(activity.processes) <= MOST_LANES:
+        return activity.processes
+    by_steps: dict[tuple[str, ...], list[ProcessActivity]] = {}
+    for process in activity.processes:
+        by_steps.setdefault(process.steps, []).append(process)
+    groups = list(by_steps.values())
+    ranked = sorted((place, number) for number, group in enumerate(groups) for place in range(len(group)))
+    chosen = {groups[number][place].name for place, number in ranked[:MOST_LANES]}
+    return [process for process in activity.processes if process.name in chosen]
+
+
+def lane_summary(process: ProcessActivity, kinds: Sequence[str]) -> str:
+    """Return the shares of a process's work and of its other activities in words."""
+    shares = {"working": sum(process.share(kind) for kind in WORK)}
+    shares |= {kind: process.share(kind) for kind in kinds if kind not in WORK}
+    return ", ".join(f"{name} {share(part)}" for name, part in shares.items())
+
+
+def lane_paths(process: ProcessActivity) -> dict[str, str]:
+    """Return a path for each kind: a rectangle for each stretch in which it took most of the time."""
+    paths: dict[str, str] = defaultdict(str)
+    for kind, start, stop in stretches(process):
+        if kind != IDLE:
+            top, height = _PLACES.get(kind, (0.0, _HEIGHT))
+            paths[kind] += f"M{start} {top:g}h{stop - start}v{height:g}h-{stop - start}z"
+    return paths
+
+
+def stretches(process: ProcessActivity) -> Iterator[tuple[str, int, int]]:
+    """Yield the main activity of a process with its first slice and the one after its last."""
+    main = process.seconds.argmax(axis=0)
+    edges = [0, *(np.flatnonzero(np.diff(main)) + 1).tolist(), SLICES]
+    for start, stop in pairwise(edges):
+        yield KINDS[int(main[start])], start, stop
+
+
+def _stalls(activity: Activity) -> list[Stall]:
+    """Return the longest stalls: waits, and idle time between two stretches of work."""
+    width = activity.seconds / SLICES
+    stalls = []
+    for process in activity.processes:
+        own = list(stretches(process))
+        busy = [i for i, (kind, _, _) in enumerate(own) if kind in WORK]
+        for i, (kind, start, stop) in enumerate(own):
+            between = bool(busy) and busy[0] < i < busy[-1]
+            if (kind in (STARVED, HELD) or (kind == IDLE and between)) and stop - start >= LEAST_STALL * SLICES:
+                stalls.append(
+                    Stall(process, start * width, (stop - start) * width, _reason(kind, process, activity.steps))
+                )
+    return sorted(stalls, key=lambda stall: (-stall.seconds, stall.begin, stall.process.name))[:STALLS]
+
+
+def _reason(kind: str, process: ProcessActivity, steps: Sequence[str]) -> str:
+    """Return why a process did not work; the input of a second-pass step is complete before the step begins."""
+    first, last = (steps.index(process.steps[i]) for i in (0, -1))
+    if kind == STARVED:
+        return f"it waited for input from {steps[first - 1]}" if first else "it waited for files to be handed out"
+    if kind == HELD:
+        following = steps[last + 1] if last + 1 < len(steps) else ""
+        reader = f" to {following}" if following else ""
+        return f"it handed a packet on{reader}: it packed and stored it, and waited for room"
+    return "it was idle: its records show nothing between two packets"

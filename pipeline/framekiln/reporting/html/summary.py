@@ -1,0 +1,131 @@
+"""The head and the foot of the report: the run, its outcome, its tables, and how to run it again."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from framekiln.contract.errors import UserError
+from framekiln.contract.output_names import FRAMES
+from framekiln.contract.row_errors import DECODE
+from framekiln.contract.stage import Stage
+from framekiln.output.object_store import Store
+from framekiln.reporting.formatting import count, duration, moment, number
+from framekiln.reporting.html.errors import ErrorGroup, unread_files
+from framekiln.reporting.html.tables import TableView
+from framekiln.runtime.run.request import recorded_inputs
+from framekiln.weights.resolver import default_lock
+
+_OPTIONS = ("-i", "--input", "-o", "--output", "-p", "--profile")
+
+
+def outcome(record: Mapping[str, Any], frames: int, groups: Sequence[ErrorGroup]) -> tuple[str, str]:
+    """Return the numbers of frames and errors in a sentence, and its tone: good, mixed or bad."""
+    files, unread = record["files"] - (record.get("passed_over") or 0), unread_files(groups)
+    stretches = sum(group.rows - group.whole_files for group in groups if group.step == DECODE)
+    failed = sum(group.rows for group in groups if group.step != DECODE)
+    if not frames:
+        return f"No frame came out of {count(files, 'file')}; the errors say why.", "bad"
+    if not groups:
+        return f"All went well: {count(frames, 'frame')} from {count(files, 'file')}, no error.", "good"
+    parts = [f"{count(unread, 'file')} could not be read"] if unread else []
+    parts += [f"{count(stretches, 'stretch', 'stretches')} of frames could not be decoded"] if stretches else []
+    parts += [f"steps failed {number(failed)} {'time' if failed == 1 else 'times'}"] if failed else []
+    good = f"{count(frames, 'frame')} from {files - unread:,} of {count(files, 'file')}"
+    return f"{good}; {'; '.join(parts)}.", "mixed"
+
+
+def found(tables: Sequence[TableView], stages: Mapping[str, Stage]) -> str:
+    """Return what the steps found, as in "85 faces, 2 people, 1 light jump"; empty without such steps."""
+    totals = {name: items for table in tables[:1] for name, items in table.items.items()}
+    totals |= {table.name: table.rows for table in tables[1:]}
+    things = [thing for stage in stages.values() for thing in stage.finds]
+    return ", ".join(count(totals[key], one, many) for key, one, many in things if key in totals)
+
+
+def facts(record: Mapping[str, Any], store: Store, frames: int, groups: Sequence[ErrorGroup]) -> dict[str, str]:
+    """Return the facts of the run by label."""
+    errors = sum(group.rows for group in groups)
+    return {
+        "Input": ", ".join(map(str, recorded_inputs(record))),
+        "Output": store.root,
+        "Profile": record["profile_name"],
+        "Steps": ", ".join(record["steps"]),
+        "Started": moment(datetime.fromisoformat(record["started"]).timestamp()),
+        "Took": duration(record["seconds"]),
+        "Files": number(record["files"]),
+        **({"Passed over": count(passed, "file") + ", not media"} if (passed := record.get("passed_over")) else {}),
+        "Frames": number(frames),
+        "Errors": number(errors) if errors else "none",
+        "Machine": _machine(record),
+    }
+
+
+def _machine(record: Mapping[str, Any]) -> str:
+    nodes = record["machines"]
+    cpus, gpus = (sum(node.get(key, 0) for node in nodes) for key in ("cpus", "gpus"))
+    names = sorted(set(record.get("gpu_names") or ())) if len(nodes) == 1 else []  # of the driver's machine
+    size = count(round(cpus), "core") + (f", {count(round(gpus), 'GPU')}" if gpus else ", no GPU")
+    size += f" ({', '.join(names)})" if gpus and names else ""
+    many = f"{len(nodes):,} machines, " if len(nodes) > 1 else ""
+    memory = f", {number(record['memory_gb'])} GB" if record.get("memory_gb") else ""  # of the driver's machine
+    return f"{many}{size}{memory}; {record['processor']}"
+
+
+def command(record: Mapping[str, Any]) -> str:
+    """Return the shell command of the run, or for a run without one a command that does the same work."""
+    words = [str(word) for word in record["arguments"]]
+    if words and words[0].startswith("-"):
+        words = ["run", *words]
+    if words[:1] != ["run"] or not any(word.split("=")[0] in _OPTIONS for word in words):
+        words = ["run", "--profile", record["profile_name"]]
+        words += [word for source in recorded_inputs(record) for word in ("--input", str(source))]
+        words += ["--output", record["output"]]
+        words += _recorded_options(record)
+    change = f"cd {shlex.quote(record['folder'])} && " if record.get("folder") else ""  # paths may be relative to it
+    return change + shlex.join(["framekiln", *words])
+
+
+def _recorded_options(record: Mapping[str, Any]) -> list[str]:
+    """Return the choices in run.json as options; the name of a pipeline file is not recorded."""
+    choices = record.get("choices") or {}
+    shard = record.get("shard")
+    values = {
+        "stages": ",".join(choices.get("stages") or ()),
+        **{name: choices.get(name) for name in ("device", "weights_dir", "max_errors", "vram_cap", "calibration")},
+        "missing_weights": choices.get("missing_weights") if choices.get("missing_weights") != "fail" else None,
+        "accept_license": choices.get("accept_license"),
+        **(choices.get("decode") or {}),
+        "limit": record.get("limit"),
+        "shard": f"{shard[0] + 1}/{shard[1]}" if shard else None,
+        "by_content": record.get("by_content"),
+    }
+    words = [word for setting in choices.get("settings") or () for word in ("--set", str(setting))]
+    for name, value in values.items():
+        if value:
+            words += [f"--{name.replace('_', '-')}", *([] if value is True else [str(value)])]
+    return words
+
+
+def one_liners(store: Store) -> dict[str, str]:
+    """Return Python that reads the frames, by library; paths are quoted for pasting."""
+    every = store.url(f"{FRAMES}/*.parquet")
+    quoted = every.replace("'", "''")
+    sql = f"SELECT media_type, count(*) AS frames FROM '{quoted}' GROUP BY ALL"  # noqa: S608 - shown, not run
+    return {
+        "DuckDB": f"import duckdb; print(duckdb.sql({sql!r}))",
+        "Polars": f"import polars as pl; print(pl.scan_parquet({every!r}).group_by('media_type').len().collect())",
+        "pandas": f"import pandas as pd; print(pd.read_parquet({store.url(FRAMES)!r}).describe())",
+    }
+
+
+def licences(record: Mapping[str, Any]) -> dict[str, str]:
+    """Return the licence of each entry that the pipeline file had or that ships, by name."""
+    listed = record.get("pipeline", {}).get("models", {})
+    recorded = {name: str(entry["licence"]) for name, entry in listed.items()}
+    try:
+        return recorded | {name: entry.licence for name, entry in default_lock().items()}
+    except (UserError, OSError):
+        return recorded

@@ -1,0 +1,90 @@
+"""The plan of a run as plain values: what `framekiln plan` prints, and its JSON (keys: docs/hardware/planning.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from framekiln.contract.columns import SOURCE
+from framekiln.contract.errors import UserError
+from framekiln.contract.row_errors import DECODE
+from framekiln.contract.stage import Scope
+from framekiln.planning.plan import Plan
+from framekiln.planning.processes.waves import Wave
+from framekiln.planning.step import DecodeStep, Step
+from framekiln.runtime.run.change_report import Changes, Outlook
+
+_PLACED = ("device", "cpus", "gpus", "workers", "vram_gb", "precision", "compile", "group")
+
+
+def plan_facts(
+    plan: Plan,
+    *,
+    notes: Sequence[str] = (),
+    work: tuple[Changes, Sequence[Outlook]] | None = None,
+    refusal: UserError | None = None,
+) -> dict[str, Any]:
+    """Return a plan as values that JSON can hold, with sentences, the work that is left, and why a run is refused."""
+    return {
+        "steps": [decode_facts(plan.decode), *map(step_facts, plan.steps)],
+        "waves": [wave_processes(wave) for wave in plan.waves],
+        "reasons": list(plan.reasons),
+        "changes": plan_changes(plan),
+        "absent": dict(plan.absent),
+        "skipped": sorted(plan.skipped),
+        "random": list(plan.dummies),
+        "fetch": plan.fetch or None,
+        "notes": list(notes),
+        "work": work and _work_facts(*work),
+        "fits": refusal is None,
+        "refusal": refusal and {"code": refusal.code, "message": str(refusal)},
+    }
+
+
+def decode_facts(decode: DecodeStep) -> dict[str, Any]:
+    """Return decoding as one of the steps."""
+    placed = {"device": "cpu", "cpus": decode.cpus, "gpus": 0.0, "workers": decode.workers}
+    added = [*SOURCE.names, *decode.columns]
+    return {"name": DECODE, "scope": "", "fingerprint": decode.fingerprint, **placed, "reads": ["files"], "adds": added}
+
+
+def step_facts(step: Step) -> dict[str, Any]:
+    """Return a step's placement, weights and columns."""
+    stage = step.stage
+    other = "random" if step.name in step.dummies else "missing"
+    return {
+        "name": step.name,
+        "use": step.use,
+        "scope": stage.scope.value,
+        "fingerprint": step.fingerprint,
+        **{key: getattr(step.placement, key) for key in _PLACED},
+        "batch": step.placement.batch if stage.scope is Scope.ROW else None,
+        "chunks": dict(step.placement.chunks),
+        "weights": {name: "present" if name in step.weights else other for name in stage.weights},
+        "reads": [*stage.inputs, *(f"{name}/" for name in stage.input_tables)],
+        "adds": stage.outputs.names if step.first_pass else [f"{name}/" for name in stage.tables],
+        "drops": [name for name in step.drops if name not in stage.outputs.names],  # its own never enter a packet
+    }
+
+
+def wave_processes(wave: Wave) -> list[list[str]]:
+    """Return the steps that share each process of a wave, the decoding process first."""
+    own = [[step.name for step in group if not step.recalled] for group in wave.groups()]
+    return [([DECODE] if i == 0 else []) + names for i, names in enumerate(own)]
+
+
+def plan_changes(plan: Plan) -> list[str]:
+    """Return what differs from the profile and the pipeline: numbers for want of cores, and weights."""
+    return [change for change in (plan.limits, *plan.stand_ins) if change]
+
+
+def recorded_changes(record: Mapping[str, Any]) -> list[str]:
+    """Return what a run.json says of such differences, models that ran uncompiled among them, a sentence each."""
+    sentences = [record.get("limits"), *(record.get("stand_ins") or ()), *(record.get("notes") or {}).values()]
+    return [str(sentence) for sentence in sentences if sentence]
+
+
+def _work_facts(changes: Changes, outlook: Sequence[Outlook]) -> dict[str, Any]:
+    steps = [{"name": one.step, "done": one.done, "todo": one.todo, "why": one.why} for one in outlook]
+    counted = {"new": changes.new, "changed": changes.changed, "regrouped": changes.regrouped}
+    return {"steps": steps, "files": {**counted, "removed": list(changes.removed)}}

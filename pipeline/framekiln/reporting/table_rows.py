@@ -1,0 +1,175 @@
+"""Rows of an output's tables, sampled so that memory stays bounded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from framekiln.output.expected_columns import check_types
+from framekiln.output.object_store import Store
+
+T = TypeVar("T")
+
+MOST_ROWS = 200_000  # a histogram of so many differs from that of all rows by less than it can show
+MOST_FILES = 400  # opening one in a bucket takes a tenth of a second
+_BATCH = 16_384  # rows decoded at a time
+_LONGEST = 120  # characters of a text that are kept
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableFiles:
+    """The Parquet files of one table, all of one schema."""
+
+    name: str
+    files: tuple[str, ...]  # paths in the store, sorted
+    counts: tuple[int, ...]  # rows of each
+
+    @property
+    def rows(self) -> int:
+        """Rows of the whole table."""
+        return sum(self.counts)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Extract:
+    """Some or all rows of a table: numbers, texts and booleans as they are, lists as their lengths."""
+
+    schema: pa.Schema  # of the table
+    columns: dict[str, pa.ChunkedArray]  # columns of other types are missing
+    taken: int  # rows
+    whole: bool  # these are all rows
+
+
+def find_table(store: Store, name: str, expected: pa.Schema | None = None) -> TableFiles:
+    """Return the files of a table; empty where there are none.
+
+    Raises:
+        DamagedError: a file lacks one of the expected columns, or cannot be read.
+    """
+    files = tuple(f"{name}/{item}" for item in store.names(name) if item.endswith(".parquet"))
+    return TableFiles(name=name, files=files, counts=tuple(store.count_rows(path, expected) for path in files))
+
+
+def spread(items: Sequence[T], most: int) -> list[T]:
+    """Return at most `most` of the items, evenly spaced."""
+    count = len(items)
+    return [items[int((i + 0.5) * count / most)] for i in range(most)] if count > most else list(items)
+
+
+def batches(
+    store: Store,
+    path: str,
+    columns: Sequence[str] | None = None,
+    rows: int = _BATCH,
+    expected: pa.Schema | None = None,
+) -> Iterator[pa.RecordBatch]:
+    """Yield a file's rows in batches; a column may be the path of a leaf, as in `poses.list.element.score`.
+
+    Raises:
+        DamagedError: the file lacks one of the expected columns, or cannot be read.
+    """
+    with store.parquet(path) as file:
+        check_types(file.schema_arrow, expected)
+        yield from file.iter_batches(rows, columns=None if columns is None else list(columns))
+
+
+def extract(store: Store, table: TableFiles, most_rows: int = MOST_ROWS, most_files: int = MOST_FILES) -> Extract:
+    """Return every n-th row of evenly spaced files, as many as the limits allow."""
+    chosen = spread(list(zip(table.files, table.counts, strict=True)), most_files)
+    every = max(1, -(-sum(rows for _, rows in chosen) // most_rows))
+    schema, leaves = readable(store, table.files[0]) if table.files else (pa.schema([]), {})
+    parts: dict[str, list[pa.Array]] = {name: [] for name in leaves}
+    read = taken = 0
+    for path, _ in chosen:
+        for batch in batches(store, path, list(leaves.values()), expected=schema) if leaves else ():
+            places = np.arange(-read % every, batch.num_rows, every)
+            read, taken = read + batch.num_rows, taken + len(places)
+            rows = batch if every == 1 else batch.take(pa.array(places))
+            for name in leaves:
+                parts[name].append(_plain(rows[name]))
+    columns = {
+        name: pa.chunked_array(arrays, type=_plain_type(schema.field(name).type)) for name, arrays in parts.items()
+    }
+    return Extract(schema=schema, columns=columns, taken=taken, whole=taken == table.rows)
+
+
+def head(store: Store, table: TableFiles, count: int) -> pa.Table:
+    """Return the first rows of a table with the columns of its first file; one without columns when it has no file."""
+    parts: list[pa.Table] = []
+    for path in table.files:
+        for batch in batches(store, path, rows=count, expected=parts[0].schema if parts else None):
+            part = pa.Table.from_batches([batch])
+            parts.append(part.select(parts[0].column_names) if parts else part)  # a foreign file may have others
+            break
+        if sum(part.num_rows for part in parts) >= count:
+            break
+    return pa.concat_tables(parts, promote_options="default").slice(0, count) if parts else pa.table({})
+
+
+def is_number(kind: pa.DataType) -> bool:
+    """Return whether values of a type are numbers."""
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))
+
+
+def is_text(kind: pa.DataType) -> bool:
+    """Return whether values of a type are strings, dictionary-encoded or not."""
+    plain = kind.value_type if pa.types.is_dictionary(kind) else kind
+    return bool(pa.types.is_string(plain) or pa.types.is_large_string(plain))
+
+
+def is_list(kind: pa.DataType) -> bool:
+    """Return whether values of a type are lists of variable length."""
+    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind))
+
+
+def is_scalar(kind: pa.DataType) -> bool:
+    """Return whether values of a type are numbers, strings or booleans."""
+    return bool(is_number(kind) or is_text(kind) or pa.types.is_boolean(kind))
+
+
+def readable(store: Store, path: str) -> tuple[pa.Schema, dict[str, str]]:
+    """Return a file's schema, and for each column the leaf to read: of a list its smallest, for the lengths."""
+    with store.parquet(path) as file:
+        schema, leaves = file.schema_arrow, {}
+        sizes = _leaf_sizes(file)
+        for item in schema:
+            if is_list(item.type):
+                inside = [leaf for leaf in sizes if leaf.startswith(f"{item.name}.")]
+                if not inside:  # the schemas of Arrow and of Parquet differ
+                    raise pa.ArrowInvalid(f"column {item.name} has no values")
+                leaves[item.name] = min(inside, key=lambda leaf: sizes[leaf])
+            elif is_scalar(item.type):
+                leaves[item.name] = item.name
+    return schema, leaves
+
+
+def _leaf_sizes(file: pq.ParquetFile) -> dict[str, int]:
+    """Return the bytes of each leaf column in the first row group, by path."""
+    meta = file.metadata
+    if not meta.num_row_groups:
+        return {file.schema.column(i).path: 0 for i in range(len(file.schema))}
+    group = meta.row_group(0)
+    chunks = [group.column(i) for i in range(group.num_columns)]
+    return {chunk.path_in_schema: chunk.total_compressed_size for chunk in chunks}
+
+
+def _plain_type(kind: pa.DataType) -> pa.DataType:
+    if is_list(kind):
+        return pa.int64()
+    if is_text(kind):
+        return pa.string()
+    return pa.float64() if pa.types.is_decimal(kind) or pa.types.is_float16(kind) else kind
+
+
+def _plain(column: pa.Array) -> pa.Array:
+    if is_list(column.type):
+        return pc.list_value_length(column).cast(pa.int64())
+    if is_text(column.type):
+        return pc.utf8_slice_codeunits(column.cast(pa.string()), 0, _LONGEST)
+    return column.cast(_plain_type(column.type))

@@ -1,0 +1,47 @@
+"""Pages as single files that can be mailed: they load no other file and use no network."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from framekiln.reporting.formatting import coordinate, count, duration, elapsed, figure, number, share, shorten
+
+_FILTERS = {
+    "coordinate": coordinate,
+    "duration": duration,
+    "elapsed": elapsed,
+    "figure": figure,
+    "json": partial(json.dumps, ensure_ascii=False),
+    "number": number,
+    "share": share,
+    "shorten": shorten,
+}
+
+_POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"  # of pages without a script
+_SECRET = re.compile(r"(?<=://)[^/\s@<>&\"'#;]+@")  # user and key in the URL of a bucket
+_CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")  # not allowed in HTML, and an editor may obey them
+
+
+def render_page(template: str, values: Mapping[str, Any]) -> str:
+    """Fill a file of `templates/`, without secrets and control characters; what is not marked as safe is escaped.
+
+    Raises:
+        UndefinedError: a name is missing.
+    """
+    environment = Environment(
+        loader=PackageLoader("framekiln.reporting", "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= _FILTERS
+    environment.globals["count"] = count
+    html = _SECRET.sub("", environment.get_template(template).render({"policy": _POLICY} | dict(values)))
+    return _CONTROL.sub("\ufffd", html)

@@ -1,0 +1,183 @@
+"""Progress of a run: on a terminal a line a step, elsewhere a line every ten seconds."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Sequence
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any, Self
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+
+from framekiln.contract.row_errors import DECODE
+from framekiln.planning.plan import Plan
+from framekiln.profiling.advice import live_advice
+from framekiln.profiling.events import GpuSample
+from framekiln.profiling.stats.live import LiveStep
+from framekiln.profiling.stats.totals import RunTotals
+from framekiln.reporting.formatting import count
+from framekiln.reporting.terminal.console import print_line
+
+if TYPE_CHECKING:
+    from framekiln.profiling.export.tensorboard import Scalars
+
+LINE_SECONDS = 10.0  # short enough to show that the run is alive, long enough for a log file
+ADVICE_SECONDS = 2.0  # between two evaluations of the advice rules
+_ALL = "all files"
+_LONGEST_NAME, _SHORT_NAME = 20, 12  # of a step; the second on a narrow terminal
+_BARS = (8, 40)  # width of a bar, at least and at most; with less room a percentage replaces it
+_OTHERS = 84  # width of all but name and bar: rows, rate, shares, GPU, errors, time left, and gaps
+_PERCENT = "{task.percentage:>3.0f}%"
+
+
+class ProgressView:
+    """Display of figures that change during a run; this one shows nothing."""
+
+    def show(self, figures: RunTotals) -> None:
+        """Update the display."""
+
+    def say(self, sentence: str) -> None:
+        """Print a message once."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *ends: object) -> None:
+        """End the display."""
+
+
+class ProgressBars(ProgressView):
+    """A line for all files, then one a step: rows, rate and shares of the last seconds, errors, time left."""
+
+    def __init__(self, console: Console, steps: Sequence[str]) -> None:
+        width = min(_LONGEST_NAME, max(map(len, (*steps, _ALL))))
+        room = console.width - width - _OTHERS
+        self._narrow = room < _BARS[0]
+        width = min(width, _SHORT_NAME) if self._narrow else width
+        texts = ("{task.fields[rows]:>9}", "{task.fields[rate]:>10}", "{task.fields[load]}")
+        self._progress = Progress(
+            TextColumn(f"{{task.description:<{width}.{width}}}", markup=False),
+            TextColumn(_PERCENT) if self._narrow else BarColumn(bar_width=min(_BARS[1], room)),
+            *(TextColumn(text) for text in texts),
+            TextColumn("[red]{task.fields[errors]}"),
+            TimeRemainingColumn(compact=True),
+            console=console,
+        )
+        empty: dict[str, Any] = {"rows": "", "rate": "", "load": "", "errors": ""}
+        self._all = self._progress.add_task(_ALL, total=1.0, **empty)
+        self._tasks: dict[str, TaskID] = {name: self._progress.add_task(name, total=1.0, **empty) for name in steps}
+
+    def show(self, figures: RunTotals) -> None:
+        """See `ProgressView`."""
+        moment = time.time()
+        for name, task in self._tasks.items():
+            step, now = figures.steps[name], figures.live.step(name, moment)
+            fields: dict[str, Any] = {
+                "rate": f"{now.rows_per_s:,.1f}/s" if now else "",
+                "load": _load(now, narrow=self._narrow) if now else "",
+                "errors": count(step.failures, "error") if step.failures else "",
+            }
+            self._progress.update(task, completed=figures.share(name), rows=f"{step.rows:,}", **fields)
+        done, files = figures.files
+        share = sum(figures.share(name) for name in self._tasks) / max(1, len(self._tasks))
+        self._progress.update(self._all, completed=share, rows=f"{done:,}", rate=f"of {files:,}")
+
+    def say(self, sentence: str) -> None:
+        """See `ProgressView`; the message appears above the bars."""
+        print_line(self._progress.console, sentence)
+
+    def __enter__(self) -> Self:
+        self._progress.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._progress.stop()
+
+
+class ProgressLines(ProgressView):
+    """One line every ten seconds."""
+
+    def __init__(self, console: Console, steps: Sequence[str]) -> None:
+        self._console, self._steps = console, steps
+        self._next = time.monotonic() + LINE_SECONDS
+
+    def show(self, figures: RunTotals) -> None:
+        """See `ProgressView`."""
+        if time.monotonic() < self._next:
+            return
+        self._next = time.monotonic() + LINE_SECONDS
+        total, moment = figures.expected_rows, time.time()
+        parts = [_step_line(name, figures.steps[name].rows, figures.live.step(name, moment)) for name in self._steps]
+        errors = sum(step.failures for step in figures.steps.values())
+        of = f" of about {total} rows" if total else ""
+        done, files = figures.files
+        parts = [f"{done} of {files} files", *parts] if files else parts
+        self.say(f"{', '.join(parts)}{of}, {count(errors, 'error', zero='0')}")
+
+    def say(self, sentence: str) -> None:
+        """See `ProgressView`."""
+        print_line(self._console, sentence)
+
+
+class AdvisingView(ProgressView):
+    """Several views as one, with one advice, once, when the first batches show an idle GPU or idle models."""
+
+    def __init__(self, views: Sequence[ProgressView | Scalars], plan: Plan, saturated: Collection[str] = ()) -> None:
+        """Prepare the rules; `saturated` steps, or decoding, have no CPU core left for another worker."""
+        self._views, self._stack, self._advised, self._next = views, ExitStack(), False, 0.0
+        self._steps, self._saturated = plan.first, saturated
+
+    def show(self, figures: RunTotals) -> None:
+        """See `ProgressView`."""
+        for view in self._views:
+            view.show(figures)
+        if self._advised or time.monotonic() < self._next:
+            return
+        self._next = time.monotonic() + ADVICE_SECONDS
+        moment = time.time()
+        names = (DECODE, *(step.name for step in self._steps))
+        now = {name: state for name in names if (state := figures.live.step(name, moment))}
+        if advice := live_advice(self._steps, now, self._saturated):
+            self._advised = True
+            self.say(f"{advice.reason}; {advice.change}.")
+
+    def say(self, sentence: str) -> None:
+        """See `ProgressView`."""
+        for view in self._views:
+            view.say(sentence)
+
+    def __enter__(self) -> Self:
+        for view in self._views:
+            self._stack.enter_context(view)
+        return self
+
+    def __exit__(self, *ends: object) -> None:
+        self._stack.close()
+
+
+def make_view(console: Console, steps: Sequence[str], *, quiet: bool) -> ProgressView:
+    """Return the view that suits the console."""
+    if quiet:
+        return ProgressView()
+    return ProgressBars(console, steps) if console.is_terminal else ProgressLines(console, steps)
+
+
+def _load(now: LiveStep, *, narrow: bool) -> str:
+    """Return the shares of time that a step works and waits, and the state of its GPU."""
+    sign = "" if narrow else "%"
+    shares = f"busy {100 * now.busy:>3.0f}{sign} waits {100 * now.waiting:>3.0f}{sign}"
+    return f"{shares} {_gpu(now.gpu, narrow=narrow)}" if now.gpu else shares
+
+
+def _step_line(name: str, rows: int, now: LiveStep | None) -> str:
+    if now is None:
+        return f"{name} {rows}"
+    load = f"{now.rows_per_s:.1f}/s, busy {100 * now.busy:.0f}%, waits {100 * now.waiting:.0f}%"
+    return f"{name} {rows} ({load}, {_gpu(now.gpu)})" if now.gpu else f"{name} {rows} ({load})"
+
+
+def _gpu(gpu: GpuSample, *, narrow: bool = False) -> str:
+    use, memory, total = (gpu.get(name) for name in ("use_percent", "memory_gb", "total_gb"))
+    text = "GPU" if use is None else f"GPU {use:.0f}%"
+    return text if narrow or memory is None or total is None else f"{text} {memory:.1f}/{total:.0f} GB"

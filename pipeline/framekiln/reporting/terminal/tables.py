@@ -1,0 +1,174 @@
+"""Text that commands print: the plan, the work left to do, the summary of a run, and the columns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich.console import Console
+
+from framekiln.contract.columns import describe
+from framekiln.contract.output_names import ERRORS, FRAMES
+from framekiln.output.object_store import Store
+from framekiln.planning.plan import Plan
+from framekiln.reporting.formatting import count
+from framekiln.reporting.plan_facts import decode_facts, plan_changes, step_facts, wave_processes
+from framekiln.reporting.terminal.console import print_line, print_table
+from framekiln.runtime.run.change_report import Changes, Outlook
+from framekiln.runtime.run.request import RunRequest
+from framekiln.runtime.run.result import RunResult, Workload
+from framekiln.runtime.second_pass.assemble import frames_schema
+
+_MOST_NAMED = 3  # files in a sentence
+
+
+def print_plan(console: Console, plan: Plan) -> None:
+    """Print each step's placement and weights, the columns it reads, adds and drops, and the processes."""
+    steps = [decode_facts(plan.decode), *map(step_facts, plan.steps)]
+    heads = ("step", "scope", "device", "cpus", "gpus", "workers", "batch", "weights")
+    print_table(console, heads, map(_placement_row, steps), right=("cpus", "gpus", "workers", "batch"))
+    rows = [[step["name"], *(", ".join(step.get(key, ())) for key in ("reads", "adds", "drops"))] for step in steps]
+    print_table(console, ("step", "columns read", "columns added", "columns dropped here"), rows)
+    for number, wave in enumerate(plan.waves, 1):
+        title = f"First pass, wave {number} of {len(plan.waves)}" if len(plan.waves) > 1 else "First pass"
+        processes = " | ".join(" + ".join(names) for names in wave_processes(wave))
+        print_line(console, f"{title}, processes by | : {processes}")
+    print_reasons(console, plan)
+    print_changes(console, plan)
+    print_absent(console, plan)
+
+
+def _placement_row(step: Mapping[str, Any]) -> list[str]:
+    batch = "" if "use" not in step else str(step["batch"] or f"1 {step['scope']}")
+    weights = [f"{name} ({state})" for name, state in step.get("weights", {}).items()]
+    numbers = [f"{step['cpus']:g}", f"{step['gpus']:g}", str(step["workers"]), batch]
+    return [step["name"], step["scope"], step["device"], *numbers, ", ".join(weights)]
+
+
+def print_reasons(console: Console, plan: Plan) -> None:
+    """Print the reasons for the layout of models on the GPUs, one a line."""
+    for reason in plan.reasons:
+        print_line(console, f"GPU: {reason}")
+
+
+def print_changes(console: Console, plan: Plan) -> None:
+    """Print what differs from the profile and the pipeline, one a line."""
+    for change in plan_changes(plan):
+        print_line(console, change)
+
+
+def print_absent(console: Console, plan: Plan) -> None:
+    """Print the steps that lack weights, one a line, then the command that fetches the weights."""
+    title = "Left out" if plan.skipped else "Left out by --missing-weights skip"
+    random = {step.name for step in plan.steps if step.dummies}
+    for name, reason in plan.absent.items():
+        if name not in random:
+            print_line(console, f"{title}: {name}: {reason}")
+    if plan.absent and plan.fetch:
+        print_line(console, f"To fetch what is missing: {plan.fetch}")
+
+
+def _print_random(console: Console, plan: Plan) -> None:
+    if plan.dummies:
+        warning = f"Random weights in {', '.join(plan.dummies)}: timings are valid, results mean nothing."
+        print_line(console, warning, style="bold red")
+        for sentence in plan.void:
+            print_line(console, f"Void: {sentence}", style="red")
+
+
+def print_work(console: Console, work: Workload, request: RunRequest) -> None:
+    """Print the input of a run and the work left to do."""
+    size = sum(media.size for media in work.media) / 1e6
+    files = count(len(work.media), "file", zero="0")
+    print_line(console, f"{files} ({size:,.1f} MB) in {', '.join(request.inputs)}; profile {request.profile_name}")
+    if work.plan.skipped:
+        print_absent(console, work.plan)
+    _print_random(console, work.plan)
+    if work.left and len(work.plan.waves) > 1:
+        print_reasons(console, work.plan)
+    if work.left:
+        print_changes(console, work.plan)
+    if not work.left:
+        print_line(console, "Nothing is left to do: every step has finished with every file.")
+    elif len(work.pending) < len(work.units):
+        finished = f"{len(work.units) - len(work.pending)} of {len(work.units)} units of files"
+        print_line(console, f"An earlier run finished {finished}; this run continues with the rest.")
+    for reason, steps in _by_reason(work).items():
+        print_line(console, f"To do: {', '.join(steps)}: {reason}")
+    if work.left and request.address is None:
+        print_line(console, "Starting Ray on this machine, which takes some seconds.")
+
+
+def _by_reason(work: Workload) -> dict[str, list[str]]:
+    """Return steps by the reason for their work; empty where new files are the only reason."""
+    steps: dict[str, list[str]] = {}
+    if not work.left or all(outlook.why == work.files.reason() for outlook in work.outlook):
+        return steps
+    for outlook in work.outlook:
+        if outlook.why:
+            steps.setdefault(outlook.why, []).append(outlook.step)
+    return steps
+
+
+def print_outlook(console: Console, changes: Changes, outlook: Sequence[Outlook]) -> None:
+    """Print for each step how many files a run would process, and why."""
+    rows = [[step.step, f"{step.done:,}", f"{step.todo:,}", step.why] for step in outlook]
+    print_table(console, ("step", "files done", "files to do", "why"), rows, right=("files done", "files to do"))
+    if changes.removed:
+        print_line(console, removed_files(changes.removed))
+
+
+def removed_files(names: Sequence[str], *, dropped: bool = False) -> str:
+    """Return a sentence about files of earlier runs that are gone; `dropped`: their rows were dropped already."""
+    named = ", ".join([*names[:_MOST_NAMED], *(["..."] if len(names) > _MOST_NAMED else [])])
+    single = len(names) == 1
+    files = f"{count(len(names), 'file')} of earlier runs {'is' if single else 'are'} gone ({named})"
+    rows = "its rows" if single else "their rows"
+    change = f"{rows} were dropped from the tables" if dropped else f"a run drops {rows} from the tables"
+    return f"{files}; {change}."
+
+
+def print_result(console: Console, store: Store, result: RunResult) -> None:
+    """Print the summary of a run."""
+    rows = [
+        [
+            name,
+            f"{step.rows:,}",
+            f"{step.rate:,.1f}",
+            f"{1000 * step.busy / step.rows:.1f}" if step.rows else "-",
+            str(len(step.workers)),
+            f"{step.set_up:.1f}",
+            str(step.failures),
+        ]
+        for name, step in result.figures.steps.items()
+    ]
+    heads = ("step", "rows", "rows/s", "ms/row", "workers", "set-up s", "errors")
+    if rows:
+        print_table(console, heads, rows, right=heads[1:])
+    frames = count(result.frames, "frame", zero="0")
+    print_line(console, f"{frames} in {store.url(FRAMES)}, {result.seconds:.1f} s")
+    if removed := result.work.files.removed:
+        print_line(console, removed_files(removed, dropped=True))
+    _print_random(console, result.work.plan)
+    for note in result.figures.notes.values():
+        print_line(console, note)
+    if result.passed_over:
+        print_line(console, f"{count(result.passed_over, 'file')} passed over: text or tables, not media")
+    if errors := sum(result.errors.values()):
+        kinds = ", ".join(f"{number} {kind}" for kind, number in result.errors.most_common())
+        print_line(console, f"{count(errors, 'error')} in {store.url(ERRORS)}: {kinds}")
+
+
+def schemas(plan: Plan) -> dict[str, list[dict[str, Any]]]:
+    """Return name, type, unit and description of every column, by table."""
+    tables = {FRAMES: frames_schema(plan)}
+    for step in plan.second:
+        tables |= {name: table.schema for name, table in step.stage.tables.items()}
+    return {name: [dict(row) for row in describe(schema)] for name, schema in tables.items()}
+
+
+def print_columns(console: Console, plan: Plan) -> None:
+    """Print every column of every table with its type, unit and meaning."""
+    for name, described in schemas(plan).items():
+        rows = [[row["name"], row["type"], row["unit"], row["description"]] for row in described]
+        print_table(console, ("column", "type", "unit", "meaning"), rows, title=f"{name}/")

@@ -1,0 +1,110 @@
+"""A first-pass step's results for a packet: its stage called on all rows, checked, and put in the packet's order."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from framekiln.contract.columns import KEYS
+from framekiln.contract.errors import ContractError
+from framekiln.contract.packet import HALO
+from framekiln.contract.row_errors import Failure
+from framekiln.planning.step import Step
+from framekiln.profiling.step_work import StepWork, pixels
+from framekiln.profiling.tools.call_recorder import ProfiledStage
+from framekiln.runtime.calls.batching import Cut, cuts
+from framekiln.runtime.calls.stage_caller import CallData, StageCaller
+from framekiln.runtime.recovery.attempt_log import Attempt
+from framekiln.runtime.recovery.batch_limits import BatchLimits, bucket_of
+from framekiln.runtime.recovery.captured_error import CapturedError
+
+
+@dataclass
+class Outcome:
+    """A step's results for a packet."""
+
+    columns: pa.Table  # its outputs, one row for each row of the packet that is not halo
+    failures: list[Failure] = field(default_factory=list)
+
+
+class PacketCaller:
+    """One first-pass step, called on packets."""
+
+    def __init__(self, step: Step, limits: BatchLimits | None = None, profiler: ProfiledStage | None = None) -> None:
+        self._step, self._stage, self._limits = step, step.stage, limits or BatchLimits()
+        self._caller = StageCaller(step, self._limits, profiler)
+
+    def run(
+        self, rows: pa.Table, left_out: NDArray[np.bool_], attempt: Attempt | None = None, work: StepWork | None = None
+    ) -> Outcome:
+        """Call the stage on all rows but those that are left out, since a step before failed; their outputs are null.
+
+        Raises:
+            ContractError: the stage returned other rows or columns than it declared.
+        """
+        bucket = bucket_of(int(pixels(rows).max(initial=0)))
+        data = CallData(rows=rows, bucket=bucket, attempt=attempt or Attempt(), work=work or StepWork())
+        batch = self._step.placement.batch
+        tables: list[pa.Table] = []
+        places: list[NDArray[np.int64]] = []
+        failures: list[Failure] = []
+        for cut in cuts(self._stage, rows, left_out, lambda: self._limits.allowed(data.bucket, batch)):
+            for part, result in self._caller.settle(data, cut):
+                if isinstance(result, CapturedError):
+                    failures += self._failures(rows, part, result)
+                    continue
+                tables.append(self._checked(result, len(part.indices)).slice(0, part.keep))
+                places.append(part.own)
+        return Outcome(self._in_order(tables, places, rows[HALO].to_numpy()), failures)
+
+    def _failures(self, rows: pa.Table, cut: Cut, error: CapturedError) -> list[Failure]:
+        """Return a line of the errors table for each row of a cut: a clip fails as a whole."""
+        names, frames = (rows[key].take(pa.array(cut.own)).to_pylist() for key in KEYS)
+        return [error.failure(self._step.name, name, frame) for name, frame in zip(names, frames, strict=True)]
+
+    def _checked(self, result: object, count: int) -> pa.Table:
+        declared, step = self._stage.outputs, self._step.name
+        if not isinstance(result, pa.Table):
+            raise ContractError(
+                f"Step {step!r} returned a {type(result).__name__}, not a Table. Return a pyarrow.Table.",
+                code="FK-NOT-A-TABLE",
+            )
+        if result.schema.names != declared.names or result.schema.types != declared.types:
+            raise ContractError(
+                f"Step {step!r} returned other columns than its `outputs` declare; make the two agree.\n"
+                f"declared: {_flat(declared)}\nreturned: {_flat(result.schema)}",
+                code="FK-UNDECLARED-COLUMNS",
+            )
+        if result.num_rows != count:
+            raise ContractError(
+                f"Step {step!r} was given {count} rows and returned {result.num_rows}. Return one row for each.",
+                code="FK-ROW-COUNT",
+            )
+        return result
+
+    def _in_order(
+        self, tables: Sequence[pa.Table], places: Sequence[NDArray[np.int64]], halo: NDArray[np.bool_]
+    ) -> pa.Table:
+        """Return results in the order of the packet's own rows, null where there are none."""
+        own, schema = np.flatnonzero(~halo), self._stage.outputs
+        if not tables:
+            return nulls(schema, len(own))
+        order = np.concatenate(places)
+        place = np.full(len(halo), -1)
+        place[order] = np.arange(len(order))
+        source = place[own]
+        table = pa.concat_tables([table.cast(schema) for table in tables])
+        return table.take(pa.array(source, mask=source < 0))
+
+
+def nulls(schema: pa.Schema, count: int) -> pa.Table:
+    """Return a table of nulls."""
+    return pa.table([pa.nulls(count, item.type) for item in schema], schema=schema)
+
+
+def _flat(schema: pa.Schema) -> str:
+    return ", ".join(f"{item.name} {item.type}" for item in schema)

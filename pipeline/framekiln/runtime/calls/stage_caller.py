@@ -1,0 +1,228 @@
+"""Calls of a stage that survive exceptions, full memory and dead processes: one loop for both passes.
+
+A pending call has a state, which says where it is made. A new call is made HERE, in this process; in a CHILD process if
+the attempt log suspects it of having killed a process. A call that returns is done. One that does not has a result of
+the type below, and `_following` returns the calls that take its place. If there are none, its rows have failed.
+
+    result          several rows of a ROW stage            one row, one clip, or one file
+    -------------   ------------------------------------   ---------------------------------------------------------
+    CapturedError   two halves                             failed
+    - out of        the same, apart, if it had other       the same, apart, if it had other packets' calls beside it;
+      memory        packets' calls beside it; then two     then in chunks of half the size; then ON_CPU, if the
+                    halves; the batch limit is halved      profile's `too_large` says so; then failed
+    ChildDied       each row, in a CHILD                   failed
+    NotTried        two halves                             the same, HERE; failed on the last attempt
+
+ChildDied and NotTried are results of calls in a child: a call that kills this process is met again by the next process,
+which finds it in the attempt log.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from functools import partial
+from itertools import takewhile
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from framekiln.contract.columns import KEYS
+from framekiln.contract.errors import ContractError
+from framekiln.contract.phases import running
+from framekiln.contract.stage import Scope, Stage
+from framekiln.device import Batches, release_memory
+from framekiln.planning.step import Step
+from framekiln.profiling.step_work import StepWork
+from framekiln.profiling.tools.call_recorder import ProfiledStage
+from framekiln.runtime.calls.batching import Cut, take_slices
+from framekiln.runtime.calls.call_gate import CallGate
+from framekiln.runtime.recovery.attempt_log import Attempt
+from framekiln.runtime.recovery.batch_limits import BatchLimits
+from framekiln.runtime.recovery.captured_error import CapturedError, capture, end_if_gpu_broken
+from framekiln.runtime.recovery.child_process import ChildDied
+from framekiln.runtime.recovery.child_tasks import NotTried, StageCalls, call_in_children
+from framekiln.runtime.recovery.watchdog import within
+from framekiln.runtime.stage_setup import set_up_stage
+
+GATE = CallGate()
+"""Of all calls in this process."""
+
+
+class State(Enum):
+    """The place of a call."""
+
+    HERE = auto()
+    CHILD = auto()
+    ON_CPU = auto()  # in this process, by a copy of the stage on the CPU
+
+
+NoResult = CapturedError | ChildDied | NotTried
+"""Types that stand for the result of a call that did not return."""
+
+
+@dataclass(frozen=True)
+class PendingCall:
+    """A call that is still to be made."""
+
+    cut: Cut
+    state: State
+
+
+@dataclass(frozen=True, kw_only=True)
+class CallData:
+    """The rows that a stage is called on, and what their calls share."""
+
+    rows: pa.Table  # of a packet, halo included, or of a file
+    extra: tuple[Any, ...] = ()  # further arguments of second-pass calls: tables of other steps, the file's reader
+    name: str = ""  # of a second-pass call in the attempt log: the file
+    bucket: int = 0  # of the image size; see `BatchLimits`
+    attempt: Attempt = field(default_factory=Attempt)
+    work: StepWork = field(default_factory=StepWork)
+
+
+class StageCaller:
+    """One step's stage, called until each row has a result or has failed."""
+
+    def __init__(self, step: Step, limits: BatchLimits | None = None, profiler: ProfiledStage | None = None) -> None:
+        self._step, self._stage, self._profiler = step, step.stage, profiler
+        self._limits = limits or BatchLimits()
+        if self._limits.chunks:
+            self._stage.chunk_sizes |= self._limits.chunks
+        self._cpu_stage: Stage | None = None
+
+    def settle(self, data: CallData, cut: Cut) -> Iterator[tuple[Cut, Any]]:
+        """Call the stage on a cut, and yield each part of it with its result, or with the error that it failed with.
+
+        Raises:
+            ContractError: the stage raised it.
+        """
+        calls = [self._pending(data, cut)]
+        while calls:
+            count = len([*takewhile(lambda call: call.state is State.CHILD, calls)]) or 1  # one child makes several
+            current, calls = calls[:count], calls[count:]
+            following: list[PendingCall] = []
+            for call, result in zip(current, self._results(data, current), strict=True):
+                if not isinstance(result, NoResult):
+                    if call.state is not State.ON_CPU:
+                        self._limits.confirm(data.bucket, call.cut.keep)
+                    yield call.cut, result
+                    continue
+                new = self._following(data, call, result)
+                if not new:
+                    yield call.cut, self._final_error(result)
+                following += new
+            calls = [*following, *calls]
+
+    def _following(self, data: CallData, call: PendingCall, result: NoResult) -> list[PendingCall]:
+        """Return the calls in place of one that did not return; empty if its rows have failed."""
+        cut, is_divisible = call.cut, self._stage.scope is Scope.ROW and call.cut.keep > 1
+        match result, is_divisible:
+            case CapturedError(out_of_memory=True), _:
+                release_memory()
+                return self._smaller(data, call, is_divisible=is_divisible)
+            case ((CapturedError() | NotTried()), True):
+                return self._halves(data, cut)
+            case ChildDied(), True:
+                return [PendingCall(Cut(row, 1), State.CHILD) for row in np.split(cut.indices, cut.keep)]
+            case NotTried(), False if not data.attempt.is_last:
+                return [PendingCall(cut, State.HERE)]
+        return []
+
+    def _halves(self, data: CallData, cut: Cut) -> list[PendingCall]:
+        return [self._pending(data, Cut(half, len(half))) for half in np.array_split(cut.indices, 2)]
+
+    def _smaller(self, data: CallData, call: PendingCall, *, is_divisible: bool) -> list[PendingCall]:
+        """Return calls in place of one that ran out of memory; empty if none needs less."""
+        chunks, place = self._stage.chunk_sizes, self._step.placement
+        if place.in_flight > 1 and not data.work.is_retried:
+            again = [call]  # apart from now on: another packet's call may have taken the memory
+        elif is_divisible:
+            self._limits.lower(data.bucket, call.cut.keep)
+            again = self._halves(data, call.cut)
+        elif any(size > 1 for size in chunks.values()):
+            chunks.update(self._limits.halve_chunks(data.bucket, chunks))
+            again = [self._pending(data, call.cut)]
+        elif place.too_large == "cpu" and place.device != "cpu" and call.state is not State.ON_CPU:
+            again = [PendingCall(call.cut, State.ON_CPU)]
+        else:
+            return []
+        data.work.retry()
+        return again
+
+    def _pending(self, data: CallData, cut: Cut) -> PendingCall:
+        is_suspect = data.attempt.suspects(self._name(data, cut))
+        return PendingCall(cut, State.CHILD if is_suspect else State.HERE)
+
+    def _results(self, data: CallData, calls: list[PendingCall]) -> list[Any]:
+        """Make one call in this process, or several in a child process, and return their results."""
+        batches = [take_slices(data.rows.select(self._stage.inputs), call.cut.indices) for call in calls]
+        if calls[0].state is State.CHILD:
+            with data.work.queued(GATE.apart()):
+                release_memory()  # for the child
+                return call_in_children(StageCalls.of(self._step, batches, data.extra), range(len(batches)))
+        make = partial(self._noted_result, data, calls[0], batches[0])
+        is_apart = data.attempt.is_careful or data.work.is_retried
+        is_recorded = self._profiler is not None and self._profiler.is_recording
+        owner = Batches.joint if is_apart or is_recorded else None
+        # A recorded call has the GPU to itself while other packets are prepared and written, as they are without it.
+        is_apart = is_apart or (is_recorded and owner is None)
+        with data.work.queued(GATE.apart() if is_apart else GATE.beside()):
+            return [make() if owner is None else owner.alone(make)]
+
+    def _noted_result(self, data: CallData, call: PendingCall, batch: pa.Table) -> Any:
+        """Return `_result`, with the call in the attempt log while it is made."""
+        data.attempt.note(self._name(data, call.cut))
+        result = self._result(data, call, batch)
+        if data.attempt.is_logged:
+            end_if_gpu_broken(result)  # with the note unchanged, as if killed by the call
+        data.attempt.note("")
+        return result
+
+    def _result(self, data: CallData, call: PendingCall, batch: pa.Table) -> Any:
+        """Return the stage's result or the error that it raised, never the exception itself."""
+        on_cpu = call.state is State.ON_CPU
+        stage, device = (self._on_cpu(), "cpu") if on_cpu else (self._stage, self._step.placement.device)
+        place = self._step.placement
+        timeout_s = place.deadline_s if self._step.first_pass and data.attempt.is_logged else 0.0
+        if Batches.joint is not None and not data.attempt.is_careful:  # it may wait for calls of the other packets
+            timeout_s *= place.in_flight
+        started, begin = time.time(), time.perf_counter()
+        try:
+            with within(timeout_s), running(stage.clock):
+                result = self._profiler(stage, batch) if self._profiler is not None else stage(batch, *data.extra)
+            data.work.call_returned(stage, call.cut.own, device, started, time.perf_counter() - begin)
+        except ContractError:
+            raise
+        except Exception as error:
+            data.work.call_failed(stage)
+            return capture(error)
+        return result
+
+    def _on_cpu(self) -> Stage:
+        """Return a copy of the stage on the CPU, which stays set up."""
+        if self._cpu_stage is None:
+            self._cpu_stage = type(self._stage)(self._stage.config)
+            place = self._step.placement.on_cpu()
+            set_up_stage(self._cpu_stage, self._step.name, self._step.weights, place, self._step.entries)
+        return self._cpu_stage
+
+    def _final_error(self, result: NoResult) -> CapturedError:
+        """Return the error of a call that has failed, as the errors table shows it."""
+        if isinstance(result, NotTried):
+            result = ChildDied("it was alone", result.last_lines)
+        if isinstance(result, ChildDied):
+            return result.explained(f"step {self._step.name!r}")
+        return result.explained(self._step)
+
+    def _name(self, data: CallData, cut: Cut) -> str:
+        """Return the call's name in the attempt log, the same in every attempt; empty before any process died."""
+        if not data.attempt.is_careful:
+            return ""
+        if not self._step.first_pass:
+            return f"{self._step.name}: {data.name}"
+        media_id, frame = (data.rows[key][int(cut.indices[0])].as_py() for key in KEYS)
+        return f"{self._step.name}: {cut.keep} from frame {frame} of {media_id}"

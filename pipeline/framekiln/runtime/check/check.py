@@ -1,0 +1,148 @@
+"""An output read through: which of its files are damaged, lost, double, or left over.
+
+A run reads only what it needs, so damage can lie in a table for years. The paths that are found are stored in the
+output, and the next run computes these files again.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from framekiln.contract.columns import KEYS, MEDIA_ID
+from framekiln.contract.errors import DamagedError
+from framekiln.contract.output_names import COLUMNS, DAMAGED, ERRORS, FACTS, FRAMES, IMAGES, PROFILE, UNITS
+from framekiln.output.damage import ERRORS_SUFFIX, damaged_tables
+from framekiln.output.ledger import Ledger
+from framekiln.output.object_store import Store
+from framekiln.output.unit_table import read_units
+from framekiln.runtime.check.lost_images import parts_without_images
+from framekiln.runtime.second_pass.assemble import unit_of
+
+_NO_TABLES = frozenset({COLUMNS, FACTS, IMAGES, PROFILE})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """A file of an output with something wrong about it."""
+
+    path: str  # below the output
+    text: str
+
+
+def check_output(store: Store, fingerprints: Mapping[str, str], expected: Mapping[str, pa.Schema]) -> list[Finding]:
+    """Return what is wrong with an output, and store the paths of files to be replaced for the next run.
+
+    The fingerprints are of the steps of the last run that ended, decoding first. `expected` columns are by folder.
+    Either is empty if unknown.
+
+    Raises:
+        OutputError: the disk or the bucket refuses.
+    """
+    parts = [f"{COLUMNS}/{name}" for name in store.folders(COLUMNS)]
+    tables = [name for name in store.folders() if name not in _NO_TABLES]
+    damaged = damaged_tables(store, [*tables, *parts], expected)
+    findings = [Finding(path=path, text="damaged: its bytes are not what was written") for path in damaged]
+    skip = set(damaged)
+    findings += [
+        Finding(path=path, text=f"names {count} images that are missing or damaged")
+        for path, count in parts_without_images(store, store.folders(COLUMNS), read=True)
+        if path not in skip
+    ]
+    findings += _lost_errors(store, skip)
+    findings += _double_rows(store, skip)
+    folders = [f"{name}-{fingerprint}" for name, fingerprint in fingerprints.items()]
+    findings += _lost_files(store, folders[0], skip) if folders else ()
+    if findings:
+        store.write(DAMAGED, json.dumps([finding.path for finding in findings]).encode())
+    else:
+        store.remove(DAMAGED)
+    return [*findings, *_lost_parts(store, folders)]  # a run finds lost parts by itself
+
+
+def listed_damage(store: Store) -> list[str]:
+    """Return the paths that an earlier check stored; none if there was no check, or its list is damaged itself."""
+    with suppress(DamagedError, FileNotFoundError):
+        paths = store.read_json(DAMAGED)
+        return [path for path in paths if isinstance(path, str)] if isinstance(paths, list) else []
+    return []
+
+
+def _lost_errors(store: Store, skip: set[str]) -> Iterator[Finding]:
+    """Yield files of the table of frames of units with failures, that lack a file in the table of errors.
+
+    Failures of a file that a later unit read again, as `retry` does, are that unit's.
+    """
+    if skip & {f"{UNITS}/{name}" for name in store.names(UNITS)}:
+        return  # the next run makes them anew
+    frames, present = store.names(FRAMES), set(store.names(ERRORS))
+    failed: dict[str | None, list[str]] = defaultdict(list)  # paths by unit
+    for step in store.folders(COLUMNS):
+        for name in store.names(f"{COLUMNS}/{step}"):
+            if name.endswith(ERRORS_SUFFIX):
+                failed[name.partition(".")[0]].append(f"{COLUMNS}/{step}/{name}")
+    holder: dict[str, str] = {}  # of each file: the assembled unit with the latest attempt
+    assembled = {unit_of(name) for name in frames}
+    for unit in sorted(read_units(store), key=lambda unit: unit.attempt):
+        holder |= dict.fromkeys((media.media_id for media in unit.media), unit.name) if unit.name in assembled else {}
+    for name in (name for name in frames if name not in present):
+        paths = [path for path in failed[unit_of(name)] if path not in skip]
+        own = {media for path in paths for media in store.read_table(path, [MEDIA_ID.name])[MEDIA_ID.name].to_pylist()}
+        if any(holder.get(media, unit_of(name)) == unit_of(name) for media in own):
+            yield Finding(path=f"{FRAMES}/{name}", text="has failures without a line in the table of errors")
+
+
+def _lost_files(store: Store, decode: str, skip: set[str]) -> Iterator[Finding]:
+    """Yield the decoder's parts, and the tables of their rows, of units with files that have no row and no error."""
+    tables = [f"{folder}/{name}" for folder in (FRAMES, ERRORS) for name in store.names(folder)]
+    if skip & {*tables, *(f"{UNITS}/{name}" for name in store.names(UNITS))}:
+        return  # the next run makes them anew
+    columns = (store.read_table(path, [MEDIA_ID.name])[MEDIA_ID.name] for path in tables)
+    present = {media for column in columns for media in pc.unique(column).to_pylist()}
+    assembled = {unit_of(name) for name in store.names(FRAMES)}
+    lacking = {}
+    for unit in read_units(store):
+        lost = sum(media.media_id not in present for media in unit.media)
+        if lost and unit.name in assembled:
+            lacking[unit.name] = f"lacks {lost} of {len(unit.media)} files, without an error"
+    for folder in (f"{COLUMNS}/{decode}", FRAMES) if lacking else ():
+        for name in store.names(folder):
+            for unit_name, text in lacking.items():
+                if name.startswith(unit_name):
+                    yield Finding(path=f"{folder}/{name}", text=text)
+
+
+def _double_rows(store: Store, skip: set[str]) -> Iterator[Finding]:
+    """Yield files of the table of frames with rows that the table holds more than once."""
+    paths = [path for name in store.names(FRAMES) if (path := f"{FRAMES}/{name}") not in skip]
+    keys = [store.read_table(path, KEYS) for path in paths]
+    files = [
+        pa.table([*table.columns, pa.repeat(pa.scalar(i), table.num_rows)], [*KEYS, "file"])
+        for i, table in enumerate(keys)
+    ]
+    if not files:
+        return
+    rows = pa.concat_tables(files)
+    counts = rows.group_by(list(KEYS)).aggregate([([], "count_all")])
+    double = rows.join(counts.filter(pc.greater(counts["count_all"], 1)), list(KEYS), join_type="inner")
+    for entry in pc.value_counts(double["file"]).to_pylist():
+        yield Finding(
+            path=paths[entry["values"]], text=f"has {entry['counts']} rows that the table holds more than once"
+        )
+
+
+def _lost_parts(store: Store, folders: Sequence[str]) -> Iterator[Finding]:
+    """Yield steps that lack rows of units which the table of frames has; the decoder's folder comes first."""
+    ledger = Ledger(store)
+    assembled = {unit for name in store.names(FRAMES) if (unit := unit_of(name))}
+    for folder in set(folders) & set(store.folders(COLUMNS)):
+        if lost := sum(ledger.parts(folder, folders[0], unit) is None for unit in assembled):
+            yield Finding(
+                path=f"{COLUMNS}/{folder}", text=f"lacks results of {lost} of {len(assembled)} units of files"
+            )

@@ -1,0 +1,94 @@
+"""Damaged files of an output are removed before a run, so that it computes them again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import pyarrow as pa
+
+from framekiln.contract.columns import SOURCE, URI
+from framekiln.contract.output_names import COLUMNS, DAMAGED, DIGESTS, ERRORS, FRAMES, UNITS
+from framekiln.contract.stage import Stage
+from framekiln.output.damage import ERRORS_SUFFIX, damaged_tables
+from framekiln.output.expected_columns import exact, optional
+from framekiln.output.object_store import Store
+from framekiln.planning.plan import Plan
+from framekiln.planning.step import is_file_column, parts_schema
+from framekiln.runtime.check.check import listed_damage
+from framekiln.runtime.check.lost_images import parts_without_images
+from framekiln.runtime.second_pass.second_pass import SecondPass
+
+_NAMED = 3  # files in a message at most
+
+
+class Mending:
+    """The removal of damaged files from the folders that a run writes tables into."""
+
+    def __init__(
+        self, store: Store, plan: Plan, owners: Sequence[SecondPass], on_message: Callable[[str], None]
+    ) -> None:
+        """Keep what it needs; `on_message` is called with a sentence that names removed files."""
+        self._store, self._plan, self._owners, self._on_message = store, plan, owners, on_message
+
+    def remove_listed(self) -> None:
+        """Remove the files that `framekiln check` found to be damaged."""
+        folders = self._folders()
+        self._remove([path for path in listed_damage(self._store) if path.rpartition("/")[0] in folders])
+        self._store.remove(DAMAGED)
+
+    def remove_without_images(self) -> None:
+        """Remove parts of which images are missing or empty: no other step would notice their loss."""
+        with_images = [step.folder for step in self._plan.first if any(map(is_file_column, step.stage.outputs))]
+        self._remove([path for path, _ in parts_without_images(self._store, with_images)])
+
+    def remove_damaged(self) -> bool:
+        """Remove tables that cannot be read, and return whether there were any."""
+        stages = {step.folder: step.stage for step in self._plan.steps}
+        damaged = damaged_tables(self._store, self._folders(), expected_parts(self._plan.decode.folder, stages))
+        self._remove(damaged)
+        return bool(damaged)
+
+    def _folders(self) -> list[str]:
+        tables = {folder for owner in self._owners for folder in owner.live([])}
+        parts = [f"{COLUMNS}/{name}" for name in self._store.folders(COLUMNS)]
+        return [UNITS, DIGESTS, *parts, *sorted(tables)]
+
+    def _remove(self, damaged: Sequence[str]) -> None:
+        for path in damaged:
+            self._store.remove(path)
+            for other in self._dependent(path):
+                self._store.remove(other)
+        if damaged:
+            more = f" and {len(damaged) - _NAMED} more" if len(damaged) > _NAMED else ""
+            names = ", ".join(damaged[:_NAMED])
+            self._on_message(f"Damaged files of the output are computed again: {names}{more}.")
+
+    def _dependent(self, path: str) -> list[str]:
+        """Return what says nothing without a table of failures: the part, or the tables of the same rows."""
+        folder, _, name = path.rpartition("/")
+        if name.endswith(ERRORS_SUFFIX):
+            return [path.removesuffix(ERRORS_SUFFIX) + ".parquet"]
+        if folder != ERRORS:
+            return []
+        tag = "-".join(name.split("-")[-2:])
+        return [f"{table}/{tag}" for owner in self._owners for table in owner.live([]).keys() - owner.kept - {ERRORS}]
+
+
+def expected_parts(decode: str, stages: Mapping[str, Stage]) -> dict[str, pa.Schema]:
+    """Return the columns that all tables of an output have, by folder; the stages by that of their parts."""
+    first = {
+        f"{COLUMNS}/{folder}": exact(parts_schema(stage)) for folder, stage in stages.items() if stage.scope.first_pass
+    }
+    return {f"{COLUMNS}/{decode}": SOURCE, **first, **expected_tables(stages)}
+
+
+def expected_tables(stages: Mapping[str, Stage]) -> dict[str, pa.Schema]:
+    """Return the columns of the tables that users read, by folder; the stages by any names."""
+    frames, expected = [*SOURCE, URI], {}
+    for stage in stages.values():
+        if stage.scope.first_pass:
+            frames += parts_schema(stage)
+            continue
+        for name, table in stage.tables.items():  # an earlier version may have written a kept one, with fewer columns
+            expected[name] = exact(optional(table.schema, table.keys) if name in stage.keeps else table.schema)
+    return {FRAMES: exact(pa.schema(frames)), **expected}

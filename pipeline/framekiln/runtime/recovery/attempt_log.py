@@ -1,0 +1,166 @@
+"""Attempts at each piece of work, logged outside of the process, to find a row that kills every process it meets.
+
+Ray restarts a process that died and gives it the same work, without end. So each process logs what it begins and what
+it has ended. Work that is already begun has lost a process before, perhaps to a cause outside of it. It is then done
+more carefully:
+
+    one death     each call is logged before it is made
+    two deaths    the call that was logged is made by a child process; only rows that kill that one too are set aside,
+                  so two kills from outside never lose a good row
+
+The log is held by the coordinator, not on a disk: several machines need not share one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Protocol
+
+from framekiln.contract.errors import FramekilnError
+from framekiln.runtime.recovery.memory_pressure import more_memory
+
+PAUSED = "-"
+"""Logged by a process that does other work for a while: a death during it does not count against this work."""
+
+SET_UP = "set-up of "
+"""Opens the name of the work of a set-up."""
+
+_LAST_DEATHS = 4  # two before the suspicion, and two since, each with the suspect alone
+_MOST_ENDED = 100_000  # 8 MB, and far more than processes repeat after a death
+_MOST_DEATHS = 6  # of work without a suspect: it is killed from outside, or dies between calls
+
+
+@dataclass(frozen=True)
+class PastAttempts:
+    """Earlier attempts at a piece of work."""
+
+    workers: tuple[str, ...] = ()  # host:pid of those that died
+    suspects: frozenset[str] = frozenset()  # calls that were being made when they died
+
+    @property
+    def deaths(self) -> int:
+        """Return the number of processes that died."""
+        return len(self.workers)
+
+
+class AttemptLog(Protocol):
+    """The log that a process writes to. Each method returns when the entry is known outside of the process."""
+
+    def begin(self, work: str, worker: str) -> PastAttempts:
+        """Log that work begins, and return earlier attempts at it."""
+
+    def note(self, work: str, call: str) -> None:
+        """Log a call that is about to be made; empty when it has returned."""
+
+    def end(self, work: str) -> None:
+        """Log that work is done."""
+
+
+@dataclass
+class _OpenWork:
+    worker: str
+    dead: list[str] = field(default_factory=list)
+    suspects: set[str] = field(default_factory=set)
+    call: str = ""
+
+
+class AttemptTable:
+    """The memory of a log: all work that has begun and not ended."""
+
+    def __init__(self) -> None:
+        self._open: dict[str, _OpenWork] = {}
+        self._explained: set[str] = set()  # workers that died in a logged call
+        self._advances = 0
+        self._ended: set[int] = set()  # hashes of work
+
+    def begin(self, work: str, worker: str) -> PastAttempts:
+        """See `AttemptLog`."""
+        if (entry := self._open.get(work)) is None:
+            self._open[work] = _OpenWork(worker)
+            return PastAttempts()
+        if entry.call not in ("", PAUSED):
+            self._explained.add(entry.worker)
+        if entry.call != PAUSED and not self._died_of_other_work(entry):
+            entry.dead.append(entry.worker)
+            self._advances += bool({entry.call} - {""} - entry.suspects)
+            entry.suspects |= {entry.call} - {""}
+        entry.worker, entry.call = worker, ""
+        return PastAttempts(tuple(entry.dead), frozenset(entry.suspects))
+
+    def _died_of_other_work(self, entry: _OpenWork) -> bool:
+        """Return whether the worker died in a logged call for another packet that it had in work."""
+        calls = (other.call for other in self._open.values() if other.worker == entry.worker)
+        return not entry.call and (entry.worker in self._explained or any(call not in ("", PAUSED) for call in calls))
+
+    def note(self, work: str, call: str) -> None:
+        """See `AttemptLog`."""
+        if entry := self._open.get(work):
+            entry.call = call
+
+    def end(self, work: str) -> None:
+        """See `AttemptLog`."""
+        self._open.pop(work, None)
+        if not work.startswith(SET_UP) and hash(work) not in self._ended:
+            self._advances += 1
+            if len(self._ended) == _MOST_ENDED:
+                self._ended.clear()
+            self._ended.add(hash(work))
+
+    def advances(self) -> int:
+        """Return how much work has ended or found a suspect: a run in which this stands still gets nowhere.
+
+        A process that replaces another one sets up again, and ends again what its task had ended: neither counts.
+        """
+        return self._advances
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """The current attempt at a piece of work."""
+
+    past: PastAttempts = PastAttempts()
+    log_call: Callable[[str], None] | None = None  # None without a log
+
+    @property
+    def is_logged(self) -> bool:
+        """Return whether this process is restarted after a death, with more care."""
+        return self.log_call is not None
+
+    @property
+    def is_careful(self) -> bool:
+        """Return whether a process died at this work before, so that each call is logged."""
+        return self.past.deaths > 0
+
+    @property
+    def is_last(self) -> bool:
+        """Return whether a suspect that no child process could call is set aside without another try."""
+        return self.past.deaths >= _LAST_DEATHS
+
+    def note(self, call: str) -> None:
+        """Log a call that is about to be made; empty when it has returned."""
+        if self.is_careful and self.log_call is not None:
+            self.log_call(call)
+
+    def suspects(self, call: str) -> bool:
+        """Return whether a process died at the call, so that a child process must make it."""
+        return call in self.past.suspects
+
+
+def begin_attempt(log: AttemptLog | None, work: str, worker: str) -> Attempt:
+    """Log that work begins, and return how carefully it is done; without a log it is a first attempt.
+
+    Raises:
+        FramekilnError: processes keep dying at it, without a suspect that explains it.
+    """
+    if log is None:
+        return Attempt()
+    past = log.begin(work, worker)
+    if past.deaths >= _MOST_DEATHS + 2 * len(past.suspects):
+        raise FramekilnError(
+            f"{past.deaths} processes died one after the other at {work}, and no single call explains it. "
+            f"Probably memory ran out: {more_memory()}",
+            code="FK-PROCESSES-KEEP-DYING",
+        )
+    return Attempt(past, partial(log.note, work))

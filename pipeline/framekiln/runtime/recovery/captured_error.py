@@ -1,0 +1,78 @@
+"""An exception reduced to text, so that its memory can be freed.
+
+A traceback holds every frame that the exception came through, and the frames hold the tensors that filled the memory.
+A retry in smaller pieces must not find them there.
+"""
+
+from __future__ import annotations
+
+import os
+import traceback
+from dataclasses import dataclass, replace
+
+from framekiln.contract.row_errors import Failure
+from framekiln.device import is_broken_gpu, is_out_of_memory
+from framekiln.planning.step import Step
+
+BROKEN_GPU = 71
+"""Exit code of a process that lost its GPU, so that another process takes over its work; EX_OSERR of sysexits.h."""
+
+_TRACEBACK_ENTRIES = 12  # enough to reach our frame from a library's
+
+
+@dataclass(frozen=True, kw_only=True)
+class CapturedError:
+    """The text of an exception, as in a line of the errors table."""
+
+    kind: str
+    message: str
+    traceback: str
+    out_of_memory: bool = False
+    broken_gpu: bool = False  # nothing in this process can use the GPU any more
+
+    def explained(self, step: Step) -> CapturedError:
+        """Return the error as the errors table shows it: out-of-memory becomes one sentence with its fix."""
+        if not self.out_of_memory:
+            return self
+        on_gpu = step.placement.device == "cuda"
+        where, fix = ("the GPU's", "more `vram_gb`") if on_gpu else ("the machine's", "fewer workers")
+        message = f"{where} memory does not hold this alone in step {step.name!r}; give it {fix} in the profile"
+        return replace(self, kind="OutOfMemory", message=message, traceback="")
+
+    def failure(self, step: str, media_id: str, frame_index: int | None = None) -> Failure:
+        """Return the line of the errors table for a row, or for a whole file."""
+        return Failure(
+            media_id=media_id,
+            frame_index=frame_index,
+            step=step,
+            kind=self.kind,
+            message=self.message,
+            traceback=self.traceback,
+        )
+
+
+def end_if_gpu_broken(result: object) -> None:
+    """End this process if a call failed because its GPU is lost: only another process can use the GPU again."""
+    if isinstance(result, CapturedError) and result.broken_gpu:
+        os._exit(BROKEN_GPU)
+
+
+def capture(error: BaseException) -> CapturedError:
+    """Return an exception's text, and clear the local variables of all frames that it came through."""
+    captured = CapturedError(
+        kind=type(error).__name__,
+        message=str(error),
+        traceback="".join(traceback.format_exception(error)[-_TRACEBACK_ENTRIES:]),
+        out_of_memory=is_out_of_memory(error),
+        broken_gpu=is_broken_gpu(error),
+    )
+    seen: set[int] = set()
+    chain: list[BaseException | None] = [error]
+    while chain:
+        link = chain.pop()
+        if link is not None and id(link) not in seen:
+            seen.add(id(link))
+            traceback.clear_frames(link.__traceback__)
+            link.__traceback__ = None
+            chain += [link.__cause__, link.__context__]
+    return captured

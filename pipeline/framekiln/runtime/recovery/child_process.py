@@ -1,0 +1,129 @@
+"""A child process that holds one object and calls its methods; the parent survives whatever kills it.
+
+`python -m framekiln.runtime.recovery.child_process NUMBER` is the child. NUMBER is the descriptor of the socket between
+the two processes. Messages on it are pickled; no other process has the socket.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import traceback
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from multiprocessing.connection import Connection, Pipe
+from types import TracebackType
+from typing import IO, Any, Self
+
+from framekiln.runtime.recovery.captured_error import BROKEN_GPU, CapturedError, capture
+from framekiln.runtime.recovery.watchdog import TIMEOUT_MARK, within
+
+_LINES = 12  # of the child's output, kept when it dies
+_GRACE_S = 10.0  # and once more the timeout: for a child that its own watchdog did not end
+_NOT_READY = 70  # exit code of a child that could not load its object; EX_SOFTWARE of sysexits.h
+
+
+@dataclass(frozen=True)
+class ChildDied:
+    """The result of a call that killed the child process."""
+
+    how: str  # SIGSEGV, ...
+    last_lines: str  # of its output
+
+    def explained(self, step: str) -> CapturedError:
+        """Return the error for the errors table."""
+        message = f"the process died ({self.how}) while {step} worked on this, also alone in a process of its own"
+        return CapturedError(kind="Died", message=message, traceback=self.last_lines)
+
+
+class ChildProcess:
+    """One child process, from the start of the block to its end."""
+
+    def __init__(self, held: object, environment: Mapping[str, str] | None = None) -> None:
+        """Start it with a pickled object; variables are added to this process's environment."""
+        self._connection, child_end = Pipe()
+        self._output: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed in __exit__
+        paths = {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+        with child_end:
+            self._process = subprocess.Popen(
+                [sys.executable, "-P", "-m", "framekiln.runtime.recovery.child_process", str(child_end.fileno())],
+                env={**os.environ, **paths, **(environment or {})},
+                stdin=subprocess.DEVNULL,
+                stdout=self._output,
+                stderr=self._output,
+                pass_fds=(child_end.fileno(),),
+            )
+        with suppress(OSError):  # it has died already: the first call finds that out
+            self._connection.send(held)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """End it, if it has not ended."""
+        self._process.kill()
+        self._process.wait()
+        self._connection.close()
+        self._output.close()
+
+    def call(self, method: str, *arguments: object, timeout_s: float = 0.0) -> Any:
+        """Return a method's result, `CapturedError` if it raised, or `ChildDied` if it killed the process.
+
+        The process is killed after the timeout; 0 for no limit.
+        """
+        try:
+            self._connection.send((method, arguments, timeout_s))
+            if not self._connection.poll(2 * timeout_s + _GRACE_S if timeout_s else None):
+                self._process.kill()
+                return ChildDied("it hung", self._last_lines())
+            return self._connection.recv()
+        except (EOFError, OSError):
+            return self._death()
+
+    def _death(self) -> ChildDied:
+        """Wait for the end of the process, and return how it ended."""
+        code = self._process.wait()
+        self._output.seek(0)
+        if code == 1 and TIMEOUT_MARK.encode() in self._output.read():
+            return ChildDied("it hung", self._last_lines())
+        if code >= 0:
+            return ChildDied("it lost the GPU" if code == BROKEN_GPU else f"exit code {code}", self._last_lines())
+        with suppress(ValueError):
+            return ChildDied(signal.Signals(-code).name, self._last_lines())
+        return ChildDied(f"signal {-code}", self._last_lines())
+
+    def _last_lines(self) -> str:
+        self._output.seek(0)
+        return "\n".join(self._output.read().decode(errors="replace").strip().splitlines()[-_LINES:])
+
+
+def _serve(connection: Connection) -> None:
+    """Make calls until the parent closes the connection."""
+    faulthandler.enable()
+    try:
+        held = connection.recv()
+    except Exception:
+        traceback.print_exc()
+        sys.exit(_NOT_READY)
+    while True:
+        try:
+            method, arguments, timeout_s = connection.recv()
+        except EOFError:
+            return
+        try:
+            with within(timeout_s):
+                result = getattr(held, method)(*arguments)
+            connection.send(result)
+        except Exception as error:
+            connection.send(capture(error))
+
+
+if __name__ == "__main__":
+    _serve(Connection(int(sys.argv[1])))

@@ -1,0 +1,91 @@
+"""Decoding under watch: a file that kills its process is isolated as a row is (see `attempt_log`).
+
+A file that was being decoded when a process died for the second time is first decoded by a child process, which counts
+its frames. If the child dies too, the file is read up to the last counted frame.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from framekiln.media.files import MediaFile
+from framekiln.media.guard import Guard, ReadLimit
+from framekiln.media.source_reader import SourceReader
+from framekiln.media.video.segments import Share
+from framekiln.planning.step import DecodeStep
+from framekiln.runtime.recovery.attempt_log import PAUSED, Attempt
+from framekiln.runtime.recovery.child_process import ChildDied
+from framekiln.runtime.recovery.child_tasks import call_in_children
+from framekiln.runtime.recovery.watchdog import Watchdog
+
+
+class DecodeGuard(Guard):
+    """The watch over a task that decodes; see `framekiln.media.guard`."""
+
+    def __init__(self, step: DecodeStep, attempt: Attempt) -> None:
+        self._step, self._attempt, self._file = step, attempt, ""
+        self._watchdog = Watchdog(step.deadline_s if attempt.is_logged else 0.0)
+
+    def start_file(self, media: MediaFile, share: Share) -> ReadLimit | None:
+        """Note the file, and return how far it can be read if it is a suspect."""
+        self._file = f"decode: {share} of {media.media_id}"
+        limit = None
+        if self._attempt.suspects(self._file):
+            self.pause()
+            limit = find_limit(self._step, media, share)
+        self.resume()
+        return limit
+
+    def heartbeat(self) -> None:
+        """Restart the timeout after a frame."""
+        self._watchdog.restart()
+
+    def resume(self) -> None:
+        """Note that decoding continues."""
+        self._attempt.note(self._file or PAUSED)
+        self._watchdog.restart()
+
+    def pause(self) -> None:
+        """Note that nothing is decoded for a while: a death now has another cause."""
+        self._watchdog.stop()
+        self._attempt.note(PAUSED)
+
+
+def find_limit(step: DecodeStep, media: MediaFile, share: Share) -> ReadLimit | None:
+    """Decode a file in a child process, and return how far it can be read; None if the child survives."""
+    with tempfile.TemporaryDirectory(prefix="framekiln-") as folder:
+        count = Path(folder) / "count"
+        (result,) = call_in_children(_Decoding(step, media, share, str(count)), [0])
+        if not isinstance(result, ChildDied):
+            return None
+        text = count.read_text() if count.exists() else ""
+        return ReadLimit(int(text) if text else -1, result.how)
+
+
+@dataclass
+class _Decoding:
+    """A task that decodes a file and counts its frames."""
+
+    step: DecodeStep
+    media: MediaFile
+    share: Share
+    count: str  # path of the file for the count
+    timeout_s: float = 0.0  # of the whole file; each frame has a timeout
+
+    def set_up(self) -> None:
+        """Do nothing."""
+
+    def call(self, number: int) -> None:  # noqa: ARG002 - there is one
+        """Decode the file and count its frames."""
+        watchdog = Watchdog(self.step.deadline_s)
+        watchdog.restart()
+        file = os.open(self.count, os.O_WRONLY | os.O_CREAT, 0o600)
+        reader = SourceReader(columns=self.step.columns, halo=self.step.halo, config=self.step.config)
+        frames = reader.open(self.media, self.share).frames
+        os.pwrite(file, b"%12d" % 0, 0)
+        for done, _ in enumerate(frames, 1):
+            os.pwrite(file, b"%12d" % done, 0)
+            watchdog.restart()

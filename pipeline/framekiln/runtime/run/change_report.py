@@ -1,0 +1,223 @@
+"""A report of what a run will compute again, and why.
+
+A fingerprint shows that something changed, but not what. So the facts behind each fingerprint are stored in the output
+before anything is computed by them. The report compares a step's current facts with the stored ones.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from framekiln.contract.errors import DamagedError
+from framekiln.contract.output_names import COLUMNS, FACTS, FRAMES
+from framekiln.contract.stage import Scope
+from framekiln.media.files import MediaFile
+from framekiln.media.units import Unit
+from framekiln.output.ledger import Ledger
+from framekiln.output.object_store import Store
+from framekiln.output.unit_table import is_unchanged, read_units
+from framekiln.planning.plan import Plan
+from framekiln.planning.stage_building import built_config
+from framekiln.planning.step import DecodeStep, Step
+from framekiln.runtime.second_pass.assemble import unit_of
+from framekiln.runtime.second_pass.second_pass import expected_rows
+from framekiln.runtime.second_pass.table_steps import Tables
+
+UNKNOWN = "computed by an unknown earlier setting"
+Facts = Mapping[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Changes:
+    """The changes of the files since earlier runs into the output."""
+
+    new: int = 0
+    changed: int = 0
+    regrouped: int = 0  # unchanged ones of a unit in which another file changed or was removed
+    removed: tuple[str, ...] = ()  # media_ids with rows in the tables
+
+    def reason(self) -> str:
+        """Return why files are decoded that no earlier run has decoded; empty if there are none."""
+        phrases = [
+            _count(self.new, "new file"),
+            _count(self.changed, "changed file"),
+            _count(self.regrouped, "file", " whose unit lost a file"),
+        ]
+        return ", ".join(filter(None, phrases))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outlook:
+    """The work that a step has to do."""
+
+    step: str
+    done: int  # files
+    todo: int
+    why: str  # empty if there is nothing to do
+
+
+def facts_path(step: Step | DecodeStep) -> str:
+    """Return the path of the facts behind a step's fingerprint."""
+    return f"{FACTS}/{step.folder}.json"
+
+
+def remember(store: Store, plan: Plan) -> None:
+    """Store the facts behind every fingerprint of a plan, before anything is computed by them."""
+    stored = set(store.names(FACTS))
+    steps: tuple[Step | DecodeStep, ...] = (plan.decode, *plan.steps)
+    for step in steps:
+        if facts_path(step).removeprefix(f"{FACTS}/") not in stored:
+            store.write(facts_path(step), json.dumps(step.facts, indent=2, default=str).encode())
+
+
+def find_changes(store: Store, listing: Sequence[MediaFile], fresh: Sequence[Unit]) -> Changes:
+    """Return the differences between the listing and the files of earlier runs; `fresh` are its new units."""
+    tabulated = {name for path in store.names(FRAMES) if (name := unit_of(path))}
+    units = read_units(store)
+    known: dict[str, list[MediaFile]] = {}
+    for media in (media for unit in units for media in unit.media):
+        known.setdefault(media.media_id, []).append(media)
+    to_read = [media for unit in fresh for media in unit.media]
+    here = {media.media_id for media in listing}
+    new = sum(media.media_id not in known for media in to_read)
+    same = sum(any(is_unchanged(earlier, media) for earlier in known.get(media.media_id, ())) for media in to_read)
+    return Changes(
+        new=new,
+        changed=len(to_read) - new - same,
+        regrouped=same,
+        removed=tuple(sorted({m.media_id for unit in units if unit.name in tabulated for m in unit.media} - here)),
+    )
+
+
+def outlooks(
+    plan: Plan,
+    store: Store,
+    units: Sequence[Unit],
+    fresh: Collection[Unit],
+    wanted: frozenset[str],
+    changes: Changes,
+) -> list[Outlook]:
+    """Return the work of decoding and of every step: the number of files, and why.
+
+    `units` are all requested units, with the `fresh` ones of this run. The output need not exist.
+    """
+    ledger, earlier = Ledger(store), _Earlier(store)
+    new, files = {unit.name for unit in fresh}, {unit.name: len(unit.media) for unit in units}
+    rows = [expected_rows(unit, wanted) for unit in units]
+    result = []
+    steps: tuple[Step | DecodeStep, ...] = (plan.decode, *plan.steps)
+    for step in steps:
+        over_all = isinstance(step, Step) and step.stage.scope is Scope.DATASET
+        if isinstance(step, Step) and not step.first_pass:
+            todo = {row.unit for piece in Tables(step, plan, store).pieces(rows) for row in piece}
+        else:
+            decode = plan.decode.folder
+            todo = {unit.name for unit in units if ledger.parts(step.folder, decode, unit.name) is None}
+        why = [changes.reason()] if todo & new else []
+        if todo - new and not (over_all and why and earlier.knows(step)):
+            why.append(earlier.why(step))
+        count = sum(files[name] for name in todo)
+        reason = "; ".join(filter(None, why))
+        result.append(Outlook(step=step.name, done=sum(files.values()) - count, todo=count, why=reason))
+    return result
+
+
+class _Earlier:
+    """The facts that are stored in an output."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._known = [name.removesuffix(".json") for name in store.names(FACTS)]
+        self._folders = store.folders(COLUMNS)
+        self.without_facts = not self._known  # an older version began the output
+
+    def knows(self, step: Step | DecodeStep) -> bool:
+        """Return whether an earlier run began the step with the same facts."""
+        return step.folder in self._known
+
+    def why(self, step: Step | DecodeStep) -> str:
+        """Return why a step's earlier results cannot be used."""
+        if self.knows(step):
+            over_all = isinstance(step, Step) and step.stage.scope is Scope.DATASET
+            return "not finished, or its files are others now" if over_all else "not finished by an earlier run"
+        others = [folder for folder in self._known if folder.rpartition("-")[0] == step.name]
+        if others:
+            word = "decode rule" if isinstance(step, DecodeStep) else "setting"
+            now = json.loads(json.dumps(step.facts, default=str))
+            earlier = [facts for name in others if (facts := stored_facts(self._store, name)) is not None]
+            phrases = min((differences(facts, now, word) for facts in earlier), key=len, default=[])
+            return ", ".join(phrases) or UNKNOWN  # against the nearest of earlier settings
+        tables = step.stage.tables if isinstance(step, Step) else ()
+        has_results = any(folder.rpartition("-")[0] == step.name for folder in self._folders)
+        return UNKNOWN if has_results or any(map(self._store.names, tables)) else "the step is new"
+
+
+def stored_facts(store: Store, folder: str) -> Facts | None:
+    """Return the facts of a step's fingerprint by the name of its folder; None if they are absent or damaged."""
+    with suppress(DamagedError, FileNotFoundError):
+        facts = store.read_json(f"{FACTS}/{folder}.json")
+        return facts if isinstance(facts, dict) else None
+    return None
+
+
+def differences(before: Facts, now: Facts, word: str) -> list[str]:
+    """Return a phrase for each difference between the facts behind two fingerprints; `word` stands for a setting."""
+    pairs = ((key, before.get(key), now.get(key)) for key in ("use", "version"))
+    phrases = [f"{key} {old} -> {new}" for key, old, new in pairs if old != new]
+    phrases += _settings(word, settings_in_use(before), settings_in_use(now))
+    if before.get("weights") != now.get("weights"):
+        phrases.append(_weights(before.get("weights", []), now.get("weights", [])))
+    if before.get("files") != now.get("files"):
+        phrases.append("files that a setting names have changed")
+    reads, are = before.get("reads", {}), now.get("reads", {})
+    for name in sorted({*reads, *are}):
+        if reads.get(name) != are.get(name):
+            phrases.append("decode rule changed" if name == "decode" else f"input step {name!r} changed")
+    return phrases
+
+
+def settings_in_use(facts: Facts) -> Facts:
+    """Return the settings in a step's facts, with what the stage uses in place of None.
+
+    The stage's code may have changed since the facts were stored; then settings are returned as they are.
+    """
+    settings: Facts = facts.get("settings", {})
+    if None not in settings.values() or "use" not in facts:
+        return settings
+    try:
+        used = built_config(str(facts["use"]), settings).in_place_of_none()
+    except Exception:  # code of another version may raise anything
+        return settings
+    return {key: used.get(key) if value is None else value for key, value in settings.items()}
+
+
+def _settings(word: str, before: Facts, now: Facts) -> list[str]:
+    phrases = []
+    for key in sorted({*before, *now}):
+        if key not in before:
+            phrases.append(f"{word} {key!r} is new")
+        elif key not in now:
+            phrases.append(f"{word} {key!r} has gone")
+        elif before[key] != now[key]:
+            phrases.append(f"{word} {key!r} changed {_short(before[key])} -> {_short(now[key])}")
+    return phrases
+
+
+def _weights(before: Sequence[str], now: Sequence[str]) -> str:
+    random = [any(str(one).startswith("random ") for one in weights) for weights in (before, now)]
+    if random == [True, False]:
+        return "real weights instead of random ones"
+    return "random weights instead of real ones" if random == [False, True] else "weights changed"
+
+
+def _short(value: object) -> str:
+    text = "not set" if value is None else str(value)
+    return text if len(text) <= 40 else f"{text[:39]}…"
+
+
+def _count(number: int, word: str, more: str = "") -> str:
+    return f"{number:,} {word}{'' if number == 1 else 's'}{more}" if number else ""

@@ -1,0 +1,156 @@
+"""`run.json`: all that is needed to run again, and the machine and versions behind the figures."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from framekiln.contract.errors import ConfigError, DamagedError
+from framekiln.contract.output_names import RUN_RECORD
+from framekiln.output.object_store import Store
+from framekiln.planning.step import Step
+from framekiln.runtime.run.environment import environment
+from framekiln.runtime.run.record_types import wrong_type
+from framekiln.runtime.run.request import RunRequest
+from framekiln.runtime.run.result import RunResult
+
+_STORED_AS = {"batch": "batch_rows"}  # fields of Placement with another name in run.json
+_COMMAND = ("arguments", "folder", "output")
+_LEFT_OUT = ("skipped", "fetch")
+
+
+def write_run_record(store: Store, request: RunRequest, result: RunResult) -> bool:
+    """Write the output's run.json; return whether it changed.
+
+    A run with nothing to do keeps the record of the run that did the work, except for the steps that it left out. A
+    damaged record is replaced. Nothing about finished work depends on this file, since the parts show it.
+    """
+    record, before = _record(request, result), _earlier(store)
+    if request.retry is not None and before is not None:  # keep the command of the run, which is the one to repeat
+        record |= {key: before[key] for key in _COMMAND if key in before}
+    if before is not None and not result.work.changed:
+        left_out = {key: record[key] for key in _LEFT_OUT}
+        if all(before.get(key) == value for key, value in left_out.items()):
+            return False
+        record = before | left_out
+    store.write(RUN_RECORD, json.dumps(record, indent=2, default=str).encode())
+    return True
+
+
+def read_run_record(store: Store, needs: Sequence[str] = ()) -> dict[str, Any]:
+    """Return the record of the last run that did something, with the types of its keys checked; it has all of `needs`.
+
+    Raises:
+        FileNotFoundError: there is none.
+        ConfigError: it is damaged, another program's, or an older version's without such keys.
+    """
+    record = read_unchecked(store)
+    if (wrong := wrong_type(record)) is not None:
+        raise _damaged(store, wrong)
+    if missing := [key for key in needs if key not in record]:
+        raise _other_version(store, f" and lacks {', '.join(missing)}")
+    return record
+
+
+def read_unchecked(store: Store) -> dict[str, Any]:
+    """Return the record of the last run that did something, with any values.
+
+    Raises:
+        FileNotFoundError: there is none.
+        ConfigError: it is damaged, or another program's.
+    """
+    try:
+        record: Any = store.read_json(RUN_RECORD)
+    except DamagedError as error:
+        raise _damaged(store, str(error.__cause__ or error)) from error
+    if not isinstance(record, dict) or not {"steps", "figures", "profile"} & record.keys():
+        raise ConfigError(
+            f"The {RUN_RECORD} in {store.root!r} was not written by Framekiln; give the folder that --output named.",
+            code="FK-NOT-OURS",
+        )
+    return record
+
+
+def stored_request(store: Store) -> RunRequest:
+    """Return the request of an output's last run, as far as it decides results.
+
+    Raises:
+        FileNotFoundError: no run into it has ended.
+        ConfigError: its run.json is damaged, or another version of Framekiln wrote it.
+    """
+    record = read_run_record(store)
+    try:
+        return RunRequest.from_record(record, store.root)
+    except (KeyError, TypeError, ValueError) as error:
+        raise _other_version(store) from error
+
+
+def _earlier(store: Store) -> dict[str, Any] | None:
+    """Return the record in the output; None if there is none, or it cannot be read."""
+    with suppress(FileNotFoundError, ConfigError):
+        return read_run_record(store)
+    return None
+
+
+def _damaged(store: Store, why: str) -> ConfigError:
+    return ConfigError(
+        f"The {RUN_RECORD} in {store.root!r} is damaged ({why}); run the same command again, which writes it anew and "
+        "computes nothing twice.",
+        code="FK-RUN-RECORD-DAMAGED",
+    )
+
+
+def _other_version(store: Store, details: str = "") -> ConfigError:
+    return ConfigError(
+        f"The {RUN_RECORD} in {store.root!r} was written by another version of Framekiln{details}; run the same "
+        "command again with this version first.",
+        code="FK-OTHER-VERSION",
+    )
+
+
+def _record(request: RunRequest, result: RunResult) -> dict[str, Any]:
+    plan = result.work.plan
+    return {
+        **request.to_record(),
+        "started": datetime.fromtimestamp(result.started, UTC).isoformat(timespec="seconds"),
+        "seconds": round(result.seconds, 2),
+        "arguments": sys.argv[1:],
+        "folder": str(Path.cwd()),
+        "decode": vars(plan.decode.config) | {"fingerprint": plan.decode.fingerprint, "columns": plan.decode.columns},
+        "loaders": {"workers": plan.decode.workers, "cpus": plan.decode.cpus},
+        "steps": {step.name: _step(step) for step in plan.steps},
+        "skipped": dict(plan.skipped),
+        "fetch": plan.fetch,
+        "dummies": list(plan.dummies),
+        "void": list(plan.void),
+        "waves": [[step.name for step in wave.own] for wave in plan.waves],
+        "reasons": list(plan.reasons),
+        "limits": plan.limits,
+        "stand_ins": list(plan.stand_ins),
+        "files": len(result.work.media),
+        "frames": result.frames,
+        "errors": dict(result.errors),
+        "passed_over": result.passed_over,
+        "figures": result.figures.to_dict(),
+        "notes": result.figures.notes,
+        "throughput": result.profile.to_dict() if result.profile else {},
+        "machines": [vars(node) for node in result.work.nodes],
+        **environment(),
+    }
+
+
+def _step(step: Step) -> dict[str, Any]:
+    placement = vars(step.placement)
+    return {
+        "use": step.use,
+        "version": step.stage.version,
+        "settings": vars(step.stage.config),
+        "placement": {_STORED_AS.get(key, key): value for key, value in placement.items() if key != "chunks"},
+        "fingerprint": step.fingerprint,
+        "weights": list(step.stage.weights),
+    }

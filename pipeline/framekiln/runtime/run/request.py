@@ -1,0 +1,100 @@
+"""The request for one run, from the command line to the job; `run.json` stores it and gives it back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from framekiln.contract.errors import ConfigError
+from framekiln.planning.manifest import PipelineFile, ProfileFile
+from framekiln.planning.plan_options import PlanOptions
+from framekiln.profiling.tools.profilers import NO_PROFILERS, ProfilerOptions
+from framekiln.runtime.run.retry import FailureFilter
+
+_STORED = ("limit", "shard", "by_content", "profile_name")  # as they are
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunRequest:
+    """All that a run is given. The same request again continues where the last run stopped."""
+
+    input: str = ""  # folder, glob, file list or URL; empty: given nowhere, so that only a plan can be made
+    more_inputs: tuple[str, ...] = ()  # further ones; their files are named after them (`discovery.inputs`)
+    output: str = ""  # folder or URL; empty as for `input`
+    pipeline: PipelineFile
+    profile: ProfileFile
+    profile_name: str
+    options: PlanOptions = field(default_factory=PlanOptions)
+    address: str | None = None  # of a running Ray cluster; None: start Ray here
+    limit: int | None = None  # files
+    shard: tuple[int, int] | None = None  # number from 0, and the number of shards
+    by_content: bool = False  # detect changed files by their content instead of size and time
+    retry: FailureFilter | None = None  # failures of earlier runs to retry; not stored
+    profilers: ProfilerOptions = NO_PROFILERS  # not stored
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """All inputs in their order; none if none was given."""
+        return (self.input, *self.more_inputs) if self.input else ()
+
+    def require(self, *names: str) -> None:
+        """Check that the named paths are set.
+
+        Raises:
+            ConfigError: one is given neither on the command line nor in the profile or the pipeline file.
+        """
+        for name in names:
+            if not getattr(self, name):
+                raise ConfigError(
+                    f"No {name} was given: use --{name} PATH, or write `{name}: PATH` in the profile or the pipeline "
+                    "file.",
+                    code={"input": "FK-NO-INPUT", "output": "FK-NO-OUTPUT"}[name],
+                )
+
+    def to_record(self) -> dict[str, Any]:
+        """Return the keys of run.json that this request decides."""
+        return {
+            "input": self.input,
+            **({"more_inputs": list(self.more_inputs)} if self.more_inputs else {}),
+            "output": self.output,
+            **{name: getattr(self, name) for name in _STORED},
+            "choices": asdict(self.options),
+            "profile": self.profile.model_dump(by_alias=True, exclude_none=True),
+            "pipeline": self.pipeline.model_dump(by_alias=True),
+        }
+
+    @classmethod
+    def from_record(cls, record: Mapping[str, Any], output: str) -> RunRequest:
+        """Return the request of the run that wrote a run.json, as far as it decides results.
+
+        Relative paths are resolved against the folder that the run was started in. `output` is where the output lies
+        now.
+
+        Raises:
+            KeyError, TypeError, ValueError: another version of Framekiln wrote it.
+        """
+        folder, options = Path(record["folder"]), dict(record["choices"])
+        sources = [str(source) for source in recorded_inputs(record)]
+        sources = [each if "://" in each else str(folder / Path(each).expanduser()) for each in sources]
+        options |= {key: tuple(options[key]) for key in ("stages", "settings")}
+        options |= {key: folder / options[key] for key in ("weights_dir", "calibration") if options.get(key)}
+        return cls(
+            **{name: record[name] for name in _STORED} | {"shard": tuple(record["shard"]) if record["shard"] else None},
+            input=sources[0],
+            more_inputs=tuple(sources[1:]),
+            output=output,
+            pipeline=PipelineFile.model_validate(record["pipeline"]),
+            profile=ProfileFile.model_validate(record["profile"]),
+            options=PlanOptions(**options),
+        )
+
+
+def recorded_inputs(record: Mapping[str, Any]) -> list[Any]:
+    """Return all inputs in a run.json.
+
+    Raises:
+        KeyError: another version of Framekiln wrote it.
+    """
+    return [record["input"], *(record.get("more_inputs") or ())]

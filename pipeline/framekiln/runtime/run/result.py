@@ -1,0 +1,51 @@
+"""The work that a run finds, and the result of doing it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from framekiln.media.files import MediaFile
+from framekiln.media.units import Unit
+from framekiln.planning.plan import Plan
+from framekiln.planning.processes.placement import saturated_steps
+from framekiln.planning.processes.resources import Node
+from framekiln.profiling.run_profile import RunProfile
+from framekiln.profiling.stats.totals import RunTotals
+from framekiln.runtime.run.change_report import Changes, Outlook
+
+
+@dataclass(frozen=True, kw_only=True)
+class Workload:
+    """The files and steps of a run, and the part of them that is not finished."""
+
+    plan: Plan
+    nodes: Sequence[Node]
+    media: Sequence[MediaFile]
+    wanted: frozenset[str]  # media ids with rows in the tables
+    units: Sequence[Unit]
+    pending: Sequence[Unit]  # units that some first-pass step has not finished
+    left: bool  # any work at all
+    changed: bool  # the run changes tables
+    files: Changes = field(default_factory=Changes)
+    outlook: Sequence[Outlook] = ()  # the work of each step, and the reason for it
+
+    @property
+    def saturated(self) -> frozenset[str]:
+        """Steps, decoding included, for which no core is left for one more worker."""
+        return saturated_steps(self.plan.waves, self.plan.second, sum(node.cpus for node in self.nodes))
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunResult:
+    """The result of a run."""
+
+    work: Workload
+    frames: int
+    errors: Counter[str]  # by kind
+    passed_over: int = 0  # files that are no media
+    started: float  # seconds since the epoch
+    seconds: float
+    figures: RunTotals = field(default_factory=RunTotals)
+    profile: RunProfile | None = None  # from its records; None if no packet passed a step

@@ -1,0 +1,187 @@
+"""The tables of second-pass steps: one call of the stage a file (MEDIA), or one for the whole run (DATASET)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from framekiln.contract.columns import MEDIA_ID
+from framekiln.contract.errors import ContractError
+from framekiln.contract.output_names import ERRORS
+from framekiln.contract.row_errors import Failure, to_table, traced
+from framekiln.contract.stage import Scope, Table
+from framekiln.output.object_store import Store
+from framekiln.planning.plan import Plan
+from framekiln.planning.step import Step, fingerprint
+from framekiln.profiling.events import Report, worker_name
+from framekiln.profiling.recorder import Recorder
+from framekiln.profiling.records import PACKET, Record
+from framekiln.profiling.step_work import StepWork
+from framekiln.runtime.calls.batching import Cut
+from framekiln.runtime.calls.stage_caller import CallData, StageCaller
+from framekiln.runtime.recovery.attempt_log import AttemptLog, begin_attempt
+from framekiln.runtime.recovery.captured_error import CapturedError
+from framekiln.runtime.second_pass.kept_tables import kept_tables, last_files, numbered
+from framekiln.runtime.second_pass.second_pass import UnitRows, columns_of
+from framekiln.runtime.stage_setup import set_up, share_gpu
+
+
+class Tables:
+    """One second-pass step and its tables."""
+
+    def __init__(self, step: Step, plan: Plan, store: Store) -> None:
+        self.name, self.cpus = step.name, step.placement.cpus
+        self.processes = step.placement if step.keeps_model_later else None
+        self.over_all = step.stage.scope is Scope.DATASET
+        self.kept = frozenset(step.stage.keeps)
+        self._step, self._store, self._decode_config, self._is_set_up = step, store, plan.decode.config, False
+        self._caller = StageCaller(step)
+        self._columns = columns_of(plan, ("media_id", *step.stage.inputs))
+        self._writers = {name: _writer(plan, name) for name in step.stage.input_tables}
+
+    def pieces(self, units: Sequence[UnitRows]) -> list[tuple[UnitRows, ...]]:
+        """Return the missing pieces of work: one a unit, or one for all of them."""
+        written = [set(self._store.names(name)) for name in self._step.stage.tables]
+        done = set[str].intersection(*written)
+        return [piece for piece in self._pieces(units) if _file(self._step, piece) not in done]
+
+    def live(self, units: Sequence[UnitRows]) -> dict[str, set[str]]:
+        """Return the names of the files that belong to these units, by table."""
+        names = {_file(self._step, piece) for piece in self._pieces(units, allow_empty=True)}
+        tables = dict.fromkeys(self._step.stage.tables, names)
+        tables |= {name: names | last_files(self._store, name, names) for name in self.kept}
+        return {**tables, ERRORS: {f"{self.name}-{name}" for name in names}}
+
+    def _pieces(self, units: Sequence[UnitRows], *, allow_empty: bool = False) -> list[tuple[UnitRows, ...]]:
+        if self.over_all:
+            return [tuple(units)] if units or allow_empty else []
+        return [(unit,) for unit in units]
+
+    def set_up(self) -> None:
+        """Load the stage's model once, within the GPU memory that the placement states."""
+        if not self._is_set_up:
+            share_gpu([self._step])
+            set_up(self._step)
+            self._is_set_up = True
+
+    def __call__(self, piece: tuple[UnitRows, ...], report: Report, log: AttemptLog) -> None:
+        """Write the tables of one piece of work."""
+        file, recorder = _file(self._step, piece), Recorder.of(self._store)
+        record = Record(kind=PACKET, step=self.name, unit=file, started=time.time())
+        record.device = self._step.placement.device
+        name = f"step {self.name!r} at {file}"
+        attempt = begin_attempt(log, name, worker_name())
+        self.set_up()
+        tables = [unit.read(self._store, self._columns) for unit in piece]
+        rows = pa.concat_tables([table for table in tables if table.num_columns] or [pa.table({})])
+        record.stop = rows.num_rows
+        kept = kept_tables(self._store, self._step.stage)
+        results: dict[str, list[pa.Table]] = {name: [] for name in self._step.stage.tables}
+        failures: list[Failure] = []
+        work = StepWork(record, recorder)
+        for media_id, data in self._calls(piece, rows, kept):
+            cut = Cut(np.arange(data.rows.num_rows), data.rows.num_rows)
+            ((_, result),) = self._caller.settle(replace(data, attempt=attempt, work=work), cut)
+            if isinstance(result, CapturedError):
+                failures.append(result.failure(self.name, media_id))
+                continue
+            for table, declared in self._step.stage.tables.items():
+                results[table].append(_checked(self.name, table, declared, result))
+        results |= {name: results[name] or [table] for name, table in kept.items()}  # no call returned
+        before_write = time.time()
+        self._write(piece, results, failures)
+        event = work.finish(rows=rows.num_rows, failures=failures, around={"write": time.time() - before_write})
+        recorder.flush()  # before anybody learns that the work is done
+        recorder.idle()
+        log.end(name)
+        report(event)
+
+    def _write(
+        self, piece: tuple[UnitRows, ...], results: Mapping[str, list[pa.Table]], failures: Sequence[Failure]
+    ) -> None:
+        file = _file(self._step, piece)
+        if failures:
+            inputs = {name: path for unit in piece for name, path in unit.inputs.items()}
+            errors = traced(to_table(failures), inputs, {self.name: self._step.fingerprint})
+            self._store.write_table(f"{ERRORS}/{self.name}-{file}", self._step.mark(errors))
+        for name, table in self._step.stage.tables.items():
+            whole = self._step.mark(pa.concat_tables([*results[name], table.schema.empty_table()]))
+            self._store.write_table(
+                f"{name}/{file}", numbered(self._store, whole, name) if name in self.kept else whole
+            )
+
+    def _calls(
+        self, piece: tuple[UnitRows, ...], rows: pa.Table, kept: Mapping[str, pa.Table]
+    ) -> Iterator[tuple[str, CallData]]:
+        """Yield the media_id and the data of each call; the media_id is empty for the call of a whole run."""
+        tables = {name: self._table(name, piece) for name in self._writers}
+        for media_id, batch in self._batches(rows):
+            own = (_of_media(tables, media_id),) if tables else ()
+            last = (kept,) if kept else self._media(media_id, piece)
+            yield media_id, CallData(rows=batch, extra=(*own, *last), name=media_id)
+
+    def _batches(self, rows: pa.Table) -> list[tuple[str, pa.Table]]:
+        inputs = list(self._step.stage.inputs)
+        if not rows.num_rows:
+            return []
+        if self.over_all:
+            return [("", rows.select(inputs))]
+        names = pc.unique(rows["media_id"]).to_pylist()
+        return [(name, rows.filter(pc.equal(rows["media_id"], name)).select(inputs)) for name in names]
+
+    def _media(self, media_id: str, piece: tuple[UnitRows, ...]) -> tuple[object, ...]:
+        """Return the reader of a file, as the last argument of a stage that reads media."""
+        if not self._step.stage.reads_media:
+            return ()
+        from framekiln.media.packets.decode import Reader  # decoders are loaded where they are used, not by the driver
+
+        (media,) = (media for unit in piece for media in unit.files if media.media_id == media_id)
+        return (Reader(media=media, config=self._decode_config),)
+
+    def _table(self, name: str, piece: tuple[UnitRows, ...]) -> pa.Table:
+        """Return another step's table, as far as it was computed from these units."""
+        writer = self._writers[name]
+        groups = [piece] if writer.stage.scope is Scope.DATASET else [(unit,) for unit in piece]
+        schema = writer.stage.tables[name].schema
+        tables = [self._store.read_table(f"{name}/{_file(writer, group)}", expected=schema) for group in groups]
+        return pa.concat_tables(tables).replace_schema_metadata(None)
+
+
+def _writer(plan: Plan, table: str) -> Step:
+    return next(step for step in plan.second if table in step.stage.tables)
+
+
+def _file(step: Step, piece: tuple[UnitRows, ...]) -> str:
+    """Return the name of a step's file in each of its tables."""
+    if step.stage.scope is Scope.DATASET:
+        everything = fingerprint({"units": [unit.tag(step.fingerprint) for unit in piece]})
+        return f"all-{everything}.parquet"
+    return piece[0].tag(step.fingerprint)
+
+
+def _of_media(tables: Mapping[str, pa.Table], media_id: str) -> dict[str, pa.Table]:
+    """Return the rows of one file, or all rows for the call of a whole run."""
+    if not media_id:
+        return dict(tables)
+    return {name: table.filter(pc.equal(table[MEDIA_ID.name], media_id)) for name, table in tables.items()}
+
+
+def _checked(step: str, name: str, declared: Table, result: Any) -> pa.Table:
+    table = result.get(name) if isinstance(result, Mapping) else None
+    if isinstance(table, pa.Table):
+        if table.schema.names == declared.schema.names and table.schema.types == declared.schema.types:
+            return table.cast(declared.schema)
+        returned = table.schema.to_string(show_field_metadata=False)
+    else:
+        returned = type(table).__name__
+    raise ContractError(
+        f"Step {step!r} returned another table {name!r} than its `tables` declare; make the two agree. "
+        f"Declared {declared.schema.names}, returned {returned}.",
+        code="FK-UNDECLARED-TABLE",
+    )

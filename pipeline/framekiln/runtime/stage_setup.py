@@ -1,0 +1,86 @@
+"""The set-up of stages in a process: weights where this node has them, and a share of its GPU's memory."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from framekiln.contract.array_cache import ArrayCache
+from framekiln.contract.errors import SetupError, WeightsError
+from framekiln.contract.placement import Placement
+from framekiln.contract.stage import Stage
+from framekiln.device import clock_of, disable_tf32, is_out_of_memory, limit_memory, release_memory, wait
+from framekiln.planning.step import Step
+from framekiln.weights.cache import cache_root
+from framekiln.weights.lockfile import Entry
+from framekiln.weights.resolver import check_unchanged, resolve
+
+
+def set_up(step: Step) -> None:
+    """Set up a step's stage in this process.
+
+    Raises:
+        SetupError: it could not load what it needs.
+        WeightsError: its weights are not on this node.
+    """
+    step.stage.chunk_sizes = {**step.placement.chunks, **step.stage.chunk_sizes}  # those that earlier runs learned stay
+    set_up_stage(step.stage, step.name, step.weights, step.placement, step.entries)
+
+
+def set_up_stage(
+    stage: Stage,
+    name: str,
+    weights: Mapping[str, Path],
+    placement: Placement,
+    entries: Mapping[str, Entry] | None = None,
+) -> None:
+    """Set up the stage of a step with a name; see `set_up`."""
+    if placement.device != "cpu":
+        disable_tf32()
+    if placement.compile:  # torch's own folder for compiled code is a temporary one, which a container loses
+        os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(cache_root() / "compiled"))
+    paths = {  # the driver's where this node has it too, else this node's file of the same name and hash
+        weight: path if path.exists() else resolve([weight], lock=entries)[weight] for weight, path in weights.items()
+    }
+    if entries and paths.keys() == set(stage.weights) <= entries.keys():  # random weights change with torch's versions
+        hashes = {weight: entries[weight].sha256 for weight in paths}
+        stage.arrays = ArrayCache(cache_root() / "arrays", {"device": placement.device, "weights": hashes})
+    try:
+        stage.setup(paths, placement)
+        for weight, path in paths.items():
+            if entries and weight in entries:
+                check_unchanged(path, entries[weight])
+        stage.arrays.keep()
+    except WeightsError:
+        raise
+    except Exception as error:
+        raise _setup_error(error, name, placement) from error
+    wait(placement.device)  # other threads use what was made here, in streams of their own
+    release_memory()  # used during set-up only: others may share the GPU
+    stage.clock = clock_of(placement.device)
+    stage.item_counts.take()
+
+
+def _setup_error(error: Exception, name: str, placement: Placement) -> SetupError:
+    problem = f"Step {name!r} could not be set up:"
+    if not is_out_of_memory(error):
+        return SetupError(f"{problem} {type(error).__name__}: {error}", code="FK-STAGE-SETUP")
+    if placement.device == "cpu":
+        return SetupError(
+            f"{problem} the machine's memory does not hold its model. Close other programs, or run fewer workers.",
+            code="FK-SETUP-OUT-OF-MEMORY",
+        )
+    share = f"{placement.vram_gb:.3g} GB of " if placement.vram_gb else ""
+    return SetupError(
+        f"{problem} {share}the GPU's memory cannot hold its model. Give it more `vram_gb` in the profile, or see which "
+        "other processes use the GPU (nvidia-smi).",
+        code="FK-SETUP-GPU-MEMORY",
+    )
+
+
+def share_gpu(steps: Sequence[Step]) -> None:
+    """Limit this process to the GPU memory that its steps may allocate, if all of them state it."""
+    shares = [step.placement.vram_gb for step in steps if step.placement.device == "cuda"]
+    if shares and all(shares):
+        limit_memory(sum(shares))

@@ -1,0 +1,265 @@
+"""The work of one process: an ordered list of steps, applied to one packet after another.
+
+Each step's part is written at once, by the process that computed it. So results never travel between processes, the
+parts of a killed run stay, and a step with an existing part is read instead of computed.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from framekiln.contract.columns import KEYS, SOURCE
+from framekiln.contract.errors import DamagedError, OutputError
+from framekiln.contract.packet import HALO, Packet
+from framekiln.contract.row_errors import Failure
+from framekiln.device import Batches, JointCalls
+from framekiln.media.decode_process import keep_freed_memory, use_one_thread
+from framekiln.media.packets.decode import decode
+from framekiln.media.units import Unit
+from framekiln.media.video.segments import Share
+from framekiln.output.ledger import Part, Span, tiling
+from framekiln.output.object_store import Store
+from framekiln.planning.processes.process_groups import combined_placement
+from framekiln.planning.step import DecodeStep, Step
+from framekiln.profiling.events import Report, worker_name
+from framekiln.profiling.recorder import Recorder
+from framekiln.profiling.records import PACKET, SET_UP, Record
+from framekiln.profiling.step_work import StepWork
+from framekiln.profiling.tools.profilers import NO_PROFILERS, ProfilerOptions
+from framekiln.runtime.calls.packet_caller import Outcome, PacketCaller
+from framekiln.runtime.part_files import Parts, part_of
+from framekiln.runtime.recovery.attempt_log import Attempt, AttemptLog, begin_attempt
+from framekiln.runtime.recovery.batch_limits import BatchLimits, limits_folder
+from framekiln.runtime.recovery.decode_guard import DecodeGuard
+from framekiln.runtime.stage_setup import set_up, share_gpu
+
+FAILED = "failed"
+"""Internal column of a packet: for each row, the names of the steps that failed on it."""
+
+
+class Worker:
+    """Steps set up once in this process, and applied to packets."""
+
+    def __init__(
+        self,
+        steps: Sequence[Step],
+        store: Store,
+        report: Report,
+        log: AttemptLog | None = None,
+        key: str = "",
+        profilers: ProfilerOptions = NO_PROFILERS,
+    ) -> None:
+        """Set up the steps, in the order in which they are applied.
+
+        Without a log a dead process is not restarted. `key` names processes with these steps in the log.
+        """
+        self._parts, self._report = Parts(store), report
+        self.recorder = Recorder.of(store)
+        self._log, self._key = log, key
+        self._name = worker_name()
+        share_gpu(steps)
+        folder = limits_folder() if log else None
+        self._callers = [
+            (step, PacketCaller(step, BatchLimits.load(step, folder), profilers.caller(step, store))) for step in steps
+        ]
+        Batches.joint = joint = _joint_calls(steps)
+        for step in steps:
+            if step.recalled:
+                continue
+            record = Record(kind=SET_UP, step=step.name, device=step.placement.device, started=time.time())
+            work = StepWork(record, self.recorder)
+            if joint is None:
+                set_up(step)
+            else:  # cuDNN's plans and settings of torch's compiler belong to the thread that calls the model
+                joint.alone(partial(set_up, step))
+            report(work.finish())
+        self.recorder.idle()
+
+    @contextmanager
+    def packet(self) -> Iterator[None]:
+        """Work on a packet in this block, from its arrival until it is handed on; other threads may do so too."""
+        with self.recorder.working(), nullcontext() if Batches.joint is None else Batches.joint.packet():
+            yield
+
+    def apply(self, packet: Packet, waited: float | None = None, fetched: float = 0.0) -> Packet:
+        """Apply all steps to a packet, and return it without the columns that no later step reads.
+
+        `waited` is the seconds without any packet before this one was opened; None if this process made it. `fetched`
+        are those that opening it took.
+
+        Raises:
+            FramekilnError: processes keep dying at it, and no single call explains it.
+        """
+        if not self._callers:
+            return packet
+        names = "+".join(step.name for step, _ in self._callers)
+        work = f"{names} at row {packet.start} of unit {packet.unit} ({self._key})"
+        arrival = {} if waited is None else {"wait": max(0.0, waited - fetched), "fetch": fetched}
+        attempt = begin_attempt(self._log, work, self._name)
+        for step, caller in self._callers:
+            packet, arrival = self._step(step, caller, packet, attempt, arrival), {}
+        self._end(work)
+        return packet
+
+    def decode(self, step: DecodeStep, unit: Unit, share: Share, finished: Collection[Span]) -> Iterator[Packet]:
+        """Decode a share of a unit, and yield its packets after this process's steps.
+
+        The decoder's own part of each packet is written here; an empty part that ends the unit is written last. Packets
+        that were finished before the run are not yielded. The choice must not depend on what this run has finished:
+        Ray runs a task that died again, and continues at the same number of its results.
+        """
+        use_one_thread()
+        keep_freed_memory()
+        name = f"decoding of {share} of unit {unit.name}"
+        guard = DecodeGuard(step, begin_attempt(self._log, name, self._name))
+        tiled = partial(_tiled, finished)
+        packets = decode(unit, step.columns, step.halo, step.config, share, tiled, guard, drops=step.drops)
+        started, around, ended = time.time(), {"wait": self.recorder.waited()}, False
+        for packet in _guarded(packets, guard):
+            decoded = time.time()
+            own = packet.rows.select(SOURCE.names).filter(pc.invert(packet.rows[HALO]))
+            if not ended:  # else this is the empty packet, and its part was written with the one before it
+                self._parts.put(step.folder, part_of(packet), own, packet.failures)
+            ended = packet.ends
+            if ended:  # before the packet is handed on, which may take long: if killed then, the unit is finished
+                self._parts.put(step.folder, Part(packet.unit, packet.stop, packet.stop), own.slice(0, 0), ())
+            around |= {"decode": decoded - started, "write": time.time() - decoded}
+            work = StepWork(_record(step, packet, started), self.recorder, packet.rows)
+            work.calls += [time.time() - started] * bool(own.num_rows)
+            self._report(work.finish(rows=own.num_rows, failures=packet.failures, around=around, share=packet.share))
+            if packet.start < packet.stop and (packet.start, packet.stop) not in finished:
+                empty = pa.array([[]] * packet.rows.num_rows, pa.list_(pa.string()))
+                yield self.apply(replace(packet, rows=packet.rows.append_column(FAILED, empty), failures=()))
+            started, around = time.time(), {}
+        self.recorder.flush()
+        self._end(name)
+
+    def _end(self, work: str) -> None:
+        if self._log is not None:
+            self._log.end(work)
+
+    def _step(
+        self, step: Step, caller: PacketCaller, packet: Packet, attempt: Attempt, arrival: Mapping[str, float]
+    ) -> Packet:
+        part = part_of(packet)
+        carried = [name for name in step.stage.outputs.names if name not in step.drops]
+        outcome = self._stored(step, part, carried)
+        if outcome is None and step.recalled:
+            raise OutputError(
+                f"Results of step {step.name!r} have gone from the output. Run the same command again.",
+                code="FK-PART-GONE",
+            )
+        outcome = outcome or self._computed(step, caller, packet, attempt, carried, arrival)
+        return replace(packet, rows=_advance(packet.rows, step, outcome, carried))
+
+    def _stored(self, step: Step, part: Part, columns: Sequence[str]) -> Outcome | None:
+        """Return an earlier result; None if it is missing, or damaged and can be computed here."""
+        if not self._parts.done(step, part):
+            return None
+        try:
+            return self._parts.read(step, part, columns)
+        except DamagedError:
+            if step.recalled:
+                raise
+            return None
+
+    def _computed(
+        self,
+        step: Step,
+        caller: PacketCaller,
+        packet: Packet,
+        attempt: Attempt,
+        carried: Sequence[str],
+        arrival: Mapping[str, float],
+    ) -> Outcome:
+        """Compute a step's part and write it; rows that are not retried keep their earlier results."""
+        started, left_out = time.time(), failed_rows(packet.rows, step.depends)
+        retried = self._parts.retried_rows(step, packet)
+        record = _record(step, packet, started)
+        record.device = step.placement.device
+        work = StepWork(record, self.recorder, packet.rows)
+        outcome = caller.run(packet.rows, left_out if retried is None else left_out | ~retried, attempt, work)
+        before_write = time.time()
+        if retried is None:
+            self._parts.write(step, packet, outcome)
+        else:
+            self._parts.update(step, packet, outcome, retried)
+        rows = outcome.columns.num_rows if retried is None else int(retried.sum())
+        around = {**arrival, "write": time.time() - before_write}
+        self._report(work.finish(rows=rows, failures=outcome.failures, around=around))
+        return outcome if retried is None else self._parts.read(step, part_of(packet), carried)
+
+
+def _joint_calls(steps: Sequence[Step]) -> JointCalls | None:
+    """Return the owner of the device, where these steps' process works on several packets at a time.
+
+    On the CPU each packet's thread calls the models itself, on a core of its own, unless one is compiled: settings of
+    torch's compiler belong to a thread or to the process.
+    """
+    with_models = [step for step in steps if step.keeps_model]
+    place = combined_placement(with_models) if with_models else None
+    if place is None or place.in_flight == 1:
+        return None
+    is_owned = place.device != "cpu" or any(step.placement.compile for step in with_models)
+    return JointCalls(place.device, place.linger_ms / 1000) if is_owned else None
+
+
+def _record(step: Step | DecodeStep, packet: Packet, started: float) -> Record:
+    """Return the record of a step's work on a packet, to be filled by it."""
+    record = Record(kind=PACKET, step=step.name, started=started)
+    record.unit, record.start, record.stop = packet.unit, packet.start, packet.stop
+    return record
+
+
+def _guarded(packets: Iterator[Packet], guard: DecodeGuard) -> Iterator[Packet]:
+    """Yield packets, with the guard paused while each is worked on."""
+    while True:
+        guard.resume()
+        packet = next(packets, None)
+        guard.pause()
+        if packet is None:
+            return
+        yield packet
+
+
+def _tiled(finished: Collection[Span], start: int, stop: int) -> bool:
+    """Return whether some of the finished spans cover the rows from `start` to `stop` end to end."""
+    return tiling(((a - start, b - start) for a, b in finished if a >= start), stop - start) is not None
+
+
+def failed_rows(rows: pa.Table, depends: frozenset[str]) -> NDArray[np.bool_]:
+    """Return n bools, true for rows on which one of the given steps failed."""
+    result = np.zeros(rows.num_rows, dtype=bool)
+    lists = rows[FAILED].combine_chunks()
+    if depends and len(lists.flatten()):
+        result[:] = [bool(depends & set(names)) for names in lists.to_pylist()]
+    return result
+
+
+def _advance(rows: pa.Table, step: Step, outcome: Outcome, carried: Sequence[str]) -> pa.Table:
+    """Return the packet's rows with the columns that later steps read, and without those that none reads."""
+    halo = rows[HALO].to_numpy()
+    place = np.where(halo, -1, np.cumsum(~halo) - 1)
+    for name in carried:
+        rows = rows.append_column(name, outcome.columns[name].take(pa.array(place, mask=halo)).combine_chunks())
+    if outcome.failures:
+        rows = rows.set_column(rows.column_names.index(FAILED), FAILED, _mark(rows, step.name, outcome.failures))
+    return rows.drop_columns([name for name in step.drops if name in rows.column_names])
+
+
+def _mark(rows: pa.Table, name: str, failures: Sequence[Failure]) -> pa.Array:
+    keys = {(failure.media_id, failure.frame_index) for failure in failures}
+    names = []
+    for row in rows.select([*KEYS, HALO, FAILED]).to_pylist():
+        has_failed = (row["media_id"], row["frame_index"]) in keys and not row[HALO]
+        names.append([*row[FAILED], name] if has_failed else row[FAILED])
+    return pa.array(names, pa.list_(pa.string()))

@@ -1,0 +1,138 @@
+"""Resumable HTTP downloads, accepted only if their sha256 matches the lockfile.
+
+Built on requests and the retries of its urllib3. pooch, a dependency too, restarts after each interrupted connection,
+and huggingface_hub resumes from its own hub only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import requests
+from requests.adapters import HTTPAdapter
+from urllib3.util import Retry
+
+from framekiln.contract.errors import WeightsError
+from framekiln.weights.checksums import digest_of
+from framekiln.weights.lockfile import Entry
+
+ProgressCallback = Callable[[str, int, int], None]
+"""Called with the name of an entry, the bytes downloaded so far, and the bytes in total."""
+
+_CHUNK = 1 << 16  # bytes; lost at most when a response is interrupted
+_TIMEOUT = (10.0, 60.0)  # seconds to connect, and between two bytes: a slower connection counts as dead
+_RETRY = Retry(  # waits of 0, 1 and 2 s: single failures are common, and an unreachable host stays unreachable
+    total=3, backoff_factor=0.5, status_forcelist=(429, 500, 502, 503, 504), raise_on_status=False
+)
+_MAX_EMPTY = 3  # consecutive responses that are interrupted before their first byte
+
+
+class UnreachableError(WeightsError):
+    """A source that does not respond."""
+
+
+def download(entry: Entry, url: str, part: Path, on_progress: ProgressCallback) -> None:
+    """Download a file to `part`, which may hold its beginning, and check its hash.
+
+    An interrupted connection is resumed as long as attempts bring new bytes. A file with the wrong hash is removed.
+    If it was downloaded in pieces, it is first downloaded once more as a whole.
+
+    Raises:
+        WeightsError: the source lacks the file or sent other content, or the cache is not writable.
+        UnreachableError: the source does not respond.
+    """
+    resumed = _size(part) > 0
+    _complete(entry, url, part, on_progress)
+    digest = digest_of(part)
+    if digest != entry.sha256 and resumed:
+        part.unlink()
+        _complete(entry, url, part, on_progress)
+        digest = digest_of(part)
+    if digest != entry.sha256:
+        part.unlink()
+        raise _mismatch(f"{_host(url)} sent another file (sha256 {digest}, the lockfile has {entry.sha256})")
+
+
+def _complete(entry: Entry, url: str, part: Path, on_progress: ProgressCallback) -> None:
+    empty = 0
+    with requests.Session() as session:
+        for scheme in ("https://", "http://"):
+            session.mount(scheme, HTTPAdapter(max_retries=_RETRY))
+        while (before := _size(part)) < entry.bytes:
+            error = _attempt(session, entry, url, part, on_progress)
+            empty = 0 if _size(part) > before else empty + 1
+            if error is not None and empty >= _MAX_EMPTY:
+                message = f"{_host(url)} interrupts its responses"
+                raise UnreachableError(message, code="FK-SOURCE-UNREACHABLE") from error
+    if before > entry.bytes:
+        part.unlink()
+        raise _mismatch(f"{_host(url)} sent more than the {entry.bytes} bytes in the lockfile")
+
+
+def _attempt(
+    session: requests.Session, entry: Entry, url: str, part: Path, on_progress: ProgressCallback
+) -> Exception | None:
+    """Make one request; return the error that interrupted its response, or None."""
+    before = _size(part)
+    try:
+        _receive(session, entry, url, part, on_progress)
+    except requests.exceptions.ChunkedEncodingError as error:
+        return error
+    except (requests.ConnectionError, requests.Timeout) as error:
+        if _size(part) > before:
+            return error
+        raise UnreachableError(f"{_host(url)} cannot be reached", code="FK-SOURCE-UNREACHABLE") from error
+    except requests.RequestException as error:
+        message = f"{url} cannot be downloaded ({type(error).__name__})"
+        raise WeightsError(message, code="FK-DOWNLOAD-FAILED") from error
+    except OSError as error:
+        message = f"{part.parent} is not writable ({error.strerror})"
+        raise WeightsError(message, code="FK-CACHE-NOT-WRITABLE") from error
+    return None
+
+
+def _receive(session: requests.Session, entry: Entry, url: str, part: Path, on_progress: ProgressCallback) -> None:
+    """Request the missing bytes and append them."""
+    start = _size(part)
+    headers = {"Accept-Encoding": "identity"} | ({"Range": f"bytes={start}-"} if start else {})
+    with session.get(url, headers=headers, stream=True, timeout=_TIMEOUT) as response:
+        if response.status_code not in (200, 206):
+            status = f"{response.status_code} {response.reason}"
+            message = f"{_host(url)} returned {status} for {urlsplit(url).path}"
+            raise WeightsError(message, code="FK-DOWNLOAD-FAILED")
+        start = start if _resumes(response, start) else 0  # a server without ranges sends the whole file again
+        _check_size(response, start, entry, url)
+        with part.open("ab" if start else "wb") as file:
+            for chunk in response.iter_content(_CHUNK):
+                file.write(chunk)
+                start += len(chunk)
+                on_progress(entry.name, start, entry.bytes)
+                if start > entry.bytes:
+                    return
+    if start < entry.bytes:
+        raise requests.exceptions.ChunkedEncodingError("the response ended early")
+
+
+def _resumes(response: requests.Response, start: int) -> bool:
+    return response.status_code == 206 and response.headers.get("Content-Range", "").startswith(f"bytes {start}-")
+
+
+def _check_size(response: requests.Response, start: int, entry: Entry, url: str) -> None:
+    """Reject a response of another size, such as a login page, before it overwrites the partial file."""
+    length = response.headers.get("Content-Length", "")
+    if length.isdecimal() and start + int(length) != entry.bytes:
+        raise _mismatch(f"{_host(url)} offers {start + int(length)} bytes, the lockfile has {entry.bytes}")
+
+
+def _mismatch(message: str) -> WeightsError:
+    return WeightsError(message, code="FK-DOWNLOAD-MISMATCH")
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.exists() else 0
+
+
+def _host(url: str) -> str:
+    return urlsplit(url).hostname or url

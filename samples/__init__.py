@@ -1,1 +1,0 @@
-"""A small collection for trials, made from photos that dependencies ship."""

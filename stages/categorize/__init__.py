@@ -1,3 +1,0 @@
-"""Zero-shot categories of images, or of the instances in them, by CLIP or SigLIP2."""
-
-from stages.categorize.stage import Categorize as Categorize

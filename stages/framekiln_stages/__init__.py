@@ -1,0 +1,27 @@
+"""The stages that Framekiln ships: a folder each, with its class in `stage.py`.
+
+`STAGES` gives each its short name, as in `use: lighting`. A stage of anybody else is named as `use: module:Class`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+STAGES: Mapping[str, str] = {
+    "categorize": "framekiln_stages.categorize:Categorize",
+    "faces": "framekiln_stages.faces:Faces",
+    "features": "framekiln_stages.shots:Features",
+    "flow": "framekiln_stages.flow:Flow",
+    "identities": "framekiln_stages.identities:Identities",
+    "inpaint": "framekiln_stages.inpaint:Inpaint",
+    "lighting": "framekiln_stages.lighting:Lighting",
+    "lighting_steadiness": "framekiln_stages.lighting:Steadiness",
+    "mouth": "framekiln_stages.mouth:Mouth",
+    "objects": "framekiln_stages.objects:Objects",
+    "pose": "framekiln_stages.pose:Pose",
+    "segment": "framekiln_stages.segment:Segment",
+    "shots": "framekiln_stages.shots:Shots",
+    "sync": "framekiln_stages.sync:Sync",
+    "tracks": "framekiln_stages.tracks:Tracks",
+    "voice": "framekiln_stages.voice:Voice",
+}

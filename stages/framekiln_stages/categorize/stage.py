@@ -1,0 +1,300 @@
+"""Zero-shot categories of images, or of the instances in them, by CLIP or SigLIP2.
+
+Each category is described by phrases in several templates. Its embedding is the mean of their embeddings, computed once
+per process. An image is compared with all categories. Of instances, each mask is classified by itself. The model card
+puts recognition and surveillance of people out of scope (openai/CLIP, model-card.md).
+
+Shapes: n images or instances, k categories, d dimensions; pixels h w 3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from framekiln.contract import Drawing, Image, Placement, Stage, Weights, columns, pixel_column, views
+from framekiln.device import dtype_of, normalized, prepare
+from framekiln_stages.categorize.agreement import result_agreement
+from framekiln_stages.categorize.device_crops import cut_and_fit, window_crops
+from framekiln_stages.categorize.instance_crops import CROPS, Instance, box_area, share_box
+from framekiln_stages.categorize.pixel_sizes import SIZES
+from framekiln_stages.categorize.zero_shot import CATEGORIES, CATEGORY, kept_embeddings, top_categories
+from framekiln_stages.nets.clip.architectures import MODELS
+from framekiln_stages.nets.clip.towers import TwoTowers
+from framekiln_stages.shared.arrow_values import list_array, vector_array
+from framekiln_stages.shared.conventions import BOXES, UNIT_LENGTH
+from framekiln_stages.shared.device_images import DeviceImages
+from framekiln_stages.shared.limits import require_at_least, require_between
+from framekiln_stages.shared.mask_drawings import box_edges, box_label
+from framekiln_stages.shared.masks import BOX
+
+if TYPE_CHECKING:
+    import torch
+
+INSTANCES = 64  # embedded at once unless the profile sets another number: few masks a photo, and 1.4 GB of CLIP-L
+CROPS_AT_ONCE = 32  # of instances, prepared together: 5 MB each in the worst case
+MAX_MARGIN = 10.0  # of a box's longer side; beyond that, the box is too small a part of its crop
+DRAWN = 5  # instances outlined in a preview: more hide the image
+
+
+class Categorize(Stage):
+    """The likeliest categories of each image, or of each of its masks from an earlier step."""
+
+    version = 2  # 2: pixels of frame_384
+    placement = Placement(cpus=1.0, batch=16)
+    devices = ("cpu", "cuda")
+    dummy_weights = True
+    chunk_kinds = ("instances",)
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config(Stage.Config):
+        """Model, categories, and the columns that are written.
+
+        Raises:
+            ValueError: an unknown model, fewer than two categories, one without phrases, a template without its `{}`,
+                or a number out of range.
+        """
+
+        of: Literal["frames", "instances"] = "frames"  # instances: of the column `masks`
+        # ImageNet zero-shot 75.5%, against 63.3% of clip-vit-b32, which is 12 times as fast and suits a laptop
+        model: str = "clip-vit-l14"
+        # Names with their phrases, each put into each template; or names that are their own phrases.
+        categories: Mapping[str, tuple[str, ...]] | tuple[str, ...] = field(default_factory=CATEGORIES.copy)
+        # Three of OpenAI's 80 for ImageNet (openai/CLIP, notebooks/Prompt_Engineering_for_ImageNet), without their
+        # article, which the phrases have. Use ("{}",) for phrases that are whole sentences.
+        templates: tuple[str, ...] = ("a photo of {}.", "a close-up photo of {}.", "a bad photo of {}.")
+        top_k: int = 3  # categories kept per image; the rest is seldom above 5%
+        keep_embedding: bool = False  # 1 to 1.5 KB an image or mask; the shipped pipeline keeps those of images
+        size: int | None = None  # short side of the pixels, as in frame_512; 0 is full size, None as in SIZES
+        # masked: the instance alone on the model's mean colour, which is neutral to it (OV-Seg,
+        # clip_adapter/adapter.py). context: with its surroundings. both: the mean of the two embeddings, since shape
+        # identifies some objects and surroundings others; HOV-SG weights them 0.44 and 0.56.
+        crop: Literal["masked", "context", "both"] = "both"
+        # Around the box, as shares of its longer side: the first and second step of OpenMask3D's crops (0.1 each).
+        masked_margin: float = 0.1
+        context_margin: float = 0.2
+        # int8: linear layers of the image tower in 8 bits. B/32 with random weights: 98 MB instead of 352, 2.5 times as
+        # fast on a CPU, cosines with fp32 from 0.9999. Trained weights, with their outliers, were not measured.
+        quantize: Literal["none", "int8"] = "none"
+
+        def __post_init__(self) -> None:
+            if self.model not in MODELS:
+                raise ValueError(f"there is no model {self.model!r}, only {', '.join(MODELS)}")
+            if len(set(self.categories)) < max(2, len(self.categories)):
+                raise ValueError("categories must be at least two, with distinct names")
+            if not all(self.phrases.values()):
+                raise ValueError("categories need at least one phrase each")
+            if not self.templates or any(template.count("{}") != 1 for template in self.templates):
+                raise ValueError("templates must each hold {} once, where the phrase goes")
+            require_at_least(self, top_k=1, size=0)
+            require_between(self, ("masked_margin", "context_margin"), high=MAX_MARGIN)
+
+        def in_place_of_none(self) -> Mapping[str, Any]:
+            """Return the size of the pixels."""
+            return {"size": SIZES[self.of]}
+
+        @property
+        def phrases(self) -> dict[str, tuple[str, ...]]:
+            """The phrases of each category."""
+            if isinstance(self.categories, Mapping):
+                return dict(self.categories)
+            return {name: (name,) for name in self.categories}
+
+        def prompts(self) -> dict[str, list[str]]:
+            """Return, by category, all sentences that describe it."""
+            return {
+                name: [template.replace("{}", phrase) for phrase in phrases for template in self.templates]
+                for name, phrases in self.phrases.items()
+            }
+
+    @property
+    def pixels(self) -> str:
+        """The pixel column of the configured size."""
+        size = self.config.size
+        return pixel_column(SIZES[self.config.of] if size is None else size)
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """Pixels, and for instances their masks (list of `framekiln_stages.shared.masks.MASK`)."""
+        return (self.pixels, "masks") if self.config.of == "instances" else (self.pixels,)
+
+    @property
+    def instance(self) -> pa.StructType:
+        """The type of one instance."""
+        fields = [
+            ("category", pa.string()),
+            ("probability", pa.float32()),  # of `category`, 0 to 1, among all categories
+            ("categories", pa.list_(CATEGORY)),  # likeliest first
+            ("box", BOX),  # of the mask; shares of width and height
+        ]
+        return pa.struct([*fields, *([("embedding", self._embedding)] if self.config.keep_embedding else [])])
+
+    @property
+    def _embedding(self) -> pa.DataType:
+        return pa.list_(pa.float16(), MODELS[self.config.model].dims)
+
+    @property
+    def outputs(self) -> pa.Schema:
+        """Frames: `categories`, `category`, `category_probability` and, if kept, `clip_embedding`; never null.
+
+        Instances: `instances`, one for each mask in their order, null for an empty mask; null without `masks`.
+        """
+        if self.config.of == "instances":
+            kept = f"; embedding by {self.config.model}, {UNIT_LENGTH}" if self.config.keep_embedding else ""
+            about = f"for each of `masks`, in their order: category, probability, likeliest categories; {BOXES}{kept}"
+            return pa.schema([columns.field("instances", pa.list_(self.instance), about)])
+        fields = [
+            columns.field("categories", pa.list_(CATEGORY), "likeliest first, with `category_probability` of each"),
+            columns.field("category", pa.string(), "the likeliest category"),
+            columns.field("category_probability", pa.float32(), "share among those named, 0 to 1; not calibrated"),
+        ]
+        if self.config.keep_embedding:
+            about = f"of the image by {self.config.model}: {self._embedding.list_size} float16, {UNIT_LENGTH}"
+            fields.append(columns.field("clip_embedding", self._embedding, about))
+        return pa.schema(fields)
+
+    @property
+    def weights(self) -> tuple[str, ...]:
+        """The model and its tokenizer."""
+        return (self.config.model, MODELS[self.config.model].tokenizer)
+
+    def setup(self, weights: Weights, placement: Placement) -> None:
+        """Load the model, embed the categories, and free the text tower.
+
+        Raises:
+            ValueError: a sentence is longer than the model's input, or the weights are another model's.
+        """
+        model, tokenizer = self.weights
+        self._placement, self._dtype = placement, dtype_of(placement)
+        self._on_device = placement.device != "cpu"  # where launches and uploads cost more than arithmetic
+        self._net = TwoTowers(MODELS[model], weights.get(model), weights.get(tokenizer), placement.device)
+        self._names = np.array(list(self.config.phrases), dtype=object)
+        self._texts = kept_embeddings(self.arrays, model, self._net, list(self.config.prompts().values()))
+        rows = self.chunk_sizes.get("instances", INSTANCES) if self.config.of == "instances" else placement.batch
+        self._net.keep_vision(placement, self._dtype, rows=rows, int8=self.config.quantize == "int8")
+        self._fill = np.rint(np.multiply(MODELS[model].preparation.mean, 255)).astype(np.uint8)
+
+    def __call__(self, batch: pa.Table) -> pa.Table:
+        """Return the categories of each image or of each of its masks."""
+        images = views(batch[self.pixels])
+        if not images:
+            return self.outputs.empty_table()
+        if self.config.of == "instances":
+            return pa.table([self._classify_instances(images, batch["masks"].to_pylist())], schema=self.outputs)
+        embeddings = self._embed([images])
+        with self.phase("postprocess"):
+            arrays = top_categories(self._names, self._probabilities(embeddings), self.config.top_k)
+            if self.config.keep_embedding:
+                arrays.append(vector_array(embeddings.cpu().numpy()))
+            return pa.table(arrays, schema=self.outputs)
+
+    def _embed(self, groups: Iterable[Sequence[Image]]) -> torch.Tensor:
+        """Return the embeddings of groups of images, n d float32; each group is freed once it is prepared."""
+        import torch
+
+        how = MODELS[self.config.model].preparation, self._placement, self._dtype, self.phase
+        # a compiled model would be compiled again for tensors made outside of inference mode
+        with self.phase("preprocess"), torch.inference_mode():
+            pixels = torch.cat([prepare(group, *how) for group in groups])
+        with self.phase("infer"):
+            return self._net.images(pixels)
+
+    def _probabilities(self, embeddings: torch.Tensor) -> NDArray[np.float32]:
+        with self.phase("infer"):
+            probabilities = self._net.probabilities(embeddings, self._texts)
+        with self.phase("download"):
+            return probabilities.cpu().numpy()
+
+    def _classify_instances(
+        self, images: Sequence[Image], lists: Sequence[Sequence[Mapping[str, Any]] | None]
+    ) -> pa.ListArray:
+        """Return the column `instances`; the instances of all images are embedded together, in chunks."""
+        instances = [
+            (image, mask["segmentation"]) for image, masks in zip(images, lists, strict=True) for mask in masks or ()
+        ]
+        boxes = [share_box(segmentation) for _, segmentation in instances]
+        visible = [number for number, box in enumerate(boxes) if box]
+        vectors, probabilities = self._describe([instances[number] for number in visible])
+        with self.phase("postprocess"):
+            categories, *best = top_categories(self._names, probabilities, self.config.top_k)
+            arrays = [*best, categories, pa.array([boxes[number] for number in visible], BOX)]
+            if self.config.keep_embedding:
+                arrays.append(vector_array(vectors))
+            values = pa.StructArray.from_arrays(arrays, fields=list(self.instance))
+            rows = {number: row for row, number in enumerate(visible)}
+            return list_array(values.take(pa.array(map(rows.get, range(len(instances))), pa.int64())), lists)
+
+    def _describe(self, instances: Sequence[Instance]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """Return the embeddings (n d) and probabilities (n k) of instances with pixels: one download for all."""
+        import torch
+
+        dims = MODELS[self.config.model].dims
+        if not instances:
+            return np.empty((0, dims), np.float32), np.empty((0, len(self._names)), np.float32)
+        parts = []
+        for chunk in self.chunks(instances, "instances", INSTANCES):
+            vectors = self._embed_instances(chunk)
+            with self.phase("infer"):
+                parts.append(torch.cat([vectors, self._net.probabilities(vectors, self._texts)], dim=1))
+        with self.phase("download"):
+            values = torch.cat(parts).cpu().numpy()
+        return values[:, :dims], values[:, dims:]
+
+    def _embed_instances(self, instances: Sequence[Instance]) -> torch.Tensor:
+        """Return the embeddings of instances with pixels: n d float32, of length 1."""
+        import torch
+        from torch.nn.functional import normalize
+
+        config = self.config
+        margins = {"masked": config.masked_margin, "context": config.context_margin}
+        kinds = {kind: margins[kind] for kind in (CROPS if config.crop == "both" else [config.crop])}
+        if self._on_device:
+            embeddings = self._embed_on_device(instances, kinds)
+            return normalize(embeddings.view(len(kinds), len(instances), -1).mean(dim=0), dim=-1)
+        means = []
+        for kind, margin in kinds.items():
+            parts = (instances[start : start + CROPS_AT_ONCE] for start in range(0, len(instances), CROPS_AT_ONCE))
+            means.append(
+                self._embed([CROPS[kind](*instance, margin, self._fill) for instance in part] for part in parts)
+            )
+        return normalize(torch.stack(means).mean(dim=0), dim=-1)
+
+    def _embed_on_device(self, instances: Sequence[Instance], kinds: Mapping[str, float]) -> torch.Tensor:
+        """Return the embeddings of crops of each kind, with its margin, one kind after the other."""
+        import torch
+
+        preparation, once = MODELS[self.config.model].preparation, {id(image): image for image, _ in instances}
+        with self.phase("preprocess"), torch.inference_mode():
+            images = DeviceImages(list(once.values()), self._placement, self.phase)
+            owners = images.numbers([image for image, _ in instances])
+            crops = window_crops(images, owners, [mask for _, mask in instances], kinds)
+            levels = cut_and_fit(images, crops, preparation, self._fill)
+            pixels = normalized(levels, preparation, self._placement, self._dtype)
+        with self.phase("infer"):
+            return self._net.images(pixels)
+
+    def draw(self, row: Mapping[str, Any]) -> Drawing | None:
+        """Show the likeliest category, or outline and name the largest instances; None where there is none."""
+        if self.config.of == "frames":
+            category = row.get("category")
+            return None if category is None else Drawing(caption=f"{category} {row['category_probability']:.0%}")
+        instances = [instance for instance in row.get("instances") or () if instance]
+        drawn = sorted(instances, key=lambda instance: -box_area(instance["box"]))[:DRAWN]
+        if not drawn:
+            return None
+        names = [f"{instance['category']} {instance['probability']:.0%}" for instance in drawn]
+        more = [f"{len(instances) - len(drawn)} more"] if len(instances) > len(drawn) else []
+        return Drawing(
+            lines=[edge for instance in drawn for edge in box_edges(instance["box"])],
+            labels=[box_label(instance["box"], instance["category"]) for instance in drawn],
+            caption=", ".join(names + more),
+        )
+
+    def agreement(self, a: pa.Table, b: pa.Table, table: str = "") -> dict[str, float] | None:  # noqa: ARG002
+        """Return the share of images, or matched instances, with equal likeliest category, and embedding cosines."""
+        return result_agreement(a, b)

@@ -1,0 +1,129 @@
+"""Aligned faces of a call: cut, embedded and measured, on the host or on the device that has their images.
+
+Both ways cut the same faces: levels differ by 2 at most, in less than 0.2 % of the pixels.
+
+Shapes: n faces of a call; an aligned face is uint8 112 112 3; embeddings float32 n d of length 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from framekiln.contract import Image
+from framekiln.device import Phase
+from framekiln_stages.faces.alignment import SIDE, Transforms, align_face, crop_scales
+from framekiln_stages.faces.quality import encode_jpeg, sharpness, sharpness_on_device
+from framekiln_stages.faces.recognizers import Embeddings, Recognizer
+from framekiln_stages.shared.device_images import DeviceImages, in_order
+
+if TYPE_CHECKING:
+    import torch
+
+AT_ONCE = 128  # faces cut by the same operations: 0.3 GB
+Chunks = Callable[[Sequence[int]], Iterator[Sequence[int]]]
+"""Splits numbers of faces into parts that are embedded at once."""
+
+
+class Described(NamedTuple):
+    """Results for aligned faces."""
+
+    embeddings: Embeddings
+    sharpness: NDArray[np.float64]  # n
+    files: list[bytes]  # JPEG; empty if not wanted
+
+
+class HostFaces:
+    """Faces that are cut on the host, part by part when they are embedded.
+
+    Args:
+        recognizer: embeds them.
+        phase: counts the time of a block.
+        keep: whether their JPEG files are wanted.
+    """
+
+    def __init__(self, recognizer: Recognizer, phase: Phase, *, keep: bool) -> None:
+        self._recognizer, self._phase, self._keep = recognizer, phase, keep
+        self._faces: list[tuple[Image, NDArray[np.float64]]] = []
+
+    def add(self, images: Sequence[Image], owners: NDArray[np.int64], transforms: Transforms) -> None:
+        """Add faces; owners: the image of each."""
+        self._faces += [(images[owner], transform) for owner, transform in zip(owners, transforms, strict=True)]
+
+    def describe(self, chunks: Chunks) -> Described:
+        """Return what is known of all faces."""
+        embeddings, sharp, files = [np.empty((0, self._recognizer.length), np.float32)], list[float](), list[bytes]()
+        for numbers in chunks(range(len(self._faces))):
+            with self._phase("preprocess"):
+                crops = np.stack([align_face(*self._faces[i]) for i in numbers])
+            embeddings.append(self._recognizer(crops))  # counts its own phases
+            with self._phase("postprocess"):
+                sharp += [sharpness(crop) for crop in crops]
+                files += [encode_jpeg(crop) for crop in crops] if self._keep else []
+        return Described(np.concatenate(embeddings), np.array(sharp), files)
+
+
+class DeviceFaces:
+    """Faces that are cut on the device, all of some images at once, and downloaded when all are embedded.
+
+    Args:
+        recognizer: embeds them, in torch.
+        phase: counts the time of a block.
+        keep: whether their JPEG files are wanted.
+    """
+
+    def __init__(self, recognizer: Recognizer, phase: Phase, *, keep: bool) -> None:
+        self._recognizer, self._phase, self._keep = recognizer, phase, keep
+        self._crops: list[torch.Tensor] = []
+
+    def add(self, images: DeviceImages, owners: NDArray[np.int64], transforms: Transforms) -> None:
+        """Add faces; owners: the image of each."""
+        if len(owners):
+            with self._phase("infer"):
+                self._crops.append(aligned(images, owners, transforms))
+
+    def describe(self, chunks: Chunks) -> Described:
+        """Return what is known of all faces."""
+        import torch
+
+        if not self._crops:
+            return Described(np.empty((0, self._recognizer.length), np.float32), np.empty(0), [])
+        crops = torch.cat(self._crops)
+        parts = [crops[numbers[0] : numbers[-1] + 1] for numbers in chunks(range(len(crops)))]
+        with self._phase("infer"):
+            vectors = torch.cat([self._recognizer.raw(part) for part in parts])
+            sharp = torch.cat([sharpness_on_device(part) for part in parts])
+            both = torch.cat([vectors.double(), sharp[:, None]], dim=1)
+        with self._phase("download"):
+            values = both.cpu().numpy()
+            kept: Sequence[NDArray[np.uint8]] = list(crops.cpu().numpy()) if self._keep else []
+        with self._phase("postprocess"):
+            files = [encode_jpeg(crop) for crop in kept]
+            return Described(self._recognizer.normalized(values[:, :-1]), values[:, -1], files)
+
+
+def aligned(images: DeviceImages, owners: NDArray[np.int64], transforms: Transforms) -> torch.Tensor:
+    """Return aligned faces as by `align_face`, n 112 112 3 uint8 on the device.
+
+    Args:
+        images: on the device.
+        owners: n, the image of each face.
+        transforms: n 2 3.
+    """
+    import torch
+
+    scales = crop_scales(transforms)
+    shrink = np.maximum((1 / np.maximum(scales, 1e-6)).astype(np.int64), 1)
+    inverse = np.linalg.inv(transforms[:, :, :2])
+    maps = np.concatenate([inverse, -inverse @ transforms[:, :, 2:]], axis=2)
+    order, parts = [], []
+    with torch.inference_mode():
+        for numbers, sums in images.parts(owners):
+            for start in range(0, len(numbers), AT_ONCE):
+                own = numbers[start : start + AT_ONCE]
+                parts.append(sums.bilinear(owners[own], maps[own], (SIDE, SIDE), shrink=shrink[own]))
+                order.append(own)
+        return in_order(parts, order)

@@ -1,0 +1,82 @@
+"""The face detectors that a pipeline file can name, and the runtime of each: on a GPU, or on a CPU core beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from framekiln.contract.placement import Placement
+from framekiln.device import Phase
+from framekiln_stages.faces.dummy_faces import DummyDetector
+from framekiln_stages.nets.faces.detections import FaceDetections, Image
+from framekiln_stages.nets.faces.scrfd import Scrfd
+from framekiln_stages.nets.faces.yunet import OpenCvYuNet, YuNet
+
+if TYPE_CHECKING:
+    from framekiln_stages.shared.device_images import DeviceImages
+
+DETECTORS = {
+    "yunet": "yunet_n_dynamic",
+    "yunet-s": "yunet_s_dynamic",
+    "yunet-2023mar": "yunet_2023mar",
+    "scrfd": "scrfd_10g",
+}
+"""Entries of the weights lockfile by the name that a pipeline file uses."""
+
+IMAGES_PER_CHUNK = 8  # images per detector call in torch: 70 to 100 MB each at 1280 px, by the image's own size
+_TORCH_DETECTORS = ("yunet", "yunet-s")
+
+Detect = Callable[[Sequence[Image], "DeviceImages | None"], list[FaceDetections]]
+"""Returns the faces of images, whose copies on the device may be at hand."""
+
+
+def build_detector(
+    name: str,
+    path: Path | None,
+    *,
+    side: int,
+    min_score: float,
+    min_look: float | None,
+    max_faces: int,
+    runtime: str,
+    placement: Placement,
+    phase: Phase,
+) -> tuple[Detect, bool]:
+    """Return a detector, and whether it takes many images at once.
+
+    The settings are those of `Faces.Config`: `side` is its `input_side`, `min_score` its `threshold`. `path` is None
+    for the stand-in. `runtime` is that of the recognition network, "torch" or "onnxruntime".
+
+    Raises:
+        RuntimeError: OpenCV refuses the file.
+        ValueError: onnxruntime does, or torch cannot run its graph.
+    """
+    least = min_score if min_look is None else min(min_score, min_look)
+    yunet = partial(YuNet, side=side, max_faces=max_faces, min_score=min_score, min_look=min_look)
+    if path is not None and runtime == "torch" and name in _TORCH_DETECTORS:
+        from framekiln_stages.nets.faces.yunet_torch import TorchYuNet
+
+        return yunet(TorchYuNet(path, least, placement, phase)), True
+    # beside a GPU, a detector on the CPU is preparation of the GPU's input
+    cpu_phase = "infer" if placement.device == "cpu" else "preprocess"
+    if path is None:
+        return _timed(_one_by_one(DummyDetector(max_faces=max_faces)), phase, cpu_phase), False
+    if name == "scrfd":
+        scrfd = Scrfd(path, side=side, min_score=min_score, max_faces=max_faces, placement=placement)
+        return _timed(_one_by_one(scrfd), phase, "infer" if scrfd.on_gpu else cpu_phase), False
+    on_cpu = yunet(OpenCvYuNet(path, least))
+    return _timed(lambda images, _: on_cpu(images), phase, cpu_phase), False
+
+
+def _one_by_one(detect: Callable[[Image], FaceDetections]) -> Detect:
+    return lambda images, _: [detect(image) for image in images]
+
+
+def _timed(detect: Detect, phase: Phase, name: str) -> Detect:
+    def timed(images: Sequence[Image], uploaded: DeviceImages | None) -> list[FaceDetections]:
+        with phase(name):
+            return detect(images, uploaded)
+
+    return timed

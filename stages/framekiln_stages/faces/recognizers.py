@@ -1,0 +1,177 @@
+"""Face recognition networks: embeddings of one person lie close together by cosine.
+
+All were trained with a margin loss of the ArcFace family on the same alignment. Here they differ in a file, the length
+of an embedding, and the normalization of pixels.
+
+Shapes: n aligned crops uint8 n 112 112 3 RGB; embeddings float32 n d of length 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from framekiln.contract.placement import Placement
+from framekiln.device import Batches, Phase, dtype_of, ready, seeded, untimed, upload
+from framekiln_stages.faces.alignment import SIDE
+from framekiln_stages.nets.faces.onnx_session import open_session
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+Crops = NDArray[np.uint8]  # n 112 112 3
+Embeddings = NDArray[np.float32]  # n d
+Run = Callable[[Crops], NDArray[np.floating]]
+ROWS = 64  # crops per call: 3,396 faces/s of IResNet-50 on an H200 in fp32, 4,750 at 1,024; 1.9 against 19.5 GB
+
+
+@dataclass(frozen=True, kw_only=True)
+class Network:
+    """A published file."""
+
+    weights: str  # its name in the weights lockfile
+    length: int  # of an embedding
+    mean: tuple[float, float, float] = (127.5, 127.5, 127.5)  # of the levels, 0 to 255
+    spread: tuple[float, float, float] = (127.5, 127.5, 127.5)
+    blocks: tuple[int, ...] | None = None  # of an IResNet's stages; empty for MobileFaceNet, None if unpublished
+
+    @property
+    def normalization(self) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """Mean and spread, of each channel."""
+        return np.array(self.mean, np.float32), np.array(self.spread, np.float32)
+
+
+NETWORKS = {
+    "mobilefacenet": Network(  # foamliu/MobileFaceNet, data_gen.py: ImageNet's mean and deviation
+        weights="mobilefacenet", length=128, mean=(123.675, 116.28, 103.53), spread=(58.395, 57.12, 57.375), blocks=()
+    ),
+    # insightface, model_zoo/arcface_onnx.py, and recognition/arcface_torch/backbones/iresnet.py for the blocks
+    "arcface-r50": Network(weights="arcface_w600k_r50", length=512, blocks=(3, 4, 14, 3)),
+    "auraface": Network(weights="auraface", length=512, blocks=(3, 13, 30, 3)),  # the same reader, by its model card
+    # FaceRecognizerSF::feature
+    "sface": Network(weights="sface_2021dec", length=128, mean=(0, 0, 0), spread=(1, 1, 1)),
+}
+"""By the name that a pipeline file uses. Thresholds of `identities` were measured with mobilefacenet alone."""
+
+
+class Recognizer:
+    """One network on one device.
+
+    Args:
+        network: its published file.
+        path: the ONNX file; None for seeded random weights in torch.
+        runtime: "onnxruntime" (CPU, one crop at a time) or "torch".
+        placement: torch's device and arithmetic.
+        rows: crops of a compiled call.
+        phase: counts the time of a block: upload, infer and download.
+
+    Raises:
+        ValueError: the file's graph is not supported, its embeddings have another length, or the network cannot be
+            built without its file.
+    """
+
+    def __init__(
+        self,
+        network: Network,
+        path: Path | None,
+        *,
+        runtime: str,
+        placement: Placement,
+        rows: int = ROWS,
+        phase: Phase = untimed,
+    ) -> None:
+        self.length = network.length
+        self._net = None
+        if path is not None and runtime != "torch":
+            self._run = _onnx_runner(network, path, phase)
+        else:
+            self._net = _TorchNetwork(network, path, placement, rows, phase)
+            self._run = self._net
+        length = self(np.zeros((1, SIDE, SIDE, 3), np.uint8)).shape[1]
+        if length != network.length:
+            name = path.name if path else network.weights
+            raise ValueError(f"{name} gives embeddings of length {length}, not {network.length}")
+
+    def __call__(self, crops: Crops) -> Embeddings:
+        """Return the embeddings of one or more crops."""
+        return self.normalized(self._run(crops))
+
+    def raw(self, crops: Tensor) -> Tensor:
+        """Return the network's output for crops on its device, n d float32, there; of a network in torch."""
+        assert self._net is not None
+        return self._net.on_device(crops)
+
+    @staticmethod
+    def normalized(raw: NDArray[np.floating]) -> Embeddings:
+        """Return the network's output as embeddings."""
+        raw = raw.astype(np.float32)
+        lengths = np.linalg.norm(raw, axis=1, keepdims=True)
+        return raw / np.maximum(lengths, np.finfo(np.float32).tiny)
+
+
+def _onnx_runner(network: Network, path: Path, phase: Phase) -> Run:
+    """Run by onnxruntime on one thread, one crop a call: exports allow no more, and one core gains nothing by it."""
+    session = open_session(path)
+    name, (mean, spread) = session.get_inputs()[0].name, network.normalization
+
+    def embed(crop: NDArray[np.uint8]) -> Any:
+        pixels = ((crop - mean) / spread).transpose(2, 0, 1)[None]
+        return session.run(None, {name: np.ascontiguousarray(pixels)})[0].reshape(-1)
+
+    def run(crops: Crops) -> NDArray[np.floating]:
+        with phase("infer"):
+            return np.stack([embed(crop) for crop in crops])
+
+    return run
+
+
+class _TorchNetwork:
+    """Runs in torch in batches; pixels are uploaded as bytes and normalized on the device."""
+
+    def __init__(self, network: Network, path: Path | None, placement: Placement, rows: int, phase: Phase) -> None:
+        import torch
+
+        self._placement, self._phase, self._dtype = placement, phase, dtype_of(placement, best="fp16")
+        self._net = ready(_module(network, path), placement, self._dtype)
+        shift, scale = (torch.from_numpy(numbers).to(placement.device) for numbers in network.normalization)
+        self._shift, self._scale = shift.view(1, 3, 1, 1), scale.view(1, 3, 1, 1)
+        self._batches = Batches(self._embed, placement, rows)
+        self._batches.warm_up(torch.zeros(1, SIDE, SIDE, 3, dtype=torch.uint8, device=placement.device))
+
+    def __call__(self, crops: Crops) -> NDArray[np.float32]:
+        with self._phase("upload"):
+            levels = upload(list(crops), self._placement.device, pin=self._placement.pin_memory)
+        with self._phase("infer"):
+            embeddings = self.on_device(levels)
+        with self._phase("download"):
+            return embeddings.cpu().numpy()
+
+    def on_device(self, levels: Tensor) -> Tensor:
+        import torch
+
+        with torch.inference_mode():
+            return self._batches(levels)
+
+    def _embed(self, levels: Tensor) -> Tensor:
+        pixels = ((levels.permute(0, 3, 1, 2) - self._shift) / self._scale).to(self._dtype)  # channels last
+        embeddings: Tensor = self._net(pixels if self._placement.channels_last else pixels.contiguous())
+        return embeddings.flatten(1).float()
+
+
+def _module(network: Network, path: Path | None) -> nn.Module:
+    """Build the network of a file, or one of the same architecture with seeded random weights."""
+    from framekiln_stages.nets.faces.iresnet import IResNet, MobileFaceNet
+
+    if path is not None:
+        from framekiln_stages.nets.faces.onnx_module import OnnxGraph
+
+        return OnnxGraph(path)
+    if network.blocks is None:
+        raise ValueError(f"{network.weights} has no random weights, as its architecture is unpublished: choose another")
+    with seeded():
+        return IResNet(network.blocks, network.length) if network.blocks else MobileFaceNet(network.length)

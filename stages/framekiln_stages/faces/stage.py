@@ -1,0 +1,259 @@
+"""Faces: detection by YuNet or SCRFD, alignment, and embeddings by a network of the ArcFace family.
+
+The result for a face depends on its image alone. The faces of all images of a call are embedded together, in chunks. A
+photo with hundreds of faces therefore takes no more memory than many photos with one.
+
+Shapes: n faces of a call; boxes n 4, points n 5 2 as in `framekiln_stages.faces.alignment`, embeddings n d of length 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from framekiln.contract import Drawing, Image, Placement, Stage, Weights, field, views
+from framekiln_stages.faces.aligned_faces import Described, DeviceFaces, HostFaces
+from framekiln_stages.faces.alignment import crop_scales, head_angles, similarity_transforms
+from framekiln_stages.faces.detectors import DETECTORS, IMAGES_PER_CHUNK, build_detector
+from framekiln_stages.faces.quality import face_qualities
+from framekiln_stages.faces.recognizers import NETWORKS, ROWS, Recognizer
+from framekiln_stages.nets.faces import scrfd
+from framekiln_stages.nets.faces.detections import FaceDetections
+from framekiln_stages.shared.arrow_values import struct_array, vector_array
+from framekiln_stages.shared.conventions import BOXES, FRACTIONS, NETWORK, UNIT_LENGTH
+from framekiln_stages.shared.limits import require_at_least, require_between
+from framekiln_stages.shared.mask_drawings import box_edges, counted
+from framekiln_stages.shared.masks import BOX, POINT
+from framekiln_stages.shared.pixel_stage import PixelStage
+from framekiln_stages.shared.result_agreement import Detections, cosine_figures, match_by_boxes, mean_or
+
+LANDMARKS = ("right eye", "left eye", "nose", "right corner of the mouth", "left corner of the mouth")
+YUNET_SIDE, YUNET_SCORE, YUNET_SCORE_ALONE = 1280, 0.6, 0.85  # see Config
+
+
+class Faces(PixelStage):
+    """Faces with box, landmarks, quality, head angles and an embedding to compare people by cosine.
+
+    On a GPU torch runs the recognition network, and YuNet's two published detectors. SCRFD runs there if onnxruntime
+    can use the GPU. Other detectors run on the CPU (YuNet: 65 ms an image of 2 MP). Without the detector's weights
+    (`dummy_weights`) each image has the same four faces (`dummy_faces`); such a benchmark times alignment
+    and embedding, but no detection.
+    """
+
+    finds = (("faces", "face", "faces"),)
+    version = 2  # 2: a second look decides on faces, no longer the score alone
+    placement = Placement(cpus=1.0, batch=16, channels_last=True)
+    devices = ("cpu", "cuda")
+    chunk_kinds = ("pictures", "faces")
+    dummy_note = (
+        "without its detector the same four made faces an image; numbers of faces, and the detector's time, are void"
+    )
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config(Stage.Config):
+        """Networks, their input sizes, and the faces and columns that are kept.
+
+        Raises:
+            ValueError: a size or number is too small, or a score lies outside 0 to 1.
+        """
+
+        detector: Literal["yunet", "yunet-s", "yunet-2023mar", "scrfd"] = "yunet"  # scrfd: non-commercial
+        model: Literal["mobilefacenet", "arcface-r50", "auraface", "sface"] = "mobilefacenet"  # 2 ms a face, Apache-2.0
+        # Short side of the pixels that faces are cut from, as in frame_1280; 0 is full size. Median cosine of a face of
+        # 40, 64, 100, 160 px in 4000x3000 with its own large portrait: 0.84 0.91 0.95 0.94 at full size, 0.53 0.85
+        # 0.94 0.95 at 1280, 0.10 0.40 0.76 0.92 at 640.
+        size: int = 1280
+        # Longest side of the detector's input; 0 for all pixels; None for 1280 (YuNet) or 640 (SCRFD, as published).
+        # Of 120 faces of 40 px in 4000x3000 YuNet detects, at a score of 0.7, all at 1280 in 60 ms, 30 at 640 in 15 ms;
+        # of 24 px, 37 at 1280, and all at full size in over 1 s.
+        detect_side: int | None = None
+        # None for 0.6 (YuNet, or 0.85 without a second look) or 0.5 (SCRFD, as published). The score alone does not
+        # tell: faces of 16 px or more have 0.6 to 0.96, a dog's face up to 0.89, a head lamp 0.83.
+        min_score: float | None = None
+        # Least score in YuNet's second look; None for none. Chosen on GRID, portraits and photos of things, checked on
+        # others (docs/measuring/accuracy.md): photographed faces have 0.85 and more there, other things 0.78 at most.
+        min_look: float | None = 0.8
+        min_side: int = 16  # px, the box's shorter side in the pixels read. At 12, the median cosine above is 0.32
+        max_faces: int = 500  # of one image, the highest scores
+        keep_crops: bool = False  # the aligned face as a JPEG, for contact sheets
+        runtime: Literal["auto", "onnxruntime", "torch"] = "auto"  # onnxruntime on a CPU, torch on a GPU
+        embedding: Literal["float16", "float32"] = "float16"  # stored type
+
+        def __post_init__(self) -> None:
+            require_at_least(self, size=0, detect_side=0, min_side=0, max_faces=1)
+            require_between(self, ("min_score", "min_look"))
+            if self.detector == "scrfd" and self.input_side % scrfd.STEP:
+                raise ValueError(f"detect_side must be a multiple of {scrfd.STEP} for scrfd, not {self.input_side}")
+
+        @property
+        def input_side(self) -> int:
+            """Longest side of the detector's input in px; 0 for all pixels."""
+            published = scrfd.SIDE if self.detector == "scrfd" else YUNET_SIDE
+            return published if self.detect_side is None else self.detect_side
+
+        @property
+        def threshold(self) -> float:
+            """The least score of a face."""
+            if self.min_score is not None:
+                return self.min_score
+            yunet = YUNET_SCORE if self.min_look is not None else YUNET_SCORE_ALONE
+            return scrfd.MIN_SCORE if self.detector == "scrfd" else yunet
+
+        def in_place_of_none(self) -> Mapping[str, Any]:
+            """Return the detector's input size and score."""
+            return {"detect_side": self.input_side, "min_score": self.threshold}
+
+    @property
+    def face(self) -> pa.DataType:
+        """The type of one face."""
+        embedding = pa.list_(pa.type_for_alias(self.config.embedding), NETWORKS[self.config.model].length)
+        fields = [
+            ("box", BOX),  # clipped to the image; shares of width and height
+            ("score", pa.float32()),  # the detector's, 0 to 1; no probability
+            ("landmarks", pa.list_(POINT, len(LANDMARKS))),  # shares of width and height, may lie outside
+            ("quality", pa.float32()),  # 0 to 1, see `framekiln_stages.faces.quality.face_qualities`
+            ("yaw", pa.float32()),  # degrees, see `framekiln_stages.faces.alignment.head_angles`
+            ("pitch", pa.float32()),
+            ("embedding", embedding),  # of length 1
+        ]
+        return pa.struct([*fields, *([("crop", pa.binary())] if self.config.keep_crops else [])])
+
+    @property
+    def outputs(self) -> pa.Schema:
+        """`faces` and `face_count`; never null."""
+        network = NETWORKS[self.config.model]
+        about = (
+            f"faces, highest score first: {BOXES}; score; landmarks in this order: {', '.join(LANDMARKS)}, of the "
+            f"person's own sides, x, y in {FRACTIONS}; quality, 0 to 1; yaw and pitch in degrees, 0 into the camera, "
+            "yaw above 0 to the right of the image, pitch above 0 up; embedding by "
+            f"{self.config.model}, {network.length} {self.config.embedding}, {UNIT_LENGTH}"
+        )
+        faces = field("faces", pa.list_(self.face), about)
+        return pa.schema(
+            [
+                faces.with_metadata({**faces.metadata, NETWORK: self.config.model}),
+                field("face_count", pa.int32(), "number of faces in `faces`"),
+            ]
+        )
+
+    @property
+    def weights(self) -> tuple[str, ...]:
+        """A detector and a recognition network."""
+        return (DETECTORS[self.config.detector], NETWORKS[self.config.model].weights)
+
+    @property
+    def dummy_weights(self) -> bool:  # type: ignore[override]  # it depends on the settings here
+        """False for SFace: its architecture is not published."""
+        return NETWORKS[self.config.model].blocks is not None
+
+    def setup(self, weights: Weights, placement: Placement) -> None:
+        """Build both networks.
+
+        Raises:
+            RuntimeError: OpenCV refuses the detector's file.
+            ValueError: onnxruntime refuses the detector's file, the recognition network is not supported or has no
+                random weights, or runtime "onnxruntime" is configured on a GPU.
+        """
+        config, (detector, network) = self.config, self.weights
+        runtime = config.runtime if config.runtime != "auto" else {"cpu": "onnxruntime"}.get(placement.device, "torch")
+        if runtime == "onnxruntime" and placement.device != "cpu":
+            where = repr(placement.device)
+            raise ValueError(f"onnxruntime runs on the CPU only; choose runtime 'torch' or 'auto' on {where}")
+        self._placement = placement
+        self._on_device = placement.device != "cpu"  # where launches and waits cost more than arithmetic
+        self._detect, self._batched = build_detector(
+            config.detector,
+            weights.get(detector),
+            side=config.input_side,
+            min_score=config.threshold,
+            min_look=config.min_look,
+            max_faces=config.max_faces,
+            runtime=runtime,
+            placement=placement,
+            phase=self.phase,
+        )
+        self._recognize = Recognizer(
+            NETWORKS[config.model],
+            weights.get(network),
+            runtime=runtime,
+            placement=placement,
+            rows=self.chunk_sizes.get("faces", ROWS),
+            phase=self.phase,
+        )
+
+    def __call__(self, batch: pa.Table) -> pa.Table:
+        """Return the faces of each image."""
+        images = views(batch[self.pixels])
+        crops = (DeviceFaces if self._on_device else HostFaces)(
+            self._recognize, self.phase, keep=self.config.keep_crops
+        )
+        several = self._batched or self._on_device
+        detections: list[FaceDetections] = []
+        for chunk in self.chunks(images, "pictures", IMAGES_PER_CHUNK) if several else [images]:
+            detections += self._detect_in(chunk, crops)
+        counts = [len(faces.scores) for faces in detections]
+        owners = np.repeat(np.arange(len(images)), counts)
+        described = crops.describe(lambda numbers: self.chunks(numbers, "faces", ROWS))
+        values = self._values(images, FaceDetections.concatenate(detections), owners, described)
+        offsets = pa.array(np.cumsum([0, *counts]), pa.int32())
+        return pa.table([pa.ListArray.from_arrays(offsets, values), pa.array(counts, pa.int32())], schema=self.outputs)
+
+    def _detect_in(self, images: Sequence[Image], crops: HostFaces | DeviceFaces) -> list[FaceDetections]:
+        """Return the faces of each image, and add them to the crops."""
+        uploaded = None
+        if self._on_device:
+            from framekiln_stages.shared.device_images import DeviceImages
+
+            uploaded = DeviceImages(images, self._placement, self.phase)
+        detections = self._detect(images, uploaded)
+        detections = [faces.select(faces.sides.min(axis=1) >= self.config.min_side) for faces in detections]
+        owners = np.repeat(np.arange(len(images)), [len(faces.scores) for faces in detections])
+        transforms = similarity_transforms(FaceDetections.concatenate(detections).points)
+        if isinstance(crops, DeviceFaces):
+            assert uploaded is not None
+            crops.add(uploaded, owners, transforms)
+        else:
+            crops.add(images, owners, transforms)
+        return detections
+
+    def _values(
+        self, images: Sequence[Image], faces: FaceDetections, owners: NDArray[np.int64], described: Described
+    ) -> pa.StructArray:
+        """Return the faces of all images as values of `face`; owners: n, the image of each face."""
+        yaw, pitch = head_angles(faces.points)
+        scales = crop_scales(similarity_transforms(faces.points))
+        size = np.array([images[i].shape[1::-1] for i in owners], np.float32).reshape(-1, 2)
+        columns = [
+            struct_array((faces.boxes / np.tile(size, 2)).clip(0, 1), BOX),
+            pa.array(faces.scores),
+            pa.FixedSizeListArray.from_arrays(struct_array(faces.points / size[:, None], POINT), len(LANDMARKS)),
+            pa.array(face_qualities(scales, yaw, pitch, described.sharpness), pa.float32()),
+            pa.array(yaw),
+            pa.array(pitch),
+            vector_array(described.embeddings, self.config.embedding),
+            *([pa.array(described.files, pa.binary())] if self.config.keep_crops else []),
+        ]
+        return pa.StructArray.from_arrays(columns, fields=list(self.face))
+
+    def draw(self, row: Mapping[str, Any]) -> Drawing | None:
+        """Draw boxes and landmarks; None without faces."""
+        faces = row.get("faces")
+        if not faces:
+            return None
+        edges = [edge for face in faces for edge in box_edges(face["box"])]
+        points = [(point["x"], point["y"]) for face in faces for point in face["landmarks"]]
+        return Drawing(lines=edges, points=points, caption=counted(len(faces), "face"))
+
+    def agreement(self, a: pa.Table, b: pa.Table, table: str = "") -> dict[str, float] | None:  # noqa: ARG002
+        """Return the share of matched faces, the overlap of their boxes, and the cosines of their embeddings."""
+        first, second = (Detections.from_column(run["faces"]) for run in (a, b))
+        matches = match_by_boxes(first, second)
+        cosines = matches.cosines(*(run.vectors("embedding") for run in (first, second)))
+        mean = float(np.clip(mean_or(1.0, cosines), 0, 1))
+        figures = {"faces_found": matches.share, "box_iou": matches.mean_iou()}
+        return figures | cosine_figures(cosines) | {"drift": 1 - matches.share * mean}

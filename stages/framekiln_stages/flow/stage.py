@@ -1,0 +1,278 @@
+"""Motion, camera shake and cuts, from dense optical flow between neighbouring frames.
+
+Motion separates pans from tripod shots, and shake separates hand-held shots from a gimbal's. A cut is where no motion
+explains the next frame. The values of frame i depend on frames i, i+1 and (shake only) i+2.
+
+Shapes: h, w of the computed size; a flow field is float32 h w 2, the displacement (x right, y down) in px from frame i
+to i+1; a camera's motion is a 2 3 matrix in px. Angles are in degrees as seen: 0 right, 90 up, from 0 to below 360.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import cv2
+import numpy as np
+import pyarrow as pa
+
+from framekiln.contract.columns import Image, field, views
+from framekiln.contract.drawing import Drawing, Legend
+from framekiln.contract.placement import Placement
+from framekiln.contract.stage import Scope, Stage, Weights
+from framekiln_stages.flow import flow_colors, kitti_png
+from framekiln_stages.flow.motion import Camera, Field, Gray, agreement, camera, motion, residual, resized, score, shake
+from framekiln_stages.shared.limits import require_at_least, require_between
+from framekiln_stages.shared.pixel_stage import PixelStage
+from framekiln_stages.shared.result_agreement import float_values, mean_distance, mean_or, unmatched_share
+
+RAFT_WEIGHTS = ("raft-small-c-t-v2", "raft-small-princeton")
+PAIRS = 8  # of frames in one RAFT call: correlations take 5.6 GB a pair at full HD, 8 to 12 MB at 224 px
+SMALLEST = 16  # px: DIS matches patches of 8 px on a pyramid
+
+OUTPUTS = pa.schema(
+    [
+        field(
+            "motion_mean",
+            pa.float32(),
+            "mean length of the flow to the next frame, in px of the full frame; null below 0.5 motion_agreement",
+            "px",
+        ),
+        field("motion_p95", pa.float32(), "95th percentile of that length; null likewise", "px"),
+        field(
+            "motion_direction",
+            pa.float32(),
+            "of the mean flow: 0 right, 90 up, below 360; null likewise and when still",
+            "degree",
+        ),
+        field(
+            "motion_agreement",
+            pa.float32(),
+            "share of pixels that the flow to the next frame and back leads to where they started, 0 to 1",
+        ),
+        field(
+            "shake",
+            pa.float32(),
+            "RMS change of the camera's motion to the next pair of frames; null where either does not agree",
+            "frame diagonals",
+        ),
+        field(
+            "cut", pa.float32(), "score of a cut before the next frame, 0 to 1, no probability; `shots` decides by more"
+        ),
+    ]
+)
+FLOW_FIELD = field(
+    "flow_field",
+    pa.large_binary(),
+    "flow at the computed size as a KITTI 16-bit PNG: x right, y down, to the next frame",
+    "px",
+)
+
+
+class Flow(PixelStage):
+    """Motion, shake and cuts of each frame.
+
+    All values are null for the last frame of a file and for a photo. Shake is also null for the frame before the last.
+    Motion and shake are null where the flow back does not confirm the flow, for instance at a cut.
+    """
+
+    version = 2
+    scope = Scope.CLIP
+    halo = 2  # shake compares the motion i -> i+1 with i+1 -> i+2
+    dummy_weights = True
+    chunk_kinds = ("pairs",)
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config(Stage.Config):
+        """Algorithm, model and size of the flow, and thresholds.
+
+        Raises:
+            ValueError: weights of another network, a negative `size`, or a share that is none.
+        """
+
+        # RubberWhale, one core: DIS medium 0.23 px in 14 ms, Farneback 0.36 px in 33 ms. RAFT, 0.32 px, runs on a GPU
+        # too, where pairs go in batches.
+        backend: Literal["dis", "farneback", "raft"] = "dis"
+        # Of RAFT: torchvision's training, 1.99 px on Sintel's clean pass; the authors' own is in the lockfile too.
+        model: str = RAFT_WEIGHTS[0]
+        # Of DIS. Errors on RubberWhale: ultrafast 0.54 px, fast 0.44, medium 0.23.
+        preset: Literal["ultrafast", "fast", "medium"] = "medium"
+        # Short side in px; 0 is full size. Pixels are those of frame_224, which have 224 to 447 px. Where their flow
+        # does not agree, it is computed again at this size, and the surer of both is taken: in 11 made pairs with
+        # motion of 120 px the error falls from 8.5 to 3.6 px, while this size alone doubles errors up to 60 px. Medium
+        # at 224 costs what fast costs at full size, and is nearer to medium at full size: mean motion within 1-4 %
+        # against 1-8 %, on four clips of 480p to 720p.
+        size: int = 224
+        still: float = 0.1  # px of the computed size: shorter motion has the direction of noise
+        # Residual that scores 0.5. Of 1,489 pairs inside shots none has over 0.11; of 153 cuts, 25 between takes
+        # on one set, none under 0.20.
+        cut_residual: float = 0.16
+        # Least agreement of motion that is given. In 55 made pairs of 1242x375 with motion of 10 to 250 px, the mean
+        # length is off by 0 to 27 % above 0.5, by half on average below, and by up to 37 % above on three other photos.
+        # There 0.14, 0.37, 0.65 and 0.95 of the pixels agree, and 0.10, 0.27, 0.60 and 0.99 are right: within 1.8 px at
+        # the computed size or 5 %.
+        min_agreement: float = 0.5
+        cache: bool = False  # the dense field too
+
+        def __post_init__(self) -> None:
+            if self.model not in RAFT_WEIGHTS:
+                raise ValueError(f"model must be one of {', '.join(RAFT_WEIGHTS)}, not {self.model!r}")
+            require_at_least(self, size=0)
+            require_between(self, ("min_agreement",))
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """Pixels, and the size of the full frame, which scales the results."""
+        return (self.pixels, "height", "width")
+
+    @property
+    def outputs(self) -> pa.Schema:
+        """Six numbers; with `cache` also the flow field."""
+        return OUTPUTS.append(FLOW_FIELD) if self.config.cache else OUTPUTS
+
+    @property
+    def devices(self) -> tuple[str, ...]:  # type: ignore[override]  # it depends on the settings here
+        """RAFT runs on a GPU too, OpenCV on the CPU only."""
+        return ("cpu", "cuda") if self.config.backend == "raft" else ("cpu",)
+
+    @property
+    def weights(self) -> tuple[str, ...]:
+        """RAFT's weights; OpenCV has none."""
+        return (self.config.model,) if self.config.backend == "raft" else ()
+
+    def setup(self, weights: Weights, placement: Placement) -> None:
+        """Load RAFT, with random weights where they are missing, and limit OpenCV to one thread.
+
+        Parallel workers scale better than threads inside a pair of frames. Results do not depend on threads.
+
+        Raises:
+            ValueError: the file does not contain RAFT's weights.
+        """
+        cv2.setNumThreads(1)
+        if self.config.backend == "raft":
+            from framekiln_stages.nets.raft import Flows
+
+            rows = self.chunk_sizes.get("pairs", PAIRS)
+            self._raft = Flows(weights.get(self.config.model), placement, rows, self.phase)
+            return
+        self._own = threading.local()  # DIS keeps its pyramids between calls
+
+    def __call__(self, batch: pa.Table) -> pa.Table:
+        """Measure consecutive frames: one clip and its halo."""
+        with self.phase("preprocess"):
+            images = views(batch[self.pixels])
+            grays = [cv2.cvtColor(frame, cv2.COLOR_RGB2GRAY) for frame in images]
+        sides = zip(batch["height"].to_pylist(), batch["width"].to_pylist(), strict=True)
+        rows: list[dict[str, Any]] = [{} for _ in grays]
+        cameras: list[Camera | None] = []
+        for row, pair, found, side in zip(
+            rows, itertools.pairwise(grays), self._flows(images, grays), sides, strict=False
+        ):
+            with self.phase("postprocess"):
+                row.update({} if found is None else self._describe(pair, *found, *side))
+                cameras.append(None if found is None or row["motion_mean"] is None else camera(found[0]))
+        for row, gray, pair_of in zip(rows, grays, itertools.pairwise(cameras), strict=False):
+            row["shake"] = shake(*pair_of, *gray.shape)
+        return pa.Table.from_pylist(rows, schema=self.outputs)
+
+    def _flows(self, images: Sequence[Image], grays: Sequence[Gray]) -> Iterator[tuple[Field, float] | None]:
+        """Yield the flow of each pair of neighbours and its agreement; None as in `between`."""
+        if self.config.backend == "raft":
+            both = zip(self._learned(images), self._learned(images[::-1])[::-1], strict=True)
+            yield from (None if one is None or back is None else (one, agreement(one, back)) for one, back in both)
+            return
+        for now, then in itertools.pairwise(grays):
+            found = self._confirmed(now, then)
+            if found is not None and found[1] < self.config.min_agreement:
+                again = self._confirmed(*(reduced(image, self.config.size) for image in (now, then)))
+                if again is not None and again[1] > found[1]:
+                    found = resized(again[0], *now.shape), again[1]
+            yield found
+
+    def _confirmed(self, now: Gray, then: Gray) -> tuple[Field, float] | None:
+        flow, back = self.between(now, then), self.between(then, now)
+        return None if flow is None or back is None else (flow, agreement(flow, back))
+
+    def between(self, now: Gray, then: Gray) -> Field | None:
+        """Return OpenCV's flow from a grey frame (h w) to the next; None if sizes differ or are below 16 px."""
+        if not _comparable(now, then):
+            return None
+        with self.phase("infer"):
+            if self.config.backend == "dis":
+                return self.dis.calc(now, then, None)
+            start = np.zeros((*now.shape, 2), np.float32)
+            # OpenCV's tutorial settings with two more levels for fast motion; the best of six others gains 0.01 px.
+            return cv2.calcOpticalFlowFarneback(now, then, start, 0.5, 5, 15, 3, 5, 1.2, 0)
+
+    @property
+    def dis(self) -> cv2.DISOpticalFlow:
+        """OpenCV's DIS of this thread."""
+        if not hasattr(self._own, "dis"):
+            preset = getattr(cv2, f"DISOPTICAL_FLOW_PRESET_{self.config.preset.upper()}")
+            self._own.dis = cv2.DISOpticalFlow.create(preset)
+        dis: cv2.DISOpticalFlow = self._own.dis
+        return dis
+
+    def _learned(self, images: Sequence[Image]) -> list[Field | None]:
+        """Return RAFT's flow from each RGB frame (h w 3) to the next; None as in `between`."""
+        fields: list[Field | None] = [None] * max(0, len(images) - 1)
+        for _, group in itertools.groupby(enumerate(itertools.pairwise(images)), lambda item: item[1][0].shape):
+            numbers = [number for number, pair in group if _comparable(*pair)]
+            for part in self.chunks(numbers, "pairs", PAIRS):
+                with self.phase("infer"):
+                    flows = self._raft([images[i] for i in part], [images[i + 1] for i in part])
+                for i, flow in zip(part, flows, strict=True):
+                    fields[i] = flow
+        return fields
+
+    def _describe(self, pair: tuple[Gray, Gray], flow: Field, sure: float, height: int, width: int) -> dict[str, Any]:
+        known = motion(flow, height, width, self.config.still) if sure >= self.config.min_agreement else {}
+        cut = score(residual(*pair, flow), self.config.cut_residual)
+        field = {"flow_field": kitti_png.encode(flow)} if self.config.cache else {}
+        return {"motion_mean": None} | known | {"motion_agreement": sure, "cut": cut} | field
+
+    def agreement(self, a: pa.Table, b: pa.Table, table: str = "") -> dict[str, float] | None:  # noqa: ARG002
+        """Return differences of the flow's length (relative to its mean) and direction, and the agreement of cuts."""
+        mine, others = (float_values(run["motion_mean"]) for run in (a, b))
+        length = float(np.nanmean((mine + others) / 2)) if np.isfinite(mine + others).any() else 0.0
+        share = mean_distance(mine, others) / length if length else 0.0
+        turn = mean_distance(*(float_values(run["motion_direction"]) for run in (a, b)), period=360.0)
+        cuts = [float_values(run["cut"]) > 0.5 for run in (a, b)]
+        same = mean_or(1.0, cuts[0] == cuts[1])
+        missing = unmatched_share(mine, others)
+        figures = {"magnitude_difference": share, "direction_difference": turn, "cut_agreement": same}
+        return figures | {"drift": min(1.0, max(share, 1 - same, missing))}
+
+    def draw(self, row: Mapping[str, Any]) -> Drawing | None:
+        """Return a line along the mean motion, and the colours of the field or of its mean; None without flow."""
+        if row.get("cut") is None:
+            return None
+        if row["motion_mean"] is None:
+            return Drawing(caption=f"motion unknown, agreement {row['motion_agreement']:.2f}, cut {row['cut']:.2f}")
+        lines, direction = [], row["motion_direction"]
+        if direction is not None:
+            angle = math.radians(direction)
+            lines.append((0.5, 0.5, 0.5 + 0.3 * math.cos(angle), 0.5 - 0.3 * math.sin(angle)))
+        return Drawing(
+            lines=lines,
+            overlay=flow_colors.coloured(row),
+            legend=Legend(image=flow_colors.legend(), text=flow_colors.LEGEND),
+            caption=f"motion {row['motion_mean']:.1f} px, cut {row['cut']:.2f}",
+        )
+
+
+def reduced(image: Gray, size: int) -> Gray:
+    """Return an image with a short side of `size` px, by means over areas; a smaller one, or with 0, as it is."""
+    short = min(image.shape[:2])
+    if not size or short <= size:
+        return image
+    height, width = (max(1, round(side * size / short)) for side in image.shape[:2])
+    return np.asarray(cv2.resize(image, (width, height), interpolation=cv2.INTER_AREA), np.uint8)
+
+
+def _comparable(now: Image, then: Image) -> bool:
+    return now.shape == then.shape and min(now.shape[:2]) >= SMALLEST

@@ -1,0 +1,201 @@
+"""Identities: the faces of a whole run, grouped into people by HDBSCAN over their embeddings.
+
+    faces that pass the filters  ->  exact spanning tree  ->  HDBSCAN  ->  known people  ->  single faces  ->  numbers
+
+A single face is one outside of all clusters, as one new photo is. It gets the identity of the nearest centroid, also
+of a known person without a cluster here, if that is near and no other is about as near.
+
+The distance is 1 - cosine. The spanning tree is the same for every measure that rises with the angle. They differ in
+the density, one over distance, by which HDBSCAN weighs clusters; with this measure a setting is a cosine. Rows are
+sorted first, so that an identity's number depends on the faces alone.
+
+Shapes: n faces of the run, c of them clustered, g identities, d numbers of an embedding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.dataset as ds
+
+from framekiln.contract import Drawing, Placement, Scope, Stage, Table, Weights
+from framekiln.contract.columns import FRAME_INDEX, MEDIA_ID
+from framekiln_stages.identities.face_table import FaceTable, Singles
+from framekiln_stages.identities.known import KnownIdentities
+from framekiln_stages.identities.labels import Labels
+from framekiln_stages.identities.tables import FACES, PEOPLE, faces_table, summary_table
+from framekiln_stages.shared.limits import require_at_least
+from framekiln_stages.shared.mask_drawings import box_edges, box_label
+
+if TYPE_CHECKING:
+    from framekiln_stages.identities.hdbscan import Clusters
+
+SUMMARY = "identity_summary"
+
+
+class Identities(Stage):
+    """An identity for each face, or none; and for each identity its size, centroid and example faces."""
+
+    finds = ((SUMMARY, "person", "people"),)
+    version = 3  # 3: `measured` in the summary; 2: single faces are compared with centroids, also filtered ones
+    scope = Scope.DATASET
+    placement = Placement(cpus=1.0)  # fits a small machine; a profile may give it all cores
+    devices = ("cpu", "cuda")
+    reads_urls = True
+    inputs = (MEDIA_ID.name, FRAME_INDEX.name, "height", "width", "faces")
+    tables: ClassVar[dict[str, Table]] = {
+        "identities": Table(
+            schema=FACES, keys=("media_id", "frame_index", "face_index"), description="one row per face"
+        ),
+        SUMMARY: Table(schema=PEOPLE, keys=("identity",), description="one row per identity, the largest first"),
+    }
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config(Stage.Config):
+        """Filters and thresholds. Cosines are those of the recognition network; defaults suit MobileFaceNet.
+
+        Raises:
+            ValueError: a number is out of range.
+        """
+
+        min_cluster_size: int = 3  # a pair may be similar by chance
+        min_samples: int = 2  # with 3, the third neighbour of a person with three faces would be a stranger
+        # Cosine above which an identity is not split; None to split by density alone. The frames of a clip are far
+        # denser than two photos, and would become people of their own: on every second frame of six clips ARI 0.88,
+        # with this setting 1. Cosines of one person's faces were at least 0.61.
+        one_person: float | None = 0.5
+        # Cosine below which nothing is joined; None to leave that to density, which may attach a stranger to an
+        # identity. Cosines of two people's faces were at most 0.31.
+        strangers: float | None = 0.4
+        # Least cosine of a face outside of the clusters to the centroid of its identity; None to assign none. Of single
+        # faces of 18 px and more, speakers of GRID had 0.45 to their own centroid and more, to others' at most 0.28.
+        assign: float | None = 0.45
+        # By which that cosine exceeds the one to any other identity. Single faces of known people had 0.2 and more.
+        margin: float = 0.1
+        # Faces below these three form no identity, but are assigned to one like others.
+        min_score: float = 0.0  # of the detector; `faces` has its own threshold
+        min_quality: float = 0.1  # of `faces`: portraits and speakers have 0.5 and more, a face in profile 0
+        min_side: int = 24  # px at full size; a face of 12 px has a cosine of 0.32 with its own portrait, of 40 px 0.84
+        exemplars: int = 8  # example faces of each identity: a row of a contact sheet
+        # Identities keep the numbers that they have in the output. With False a run numbers them anew.
+        keep_numbers: bool = True
+        known: str | None = None  # another output (folder or URL); its identities keep their numbers too
+        recognise: float = 0.6  # least cosine of two centroids; higher than for faces, as centroids vary less
+
+        def __post_init__(self) -> None:
+            require_at_least(self, min_cluster_size=2, min_samples=1, min_side=0, exemplars=1)
+            for name in ("one_person", "strangers", "assign", "margin", "recognise", "min_score", "min_quality"):
+                value = getattr(self, name)
+                if value is not None and not 0 <= value < 1:
+                    raise ValueError(f"{name} must be at least 0 and below 1, not {value}")
+            if self.one_person is not None and self.strangers is not None and self.strangers > self.one_person:
+                raise ValueError(f"strangers must be at most one_person, {self.one_person}, not {self.strangers}")
+
+    @property
+    def keeps(self) -> tuple[str, ...]:
+        """The identities of earlier runs into the output, unless numbers start anew."""
+        return (SUMMARY,) if self.config.keep_numbers else ()
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """The identities of the other output."""
+        return () if self.config.known is None else (_summary_path(self.config.known),)
+
+    def setup(self, weights: Weights, placement: Placement) -> None:  # noqa: ARG002 - it has none
+        """Set the device of the matrix products."""
+        self._device = placement.device
+
+    def __call__(self, batch: pa.Table, kept: Mapping[str, pa.Table] | None = None) -> dict[str, pa.Table]:
+        """Return both tables for the whole run.
+
+        Args:
+            batch: the rows of the run.
+            kept: identities of the output's last run; None: there are none.
+
+        Raises:
+            ValueError: the known identities are of another network.
+        """
+        with self.phase("preprocess"):
+            faces, config = FaceTable.from_rows(batch), self.config
+            own = kept[SUMMARY] if kept else PEOPLE.empty_table()
+            known = KnownIdentities.from_tables(own, self._other(), faces.vectors.shape[1], faces.network)
+            chosen = np.flatnonzero(
+                (faces.scores >= config.min_score)
+                & (faces.qualities >= config.min_quality)
+                & (faces.sides >= config.min_side)
+                & faces.vectors.any(axis=1)
+            )
+        with self.phase("infer"):
+            clusters = self._cluster(faces.vectors[chosen])
+        with self.phase("postprocess"):
+            clustered = clusters.labels >= 0
+            labels = Labels(faces, chosen[clustered], clusters.labels[clustered], config.exemplars)
+            singles = np.setdiff1d(np.flatnonzero(faces.vectors.any(axis=1)), chosen[clustered])
+            labels.settle(known, singles, recognise=config.recognise, assign=config.assign, margin=config.margin)
+            return {
+                "identities": faces_table(faces, chosen, clusters, labels),
+                SUMMARY: summary_table(faces, labels, known),
+            }
+
+    def _cluster(self, vectors: Singles) -> Clusters:
+        from framekiln_stages.identities.hdbscan import FARTHEST, NOISE, Clusters, hdbscan_clusters
+        from framekiln_stages.identities.spanning_tree import spanning_tree
+
+        config, count = self.config, len(vectors)
+        if count < config.min_cluster_size:
+            return Clusters(labels=np.full(count, NOISE), probabilities=np.zeros(count), outliers=np.zeros(count))
+        tree = spanning_tree(vectors, config.min_samples, self._device)
+        epsilon = 0.0 if config.one_person is None else 1 - config.one_person
+        max_distance = FARTHEST if config.strangers is None else 1 - config.strangers
+        return hdbscan_clusters(tree, config.min_cluster_size, epsilon=epsilon, max_distance=max_distance)
+
+    def _other(self) -> pa.Table:
+        """Return the identities of the other output."""
+        if self.config.known is None:
+            return PEOPLE.empty_table()
+        table = ds.dataset(_summary_path(self.config.known), format="parquet").to_table()
+        if "network" in table.column_names:
+            return table
+        return table.append_column("network", pa.nulls(len(table), pa.string()))
+
+    def draw(self, row: Mapping[str, Any]) -> Drawing | None:
+        """Draw each face's box with the number of its identity; None without faces."""
+        boxes = [face["box"] for face in row.get("faces") or ()]
+        rows = [identity for identity in row.get("identities") or () if identity["face_index"] < len(boxes)]
+        if not rows:
+            return None
+        named = [(boxes[identity["face_index"]], _name(identity["identity"])) for identity in rows]
+        return Drawing(
+            lines=[edge for box, _ in named for edge in box_edges(box)],
+            labels=[box_label(box, name) for box, name in named],
+            caption=", ".join(name for _, name in named),
+        )
+
+    def agreement(self, a: pa.Table, b: pa.Table, table: str = "") -> dict[str, float] | None:
+        """Return the adjusted Rand index of the identities of faces in both runs (Hubert and Arabie 1985).
+
+        A face without identity is a group by itself. The numbers of identities do not matter.
+        """
+        if table != "identities":
+            return {"drift": 0.0}  # numbers of identities are arbitrary in each run
+        from sklearn.metrics import adjusted_rand_score
+
+        labels = [np.array([-1 if x is None else x for x in run["identity"].to_pylist()]) for run in (a, b)]
+        singles = -2 - np.arange(len(a))
+        groups = [np.where(numbers < 0, singles, numbers) for numbers in labels]
+        score = float(adjusted_rand_score(*groups)) if len(a) else 1.0
+        return {"adjusted_rand": score, "drift": float(np.clip(1 - score, 0, 1))}
+
+
+def _name(identity: int | None) -> str:
+    return "no identity" if identity is None else f"person {identity}"
+
+
+def _summary_path(output: str) -> str:
+    """Return the path of an output's identities; the output is a folder or a URL."""
+    return f"{output.rstrip('/')}/{SUMMARY}" if "://" in output else str(Path(output).expanduser() / SUMMARY)

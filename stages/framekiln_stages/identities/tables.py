@@ -1,0 +1,179 @@
+"""The tables of identities: a row per face, and one per person with its best example faces."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from framekiln.contract.columns import FRAME_INDEX, MEDIA_ID, field
+from framekiln_stages.identities.face_table import FaceTable, Ints
+from framekiln_stages.identities.known import KnownIdentities
+from framekiln_stages.identities.labels import Labels
+from framekiln_stages.shared.conventions import UNIT_LENGTH
+
+if TYPE_CHECKING:
+    from framekiln_stages.identities.hdbscan import Clusters
+
+_FACE_INDEX = field("face_index", pa.int32(), "number of the face in its frame, from 0", nullable=False)
+_EXEMPLAR = pa.struct(
+    [
+        ("media_id", pa.string()),
+        ("frame_index", pa.int32()),
+        ("face_index", pa.int32()),
+        ("similarity", pa.float32()),  # cosine to the medoid
+        ("crop", pa.large_binary()),  # JPEG; null if `faces` has no crops
+    ]
+)
+_PICTURES = {
+    "description": "variety of its looks: the medoid, then repeatedly the face least similar to those before",
+    "pictures": "crop",  # the report shows this member of each item as an image
+    "no_pictures": "The run has no face crops; --set faces.keep_crops=true writes them for this sheet.",
+}
+ALONE, BETWEEN, POOR, VOID = "alone", "between", "poor", "void"
+_REASONS = (
+    "why there is no identity: alone (in no cluster and like no identity), between (like two identities), poor (left "
+    "out of clusters for its score, quality or size, and like no identity), void (no embedding); null with an identity"
+)
+FACES = pa.schema(
+    [
+        MEDIA_ID,
+        FRAME_INDEX,
+        _FACE_INDEX,
+        field("identity", pa.int32(), "number of the identity; null for a reason"),
+        field("reason", pa.string(), _REASONS),
+        field(
+            "probability",
+            pa.float32(),
+            "HDBSCAN's strength of membership in the cluster, 0 to 1; 0 for noise; not the probability of being right",
+        ),
+        field("outlier_score", pa.float32(), "GLOSH: 0 in the midst of a cluster, towards 1 far from it"),
+        field("similarity", pa.float32(), "cosine to the centroid of the identity; no probability"),
+        field("margin", pa.float32(), "by which it exceeds the cosine to any other identity; null without another"),
+        field("clustered", pa.bool_(), "true if the face passed the filters and was clustered", nullable=False),
+        field(
+            "assigned",
+            pa.bool_(),
+            "true if the face is in no cluster and got its identity by similarity",
+            nullable=False,
+        ),
+    ]
+)
+MEASURED = ("mobilefacenet",)
+"""Recognition networks that the thresholds of `Identities` were chosen with and checked on."""
+_MEASURED = (
+    f"true if the default thresholds were measured with this network ({', '.join(MEASURED)}); else look at some people "
+    "before you trust them, since cosines of another network may be higher or lower"
+)
+_SIZE = "number of its faces; 0 if known from an earlier run or another output, and absent here"
+PEOPLE = pa.schema(
+    [
+        field("identity", pa.int32(), "number of the identity", nullable=False),
+        field("size", pa.int64(), _SIZE, nullable=False),
+        field("assigned", pa.int64(), "number of its faces that are in no cluster", nullable=False),
+        field("files", pa.int64(), "number of files in which it appears", nullable=False),
+        field(
+            "cohesion", pa.float32(), "mean cosine of the medoid to the other faces of the cluster; null without one"
+        ),
+        field("recognised", pa.bool_(), "true if an earlier run or another output gave the number", nullable=False),
+        field("media_id", pa.string(), "file of the medoid, the face most similar to the others"),
+        field("frame_index", pa.int32(), "frame of the medoid"),
+        field("face_index", pa.int32(), "number of the medoid in its frame"),
+        pa.field("exemplars", pa.list_(_EXEMPLAR), metadata=_PICTURES),
+        field("network", pa.string(), "recognition network of the centroid; null if unknown"),
+        field("measured", pa.bool_(), _MEASURED, nullable=False),
+        field(
+            "centroid",
+            pa.list_(pa.float32()),
+            f"mean direction of the cluster's embeddings, {UNIT_LENGTH}; without a cluster, as it was before",
+            nullable=False,
+        ),
+    ]
+)
+
+
+def summary_table(faces: FaceTable, labels: Labels, known: KnownIdentities) -> pa.Table:
+    """Return one row per identity, the largest first; known identities without faces come last."""
+    rows = [_row(faces, labels, position, own) for position, own in enumerate(labels.faces_of())]
+    present = set(labels.numbers.tolist())
+    rows += [
+        _absent(number, *stored)
+        for number, stored in zip(known.numbers.tolist(), known.stored, strict=True)
+        if number not in present
+    ]
+    return pa.Table.from_pylist(sorted(rows, key=lambda row: (-row["size"], row["identity"])), schema=PEOPLE)
+
+
+def _row(faces: FaceTable, labels: Labels, position: int, own: Ints) -> dict[str, Any]:
+    summary = labels.summaries[position]
+    return {
+        "identity": int(labels.numbers[position]),
+        "size": len(own),
+        "assigned": int(labels.assigned[own].sum()),
+        "files": len(faces.media_ids.take(pa.array(own)).unique()),
+        "cohesion": summary.cohesion,
+        "recognised": bool(labels.recognised[position]),
+        **_key(faces, summary.medoid),
+        "exemplars": [_exemplar(faces, face, summary.medoid) for face in summary.exemplars],
+        "network": faces.network,
+        "measured": faces.network in MEASURED,
+        "centroid": summary.centroid,
+    }
+
+
+def _key(faces: FaceTable, face: int) -> dict[str, Any]:
+    media_id = faces.media_ids[face].as_py()
+    return {"media_id": media_id, "frame_index": int(faces.frames[face]), "face_index": int(faces.positions[face])}
+
+
+def _exemplar(faces: FaceTable, face: int, medoid: int) -> dict[str, Any]:
+    cosine = float(faces.vectors[face] @ faces.vectors[medoid])
+    return {**_key(faces, face), "similarity": cosine, "crop": faces.crop(face)}
+
+
+def _absent(number: int, centroid: Sequence[float], network: str | None) -> dict[str, Any]:
+    zeros = dict.fromkeys(("size", "assigned", "files"), 0)
+    own = {"identity": number, "recognised": False, "exemplars": [], "network": network, "centroid": centroid}
+    return {**zeros, **own, "measured": network in MEASURED}
+
+
+def faces_table(faces: FaceTable, chosen: Ints, clusters: Clusters, labels: Labels) -> pa.Table:
+    """Return one row per face.
+
+    Args:
+        faces: n.
+        chosen: c, the clustered faces.
+        clusters: of these.
+        labels: the identity of each face.
+    """
+    count = len(faces)
+    filtered = np.ones(count, bool)
+    filtered[chosen] = False
+    unknown = labels.of_face < 0
+    probability, outlier = np.zeros(count, np.float32), np.zeros(count, np.float32)
+    probability[chosen], outlier[chosen] = clusters.probabilities, clusters.outliers
+    numbers = labels.numbers[labels.of_face] if len(labels.numbers) else labels.of_face
+    margin = labels.similarity - labels.runner_up
+    columns = [
+        faces.media_ids,
+        pa.array(faces.frames, pa.int32()),
+        pa.array(faces.positions, pa.int32()),
+        pa.array(numbers, pa.int32(), mask=unknown),
+        pa.array(_reasons(faces, filtered, labels), pa.string(), mask=~unknown),
+        pa.array(probability, mask=filtered),
+        pa.array(outlier, mask=filtered),
+        pa.array(labels.similarity, pa.float32(), mask=unknown),
+        pa.array(margin, pa.float32(), mask=unknown | (labels.runner_up <= -1)),
+        pa.array(~filtered),
+        pa.array(labels.assigned),
+    ]
+    return pa.table(columns, schema=FACES)
+
+
+def _reasons(faces: FaceTable, filtered: NDArray[np.bool_], labels: Labels) -> NDArray[np.object_]:
+    """Return the reason of each face that has no identity."""
+    void = ~faces.vectors.any(axis=1)
+    return np.select([void, labels.between, filtered], [VOID, BETWEEN, POOR], ALONE).astype(object)

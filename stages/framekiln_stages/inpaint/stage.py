@@ -1,0 +1,249 @@
+"""Removal of objects from images: LaMa paints over masks; every other pixel stays as it is.
+
+Masks come from an earlier step (objects, faces, any column of masks) or from files. Each region is painted in a crop
+with context, reduced to a size that suits the network, and pasted back at full resolution.
+
+    frame, masks -> regions (`mask_sources`) -> crops -> LaMa (`nets.lama.runners`) -> paste -> image file
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from framekiln.contract import Drawing, Image, Placement, Stage, Weights, field, views
+from framekiln_stages.inpaint.crops import (
+    GRID,
+    Crop,
+    Framing,
+    cut,
+    is_reduced,
+    mask_crops,
+    paste,
+    paste_blended,
+    paste_weights,
+    shapes,
+)
+from framekiln_stages.inpaint.image_files import ENCODERS
+from framekiln_stages.inpaint.mask_sources import box_mask, dilate, read_mask, union
+from framekiln_stages.shared.grouping import indices_by_key
+from framekiln_stages.shared.limits import require_at_least, require_between
+from framekiln_stages.shared.masks import Mask, decode, mask_share
+from framekiln_stages.shared.result_agreement import float_values, mean_distance, unmatched_share
+
+if TYPE_CHECKING:
+    from framekiln_stages.nets.lama.runners import Painter
+
+BIG_LAMA = "big-lama"
+CROPS = 8  # painted at once on a GPU unless the profile sets another number; on the CPU always one at a time
+READS = {
+    "all": ("masks",),
+    "largest": ("masks",),
+    "category": ("masks", "instances"),
+    "faces": ("faces",),
+    "files": ("media_id", "frame_index"),
+}
+"""Columns besides pixels by `region`; "column" reads the configured column."""
+
+
+class Inpaint(Stage):
+    """Frames with regions painted over, as image files.
+
+    In lossless formats, pixels outside the dilated masks are bit-identical.
+    """
+
+    version = 2  # 2: crops of few shapes
+    placement = Placement(cpus=1.0, batch=8)
+    devices = ("cpu", "cuda")
+    dummy_weights = True
+    chunk_kinds = ("crops",)
+    weights = (BIG_LAMA,)
+    _blends: Callable[..., NDArray[np.uint8]] | None = None  # `EagerLama.blended` on a GPU: a quarter is downloaded
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config(Stage.Config):
+        """Regions, their context, and the files that are written.
+
+        Raises:
+            ValueError: a number is out of range, or a setting that `region` needs is missing.
+        """
+
+        # "eager" can run in 16 bits and compiled; "lama-cleaner" is that program's class and rounding, in fp32.
+        implementation: Literal["eager", "lama-cleaner"] = "eager"
+        # All masks of a frame, the largest, or those of some categories; the boxes of its faces; another column of
+        # masks; or files. "largest" is the one choice that needs no knowledge of the images.
+        region: Literal["all", "largest", "category", "faces", "column", "files"] = "largest"
+        categories: tuple[str, ...] = ()  # for "category": of the column `instances`, one for each mask
+        min_probability: float = 0.5  # of a mask's category: likelier than all others together
+        column: str = ""  # for "column": one mask of a frame, or a list of masks
+        mask_folder: str = ""  # for "files": see `framekiln_stages.inpaint.mask_sources.read_mask` for their names
+        face_margin: float = 0.25  # of a box's side, at each end: boxes exclude hair, ears and part of the chin
+        # Outlines of segmentation are tight, and a JPEG's 8x8 blocks carry traces of the object.
+        dilate: int = 8  # px
+        feather: int = 4  # px, inside the dilated edge; at most `dilate`, or the object shows through
+        # A region that fills its crop leaves no context; at 0.25 it is at most 44% of the crop.
+        margin: float = 0.25  # of a region's longer side, on each side
+        min_margin: int = 128  # px, as lama-cleaner's
+        # LaMa was trained on 256 px; its authors show results up to about 2,000. Time and memory grow with the area.
+        max_side: int = 1024  # px, a multiple of 64; larger crops are reduced for the network
+        # Frames with a smaller or larger painted share stay as they are: specks, or wrong masks.
+        min_share: float = 0.0
+        max_share: float = 1.0
+        # few: eight shapes, for each of which LaMa is compiled once. many: all multiples of 64 px, which on a CPU saves
+        # the pixels that only fill a shape.
+        shapes: Literal["few", "many"] = "few"
+        # webp is lossless too, a third smaller, and takes five times as long; jpeg changes pixels outside the mask too
+        format: Literal["png", "webp", "jpeg"] = "png"
+        keep_unpainted: bool = False  # write a copy where nothing was painted; else the path is null
+
+        def __post_init__(self) -> None:
+            needed = {"category": "categories", "column": "column", "files": "mask_folder"}.get(self.region)
+            if needed and not getattr(self, needed):
+                raise ValueError(f"region {self.region!r} needs {needed}")
+            require_at_least(self, dilate=0, feather=0, margin=0, min_margin=0, face_margin=0)
+            if self.feather > self.dilate:
+                raise ValueError(f"feather must be at most dilate, {self.dilate} px, or the object shows through")
+            if self.max_side < GRID or self.max_side % GRID:
+                raise ValueError(f"max_side must be a multiple of {GRID}, not {self.max_side}")
+            require_between(self, ("min_probability",))
+            if not 0 <= self.min_share <= self.max_share <= 1:
+                raise ValueError("min_share and max_share must lie between 0 and 1, in this order")
+
+        @property
+        def framing(self) -> Framing:
+            """Context and size of the crops."""
+            return Framing(
+                margin=self.margin, min_margin=self.min_margin, longest=self.max_side, few=self.shapes == "few"
+            )
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """Pixels at full size, and the columns of the regions."""
+        return ("frame", *(READS.get(self.config.region) or (self.config.column,)))
+
+    @property
+    def outputs(self) -> pa.Schema:
+        """`inpainted`, null where nothing was painted unless copies are kept, and `inpainted_share`, never null."""
+        kept = "" if self.config.keep_unpainted else "; null where nothing was painted"
+        return pa.schema(
+            [
+                field("inpainted", pa.large_binary(), f"the painted frame as an image file{kept}"),
+                field("inpainted_share", pa.float32(), "painted share of the frame's pixels, 0 to 1"),
+            ]
+        )
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """The folder of masks."""
+        return (self.config.mask_folder,) if self.config.region == "files" else ()
+
+    def setup(self, weights: Weights, placement: Placement) -> None:
+        """Load the network, or build it with random weights.
+
+        Raises:
+            ValueError: the file is not LaMa, the implementation does not support the placement, or the folder of masks
+                is missing.
+        """
+        from framekiln_stages.nets.lama.runners import EagerLama, LamaCleaner
+
+        for folder in self.files:
+            if not Path(folder).is_dir():
+                raise ValueError(f"mask_folder: there is no folder {folder}")
+        path, rows = weights.get(BIG_LAMA), self.chunk_sizes.get("crops", CROPS)
+        self._paint: Painter
+        if self.config.implementation == "eager":
+            known = shapes(self.config.max_side) if self.config.shapes == "few" else ()
+            lama = EagerLama(path, placement, rows, shapes=known, phase=self.phase)
+            self._paint, self._blends = lama, None if placement.device == "cpu" else lama.blended
+        else:
+            self._paint = LamaCleaner(path, placement)
+
+    def __call__(self, batch: pa.Table) -> pa.Table:
+        """Return each frame, painted over within its masks."""
+        frames = views(batch["frame"])
+        with self.phase("preprocess"):
+            rows = batch.drop_columns(["frame"]).to_pylist()
+            masks = [self._mask(row, image) for row, image in zip(rows, frames, strict=True)]
+            painted = {i: frames[i].copy() for i, mask in enumerate(masks) if mask.any()}
+            crops = [(i, crop) for i in painted for crop in mask_crops(masks[i], self.config.framing)]
+        for group in indices_by_key((crop.shape, is_reduced(crop)) for _, crop in crops):
+            for numbers in self.chunks(group, "crops", CROPS):
+                self._paint_crops([crops[number] for number in numbers], frames, masks, painted)
+        with self.phase("postprocess"):
+            written = [i in painted or self.config.keep_unpainted for i in range(len(frames))]
+            encode = ENCODERS[self.config.format]
+            files = [encode(painted.get(i, frames[i])) if write else None for i, write in enumerate(written)]
+            shares = [float(mask.mean()) for mask in masks]
+        return pa.table([pa.array(files, pa.large_binary()), pa.array(shares, pa.float32())], schema=self.outputs)
+
+    def _paint_crops(
+        self, crops: Sequence[tuple[int, Crop]], frames: list[Image], masks: list[Mask], painted: dict[int, Image]
+    ) -> None:
+        """Paint crops of one shape, each with the number of its frame, and paste them."""
+        with self.phase("preprocess"):
+            inputs = [cut(frames[i], masks[i], crop) for i, crop in crops]
+        images, regions = [image for image, _ in inputs], [mask for _, mask in inputs]
+        if self._blends is not None and not any(is_reduced(crop) for _, crop in crops):
+            with self.phase("preprocess"):
+                weights = [paste_weights(masks[i], crop, self.config.feather) for i, crop in crops]
+            blended = self._blends(images, regions, weights)  # counts its own phases
+            with self.phase("postprocess"):
+                for (i, crop), pixels in zip(crops, blended, strict=True):
+                    paste_blended(painted[i], masks[i], crop, pixels)
+            return
+        with self.phase("infer"):
+            results = self._paint(images, regions)
+        with self.phase("postprocess"):
+            for (i, crop), result in zip(crops, results, strict=True):
+                paste(painted[i], masks[i], crop, result, self.config.feather)
+
+    def _mask(self, row: Mapping[str, Any], image: Image) -> Mask:
+        """Return all pixels of a frame that are painted."""
+        size = (image.shape[0], image.shape[1])
+        mask = dilate(self._region(row, *size), self.config.dilate)
+        share = mask.mean()
+        return mask if self.config.min_share <= share <= self.config.max_share else np.zeros(size, bool)
+
+    def _region(self, row: Mapping[str, Any], height: int, width: int) -> Mask:
+        config = self.config
+        if config.region == "faces":
+            boxes = [face["box"] for face in row["faces"] or ()]
+            return box_mask(boxes, config.face_margin, height, width)
+        if config.region == "files":
+            mask = read_mask(Path(config.mask_folder), row["media_id"], row["frame_index"])
+            return union([] if mask is None else [mask], height, width)
+        return union((decode(mask.get("segmentation", mask)) for mask in self._selected_masks(row)), height, width)
+
+    def _selected_masks(self, row: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+        """Return the run-length encoded masks of a row that make up its region."""
+        config = self.config
+        if config.region == "column":
+            value = row[config.column] or []
+            return [value] if isinstance(value, Mapping) else value
+        masks = row["masks"] or []
+        if config.region == "largest":
+            return sorted(masks, key=mask_share)[-1:]
+        if config.region == "category":
+            pairs = zip(masks, row["instances"] or [], strict=True)
+            likely = [(mask, item["category"]) for mask, item in pairs if item["probability"] >= config.min_probability]
+            return [mask for mask, category in likely if category in config.categories]
+        return masks
+
+    def draw(self, row: Mapping[str, Any]) -> Drawing | None:
+        """Show the painted frame with its painted share; None where nothing was painted."""
+        share = row.get("inpainted_share")
+        if not share:
+            return None
+        return Drawing(result_image=row.get("inpainted") or None, caption=f"{share:.1%} painted over")
+
+    def agreement(self, a: pa.Table, b: pa.Table, table: str = "") -> dict[str, float] | None:  # noqa: ARG002
+        """Return the difference of painted shares; the images are files, which are not compared."""
+        mine, others = (float_values(run["inpainted_share"]) for run in (a, b))
+        share = mean_distance(mine, others)
+        return {"painted_difference": share, "drift": min(1.0, max(share, unmatched_share(mine, others)))}

@@ -1,0 +1,141 @@
+"""Formulas for the light of one image.
+
+Pixels are taken for sRGB, and decoded by the curve of IEC 61966-2-1 from tables of 256 values.
+
+Shapes: image uint8 h w 3; luminance uint16 h w, 65535 for linear 1. Angles are in degrees as seen: 0 right, 90 up, from
+0 to below 360.
+"""
+
+from __future__ import annotations
+
+import math
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from framekiln.contract.columns import Image
+
+Luminance = NDArray[np.uint16]
+
+_CODES = np.arange(256) / 255
+LINEAR = np.where(_CODES <= 0.04045, _CODES / 12.92, ((_CODES + 0.055) / 1.055) ** 2.4)
+SIXTH = (LINEAR**6).astype(np.float32)
+TO_XYZ = np.array([[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]])  # IEC 61966-2-1
+_PARTS = [np.rint(LINEAR * weight * 65535).astype(np.uint16) for weight in TO_XYZ[1]]
+LEVELS = np.arange(65536) / 65535
+LIGHTNESS = np.where(LEVELS > 216 / 24389, 116 * np.cbrt(LEVELS) - 16, LEVELS * 24389 / 27)  # CIE L*, 0 to 100
+LIGHTNESS_SQUARED = LIGHTNESS**2
+MID_GREY = 0.18  # of linear luminance: the grey card
+DARKEST = float(LINEAR[1])  # the least light above none in 8 bits, 9.2 stops under mid-grey
+SECOND_DIFFERENCE = np.array([[1, -2, 1], [-2, 4, -2], [1, -2, 1]], np.float32)
+
+
+def luminance(image: Image) -> Luminance:
+    """Return linear luminance (ITU-R BT.709 weights), 65535 for white."""
+    red, green, blue = (cv2.LUT(channel, part) for channel, part in zip(cv2.split(image), _PARTS, strict=True))
+    return cv2.add(cv2.add(red, green), blue)
+
+
+def stops(level: float) -> float:
+    """Return a linear luminance in stops over mid-grey; at least the darkest value of 8 bits."""
+    return math.log2(max(level, DARKEST) / MID_GREY)
+
+
+def exposure(mean: float) -> float | None:
+    """Return a mean linear luminance in stops over mid-grey; None for a black image, which has no lowest one.
+
+    A mean may lie far below the darkest value of one pixel, so it has no lower limit.
+    """
+    return math.log2(mean / MID_GREY) if mean > 0 else None
+
+
+def largest(image: Image) -> NDArray[np.uint8]:
+    """Return the largest of each pixel's three codes (h w)."""
+    red, green, blue = cv2.split(image)
+    return cv2.max(cv2.max(red, green), blue)
+
+
+def clipping(image: Image) -> dict[str, float]:
+    """Return the shares of pixels within one code of either end of the scale, which is JPEG's rounding error."""
+    top = largest(image)
+    return {
+        "clipped_shadows": np.count_nonzero(top <= 1) / top.size,
+        "clipped_highlights": np.count_nonzero(top >= 254) / top.size,
+    }
+
+
+def colour(image: Image) -> dict[str, float | None]:
+    """Return the colour temperature in K and the tint (Duv) of the light in the image.
+
+    The light's colour is estimated by shades of grey with the Minkowski norm 6 (Finlayson and Trezzi 2004) over pixels
+    that are not clipped. The temperature follows McCamy 1992, the Duv Ohno 2014. Images are white-balanced by the
+    camera, so the result is the remaining cast. Both are None:
+
+    - outside the range of McCamy's formula, 2000 to 12500 K;
+    - beyond a Duv of 0.05, where CIE 15 defines no colour temperature;
+    - where under 1 % of the pixels are not clipped;
+    - where the estimate is darker than code 16, since its steps of 6 % would decide the colour.
+    """
+    unclipped = (largest(image) < 254).astype(np.uint8)
+    light = np.array(cv2.mean(cv2.LUT(image, SIXTH), unclipped)[:3]) ** (1 / 6)
+    unknown: dict[str, float | None] = {"colour_temperature": None, "tint": None}
+    if np.count_nonzero(unclipped) < 0.01 * unclipped.size or light.max() < LINEAR[16]:
+        return unknown
+    x, y, _ = TO_XYZ @ light / (TO_XYZ @ light).sum()
+    kelvin, tint = temperature(x, y), duv(x, y)
+    inside = 2000 <= kelvin <= 12500 and abs(tint) <= 0.05
+    return {"colour_temperature": kelvin, "tint": tint} if inside else unknown
+
+
+def temperature(x: float, y: float) -> float:
+    """Return the correlated colour temperature in K of a CIE 1931 chromaticity (McCamy 1992)."""
+    n = (x - 0.3320) / (0.1858 - y)
+    return 449.0 * n**3 + 3525.0 * n**2 + 6823.3 * n + 5520.33
+
+
+def duv(x: float, y: float) -> float:
+    """Return Duv: the distance from the Planckian locus in CIE 1960 u, v, positive above it (Ohno 2014)."""
+    u, v = 4 * x / (12 * y - 2 * x + 3), 6 * y / (12 * y - 2 * x + 3)
+    distance = math.hypot(u - 0.292, v - 0.24)
+    locus = (-0.00616793, 0.0893944, -0.5179722, 1.5317403, -2.4243787, 1.925865, -0.471106)
+    return distance - float(np.polyval(locus, math.acos((u - 0.292) / distance)))
+
+
+def direction(light: Luminance) -> dict[str, float | None]:
+    """Return the direction of the light in degrees, and the share of variance that it explains, 0 to 1.
+
+    A plane is fitted by least squares to the lightness of at most 32 cells a side: the direction is uphill, the
+    strength is R squared. It is the image's balance of light, dark trousers included, not a lamp in the room. The
+    direction is None where the plane rises by less than 2.3 L* over the frame, which is the least difference that an
+    eye sees (Mahy et al. 1994).
+    """
+    shrink = min(1.0, 32 / max(light.shape))
+    height, width = (max(1, round(side * shrink)) for side in light.shape)
+    cells = LIGHTNESS[cv2.resize(light, (width, height), interpolation=cv2.INTER_AREA)]
+    x, y = (np.arange(n) - (n - 1) / 2 for n in (width, height))
+    across, down = (cells.mean(0) @ x / max(x @ x, 1), cells.mean(1) @ y / max(y @ y, 1))
+    explained = across**2 * (x @ x) / width + down**2 * (y @ y) / height
+    rise = abs(across) * width + abs(down) * height
+    return {
+        "light_direction": None if rise < 2.3 else turn(math.degrees(math.atan2(-down, across))),
+        "light_strength": min(1.0, explained / max(float(cells.var()), 1e-9)),
+    }
+
+
+def turn(degrees: float) -> float:
+    """Return an angle as a 32-bit float from 0 to below 360."""
+    return float(np.float32(degrees % 360.0)) % 360.0
+
+
+def noise(image: Image) -> float | None:
+    """Return the standard deviation of the noise in codes of luma (BT.601), by Immerkaer 1996; None under 3 px.
+
+    It is measured in the middle 512 by 512 pixels. Fine texture counts as noise, so this is an upper bound for a photo.
+    """
+    top, left = ((side - 512) // 2 if side > 512 else 0 for side in image.shape[:2])
+    luma = cv2.cvtColor(image[top : top + 512, left : left + 512], cv2.COLOR_RGB2GRAY)
+    if min(luma.shape) < 3:
+        return None
+    bends = cv2.filter2D(luma, cv2.CV_16S, SECOND_DIFFERENCE)[1:-1, 1:-1]
+    return math.sqrt(math.pi / 2) * cv2.norm(bends, cv2.NORM_L1) / (6 * bends.size)

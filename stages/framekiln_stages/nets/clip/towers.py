@@ -1,0 +1,172 @@
+"""CLIP and SigLIP2: an image tower and a text tower with one embedding space.
+
+The text tower and random weights are transformers' own; the image tower has the same weights and results without it.
+Shapes: n images, m texts, k categories, d dimensions, s side of the input; embeddings have length 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from framekiln.contract.placement import Placement
+from framekiln.device import Batches, ready
+from framekiln_stages.nets.checkpoints import load_model, read_state
+from framekiln_stages.nets.clip.architectures import ClipArchitecture
+from framekiln_stages.nets.clip.tokenizer import MAX_TOKENS, clip_tokenizer, dummy_tokens, padded_tokens, token_numbers
+
+if TYPE_CHECKING:
+    import torch
+
+Tokenize = Callable[[Sequence[str]], list[list[int]]]
+
+TEXTS_PER_BATCH = 64  # bounds memory with a thousand categories
+SIGLIP_TOKENS = 64  # SigLIP2 was trained on texts of exactly this length, padded with 0 on the right
+
+
+class TwoTowers:
+    """A model with its weights, on the CPU until it is used.
+
+    Texts are embedded in fp32, once; without texts the text tower is never built. `keep_vision` frees it, and sets how
+    images are computed. The device never holds both towers, so that set-up takes no more of its memory than a small
+    batch.
+    """
+
+    def __init__(
+        self, architecture: ClipArchitecture, weights: Path | None, tokenizer: Path | None, device: str
+    ) -> None:
+        """Build the model.
+
+        Args:
+            architecture: of the model.
+            weights: its file; None for seeded random weights.
+            tokenizer: its file; None for word hashes.
+            device: of both towers.
+
+        Raises:
+            ValueError: weights are missing from the file, or the tokenizer's file is invalid.
+            RuntimeError: a weight has another shape.
+        """
+        from framekiln_stages.nets.clip.image_tower import load_image_tower
+
+        self._architecture, self._siglip, self.device = architecture, architecture.siglip, device
+        self._tokenize = _tokenizer(architecture, tokenizer)
+        self._model: Any = None  # transformers' own, for texts
+        if weights is None:
+            self._model = build_model(architecture, None)
+        self._state: Mapping[str, torch.Tensor] = read_state(weights) if weights else self._model.state_dict()
+        self._vision = load_image_tower(architecture, self._state, weights.name if weights else "")
+        self._scale = float(self._vision.logit_scale.exp())
+        self._bias = 0.0 if self._vision.logit_bias is None else float(self._vision.logit_bias)
+
+    def texts(self, texts: Sequence[str]) -> torch.Tensor:
+        """Return embeddings of texts: m d float32.
+
+        Raises:
+            ValueError: a text is longer than the model's input.
+        """
+        import torch
+
+        ids = torch.tensor(self._tokenize(texts), device=self.device)
+        model = self._model = self._model or build_model(self._architecture, self._state)
+        model.text_model.to(self.device)
+        if not self._siglip:
+            model.text_projection.to(self.device)
+        with torch.inference_mode():
+            batches = torch.split(ids, TEXTS_PER_BATCH)
+            parts = [model.get_text_features(input_ids=batch).pooler_output for batch in batches]
+            return _normalize(torch.cat(parts))
+
+    def keep_vision(
+        self, placement: Placement, dtype: torch.dtype, *, rows: int | None = None, int8: bool = False
+    ) -> None:
+        """Free the text tower, and prepare the image tower for `images`; a compiled one is warmed up.
+
+        Args:
+            placement: its device, `compile` and `batch`.
+            dtype: of the weights and activations.
+            rows: most images of a compiled or joint call; None for the placement's `batch`.
+            int8: multiply the linear layers' inputs and weights as 8-bit numbers.
+        """
+        import torch
+
+        from framekiln_stages.nets.clip.int8_linear import int8_layers
+
+        self._model, self._state = None, {}
+        replacements = int8_layers(self._vision.vision_model) if int8 else {}
+        vision = self._vision = ready(self._vision, placement, dtype)
+        for name, layer in replacements.items():
+            vision.vision_model.set_submodule(name, layer.to(placement.device))
+        self._images = Batches(vision.forward, placement, rows, regions=vision.layers)
+        side = self._architecture.preparation.side
+        self._images.warm_up(torch.zeros(1, 3, side, side, dtype=dtype, device=placement.device))
+
+    def images(self, pixels: torch.Tensor) -> torch.Tensor:
+        """Return embeddings of one or more preprocessed images (n 3 s s, of the model's dtype): n d float32."""
+        import torch
+
+        with torch.inference_mode():
+            return _normalize(self._images(pixels))
+
+    def probabilities(self, images: torch.Tensor, texts: torch.Tensor) -> torch.Tensor:
+        """Return the probability of each category for each image: n k float32, from embeddings n d and k d.
+
+        CLIP's add up to 1 over all categories (softmax); SigLIP's are independent (sigmoid).
+        """
+        logits = self._scale * images @ texts.T + self._bias
+        return logits.sigmoid() if self._siglip else logits.softmax(dim=1)
+
+
+def model_and_config(architecture: ClipArchitecture) -> tuple[Any, Any]:
+    """Return the class of transformers and its configuration."""
+    from transformers import CLIPConfig, CLIPModel, SiglipConfig, SiglipModel
+
+    text, vision = _tower_config(architecture.text), _tower_config(architecture.vision)
+    vision["patch_size"] = architecture.patch
+    if architecture.siglip:
+        text |= {"vocab_size": 256000, "projection_size": architecture.dims}
+        return SiglipModel, SiglipConfig(text_config=text, vision_config=vision)
+    return CLIPModel, CLIPConfig(text_config=text, vision_config=vision, projection_dim=architecture.dims)
+
+
+def build_model(architecture: ClipArchitecture, state: Mapping[str, torch.Tensor] | None) -> Any:
+    """Build transformers' model with these weights, or with seeded random ones, in fp32 for inference.
+
+    Raises:
+        ValueError: weights are missing.
+        RuntimeError: a weight has another shape.
+    """
+    model_class, config = model_and_config(architecture)
+    if state is not None:
+        state = {name: tensor for name, tensor in state.items() if not name.endswith("position_ids")}
+    name = model_class.__name__
+    return load_model(model_class, config, state, model=name, extra_weights=True, attn_implementation="sdpa")
+
+
+def _tokenizer(architecture: ClipArchitecture, path: Path | None) -> Tokenize:
+    if path is None:
+        return lambda texts: dummy_tokens(texts, length=SIGLIP_TOKENS if architecture.siglip else MAX_TOKENS)
+    return siglip_tokens(path) if architecture.siglip else partial(padded_tokens, clip_tokenizer(path))
+
+
+def siglip_tokens(path: Path) -> Tokenize:
+    """Return SigLIP2's function of texts to tokens: in lower case, padded to its training length."""
+    from tokenizers import Tokenizer
+
+    tokenizer = Tokenizer.from_file(str(path))
+    tokenizer.no_truncation()
+    tokenizer.enable_padding(direction="right", length=SIGLIP_TOKENS, pad_id=0)
+    return lambda texts: token_numbers(tokenizer, [text.lower() for text in texts], max_tokens=SIGLIP_TOKENS)
+
+
+def _tower_config(sizes: tuple[int, int, int, int]) -> dict[str, int]:
+    names = ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads")
+    return dict(zip(names, sizes, strict=True))
+
+
+def _normalize(vectors: torch.Tensor) -> torch.Tensor:
+    from torch.nn.functional import normalize
+
+    return normalize(vectors.float(), dim=-1)

@@ -1,0 +1,191 @@
+"""YuNet, a face detector: images to faces of any size.
+
+Its anchors end at about 400 px: a face of 800 px is detected three times or not at all. Each image is therefore shown
+to the network twice, at the size that small faces need and at a small size. Each face is taken from the pass in which
+it has a size that the network detects well. The network runs in OpenCV's FaceDetectorYN (here), or in torch
+(`framekiln_stages.nets.faces.yunet_torch`).
+
+Shapes: n faces of one image.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from framekiln_stages.nets.faces.detections import FaceDetections, Image, Size
+from framekiln_stages.nets.faces.second_look import least_of, least_scores
+
+if TYPE_CHECKING:
+    from framekiln_stages.shared.device_images import DeviceImages
+
+OVERLAP = 0.3  # IoU above which two boxes are one face: the default of FaceDetectorYN
+SMALL_SIDE = 320  # px, longest side of the second pass: 4 ms
+# Largest face in px of the network's input. Scores of an enlarged portrait: 0.96 at 200 px, 0.95 at 300, 0.90 at 500;
+# three faces at 800.
+LARGEST = 400
+
+CONFIDENT = 0.85  # score from which a face of the first pass wins over any of the second
+SURE = 0.92  # score from which no second look is needed: things had 0.89 at most, portraits have 0.92 to 0.96
+
+RunNetwork = Callable[..., list[FaceDetections]]
+"""Returns the faces of RGB images (a sequence), scaled to these longest sides (a sequence of int) for the network, in
+px of the unscaled images. A network on a device takes the images' copies there as `uploaded`."""
+
+
+class YuNet:
+    """The detector: two passes of each image, and a second look at faces that are not sure.
+
+    Args:
+        run: the network, down to the lower of both scores.
+        side: longest side of the first pass in px; 0 for all pixels.
+        max_faces: of one image.
+        min_score: of a face, 0 to 1.
+        min_look: least score in the second look, see `nets.faces.second_look`; None for no second look.
+    """
+
+    def __init__(
+        self, run: RunNetwork, *, side: int, max_faces: int, min_score: float = 0.0, min_look: float | None = None
+    ) -> None:
+        self._run, self._side, self._max_faces = run, side, max_faces
+        self._min_score, self._min_look = min_score, min_look
+
+    def __call__(self, images: Sequence[Image], uploaded: DeviceImages | None = None) -> list[FaceDetections]:
+        """Return the faces of each image.
+
+        Args:
+            images: h w 3 each.
+            uploaded: the same on the network's device, where it has one.
+        """
+        run = self._run if uploaded is None else partial(self._run, uploaded=uploaded)
+        longest = [max(image.shape[:2]) for image in images]
+        sides = [min(length, self._side or length) for length in longest]
+        large = [i for i, side in enumerate(sides) if side > SMALL_SIDE]
+        # both passes in one call, after which a GPU is waited for once
+        detections = run([*images, *(images[i] for i in large)], [*sides, *[SMALL_SIDE] * len(large)])
+        for i, coarse in zip(large, detections[len(images) :], strict=True):
+            detections[i] = _merge_passes(detections[i], coarse, LARGEST * longest[i] / sides[i])
+        detections = [faces.select(faces.scores >= self._min_score) for faces in detections[: len(images)]]
+        confirmed = detections
+        if self._min_look is not None:
+            confirmed = self._confirmed(images, detections, self._min_look, uploaded)
+        return [faces.select(np.argsort(-faces.scores, kind="stable")[: self._max_faces]) for faces in confirmed]
+
+    def _confirmed(
+        self,
+        images: Sequence[Image],
+        detections: Sequence[FaceDetections],
+        min_look: float,
+        uploaded: DeviceImages | None,
+    ) -> list[FaceDetections]:
+        """Return the faces that are sure, or score well in a second look: one call for all images."""
+        every = FaceDetections.concatenate(detections)
+        owners = np.repeat(np.arange(len(images)), [len(faces.scores) for faces in detections])
+        kept = every.scores >= SURE
+        if len(unsure := np.flatnonzero(~kept)):
+            boxes = every.boxes[unsure].astype(np.float64)
+            if uploaded is None:
+                scores = least_scores(self._run, [images[i] for i in owners[unsure]], boxes)
+            else:
+                scores = least_of(partial(self._run.look, uploaded, owners[unsure]), boxes)  # type: ignore[attr-defined]
+            kept[unsure] = scores >= min_look
+        return [every.select(kept & (owners == i)) for i in range(len(images))]
+
+
+class OpenCvYuNet:
+    """The network in OpenCV, one image after the other on one thread; each thread that calls it has a detector.
+
+    Args:
+        path: an ONNX file with variable height and width, as in libfacedetection.train and opencv_zoo.
+        min_score: from 0 to 1.
+
+    Raises:
+        RuntimeError: OpenCV refuses the file.
+    """
+
+    def __init__(self, path: Path, min_score: float) -> None:
+        cv2.setNumThreads(1)  # parallel workers scale better than threads within an image
+        self._path, self._min_score = path, min_score
+        self._own = threading.local()  # a detector keeps the size of its input
+        self._net()
+
+    def _net(self) -> cv2.FaceDetectorYN:
+        """Return the detector of this thread."""
+        if not hasattr(self._own, "net"):
+            self._own.net = open_detector(self._path, self._min_score)
+        net: cv2.FaceDetectorYN = self._own.net
+        return net
+
+    def __call__(self, images: Sequence[Image], sides: Sequence[int]) -> list[FaceDetections]:
+        """Run the network; see `RunNetwork`."""
+        return [self._detect(image, input_size(image, side)) for image, side in zip(images, sides, strict=True)]
+
+    def _detect(self, image: Image, size: Size) -> FaceDetections:
+        unscaled = size == image.shape[:2]
+        pixels = image if unscaled else cv2.resize(image, size[::-1], interpolation=cv2.INTER_AREA)
+        net = self._net()
+        net.setInputSize(size[::-1])
+        rows = net.detect(cv2.cvtColor(pixels, cv2.COLOR_RGB2BGR))[1]
+        return rows_to_faces(np.empty((0, 15), np.float32) if rows is None else rows, image.shape, size)
+
+
+_LOGGING = threading.Lock()
+"""Of OpenCV's log level, which is the process's."""
+
+
+def open_detector(path: Path, min_score: float) -> cv2.FaceDetectorYN:
+    """Open OpenCV's detector.
+
+    Raises:
+        RuntimeError: OpenCV refuses the file.
+    """
+    with _LOGGING:
+        level = cv2.utils.logging.setLogLevel(cv2.utils.logging.LOG_LEVEL_ERROR)  # silences a warning on the target
+        try:
+            return cv2.FaceDetectorYN.create(str(path), "", (SMALL_SIDE, SMALL_SIDE), min_score, OVERLAP)
+        except cv2.error as error:
+            raise RuntimeError(f"OpenCV cannot use {path}: {error}") from error
+        finally:
+            cv2.utils.logging.setLogLevel(level)
+
+
+def input_size(image: Image, side: int) -> Size:
+    """Return the size of an image scaled to this longest side."""
+    height, width = image.shape[:2]
+    scale = side / max(height, width)
+    return max(1, round(height * scale)), max(1, round(width * scale))
+
+
+def rows_to_faces(rows: NDArray[np.float32], shape: Sequence[int], size: Size) -> FaceDetections:
+    """Return FaceDetectorYN's rows as faces in px of the image.
+
+    Args:
+        rows: n 15: x y width height, five points, score; in px of the network's input.
+        shape: of the unscaled image.
+        size: of the network's input.
+    """
+    rows = rows[np.isfinite(rows).all(axis=1)]
+    scale = np.array([shape[1] / size[1], shape[0] / size[0]], np.float32)
+    start, extent = rows[:, :2] * scale, rows[:, 2:4] * scale
+    points = rows[:, 4:14].reshape(-1, 5, 2) * scale
+    return FaceDetections(np.concatenate([start, start + extent], axis=1), points, rows[:, 14])
+
+
+def _merge_passes(fine: FaceDetections, coarse: FaceDetections, limit: float) -> FaceDetections:
+    """Take small faces from the first pass, and large ones from the second, which may repeat some of the first.
+
+    Where two overlap, a confident one of the first pass stays: more pixels give better landmarks.
+    """
+    small = fine.select(fine.sides.max(axis=1) <= limit)
+    large = coarse.select(coarse.sides.max(axis=1) > limit / 2)
+    faces = FaceDetections.concatenate([small, large])
+    fine_one = np.arange(len(faces.scores)) < len(small.scores)
+    ranks = faces.scores + (fine_one & (faces.scores >= CONFIDENT))  # above 1 for these
+    return faces.suppress(OVERLAP, ranks)

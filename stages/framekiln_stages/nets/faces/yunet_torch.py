@@ -1,0 +1,138 @@
+"""YuNet's network in torch, for GPUs: in OpenCV it runs on one CPU core, and the GPU waits for it.
+
+Input and output are processed as in FaceDetectorYN, so that both detect the same faces but for rounding.
+
+Shapes: n images of one size; h w of the network's input, padded to multiples of 32; m cells of all three grids.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn import functional
+
+from framekiln.contract.placement import Placement
+from framekiln.device import Batches, Phase, keep_while_used, ready, untimed
+from framekiln_stages.nets.faces.detections import FaceDetections, Image, Size
+from framekiln_stages.nets.faces.onnx_module import OnnxGraph
+from framekiln_stages.nets.faces.second_look import views_on_device
+from framekiln_stages.nets.faces.yunet import input_size, rows_to_faces
+from framekiln_stages.nets.faces.yunet_cells import STRIDES, Cells, face_rows
+from framekiln_stages.shared.device_images import DeviceImages
+from framekiln_stages.shared.grouping import indices_by_key
+
+ROWS, UNIT = 8, 3 * 1280 * 1280  # inputs of a call, of so many levels each: 70 to 100 MB
+SCALED_PIXELS = 8 << 20  # of images that are scaled at once: 0.1 GB in fp32
+_OUTPUTS = 4  # of each grid: class, object, box, points
+
+
+class TorchYuNet:
+    """The network on a device, in batches of one size.
+
+    Always in fp32, whatever the placement's precision: it has 76,000 weights only, and scores are compared with a
+    threshold. Never compiled, since each size of images would be compiled anew.
+
+    Args:
+        path: an ONNX file with variable height and width.
+        min_score: from 0 to 1.
+        placement: its device.
+        phase: counts the time of a block.
+
+    Raises:
+        ValueError: the file's graph is not supported.
+    """
+
+    def __init__(self, path: Path, min_score: float, placement: Placement, phase: Phase = untimed) -> None:
+        self._min_score, self._placement, self._phase = min_score, placement, phase
+        self._net = ready(OnnxGraph(path, outputs=_OUTPUTS * len(STRIDES)), placement, torch.float32)
+        self._batches = Batches(self._forward, replace(placement, compile=False), ROWS, unit=UNIT)
+
+    def __call__(
+        self, images: Sequence[Image], sides: Sequence[int], uploaded: DeviceImages | None = None
+    ) -> list[FaceDetections]:
+        """Run the network; see `framekiln_stages.nets.faces.yunet.RunNetwork`.
+
+        Args:
+            images: h w 3 each; one that occurs several times is uploaded once.
+            sides: of each.
+            uploaded: images on the device, the same arrays among them.
+        """
+        if uploaded is None:
+            once = {id(image): image for image in images}
+            uploaded = DeviceImages(list(once.values()), self._placement, self._phase)
+        numbers = uploaded.numbers(images)
+        sizes = [input_size(image, side) for image, side in zip(images, sides, strict=True)]
+        groups = indices_by_key((*image.shape, *size) for image, size in zip(images, sizes, strict=True))
+        with torch.inference_mode():
+            outputs = [
+                Cells(self._cells(uploaded.stacked([numbers[i] for i in group]), size), size)
+                for group, size in ((group, sizes[group[0]]) for group in groups)
+            ]
+            rows = face_rows(outputs, self._min_score, self._phase) if outputs else []
+        found = dict(zip((i for group in groups for i in group), rows, strict=True))
+        with self._phase("postprocess"):
+            return [rows_to_faces(found[i], images[i].shape, sizes[i]) for i in range(len(images))]
+
+    def look(self, images: DeviceImages, owners: NDArray[np.int64], squares: NDArray[np.int64]) -> list[FaceDetections]:
+        """Return the faces in views of squares, and in the mirrored views; see `nets.faces.second_look`."""
+        with torch.inference_mode():
+            with self._phase("infer"):
+                views = views_on_device(images, owners, squares)
+                views = torch.cat([views, views.flip(2)])
+            size = (views.shape[1], views.shape[2])
+            rows = face_rows([Cells(self._cells(views, size), size)], self._min_score, self._phase)
+        return [rows_to_faces(own, size, size) for own in rows]
+
+    def _cells(self, pixels: Tensor, size: Size) -> Tensor:
+        """Return the network's output for images of one size (n h w 3 uint8), scaled to another: n m 16."""
+        at_once = max(1, SCALED_PIXELS // (pixels.shape[1] * pixels.shape[2]))
+        with self._phase("infer"):  # includes scaling, since the GPU does it
+            parts = [
+                area_resize(part.permute(0, 3, 1, 2).flip(1).float(), size) for part in torch.split(pixels, at_once)
+            ]
+            levels = parts[0] if len(parts) == 1 else torch.cat(parts)
+            return self._batches(levels)
+
+    def _forward(self, pixels: Tensor) -> Tensor:
+        """Return class, object, box (4) and points (10) of each cell, n m 16, from BGR levels n 3 h w."""
+        down, right = (-side % STRIDES[-1] for side in pixels.shape[2:])
+        pixels = functional.pad(pixels, (0, right, 0, down))
+        outputs = self._net.all_outputs(pixels)
+        grids = [torch.cat(outputs[i :: len(STRIDES)], dim=2) for i in range(len(STRIDES))]
+        return torch.cat(grids, dim=1)
+
+
+def area_resize(pixels: Tensor, size: Size) -> Tensor:
+    """Return levels ... h w at a smaller size, each the rounded mean of the area that it covers: OpenCV's INTER_AREA.
+
+    As two matrix products; on the CPU it takes 10 ms for an image of 2 MP.
+    """
+    height, width = pixels.shape[-2:]
+    if size == (height, width):
+        return pixels
+    sides = zip((height, width), size, strict=True)
+    down, across = (keep_while_used(coverage_on(*pair, str(pixels.device))) for pair in sides)
+    return (down @ pixels @ across.T).round()
+
+
+@functools.lru_cache(maxsize=16)  # 20 MB each for a side of 4,000 px; images come in few sizes
+def coverage_on(old: int, new: int, device: str) -> Tensor:
+    """Return the weights of `coverage` on a device, uploaded once."""
+    with torch.inference_mode(mode=False):
+        return torch.from_numpy(coverage(old, new)).to(device)
+
+
+@functools.lru_cache(maxsize=64)  # images come in few sizes
+def coverage(old: int, new: int) -> NDArray[np.float32]:
+    """Return the weight of each old pixel of a line in each new one: new old."""
+    edges = np.linspace(0, old, new + 1)
+    starts, ends = np.arange(old), np.arange(1, old + 1)
+    covered = np.minimum(edges[1:, None], ends) - np.maximum(edges[:-1, None], starts)
+    return (covered.clip(0) / (old / new)).astype(np.float32)

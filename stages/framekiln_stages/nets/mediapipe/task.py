@@ -1,0 +1,164 @@
+"""Networks of MediaPipe Tasks, built and closed within a timeout, without MediaPipe's native log lines.
+
+MediaPipe prints to the process's stderr. It may never return from a wrong graph, misreads an array that is not
+contiguous, and prints an error if the interpreter ends first. This module hides all that from the stages.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import queue
+import sys
+import tempfile
+import threading
+import weakref
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, ClassVar, TypeVar
+
+import cv2
+import numpy as np
+
+from framekiln.contract.columns import Image
+
+T = TypeVar("T")
+
+SETUP_SECONDS = 60.0  # the graph is built in about 0.2 s
+CLOSE_SECONDS = 5.0  # a graph is closed in some milliseconds
+
+
+class Landmarker:
+    """A landmarker in IMAGE mode, on one CPU thread a call.
+
+    VIDEO mode tracks, so that a frame's result would depend on which frames came before it in the same process.
+
+    Args:
+        path: a task bundle.
+        count: most people or faces of one image.
+        min_detection: confidence of the detector, 0 to 1.
+        min_presence: confidence of the landmark network that there is a person or face, 0 to 1.
+        copies: graphs, so that as many threads may call at once; one more waits for a graph.
+
+    Raises:
+        RuntimeError: MediaPipe refuses the file, or system libraries are missing.
+        TimeoutError: MediaPipe does not answer within `SETUP_SECONDS`; end the process then.
+    """
+
+    kind: ClassVar[str]  # as in the names of MediaPipe's classes and options: "Pose" or "Face"
+    options: Mapping[str, Any] = MappingProxyType({})  # of the landmarker, besides those of every kind
+
+    def __init__(self, path: Path, *, count: int, min_detection: float, min_presence: float, copies: int = 1) -> None:
+        noun = self.kind.lower()
+        options = {
+            f"num_{noun}s": count,
+            f"min_{noun}_detection_confidence": min_detection,
+            f"min_{noun}_presence_confidence": min_presence,
+            **self.options,
+        }
+        with stderr_without_chatter():
+            build = partial(_build, f"{self.kind}Landmarker", path, options)
+            self._free: queue.SimpleQueue[Any] = queue.SimpleQueue()
+            for _ in range(copies):
+                graph = within(SETUP_SECONDS, build, f"MediaPipe's graph for {path}")
+                weakref.finalize(self, close, graph)
+                self._free.put(graph)
+            photo = photo_of_a_person()
+            if photo is not None:  # without it, MediaPipe prints two lines at the first person
+                for _ in range(copies):
+                    self.detect(photo)
+
+    def detect(self, image: Image) -> Any:
+        """Return MediaPipe's result for one image."""
+        import mediapipe
+
+        graph = self._free.get()
+        try:
+            return graph.detect(mediapipe.Image(mediapipe.ImageFormat.SRGB, np.ascontiguousarray(image)))
+        finally:
+            self._free.put(graph)
+
+
+def _build(kind: str, path: Path, options: Mapping[str, Any]) -> Any:
+    try:
+        from mediapipe.tasks.python import BaseOptions, vision
+
+        mode = {"base_options": BaseOptions(model_asset_path=str(path)), "running_mode": vision.RunningMode.IMAGE}
+        return getattr(vision, kind).create_from_options(getattr(vision, f"{kind}Options")(**mode, **options))
+    except (OSError, ValueError, RuntimeError) as error:
+        hint = "; install the system libraries libegl1 and libgles2" if "shared object" in str(error) else ""
+        raise RuntimeError(f"MediaPipe cannot use {path}: {error}{hint}") from error
+
+
+def close(task: Any) -> None:
+    """Close the graph, or leave it to the end of the process.
+
+    Closing waits for a thread of MediaPipe's. That thread may be gone when the interpreter ends. It may also be the
+    thread in which the garbage collector calls this, which would then deadlock.
+    """
+    try:
+        within(CLOSE_SECONDS, task.close, "Closing MediaPipe's graph")
+    except (RuntimeError, TimeoutError):
+        task.close = lambda: None  # MediaPipe's __del__ would try again, and print an error
+
+
+def within(seconds: float, work: Callable[[], T], subject: str) -> T:
+    """Return or raise what `work` does; TimeoutError if it takes longer, while its thread continues."""
+    results: list[T] = []
+    errors: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            results.append(work())
+        except BaseException as error:  # raised again in the caller's thread
+            errors.append(error)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    thread.join(seconds)
+    if errors:
+        raise errors[0]
+    if not results:
+        raise TimeoutError(f"{subject} was not ready within {seconds:g} s")
+    return results[0]
+
+
+def photo_of_a_person() -> Image | None:
+    """Return the portrait of matplotlib, a dependency of mediapipe."""
+    import matplotlib as mpl
+
+    photo = cv2.imread(str(Path(mpl.get_data_path()) / "sample_data" / "grace_hopper.jpg"))
+    return None if photo is None else cv2.cvtColor(photo, cv2.COLOR_BGR2RGB)
+
+
+_CHATTER = (
+    "XNNPACK delegate",
+    "InitGoogle",
+    "inference_feedback_manager.cc",
+    "landmark_projection_calculator.cc",
+    "face_landmarker_graph.cc",
+    "has an unaligned buffer",  # the network is copied instead of mapped from the file
+)
+
+
+@contextlib.contextmanager
+def stderr_without_chatter() -> Iterator[None]:
+    """Pass on stderr during this block, without the lines that MediaPipe's native code prints in every process.
+
+    No variable or option turns them off, so the file descriptor itself is redirected.
+    """
+    sys.stderr.flush()
+    saved = os.dup(2)
+    with tempfile.TemporaryFile() as aside:
+        os.dup2(aside.fileno(), 2)
+        try:
+            yield
+        finally:
+            sys.stderr.flush()
+            os.dup2(saved, 2)
+            os.close(saved)
+            aside.seek(0)
+            kept = [line for line in aside if not any(word.encode() in line for word in _CHATTER)]
+            os.write(2, b"".join(kept))

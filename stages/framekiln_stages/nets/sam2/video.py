@@ -1,0 +1,171 @@
+"""SAM 2.1, or EdgeTAM, for video: frame after frame, each object's mask is predicted from its memories.
+
+The network and its session are transformers' own. A session keeps everything. Here all that no later frame reads is
+dropped, so that memory does not grow with the video. The memory attention reads the prompted frames, the memories of
+the last `num_maskmem - 1` frames, and the pointers of the last `max_object_pointers_in_encoder - 1`. Memories stay on
+the device, since they are small: for SAM 2.1, 0.53 MB per object and frame at any precision, 4 MB per object in all;
+for EdgeTAM in fp32, 0.26 MB and 2 MB. The features of one frame, 50 to 100 MB, outweigh the memories of eight objects.
+
+Shapes: o objects in the order of their numbers, s side of the network's input (1024); logits o s/4 s/4.
+"""
+
+from __future__ import annotations
+
+from copy import copy
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from framekiln.contract.columns import Image
+from framekiln.contract.placement import Placement
+from framekiln.device import dtype_of, prepare, ready
+from framekiln_stages.nets.checkpoints import load_model
+from framekiln_stages.nets.sam2.edgetam import EDGETAM, check_packages, edgetam_config
+from framekiln_stages.nets.sam2.image import MODELS, PREPARATION, encoder_config
+from framekiln_stages.shared.masks import Mask
+from framekiln_stages.shared.point_prompts import Prompt
+
+if TYPE_CHECKING:
+    import torch
+
+MEMORIES = ("maskmem_features", "maskmem_pos_enc")
+MASKS = ("pred_masks", "high_res_masks")  # never read after their own frame; 4.3 MB an object
+
+
+class Tracker:
+    """One network on its device, and the session of one video."""
+
+    def __init__(self, model: Any, placement: Placement) -> None:
+        """Move a model of transformers, in float32 on the CPU, to its placement.
+
+        The prompt encoder stays in float32, as for images: in bfloat16 a point would be off by up to 2 px of 1,024.
+        """
+        import torch
+
+        self._placement, self.dtype = placement, dtype_of(placement)
+        with torch.inference_mode():
+            positions = model.get_image_wide_positional_embeddings().to(self.dtype).to(placement.device)
+        prompts, model.prompt_encoder = ready(model.prompt_encoder, placement, torch.float32), None
+        model = ready(model, placement, self.dtype)
+        model.prompt_encoder = prompts
+        model.prompt_encoder.register_forward_pre_hook(_in_float32, with_kwargs=True)
+        model.prompt_encoder.register_forward_hook(lambda _m, _i, output: tuple(part.to(self.dtype) for part in output))
+        model.get_image_wide_positional_embeddings = lambda: positions
+        self._model, self._preparation = model, replace(PREPARATION, side=model.config.image_size)
+        self.reset()
+
+    def reset(self) -> None:
+        """Start a new video."""
+        from transformers.models.sam2_video.modeling_sam2_video import Sam2VideoInferenceSession
+
+        device = self._placement.device
+        self._session = Sam2VideoInferenceSession(
+            inference_device=device, inference_state_device=device, video_storage_device=device, dtype=self.dtype
+        )
+        self._next = 0  # number of the next frame, without gaps
+
+    def another(self) -> Tracker:
+        """Return a tracker of another video by the same network, which may be used at the same time."""
+        other = copy(self)
+        other.reset()
+        return other
+
+    @property
+    def objects(self) -> int:
+        """Number of tracked objects."""
+        return self._session.get_obj_num()
+
+    def add(self, prompt: Prompt | Mask) -> None:
+        """Track another object from the next frame on, by a prompt or by a mask (h w of any size)."""
+        import torch
+
+        session, device = self._session, self._placement.device
+        number = session.obj_id_to_idx(self.objects)
+        if isinstance(prompt, Prompt):
+            points = torch.from_numpy(prompt.points * np.float32(self._preparation.side))[None, None]
+            labels = torch.from_numpy(prompt.labels)[None, None].int()
+            session.add_point_inputs(number, self._next, {"point_coords": points, "point_labels": labels})
+        else:
+            session.add_mask_inputs(number, self._next, resize_mask(prompt, self._preparation.side, device))
+        session.obj_with_new_inputs.append(number)
+
+    def track(self, image: Image) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the logits of every object's mask in the next frame (h w 3), and of its visibility (o), in float32.
+
+        There must be at least one object. The mask of a hidden object has logits of -1024 only.
+        """
+        import torch
+
+        with torch.inference_mode():
+            pixels = prepare([image], self._preparation, self._placement, self.dtype)
+            output = self._model(self._session, frame=pixels[0], frame_idx=self._next)
+            self._drop_memories()
+            self._next += 1
+            return output.pred_masks[:, 0].float(), output.object_score_logits.flatten().float()
+
+    def _drop_memories(self) -> None:
+        """Drop the memories beyond the reach of the next frame's memory attention, and this frame's pixels."""
+        session, config, now = self._session, self._model.config, self._next
+        session.processed_frames = {}
+        memories, pointers = now + 2 - config.num_maskmem, now + 2 - config.max_object_pointers_in_encoder
+        for number in range(self.objects):
+            kept = session.output_dict_per_obj[number]
+            for outputs in (kept["cond_frame_outputs"], kept["non_cond_frame_outputs"]):
+                if now in outputs:
+                    outputs[now].update(dict.fromkeys(MASKS))
+            others = kept["non_cond_frame_outputs"]
+            for frame in [frame for frame in others if frame < min(memories, pointers)]:
+                del others[frame]
+            for frame in (frame for frame in others if frame < memories):
+                others[frame].update(dict.fromkeys(MEMORIES))
+            session.frames_tracked_per_obj[number].clear()
+            session.point_inputs_per_obj[number].clear()
+            session.mask_inputs_per_obj[number].clear()
+
+
+def resize_mask(mask: Mask, side: int, device: str) -> torch.Tensor:
+    """Resize a mask (h w) to the network's square, 1 1 s s, as transformers' Sam2VideoProcessor does."""
+    import torch
+    from torch.nn.functional import interpolate
+
+    whole = torch.from_numpy(np.ascontiguousarray(mask))[None, None].to(device).float()
+    return (interpolate(whole, (side, side), mode="bilinear", antialias=True) >= 0.5).float()
+
+
+def load_video_model(name: str, weights: Path | None) -> Any:
+    """Build a model by its name, in float32, with the weights of a file of safetensors or with seeded random ones.
+
+    Raises:
+        ValueError: weights are missing from the file, or unexpected.
+        RuntimeError: a weight has another shape.
+    """
+    from safetensors.torch import load_file
+
+    model_class, config = _edgetam() if name == EDGETAM else _sam2(name)
+    state, file = (load_file(weights), weights.name) if weights else (None, "")
+    return load_model(model_class, config, state, file=file, model=name)
+
+
+def _sam2(name: str) -> tuple[Any, Any]:
+    from transformers import Sam2VideoConfig, Sam2VideoModel
+
+    return Sam2VideoModel, Sam2VideoConfig(vision_config=encoder_config(MODELS[name]))
+
+
+def _edgetam() -> tuple[Any, Any]:
+    """Return the class and the configuration; only here are timm and torchvision imported."""
+    check_packages()
+    from transformers import EdgeTamVideoModel
+
+    return EdgeTamVideoModel, edgetam_config()
+
+
+def _in_float32(_module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Convert the prompt encoder's inputs to float32; labels stay integers."""
+    inputs = {
+        key: value.float() if value is not None and value.is_floating_point() else value
+        for key, value in kwargs.items()
+    }
+    return args, inputs

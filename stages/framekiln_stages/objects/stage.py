@@ -1,0 +1,203 @@
+"""Objects followed through a video: prompted in one frame, with a mask and one number in every later frame.
+
+Segment Anything 2.1, or EdgeTAM, carries an object's mask from frame to frame by its memories. Frames are decoded when
+they are needed, and memories are dropped when no later frame reads them. A long video therefore takes no more memory
+than a short one, except for its rows.
+
+Shapes: o objects of a video, in the order of their numbers; logits o 256 256 on the device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+import pyarrow as pa
+
+from framekiln.contract import Drawing, Image, Media, Placement, Scope, Stage, Table, Weights, field, pixel_column
+from framekiln.contract.columns import FRAME_INDEX, MEDIA_ID
+from framekiln_stages.nets.sam2.edgetam import EDGETAM, is_timm_installed
+from framekiln_stages.nets.sam2.image import MODELS
+from framekiln_stages.nets.sam2.video import Tracker, load_video_model
+from framekiln_stages.shared.conventions import BOXES, RUN_LENGTHS
+from framekiln_stages.shared.limits import require_at_least
+from framekiln_stages.shared.mask_drawings import box_label, mask_area
+from framekiln_stages.shared.masks import BOX, SEGMENTATION, Mask, areas_and_boxes, decode
+from framekiln_stages.shared.point_prompts import Prompt, PromptFile, check_prompt_file
+from framekiln_stages.shared.result_agreement import mask_iou, mean_or
+from framekiln_stages.shared.run_lengths import encode_masks, upsample_masks
+
+OBJECTS = pa.schema(
+    [
+        MEDIA_ID,
+        FRAME_INDEX,
+        field("object", pa.int32(), "number of the object in its file, from 0", nullable=False),
+        field("segmentation", SEGMENTATION, f"mask at the frame's size; empty where hidden. {RUN_LENGTHS}"),
+        field("area", pa.int32(), "area of the mask", "px"),
+        field("box", BOX, f"{BOXES}; null where the mask is empty"),
+        field(
+            "score",
+            pa.float32(),
+            "the network's estimate that the object is visible, 0 to 1; not measured as a probability",
+        ),
+    ]
+)
+
+
+class Objects(Stage):
+    """Masks of prompted objects in every frame of a video, from the prompt to the end. Photos have no rows."""
+
+    scope = Scope.MEDIA
+    reads_media = True
+    placement = Placement(cpus=1.0)
+    devices = ("cpu", "cuda")
+    dummy_weights = True
+    tables: ClassVar[dict[str, Table]] = {
+        "objects": Table(
+            schema=OBJECTS, keys=("media_id", "frame_index", "object"), description="objects followed through videos"
+        )
+    }
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config(Stage.Config):
+        """Model and prompts.
+
+        Raises:
+            ValueError: an unknown model, a number out of range, or prompts without a file.
+        """
+
+        # As in Segment: J&F on the SA-V test set 79.5, of the tiny model 76.5, by its authors. A frame with one object
+        # takes 2.4 s of CPU time by edgetam in fp32, 7.8 s by the tiny model.
+        model: str = "sam2.1-hiera-large"
+        size: int = 1024  # short side of the pixels, as in frame_1024; the model's input is 1024 by 1024
+        # masks: the largest of the column `masks` in the first frame that has any; or points or boxes from a file
+        prompts: Literal["masks", "points", "boxes"] = "masks"
+        # .parquet, .csv or .jsonl: see Segment. Each prompt is an object. Rows without a frame prompt the first one.
+        prompt_file: str = ""
+        max_objects: int = 8  # for masks; each costs one pass of memory attention and decoder a frame
+        mask_threshold: float = 0.0  # sam2's, of logits
+
+        def __post_init__(self) -> None:
+            if self.model not in (*MODELS, EDGETAM):
+                raise ValueError(f"there is no model {self.model!r}, only {', '.join((*MODELS, EDGETAM))}")
+            if self.model == EDGETAM and not is_timm_installed():
+                raise ValueError("the model 'edgetam' needs timm; install it by: pip install 'framekiln[edgetam]'")
+            if (self.prompts == "masks") == bool(self.prompt_file):
+                raise ValueError("prompt_file must be given for points or boxes, and for these only")
+            if self.prompt_file:
+                check_prompt_file(self.prompt_file)
+            require_at_least(self, size=0, max_objects=1)
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """The rows, and with prompts of masks the masks."""
+        masks = ("masks",) if self.config.prompts == "masks" else ()
+        return ("media_id", "frame_index", "media_type", "height", "width", *masks)
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """The file of prompts."""
+        return (self.config.prompt_file,) if self.config.prompt_file else ()
+
+    @property
+    def weights(self) -> tuple[str, ...]:
+        """The model."""
+        return (self.config.model,)
+
+    def setup(self, weights: Weights, placement: Placement) -> None:
+        """Load the model, or give it random weights where they are absent; read the file of prompts.
+
+        Raises:
+            ValueError: the weights are another model's, or a prompt is invalid.
+            FileNotFoundError: the file of prompts is missing.
+        """
+        config = self.config
+        self._tracker = Tracker(load_video_model(config.model, weights.get(config.model)), placement)
+        self._file = PromptFile(Path(config.prompt_file), config.prompts) if config.prompt_file else None
+
+    def __call__(self, batch: pa.Table, media: Media) -> dict[str, pa.Table]:  # type: ignore[override]  # reads_media
+        """Return the objects of one file, from its rows in any order and its frames."""
+        keys = batch.drop_columns(["masks"]) if "masks" in batch.column_names else batch
+        rows = {row["frame_index"]: row for row in keys.to_pylist() if row["media_type"] != "photo"}
+        prompts = self._prompts(batch.sort_by("frame_index"), sorted(rows)) if rows else {}
+        records: list[dict[str, Any]] = []
+        if prompts:
+            for number, row, objects in self._track(rows, prompts, media):
+                records += ({"media_id": row["media_id"], "frame_index": number, **values} for values in objects)
+        return {"objects": pa.Table.from_pylist(records, schema=OBJECTS)}
+
+    def _prompts(self, batch: pa.Table, numbers: Sequence[int]) -> dict[int, Sequence[Prompt | Mask]]:
+        """Return, by frame, the prompts of the objects that start there."""
+        if self._file is None:
+            for i, number in enumerate(batch["frame_index"].to_pylist()):
+                if masks := batch["masks"][i].as_py():
+                    largest = sorted((mask for mask in masks if mask["area"]), key=lambda mask: -mask["area"])
+                    return {number: [decode(mask["segmentation"]) for mask in largest[: self.config.max_objects]]}
+            return {}
+        name = batch["media_id"][0].as_py()
+        prompts: dict[int, Sequence[Prompt | Mask]] = {number: self._file.only_for(name, number) for number in numbers}
+        prompts[numbers[0]] = [*self._file.only_for(name, None), *prompts[numbers[0]]]
+        return {number: own for number, own in prompts.items() if own}
+
+    def _track(
+        self, rows: Mapping[int, Mapping[str, Any]], prompts: Mapping[int, Sequence[Prompt | Mask]], media: Media
+    ) -> Iterator[tuple[int, Mapping[str, Any], list[dict[str, Any]]]]:
+        """Yield the number, row and objects of each frame from the first prompt on."""
+        tracker = self._tracker.another()
+        for number, image in media.frames(pixel_column(self.config.size)):
+            if number not in rows:
+                continue
+            for prompt in prompts.get(number, ()):
+                tracker.add(prompt)
+            if tracker.objects:
+                size = rows[number]["height"], rows[number]["width"]
+                yield number, rows[number], self._objects(tracker, image, size)
+
+    def _objects(self, tracker: Tracker, image: Image, size: tuple[int, int]) -> list[dict[str, Any]]:
+        """Return every object in the next frame as values of `OBJECTS` without their keys."""
+        import torch
+
+        with self.phase("infer"):
+            logits, visibility = tracker.track(image)
+        with self.phase("postprocess"):
+            height, width = size
+            masks: list[dict[str, Any]] = []
+            for own in torch.split(logits, 1):  # one at a time: 33 MB each at 4K
+                masks += encode_masks(upsample_masks(own, (0, 0, width, height), size, self.config.mask_threshold))
+            areas, boxes = areas_and_boxes(masks)
+            shares = (boxes / [width, height, width, height]).tolist()
+            columns = zip(masks, areas.tolist(), shares, visibility.sigmoid().tolist(), strict=True)
+            return [
+                {
+                    "object": number,
+                    "segmentation": mask,
+                    "area": area,
+                    "box": dict(zip(BOX.names, box, strict=True)) if area else None,
+                    "score": score,
+                }
+                for number, (mask, area, box, score) in enumerate(columns)
+            ]
+
+    def draw(self, row: Mapping[str, Any]) -> Drawing | None:
+        """Draw each object's mask in its colour, with its number; None where all are hidden."""
+        visible = [item for item in row.get("objects") or () if item["box"] and item["segmentation"]]
+        if not visible:
+            return None
+        names = [f"object {item['object']}" for item in visible]
+        return Drawing(
+            areas=[mask_area(item["segmentation"], item["object"]) for item in visible],
+            labels=[box_label(item["box"], name) for item, name in zip(visible, names, strict=True)],
+            caption=", ".join(names),
+        )
+
+    def agreement(self, a: pa.Table, b: pa.Table, table: str = "") -> dict[str, float] | None:  # noqa: ARG002
+        """Return the overlap of an object's masks in a frame; 1 where both are empty."""
+        codes = [run["segmentation"].to_pylist() for run in (a, b)]
+        overlaps = [mask_iou([mine], [other]) for mine, other in zip(*codes, strict=True)]
+        empty = [run["box"].is_null().to_numpy() for run in (a, b)]
+        iou = np.where(empty[0] & empty[1], 1.0, [0.0 if item is None else float(item[0, 0]) for item in overlaps])
+        mean = mean_or(1.0, iou)
+        return {"mask_iou": mean, "mask_iou_min": float(iou.min()) if len(iou) else 1.0, "drift": 1 - mean}

@@ -1,0 +1,234 @@
+"""People's poses: 33 landmarks each, in the image and in metres, by MediaPipe's BlazePose.
+
+The Tasks API runs in IMAGE mode, where a result depends on its frame alone. VIDEO mode tracks: a result would depend
+on earlier frames in the same process.
+
+Shapes: p people of one image, 33 landmarks in the order of MediaPipe's PoseLandmark (0 nose, 11 left shoulder, ... 32
+right foot index; left and right are the person's own). A `Body` is float32 p 33 5: x, y, z, visibility, presence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from framekiln.contract.columns import Image, field, views
+from framekiln.contract.drawing import Drawing
+from framekiln_stages.nets.mediapipe.blazepose import BlazePose, Body, World
+from framekiln_stages.pose.bodies import SAME_BODY, distances, distinct, scores
+from framekiln_stages.pose.looks import Square, look, second_look, tiles
+from framekiln_stages.pose.squares import squares
+from framekiln_stages.shared.arrow_values import struct_array, struct_lists
+from framekiln_stages.shared.conventions import BODY, BOXES
+from framekiln_stages.shared.limits import require_between
+from framekiln_stages.shared.mask_drawings import counted
+from framekiln_stages.shared.masks import BOX, landmark_boxes
+from framekiln_stages.shared.pixel_stage import LandmarkStage
+from framekiln_stages.shared.result_agreement import Detections, match_by_boxes, mean_or
+from framekiln_stages.shared.skeleton import BONES, LANDMARK, LANDMARKS, PERSON, POINT, landmarks
+
+DRAWN = 0.5  # visibility from which a landmark is drawn; the threshold of MediaPipe's own drawing_utils
+# Least score of a pose in a part of the image, to save second looks; no other value was tried.
+PART_SCORE = 0.4
+# Least agreement of two looks at a pose in a part: on 14 photos and 6 collages, people there agree to 0.03, an arm that
+# is taken for a person to 0.099.
+PART_AGREES = 0.05
+
+UNKNOWN = pa.struct([("score", pa.float32()), ("box", BOX), ("reason", pa.string())])
+_POSES = (
+    f"people, most visible first: score, the mean visibility of the landmarks, no probability; {BOXES}; {BODY}; world: "
+    "the same landmarks in metres from the middle of the hips, x right, y down, z away from the camera; disagreement: "
+    "mean distance of two looks, of the box's diagonal; very dark frames may have false ones (scores of 0.45 and 0.55 "
+    "were seen), which `tracks` drops"
+)
+_UNKNOWN = (
+    f"people whose pose is not known, as on blur: score and box of the first look ({BOXES}), and the reason: "
+    "not_seen_again, or looks_disagree where a second look found other landmarks"
+)
+OUTPUTS = pa.schema(
+    [
+        field("poses", pa.list_(PERSON), _POSES),
+        field("people", pa.int32(), "number of people in `poses`"),
+        field("poses_unknown", pa.list_(UNKNOWN), _UNKNOWN),
+    ]
+)
+
+
+class People(NamedTuple):
+    """The people of one image, the most visible first."""
+
+    body: Body
+    world: World
+    disagreement: NDArray[np.float32]  # p, between two looks, of the box's diagonal
+    unknown: list[dict[str, Any]]  # values of `UNKNOWN`
+
+
+class Pose(LandmarkStage):
+    """People and their landmarks.
+
+    BlazePose's detector sees the whole image in 224 px. There it misses people smaller than about a third of the
+    image's height, whoever stands close to somebody else, and most of a group. So it looks at tiles of the image too,
+    and at squares around faces or masks where `around` names them. A mirrored second look must find each pose again. It
+    still misses people from behind, people cut by the image's edge, and crowds (docs/measuring/accuracy.md).
+    """
+
+    finds = (("poses", "pose", "poses"),)
+    version = 2
+
+    outputs = OUTPUTS  # never null
+    network = BlazePose
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config(LandmarkStage.Config):
+        """The model, the most people, and where to look again.
+
+        OKS on a COCO photo in 9 images of 1 to 39 MP: 0.881 to 0.944 at full size, 0.902 to 0.928 at a `size` of 512,
+        0.877 to 0.927 at 256. On 43 photos, a detection confidence of 0.3 finds one person twice and nobody new; 0.7
+        misses a portrait. With presence confidences from 0.3 to 0.7 the results of those photos are equal.
+
+        Raises:
+            ValueError: `size` is negative, `max_people` below 1, or a confidence or `tile` outside 0 to 1.
+        """
+
+        limit = "max_people"
+        model: str = "pose_landmarker_full_bundled"  # available from a package registry alone
+        max_people: int = 8  # each person costs 25 ms; with 4 to 16, the test photos gave the same people
+        # Side of the tiles, of the image's short side; 0: none. Of 30 people of 0.25 to 0.5 of the height 23 are found,
+        # with 0.6 as many or fewer, with 0.4 24 in 1.5 times the time, without tiles 3.
+        tile: float = 0.5
+        # Columns that say where people are: `faces`, and `instances` for masks of the category people. Each square
+        # costs 10 to 30 ms; for people too small for tiles.
+        around: tuple[Literal["faces", "instances"], ...] = ()
+
+        def __post_init__(self) -> None:
+            super().__post_init__()
+            require_between(self, ("tile",))
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """Pixels, and the columns of `around`."""
+        return (self.pixels, *self.config.around)
+
+    def __call__(self, batch: pa.Table) -> pa.Table:
+        """Find the people of each image."""
+        images = views(batch[self.pixels])
+        places = squares(batch, self.config.around, images)
+        results = [self.find(image, around) for image, around in zip(images, places, strict=True)]
+        with self.phase("postprocess"):
+            offsets = pa.array(np.cumsum([0, *(len(result.body) for result in results)]), pa.int32())
+            poses = pa.ListArray.from_arrays(offsets, people(results))
+            counts = pa.array([len(result.body) for result in results], pa.int32())
+            unknown = pa.array([result.unknown for result in results], pa.list_(UNKNOWN))
+            return pa.table([poses, counts, unknown], schema=self.outputs)
+
+    def find(self, image: Image, around: Sequence[Square] = ()) -> People:
+        """Return the people of one RGB image (h w 3 uint8), each once.
+
+        Args:
+            image: the pixels.
+            around: squares to look at besides the whole image and its tiles.
+        """
+        height, width = image.shape[:2]
+        with self.phase("infer"):
+            body, world = self._net(image)
+            people = distinct(body, height, width)
+            distances = {i: second_look(self._net, image, body[i], SAME_BODY).distance for i in people}
+            found = [(body[i], world[i], distance) for i, distance in distances.items() if distance < SAME_BODY]
+            doubtful = [(body[i], distance) for i, distance in distances.items() if distance >= SAME_BODY]
+            parts = [*tiles(height, width, self.config.tile), *around]
+            found += self._in_parts(image, parts, [row[0] for row in found])
+        with self.phase("postprocess"):
+            return collected(found, doubtful, image, self.config.max_people)
+
+    def _in_parts(
+        self, image: Image, parts: Iterable[Square], known: Sequence[NDArray[np.float32]]
+    ) -> list[tuple[NDArray[np.float32], NDArray[np.float32], float]]:
+        """Return people whom only parts of the image show, as a second look around them finds them."""
+        height, width = image.shape[:2]
+        bodies = np.concatenate(
+            [np.empty((0, LANDMARKS, 5), np.float32), *(look(self._net, image, p)[0] for p in parts)]
+        )
+        seen, found = list(known), []
+
+        def is_new(one: NDArray[np.float32]) -> bool:
+            others = np.array(seen, np.float32).reshape(-1, LANDMARKS, 5)
+            return not (distances(one, others, height, width) < SAME_BODY).any()
+
+        for i in np.argsort(-scores(bodies), kind="stable").tolist():
+            if scores(bodies[i : i + 1])[0] < PART_SCORE or not is_new(bodies[i]):
+                continue
+            again = second_look(self._net, image, bodies[i], SAME_BODY)
+            if PART_AGREES <= again.distance < SAME_BODY:  # a tile may cut a person, whom the second look shows whole
+                again = second_look(self._net, image, again.body, PART_AGREES)
+            if again.distance < PART_AGREES and is_new(again.body):
+                seen.append(again.body)
+                found.append((again.body, again.world, again.distance))
+        return found
+
+    def agreement(self, a: pa.Table, b: pa.Table, table: str = "") -> dict[str, float] | None:  # noqa: ARG002
+        """Return the share of matched people, and the distance of their landmarks in diagonals of their boxes."""
+        first, second = Detections.from_column(a["poses"]), Detections.from_column(b["poses"])
+        matches = match_by_boxes(first, second)
+        places = [landmarks(run.values)[..., :2] for run in (first, second)]
+        boxes = first.boxes[matches.first]
+        diagonals = np.linalg.norm(boxes[:, 2:] - boxes[:, :2], axis=1)
+        moves = np.linalg.norm(places[0][matches.first] - places[1][matches.second], axis=2).mean(1)
+        distance = mean_or(0.0, moves / np.maximum(diagonals, 1e-9))
+        drift = 1 - matches.share * (1 - min(1.0, distance))
+        return {"people_found": matches.share, "pose_distance": distance, "drift": drift}
+
+    def draw(self, row: Mapping[str, Any]) -> Drawing | None:
+        """Return skeletons without landmarks that are probably hidden; None without people."""
+        if not row.get("poses"):
+            return None
+        lines = []
+        for person in row["poses"]:
+            marks = person["landmarks"]
+            ends = [(marks[a], marks[b]) for a, b in BONES]
+            visible = [(a, b) for a, b in ends if min(a["visibility"], b["visibility"]) >= DRAWN]
+            lines += [(a["x"], a["y"], b["x"], b["y"]) for a, b in visible]
+        return Drawing(lines=lines, caption=counted(len(row["poses"]), "person", "people"))
+
+
+def collected(
+    found: Sequence[tuple[NDArray[np.float32], NDArray[np.float32], float]],
+    doubtful: Sequence[tuple[NDArray[np.float32], float]],
+    image: Image,
+    most: int,
+) -> People:
+    """Return the most visible people, and those whose pose a second look did not confirm."""
+    body = np.array([row[0] for row in found], np.float32).reshape(-1, LANDMARKS, 5)
+    world = np.array([row[1] for row in found], np.float32).reshape(-1, LANDMARKS, 3)
+    disagreement = np.array([row[2] for row in found], np.float32)
+    keep = distinct(body, *image.shape[:2])[:most]
+    unknown = []
+    for one, distance in doubtful:
+        if not (distances(one, body[keep], *image.shape[:2]) < SAME_BODY).any():
+            box = landmark_boxes(one[None])[0].tolist()
+            unknown.append(
+                {
+                    "score": float(scores(one[None])[0]),
+                    "box": dict(zip(BOX.names, box, strict=True)),
+                    "reason": "looks_disagree" if np.isfinite(distance) else "not_seen_again",
+                }
+            )
+    return People(body[keep], world[keep], disagreement[keep], unknown)
+
+
+def people(results: Sequence[People]) -> pa.StructArray:
+    """Return the people of all images as Arrow values of type `PERSON`."""
+    body = np.concatenate([np.empty((0, LANDMARKS, 5), np.float32), *(result.body for result in results)])
+    world = np.concatenate([np.empty((0, LANDMARKS, 3), np.float32), *(result.world for result in results)])
+    columns = [
+        pa.array(scores(body)),
+        struct_array(landmark_boxes(body), BOX),
+        struct_lists(body, LANDMARK),
+        struct_lists(world, POINT),
+        pa.array(np.concatenate([np.empty(0, np.float32), *(result.disagreement for result in results)])),
+    ]
+    return pa.StructArray.from_arrays(columns, fields=list(PERSON))

@@ -1,0 +1,249 @@
+"""Mask generation: encode a frame and its crops, decode prompts, and keep the good masks.
+
+Without prompts a grid of points is decoded, and masks with good scores are kept, as in Segment Anything's automatic
+mask generator (`mask_proposals`). With prompts, each gets the mask of its highest predicted IoU.
+
+Shapes: n masks of a frame, r views in a call of the model, p prompts of a view in it, m masks a prompt; logits
+r p m s s on the device, s the side of the model's grid.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from framekiln.contract.columns import Image
+from framekiln.contract.placement import Placement
+from framekiln.contract.stage import Stage
+from framekiln.device import prepare
+from framekiln_stages.nets.sam2.image import Sam2
+from framekiln_stages.segment.dummy_masks import SCORE, dummy_logits
+from framekiln_stages.segment.mask_proposals import (
+    Box,
+    Proposals,
+    crop_boxes,
+    is_near_crop_edge,
+    mask_boxes,
+    non_max_suppression,
+    point_grid,
+    scale_box,
+    stability_score,
+)
+from framekiln_stages.segment.mask_rules import Rules
+from framekiln_stages.segment.prompt_calls import Decoding, grid_set, prompt_sets
+from framekiln_stages.shared.point_prompts import Prompt
+
+if TYPE_CHECKING:
+    import torch
+
+PROMPTS = 64  # decoded at once unless the profile sets another number, as amg's points_per_batch
+
+
+@dataclass(frozen=True, kw_only=True)
+class FrameView:
+    """A frame, or a crop of one."""
+
+    image: Image  # h w 3, the pixels as read
+    layer: int  # 0 for the frame, then the layer of crops
+    box: Box  # px of the full frame
+
+
+@dataclass(frozen=True, kw_only=True)
+class PromptedFrame:
+    """A frame with its views, prompts and proposals."""
+
+    size: tuple[int, int]  # height and width of the full frame, px
+    views: list[FrameView]  # empty without prompts
+    prompts: Sequence[Prompt] | None  # None: the grid
+    proposals: list[Proposals] = field(default_factory=list)  # of each view
+
+    @property
+    def box(self) -> Box:
+        """The whole frame."""
+        return 0, 0, self.size[1], self.size[0]
+
+
+class MaskGenerator:
+    """One model with its rules, in the phases and chunks of a stage."""
+
+    def __init__(self, stage: Stage, net: Sam2, rules: Rules, placement: Placement, *, made: bool = False) -> None:
+        self._stage, self._net, self._rules, self._placement = stage, net, rules, placement
+        self._made = made  # whether made masks stand in where the grid keeps none
+        layers = range(rules.crop_n_layers + 1)
+        self._points = [point_grid(rules.grid_side(layer)) for layer in layers]
+        self._grids = [grid_set(points, placement.device) for points in self._points]
+
+    def warm_up(self) -> None:
+        """Compile what the placement says: the encoder, and the decoder for the prompts of the grid."""
+        self._net.warm_up_encoder()
+        most = self._stage.chunk_sizes.get("prompts", PROMPTS)
+        grids = [Decoding(row=0, prompts=grid, start=0, count=1) for grid in self._grids]
+        for size in dict.fromkeys(grid.size(most) for grid in grids):
+            several, rows = self._rules.multimask_output, max(1, most // size)
+            self._net.warm_up_decoder(size, 1, several=several, rows=rows)
+
+    def frame(self, image: Image, size: tuple[int, int], prompts: Sequence[Prompt] | None) -> PromptedFrame:
+        """Return a frame with its views.
+
+        Args:
+            image: h w 3, the pixels as read.
+            size: height and width of the full frame.
+            prompts: None for the grid.
+        """
+        views = []
+        if prompts is None or len(prompts):
+            for layer, box in crop_boxes(*size, self._rules.crop_n_layers, self._rules.crop_overlap_ratio):
+                x0, y0, x1, y1 = scale_box(box, size, image.shape[:2])
+                views.append(FrameView(image=image[y0:y1, x0:x1], layer=layer, box=box))
+        return PromptedFrame(size=size, views=views, prompts=prompts)
+
+    def propose(self, frames: Sequence[PromptedFrame]) -> list[Proposals]:
+        """Return the masks of each frame that are worth upsampling, in their final order.
+
+        Masks of the grid come in the order of their predicted IoU, others in the order of their prompts.
+        """
+        for views, features in self._encode(frames):
+            parts: dict[tuple[int, int], list[Proposals]] = {}
+            for own, logits, iou in self._decode(views, features):
+                frame, number = views[own.row]
+                with self._stage.phase("postprocess"):
+                    choose = self._best_masks if frame.prompts is not None else self._good_masks
+                    kept = choose(frame, number, own.numbers, logits, iou)
+                    parts.setdefault((id(frame), number), []).append(kept)
+            for frame, number in views:
+                frame.proposals.append(self._join_parts(frame, number, parts.pop((id(frame), number), [])))
+        return [self._join_views(frame) for frame in frames]
+
+    def _encode(
+        self, frames: Sequence[PromptedFrame]
+    ) -> Iterator[tuple[Sequence[tuple[PromptedFrame, int]], torch.Tensor]]:
+        """Yield frames with numbers of views, and the features of these views.
+
+        On a GPU, as many views are encoded at once as there are frames. On a CPU one at a time, which is as fast, so
+        that a frame's masks do not depend on its neighbours through rounding.
+        """
+        at_once = 1 if self._placement.device == "cpu" else max(1, len(frames))
+        views = [(frame, number) for frame in frames for number in range(len(frame.views))]
+        for chunk in self._stage.chunks(views, "views", default=at_once):
+            with self._stage.phase("preprocess"):
+                images = [frame.views[number].image for frame, number in chunk]
+                preparation = self._net.architecture.preparation
+                pixels = prepare(images, preparation, self._placement, self._net.dtype, self._stage.phase)
+            with self._stage.phase("infer"):
+                features = self._net.encode(pixels)
+            yield chunk, features
+
+    def _decode(
+        self, views: Sequence[tuple[PromptedFrame, int]], features: torch.Tensor
+    ) -> Iterator[tuple[Decoding, torch.Tensor, torch.Tensor]]:
+        """Yield parts of the views' prompts with their logits (p m s s) and predicted IoUs (p m).
+
+        Prompts of one part have equally many points. On a GPU parts of several views share a call, and all calls have
+        few shapes: prompts are added up to a power of two, and dropped from the result.
+        """
+        parts: list[Decoding] = []
+        for row, (frame, number) in enumerate(views):
+            grid, device = self._grids[frame.views[number].layer], self._placement.device
+            for prompts in [grid] if frame.prompts is None else prompt_sets(frame.prompts, device):
+                numbers = range(len(prompts.numbers))
+                chunks = list(self._stage.chunks(numbers, "prompts", default=PROMPTS))
+                parts += [Decoding(row=row, prompts=prompts, start=chunk[0], count=len(chunk)) for chunk in chunks]
+        most = self._stage.chunk_sizes.get("prompts", PROMPTS)
+        for call in Decoding.calls(parts, most, alone=self.alone):
+            with self._stage.phase("infer"):
+                inputs, several = call.inputs(features), self._rules.multimask_output
+                logits, iou = self._net.decode(*inputs, several=several, rows=call.shape[1])
+            for i, part in enumerate(call.parts):
+                yield part, logits[i, : part.count], iou[i, : part.count]
+
+    @property
+    def alone(self) -> bool:
+        """True on a CPU, where a call has no more prompts than one view asks for."""
+        return self._placement.device == "cpu" and not self._placement.compile
+
+    def _good_masks(
+        self, frame: PromptedFrame, crop: int, numbers: torch.Tensor, logits: torch.Tensor, iou: torch.Tensor
+    ) -> Proposals:
+        """Return the masks of some of the grid's prompts that pass the thresholds."""
+        rules, box = self._rules, frame.views[crop].box
+        rows = (iou > (rules.pred_iou_thresh or -1)).flatten().nonzero()[:, 0]
+        prompts = numbers[rows // iou.shape[1]]
+        masks = self._score(logits.flatten(0, 1)[rows], iou.flatten()[rows], prompts, crop, box)
+        kept = (masks.boxes[:, 2] > masks.boxes[:, 0]) & (masks.stability >= rules.stability_score_thresh)
+        if box != frame.box:
+            kept &= ~is_near_crop_edge(masks.boxes, box, frame.box)
+        return masks.select(kept)
+
+    def _best_masks(
+        self, frame: PromptedFrame, crop: int, numbers: torch.Tensor, logits: torch.Tensor, iou: torch.Tensor
+    ) -> Proposals:
+        """Return the best mask of each prompt."""
+        import torch
+
+        best = iou.argmax(dim=1)
+        rows = torch.arange(len(best), device=best.device)
+        return self._score(logits[rows, best], iou[rows, best], numbers, crop, frame.box)
+
+    def _join_parts(self, frame: PromptedFrame, crop: int, parts: Sequence[Proposals]) -> Proposals:
+        """Return the masks of one view: of the grid without duplicates, others in the order of their prompts."""
+        with self._stage.phase("postprocess"):
+            masks = Proposals.concatenate([self._no_masks(), *parts])
+            if frame.prompts is not None:
+                return masks.select(masks.prompts.argsort())
+            masks = masks.select(non_max_suppression(masks.boxes, masks.iou, self._rules.box_nms_thresh))
+            return self._made_masks(crop, frame.views[crop].box) if self._made and not len(masks.iou) else masks
+
+    def _made_masks(self, crop: int, box: Box) -> Proposals:
+        """Return the stand-ins for masks of a network without weights, as prompted by the first points of the grid."""
+        import torch
+
+        logits = torch.from_numpy(dummy_logits(self._net.architecture.low)).to(self._placement.device)
+        iou = torch.full((len(logits),), SCORE, device=logits.device)
+        prompts = torch.arange(len(logits), device=logits.device) % len(self._points[0])
+        return self._score(logits, iou, prompts, crop, box)
+
+    def _score(self, logits: torch.Tensor, iou: torch.Tensor, prompts: torch.Tensor, crop: int, box: Box) -> Proposals:
+        """Return masks with their scores and boxes, in float32."""
+        import torch
+
+        rules, logits = self._rules, logits.float()
+        return Proposals(
+            logits=logits,
+            iou=iou.float(),
+            stability=stability_score(logits, rules.mask_threshold, rules.stability_score_offset),
+            boxes=mask_boxes(logits > rules.mask_threshold, box),
+            prompts=prompts,
+            crops=torch.full_like(prompts, crop),
+        )
+
+    def _no_masks(self) -> Proposals:
+        import torch
+
+        empty = torch.zeros(0, device=self._placement.device)
+        return self._score(empty.view(0, *[self._net.architecture.low] * 2), empty, empty.long(), 0, (0, 0, 1, 1))
+
+    def _join_views(self, frame: PromptedFrame) -> Proposals:
+        """Return the masks of all views of a frame that are worth upsampling, in their final order."""
+        masks = Proposals.concatenate([self._no_masks(), *frame.proposals])
+        frame.proposals.clear()  # a grid's masks may take 800 MB
+        if frame.prompts is not None:
+            return masks
+        with self._stage.phase("postprocess"):
+            if len(frame.views) > 1:
+                areas = [(x1 - x0) * (y1 - y0) for x0, y0, x1, y1 in (view.box for view in frame.views)]
+                scores = 1 / masks.boxes.new_tensor(areas)[masks.crops]
+                kept = non_max_suppression(masks.boxes, scores, self._rules.crop_nms_thresh)
+                masks = masks.select(kept.sort().values)
+            order = masks.iou.sort(descending=True, stable=True).indices
+            return masks.select(order[: self._rules.max_masks])
+
+    def prompt_point(self, frame: PromptedFrame, crop: int, prompt: int) -> dict[str, float] | None:
+        """Return the point of a prompt in shares of the frame; None where it is a box."""
+        if frame.prompts is not None:
+            point = frame.prompts[prompt].point
+            return point and {"x": point[0], "y": point[1]}
+        view, (height, width) = frame.views[crop], frame.size
+        x, y = self._points[view.layer][prompt].tolist()
+        x0, y0, x1, y1 = view.box
+        return {"x": (x0 + x * (x1 - x0)) / width, "y": (y0 + y * (y1 - y0)) / height}

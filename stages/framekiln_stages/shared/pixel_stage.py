@@ -1,0 +1,72 @@
+"""Bases of the stages that look at one pixel column, in the size of their settings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from framekiln.contract.columns import pixel_column
+from framekiln.contract.placement import Placement
+from framekiln.contract.stage import Stage, Weights
+from framekiln_stages.shared.limits import require_at_least, require_between
+
+
+class PixelStage(Stage):
+    """A stage with a setting `size`: the short side of the pixels, as in frame_512; 0 is full size."""
+
+    @property
+    def pixels(self) -> str:
+        """Name of the pixel column that is read."""
+        return pixel_column(self.config.size)
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """Pixels only, since results are in fractions of the image's size."""
+        return (self.pixels,)
+
+
+class LandmarkStage(PixelStage):
+    """A stage that finds landmarks by one of MediaPipe's networks, image by image."""
+
+    placement = Placement(cpus=1.0, batch=16)
+    chunk_kinds = ()
+    network: ClassVar[Callable[..., Any]]  # a class of `framekiln_stages.nets.mediapipe`
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config(Stage.Config):
+        """The model, the size of its pixels, and the least confidences.
+
+        Raises:
+            ValueError: `size` is negative, the limit below 1, or a confidence outside 0 to 1.
+        """
+
+        limit: ClassVar[str]  # name of a subclass's setting: the most people or faces of one image
+        model: str
+        size: int = 512
+        min_detection_confidence: float = 0.5  # MediaPipe's own
+        min_presence_confidence: float = 0.5  # MediaPipe's own
+
+        def __post_init__(self) -> None:
+            require_at_least(self, **{"size": 0, self.limit: 1})
+            require_between(self, ("min_detection_confidence", "min_presence_confidence"))
+
+    @property
+    def weights(self) -> tuple[str, ...]:
+        """One task bundle."""
+        return (self.config.model,)
+
+    def setup(self, weights: Weights, placement: Placement) -> None:
+        """Build a graph of MediaPipe's for each thread that calls at once, and run it on a photo of a person.
+
+        Raises:
+            RuntimeError: MediaPipe refuses the file, or system libraries are missing.
+            TimeoutError: MediaPipe hangs; end the process.
+        """
+        self._net = self.network(
+            weights[self.config.model],
+            count=getattr(self.config, self.config.limit),
+            min_detection=self.config.min_detection_confidence,
+            min_presence=self.config.min_presence_confidence,
+            copies=placement.in_flight,
+        )

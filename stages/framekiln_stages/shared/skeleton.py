@@ -1,0 +1,53 @@
+"""Arrow types of a person, and their values: 33 landmarks and the lines between them.
+
+Landmarks are in the order of MediaPipe's PoseLandmark (0 nose, 11 left shoulder, ... 32 right foot index).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from framekiln_stages.shared.masks import BOX
+
+LANDMARKS = 33
+
+COCO_17 = (0, 2, 5, 7, 8, 11, 12, 13, 14, 15, 16, 23, 24, 25, 26, 27, 28)
+"""The landmark for each of COCO's 17 keypoints (nose, eyes, ears, shoulders, elbows, wrists, hips, knees, ankles; left
+before right), matched by name with the categories of COCO's person_keypoints_*.json."""
+
+BONES = (
+    *((0, 1), (1, 2), (2, 3), (3, 7), (0, 4), (4, 5), (5, 6), (6, 8), (9, 10)),  # face
+    *((11, 12), (11, 23), (12, 24), (23, 24)),  # trunk
+    *((11, 13), (13, 15), (15, 17), (15, 19), (15, 21), (17, 19)),  # left arm
+    *((12, 14), (14, 16), (16, 18), (16, 20), (16, 22), (18, 20)),  # right arm
+    *((23, 25), (25, 27), (27, 29), (29, 31), (27, 31)),  # left leg
+    *((24, 26), (26, 28), (28, 30), (30, 32), (28, 32)),  # right leg
+)
+"""Lines of the skeleton: mediapipe.tasks.python.vision.PoseLandmarksConnections.POSE_LANDMARKS."""
+
+MIRRORED = [0, 4, 5, 6, 1, 2, 3, 8, 7, 10, 9, *(i + (1 if i % 2 else -1) for i in range(11, LANDMARKS))]
+"""The landmark that each becomes in a mirrored image, where left and right are exchanged."""
+
+LANDMARK = pa.struct([(name, pa.float32()) for name in ("x", "y", "z", "visibility", "presence")])
+POINT = pa.struct([(name, pa.float32()) for name in ("x", "y", "z")])
+PERSON = pa.struct(
+    [
+        ("score", pa.float32()),  # mean visibility of the landmarks
+        ("box", BOX),  # around the landmarks, clipped to the image; fractions of width and height
+        # x, y fractions of width and height, unclipped; z as x
+        ("landmarks", pa.list_(LANDMARK, LANDMARKS)),
+        ("world", pa.list_(POINT, LANDMARKS)),  # metres from the middle of the hips; x right, y down, z away
+        # from this person's landmarks in a mirrored second look: their mean distance, of the box's diagonal, below 0.1
+        ("disagreement", pa.float32()),
+    ]
+)
+
+
+def landmarks(people: pa.StructArray) -> NDArray[np.float64]:
+    """Return the landmarks of people (p 33 5), as stored."""
+    members = pc.list_flatten(pc.struct_field(people, "landmarks")).flatten()
+    columns = [member.to_numpy(zero_copy_only=False) for member in members]
+    return np.stack(columns, axis=1).astype(np.float64).reshape(-1, LANDMARKS, LANDMARK.num_fields)

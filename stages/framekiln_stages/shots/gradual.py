@@ -1,0 +1,175 @@
+"""Dissolves and wipes: one image becomes another in all tiles at once, or in one tile after the other.
+
+Every frame lies between two images that stand still, or nearly. In a dissolve each tile goes the same share of its way,
+and contrast sinks while two unrelated images are mixed, also where they move (Alattar 1993). In a wipe an edge crosses
+the image at a steady speed, and each tile changes while the edge crosses it. A pan or a passer-by follows none of it.
+
+Shapes: n frames in order; grid float32 n g, the image at 4 by 4 pixels (row, column, RGB), codes 0 to 255.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from framekiln_stages.shots.transitions import SHORT, Grid, Transition, Values, apart
+
+Span = tuple[float, int, int, str]  # an error, first and last frame, and the shape
+Shape = Callable[[Grid], Grid]
+"""Shares of the time (t, 0 to 1) to shares of each tile's way (t g)."""
+
+# Largest error of a dissolve, as in `_Frames.error`. Chosen on 8 dissolves between moving clips, two cameras and six
+# pans, which have 0.19 at most; elsewhere in those clips, in fast pans and at pop-ups it is 0.28 and more.
+DISSOLVE_OFF = 0.24
+# Largest error of a wipe. On 8 wipes between the same clips: 0.05 to 0.16, one 0.20; elsewhere 0.18 and more.
+WIPE_OFF = 0.17
+WIPE_FRAMES = 6  # fewer: an edge that crosses a tile within a frame looks like something that pops up
+LOST = 0.3  # weight of contrast that a dissolve should lose and keeps
+STRAY = 0.4  # of the distance, for frames at quarters of the way in a first search; chosen on those clips too
+# Correlation of two images' tiles above which they are one image, under other light or partly faded. Of 453 pairs of
+# different photos that are apart enough, none is above 0.80; of 324 photos beside themselves darker, brighter or partly
+# faded to black or white, none is below 0.95.
+SAME_IMAGE = 0.9
+EVIDENCE = 4  # frames on each side that must stand still, or nearly
+SIDE = 4  # tiles in a row
+
+
+def _evenly(share: Grid) -> Grid:
+    return np.repeat(share[:, None], SIDE * SIDE * 3, axis=1)
+
+
+def _edge(order: NDArray[np.int64]) -> Shape:
+    """Return the shape of a wipe that reaches tiles (16) in the order of these numbers (0 to 3)."""
+    start = np.repeat(order, 3).astype(np.float32)
+    return lambda share: np.clip(SIDE * share[:, None] - start, 0, 1).astype(np.float32)
+
+
+_ROWS, _COLUMNS = (np.asarray(axis.ravel(), np.int64) for axis in np.indices((SIDE, SIDE)))
+DISSOLVE = "dissolve"
+SHAPES: Mapping[str, Shape] = {
+    DISSOLVE: _evenly,
+    "right": _edge(_COLUMNS),
+    "left": _edge(SIDE - 1 - _COLUMNS),
+    "down": _edge(_ROWS),
+    "up": _edge(SIDE - 1 - _ROWS),
+}
+"""A dissolve, and wipes by the direction in which the edge moves."""
+
+
+def gradual(grid: Grid, contrast: Values, least: float, longest: int, busy: NDArray[np.bool_]) -> list[Transition]:
+    """Return dissolves and wipes of up to `longest` frames between images at least `least` codes (RMS) apart.
+
+    An image that gets brighter, or is partly faded, is on a straight line too, but between two states of itself.
+
+    Args:
+        grid: n g.
+        contrast: n, standard deviation of luma.
+        least: codes.
+        longest: frames; the shortest dissolve has 4, the shortest wipe `WIPE_FRAMES`.
+        busy: n, true for frames of other transitions, over which none reaches. Of overlapping ones the straightest
+            remains.
+    """
+    frames = _Frames(grid, contrast)
+    lengths = np.unique(np.rint(np.geomspace(4, longest, 12)).astype(int))
+    rough = _apart_in_time(
+        [
+            (frames.error(at, at + length, shape), at, at + length, shape)
+            for shape in SHAPES
+            for length in lengths[lengths < len(grid)].tolist()
+            for at in _straight(grid, length, least, SHAPES[shape])
+        ],
+        busy,
+    )
+    refined = [frames.refined(span, longest) for span in rough]
+    kept = _apart_in_time([span for span in refined if frames.is_transition(span, least)], busy)
+    return [Transition(first, last, shape if shape == DISSOLVE else "wipe") for _, first, last, shape in kept]
+
+
+def same_image(a: Grid, b: Grid) -> bool:
+    """Tell whether two images (g) differ by brightness and contrast alone; see `SAME_IMAGE`."""
+    one, other = a - a.mean(), b - b.mean()
+    size = float(np.sqrt((one**2).sum() * (other**2).sum()))
+    return float((one * other).sum()) > SAME_IMAGE * max(size, 1e-6)
+
+
+def _apart_in_time(found: list[Span], busy: NDArray[np.bool_]) -> list[Span]:
+    """Return the straightest of overlapping transitions, without those that include a busy frame."""
+    taken, kept = busy.copy(), []
+    for span in sorted(found):
+        _, first, last, _ = span
+        if not taken[first : last + 1].any():
+            taken[first : last + 1] = True
+            kept.append(span)
+    return kept
+
+
+def _straight(grid: Grid, length: int, least: float, shape: Shape) -> list[int]:
+    """Return the frames i that differ from i + length, with quarters of the way where the shape has them.
+
+    Frames between two states of one image are left out.
+    """
+    start = grid[:-length]
+    step = grid[length:] - start
+    reach = np.sqrt((step**2).mean(axis=1))
+    good = reach >= least
+    for share in (0.25, 0.5, 0.75):
+        at = round(share * length)
+        off = grid[at : at + len(start)] - start - shape(np.array([at / length], np.float32)) * step
+        good &= np.sqrt((off**2).mean(axis=1)) < STRAY * reach
+    return [int(i) for i in np.flatnonzero(good) if not same_image(grid[i], grid[i + length])]
+
+
+class _Frames:
+    """The frames of a file, with errors of transitions between them."""
+
+    def __init__(self, grid: Grid, contrast: Values) -> None:
+        self._grid, self._variance = grid, contrast**2
+
+    def error(self, first: int, last: int, shape: str) -> float:
+        """Return the error of a transition between still frames: its distance from the shape, over that of the images.
+
+        That of a dissolve includes how far its contrast is from that of two mixed images.
+        """
+        low, high = max(0, first - EVIDENCE), min(len(self._grid) - 1, last + EVIDENCE)
+        share = np.clip((np.arange(low, high + 1) - first) / (last - first), 0, 1).astype(np.float32)
+        one, other = self._grid[low : first + 1].mean(axis=0), self._grid[last : high + 1].mean(axis=0)
+        off = self._grid[low : high + 1] - one - SHAPES[shape](share) * (other - one)
+        line = float(np.sqrt((off**2).mean()) / max(1e-6, apart(one, other)))
+        if shape != DISSOLVE:
+            return line
+        stray, lost = self._contrast(share, low, first, last, high)
+        return float(np.sqrt(line**2 + stray**2 + (LOST * max(0.0, 1 - lost)) ** 2))
+
+    def _contrast(self, share: Grid, low: int, first: int, last: int, high: int) -> tuple[float, float]:
+        """Return the error of the variance of a mixture, and how much is lost of what unrelated images would lose.
+
+        The mixture of two unrelated images has the variance (1 - s)^2 a + s^2 b. The error is relative to the loss.
+        """
+        one, other = self._variance[low : first + 1].mean(), self._variance[last : high + 1].mean()
+        loss = share * (1 - share) * max(1e-6, one + other)
+        found = (1 - share) * one + share * other - self._variance[low : high + 1]
+        lost = float(found @ loss / (loss @ loss))
+        return float(np.sqrt(((found - lost * loss) ** 2).sum() / (loss**2).sum())), lost
+
+    def refined(self, span: Span, longest: int) -> Span:
+        """Return the best fit near a transition."""
+        best, (_, _, _, shape) = span, span
+        for _ in range(4):
+            _, first, last, _ = best
+            spread = max(2, last - first)
+            tried = [(start, last) for start in range(max(0, first - spread), first + spread + 1)]
+            tried += [(first, stop) for stop in range(last - spread, min(last + spread, len(self._grid) - 1) + 1)]
+            tried += [(first - by, last + by) for by in range(1, min(spread, first, len(self._grid) - 1 - last) + 1)]
+            fits = [(self.error(a, b, shape), a, b, shape) for a, b in tried if SHORT < b - a <= longest]
+            best = min([best, *fits])
+        return best
+
+    def is_transition(self, span: Span, least: float) -> bool:
+        """Tell whether a fit is near enough to its shape, and between different images."""
+        error, first, last, shape = span
+        near = error < (DISSOLVE_OFF if shape == DISSOLVE else WIPE_OFF)
+        long = shape == DISSOLVE or last - first >= WIPE_FRAMES
+        one, other = self._grid[first], self._grid[last]
+        return near and long and apart(one, other) >= least and not same_image(one, other)

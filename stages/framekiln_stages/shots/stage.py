@@ -1,0 +1,181 @@
+"""Shots of a video and the transitions between them.
+
+Tracks and lip sync must not read across a cut. Cuts come from optical flow, which flashes and passing objects mislead
+less than colours. Fades, dissolves and wipes come from colours in a few pixels, since flow does not show them.
+`transitions.py` and `gradual.py` beside this file have the rules.
+
+Shapes: image uint8 h w 3; a grid is the image at 4 by 4 pixels, uint8 48 in the order row, column, channel.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import cv2
+import numpy as np
+import pyarrow as pa
+
+from framekiln.contract.columns import MEDIA_ID, field, views
+from framekiln.contract.drawing import Drawing
+from framekiln.contract.placement import Placement
+from framekiln.contract.stage import Scope, Stage, Table, Weights
+from framekiln_stages.shared.limits import require_between
+from framekiln_stages.shots.gradual import gradual
+from framekiln_stages.shots.transitions import SURE_CUT, Transition, boundaries, cuts, fades
+
+# Pixels of the grid, each the mean of its tile; at 8, motion moves dissolves 1.6 to 2 times as far off their line.
+SIDE = 4
+GRID = SIDE * SIDE * 3
+
+FEATURES = pa.schema(
+    [
+        field("colour_grid", pa.list_(pa.uint8(), GRID), "mean colour in 4 by 4 tiles: row, column, RGB", "code"),
+        field("luma_deviation", pa.float32(), "standard deviation of luma; near 0 for a plain colour", "code"),
+    ]
+)
+
+
+class Features(Stage):
+    """Features of each frame for the detection of fades and dissolves; never null."""
+
+    inputs = ("frame_224",)  # small pixels, since means over large tiles do not depend on the size
+    outputs = FEATURES
+
+    def setup(self, weights: Weights, placement: Placement) -> None:  # noqa: ARG002
+        """Limit OpenCV to one thread: a frame takes less than a millisecond."""
+        cv2.setNumThreads(1)
+
+    def __call__(self, batch: pa.Table) -> pa.Table:
+        """Compute features of frames of any sizes."""
+        with self.phase("infer"):
+            images = views(batch["frame_224"])
+            tiles = [cv2.resize(image, (SIDE, SIDE), interpolation=cv2.INTER_AREA) for image in images]
+            spread = [float(cv2.meanStdDev(cv2.cvtColor(image, cv2.COLOR_RGB2GRAY))[1][0, 0]) for image in images]
+        grids = pa.FixedSizeListArray.from_arrays(pa.array(np.array(tiles, np.uint8).reshape(-1)), GRID)
+        return pa.table([grids, pa.array(spread, pa.float32())], schema=FEATURES)
+
+
+SHOTS = pa.schema(
+    [
+        MEDIA_ID,
+        field("shot", pa.int32(), "number of the shot in its file, from 0", nullable=False),
+        field("first_frame", pa.int32(), "frame_index of its first frame", nullable=False),
+        field("last_frame", pa.int32(), "frame_index of its last frame", nullable=False),
+        field("frames", pa.int32(), "frames that were looked at", nullable=False),
+        field("start_s", pa.float64(), "time of its first frame; null for a photo", "s"),
+        field("end_s", pa.float64(), "time of its last frame; null for a photo", "s"),
+    ]
+)
+KIND = (
+    "cut, dissolve, wipe, fade_out or fade_in; what pops up over a sixth of the frame or more is a cut too; wipes are "
+    "found with a straight edge, along a side, from 6 frames on"
+)
+TRANSITIONS = pa.schema(
+    [
+        MEDIA_ID,
+        field("transition", pa.int32(), "number of the transition in its file, from 0", nullable=False),
+        field("kind", pa.string(), KIND, nullable=False),
+        field("colour", pa.string(), "black or white; null unless it is a fade"),
+        field("first_frame", pa.int32(), "last frame that is wholly of the old image", nullable=False),
+        field("last_frame", pa.int32(), "first frame that is wholly of the new image", nullable=False),
+    ]
+)
+
+
+class Shots(Stage):
+    """Cuts, fades, dissolves and wipes of a file, and the shots between them."""
+
+    version = 3
+    finds = (("transitions", "cut or fade", "cuts and fades"),)
+    scope = Scope.MEDIA
+    inputs = ("media_id", "frame_index", "time_s", "cut", *FEATURES.names)  # cut: the score from `Flow`
+    tables: ClassVar[dict[str, Table]] = {
+        "shots": Table(schema=SHOTS, keys=("media_id", "shot"), description="shots; every frame is in one"),
+        "transitions": Table(
+            schema=TRANSITIONS, keys=("media_id", "transition"), description="cuts, fades, dissolves and wipes"
+        ),
+    }
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config(Stage.Config):
+        """Thresholds of transitions.
+
+        Raises:
+            ValueError: a score outside 0 to 1, or a length or difference that is too small.
+        """
+
+        cut: float = 0.5  # least score of a cut by `Flow`, the middle of its scale
+        # Frames. Closer cuts are one: a flash or a bad frame takes 1 to 2, a shot rarely under 8 (1/3 s).
+        shortest: int = 3
+        # Codes. Images before and after a flash differ by less, and the flash from both by twice as much. Dark images
+        # around two real cuts differed by 2 and 10, so that similarity alone is not enough.
+        flash: float = 12.0
+        plain: float = 6.0  # codes of luma deviation: 0.1 in a faded frame, at least 20 in 8 clips without a fade
+        longest: int = 75  # frames, 3 s at 25 fps: longer ones are rare, and slow pans look like them
+        dissolve: float = 32.0  # codes between the images, an eighth of the scale: sunlight coming out changes less
+
+        def __post_init__(self) -> None:
+            require_between(self, ("cut",))
+            if min(self.shortest, self.flash, self.plain, self.dissolve) <= 0 or self.longest < 4:
+                raise ValueError("shortest, flash, plain and dissolve must be above 0, and longest at least 4")
+
+    def __call__(self, batch: pa.Table) -> dict[str, pa.Table]:
+        """Find the shots of one file; a frame without features takes those of the frame before it."""
+        rows = batch.sort_by("frame_index")
+        transitions = self.find(rows)
+        starts = [0, *boundaries(transitions, len(rows)), len(rows)]
+        media, index, time = (rows[name].to_pylist() for name in ("media_id", "frame_index", "time_s"))
+        shots = [
+            (media[a], number, index[a], index[b - 1], b - a, time[a], time[b - 1])
+            for number, (a, b) in enumerate(itertools.pairwise(starts))
+            if b > a
+        ]
+        changes = [
+            (media[0], number, item.kind, item.colour or None, index[item.first], index[item.last])
+            for number, item in enumerate(transitions)
+        ]
+        return {"shots": _table(shots, SHOTS), "transitions": _table(changes, TRANSITIONS)}
+
+    def draw(self, row: Mapping[str, Any]) -> Drawing | None:
+        """Return a caption with the frame's shot and transition."""
+        captions = [
+            f"shot {shot['shot']}, frames {shot['first_frame']} to {shot['last_frame']}" for shot in row["shots"]
+        ]
+        captions += [f"in a {item['kind'].replace('_', ' ')}" for item in row["transitions"]]
+        return Drawing(caption=", ".join(captions)) if captions else None
+
+    def find(self, rows: pa.Table) -> list[Transition]:
+        """Return the transitions between a file's rows, which are sorted by frame."""
+        known = _fill(rows["luma_deviation"].is_valid().to_numpy())
+        if known is None:
+            return []
+        grid = np.stack(rows["colour_grid"].take(pa.array(known)).to_numpy(zero_copy_only=False)).astype(np.float32)
+        contrast, score = (
+            rows[name].cast(pa.float64()).to_numpy(zero_copy_only=False) for name in ("luma_deviation", "cut")
+        )
+        config = self.config
+        hard = cuts(score, grid, config.cut, config.shortest, config.flash)
+        soft = fades(contrast[known], grid, config.plain, config.longest, [item.last for item in hard])
+        hard = [item for item in hard if not any(fade.first <= item.first < fade.last for fade in soft)]
+        sure = [item for item in hard if score[item.first] >= SURE_CUT]
+        busy = np.zeros(len(grid), np.bool_)
+        for item in (*sure, *soft):
+            busy[item.first : item.last + 1] = True
+        slow = gradual(grid, contrast[known], config.dissolve, config.longest, busy)
+        hard = [item for item in hard if not any(one.first <= item.first < one.last for one in slow)]
+        return sorted([*hard, *soft, *slow])
+
+
+def _fill(known: Any) -> Any:
+    """Return the last known row up to each row, else the first known one; None without any."""
+    at = np.flatnonzero(known)
+    if not at.size:
+        return None
+    return at[np.maximum(np.searchsorted(at, np.arange(len(known)), side="right") - 1, 0)]
+
+
+def _table(rows: list[tuple[Any, ...]], schema: pa.Schema) -> pa.Table:
+    return pa.Table.from_pylist([dict(zip(schema.names, row, strict=True)) for row in rows], schema=schema)

@@ -1,0 +1,139 @@
+"""Features of speech in the sound of each frame: loudness, two bands and harmonicity.
+
+Sound itself is not kept after the first pass: two hours of it take 230 MB, these features 12 MB. The features of a
+frame depend on its slice of the sound and on the start of the next two.
+
+Shapes: k windows of one slice, evenly spaced, about 10 ms apart. A window is 512 samples (32 ms) of float32; the first
+one starts with the slice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from framekiln.contract.columns import SOUND_RATE, field
+from framekiln.contract.placement import Placement
+from framekiln.contract.stage import Scope, Stage, Weights
+from framekiln_stages.shared.conventions import SOUND_WINDOW as WINDOW
+
+Slice = NDArray[np.int16]  # samples of one frame
+
+STEP = 160  # samples: 10 ms, the usual step in speech recognition
+SEEN = 400  # samples under the Hann window: 25 ms, the usual window in speech recognition
+PITCH = (80, 400)  # Hz: from a low male voice to a child's
+SILENCE_DB = -100.0  # below the noise of 16 bits, -98 dB
+
+_LEVELS = pa.list_(pa.float32())
+VOICE = pa.struct(
+    [
+        ("samples", pa.int32()),  # length of the slice
+        ("loudness", _LEVELS),  # RMS in dB of full scale, -100 to 0
+        ("middle", _LEVELS),  # power of the middle band, dB of full scale
+        ("high", _LEVELS),  # power of the high band
+        ("harmonicity", _LEVELS),  # height of the autocorrelation's peak at a pitch of speech: 0 noise, 1 a steady tone
+    ]
+)
+OUTPUTS = pa.schema(
+    [field("voice", VOICE, "sound of the frame's slice, a value each 10 ms: loudness, two bands, harmonicity", "dB")]
+)
+
+
+class Voice(Stage):
+    """Levels and harmonicity of the sound from each frame to the next; null where a file has no sound.
+
+    A slice without samples has empty lists.
+    """
+
+    inputs = ("sound",)
+    outputs = OUTPUTS
+    scope = Scope.CLIP
+    halo = 2  # a window at the end of a slice reaches 22 ms into the next: two frames up to 90 frames a second
+    placement = Placement()  # equal to other stages without a model, to share their process
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config(Stage.Config):
+        """The two frequency bands, and the samples that are processed at once.
+
+        Raises:
+            ValueError: a band is empty or above 8 kHz, or `chunk` is shorter than a window.
+        """
+
+        # Hz, the first two formants: the loudness there rises most when the mouth opens.
+        middle_band: tuple[float, float] = (500.0, 2500.0)
+        # Hz. It rises with the opening too, and falls with closed lips. Without it, swapped sound correlates more.
+        high_band: tuple[float, float] = (2500.0, 4000.0)
+        chunk: int = 16_000  # samples: 1 s; limits memory where one image covers minutes of sound
+
+        def __post_init__(self) -> None:
+            for name in ("middle_band", "high_band"):
+                low, high = getattr(self, name)
+                if not 0 <= low < high <= SOUND_RATE / 2:
+                    raise ValueError(f"{name} must rise from at least 0 to at most {SOUND_RATE // 2} Hz")
+            if self.chunk < WINDOW:
+                raise ValueError(f"chunk must be at least {WINDOW} samples")
+
+    def setup(self, weights: Weights, placement: Placement) -> None:  # noqa: ARG002
+        """Import librosa and call it once, since its first call loads and plans for later ones."""
+        self._describe(np.zeros((1, WINDOW), np.float32))
+
+    def __call__(self, batch: pa.Table) -> pa.Table:
+        """Describe each slice; rows are one clip and its halo."""
+        slices = [item.values.to_numpy() if item.is_valid else None for item in batch["sound"]]
+        with self.phase("infer"):
+            rows = [None if own is None else self._row(slices[i : i + 1 + self.halo]) for i, own in enumerate(slices)]
+        return pa.table([pa.array(rows, VOICE)], schema=OUTPUTS)
+
+    def _row(self, slices: list[Slice | None]) -> dict[str, Any]:
+        own = 0 if slices[0] is None else len(slices[0])
+        parts = [np.zeros((0, 4), np.float32), *map(self._describe, self._windows(slices, own))]
+        columns = np.concatenate(parts).T
+        names = ("loudness", "middle", "high", "harmonicity")
+        return {"samples": own} | dict(zip(names, columns, strict=True))
+
+    def _windows(self, slices: list[Slice | None], own: int) -> Iterator[NDArray[np.float32]]:
+        """Yield the windows of the first slice, chunk by chunk: k WINDOW each, -1 to 1; none for an empty slice."""
+        samples = np.concatenate([part for part in slices if part is not None])[: own + WINDOW]
+        samples = np.pad(samples, (0, own + WINDOW - len(samples))).astype(np.float32) / 32768
+        count = max(round(own / STEP), 1) if own else 0
+        starts = np.arange(count) * own // max(count, 1)
+        most = self.config.chunk // STEP
+        for first in range(0, len(starts), most):
+            yield samples[starts[first : first + most, None] + np.arange(WINDOW)]
+
+    def _describe(self, windows: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Return loudness, middle, high and harmonicity of each window (k 4)."""
+        import librosa
+
+        once = {"hop_length": WINDOW, "center": False}  # each window is one librosa frame
+        spectra = librosa.stft(windows, n_fft=WINDOW, win_length=SEEN, **once)[..., 0]
+        power = np.abs(spectra) ** 2 / SEEN**2
+        tones = librosa.fft_frequencies(sr=SOUND_RATE, n_fft=WINDOW)
+        bands = [
+            power[:, (tones >= low) & (tones < high)].sum(axis=1)
+            for low, high in (self.config.middle_band, self.config.high_band)
+        ]
+        loud = librosa.feature.rms(y=windows, frame_length=WINDOW, **once)[:, 0, 0] ** 2
+        levels = [10 * np.log10(np.maximum(value, 10 ** (SILENCE_DB / 10))) for value in (loud, *bands)]
+        return np.stack([*levels, harmonicity(windows)], axis=1).astype(np.float32)
+
+
+def harmonicity(windows: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return the similarity of each window to itself one period later, for the best period within `PITCH`: k, 0 to 1.
+
+    It is the autocorrelation at the lag over that at zero, divided by the overlapping fraction of the window (Boersma
+    1993, eq. 9, for a rectangular window). The mean is subtracted first.
+    """
+    import librosa
+
+    shortest, longest = (SOUND_RATE // pitch for pitch in reversed(PITCH))
+    centred = windows - windows.mean(axis=1, keepdims=True)
+    own = librosa.autocorrelate(centred, max_size=longest + 1)
+    lags = np.arange(shortest, longest + 1)
+    similarity = own[:, lags] / np.maximum(own[:, :1], 1e-9) * WINDOW / (WINDOW - lags)
+    return np.asarray(similarity.max(axis=1).clip(0, 1))

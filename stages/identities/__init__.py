@@ -1,3 +1,0 @@
-"""Identities: the faces of a whole run, grouped into people by HDBSCAN over their embeddings."""
-
-from stages.identities.stage import Identities as Identities

@@ -1,3 +1,0 @@
-"""Removal of objects from images: LaMa paints over masks; every other pixel stays as it is."""
-
-from stages.inpaint.stage import Inpaint as Inpaint

@@ -1,4 +1,0 @@
-"""Exposure, contrast, colour and direction of the light in each frame, and their steadiness over a video."""
-
-from stages.lighting.stage import Lighting as Lighting
-from stages.lighting.stage import Steadiness as Steadiness

@@ -1,3 +1,0 @@
-"""Objects followed through a video: prompted in one frame, with a mask and one number in every later frame."""
-
-from stages.objects.stage import Objects as Objects

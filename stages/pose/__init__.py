@@ -1,3 +1,0 @@
-"""People's poses: 33 landmarks each, in the image and in metres, by MediaPipe's BlazePose."""
-
-from stages.pose.stage import Pose as Pose

@@ -1,3 +1,0 @@
-"""Masks of everything in an image, or of prompted objects, by Segment Anything 2.1."""
-
-from stages.segment.stage import Segment as Segment

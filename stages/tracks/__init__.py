@@ -1,3 +1,0 @@
-"""Tracks of people from frame to frame within a shot, with smoothed landmarks and bridged gaps."""
-
-from stages.tracks.stage import Tracks as Tracks
