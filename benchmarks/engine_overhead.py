@@ -156,7 +156,7 @@ def minimal_script(folder: Path) -> Rate:
     def light(batch: dict[str, np.ndarray]) -> pa.Table:
         return stage(pa.table({"frame_224": pack(list(batch["image"]))}))
 
-    from framekiln.engine.session import session
+    from framekiln.engine.ray.session import session
 
     begin = time.time()
     with processor_seconds() as used, session(None):

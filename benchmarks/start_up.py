@@ -33,7 +33,7 @@ SET_UP = """
 import sys, time
 from pathlib import Path
 from framekiln.contract.placement import Placement
-import framekiln.engine.workers  # as in each process of a run
+import framekiln.engine.ray.workers  # as in each process of a run
 from framekiln.runtime.stage_setup import set_up_stage
 from framekiln.weights.lockfile import Entry
 from framekiln_stages.categorize.stage import Categorize

@@ -60,12 +60,25 @@ def collection(tmp_path_factory):
 @pytest.fixture(scope="session")
 def machines():
     """The machines of one Ray, which all tests share since a start takes seconds."""
-    from framekiln.engine.session import session
+    from framekiln.engine.ray.session import session
 
     with session(None) as nodes:
         yield nodes
         # Its questions to a Ray that ends would end this process, without a message.
         assert "deaths" not in {thread.name for thread in threading.enumerate()}, "a test has not closed its Engine"
+
+
+@pytest.fixture(params=["local", "ray"])
+def engine(request, monkeypatch):
+    """Each of the two engines, for runs of this process and of those that it starts."""
+    monkeypatch.setenv("FRAMEKILN_ENGINE", request.param)
+    return request.param
+
+
+@pytest.fixture
+def on_ray(monkeypatch):
+    """Runs on Ray, however small."""
+    monkeypatch.setenv("FRAMEKILN_ENGINE", "ray")
 
 
 @pytest.fixture

@@ -8,16 +8,16 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack, closing, suppress
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from itertools import count
-from typing import TYPE_CHECKING
 
 from framekiln.contract.errors import ConfigError, DamagedError, GoneError, OutputError
 from framekiln.contract.output_names import ERRORS, FRAMES
 from framekiln.contract.row_errors import PASSED_OVER
 from framekiln.contract.row_errors import SCHEMA as FAILURES
 from framekiln.contract.stage import Scope
+from framekiln.engine.engine import Engine, choose, opened, started_ahead
 from framekiln.media.units import Unit
 from framekiln.output.lease import Lease
 from framekiln.output.ledger import Ledger
@@ -38,10 +38,6 @@ from framekiln.runtime.run.retry import FailureFilter, mark_for_retry
 from framekiln.runtime.second_pass.assemble import Assembly, refuse_foreign, sweep
 from framekiln.runtime.second_pass.second_pass import SecondPass, UnitRows, unit_rows
 from framekiln.runtime.second_pass.table_steps import Tables
-
-if TYPE_CHECKING:
-    from framekiln.engine.datasets import Engine
-
 
 _ATTEMPTS = 3  # a disk that damages what was just written has no use for a fourth
 
@@ -81,6 +77,9 @@ class Job:
         """
         started = time.time()
         with ExitStack() as stack:
+            request = self._request
+            starting = started_ahead(request.engine, address=request.address, profilers=request.profilers)
+            self._ahead = stack.enter_context(starting)
             nodes = self._join_cluster(stack)
             files = RunFiles.find(self._request, self._on_wait)
             plan = self._plan(nodes)
@@ -123,7 +122,7 @@ class Job:
         """Return the machines of the cluster that the request names, else this one."""
         if self._request.address is None:
             return [this_machine()]
-        from framekiln.engine.session import session
+        from framekiln.engine.ray.session import session
 
         return stack.enter_context(session(self._request.address))
 
@@ -200,14 +199,26 @@ class Job:
     # The two passes
 
     def _compute(self, work: Workload, files: RunFiles, lease: Lease, stack: ExitStack) -> None:
-        from framekiln.engine.datasets import Engine
-        from framekiln.engine.session import session
+        request = self._request
+        name, reason = choose(
+            request.engine, address=request.address, plan=work.plan, units=work.pending, profilers=request.profilers
+        )
+        self._on_wait(reason)
+        if name == "ray" and request.address is None:
+            self._on_wait("Starting Ray on this machine, which takes some seconds.")
+            from framekiln.engine.ray.session import session
 
-        if self._request.address is None:
             stack.enter_context(session(None))
         try:
-            engine = Engine(work.plan, self.store, self._on_events, self._request.profilers, stop=lease.end_run)
-            with closing(engine):
+            with opened(
+                name,
+                work.plan,
+                self.store,
+                self._on_events,
+                request.profilers,
+                ahead=self._ahead,
+                stop=lease.end_run,
+            ) as engine:
                 self._first_pass(engine, work, lease)
                 self._second_pass(engine, work, files, lease)
         finally:

@@ -22,7 +22,7 @@ OWNERS = {  # outside library -> where in the package it may be imported
     "cv2": ("media/", "reporting/html/", "bench/sav/"),  # thumbnails and overlays are encoded
     "PIL": ("media/",),
     "simplejpeg": ("media/",),
-    "ray": ("engine/",),
+    "ray": ("engine/ray/",),
     "torch": (
         "device/",
         "bench/",

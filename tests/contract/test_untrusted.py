@@ -24,7 +24,7 @@ ALLOWED = {
         "pickle.loads",
     ): "a stage that the check itself has just pickled",
     (
-        "pipeline/framekiln/engine/workers.py",
+        "pipeline/framekiln/engine/ray/workers.py",
         "ray.cloudpickle.loads",
     ): "pieces of work that the driver sends; Ray pickles anyway",
     (

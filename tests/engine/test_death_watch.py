@@ -8,8 +8,8 @@ from itertools import count
 import pytest
 import ray
 
-from framekiln.engine import death_watch
-from framekiln.engine.death_watch import DeathWatch
+from framekiln.engine.ray import death_watch
+from framekiln.engine.ray.death_watch import DeathWatch
 
 EARLIER = {bytes([i]): True for i in range(30)}  # killed in earlier runs on the same Ray
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from framekiln.contract.output_names import COLUMNS, FRAMES
-from framekiln.engine.datasets import Engine
+from framekiln.engine.ray.datasets import RayEngine as Engine
 from framekiln.job import Job
 from framekiln.media.discovery.listing import list_media
 from framekiln.media.discovery.media_ids import media_id
@@ -31,7 +31,7 @@ from tests.support.runs.engine_factory import ALL, order, rows, small, table
 
 __all__ = ["small"]
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("engine")]
 
 
 @pytest.mark.heavy
@@ -160,6 +160,7 @@ def test_steps_in_one_process_say_what_they_say_apart(small, tmp_path):
         assert results[0].num_rows and results[0].equals(results[1]), folder
 
 
+@pytest.mark.usefixtures("on_ray")
 def test_a_model_has_processes_of_its_own(collection, tmp_path, machines):
     shared = ProfileFile.model_validate({"defaults": {"workers": "auto"}})  # as many as loaders: in their process
     whole = order(collection, tmp_path / "out", {}, missing_weights="skip", stages=("lighting", "pose"))

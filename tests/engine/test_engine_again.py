@@ -15,7 +15,7 @@ from tests.support.runs.engine_factory import ALL, order, small, table
 
 __all__ = ["small"]
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("engine")]
 
 
 def test_a_second_run_has_nothing_to_do_and_changes_nothing(small, tmp_path, machines):

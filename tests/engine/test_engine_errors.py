@@ -14,7 +14,7 @@ from tests.support.runs.engine_factory import ALL, order, small, table
 
 __all__ = ["small"]
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("engine")]
 
 
 def test_a_row_that_makes_a_stage_raise_is_alone_to_blame(small, tmp_path, machines):

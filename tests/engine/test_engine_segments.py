@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 
 from framekiln.contract.output_names import COLUMNS
-from framekiln.engine.datasets import Engine
-from framekiln.engine.session import session
+from framekiln.engine.ray.datasets import RayEngine as Engine
+from framekiln.engine.ray.session import session
 from framekiln.media.config import DecodeConfig
 from framekiln.media.discovery.listing import list_media
 from framekiln.media.units import Unit
@@ -27,7 +27,7 @@ from tests.support.media.collections_factory import photo, recut
 from tests.support.media.media_factory import packets_of, rows_of
 from tests.support.media.segmented_films import FRAMES, WHOLE, damage, sample_film
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("engine")]
 
 STEPS = {"crc": {"use": "tests.toys:Checksum"}, "near": {"use": "tests.toys:Neighbours"}}
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
-LOADED = "import sys, framekiln.engine.{}; print(*sorted({{'pandas', 'ray.data', 'torch'}} & set(sys.modules)))"
+LOADED = "import sys, framekiln.engine.ray.{}; print(*sorted({{'pandas', 'ray.data', 'torch'}} & set(sys.modules)))"
 
 
 def test_the_coordinator_needs_no_ray_data() -> None:

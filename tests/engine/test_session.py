@@ -14,12 +14,12 @@ import pytest
 import ray
 
 from framekiln.contract.errors import ResourceError
-from framekiln.engine.session import session
-from framekiln.engine.shutdown import PARKED, ended
+from framekiln.engine.ray.session import session
+from framekiln.engine.ray.shutdown import PARKED, ended
 
 _RUN = """
 import ray, sys
-from framekiln.engine.session import session
+from framekiln.engine.ray.session import session
 with session(None):
     print(ray.get_runtime_context().gcs_address, repr(ray._private.worker.global_worker.node.webui_url), flush=True)
     sys.stdin.read()

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from framekiln.engine.session import session
+from framekiln.engine.ray.session import session
 from framekiln.job import Job
 from framekiln.media.discovery.listing import list_media
 from framekiln.media.files import MediaFile

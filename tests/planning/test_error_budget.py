@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from framekiln.contract.errors import BudgetError
-from framekiln.engine.session import session
+from framekiln.engine.ray.session import session
 from framekiln.job import Job
 from framekiln.planning.error_budget import Budget, Budgets
 from framekiln.planning.manifest import PipelineFile, ProfileFile

@@ -14,8 +14,8 @@ from tests.support.media.collections_factory import photo
 
 _RUN = """
 import sys, time, urllib.request, ray
-from framekiln.engine.session import session
-from framekiln.engine.coordinator import start_coordinator
+from framekiln.engine.ray.session import session
+from framekiln.engine.ray.coordinator import start_coordinator
 from framekiln.planning.error_budget import Budgets
 from framekiln.job import Job
 from framekiln.profiling.events import Reading

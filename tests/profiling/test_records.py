@@ -213,7 +213,7 @@ def test_a_run_leaves_records_of_every_step_that_add_up(tmp_path, machines):
 @pytest.mark.heavy
 @pytest.mark.slow
 def test_a_killed_process_leaves_its_records_up_to_a_second_before(tmp_path, machines, monkeypatch):
-    monkeypatch.setattr("framekiln.engine.datasets._STOP_SECONDS", 60.0)
+    monkeypatch.setattr("framekiln.engine.ray.datasets._STOP_SECONDS", 60.0)
     clip(tmp_path / "in" / "clip.png", 5, 30)
     steps = {"crc": ("Checksum", {}), "dies": ("DiesOnce", {"at": 13, "mark": str(tmp_path / "died"), "after": 1.5})}
     job = Job(order(tmp_path / "in", tmp_path / "out", steps))

@@ -8,7 +8,7 @@ import shutil
 import pytest
 
 from framekiln.contract.output_names import FACTS
-from framekiln.engine.session import session
+from framekiln.engine.ray.session import session
 from framekiln.job import Job
 from framekiln.planning.plan import make_plan
 from framekiln.planning.processes.resources import ROOMY

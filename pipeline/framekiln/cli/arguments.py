@@ -11,6 +11,7 @@ from typer import Option
 
 from framekiln.cli.options import (
     Address,
+    EngineChoice,
     PipelinePath,
     Profile,
     Settings,
@@ -133,6 +134,7 @@ class RunOptions(StepOptions):
             "that are copied or synchronised.",
         ),
     ] = False
+    engine: EngineChoice = "auto"
     address: Address = None
 
     def request(self) -> RunRequest:
@@ -159,7 +161,8 @@ class RunOptions(StepOptions):
             limit=self.limit,
             shard=_shard(self.shard),
             by_content=self.by_content or basic.by_content,
-            address=cluster_address(self.address),
+            engine=self.engine,
+            address=self.address if self.engine == "local" else cluster_address(self.address),
         )
 
 

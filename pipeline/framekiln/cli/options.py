@@ -7,7 +7,7 @@ from dataclasses import is_dataclass
 from functools import partial
 from inspect import Parameter, Signature, signature
 from pathlib import Path
-from typing import Annotated, Any, TypeVar, get_type_hints
+from typing import Annotated, Any, Literal, TypeVar, get_type_hints
 
 from typer import Option
 
@@ -32,8 +32,15 @@ Settings = Annotated[
 ]
 WeightsDir = Annotated[Path | None, Option("--weights-dir", help="Folder with weights, recognised by name and hash.")]
 Address = Annotated[
-    str | None,
-    machine_option("--address", help="Ray cluster to join: auto, or host:port. [dim]Default: start Ray here.[/dim]"),
+    str | None, machine_option("--address", help="Ray cluster to join: auto, or host:port. [dim]Default: none.[/dim]")
+]
+EngineChoice = Annotated[
+    Literal["auto", "local", "ray"],
+    machine_option(
+        "--engine",
+        envvar="FRAMEKILN_ENGINE",
+        help="Owner of the worker processes. [dim]auto: local for little work without a GPU, else ray.[/dim]",
+    ),
 ]
 Json = Annotated[bool, Option("--json", help="Print everything as JSON.")]
 Quiet = Annotated[bool, Option("--quiet", "-q", help="Print errors only.")]

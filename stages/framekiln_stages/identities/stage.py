@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.dataset as ds
 
 from framekiln.contract import Drawing, Placement, Scope, Stage, Table, Weights
 from framekiln.contract.columns import FRAME_INDEX, MEDIA_ID
@@ -158,6 +157,8 @@ class Identities(Stage):
         """Return the identities of the other output."""
         if self.config.known is None:
             return PEOPLE.empty_table()
+        import pyarrow.dataset as ds  # it imports pandas, a third of a second that each command would pay
+
         table = ds.dataset(_summary_path(self.config.known), format="parquet").to_table()
         if "network" in table.column_names:
             return table

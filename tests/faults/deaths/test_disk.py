@@ -16,7 +16,7 @@ from framekiln.runtime.run.request import RunRequest
 from tests.faults import chaos
 from tests.support.runs.engine_factory import request
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("engine")]
 
 
 @pytest.fixture

@@ -6,12 +6,12 @@ import pytest
 
 from framekiln.contract.errors import SetupError
 from framekiln.contract.output_names import ERRORS, FRAMES
-from framekiln.engine import death_watch
+from framekiln.engine.ray import death_watch
 from framekiln.job import Job
 from tests.support.media.collections_factory import collection
 from tests.support.runs.engine_factory import request, rows, table
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("engine")]
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ import pytest
 
 from tests.faults import chaos
 
-pytestmark = [pytest.mark.slow, pytest.mark.heavy]
+pytestmark = [pytest.mark.slow, pytest.mark.heavy, pytest.mark.usefixtures("engine")]
 
 # The command line of another machine, which waits for two heartbeats in place of a minute.
 OTHER_MACHINE = """

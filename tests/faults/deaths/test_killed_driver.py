@@ -13,7 +13,7 @@ import pytest
 
 from tests.faults import chaos
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("engine")]
 
 
 def finished_units(parts) -> tuple[set[str], set[str]]:

@@ -11,9 +11,10 @@ import pytest
 
 from tests.faults import chaos
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("engine")]
 
 WORK = ("decode", "model", "count", "all", "assemble", "Coordinator")  # names of processes, as `ps` shows them
+LOCAL = "framekiln.engine.local.child"  # the local engine's worker processes
 STEPS = chaos.STEPS | {"model": "tests.faults.stages:Poison"}
 
 
@@ -22,8 +23,8 @@ def victims(run) -> list[psutil.Process]:
     pids = []
     for process in psutil.Process(run.pid).children(recursive=True):
         with suppress(psutil.Error):
-            title = (process.cmdline() or [""])[0]
-            if title.startswith("ray::") and any(name in title for name in WORK):
+            words = process.cmdline() or [""]
+            if LOCAL in words or (words[0].startswith("ray::") and any(name in words[0] for name in WORK)):
                 pids.append(process)
     return pids
 

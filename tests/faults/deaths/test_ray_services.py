@@ -12,7 +12,7 @@ import pytest
 
 from tests.faults import chaos
 
-pytestmark = [pytest.mark.slow, pytest.mark.heavy]
+pytestmark = [pytest.mark.slow, pytest.mark.heavy, pytest.mark.usefixtures("on_ray")]
 
 
 @pytest.mark.parametrize("name", ["raylet", pytest.param("gcs_server", marks=pytest.mark.chaos)])

@@ -24,7 +24,7 @@ from tests.support.media.collections_factory import clip, photo
 from tests.support.media.segmented_films import damage, sample_film
 from tests.support.runs.engine_factory import rows, table
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("engine")]
 
 TOYS = "tests.toys"
 REFUSED = (3, 5, 17)

@@ -10,7 +10,7 @@ from framekiln.output.lease import Lease
 from framekiln.output.object_store import Store
 from tests.faults import chaos
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("engine")]
 
 
 @pytest.mark.heavy

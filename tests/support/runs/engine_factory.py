@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pyarrow as pa
 import pytest
 
@@ -39,6 +41,7 @@ def request(folder, out, pipeline, profile=None, **choices):
         profile=ProfileFile.model_validate(profile or {}),
         profile_name="none",
         options=PlanOptions(**choices),
+        engine=os.environ.get("FRAMEKILN_ENGINE", "auto"),
     )
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from framekiln.contract.packet import Packet
 from framekiln.device import Batches
-from framekiln.engine import datasets, session
+from framekiln.engine.ray import datasets, session
 from framekiln.media.units import share_bytes, shares_of
 from framekiln.planning.processes.resources import this_machine
 from framekiln.runtime.recovery.attempt_log import AttemptTable
@@ -20,7 +20,7 @@ from framekiln.runtime.worker import Worker
 
 
 class SerialEngine:
-    """Both passes of `framekiln.engine.datasets.Engine`."""
+    """Both passes of `framekiln.engine.ray.datasets.RayEngine`."""
 
     def __init__(self, plan, store, on_events, profilers=None, *, stop=None):
         self._plan, self._store, self._log = plan, store, AttemptTable()
@@ -55,7 +55,7 @@ def _session(address) -> Iterator[list]:
 def without_ray() -> Iterator[None]:
     """Let runs of this process use the serial engine inside the block."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(datasets, "Engine", SerialEngine)
+        patch.setattr(datasets, "RayEngine", SerialEngine)
         patch.setattr(session, "session", _session)
         patch.setattr(Batches, "joint", None)  # a process of its own would end with its own
         yield

@@ -42,7 +42,7 @@ def show_plan(console: Console, request: RunRequest, *, as_json: bool = False) -
     if request.address is None:
         _show_on(console, request, [this_machine()], as_json=as_json)
         return
-    from framekiln.engine.session import session
+    from framekiln.engine.ray.session import session
 
     with session(request.address) as nodes:
         _show_on(console, request, nodes, as_json=as_json)

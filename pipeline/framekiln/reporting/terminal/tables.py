@@ -95,8 +95,6 @@ def print_work(console: Console, work: Workload, request: RunRequest) -> None:
         print_line(console, f"An earlier run finished {finished}; this run continues with the rest.")
     for reason, steps in _by_reason(work).items():
         print_line(console, f"To do: {', '.join(steps)}: {reason}")
-    if work.left and request.address is None:
-        print_line(console, "Starting Ray on this machine, which takes some seconds.")
 
 
 def _by_reason(work: Workload) -> dict[str, list[str]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from framekiln.contract.errors import ConfigError
 from framekiln.planning.manifest import PipelineFile, ProfileFile
@@ -27,7 +27,8 @@ class RunRequest:
     profile: ProfileFile
     profile_name: str
     options: PlanOptions = field(default_factory=PlanOptions)
-    address: str | None = None  # of a running Ray cluster; None: start Ray here
+    engine: Literal["auto", "local", "ray"] = "auto"  # owner of the processes; not stored, since it changes no result
+    address: str | None = None  # of a running Ray cluster; None: none
     limit: int | None = None  # files
     shard: tuple[int, int] | None = None  # number from 0, and the number of shards
     by_content: bool = False  # detect changed files by their content instead of size and time

@@ -18,7 +18,7 @@ import ray._private.state
 from ray.core.generated import common_pb2, gcs_pb2
 
 from framekiln.contract.errors import FramekilnError, SetupError
-from framekiln.engine.ray_services import dead_services, services_error
+from framekiln.engine.ray.services import dead_services, services_error
 from framekiln.runtime.recovery.memory_pressure import Standstill, more_memory
 
 _MOST_DEATHS = 10  # in a row; a lost machine with many workers counts once, as they had started before

@@ -16,7 +16,7 @@ from typing import Any
 import ray
 import ray._private.state
 
-from framekiln.engine.ray_services import dead_services
+from framekiln.engine.ray.services import dead_services
 
 _SECONDS = 30.0  # for a scheduler on a busy machine; then it is left alone
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)

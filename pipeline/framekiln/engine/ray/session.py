@@ -19,9 +19,9 @@ from ray._private import parameter, ray_constants, services, utils
 from ray.job_config import JobConfig
 
 from framekiln.contract.errors import ResourceError
-from framekiln.engine.ray_folder import private_folder
-from framekiln.engine.ray_services import dead_services, kill_services
-from framekiln.engine.shutdown import interrupts_held, signals_kept
+from framekiln.engine.ray.private_folder import private_folder
+from framekiln.engine.ray.services import dead_services, kill_services
+from framekiln.engine.ray.shutdown import interrupts_held, signals_kept
 from framekiln.planning.processes.resources import Node, this_machine
 from framekiln.planning.stage_building import own_folders
 

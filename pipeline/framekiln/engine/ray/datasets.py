@@ -26,14 +26,14 @@ from ray.data import ActorPoolStrategy, DataContext, TaskPoolStrategy
 
 from framekiln.contract.errors import FramekilnError
 from framekiln.contract.placement import Placement
-from framekiln.engine.coordinator import Reporter, start_coordinator
-from framekiln.engine.death_watch import DeathWatch
 from framekiln.engine.decode_tasks import divide_into_tasks
-from framekiln.engine.node_samplers import Samplers
-from framekiln.engine.ray_services import dead_services, services_error
-from framekiln.engine.shutdown import ended, kill_model_processes
-from framekiln.engine.workers import (
-    Group,
+from framekiln.engine.group import Group, pieces_of
+from framekiln.engine.ray.coordinator import RayReporter, start_coordinator
+from framekiln.engine.ray.death_watch import DeathWatch
+from framekiln.engine.ray.node_samplers import Samplers
+from framekiln.engine.ray.services import dead_services, services_error
+from framekiln.engine.ray.shutdown import ended, kill_model_processes
+from framekiln.engine.ray.workers import (
     KeepsModel,
     decoding_function,
     keep_later_model,
@@ -42,9 +42,8 @@ from framekiln.engine.workers import (
     second_pass_function,
     task_function,
 )
-from framekiln.media.units import Unit, share_bytes, shares_of
-from framekiln.media.video.segments import Share
-from framekiln.output.ledger import Ledger, Span
+from framekiln.media.units import Unit
+from framekiln.output.ledger import Ledger
 from framekiln.output.object_store import Store
 from framekiln.planning.error_budget import Budgets
 from framekiln.planning.plan import Plan
@@ -52,8 +51,6 @@ from framekiln.planning.processes.waves import Wave
 from framekiln.profiling.events import Reading, StepEvent
 from framekiln.profiling.tools.profilers import NO_PROFILERS, ProfilerOptions
 from framekiln.runtime.second_pass.second_pass import SecondPass
-
-_Piece = tuple[Unit, Share, frozenset[Span]]
 
 # Ray Data takes up to 0.2 s from a task's end to the submission of the next, so some tasks wait at Ray for a free CPU.
 _RUNNING = 8  # decode tasks for one that waits besides the first; more would lose the order, the long ones first
@@ -65,7 +62,7 @@ _STOP_SECONDS = 5.0  # for the coordinator's last lines
 _WATCH_SECONDS = 0.5  # fast enough for a progress bar
 
 
-class Engine:
+class RayEngine:
     """A plan on the connected Ray."""
 
     def __init__(
@@ -105,7 +102,7 @@ class Engine:
         wave = self._plan.waves[number]
         groups = self._groups(wave, f"{self._run}-{number}")
         with DataContext.current(_context(hold_back=len(groups) > 1)):
-            tasks = divide_into_tasks(_pieces(wave, units, ledger), wave.decode.workers)
+            tasks = divide_into_tasks(pieces_of(wave, units, ledger), wave.decode.workers)
             dataset = _spread(tasks)
             for group in groups:
                 dataset = self._add(dataset, group, len(tasks))
@@ -115,7 +112,7 @@ class Engine:
         """Run one second-pass step, or the final assembly, over pieces of work."""
         if not pieces:
             return
-        reporter, place, arguments = Reporter(self._coordinator), step.processes, _arguments(step.cpus)
+        reporter, place, arguments = RayReporter(self._coordinator), step.processes, _arguments(step.cpus)
         with DataContext.current(_context(hold_back=False)):
             dataset = _spread(pieces)
             if place is None:
@@ -133,7 +130,7 @@ class Engine:
 
     def _groups(self, wave: Wave, key: str) -> list[Group]:
         groups = wave.groups()
-        reporter = Reporter(self._coordinator)
+        reporter = RayReporter(self._coordinator)
         return [
             Group(
                 key=f"{key}-{i}",
@@ -178,7 +175,7 @@ class Engine:
             fatal = ray.get(self._coordinator.error.remote())
             reason = (str(error).strip().splitlines() or [type(error).__name__])[-1]
             raise fatal or FramekilnError(f"Ray stopped the run: {reason}", code="FK-RAY-STOPPED") from error
-        Reporter(self._coordinator).check()
+        RayReporter(self._coordinator).check()
 
     @contextmanager
     def _watching(self) -> Iterator[None]:
@@ -209,17 +206,6 @@ class Engine:
         if self._samplers is None and self._store.run and time.monotonic() - self._began >= _SAMPLED_SECONDS:
             with suppress(ray.exceptions.RayError):
                 self._samplers = Samplers(self._store, self._coordinator)
-
-
-def _pieces(wave: Wave, units: Sequence[Unit], ledger: Ledger) -> list[list[tuple[_Piece, int]]]:
-    """Return the shares of each unit with the spans of its packets that were finished before, and their bytes."""
-    config = wave.decode.config
-    each = share_bytes(units, config, wave.decode.workers)
-    pieces = []
-    for unit in units:
-        spans, size = ledger.common(wave.folders, unit.name), sum(media.size for media in unit.media)
-        pieces.append([((unit, share, spans), size) for share in shares_of(unit, config, each)])
-    return pieces
 
 
 def _spread(pieces: Sequence[Any]) -> Any:

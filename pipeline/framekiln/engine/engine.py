@@ -1,0 +1,118 @@
+"""The seam between a job and the owner of its processes, and the choice between Ray and this machine alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from typing import Any, Literal, Protocol
+
+from framekiln.contract.errors import ConfigError, FramekilnError
+from framekiln.engine.local.process import WorkerProcess
+from framekiln.media.units import Unit
+from framekiln.output.ledger import Ledger
+from framekiln.output.object_store import Store
+from framekiln.planning.plan import Plan
+from framekiln.profiling.events import Reading, StepEvent
+from framekiln.profiling.tools.profilers import ProfilerOptions
+from framekiln.runtime.second_pass.second_pass import SecondPass
+
+EngineName = Literal["auto", "local", "ray"]
+
+SMALL_BYTES = 2_000_000_000
+"""Input files that `auto` computes without Ray: below, its start costs more than its pools bring."""
+
+
+class Engine(Protocol):
+    """An owner of worker processes, for one plan."""
+
+    def first_pass(self, number: int, units: Sequence[Unit], ledger: Ledger) -> None:
+        """Decode units and compute the columns of a wave's steps, except those that the ledger has.
+
+        Raises:
+            FramekilnError: the error that stops the run.
+        """
+
+    def second_pass(self, step: SecondPass, pieces: Sequence[Any]) -> None:
+        """Run one second-pass step, or the final assembly, over pieces of work.
+
+        Raises:
+            FramekilnError: the error that stops the run.
+        """
+
+    def close(self) -> None:
+        """End all processes."""
+
+
+def choose(
+    asked: EngineName, *, address: str | None, plan: Plan, units: Sequence[Unit], profilers: ProfilerOptions
+) -> tuple[Literal["local", "ray"], str]:
+    """Return the engine for a run, and a sentence that says why.
+
+    Raises:
+        ConfigError: the local engine is asked for what only Ray can do.
+    """
+    if asked == "local" and (problem := _needs_ray(address, profilers)):
+        raise ConfigError(f"--engine local: {problem}; leave out one of the two.", code="FK-ENGINE-LOCAL")
+    if asked != "auto":
+        return asked, f"Engine: {asked}, as asked."
+    size = sum(media.size for unit in units for media in unit.media)
+    if reason := _needs_ray(address, profilers):
+        return "ray", f"Engine: Ray, since {reason}."
+    if on_gpu := [step.name for step in plan.steps if step.placement.device != "cpu"]:
+        return "ray", f"Engine: Ray, since {on_gpu[0]} runs on a GPU."
+    if size > SMALL_BYTES:
+        return "ray", f"Engine: Ray, since {size / 1e9:.1f} GB of files are more than {SMALL_BYTES / 1e9:.0f} GB."
+    return "local", "Engine: local, since the work is small (--engine ray for Ray)."
+
+
+def _needs_ray(address: str | None, profilers: ProfilerOptions) -> str:
+    """Return why only Ray can do the work; empty if it need not."""
+    if address is not None:
+        return f"a cluster is named ({address})"
+    return "--nsight starts processes through Ray" if profilers.nsight else ""
+
+
+@contextmanager
+def started_ahead(
+    asked: EngineName, *, address: str | None, profilers: ProfilerOptions
+) -> Iterator[list[WorkerProcess]]:
+    """Start a process for the local engine where it may be chosen: it imports libraries while the run is planned.
+
+    An engine takes it out of the list; else it is ended after the block.
+    """
+    ahead: list[WorkerProcess] = []
+    if asked != "ray" and not _needs_ray(address, profilers):
+        ahead.append(WorkerProcess())
+    try:
+        yield ahead
+    finally:
+        while ahead:
+            ahead.pop().end()
+
+
+@contextmanager
+def opened(
+    name: Literal["local", "ray"],
+    plan: Plan,
+    store: Store,
+    on_events: Callable[[list[StepEvent | Reading]], None],
+    profilers: ProfilerOptions,
+    *,
+    ahead: list[WorkerProcess],
+    stop: Callable[[FramekilnError], None],
+) -> Iterator[Engine]:
+    """Open an engine for the block; Ray must be connected.
+
+    `ahead` comes from `started_ahead`. `stop` ends the run with an error from another thread.
+    """
+    if name == "local":
+        from framekiln.engine.local.engine import LocalEngine
+
+        started = [ahead.pop() for _ in range(len(ahead))]
+        with closing(LocalEngine(plan, store, on_events, profilers, started)) as local:
+            yield local
+    else:
+        from framekiln.engine.ray.datasets import RayEngine
+
+        with closing(RayEngine(plan, store, on_events, profilers, stop=stop)) as ray:
+            yield ray

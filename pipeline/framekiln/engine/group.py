@@ -1,0 +1,121 @@
+"""Steps that share a process: their set-up in it, and the packets that they make of a unit of files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from framekiln.contract.errors import SetupError
+from framekiln.contract.packet import Packet
+from framekiln.contract.placement import Placement
+from framekiln.engine.reporter import Reporter
+from framekiln.media.units import Unit, share_bytes, shares_of
+from framekiln.media.video.segments import Share
+from framekiln.output.ledger import Ledger, Span
+from framekiln.output.object_store import Store
+from framekiln.planning.processes.process_groups import combined_placement
+from framekiln.planning.processes.waves import Wave
+from framekiln.planning.step import DecodeStep, Step
+from framekiln.profiling.events import worker_name
+from framekiln.profiling.tools.profilers import NO_PROFILERS, ProfilerOptions
+from framekiln.runtime.recovery.attempt_log import SET_UP
+from framekiln.runtime.recovery.memory_pressure import more_memory
+from framekiln.runtime.recovery.watchdog import within
+from framekiln.runtime.worker import Worker
+
+Piece = tuple[Unit, Share, frozenset[Span]]
+"""Work of a decode task: a share of a unit, and the spans of its packets that were finished before."""
+
+_SET_UPS = 3  # processes that die in their set-up before the run stops: up to two may be killed from outside
+_SET_UP_SECONDS = 1800.0  # imports, weights, and models that are compiled, on a busy machine
+
+
+@dataclass(frozen=True, kw_only=True)
+class Group:
+    """Steps that share a process, and their surroundings."""
+
+    key: str  # of this run and this group: a process sets up one worker for each
+    steps: tuple[Step, ...]
+    store: Store
+    report: Reporter
+    decode: DecodeStep | None = None
+    last: bool = False
+    profilers: ProfilerOptions = NO_PROFILERS
+
+    @property
+    def keeps_model(self) -> bool:
+        """Return whether the group runs in a process that keeps a model, not in tasks."""
+        return any(step.keeps_model for step in self.steps)
+
+    @property
+    def placement(self) -> Placement:
+        """Return the placement of the shared process."""
+        return combined_placement(self.steps)
+
+    @property
+    def name(self) -> str:
+        """Return the name that process lists and Ray's dashboard show."""
+        return "+".join([*(["decode"] if self.decode else []), *(step.name for step in self.steps)])
+
+
+_workers: dict[str, Worker] = {}  # of this process, by the key of their group
+
+
+def worker_of(group: Group, occasion: str) -> Worker:
+    """Return this process's worker of a group: a stage is set up once in each process."""
+    if group.key not in _workers:
+        _workers[group.key] = make_worker(group, occasion)
+    return _workers[group.key]
+
+
+def make_worker(group: Group, occasion: str) -> Worker:
+    """Set up a worker in this process; see `setting_up`."""
+    with setting_up(", ".join(step.name for step in group.steps), f"{group.key} {occasion}", group.report):
+        return Worker(group.steps, group.store, group.report, group.report, group.key, group.profilers)
+
+
+@contextmanager
+def setting_up(steps: str, occasion: str, report: Reporter) -> Iterator[None]:
+    """Log the set-up of steps in the block, with a timeout; `occasion` stays when the work is repeated after a death.
+
+    Raises:
+        SetupError: processes keep dying at it.
+    """
+    work = f"{SET_UP}{steps} ({occasion})"
+    with report.fatal():
+        past = report.begin(work, worker_name())
+        if past.deaths >= _SET_UPS:
+            output = report.last_lines(past.workers[-1])
+            cause = f"The log of the last one:\n{output}" if output else f"Probably memory ran out: {more_memory()}"
+            raise SetupError(
+                f"{past.deaths} processes died one after the other in the set-up of {steps}. {cause}",
+                code="FK-SETUP-KEEPS-DYING",
+            )
+        with within(_SET_UP_SECONDS):
+            yield
+        report.end(work)
+
+
+def decoded(group: Group, work: Sequence[Piece]) -> Iterator[tuple[Worker, Packet]]:
+    """Decode pieces of units, and yield each packet after the group's steps, with the worker that made it."""
+    assert group.decode is not None
+    with group.report.fatal():
+        first, number, _ = work[0]
+        worker = worker_of(group, f"{first.name} {number}")
+        for unit, share, finished in work:
+            for packet in worker.decode(group.decode, unit, share, finished):
+                yield worker, packet
+                group.report.check()
+        group.report.check()
+
+
+def pieces_of(wave: Wave, units: Sequence[Unit], ledger: Ledger) -> list[list[tuple[Piece, int]]]:
+    """Return the shares of each unit with the spans of its packets that were finished before, and their bytes."""
+    config = wave.decode.config
+    each = share_bytes(units, config, wave.decode.workers)
+    pieces = []
+    for unit in units:
+        spans, size = ledger.common(wave.folders, unit.name), sum(media.size for media in unit.media)
+        pieces.append([((unit, share, spans), size) for share in shares_of(unit, config, each)])
+    return pieces

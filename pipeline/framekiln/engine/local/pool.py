@@ -1,0 +1,128 @@
+"""Worker processes that share pieces of work, until all are done; one that dies is replaced, and its piece done again.
+
+All talk with them is in one thread, the caller's: so Ctrl-C ends it wherever it waits, and nothing needs a lock.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from multiprocessing.connection import wait
+from typing import Any
+
+from framekiln.contract.errors import FramekilnError, SetupError
+from framekiln.engine.local.child import ASK, DONE, EVENT, LAST_LINES
+from framekiln.engine.local.process import WorkerProcess
+from framekiln.engine.run_state import RunState
+from framekiln.runtime.recovery.memory_pressure import Standstill, more_memory
+
+_TICK_S = 0.5  # between two looks at the run as a whole: fast enough for a progress bar
+_MOST_DEATHS = 10  # in a row without any progress
+_LEAST_S = 20.0  # without progress: of processes that start at once, those that fit get time to end some work
+
+
+class Pool:
+    """The worker processes of a run."""
+
+    def __init__(self, state: RunState, tick: Callable[[], None], started: Sequence[WorkerProcess] = ()) -> None:
+        """Take over idle processes that were started before; `tick` is called twice a second while work goes on."""
+        self._state, self._tick = state, tick
+        self._processes = [*started]
+        self._output: dict[str, str] = {}  # last lines of dead processes, by name
+        self._advances, self._since, self._deaths = 0, time.monotonic(), 0  # since the last progress
+        self._standstill, self._looked = Standstill(), 0.0
+
+    def run(self, key: str, work: Any, pieces: Sequence[Any], size: int) -> None:
+        """Do all pieces, in `size` processes at most.
+
+        Args:
+            key: names the work, so that a process gets it once.
+            work: threads for torch, and a pickled function of a piece and a `Link`.
+            pieces: what it is called with; none is None.
+            size: processes at most.
+
+        Raises:
+            FramekilnError: the error that stops the run.
+        """
+        waiting = deque(pieces)
+        while waiting or self._busy():
+            while waiting and len(self._busy()) < size:
+                self._idle().start(key, work, waiting.popleft())
+            for connection in wait([process.connection for process in self._busy()], timeout=_TICK_S):
+                process = next(each for each in self._processes if each.connection is connection)
+                try:
+                    self._answer(process, *process.receive())
+                except (EOFError, OSError):
+                    waiting.appendleft(process.piece)
+                    self._bury(process)
+            self._look()
+        self._tick()
+
+    def close(self) -> None:
+        """End all processes; those at work are killed."""
+        while self._processes:
+            self._processes.pop().end()
+
+    def last_lines(self, worker: str) -> str:
+        """Return the last lines of a dead process's output; empty if it is not known."""
+        return self._output.get(worker, "")
+
+    def _busy(self) -> list[WorkerProcess]:
+        return [process for process in self._processes if process.piece is not None]
+
+    def _idle(self) -> WorkerProcess:
+        """Return an idle process, started if there is none."""
+        for process in self._processes:
+            if process.piece is None:
+                return process
+        self._processes.append(WorkerProcess())
+        return self._processes[-1]
+
+    def _answer(self, process: WorkerProcess, kind: str, *content: Any) -> None:
+        if kind == EVENT:
+            self._state.add_step(*content)
+        elif kind == ASK:
+            method, arguments = content
+            owner: object = self if method == LAST_LINES else self._state
+            process.send(getattr(owner, method)(*arguments))
+        elif kind == DONE:
+            process.piece = None
+            (problem,) = content
+            if problem:
+                last = problem.strip().splitlines()[-1]
+                self._state.fail(FramekilnError(f"A worker process stopped the run: {last}", code="FK-WORKER-STOPPED"))
+
+    def _bury(self, process: WorkerProcess) -> None:
+        """Forget a process that died, but for its last lines."""
+        self._processes.remove(process)
+        self._output[process.name] = process.end()
+        self._deaths += 1
+
+    def _look(self) -> None:
+        """Look at the run as a whole, twice a second.
+
+        Raises:
+            FramekilnError: the error that stops the run.
+        """
+        if error := self._state.error():
+            raise error
+        now = time.monotonic()
+        if now - self._looked < _TICK_S:
+            return
+        self._looked = now
+        self._tick()
+        if progress := self._state.advances() != self._advances:
+            self._advances, self._since, self._deaths = self._state.advances(), now, 0
+        if self._deaths >= _MOST_DEATHS and now - self._since >= _LEAST_S:
+            last = next(reversed(self._output.values()), "") or f"Probably memory ran out: {more_memory()}"
+            raise SetupError(
+                f"{self._deaths} processes died one after the other, and no work was finished in between. {last}",
+                code="FK-PROCESSES-KILLED",
+            )
+        if self._standstill.lasts(progress=progress):
+            raise SetupError(
+                "Memory is full, and nothing is computed any more, as every process reads its code from the disk again "
+                f"and again. Too little memory: {more_memory()}",
+                code="FK-MEMORY-FULL",
+            )
