@@ -93,7 +93,7 @@ def order(folder: Path, out: Path, stages: Sequence[str]) -> RunRequest:
 
 
 def engine(folder: Path, stages: Sequence[str]) -> Rate:
-    """Run the engine, which also writes the tables."""
+    """Run the engine, which also writes the tables and the report."""
     with tempfile.TemporaryDirectory() as out, processor_seconds() as used:
         begin = time.time()
         Job(order(folder, Path(out), stages)).run()

@@ -70,7 +70,7 @@ def report(
     ] = None,
 ) -> None:
     """Write report.html again, from the run.json and the tables of an output."""
-    say_report(Console(), Store(output).check_folder(), computed=True, run=run)
+    say_report(Console(), Store(output).check_folder(), run)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import NoReturn
@@ -23,9 +24,8 @@ from framekiln.profiling.export.tensorboard import Scalars
 from framekiln.reporting.terminal.console import print_line
 from framekiln.reporting.terminal.progress import AdvisingView, ProgressView, make_view
 from framekiln.reporting.terminal.tables import print_result, print_work
-from framekiln.runtime.run.record import write_run_record
 from framekiln.runtime.run.request import RunRequest
-from framekiln.runtime.run.result import RunResult, Workload
+from framekiln.runtime.run.result import Workload
 
 NOTHING_READ = 4
 """Exit code of a run that ended well and has no frame, so that a script does not take it for a success."""
@@ -51,22 +51,18 @@ def execute(request: RunRequest, console: Console, *, quiet: bool, tensorboard: 
             if work.left:
                 view = stack.enter_context(_view(console, work, job.store.run, tensorboard, quiet=quiet))
 
-        def on_result(result: RunResult) -> None:
-            stack.close()
-            computed = write_run_record(job.store, request, result)
-            print_result(console, job.store, result)
-            for line in request.profilers.report(job.store) if result.work.left else ():
-                print_line(console, line)
-            say_report(console, job.store, computed=computed)
-
         job = Job(
-            request,
+            replace(request, arguments=tuple(sys.argv[1:])),
             watch=lambda figures: view.show(figures),  # noqa: PLW0108 - `view` changes
             on_plan=on_plan,
             on_wait=partial(print_line, console),
-            on_result=on_result,
         )
         result = job.run()
+        stack.close()
+        print_result(console, job.store, result)
+        for line in result.recordings:
+            print_line(console, line)
+        _print_report(console, job.store, result.report)
     if result.work.media and not result.frames:
         where = f"{ERRORS_TABLE}/ in {job.store.root!r} says why" if result.errors else "all were passed over"
         print_note(f"Nothing could be read: none of {len(result.work.media):,} files gave a frame; {where}.")
@@ -99,16 +95,19 @@ def leave(code: int) -> NoReturn:
     os._exit(code)
 
 
-def say_report(console: Console, store: Store, *, computed: bool, run: str | None = None) -> None:
-    """Write the report if something is new or it is missing, and print its place."""
-    from framekiln.reporting.html import NAME, write_report
+def say_report(console: Console, store: Store, run: str | None = None) -> None:
+    """Write the report again, and print its place."""
+    from framekiln.reporting.html import write_report
 
-    try:
-        url = write_report(store, run) if computed or not store.exists(NAME) else store.url(NAME)
-        print_line(console, f"Report: {url}")
-    except FileNotFoundError:
-        note = f"No report: another run is replacing tables; `framekiln report {store.root}` writes it later."
-        print_line(console, note)
+    url: str | None = None
+    with suppress(FileNotFoundError):
+        url = write_report(store, run)
+    _print_report(console, store, url)
+
+
+def _print_report(console: Console, store: Store, url: str | None) -> None:
+    late = f"No report: another run is replacing tables; `framekiln report {store.root}` writes it later."
+    print_line(console, late if url is None else f"Report: {url}")
 
 
 def check_folder(option: str, path: Path) -> None:

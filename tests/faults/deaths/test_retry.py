@@ -17,7 +17,7 @@ from framekiln.output.object_store import Store
 from framekiln.planning.plan import make_plan
 from framekiln.planning.processes.resources import ROOMY
 from framekiln.reporting.html.summary import command
-from framekiln.runtime.run.record import read_unchecked, stored_request, write_run_record
+from framekiln.runtime.run.record import read_unchecked, stored_request
 from framekiln.runtime.run.retry import FailureFilter
 from tests.faults.deaths.test_dying_processes import order
 from tests.support.media.collections_factory import clip, photo
@@ -122,8 +122,7 @@ def test_files_that_could_not_be_read_are_read_again_and_no_others(wanted, tmp_p
 
 @pytest.mark.heavy
 def test_an_order_is_known_from_the_output_and_one_that_gives_other_results_is_refused(wanted, tmp_path):
-    job = Job(wanted)
-    write_run_record(job.store, wanted, job.run())
+    Job(wanted).run()
     repeated = stored_request(Store(str(tmp_path / "out")))
     assert replace(repeated, pipeline=wanted.pipeline) == wanted
 
@@ -141,17 +140,14 @@ def test_an_order_is_known_from_the_output_and_one_that_gives_other_results_is_r
 def test_the_command_that_is_worth_giving_again_stays_that_of_the_run(wanted, tmp_path, monkeypatch):
     out = tmp_path / "out"
     words = ["run", "-i", str(tmp_path / "in"), "-o", str(out), "--pipeline", "mine.yaml", "--set", "crc.refuse=[3]"]
-    monkeypatch.setattr("sys.argv", ["framekiln", *words])
-    job = Job(wanted)
-    write_run_record(job.store, wanted, job.run())
+    Job(replace(wanted, arguments=tuple(words))).run()
     folder = str(Path.cwd())
     (tmp_path / "mood" / "good").touch()
-    monkeypatch.setattr("sys.argv", ["framekiln", "retry", "out", "--profile", "cpu-only"])
     monkeypatch.chdir(tmp_path)
-    repeated = replace(stored_request(Store(str(out))), output="out", retry=FailureFilter())
-    job = Job(repeated)
-    write_run_record(job.store, repeated, job.run())
-    record = read_unchecked(job.store)
+    again = ("retry", "out", "--profile", "cpu-only")
+    repeated = replace(stored_request(Store(str(out))), output="out", retry=FailureFilter(), arguments=again)
+    Job(repeated).run()
+    record = read_unchecked(Store(str(out)))
     assert record["errors"] != {"ValueError": 2, "KeyError": 1}, "it is the record of the run that tried again"
     assert command(record) == f"cd {shlex.quote(folder)} && {shlex.join(['framekiln', *words])}"
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -119,7 +118,6 @@ def _record(request: RunRequest, result: RunResult) -> dict[str, Any]:
         **request.to_record(),
         "started": datetime.fromtimestamp(result.started, UTC).isoformat(timespec="seconds"),
         "seconds": round(result.seconds, 2),
-        "arguments": sys.argv[1:],
         "folder": str(Path.cwd()),
         "decode": vars(plan.decode.config) | {"fingerprint": plan.decode.fingerprint, "columns": plan.decode.columns},
         "loaders": {"workers": plan.decode.workers, "cpus": plan.decode.cpus},

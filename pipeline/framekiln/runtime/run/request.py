@@ -34,6 +34,7 @@ class RunRequest:
     by_content: bool = False  # detect changed files by their content instead of size and time
     retry: FailureFilter | None = None  # failures of earlier runs to retry; not stored
     profilers: ProfilerOptions = NO_PROFILERS  # not stored
+    arguments: tuple[str, ...] = ()  # of the command that gave this request; empty for one from Python
 
     @property
     def inputs(self) -> tuple[str, ...]:
@@ -60,6 +61,7 @@ class RunRequest:
             "input": self.input,
             **({"more_inputs": list(self.more_inputs)} if self.more_inputs else {}),
             "output": self.output,
+            "arguments": list(self.arguments),
             **{name: getattr(self, name) for name in _STORED},
             "choices": asdict(self.options),
             "profile": self.profile.model_dump(by_alias=True, exclude_none=True),

@@ -49,3 +49,5 @@ class RunResult:
     seconds: float
     figures: RunTotals = field(default_factory=RunTotals)
     profile: RunProfile | None = None  # from its records; None if no packet passed a step
+    recordings: Sequence[str] = ()  # a sentence about the recordings of each profiler
+    report: str | None = None  # URL; None if another shard was replacing tables

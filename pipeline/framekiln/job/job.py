@@ -6,18 +6,15 @@ Nothing is computed here. The ledger shows what is left, and the engine does it.
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import replace
 from itertools import count
 
-from framekiln.contract.errors import ConfigError, DamagedError, GoneError, OutputError
-from framekiln.contract.output_names import ERRORS, FRAMES
-from framekiln.contract.row_errors import PASSED_OVER
-from framekiln.contract.row_errors import SCHEMA as FAILURES
+from framekiln.contract.errors import ConfigError, DamagedError, OutputError
 from framekiln.contract.stage import Scope
 from framekiln.engine.engine import Engine, choose, opened, started_ahead
+from framekiln.job.outcome import conclude
 from framekiln.media.units import Unit
 from framekiln.output.lease import Lease
 from framekiln.output.ledger import Ledger
@@ -27,7 +24,6 @@ from framekiln.planning.plan import Plan, idle_cap, make_plan
 from framekiln.planning.processes.resources import Node, this_machine
 from framekiln.profiling.events import Reading, StepEvent
 from framekiln.profiling.record_log import gather
-from framekiln.profiling.run_profile import RunProfile, profile_of
 from framekiln.profiling.stats.totals import RunTotals
 from framekiln.runtime.check.mending import Mending
 from framekiln.runtime.run.change_report import Changes, Outlook, facts_path, find_changes, outlooks, remember
@@ -51,24 +47,22 @@ class Job:
         watch: Callable[[RunTotals], None] = lambda _: None,
         on_plan: Callable[[Workload], None] = lambda _: None,
         on_wait: Callable[[str], None] = lambda _: None,
-        on_result: Callable[[RunResult], None] = lambda _: None,
     ) -> None:
         """Keep the request; nothing is read yet.
 
-        `watch` gets the totals while steps run, `on_plan` the work before it starts, `on_wait` sentences about the
-        start, and `on_result` the result while the output's lease is held, to write about it there.
+        `watch` gets the totals while steps run, `on_plan` the work before it starts, and `on_wait` sentences about
+        the start.
 
         Raises:
             ConfigError: the request has no input or no output.
         """
         request.require("input", "output")
-        self._request, self._watch, self._on_plan = request, watch, on_plan
-        self._on_wait, self._on_result = on_wait, on_result
+        self._request, self._watch, self._on_plan, self._on_wait = request, watch, on_plan, on_wait
         self.store = Store(request.output)
         self._totals = RunTotals()
 
     def run(self) -> RunResult:
-        """Compute what is missing from the output.
+        """Compute what is missing from the output, and write run.json and the report there.
 
         Raises:
             UserError: input, output, a name, a setting or the machines are wrong, and nothing was started. Or the
@@ -94,8 +88,7 @@ class Job:
                     work = self._look(plan, nodes, files)
                     if work.left:
                         self._compute(work, files, lease, stack)
-                    result = self._result(work, started)
-                    self._on_result(result)
+                    result = conclude(self.store, self._request, work, self._totals, started)
                     break
                 except DamagedError:
                     if attempt == _ATTEMPTS or not self._mending(plan).remove_damaged():
@@ -255,31 +248,3 @@ class Job:
     def _owners(self, plan: Plan) -> list[SecondPass]:
         """Return the writers of the output's tables in their order; each owns its folders."""
         return [*(Tables(step, plan, self.store) for step in plan.second), Assembly(plan, self.store)]
-
-    # The result
-
-    def _result(self, work: Workload, started: float) -> RunResult:
-        kinds: Counter[str] = Counter()
-        frames = 0
-        for name in self.store.names(ERRORS):
-            with suppress(GoneError):  # another shard may have replaced it
-                kinds.update(self.store.read_table(f"{ERRORS}/{name}", ["kind"], expected=FAILURES)["kind"].to_pylist())
-        for name in self.store.names(FRAMES):
-            with suppress(GoneError):
-                frames += self.store.count_rows(f"{FRAMES}/{name}")
-        return RunResult(
-            work=work,
-            frames=frames,
-            passed_over=kinds.pop(PASSED_OVER, 0),
-            errors=kinds,
-            started=started,
-            seconds=time.time() - started,
-            figures=self._totals,
-            profile=self._profile(work),
-        )
-
-    def _profile(self, work: Workload) -> RunProfile | None:
-        """Return the profile of the run's records; None if it cannot be read, which is no reason to lose a run."""
-        with suppress(OutputError, OSError):
-            return profile_of(self.store, self.store.run, self._request.profile.targets, work.saturated)
-        return None
