@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import os
+import subprocess
+import sys
 
 import numpy as np
 import pyarrow as pa
@@ -11,14 +14,26 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from framekiln.contract.columns import SOUND
+from framekiln_stages.voice.stage import PITCH, SEEN, WINDOW, Voice
+from tests.support.stages.sync_factory import CLIPS, clip, spoken, voice
+
+TIME = np.arange(16_000) / 16_000
+MADE = {
+    "tone": 16384 * np.sin(2 * np.pi * 1000 * TIME),
+    "clipped": 32767 * np.sign(np.sin(2 * np.pi * 150 * TIME)),
+    "sweep": 9000 * np.sin(2 * np.pi * (50 + 3900 * TIME) * TIME),
+    "noise": np.random.default_rng(1).integers(-9000, 9000, 16_000),
+    "silence": np.zeros(16_000),
+}
+SET_UP = """
 from framekiln_stages.voice.stage import Voice
-from tests.support.stages.sync_factory import spoken, voice
+Voice().setup({}, None)
+"""
 
 
 def test_levels_of_a_tone_are_known():
-    time = np.arange(16_000) / 16_000
     for hertz, louder, quieter in ((1000, "middle", "high"), (3200, "high", "middle")):
-        tone = (16384 * np.sin(2 * np.pi * hertz * time)).astype(np.int16)
+        tone = (16384 * np.sin(2 * np.pi * hertz * TIME)).astype(np.int16)
         row = spoken(tone, np.array([640] * 25))["voice"].to_pylist()[5]
         assert len(row["loudness"]) == 4
         assert row["samples"] == 640
@@ -63,3 +78,33 @@ def test_where_clips_are_cut_changes_nothing(cuts, rate, chunk):
 
 def test_no_sound_is_null():
     assert voice()(pa.table({"sound": pa.array([None, None], SOUND)}))["voice"].null_count == 2
+
+
+@pytest.mark.heavy  # numba compiles for 15 s where librosa was not used before
+@pytest.mark.parametrize("sound", [*MADE, *CLIPS])
+def test_levels_equal_librosas_own(sound):
+    import librosa
+
+    samples = (MADE[sound] if sound in MADE else clip(sound)[2]).astype(np.int16)
+    (row,) = spoken(samples, np.array([len(samples)]))["voice"].to_pylist()
+    starts = np.arange(len(row["loudness"])) * len(samples) // len(row["loudness"])
+    padded = np.pad(samples, (0, WINDOW)).astype(np.float32) / 32768
+    windows = padded[starts[:, None] + np.arange(WINDOW)]
+    once = {"hop_length": WINDOW, "center": False}
+    power = np.abs(librosa.stft(windows, n_fft=WINDOW, win_length=SEEN, **once)[..., 0]) ** 2 / SEEN**2
+    loud = librosa.feature.rms(y=windows, frame_length=WINDOW, **once)[:, 0, 0] ** 2
+    tones = librosa.fft_frequencies(sr=16_000, n_fft=WINDOW)
+    middle, high = (power[:, (tones >= low) & (tones < top)].sum(axis=1) for low, top in ((500, 2500), (2500, 4000)))
+    for name, own in (("loudness", loud), ("middle", middle), ("high", high)):
+        assert row[name] == pytest.approx(10 * np.log10(np.maximum(own, 1e-10)), abs=1e-3)
+    lags = np.arange(16_000 // PITCH[1], 16_000 // PITCH[0] + 1)
+    own = librosa.autocorrelate(windows - windows.mean(axis=1, keepdims=True), max_size=lags[-1] + 1)
+    peaks = (own[:, lags] / np.maximum(own[:, :1], 1e-9) * WINDOW / (WINDOW - lags)).max(axis=1).clip(0, 1)
+    assert row["harmonicity"] == pytest.approx(peaks, abs=1e-5)
+
+
+def test_the_set_up_compiles_nothing(tmp_path):
+    """Numba keeps what it compiles, and most of librosa's modules let it compile when they are imported."""
+    environment = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path)}
+    subprocess.run([sys.executable, "-c", SET_UP], env=environment, check=True)
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []

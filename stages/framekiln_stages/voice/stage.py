@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -79,7 +80,7 @@ class Voice(Stage):
                 raise ValueError(f"chunk must be at least {WINDOW} samples")
 
     def setup(self, weights: Weights, placement: Placement) -> None:  # noqa: ARG002
-        """Import librosa and call it once, since its first call loads and plans for later ones."""
+        """Load librosa's part, so that no call waits for it."""
         self._describe(np.zeros((1, WINDOW), np.float32))
 
     def __call__(self, batch: pa.Table) -> pa.Table:
@@ -108,19 +109,28 @@ class Voice(Stage):
 
     def _describe(self, windows: NDArray[np.float32]) -> NDArray[np.float32]:
         """Return loudness, middle, high and harmonicity of each window (k 4)."""
-        import librosa
-
-        once = {"hop_length": WINDOW, "center": False}  # each window is one librosa frame
-        spectra = librosa.stft(windows, n_fft=WINDOW, win_length=SEEN, **once)[..., 0]
-        power = np.abs(spectra) ** 2 / SEEN**2
-        tones = librosa.fft_frequencies(sr=SOUND_RATE, n_fft=WINDOW)
+        taper, tones = hann_and_tones()
+        power = squares(np.fft.rfft(windows * taper)) / SEEN**2
         bands = [
             power[:, (tones >= low) & (tones < high)].sum(axis=1)
             for low, high in (self.config.middle_band, self.config.high_band)
         ]
-        loud = librosa.feature.rms(y=windows, frame_length=WINDOW, **once)[:, 0, 0] ** 2
+        loud = (windows**2).mean(axis=1)
         levels = [10 * np.log10(np.maximum(value, 10 ** (SILENCE_DB / 10))) for value in (loud, *bands)]
         return np.stack([*levels, harmonicity(windows)], axis=1).astype(np.float32)
+
+
+@cache
+def hann_and_tones() -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return the Hann window in the middle of a window (WINDOW), and the frequency of each of its tones in Hz.
+
+    These parts of librosa load in a second. `librosa.stft`, `rms` and `autocorrelate` lie in modules that numba
+    compiles when they are imported, for 15 s; the two transforms here equal theirs.
+    """
+    import librosa
+
+    taper = librosa.filters.get_window("hann", SEEN)
+    return np.pad(taper, (WINDOW - SEEN) // 2), librosa.fft_frequencies(sr=SOUND_RATE, n_fft=WINDOW)
 
 
 def harmonicity(windows: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -129,11 +139,14 @@ def harmonicity(windows: NDArray[np.float32]) -> NDArray[np.float32]:
     It is the autocorrelation at the lag over that at zero, divided by the overlapping fraction of the window (Boersma
     1993, eq. 9, for a rectangular window). The mean is subtracted first.
     """
-    import librosa
-
     shortest, longest = (SOUND_RATE // pitch for pitch in reversed(PITCH))
     centred = windows - windows.mean(axis=1, keepdims=True)
-    own = librosa.autocorrelate(centred, max_size=longest + 1)
+    own = np.fft.irfft(squares(np.fft.rfft(centred, n=2 * WINDOW)))  # padded, so that no end meets the beginning
     lags = np.arange(shortest, longest + 1)
     similarity = own[:, lags] / np.maximum(own[:, :1], 1e-9) * WINDOW / (WINDOW - lags)
     return np.asarray(similarity.max(axis=1).clip(0, 1))
+
+
+def squares(spectra: NDArray[np.complexfloating]) -> NDArray[np.floating]:
+    """Return the squared magnitude of each value."""
+    return spectra.real**2 + spectra.imag**2
