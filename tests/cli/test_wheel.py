@@ -1,4 +1,4 @@
-"""Framekiln from a wheel, in an environment and a folder of the user's own."""
+"""Framekiln as it is installed, in a folder where the user's own modules have every name that ours might clash with."""
 
 from __future__ import annotations
 
@@ -6,49 +6,99 @@ import os
 import subprocess
 import sys
 import sysconfig
+import zipfile
 from pathlib import Path
 
 import pytest
 
 from framekiln.media.samples import photos
 
+pytestmark = [pytest.mark.heavy, pytest.mark.slow]
+
 ROOT = Path(__file__).resolve().parents[2]
+PIPELINE = "steps: {lighting: {use: lighting}, red: {use: 'stages.red:Red'}}\n"
+STAGE = '''
+import numpy as np
+import pyarrow as pa
+from framekiln.contract import Stage, field, views
+
+class Red(Stage):
+    """Red mean."""
+    inputs = ("frame_224",)
+    outputs = pa.schema([field("red", pa.float32(), "mean red")])
+
+    def __call__(self, batch):
+        return pa.table({"red": pa.array([v[..., 0].mean() for v in views(batch["frame_224"])], pa.float32())})
+'''
 
 
-def run(*command, cwd):
+def run(*command, cwd, **env):
     ours = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "RAY_ADDRESS")}
     return subprocess.run(
-        [str(word) for word in command], cwd=cwd, env=ours, capture_output=True, text=True, check=False
+        [str(word) for word in command], cwd=cwd, env=ours | env, capture_output=True, text=True, check=False
     )
 
 
-@pytest.mark.heavy
-@pytest.mark.slow
-def test_a_wheel_works_in_a_folder_with_packages_of_the_same_names(tmp_path):
-    built = run(sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", tmp_path, ROOT, cwd=tmp_path)
+def built_wheel(folder: Path) -> Path:
+    built = run(sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", folder, ROOT, cwd=folder)
     if "No matching distribution found for hatchling" in built.stderr:
         pytest.skip("pip has no package index here to build a wheel with")
     assert built.returncode == 0, built.stderr
-    (wheel,) = tmp_path.glob("framekiln-*.whl")
-    run(sys.executable, "-m", "venv", "--without-pip", tmp_path / "venv", cwd=tmp_path)
-    python = tmp_path / "venv" / "bin" / "python"
-    site = Path(
-        run(python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))", cwd=tmp_path).stdout.strip()
-    )
-    install = ("-m", "pip", "--python", python, "install", "-q", "--no-deps", wheel)
-    assert run(sys.executable, *install, cwd=tmp_path).returncode == 0
-    (site / "dependencies.pth").write_text(sysconfig.get_path("purelib"))  # theirs would take minutes to install
+    (wheel,) = folder.glob("framekiln-*.whl")
+    return wheel
 
-    project = tmp_path / "project"
-    (project / "in").mkdir(parents=True)
-    (project / "in" / "china.jpg").write_bytes(photos()["china.jpg"].read_bytes())
-    for name in ("pipeline", "stages", "manifests", "samples", "tests"):
-        (project / name).mkdir()
-        (project / name / "__init__.py").write_text(f"raise RuntimeError('the {name} package of the project')\n")
-    framekiln = tmp_path / "venv" / "bin" / "framekiln"
-    done = run(framekiln, "run", "-i", "in", "-o", "out", "--stages", "lighting,pose", cwd=project)
+
+def test_a_wheel_installs_our_own_names_only(tmp_path):
+    with zipfile.ZipFile(built_wheel(tmp_path)) as wheel:
+        names = wheel.namelist()
+    tops = {name.split("/")[0] for name in names}
+    assert {top for top in tops if not top.endswith(".dist-info")} == {"framekiln", "framekiln_stages"}
+    assert "framekiln/manifests/pipeline.yaml" in names and "framekiln/py.typed" in names
+
+
+@pytest.fixture(params=["wheel", "editable"])
+def python(request, tmp_path):
+    """Python of an environment in which Framekiln is installed; its dependencies are this environment's."""
+    run(sys.executable, "-m", "venv", "--without-pip", tmp_path / "venv", cwd=tmp_path)
+    path = tmp_path / "venv" / "bin" / "python"
+    site = Path(run(path, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))", cwd=tmp_path).stdout.strip())
+    what = [built_wheel(tmp_path)] if request.param == "wheel" else ["-e", ROOT]
+    done = run(sys.executable, "-m", "pip", "--python", path, "install", "-q", "--no-deps", *what, cwd=tmp_path)
+    if "No matching distribution found for hatchling" in done.stderr:
+        pytest.skip("pip has no package index here to install with")
+    assert done.returncode == 0, done.stderr
+    (site / "dependencies.pth").write_text(sysconfig.get_path("purelib"))  # theirs would take minutes to install
+    return path
+
+
+@pytest.fixture
+def project(tmp_path):
+    """A folder of the user's: a photo, a stage in `stages/`, and modules of our folders' names."""
+    folder = tmp_path / "project"
+    (folder / "in").mkdir(parents=True)
+    (folder / "in" / "china.jpg").write_bytes(photos()["china.jpg"].read_bytes())
+    (folder / "mine.yaml").write_text(PIPELINE)
+    for name in ("stages", "samples", "manifests", "tests"):
+        (folder / name).mkdir()
+        text = "" if name == "stages" else f"raise RuntimeError('the {name} package of the project')\n"
+        (folder / name / "__init__.py").write_text(text)
+    (folder / "stages" / "red.py").write_text(STAGE)
+    (folder / "pipeline.py").write_text("raise RuntimeError('the pipeline module of the project')\n")
+    return folder
+
+
+@pytest.mark.parametrize("path", ["", "project"], ids=["no path", "on PYTHONPATH"])
+def test_the_users_own_names_stand_beside_ours(python, project, path, engine):
+    env = {"PYTHONPATH": str(project)} if path else {}
+    command = python.parent / "framekiln"
+    words = ("run", "-i", "in", "-o", "out", "--pipeline", "mine.yaml")
+    done = run(command, *words, cwd=project, **env)
     assert done.returncode == 0, done.stdout + done.stderr
-    result = run(
-        python, "-c", "import pyarrow.parquet as p; print(p.read_table('out/frames')['media_id'])", cwd=project
-    )
-    assert "china.jpg" in result.stdout and (project / "out" / "report.html").exists()
+    assert run(command, "--version", cwd=project, **env).stdout.startswith("framekiln ")
+    columns = "['media_id', 'red', 'exposure']"
+    code = f"import pyarrow.parquet as p; print(p.read_table('out/frames').select({columns}).to_pylist())"
+    result = run(python, "-c", code, cwd=project).stdout
+    assert "china.jpg" in result and "None" not in result and (project / "out" / "report.html").exists()
+    api = "import framekiln; out = framekiln.run('in', 'out2', pipeline='mine.yaml'); print(out.summary.frames)"
+    done = run(python, "-c", api, cwd=project, **env)
+    assert done.stdout.strip() == "1", done.stderr

@@ -124,7 +124,7 @@ def test_files_that_could_not_be_read_are_read_again_and_no_others(wanted, tmp_p
 def test_an_order_is_known_from_the_output_and_one_that_gives_other_results_is_refused(wanted, tmp_path):
     Job(wanted).run()
     repeated = stored_request(Store(str(tmp_path / "out")))
-    assert replace(repeated, pipeline=wanted.pipeline) == wanted
+    assert replace(repeated, pipeline=wanted.pipeline, engine=wanted.engine) == wanted
 
     def outlook(request):
         return Job(request).preview(make_plan(request.pipeline, request.profile, request.options, [ROOMY]))[1]

@@ -14,8 +14,9 @@ import sys
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import Any
 
 import cloudpickle
@@ -66,6 +67,22 @@ class Link(Reporter):
 
 
 @dataclass(frozen=True, kw_only=True)
+class PackedWork:
+    """A function of a piece of work and a link, as it travels to a process that was started before it was known."""
+
+    content: bytes  # pickled
+    threads: int  # for torch
+    paths: tuple[str, ...] = field(default_factory=lambda: tuple(path or str(Path.cwd()) for path in sys.path))
+
+    def unpack(self) -> Callable[[Any, Link], None]:
+        """Return the function; modules are found where the engine's process finds them."""
+        sys.path[:] = dict.fromkeys([*self.paths, *sys.path])
+        os.environ["OMP_NUM_THREADS"] = str(self.threads)  # torch reads it when a stage imports it
+        work: Callable[[Any, Link], None] = cloudpickle.loads(self.content)
+        return work
+
+
+@dataclass(frozen=True, kw_only=True)
 class Decoding:
     """First-pass work: all steps of a wave on pieces of units. The fields are those of `Group`."""
 
@@ -107,9 +124,7 @@ def _serve(link: Link) -> None:
         problem = ""
         try:
             if kind == HOLD:
-                threads, work = content
-                os.environ["OMP_NUM_THREADS"] = threads  # which torch reads when a stage imports it
-                held[key] = cloudpickle.loads(work)
+                held[key] = content.unpack()
                 continue
             held[key](content, link)
         except FramekilnError as error:

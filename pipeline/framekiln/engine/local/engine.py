@@ -15,7 +15,7 @@ import psutil
 
 from framekiln.engine.decode_tasks import divide_into_tasks
 from framekiln.engine.group import pieces_of
-from framekiln.engine.local.child import Decoding, Tabling
+from framekiln.engine.local.child import Decoding, PackedWork, Tabling
 from framekiln.engine.local.pool import Pool
 from framekiln.engine.local.process import WorkerProcess
 from framekiln.engine.run_state import RunState
@@ -88,8 +88,8 @@ class LocalEngine:
     def _share_out(self, key: str, work: object, pieces: Sequence[Any], size: int) -> None:
         size = min(size, len(pieces))
         if size:
-            threads = str(max(1, _cores() // size))
-            self._pool.run(key, (threads, cloudpickle.dumps(work)), pieces, size)
+            packed = PackedWork(content=cloudpickle.dumps(work), threads=max(1, _cores() // size))
+            self._pool.run(key, packed, pieces, size)
 
     def _tick(self) -> None:
         self._on_events(self._state.take())

@@ -12,7 +12,7 @@ from multiprocessing.connection import wait
 from typing import Any
 
 from framekiln.contract.errors import FramekilnError, SetupError
-from framekiln.engine.local.child import ASK, DONE, EVENT, LAST_LINES
+from framekiln.engine.local.child import ASK, DONE, EVENT, LAST_LINES, PackedWork
 from framekiln.engine.local.process import WorkerProcess
 from framekiln.engine.run_state import RunState
 from framekiln.runtime.recovery.memory_pressure import Standstill, more_memory
@@ -33,12 +33,12 @@ class Pool:
         self._advances, self._since, self._deaths = 0, time.monotonic(), 0  # since the last progress
         self._standstill, self._looked = Standstill(), 0.0
 
-    def run(self, key: str, work: Any, pieces: Sequence[Any], size: int) -> None:
+    def run(self, key: str, work: PackedWork, pieces: Sequence[Any], size: int) -> None:
         """Do all pieces, in `size` processes at most.
 
         Args:
             key: names the work, so that a process gets it once.
-            work: threads for torch, and a pickled function of a piece and a `Link`.
+            work: the function of a piece.
             pieces: what it is called with; none is None.
             size: processes at most.
 

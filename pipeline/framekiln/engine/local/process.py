@@ -9,12 +9,13 @@ import sys
 import tempfile
 from contextlib import suppress
 from multiprocessing.connection import Pipe
+from pathlib import Path
 from typing import IO, Any
 
 import cloudpickle
 
 from framekiln.engine.last_lines import last_lines
-from framekiln.engine.local.child import DO, HOLD
+from framekiln.engine.local.child import DO, HOLD, PackedWork
 
 _END_S = 5.0  # for its own end, once nobody talks to it any more
 
@@ -26,7 +27,7 @@ class WorkerProcess:
         """Start it, in a process group of its own: terminals and schedulers send their signals to a whole group."""
         self.connection, child_end = Pipe()
         self._output: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed in `end`
-        paths = {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+        paths = {"PYTHONPATH": os.pathsep.join(path or str(Path.cwd()) for path in sys.path)}
         with child_end:
             self._process = subprocess.Popen(
                 [sys.executable, "-P", "-m", "framekiln.engine.local.child", str(child_end.fileno())],
@@ -45,7 +46,7 @@ class WorkerProcess:
         """Return its name in the attempt log, as `worker_name` gives it there."""
         return f"{socket.gethostname()}:{self._process.pid}"
 
-    def start(self, key: str, work: Any, piece: Any) -> None:
+    def start(self, key: str, work: PackedWork, piece: Any) -> None:
         """Let it do a piece of some work, which each process gets once."""
         self.piece = piece
         with suppress(OSError):  # it has died; reading from it tells so

@@ -17,6 +17,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, Pipe
+from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Self
 
@@ -48,7 +49,7 @@ class ChildProcess:
         """Start it with a pickled object; variables are added to this process's environment."""
         self._connection, child_end = Pipe()
         self._output: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed in __exit__
-        paths = {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+        paths = {"PYTHONPATH": os.pathsep.join(path or str(Path.cwd()) for path in sys.path)}
         with child_end:
             self._process = subprocess.Popen(
                 [sys.executable, "-P", "-m", "framekiln.runtime.recovery.child_process", str(child_end.fileno())],
