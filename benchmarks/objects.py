@@ -3,7 +3,7 @@
     python -m benchmarks.objects DIR [--weights FILE] [--model sam2.1-hiera-tiny] [--device cuda] [--video NAME ...]
 
 All objects of a video are tracked together, each from its first mask on. Frames are read, counted and scored by
-`framekiln.bench.sav`, as SA-V's evaluator does. Without --weights they are random, and the scores mean nothing.
+`framekiln.lab.sav`, as SA-V's evaluator does. Without --weights they are random, and the scores mean nothing.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from pathlib import Path
 
 import numpy as np
 
-from framekiln.bench.sav.layout import AnnotatedVideo, annotated_videos
-from framekiln.bench.sav.runs import full_size
-from framekiln.bench.sav.scores import ObjectScores, evaluated
-from framekiln.bench.sav.trackers import VideoTracker
 from framekiln.contract.placement import Placement
+from framekiln.lab.sav.layout import AnnotatedVideo, annotated_videos
+from framekiln.lab.sav.runs import full_size
+from framekiln.lab.sav.scores import ObjectScores, evaluated
+from framekiln.lab.sav.trackers import VideoTracker
 from framekiln_stages.nets.sam2.edgetam import EDGETAM
 from framekiln_stages.nets.sam2.image import MODELS
 from framekiln_stages.nets.sam2.video import Tracker, load_video_model

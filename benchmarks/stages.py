@@ -23,8 +23,8 @@ from typing import Any
 import numpy as np
 
 from benchmarks.made_rows import PHOTO, rows_for
-from framekiln.bench.measure.timed import TimeLimits, timed
 from framekiln.device import recorded_calls, wait
+from framekiln.lab.measure.timed import TimeLimits, timed
 from framekiln.planning.manifest import PipelineFile, ProfileFile, read_pipeline
 from framekiln.planning.plan import make_plan
 from framekiln.planning.plan_options import PlanOptions

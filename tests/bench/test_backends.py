@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 import torch
 
-from framekiln.bench.backends import backend
-from framekiln.bench.measure.figures import measure_cell
-from framekiln.bench.measure.options import MeasureOptions
-from framekiln.bench.measure.precision import UnsupportedError
-from framekiln.bench.measure.prepared import prepare
-from framekiln.bench.models.factory import Built, axes_of, tensors_in
-from framekiln.bench.models.model import TorchModel
-from framekiln.bench.output.cells import Cell, CellResult
+from framekiln.lab.backends import backend
+from framekiln.lab.measure.figures import measure_cell
+from framekiln.lab.measure.options import MeasureOptions
+from framekiln.lab.measure.precision import UnsupportedError
+from framekiln.lab.measure.prepared import prepare
+from framekiln.lab.models.factory import Built, axes_of, tensors_in
+from framekiln.lab.models.model import TorchModel
+from framekiln.lab.output.cells import Cell, CellResult
 
 NEEDED = {"onnxruntime": "onnxscript"}
 

@@ -9,21 +9,21 @@ from pathlib import Path
 import pytest
 import torch
 
-from framekiln.bench.findings import waits
-from framekiln.bench.measure.details import DetailOptions
-from framekiln.bench.measure.drift import drift
-from framekiln.bench.measure.figures import ABOVE, CACHED
-from framekiln.bench.measure.layers import WHOLE
-from framekiln.bench.measure.memory import LEAK, measure_memory, verdict
-from framekiln.bench.measure.options import MeasureOptions
-from framekiln.bench.measure.tracing import synchronisations
-from framekiln.bench.models.factory import Factory
-from framekiln.bench.models.model import ModelSource
-from framekiln.bench.output.cells import Cell
-from framekiln.bench.sweep.model_process import ModelProcess
-from framekiln.bench.sweep.product import Axes
-from framekiln.bench.sweep.runner import ModelBench
 from framekiln.contract.errors import ConfigError
+from framekiln.lab.findings import waits
+from framekiln.lab.measure.details import DetailOptions
+from framekiln.lab.measure.drift import drift
+from framekiln.lab.measure.figures import ABOVE, CACHED
+from framekiln.lab.measure.layers import WHOLE
+from framekiln.lab.measure.memory import LEAK, measure_memory, verdict
+from framekiln.lab.measure.options import MeasureOptions
+from framekiln.lab.measure.tracing import synchronisations
+from framekiln.lab.models.factory import Factory
+from framekiln.lab.models.model import ModelSource
+from framekiln.lab.output.cells import Cell
+from framekiln.lab.sweep.model_process import ModelProcess
+from framekiln.lab.sweep.product import Axes
+from framekiln.lab.sweep.runner import ModelBench
 
 QUICK = {"iterations": 3, "warmup": 1, "warmup_s": 0.0}
 
@@ -158,7 +158,7 @@ def test_a_model_fits_where_the_measurement_of_peaks_does_not(monkeypatch):
     def full(*_):
         raise RuntimeError("DefaultCPUAllocator: can't allocate memory")
 
-    monkeypatch.setattr("framekiln.bench.measure.figures.peak_gb_s", full)
+    monkeypatch.setattr("framekiln.lab.measure.figures.peak_gb_s", full)
     result = measure("plain")
     assert result.outcome == "ok" and result.gb_s > 0 and result.peak_share is result.bandwidth_share is None
     assert any("too little memory" in note for note in result.notes)
@@ -166,9 +166,9 @@ def test_a_model_fits_where_the_measurement_of_peaks_does_not(monkeypatch):
 
 @pytest.mark.parametrize(("peak", "note"), [("peak_tflops", ABOVE), ("peak_gb_s", CACHED)])
 def test_more_than_the_peak_is_noted(monkeypatch, peak, note):
-    monkeypatch.setattr(f"framekiln.bench.measure.figures.{peak}", lambda *_: 1e-12)
+    monkeypatch.setattr(f"framekiln.lab.measure.figures.{peak}", lambda *_: 1e-12)
     assert note in measure("plain").notes
-    monkeypatch.setattr(f"framekiln.bench.measure.figures.{peak}", lambda *_: 1e12)
+    monkeypatch.setattr(f"framekiln.lab.measure.figures.{peak}", lambda *_: 1e12)
     assert note not in measure("plain").notes
 
 

@@ -9,18 +9,18 @@ import pytest
 import torch
 from rich.console import Console
 
-from framekiln.bench.clips.formats import Clip, ClipFormat, clip_of_file, made_clip
-from framekiln.bench.clips.frames import PHASES, Buffers, FrameCall
-from framekiln.bench.clips.measure import ClipSettings, measure_clips
-from framekiln.bench.clips.scenarios import Load, arrivals
-from framekiln.bench.clips.targets import parse_targets
-from framekiln.bench.measure.statistics import Statistics
-from framekiln.bench.models.factory import Factory
-from framekiln.bench.models.model import ModelSource
-from framekiln.bench.output.cells import Cell
 from framekiln.cli.bench.clips import ClipOptions, bench_clips
 from framekiln.cli.bench.options import BenchOptions
 from framekiln.contract.errors import ConfigError, InputError
+from framekiln.lab.clips.formats import Clip, ClipFormat, clip_of_file, made_clip
+from framekiln.lab.clips.frames import PHASES, Buffers, FrameCall
+from framekiln.lab.clips.measure import ClipSettings, measure_clips
+from framekiln.lab.clips.scenarios import Load, arrivals
+from framekiln.lab.clips.targets import parse_targets
+from framekiln.lab.measure.statistics import Statistics
+from framekiln.lab.models.factory import Factory
+from framekiln.lab.models.model import ModelSource
+from framekiln.lab.output.cells import Cell
 from tests.bench.report.results import section_ids
 
 SMALL = ClipFormat(name="small", height=48, width=64, fps=30)

@@ -7,8 +7,8 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-from framekiln.bench.output.results import write_report
 from framekiln.cli.app import app
+from framekiln.lab.output.results import write_report
 from tests.bench.report.results import noisy, report, result
 
 
@@ -65,7 +65,7 @@ def test_figures_measured_before_take_no_options_of_a_measurement(tmp_path, word
     ],
 )
 def test_mistakes_are_found_before_a_model_is_built(tmp_path, monkeypatch, words, code):
-    monkeypatch.setattr("framekiln.bench.sweep.runner.ModelBench", None)
+    monkeypatch.setattr("framekiln.lab.sweep.runner.ModelBench", None)
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "file").write_text("no history")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from framekiln.bench.measure.device.energy import EnergyCounter
-from framekiln.bench.measure.options import MeasureOptions
-from framekiln.bench.measure.speed import measure_speed
-from framekiln.bench.output.cells import Cell
+from framekiln.lab.measure.device.energy import EnergyCounter
+from framekiln.lab.measure.options import MeasureOptions
+from framekiln.lab.measure.speed import measure_speed
+from framekiln.lab.output.cells import Cell
 from tests.bench.test_cells import QUICK, measure, process
 
 

@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import nn
 
-from framekiln.bench.measure.layers import WHOLE, hooked, measure_layers, modules_to, slowest
 from framekiln.contract.phases import PhaseClock
+from framekiln.lab.measure.layers import WHOLE, hooked, measure_layers, modules_to, slowest
 from tests.bench.models import Raises, Sleep
 
 MS = {"a": 4, "b": 2, "c": 2, "d": 9, "e": 2, "f": 1}

@@ -7,12 +7,12 @@ import sys
 import pytest
 import torch
 
-from framekiln.bench.measure.precision import UnsupportedError
-from framekiln.bench.measure.prepared import example_inputs
-from framekiln.bench.models.factory import Factory, tensors_in
-from framekiln.bench.models.registry import find_model, known_models
-from framekiln.bench.output.cells import Cell
 from framekiln.contract.errors import ConfigError
+from framekiln.lab.measure.precision import UnsupportedError
+from framekiln.lab.measure.prepared import example_inputs
+from framekiln.lab.models.factory import Factory, tensors_in
+from framekiln.lab.models.registry import find_model, known_models
+from framekiln.lab.output.cells import Cell
 from framekiln.planning.manifest import read_pipeline
 from framekiln.weights.resolver import default_lock
 

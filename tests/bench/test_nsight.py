@@ -12,16 +12,16 @@ import sys
 import pytest
 from rich.console import Console
 
-from framekiln.bench.nsight.commands import REPORTS, Target, ncu_command, nsys_command, stats_command
-from framekiln.bench.nsight.compute import KernelFigures, read_compute
-from framekiln.bench.nsight.rules import compute_findings, systems_findings
-from framekiln.bench.nsight.session import Recorder
-from framekiln.bench.nsight.systems import Copies, SystemsFigures, read_systems
-from framekiln.bench.nsight.target import main
-from framekiln.bench.output.cells import Cell
 from framekiln.cli.bench.nsight import NsightOptions, bench_nsight
 from framekiln.cli.bench.options import BenchOptions
 from framekiln.contract.errors import ConfigError, SetupError
+from framekiln.lab.nsight.commands import REPORTS, Target, ncu_command, nsys_command, stats_command
+from framekiln.lab.nsight.compute import KernelFigures, read_compute
+from framekiln.lab.nsight.rules import compute_findings, systems_findings
+from framekiln.lab.nsight.session import Recorder
+from framekiln.lab.nsight.systems import Copies, SystemsFigures, read_systems
+from framekiln.lab.nsight.target import main
+from framekiln.lab.output.cells import Cell
 from tests.bench.report.results import section_ids
 
 US = 1000  # ns
@@ -142,7 +142,7 @@ def test_the_limit_of_the_slowest_kernel():
 
 def test_the_exact_commands(tmp_path):
     report = tmp_path / "m.nsys-rep"
-    python = [sys.executable, "-m", "framekiln.bench.nsight.target", TARGET.model, "--device", "cuda", "--cell"]
+    python = [sys.executable, "-m", "framekiln.lab.nsight.target", TARGET.model, "--device", "cuda", "--cell"]
     python.append(json.dumps(vars(TARGET.cell)))
     record = ["nsys", "profile", "--trace=cuda,cudnn,cublas,nvtx,osrt", "--sample=none", "--force-overwrite=true"]
     out = f"--output={tmp_path}/m"

@@ -8,15 +8,15 @@ import pytest
 import torch
 from PIL import Image
 
-from framekiln.bench.measure.figures import measure_cell
-from framekiln.bench.measure.options import MeasureOptions
-from framekiln.bench.measure.prepared import run
-from framekiln.bench.models.factory import Factory
-from framekiln.bench.models.registry import find_model, known_models
-from framekiln.bench.models.stage_model import stage_source
-from framekiln.bench.output.cells import Cell, CellResult
 from framekiln.contract.errors import ConfigError
 from framekiln.device import flops_of
+from framekiln.lab.measure.figures import measure_cell
+from framekiln.lab.measure.options import MeasureOptions
+from framekiln.lab.measure.prepared import run
+from framekiln.lab.models.factory import Factory
+from framekiln.lab.models.registry import find_model, known_models
+from framekiln.lab.models.stage_model import stage_source
+from framekiln.lab.output.cells import Cell, CellResult
 from framekiln.planning.manifest import PipelineFile
 from framekiln.runtime.stage_setup import set_up
 from tests.support.media.material import weights
@@ -74,7 +74,7 @@ def test_a_stage_is_called_on_rows_of_photos(tmp_path, monkeypatch):
 
     source = stage_source("faces", [str(photo_file("china.jpg"))], "cpu", tmp_path, rows=2)
     model, number = source.build(), []
-    monkeypatch.setattr("framekiln.bench.models.stage_model.set_up", lambda step: number.append(1) or set_up(step))
+    monkeypatch.setattr("framekiln.lab.models.stage_model.set_up", lambda step: number.append(1) or set_up(step))
     assert model.about() == model.about() and len(number) == 1
     prepared = model.prepare(Cell(batch=2), "cpu")
     prepared.before(0)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from framekiln.bench.measure.statistics import Statistics, calls_for
-from framekiln.bench.measure.timed import TimeLimits, timed
+from framekiln.lab.measure.statistics import Statistics, calls_for
+from framekiln.lab.measure.timed import TimeLimits, timed
 
 
 class Machine:

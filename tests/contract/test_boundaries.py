@@ -19,13 +19,13 @@ CODE = ("pipeline", "stages", "benchmarks", "tests")
 STAGE_MAY_NOT = {"ray", "yaml", "av", "requests", "urllib", "httpx", "pydantic", "typer", "rich"}
 OWNERS = {  # outside library -> where in the package it may be imported
     "av": ("media/",),
-    "cv2": ("media/", "reporting/html/", "bench/sav/"),  # thumbnails and overlays are encoded
+    "cv2": ("media/", "reporting/html/", "lab/sav/"),  # thumbnails and overlays are encoded
     "PIL": ("media/",),
     "simplejpeg": ("media/",),
     "ray": ("engine/ray/",),
     "torch": (
         "device/",
-        "bench/",
+        "lab/",
         "cli/bench/options.py",
         "profiling/tools/torch_profiler.py",
         "profiling/export/tensorboard.py",

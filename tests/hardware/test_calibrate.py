@@ -11,15 +11,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from framekiln.bench.models.sample_rows import batch_of, write_rows
-from framekiln.bench.sweep import batch_search
-from framekiln.bench.sweep.batch_search import BatchFailure, Limits, fastest, search
 from framekiln.contract.columns import SOURCE
 from framekiln.contract.errors import ConfigError
 from framekiln.contract.stage import Scope
 from framekiln.device import flops_of, weights_bytes
 from framekiln.hardware.calibration.bench import measure, search_limits
 from framekiln.hardware.calibration.memory_fit import memory_line
+from framekiln.lab.models.sample_rows import batch_of, write_rows
+from framekiln.lab.sweep import batch_search
+from framekiln.lab.sweep.batch_search import BatchFailure, Limits, fastest, search
 from framekiln.planning.gpu.calibration_file import Calibration, StepFigures, Trial, read_calibration, write_calibration
 from tests.support.machine.command_line import command
 from tests.support.runs.plan_factory import plan

@@ -14,13 +14,13 @@ from typing import Any
 from benchmarks.gpu.children import MeasureError, measured
 from benchmarks.gpu.options import GpuOptions
 from benchmarks.gpu.results import Record, read_results
-from framekiln.bench.measure.prepared import Prepared
-from framekiln.bench.measure.timed import TimeLimits, timed
-from framekiln.bench.models.factory import Factory
-from framekiln.bench.models.model import ModelRecipe, ModelSource
-from framekiln.bench.models.registry import find_model
-from framekiln.bench.output.cells import Cell
 from framekiln.device import memory_gb
+from framekiln.lab.measure.prepared import Prepared
+from framekiln.lab.measure.timed import TimeLimits, timed
+from framekiln.lab.models.factory import Factory
+from framekiln.lab.models.model import ModelRecipe, ModelSource
+from framekiln.lab.models.registry import find_model
+from framekiln.lab.output.cells import Cell
 from framekiln.planning.manifest import read_pipeline
 
 PROMPTS = 1024  # of an image: the grid of 32 by 32 points

@@ -17,9 +17,9 @@ from benchmarks.gpu.options import GpuOptions
 from benchmarks.gpu.results import Record
 from benchmarks.gpu.stage_steps import STAGES, Case, step_of
 from benchmarks.made_rows import rows_for
-from framekiln.bench.measure.drift import drift
 from framekiln.contract.placement import Placement
 from framekiln.device import recorded_calls, release_memory, upload
+from framekiln.lab.measure.drift import drift
 from framekiln.planning.step import Step
 from framekiln.runtime.recovery.child_tasks import not_set_up
 from framekiln.runtime.stage_setup import set_up

@@ -8,10 +8,10 @@ from functools import partial
 from benchmarks.gpu.options import GpuOptions
 from benchmarks.gpu.results import Record
 from benchmarks.made_rows import PHOTO, windows
-from framekiln.bench.measure.device.peaks import peak_gb_s, peak_tflops
-from framekiln.bench.measure.timed import TimeLimits, timed
-from framekiln.bench.output.environment import bench_environment
 from framekiln.device import wait
+from framekiln.lab.measure.device.peaks import peak_gb_s, peak_tflops
+from framekiln.lab.measure.timed import TimeLimits, timed
+from framekiln.lab.output.environment import bench_environment
 
 _COPIED = 64 << 20  # bytes: a packet of pixels is of this order
 

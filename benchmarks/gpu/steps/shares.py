@@ -23,8 +23,8 @@ from benchmarks.gpu.results import Record
 from benchmarks.gpu.stage_steps import Case, step_of
 from benchmarks.gpu.steps.ceilings import AREA, ceilings
 from benchmarks.made_rows import Size, rows_for
-from framekiln.bench.measure.timed import TimeLimits, timed
 from framekiln.device import Batches, JointCalls, memory_gb, recorded_calls, wait
+from framekiln.lab.measure.timed import TimeLimits, timed
 from framekiln.planning.step import Step
 from framekiln.runtime.calls.packet_caller import PacketCaller
 from framekiln.runtime.stage_setup import set_up

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from framekiln.bench import findings as rules
-from framekiln.bench.findings import findings
-from framekiln.bench.measure.statistics import Statistics
-from framekiln.bench.output.cells import Cell, Drift, Leak, SpeedUp
+from framekiln.lab import findings as rules
+from framekiln.lab.findings import findings
+from framekiln.lab.measure.statistics import Statistics
+from framekiln.lab.output.cells import Cell, Drift, Leak, SpeedUp
 from tests.bench.report.results import layer, memory, result
 
 

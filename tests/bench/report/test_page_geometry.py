@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from framekiln.bench.output.cells import MemoryPoint
+from framekiln.lab.output.cells import MemoryPoint
 from framekiln.reporting.bench.page import render
 from tests.bench.report.results import memory, report, result
 from tests.support.runs.browser import rendered

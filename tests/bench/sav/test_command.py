@@ -13,11 +13,11 @@ import pytest
 from PIL import Image
 from rich.console import Console
 
-from framekiln.bench.output.results import read_report
-from framekiln.bench.sav.made import write_made_video
 from framekiln.cli.bench.options import BenchOptions
 from framekiln.cli.bench.videos import SavOptions, bench_videos
 from framekiln.contract.errors import ConfigError, InputError
+from framekiln.lab.output.results import read_report
+from framekiln.lab.sav.made import write_made_video
 from framekiln.reporting.bench.pictures import picture_rows
 from framekiln.reporting.bench.sections import video_rows
 from tests.bench.report.results import section_ids

@@ -7,13 +7,13 @@ import pytest
 import torch
 from PIL import Image
 
-from framekiln.bench.sav.layout import annotated_videos
-from framekiln.bench.sav.made import EVERY, MISSING, NAME, appears, made_disc, write_made_video
-from framekiln.bench.sav.prompts import points_of
-from framekiln.bench.sav.runs import ObjectBench
-from framekiln.bench.sav.scores import ObjectScores, evaluated
 from framekiln.contract.errors import InputError, MediaError
 from framekiln.device import Meter
+from framekiln.lab.sav.layout import annotated_videos
+from framekiln.lab.sav.made import EVERY, MISSING, NAME, appears, made_disc, write_made_video
+from framekiln.lab.sav.prompts import points_of
+from framekiln.lab.sav.runs import ObjectBench
+from framekiln.lab.sav.scores import ObjectScores, evaluated
 
 FRAMES, SIZE = 330, (45, 80)
 

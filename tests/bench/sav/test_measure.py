@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 import torch
 
-from framekiln.bench.sav.layout import annotated_videos
-from framekiln.bench.sav.made import NAME, write_made_video
-from framekiln.bench.sav.measure import SavBench, SavSettings, VideoModel
-from framekiln.bench.sav.overlays import draw
-from framekiln.bench.sav.summary import summarize, write_video_csv
-from framekiln.bench.sav.trackers import check_model
 from framekiln.contract.errors import ConfigError
 from framekiln.contract.placement import Placement
+from framekiln.lab.sav.layout import annotated_videos
+from framekiln.lab.sav.made import NAME, write_made_video
+from framekiln.lab.sav.measure import SavBench, SavSettings, VideoModel
+from framekiln.lab.sav.overlays import draw
+from framekiln.lab.sav.summary import summarize, write_video_csv
+from framekiln.lab.sav.trackers import check_model
 from framekiln_stages.nets.sam2.video import Tracker
 from tests.support.stages.sam import video_reference as reference
 

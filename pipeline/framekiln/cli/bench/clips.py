@@ -17,8 +17,8 @@ from framekiln.contract.errors import check_known
 from framekiln.reporting.terminal.console import DENSE, print_line, print_table
 
 if TYPE_CHECKING:
-    from framekiln.bench.clips.formats import Clip
-    from framekiln.bench.clips.measure import ClipRow, ClipSettings
+    from framekiln.lab.clips.formats import Clip
+    from framekiln.lab.clips.measure import ClipRow, ClipSettings
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,9 +45,9 @@ class ClipOptions:
         Raises:
             ConfigError: a scenario or a target is unknown.
         """
-        from framekiln.bench.clips.measure import ClipSettings
-        from framekiln.bench.clips.scenarios import SCENARIOS, Load
-        from framekiln.bench.clips.targets import parse_targets
+        from framekiln.lab.clips.measure import ClipSettings
+        from framekiln.lab.clips.scenarios import SCENARIOS, Load
+        from framekiln.lab.clips.targets import parse_targets
 
         asked = names(self.scenario)
         for name in asked:
@@ -68,7 +68,7 @@ class ClipOptions:
         Raises:
             InputError: a file cannot be decoded.
         """
-        from framekiln.bench.clips.formats import FORMATS, clip_of_file, made_clip
+        from framekiln.lab.clips.formats import FORMATS, clip_of_file, made_clip
 
         return [
             made_clip(FORMATS[name], folder) if name in FORMATS else clip_of_file(Path(name), 1 + self.stereo)
@@ -84,10 +84,10 @@ def bench_clips(console: Console, models: Sequence[str], cells: BenchOptions, cl
         InputError: a clip cannot be decoded.
         OutputError: a file cannot be written.
     """
-    from framekiln.bench.clips.measure import measure_clips
-    from framekiln.bench.models.registry import find_model
-    from framekiln.bench.output.environment import bench_environment
-    from framekiln.bench.output.results import new_report
+    from framekiln.lab.clips.measure import measure_clips
+    from framekiln.lab.models.registry import find_model
+    from framekiln.lab.output.environment import bench_environment
+    from framekiln.lab.output.results import new_report
     from framekiln.planning.manifest import read_pipeline
 
     settings = clips.settings(cells)

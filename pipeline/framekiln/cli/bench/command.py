@@ -24,7 +24,7 @@ from framekiln.contract.errors import ConfigError
 from framekiln.reporting.terminal.console import print_line
 
 if TYPE_CHECKING:
-    from framekiln.bench.output.results import BenchReport
+    from framekiln.lab.output.results import BenchReport
     from framekiln.reporting.bench.regression import Change
     from framekiln.reporting.compare.gate import Finding
 
@@ -79,7 +79,7 @@ def bench(
 
 def _measure_or_compare(console: Console, model: str, options: BenchOptions, files: BenchFiles) -> None:
     """Measure models, or read figures measured before, and compare them with a base."""
-    from framekiln.bench.output.results import read_report
+    from framekiln.lab.output.results import read_report
     from framekiln.reporting.bench.regression import changes, judge, lost, other_machine
 
     base = read_report(files.against) if files.against else None
@@ -105,7 +105,7 @@ def _measure_or_compare(console: Console, model: str, options: BenchOptions, fil
 
 def _earlier(model: str) -> Path | None:
     """Return the path of figures measured before, where MODEL is one; a model's name goes before a folder's."""
-    from framekiln.bench.models.registry import is_model
+    from framekiln.lab.models.registry import is_model
     from framekiln.planning.manifest import read_pipeline
 
     is_folder = os.path.isdir(model)  # noqa: PTH112 - pathlib raises for a long name
@@ -115,8 +115,8 @@ def _earlier(model: str) -> Path | None:
 
 def _write_figures(report: BenchReport, files: BenchFiles, *, measured: bool) -> list[Path]:
     """Write the figures of a new bench, and a copy where one is asked for."""
-    from framekiln.bench.output.results import STATS, write_report
-    from framekiln.bench.output.tables import write_tables
+    from framekiln.lab.output.results import STATS, write_report
+    from framekiln.lab.output.tables import write_tables
 
     paths = [write_report(report, files.out / STATS), *write_tables(report.cells, files.out)] if measured else []
     return [*paths, write_report(report, files.save)] if files.save else paths
@@ -151,7 +151,7 @@ def _print_findings(console: Console, report: BenchReport) -> None:
 
 
 def _print_models(console: Console) -> None:
-    from framekiln.bench.models.registry import first_pass_steps, known_models
+    from framekiln.lab.models.registry import first_pass_steps, known_models
     from framekiln.planning.manifest import read_pipeline
 
     print_line(console, f"Models: {', '.join(known_models())}")

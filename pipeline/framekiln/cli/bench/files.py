@@ -16,7 +16,7 @@ from framekiln.contract.errors import ConfigError
 from framekiln.reporting.terminal.console import print_line
 
 if TYPE_CHECKING:
-    from framekiln.bench.output.results import BenchReport
+    from framekiln.lab.output.results import BenchReport
     from framekiln.reporting.bench.pictures import PictureRow
 
 
@@ -107,7 +107,7 @@ def write_bench(
     Raises:
         OutputError: a file cannot be written.
     """
-    from framekiln.bench.output.results import STATS, write_report
+    from framekiln.lab.output.results import STATS, write_report
     from framekiln.reporting.bench.page import PAGE, write_page
 
     paths = [*written, write_report(report, out / STATS), write_page(out / PAGE, report, pictures=pictures)]

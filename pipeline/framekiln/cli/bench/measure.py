@@ -15,10 +15,10 @@ from framekiln.cli.bench.options import BenchOptions
 from framekiln.reporting.terminal.console import print_line
 
 if TYPE_CHECKING:
-    from framekiln.bench.models.model import ModelRecipe
-    from framekiln.bench.output.cells import CellResult
-    from framekiln.bench.output.results import BenchReport, Finding, ModelInfo
-    from framekiln.bench.sweep.runner import ModelBench
+    from framekiln.lab.models.model import ModelRecipe
+    from framekiln.lab.output.cells import CellResult
+    from framekiln.lab.output.results import BenchReport, Finding, ModelInfo
+    from framekiln.lab.sweep.runner import ModelBench
 
 _DETAILS = "details"
 """Folder of recordings, under that of --out."""
@@ -30,12 +30,12 @@ def measured(console: Console, models: Sequence[str], options: BenchOptions, out
     Raises:
         ConfigError: a value of an axis, a model or a function is unknown, or a model cannot be built.
     """
-    from framekiln.bench.findings import findings
-    from framekiln.bench.measure.tracing import function_of
-    from framekiln.bench.output.environment import bench_environment
-    from framekiln.bench.output.results import new_report, with_figures
-    from framekiln.bench.output.tables import write_tables
-    from framekiln.bench.sweep.runner import ModelBench
+    from framekiln.lab.findings import findings
+    from framekiln.lab.measure.tracing import function_of
+    from framekiln.lab.output.environment import bench_environment
+    from framekiln.lab.output.results import new_report, with_figures
+    from framekiln.lab.output.tables import write_tables
+    from framekiln.lab.sweep.runner import ModelBench
     from framekiln.reporting.bench.terminal import print_model
 
     options.axes()  # mistakes in it before a model is built
@@ -71,8 +71,8 @@ def recipes(models: Sequence[str], options: BenchOptions) -> Iterator[list[Model
     Raises:
         ConfigError: a model is unknown.
     """
-    from framekiln.bench.models.registry import find_model, is_step
-    from framekiln.bench.models.stage_model import stage_source
+    from framekiln.lab.models.registry import find_model, is_step
+    from framekiln.lab.models.stage_model import stage_source
     from framekiln.planning.manifest import read_pipeline
 
     pipeline, device = read_pipeline(None), options.measure().device
@@ -111,7 +111,7 @@ def _measure_cells(console: Console, process: ModelBench, options: BenchOptions,
 
 def _details(console: Console, process: ModelBench, model: str, options: BenchOptions, out: Path) -> list[Finding]:
     """Record the first cell in detail, and return the waits for the GPU as findings."""
-    from framekiln.bench.findings import waits
+    from framekiln.lab.findings import waits
 
     if not options.details().is_asked:
         return []

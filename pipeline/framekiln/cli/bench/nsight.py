@@ -18,8 +18,8 @@ from framekiln.cli.options import profiler_option
 from framekiln.reporting.terminal.console import print_line
 
 if TYPE_CHECKING:
-    from framekiln.bench.nsight.commands import Mode, Target
-    from framekiln.bench.output.results import Finding
+    from framekiln.lab.nsight.commands import Mode, Target
+    from framekiln.lab.output.results import Finding
     from framekiln.profiling.tools.nsight import NsightTool
 
 
@@ -51,11 +51,11 @@ def bench_nsight(
         ConfigError: a tool or a permission is missing, or a model is unknown.
         SetupError: a tool failed.
     """
-    from framekiln.bench.models.registry import find_model
-    from framekiln.bench.nsight.commands import Target
-    from framekiln.bench.nsight.session import Recorder
-    from framekiln.bench.output.environment import bench_environment
-    from framekiln.bench.output.results import new_report
+    from framekiln.lab.models.registry import find_model
+    from framekiln.lab.nsight.commands import Target
+    from framekiln.lab.nsight.session import Recorder
+    from framekiln.lab.output.environment import bench_environment
+    from framekiln.lab.output.results import new_report
     from framekiln.planning.manifest import read_pipeline
 
     cell, device = cells.first_cell(), cells.measure().device
@@ -111,7 +111,7 @@ def _tool(tool: NsightTool, option: str) -> list[str]:
 
 
 def _recorded(recorder: Any, tool: Sequence[str], target: Target, mode: Mode | None) -> tuple[Any, list[Finding]]:
-    from framekiln.bench.nsight.rules import compute_findings, systems_findings
+    from framekiln.lab.nsight.rules import compute_findings, systems_findings
 
     if mode is None:
         kernels = recorder.record_kernels(tool, target)

@@ -12,10 +12,10 @@ from framekiln.cli.options import WeightsDir, machine_option, names
 from framekiln.contract.errors import ConfigError
 
 if TYPE_CHECKING:
-    from framekiln.bench.measure.details import DetailOptions
-    from framekiln.bench.measure.options import MeasureOptions
-    from framekiln.bench.output.cells import Cell
-    from framekiln.bench.sweep.product import Axes
+    from framekiln.lab.measure.details import DetailOptions
+    from framekiln.lab.measure.options import MeasureOptions
+    from framekiln.lab.output.cells import Cell
+    from framekiln.lab.sweep.product import Axes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,7 +67,7 @@ class BenchOptions:
         Raises:
             ConfigError: a value is no number above 0, or unknown, or a list of names is empty.
         """
-        from framekiln.bench.sweep.product import Axes
+        from framekiln.lab.sweep.product import Axes
 
         last = {"no": (False,), "yes": (True,), "both": (False, True)}[self.channels_last]
         axes = Axes(
@@ -103,7 +103,7 @@ class BenchOptions:
 
     def details(self) -> DetailOptions:
         """Return what is recorded in detail."""
-        from framekiln.bench.measure.details import DetailOptions
+        from framekiln.lab.measure.details import DetailOptions
 
         return DetailOptions(trace=self.trace, cprofile=self.cprofile, lines=self.lines, depth=self.depth)
 
@@ -111,7 +111,7 @@ class BenchOptions:
         """Return what is measured in each cell."""
         import torch
 
-        from framekiln.bench.measure.options import MeasureOptions
+        from framekiln.lab.measure.options import MeasureOptions
 
         return MeasureOptions(
             device=self.device or ("cuda" if torch.cuda.is_available() else "cpu"),

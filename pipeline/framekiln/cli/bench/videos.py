@@ -19,8 +19,8 @@ from framekiln.contract.errors import MediaError, check_known
 from framekiln.reporting.terminal.console import DENSE, print_line, print_table
 
 if TYPE_CHECKING:
-    from framekiln.bench.sav.layout import AnnotatedVideo
-    from framekiln.bench.sav.measure import SavSettings, VideoModel, VideoRow
+    from framekiln.lab.sav.layout import AnnotatedVideo
+    from framekiln.lab.sav.measure import SavSettings, VideoModel, VideoRow
 
 _PRECISIONS = {"fp32": "full", "fp16": "fp16", "bf16": "bf16"}  # of a placement, by the bench's names
 
@@ -49,7 +49,7 @@ class SavOptions:
 
     def settings(self, device: str, out: Path) -> SavSettings:
         """Return what is measured."""
-        from framekiln.bench.sav.measure import SavSettings
+        from framekiln.lab.sav.measure import SavSettings
 
         return SavSettings(
             prompt=self.prompt,
@@ -69,12 +69,12 @@ def bench_videos(console: Console, names_: Sequence[str], cells: BenchOptions, v
         InputError: the folder has another layout.
         OutputError: a file cannot be written.
     """
-    from framekiln.bench.output.environment import bench_environment
-    from framekiln.bench.output.results import new_report
-    from framekiln.bench.output.tables import SUMMARY
-    from framekiln.bench.sav.layout import annotated_videos
-    from framekiln.bench.sav.made import write_made_video
-    from framekiln.bench.sav.summary import summarize, write_video_csv
+    from framekiln.lab.output.environment import bench_environment
+    from framekiln.lab.output.results import new_report
+    from framekiln.lab.output.tables import SUMMARY
+    from framekiln.lab.sav.layout import annotated_videos
+    from framekiln.lab.sav.made import write_made_video
+    from framekiln.lab.sav.summary import summarize, write_video_csv
     from framekiln.reporting.bench.pictures import picture_rows
     from framekiln.reporting.bench.videos import HEADS, model_cells
 
@@ -107,10 +107,10 @@ def _models(
     names_: Sequence[str], precisions: Sequence[str], device: str, weights_dir: Path | None
 ) -> list[VideoModel]:
     """Return each model in each precision, with its weights or seeded random ones."""
-    from framekiln.bench.models.registry import RANDOM, find_model
-    from framekiln.bench.sav.measure import VideoModel
-    from framekiln.bench.sav.trackers import check_model, load_tracker
     from framekiln.contract.placement import Placement
+    from framekiln.lab.models.registry import RANDOM, find_model
+    from framekiln.lab.sav.measure import VideoModel
+    from framekiln.lab.sav.trackers import check_model, load_tracker
     from framekiln.planning.manifest import read_pipeline
 
     for name in names_:
@@ -143,7 +143,7 @@ def _measure(
     rows: list[VideoRow],
 ) -> None:
     """Measure all models, and add a row for each run."""
-    from framekiln.bench.sav.measure import SavBench
+    from framekiln.lab.sav.measure import SavBench
 
     with suppress(MediaError):  # a mask that cannot be read becomes a row
         taken = videos[: settings.limit_videos]

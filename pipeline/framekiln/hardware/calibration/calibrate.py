@@ -8,10 +8,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Protocol
 
-from framekiln.bench.models.sample_rows import SampleRows, has_model, sample_rows, write_rows
-from framekiln.bench.sweep.batch_search import Limits
 from framekiln.contract.errors import ConfigError, ResourceError, SetupError
 from framekiln.hardware.calibration.bench import StepMeasurement, measure
+from framekiln.lab.models.sample_rows import SampleRows, has_model, sample_rows, write_rows
+from framekiln.lab.sweep.batch_search import Limits
 from framekiln.planning.gpu.calibration_file import Calibration
 from framekiln.planning.plan import Plan
 from framekiln.planning.processes.resources import this_machine

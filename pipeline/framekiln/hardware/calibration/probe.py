@@ -15,11 +15,11 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from framekiln.bench.measure.timed import TimeLimits, timed
-from framekiln.bench.models.sample_rows import batch_of, open_rows
-from framekiln.bench.sweep.batch_search import BatchFailure, Limits
 from framekiln.contract.errors import ContractError
 from framekiln.device import DeviceMemory, Meter, flops_of, meter_of, release_memory, take_failures, weights_bytes
+from framekiln.lab.measure.timed import TimeLimits, timed
+from framekiln.lab.models.sample_rows import batch_of, open_rows
+from framekiln.lab.sweep.batch_search import BatchFailure, Limits
 from framekiln.planning.gpu.calibration_file import Trial
 from framekiln.planning.step import Step
 from framekiln.profiling.step_work import pixels

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from framekiln.bench.measure.statistics import calls_for
-from framekiln.bench.output.cells import CellResult
-from framekiln.bench.output.results import BenchReport
-from framekiln.bench.output.tables import TOO_FEW, latency_cells
+from framekiln.lab.measure.statistics import calls_for
+from framekiln.lab.output.cells import CellResult
+from framekiln.lab.output.results import BenchReport
+from framekiln.lab.output.tables import TOO_FEW, latency_cells
 from framekiln.reporting.formatting import MISSING, number
 
 HEADS = (

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from framekiln.bench.clips.measure import ClipRow
-from framekiln.bench.output.tables import TOO_FEW
+from framekiln.lab.clips.measure import ClipRow
+from framekiln.lab.output.tables import TOO_FEW
 from framekiln.reporting.formatting import MISSING
 
 HEADS = ("clip", "scenario", "pools", "batch", "fps", "mean ms", "p50", "p95", "p99")

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from framekiln.bench.output.cells import Cell, CellResult
-from framekiln.bench.output.files import writing
-from framekiln.bench.output.results import BenchReport
 from framekiln.contract.errors import ConfigError
+from framekiln.lab.output.cells import Cell, CellResult
+from framekiln.lab.output.files import writing
+from framekiln.lab.output.results import BenchReport
 from framekiln.reporting.bench.regression import FIGURES
 
 SHOWN = ("p50", "rate", "peak_gb")

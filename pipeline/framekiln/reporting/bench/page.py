@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from framekiln.bench.measure.layers import slowest
-from framekiln.bench.output.files import writing
-from framekiln.bench.output.results import BenchReport
-from framekiln.bench.output.tables import TOO_FEW
+from framekiln.lab.measure.layers import slowest
+from framekiln.lab.output.files import writing
+from framekiln.lab.output.results import BenchReport
+from framekiln.lab.output.tables import TOO_FEW
 from framekiln.reporting.bench import cells as texts
 from framekiln.reporting.bench import history, plots
 from framekiln.reporting.bench.history import Entry

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import numpy as np
 
-from framekiln.bench.sav.measure import VideoRow
-from framekiln.bench.sav.overlays import preview
+from framekiln.lab.sav.measure import VideoRow
+from framekiln.lab.sav.overlays import preview
 
 FRAMES = 3  # of an object: the first, the middle and the last one; a mask that drifts is seen in the last
 OBJECTS = 8  # with four models about 100 pictures of 15 to 30 kB: a page that can still be mailed

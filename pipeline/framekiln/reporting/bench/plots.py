@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from framekiln.bench.output.cells import CellResult, Memory, MemoryPoint
-from framekiln.bench.sav.measure import VideoRow
-from framekiln.bench.sweep.knee import curves, knee
+from framekiln.lab.output.cells import CellResult, Memory, MemoryPoint
+from framekiln.lab.sav.measure import VideoRow
+from framekiln.lab.sweep.knee import curves, knee
 from framekiln.reporting.bench.history import Entry
 from framekiln.reporting.html.charts.lines import CLASSES, POINTS, Chart, Curve, round_up
 

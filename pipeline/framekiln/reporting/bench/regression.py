@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from framekiln.bench.output.cells import CellResult
-from framekiln.bench.output.results import BenchReport
 from framekiln.contract.errors import ConfigError
+from framekiln.lab.output.cells import CellResult
+from framekiln.lab.output.results import BenchReport
 from framekiln.profiling.stats.calls import calls_of
 from framekiln.reporting.compare.bootstrap import ChangeInterval, Spread, interval, spreads
 from framekiln.reporting.compare.gate import Condition, Finding, parse

@@ -8,12 +8,12 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from framekiln.bench.clips.measure import ClipRow
-from framekiln.bench.nsight.compute import KernelFigures
-from framekiln.bench.nsight.systems import SystemsFigures
-from framekiln.bench.output.results import BenchReport
-from framekiln.bench.sav.measure import VideoRow
-from framekiln.bench.sav.summary import summarize
+from framekiln.lab.clips.measure import ClipRow
+from framekiln.lab.nsight.compute import KernelFigures
+from framekiln.lab.nsight.systems import SystemsFigures
+from framekiln.lab.output.results import BenchReport
+from framekiln.lab.sav.measure import VideoRow
+from framekiln.lab.sav.summary import summarize
 from framekiln.reporting.bench import cells, clips, videos
 from framekiln.reporting.bench.cells import three
 

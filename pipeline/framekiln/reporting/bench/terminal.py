@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 from rich.console import Console
 
-from framekiln.bench.output.cells import CellResult
-from framekiln.bench.output.results import ModelInfo
-from framekiln.bench.sweep.batch_search import SearchResult
-from framekiln.bench.sweep.knee import curves, knee
+from framekiln.lab.output.cells import CellResult
+from framekiln.lab.output.results import ModelInfo
+from framekiln.lab.sweep.batch_search import SearchResult
+from framekiln.lab.sweep.knee import curves, knee
 from framekiln.reporting.bench.cells import drift, peak_memory, speed_up, three
 from framekiln.reporting.terminal.console import print_line
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from framekiln.bench.output.tables import TOO_FEW
-from framekiln.bench.sav.measure import VideoRow
-from framekiln.bench.sav.summary import ModelSummary
+from framekiln.lab.output.tables import TOO_FEW
+from framekiln.lab.sav.measure import VideoRow
+from framekiln.lab.sav.summary import ModelSummary
 from framekiln.reporting.formatting import MISSING
 
 HEADS = ("model", "objects", "runs", "failed", "fps", "ms a frame", "peak GB", "J", "F", "J&F")

@@ -1,0 +1,134 @@
+"""Backends by name, and a model's call in each. What is missing or does not export is unsupported, with the reason.
+
+torch          PyTorch, eager or compiled
+onnxruntime    exported by torch.onnx, which needs onnxscript; inputs and outputs stay on the device
+torchscript    a trace, deprecated in PyTorch
+tensorrt       by torch_tensorrt, in the precision that the weights were cast to
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import tempfile
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from framekiln.lab.backends.graph import graph_of
+from framekiln.lab.measure.precision import UnsupportedError
+from framekiln.lab.models.factory import tensors_in
+from framekiln.lab.output.cells import Cell
+
+if TYPE_CHECKING:
+    import torch
+
+BACKENDS = ("torch", "onnxruntime", "torchscript", "tensorrt")
+
+_CASTS = {  # precisions that a backend's graph can have; numpy, which binds ONNX Runtime's tensors, has no bf16
+    "onnxruntime": ("fp32", "fp16"),
+    "torchscript": ("fp32", "tf32", "fp16", "bf16"),
+    "tensorrt": ("fp32", "tf32", "fp16", "bf16"),
+}
+_PACKAGES = {
+    "onnxruntime": {"onnxruntime": "onnxruntime", "onnxscript": "'framekiln[bench]'"},
+    "tensorrt": {"torch_tensorrt": "torch-tensorrt"},
+}
+
+Call = Callable[[], Any]
+
+
+def backend_call(cell: Cell, module: Any, inputs: Any, run: Callable[[Any, Any], Any], device: str) -> Call:
+    """Return a call of a model in another runtime, with the model's own tensors as inputs.
+
+    Args:
+        cell: its backend is none of torch's own.
+        module: on its device, in the cell's precision.
+        inputs: on the device; each call reads them anew.
+        run: calls a module on inputs of its own form.
+        device: cpu or cuda.
+
+    Raises:
+        UnsupportedError: a package is missing, or the model does not export.
+    """
+    _check(cell, device)
+    make = {"onnxruntime": _onnxruntime, "torchscript": _torchscript, "tensorrt": _tensorrt}[cell.backend]
+    import torch
+
+    try:
+        with torch.inference_mode(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # tracers warn of constants; deprecations are in the module's text
+            graph, tensors = graph_of(module, inputs, run)
+            return make(graph, tensors, device)
+    except UnsupportedError:
+        raise
+    except Exception as error:  # exporters raise errors of all classes
+        first = (str(error).strip().splitlines() or [""])[0][:200]
+        problem = f"its graph does not export to {cell.backend} ({type(error).__name__}: {first})"
+        raise UnsupportedError(problem) from error
+
+
+def _check(cell: Cell, device: str) -> None:
+    name = cell.backend
+    for package, source in _PACKAGES.get(name, {}).items():
+        if importlib.util.find_spec(package) is None:
+            raise UnsupportedError(f"{package} is not installed: pip install {source}")
+    if cell.precision not in _CASTS[name]:
+        raise UnsupportedError(f"{name} is measured in {', '.join(_CASTS[name])}, not in {cell.precision}")
+    if cell.compile != "off":
+        raise UnsupportedError(f"torch.compile does not apply to {name}")
+    if name == "tensorrt" and device == "cpu":
+        raise UnsupportedError("TensorRT needs a GPU of NVIDIA")
+
+
+def _torchscript(graph: torch.nn.Module, tensors: list[torch.Tensor], _: str) -> Call:
+    import torch
+
+    trace: Any = torch.jit.trace
+    traced = torch.jit.freeze(trace(graph, tuple(tensors), check_trace=False))
+    return lambda: traced(*tensors)
+
+
+def _tensorrt(graph: torch.nn.Module, tensors: list[torch.Tensor], _: str) -> Call:
+    compiler: Any = importlib.import_module("torch_tensorrt")
+    built = compiler.compile(graph, ir="dynamo", inputs=tensors)
+    return lambda: built(*tensors)
+
+
+def _onnxruntime(graph: torch.nn.Module, tensors: list[torch.Tensor], device: str) -> Call:
+    """Export a graph and bind its inputs and outputs to torch's tensors, so that nothing is copied."""
+    import onnxruntime
+    import torch
+
+    provider = "CPUExecutionProvider" if device == "cpu" else "CUDAExecutionProvider"
+    if provider not in onnxruntime.get_available_providers():
+        raise UnsupportedError(f"onnxruntime has no {provider}: pip install onnxruntime-gpu")
+    if not all(tensor.is_contiguous() for tensor in tensors):
+        raise UnsupportedError("onnxruntime reads inputs in their plain order only, not channels last")
+    options = {"user_compute_stream": str(torch.cuda.current_stream().cuda_stream)} if device != "cpu" else {}
+    results = [torch.empty_like(tensor).contiguous() for tensor in tensors_in(graph(*tensors))]
+    with tempfile.TemporaryDirectory() as folder:  # weights of large models lie in a file beside the graph
+        path = Path(folder) / "model.onnx"
+        exported: Any = torch.onnx.export(graph, tuple(tensors), dynamo=True, verbose=False)
+        exported.save(str(path))
+        session = onnxruntime.InferenceSession(str(path), providers=[(provider, options)])
+    binding = session.io_binding()
+    named = {item.name: item for item in session.get_inputs()}
+    for name, tensor in zip(exported.model.graph.inputs, tensors, strict=True):
+        if name.name in named:  # an input that no output depends on is left out
+            _bind(binding.bind_input, name.name, tensor)
+    for item, tensor in zip(session.get_outputs(), results, strict=True):
+        _bind(binding.bind_output, item.name, tensor)
+
+    def call() -> list[torch.Tensor]:
+        session.run_with_iobinding(binding)
+        return results
+
+    return call
+
+
+def _bind(bind: Callable[..., None], name: str, tensor: torch.Tensor) -> None:
+    import torch
+
+    kind: Any = torch.empty(0, dtype=tensor.dtype).numpy().dtype
+    bind(name, tensor.device.type, tensor.device.index or 0, kind, tuple(tensor.shape), tensor.data_ptr())

@@ -1,0 +1,217 @@
+"""Rules that read the figures, each with the numbers that made it apply and with what to do.
+
+Limits are absolute where guides to profiling state them so (8 GB, 0.5 ms, 80 %), and shares of the device or the model
+beside them, since a small model or a large GPU makes an absolute one mean little. Each limit is a first setting.
+"""
+
+from __future__ import annotations
+
+import re
+import statistics
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from framekiln.lab.measure.layers import WHOLE, slowest
+from framekiln.lab.output.cells import CellResult, Layer
+from framekiln.lab.output.results import Finding
+
+DOMINANT = 0.5  # share of the model's time in one layer of the first level
+UNEVEN = 0.25  # spread of equal blocks, as a share of their mean
+EMBEDDING = 0.10  # share of the patch embedding
+LARGE_GB = 8.0  # of memory, as the guides have it: the smallest common GPU of a workstation
+FULL = 0.8  # share of the device's memory
+LOW_USE = 0.8  # share of a call in which the GPU works
+SLIGHT, GOOD = 1.1, 1.5  # speed-up: below the first it is none, from the second on it is good
+SMALL_MS = 0.5  # layers below it, as the guides have it
+SMALL_SHARE = 0.3  # of the model's time in such layers
+LAUNCH = 1.0  # enqueueing as a multiple of the GPU's time: from here on launches are the limit
+SPREAD = 0.25  # deviation of calls, as a share of their mean
+DRIFTS = 0.05  # relative L2 of outputs: a twentieth of their length
+WEAK_PEAK = 0.1  # share of the measured arithmetic peak
+BANDWIDTH = 0.5  # share of the measured bandwidth from which memory is the limit
+
+Rule = Callable[[CellResult], Iterator[Finding]]
+
+
+def findings(cells: Sequence[CellResult]) -> tuple[Finding, ...]:
+    """Return what the rules find in cells that were measured, in the order of cells and rules."""
+    return tuple(finding for cell in cells if cell.outcome == "ok" for rule in RULES for finding in rule(cell))
+
+
+def waits(where: str, syncs: Mapping[str, int]) -> list[Finding]:
+    """Return a finding where a call waits for the GPU, with the places that wait most."""
+    if not syncs:
+        return []
+    total = sum(syncs.values())
+    most = ", ".join(f"{at} {n}" for at, n in sorted(syncs.items(), key=lambda item: -item[1])[:3])
+    text = f"a call reads results on the CPU {total} times, and a GPU is waited for: {most}"
+    fix = "keep values on the GPU: no .item(), nonzero or boolean masks between kernels"
+    return [Finding(rule="waits", where=where, text=text, fix=fix, numbers={"waits": float(total)})]
+
+
+def _dominant(cell: CellResult) -> Iterator[Finding]:
+    for layer in _level(cell, 1):
+        if layer.share > DOMINANT:
+            text = f"{layer.path} ({layer.kind}) takes {layer.share:.0%} of the model's time"
+            inside = [below for below in cell.layers if below.path.startswith(f"{layer.path}.")]
+            named = ", ".join(below.path for below in slowest(inside, 3))
+            fix = f"begin with {named}" if inside else f"look into it with --layers --depth {layer.depth + 1}"
+            fix += "; compile or cast it before anything else"
+            yield _finding("layer dominates", cell, text, fix, share=layer.share, ms=layer.mean_ms)
+
+
+def _uneven(cell: CellResult) -> Iterator[Finding]:
+    """Compare blocks of one class and the same FLOPs in one list: `layers.0`, `layers.1`, ...
+
+    Blocks with other FLOPs are meant to differ, as in a network that narrows.
+    """
+    groups: dict[tuple[str, str, float | None], list[Layer]] = {}
+    for layer in cell.layers:
+        if match := re.fullmatch(r"(.*?)\.?\d+", layer.path):
+            groups.setdefault((match[1], layer.kind, layer.flops), []).append(layer)
+    for (path, kind, _), blocks in groups.items():
+        times = [block.mean_ms for block in blocks]
+        if len(times) > 2 and statistics.stdev(times) > UNEVEN * statistics.fmean(times):
+            slow = max(blocks, key=lambda block: block.mean_ms)
+            share = statistics.stdev(times) / statistics.fmean(times)
+            text = f"{len(times)} blocks {kind} in {path or 'the model'} differ by {share:.0%}, {slow.path} is slowest"
+            fix = "their FLOPs are equal: look for copies and other memory formats, or measure again on an idle machine"
+            yield _finding("blocks differ", cell, text, fix, deviation=share, slowest_ms=slow.mean_ms)
+
+
+def _embedding(cell: CellResult) -> Iterator[Finding]:
+    for layer in cell.layers:
+        if layer.path.endswith(("patch_embed", "patch_embedding", "patch_embeddings")) and layer.share > EMBEDDING:
+            text = f"the patch embedding {layer.path} takes {layer.share:.0%} of the model's time"
+            fix = "try --channels-last both, or a 16-bit type: its convolution has no overlap and is bound by memory"
+            yield _finding("patch embedding", cell, text, fix, share=layer.share)
+
+
+def _memory(cell: CellResult) -> Iterator[Finding]:
+    if cell.memory is None or cell.memory.peak is None:
+        return
+    gigabytes = cell.memory.peak / 1e9
+    share = cell.memory.device_share
+    fix = "smaller batches, a 16-bit type, or int8; look at the time line of memory for the peak"
+    if gigabytes > LARGE_GB:
+        text = f"the peak of memory is {gigabytes:.1f} GB, over {LARGE_GB:g} GB"
+        yield _finding("large memory", cell, text, fix, gigabytes=gigabytes)
+    if share is not None and share > FULL:
+        text = f"the peak of memory is {share:.0%} of the device's"
+        yield _finding("memory nearly full", cell, text, fix, share=share)
+
+
+def _leak(cell: CellResult) -> Iterator[Finding]:
+    if cell.leak is not None and cell.leak.leaks:
+        text = f"memory grows by {cell.leak.slope:,.0f} bytes a call over {cell.leak.calls} calls"
+        fix = "look for lists or caches that keep tensors; without inference mode, for results that keep graphs"
+        yield _finding("memory leak", cell, text, fix, bytes_per_call=cell.leak.slope)
+
+
+def _speed_up(cell: CellResult) -> Iterator[Finding]:
+    if cell.speedup is None:
+        return
+    factor = cell.speedup.factor
+    band = "slower" if factor < 1 else "no gain" if factor < SLIGHT else "slight" if factor < GOOD else "good"
+    if cell.speedup.low < 1 < cell.speedup.high:
+        band = "unclear"
+    backend = "" if cell.cell.backend == "torch" else f"{cell.cell.backend} in "
+    text = f"{backend}{cell.cell.precision} is {factor:.2f} times as fast as eager fp32 ({band})"
+    text += f", {cell.speedup.low:.2f} to {cell.speedup.high:.2f} over {cell.speedup.turns} turns"
+    fixes = {
+        "good": "use it, if the drift of the outputs is small enough",
+        "unclear": "measure again on an idle machine: turns do not agree which is faster",
+        "slight": "try a larger batch: small ones are bound by launches or by memory",
+    }
+    keep = "fp32" if not backend else "eager PyTorch"
+    fix = fixes.get(band, f"keep {keep} here: this device lacks fast kernels for it, or the model is too small")
+    yield _finding("speed-up", cell, text, fix, factor=factor)
+
+
+def _drift(cell: CellResult) -> Iterator[Finding]:
+    if cell.drift is None:
+        return
+    fix = "keep sensitive parts in fp32, use bf16 for its range, or calibrate on real inputs"
+    if cell.drift.nonfinite:
+        text = f"{cell.drift.nonfinite:,} outputs are not finite in {cell.cell.precision}"
+        yield _finding("overflow", cell, text, fix, nonfinite=cell.drift.nonfinite)
+    elif cell.drift.rel_l2 is not None and cell.drift.rel_l2 > DRIFTS:
+        text = f"outputs differ by {cell.drift.rel_l2:.1%} of their length from fp32's"
+        yield _finding("drift", cell, text, fix, rel_l2=cell.drift.rel_l2)
+
+
+def _gpu_use(cell: CellResult) -> Iterator[Finding]:
+    if cell.gpu_ms is None or cell.latency_ms is None or cell.enqueue_ms is None:
+        return
+    use = cell.gpu_ms.median / cell.latency_ms.median
+    if use < LOW_USE:
+        text = f"the GPU works in {use:.0%} of a call that is waited for; the rest are gaps"
+        yield _finding("gaps", cell, text, "larger batches, several calls in flight, or CUDA graphs", share=use)
+    ratio = cell.enqueue_ms.median / cell.gpu_ms.median
+    if ratio >= LAUNCH:
+        text = f"launching takes {ratio:.2f} times as long as the GPU's work"
+        fix = "--compile reduce-overhead (CUDA graphs), or larger batches; times of layers measure Python here"
+        yield _finding("bound by launches", cell, text, fix, ratio=ratio)
+
+
+def _small(cell: CellResult) -> Iterator[Finding]:
+    """Look at the deepest layers only, since a part holds the time of those in it."""
+    paths = [layer.path for layer in cell.layers]
+    deepest = [x for x in cell.layers if x.path != WHOLE and not any(p.startswith(f"{x.path}.") for p in paths)]
+    small = [layer for layer in deepest if layer.mean_ms < SMALL_MS]
+    share = sum(layer.share for layer in small)
+    if share > SMALL_SHARE:
+        text = f"{len(small)} layers under {SMALL_MS:g} ms take {share:.0%} of the model's time together"
+        yield _finding("small operations", cell, text, "compile the model, which fuses them", share=share)
+
+
+def _unsteady(cell: CellResult) -> Iterator[Finding]:
+    latency = cell.latency_ms
+    if latency is not None and latency.std is not None and latency.std > SPREAD * latency.mean:
+        share = latency.std / latency.mean
+        text = f"calls vary by {share:.0%} of their mean, from {latency.min:,.2f} to {latency.max:,.2f} ms"
+        fix = "end other work on the machine, warm up longer, and look at the clocks; then measure again"
+        yield _finding("unsteady", cell, text, fix, deviation=share)
+
+
+def _throttled(cell: CellResult) -> Iterator[Finding]:
+    reasons = sorted({reason for state in cell.clocks for reason in state.get("throttled", ())})
+    if reasons:
+        text = f"the GPU ran below its clock: {', '.join(reasons)}"
+        yield _finding("throttled", cell, text, "cool it, or compare with figures taken in the same state only")
+
+
+def _weak(cell: CellResult) -> Iterator[Finding]:
+    if cell.peak_share is None or cell.peak_share >= WEAK_PEAK:
+        return
+    text = f"the model reaches {cell.peak_share:.1%} of the device's measured arithmetic"
+    numbers = {"share": cell.peak_share}
+    if cell.bandwidth_share is None or cell.bandwidth_share < BANDWIDTH:
+        fix = "larger batches, or compile: most of a call is no arithmetic"
+    else:
+        text += f" and {cell.bandwidth_share:.0%} of its bandwidth, so memory bounds it"
+        fix, numbers["bandwidth"] = "larger batches, a 16-bit type, or compile", cell.bandwidth_share
+    yield _finding("little arithmetic", cell, text, fix, **numbers)
+
+
+RULES: tuple[Rule, ...] = (
+    _dominant,
+    _uneven,
+    _embedding,
+    _memory,
+    _leak,
+    _speed_up,
+    _drift,
+    _gpu_use,
+    _small,
+    _unsteady,
+    _throttled,
+    _weak,
+)
+
+
+def _level(cell: CellResult, depth: int) -> Sequence[Layer]:
+    return [layer for layer in cell.layers if layer.depth == depth]
+
+
+def _finding(rule: str, cell: CellResult, text: str, fix: str, **numbers: float) -> Finding:
+    return Finding(rule=rule, where=f"{cell.model}, {cell.cell.title}", text=text, fix=fix, numbers=numbers)

@@ -1,0 +1,161 @@
+"""Time of a model's modules by path, from hooks around each module down to a depth.
+
+Hooks cost about 2 us a module on a CPU, so that the depth is limited and totals are never timed with hooks on. Compiled
+models run past hooks: the table is of eager mode. On a GPU times are between events in its stream. Where launches are
+slower than kernels they measure Python.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from framekiln.contract.phases import PhaseClock
+from framekiln.device import clock_of
+from framekiln.lab.output.cells import Layer
+
+if TYPE_CHECKING:
+    from torch import nn
+
+WHOLE = "(model)"
+"""Path of everything outside the modules that are listed."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hooked:
+    """A module with hooks."""
+
+    path: str
+    kind: str
+    depth: int
+    parent: str | None  # the nearest module above it with hooks
+
+
+@contextmanager
+def hooked(roots: Mapping[str, nn.Module], depth: int, clock: PhaseClock) -> Iterator[dict[str, list[int]]]:
+    """Time modules within this block; yields the number of uses by path, which counts on."""
+    uses: dict[str, list[int]] = {}
+    with ExitStack() as stack:
+        for path, module, _ in modules_to(roots, depth):
+            uses[path] = [0]
+            for handle in _hooks(module, path, clock, uses[path]):
+                stack.callback(handle.remove)
+        yield uses
+
+
+def modules_to(roots: Mapping[str, nn.Module], depth: int) -> Iterator[tuple[str, nn.Module, int]]:
+    """Yield the path, the module and its depth: roots with a name at 0, their children at 1, each module once.
+
+    Lists of modules are not called themselves. They take no level, so that the blocks of an encoder are its children.
+    """
+    seen: set[int] = set()
+    waiting = [(name, root, 0) for name, root in reversed(list(roots.items()))]
+    while waiting:
+        path, module, level = waiting.pop()
+        if id(module) in seen:
+            continue
+        seen.add(id(module))
+        is_list = type(module).forward is _no_forward()
+        if path and not is_list:
+            yield path, module, level
+        below = level if is_list else level + 1
+        if below <= depth:
+            children = [(f"{path}.{name}" if path else name, child) for name, child in module.named_children()]
+            waiting += [(name, child, below) for name, child in reversed(children)]
+
+
+def measure_layers(
+    call: Callable[[], Any],
+    roots: Mapping[str, nn.Module],
+    depth: int,
+    device: str,
+    calls: int,
+    *,
+    clock: PhaseClock | None = None,
+) -> list[Layer]:
+    """Return the modules of a model with their times, parents before children, after one untimed call.
+
+    Args:
+        call: of the model, in eager mode.
+        roots: its modules by path; an empty path for the one that is the model.
+        depth: levels of children.
+        device: as in `Placement`.
+        calls: number of timed calls.
+        clock: for the device; None for its own.
+    """
+    clock = clock or clock_of(device)
+    seconds: list[Mapping[str, float]] = []
+    with hooked(roots, depth, clock) as uses:
+        call()
+        clock.take()
+        for count in uses.values():
+            count[0] = 0
+        for _ in range(calls):
+            clock.begin()
+            try:
+                call()
+            finally:
+                clock.end(WHOLE)
+            seconds.append(dict(clock.take()))
+    used = {path: count[0] / calls for path, count in uses.items() if count[0]}
+    return _table(list(modules_to(roots, depth)), seconds, used)
+
+
+def slowest(layers: Sequence[Layer], count: int = 5) -> list[Layer]:
+    """Return the layers with the most time of their own, the slowest first."""
+    return sorted((layer for layer in layers if layer.path != WHOLE), key=lambda layer: -layer.own_ms)[:count]
+
+
+def _table(
+    modules: Sequence[tuple[str, nn.Module, int]], seconds: Sequence[Mapping[str, float]], used: Mapping[str, float]
+) -> list[Layer]:
+    """Return the layers; a module's time is its own and that of the paths below it."""
+    whole = [1000 * sum(call.values()) for call in seconds]
+    mean = statistics.fmean(whole)
+    rows = [_layer(WHOLE, "", 0, 1, whole, [1000 * call.get(WHOLE, 0.0) for call in seconds], mean)]
+    for path, module, level in modules:
+        if path in used:
+            own = [1000 * call.get(path, 0.0) for call in seconds]
+            below = [1000 * sum(s for name, s in call.items() if name.startswith(f"{path}.")) for call in seconds]
+            total = [a + b for a, b in zip(own, below, strict=True)]
+            rows.append(_layer(path, type(module).__name__, level, round(used[path]), total, own, mean))
+    return rows
+
+
+def _layer(
+    path: str, kind: str, depth: int, uses: int, total: Sequence[float], own: Sequence[float], whole: float
+) -> Layer:
+    return Layer(
+        path=path,
+        kind=kind,
+        depth=depth,
+        uses=uses,
+        mean_ms=statistics.fmean(total),
+        std_ms=statistics.stdev(total) if len(total) > 1 else None,
+        own_ms=statistics.fmean(own),
+        share=statistics.fmean(total) / whole if whole else 0.0,
+    )
+
+
+def _hooks(module: nn.Module, path: str, clock: PhaseClock, uses: list[int]) -> list[Any]:
+    def before(*_: object) -> None:
+        clock.begin()
+
+    def after(*_: object) -> None:
+        uses[0] += 1
+        clock.end(path)
+
+    # also where the module raises, so that what began before it is ended in order
+    return [
+        module.register_forward_pre_hook(before, prepend=True),
+        module.register_forward_hook(after, always_call=True),
+    ]
+
+
+def _no_forward() -> Any:
+    from torch import nn
+
+    return nn.Module.forward

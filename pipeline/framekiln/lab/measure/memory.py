@@ -1,0 +1,155 @@
+"""Memory of a model's calls: what tensors take over time, peaks, and growth from call to call.
+
+The figures are those that torch's allocators report to its profiler, on a CPU as on a GPU. Memory that other libraries
+take for themselves is not among them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from framekiln.device import weights_bytes
+from framekiln.lab.measure.prepared import Prepared, tensor_bytes
+from framekiln.lab.output.cells import Leak, Memory, MemoryPoint
+
+LEAK = 1024.0
+"""Bytes a call: a slope above it is a leak. A call that keeps one small tensor keeps 512 bytes on a GPU, by its
+allocator's block size."""
+
+_POINTS = 240  # of a time line, as many as a chart draws
+_CALL = "framekiln: call"
+
+
+def measure_memory(prepared: Prepared, cap_gb: float | None = None) -> Memory:
+    """Return the memory of one call; on a GPU with the peaks of all calls since the last reset.
+
+    Args:
+        prepared: the model.
+        cap_gb: memory that the bench may take, as if the device had no more; None for all.
+    """
+    points, size = _profiled(prepared.call, prepared.device), weights_bytes(prepared.roots) or 0
+    outputs = tensor_bytes(prepared.call())
+    inputs = tensor_bytes(prepared.inputs)
+    memory = Memory(weights=size, inputs=inputs, outputs=outputs, timeline=thinned(points))
+    if not points:
+        return memory
+    activations = max(point.allocated for point in points)
+    peak = size + inputs + activations if prepared.device == "cpu" else None
+    reserved, total = None, None if cap_gb is None else int(cap_gb * 1e9)
+    if prepared.device != "cpu":
+        import torch
+
+        peak = torch.cuda.max_memory_allocated(prepared.device)
+        reserved = torch.cuda.max_memory_reserved(prepared.device)
+        total = total or torch.cuda.get_device_properties(prepared.device).total_memory
+    return Memory(
+        weights=size,
+        inputs=inputs,
+        outputs=outputs,
+        activations_peak=activations,
+        peak=peak,
+        reserved=reserved,
+        device=total,
+        timeline=thinned(points),
+    )
+
+
+def measure_leak(prepared: Prepared, calls: int) -> Leak:
+    """Make calls, and return the growth of allocated memory over the second half of them.
+
+    The first half is left out, so that a cache that fills once is no leak.
+    """
+    if prepared.device == "cpu":
+        allocated = _allocated_on_cpu(prepared.call, calls)
+    else:
+        allocated = [_allocated_after(prepared) for _ in range(calls)]
+    return verdict(allocated)
+
+
+def verdict(allocated: Sequence[int]) -> Leak:
+    """Return the slope of bytes after each call, by least squares over the second half, and whether it is a leak."""
+    half = np.asarray(allocated[len(allocated) // 2 :], np.float64)
+    slope = float(np.polyfit(np.arange(len(half)), half - half[0], 1)[0]) if len(half) > 1 else 0.0
+    return Leak(
+        calls=len(allocated), slope=round(slope, 3), leaks=slope > LEAK, allocated=tuple(int(n) for n in allocated)
+    )
+
+
+def thinned(points: Sequence[MemoryPoint]) -> tuple[MemoryPoint, ...]:
+    """Return at most so many points as a chart shows: the largest of each stretch of time, the first and the last."""
+    if len(points) <= _POINTS:
+        return tuple(points)
+    edges = np.linspace(1, len(points) - 1, _POINTS - 1).astype(int)
+    middle = [max(points[a:b], key=lambda point: point.allocated) for a, b in pairwise(edges.tolist()) if b > a]
+    return (points[0], *middle, points[-1])
+
+
+def _allocated_after(prepared: Prepared) -> int:
+    import torch
+
+    prepared.call()
+    prepared.wait()
+    return torch.cuda.memory_allocated(prepared.device)
+
+
+def _allocated_on_cpu(call: Callable[[], Any], calls: int) -> list[int]:
+    """Return the bytes of tensors after each call, from 0 before the first."""
+    from torch.profiler import record_function
+
+    with _profiler("cpu") as profile:
+        for _ in range(calls):
+            with record_function(_CALL):
+                call()
+    marks = [event for event in profile.profiler.kineto_results.events() if event.name() == _CALL]
+    ends = sorted(event.start_ns() + event.duration_ns() for event in marks)
+    memory = _allocations(profile, "cpu")
+    totals = np.cumsum([0, *(node.typed[1].alloc_size for node in memory)])
+    return [int(totals[n]) for n in np.searchsorted([node.start_time_ns for node in memory], ends, "right")]
+
+
+def _profiled(call: Callable[[], Any], device: str) -> list[MemoryPoint]:
+    """Return the memory of a call from its start to its end, its result included."""
+    with _profiler(device) as profile:
+        result = call()
+        if device != "cpu":
+            import torch
+
+            torch.cuda.synchronize(device)
+    del result
+    return _points(_allocations(profile, device))
+
+
+def _points(events: Sequence[Any]) -> list[MemoryPoint]:
+    """Return the memory after each allocation and release, from 0 before the first."""
+    if not events:
+        return []
+    begin, total, points = events[0].start_time_ns, 0, [MemoryPoint(ms=0.0, allocated=0)]
+    for event in events:
+        fields = event.typed[1]
+        total += fields.alloc_size
+        reserved = fields.total_reserved or None  # the CPU's allocator reserves nothing
+        points.append(MemoryPoint(ms=(event.start_time_ns - begin) / 1e6, allocated=total, reserved=reserved))
+    return points
+
+
+def _profiler(device: str) -> Any:
+    from torch.profiler import ProfilerActivity, profile
+
+    activities = [ProfilerActivity.CPU, *([] if device == "cpu" else [ProfilerActivity.CUDA])]
+    return profile(activities=activities, profile_memory=True)
+
+
+def _allocations(profile: Any, device: str) -> list[Any]:
+    """Return the profiler's nodes of allocations and releases on a device, which also tell what is reserved."""
+    kind, found = device.partition(":")[0], list[Any]()
+    waiting = list(profile.profiler.kineto_results.experimental_event_tree())
+    while waiting:
+        node = waiting.pop()
+        waiting += node.children
+        if node.typed[0].name == "Allocation" and node.typed[1].device.type == kind:
+            found.append(node)
+    return sorted(found, key=lambda node: node.start_time_ns)

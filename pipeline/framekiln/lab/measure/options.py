@@ -1,0 +1,36 @@
+"""Settings of each cell: the figures that are measured, and for how long."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from framekiln.lab.measure.timed import TimeLimits
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeasureOptions:
+    """Choices for all cells of a bench."""
+
+    device: str = "cpu"
+    iterations: int | None = None  # exactly as many timed calls; None for `seconds`
+    seconds: float | None = None  # of timed calls; None for `iterations`, or for enough calls for p95
+    warmup: int = 5  # timm's and trtexec's defaults lie between 1 and 10
+    warmup_s: float = 0.5  # trtexec warms up for 0.2 s
+    layers: bool = False
+    depth: int = 2  # levels of modules: a part of the model and its blocks
+    leak: int = 0  # calls; 0 for no test
+    cold_cache: bool = False  # a model called again and again finds its weights in the caches, as in a loop of ours
+    memory_cap_gb: float | None = None  # as on a smaller device
+
+    @property
+    def limits(self) -> TimeLimits:
+        """Limits of a timed loop."""
+        warmup = {"warmup": self.warmup, "warmup_s": self.warmup_s}
+        if self.iterations is not None:
+            count = self.iterations
+            return TimeLimits(
+                warmup=self.warmup, warmup_s=self.warmup_s, least=count, most=count, wanted=count, seconds=0.0
+            )
+        if self.seconds is not None:
+            return TimeLimits(**warmup, seconds=self.seconds, least=1, wanted=1)  # type: ignore[arg-type]
+        return TimeLimits(**warmup, seconds=1.0, least=5, wanted=100, patience_s=15.0)  # type: ignore[arg-type]

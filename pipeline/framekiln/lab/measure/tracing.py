@@ -1,0 +1,189 @@
+"""Detailed records of a model's calls: torch's profiler, Python's, times by line, and synchronisations."""
+
+from __future__ import annotations
+
+import cProfile
+import gzip
+import importlib
+import io
+import pstats
+import sys
+import traceback
+import warnings
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from framekiln.contract.errors import ConfigError
+from framekiln.lab.measure.layers import modules_to
+from framekiln.lab.measure.precision import UnsupportedError
+from framekiln.lab.measure.prepared import Prepared
+
+_CALLS = 3  # recorded, after one that is not: enough to see what repeats, few enough to read
+_ROWS = 30  # of a table
+_SYNCING = ("aten::item", "aten::_local_scalar_dense", "aten::nonzero")
+"""Operators whose results the CPU needs, so that on a GPU it waits for them."""
+
+
+def write_trace(prepared: Prepared, folder: Path, name: str, depth: int) -> list[Path]:
+    """Write a Chrome trace with a range for each module, and tables of operators by time and by memory."""
+    import torch
+    from torch.profiler import ProfilerActivity, profile
+
+    prepared.call()
+    activities = [ProfilerActivity.CPU, *([] if prepared.device == "cpu" else [ProfilerActivity.CUDA])]
+    handles = _ranges(prepared, depth)
+    try:
+        with profile(activities=activities, profile_memory=True, record_shapes=True) as recorded:
+            for number in range(_CALLS):
+                with torch.profiler.record_function(f"call {number}"):
+                    prepared.call()
+            prepared.wait()
+    finally:
+        for handle in handles:
+            handle.remove()
+    folder.mkdir(parents=True, exist_ok=True)
+    trace, table = folder / f"{name}.json.gz", folder / f"{name}-operators.txt"
+    plain = folder / f"{name}.json"
+    recorded.export_chrome_trace(str(plain))
+    trace.write_bytes(gzip.compress(plain.read_bytes()))
+    plain.unlink()
+    where, averages = "cpu" if prepared.device == "cpu" else "device", recorded.key_averages()
+    keys = f"self_{where}_time_total", f"self_{where}_memory_usage"
+    table.write_text("\n".join(averages.table(sort_by=key, row_limit=_ROWS) for key in keys))
+    return [trace, table]
+
+
+def write_cprofile(prepared: Prepared, folder: Path, name: str) -> list[Path]:
+    """Write Python's profile of some calls, as data for pstats and as text by cumulative time."""
+    prepared.call()
+    profiler = cProfile.Profile()
+    with profiler:
+        for _ in range(_CALLS):
+            prepared.call()
+        prepared.wait()
+    folder.mkdir(parents=True, exist_ok=True)
+    data, text, buffer = folder / f"{name}.pstats", folder / f"{name}-cprofile.txt", io.StringIO()
+    profiler.dump_stats(data)
+    pstats.Stats(profiler, stream=buffer).sort_stats("cumulative").print_stats(_ROWS)
+    text.write_text(buffer.getvalue())
+    return [data, text]
+
+
+def write_lines(prepared: Prepared, folder: Path, name: str, target: str) -> list[Path]:
+    """Write the times of a function's lines over some calls.
+
+    Args:
+        prepared: the model.
+        folder: of the file.
+        name: of the file.
+        target: module:function or module:Class.method.
+
+    Raises:
+        ConfigError: there is no such function.
+        UnsupportedError: line_profiler is not installed, or no call runs the function.
+    """
+    function = function_of(target)
+    try:
+        from line_profiler import LineProfiler
+    except ImportError as error:
+        raise UnsupportedError("line_profiler is not installed: pip install 'framekiln[bench]'") from error
+    profiler, buffer = LineProfiler(), io.StringIO()
+    profiler.add_function(function)
+    prepared.call()
+    profiler.enable_by_count()
+    try:
+        for _ in range(_CALLS):
+            prepared.call()
+    finally:
+        profiler.disable_by_count()
+    if not any(profiler.get_stats().timings.values()):
+        raise UnsupportedError(f"no line of {target} ran: a call of the model does not reach it")
+    profiler.print_stats(stream=buffer, stripzeros=False)
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{name}-lines.txt"
+    path.write_text(buffer.getvalue())
+    return [path]
+
+
+def function_of(target: str) -> Any:
+    """Return the function that `module:function` or `module:Class.method` names.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    module, _, path = target.partition(":")
+    try:
+        found: Any = sys.modules.get(module) or importlib.import_module(module)
+        for name in path.split("."):
+            found = getattr(found, name)
+    except (ImportError, AttributeError, ValueError) as error:
+        problem = f"--lines {target!r}: there is no such function; give module:function, or module:Class.method."
+        raise ConfigError(problem, code="FK-BENCH-LINES") from error
+    return found
+
+
+def synchronisations(prepared: Prepared) -> dict[str, int]:
+    """Return how often a call waits for the GPU, by operator or by line of code.
+
+    On a GPU torch warns at each operation that waits, and the warning names the line. On a CPU the operators are
+    counted that would wait on a GPU.
+    """
+    prepared.call()
+    return _counted_operators(prepared) if prepared.device == "cpu" else _warned_lines(prepared)
+
+
+def _counted_operators(prepared: Prepared) -> dict[str, int]:
+    from torch.profiler import ProfilerActivity, profile
+
+    with profile(activities=[ProfilerActivity.CPU]) as recorded:
+        prepared.call()
+    counts = {event.key: event.count for event in recorded.key_averages() if event.key in _SYNCING}
+    counts.pop("aten::_local_scalar_dense", None) if "aten::item" in counts else None
+    return counts
+
+
+def _warned_lines(prepared: Prepared) -> dict[str, int]:
+    import torch
+
+    lines: Counter[str] = Counter()
+
+    def seen(message: Any, *_: object, **__: object) -> None:
+        if "synchroniz" in str(message):
+            frames = [frame for frame in traceback.extract_stack() if "/torch/" not in frame.filename]
+            lines[f"{frames[-2].filename}:{frames[-2].lineno}"] += 1
+
+    cuda: Any = torch.cuda
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        warnings.showwarning = seen
+        cuda.set_sync_debug_mode("warn")
+        try:
+            prepared.call()
+        finally:
+            cuda.set_sync_debug_mode("default")
+    return dict(lines)
+
+
+def _ranges(prepared: Prepared, depth: int) -> list[Any]:
+    """Put a range of the profiler, and of NVTX on a GPU, around each module; returns handles to remove them."""
+    import torch
+
+    handles: list[Any] = []
+    for path, module, _ in modules_to(prepared.roots, depth):
+        opened: list[Any] = []
+
+        def before(*_: object, path: str = path, opened: list[Any] = opened) -> None:
+            opened.append(torch.profiler.record_function(path))
+            opened[-1].__enter__()
+            if prepared.device != "cpu":
+                torch.cuda.nvtx.range_push(path)  # type: ignore[no-untyped-call]
+
+        def after(*_: object, opened: list[Any] = opened) -> None:
+            if prepared.device != "cpu":
+                torch.cuda.nvtx.range_pop()  # type: ignore[no-untyped-call]
+            opened.pop().__exit__(None, None, None)
+
+        handles.append(module.register_forward_pre_hook(before))
+        handles.append(module.register_forward_hook(after, always_call=True))
+    return handles

@@ -1,0 +1,89 @@
+"""Models by name: those of `manifests/bench.yaml`, steps of the pipeline file, and factories of the user's own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import Field, field_validator
+
+from framekiln.contract.errors import ConfigError, check_known
+from framekiln.contract.shipped_files import shipped
+from framekiln.lab.models.factory import Factory
+from framekiln.lab.models.model import ModelSource
+from framekiln.planning.manifest import PipelineFile, ProfileFile
+from framekiln.planning.settings import Strict
+from framekiln.planning.stage_building import build_all
+from framekiln.weights.resolver import find_weights
+
+REAL, RANDOM = "real", "seeded random"
+
+
+class ModelEntry(Strict):
+    """One model of `manifests/bench.yaml`."""
+
+    use: str  # package.module:factory
+    with_: Mapping[str, Any] = Field(default_factory=dict, alias="with")
+    weights: tuple[str, ...] = ()  # entries in models.yaml, the first that is here
+
+    @field_validator("weights", mode="before")
+    @classmethod
+    def _several(cls, value: object) -> object:
+        return [value] if isinstance(value, str) else value
+
+
+def known_models() -> dict[str, ModelEntry]:
+    """Return the models of `manifests/bench.yaml` by name."""
+    entries = yaml.safe_load(shipped("bench.yaml").read_text(encoding="utf-8"))
+    return {name: ModelEntry.model_validate(entry) for name, entry in entries.items()}
+
+
+def is_model(name: str, pipeline: PipelineFile) -> bool:
+    """Return whether a name has the form of a factory, or is that of a model or a step."""
+    return ":" in name or name in known_models() or name in pipeline.steps
+
+
+def is_step(name: str, pipeline: PipelineFile) -> bool:
+    """Return whether a model's name is that of a step, which models of the registry come before."""
+    return ":" not in name and name not in known_models() and name in pipeline.steps
+
+
+def first_pass_steps(pipeline: PipelineFile) -> list[str]:
+    """Return the steps that can be measured; those of the second pass work on whole tables."""
+    stages = build_all(pipeline, ProfileFile(), {})
+    return [name for name, stage in stages.items() if stage.scope.first_pass]
+
+
+def find_model(name: str, pipeline: PipelineFile, weights_dir: Path | None = None) -> ModelSource:
+    """Return a model of the registry, or that of a factory.
+
+    Args:
+        name: a name of the registry, or package.module:factory.
+        pipeline: for the names of its steps, which the message about an unknown name lists.
+        weights_dir: folder of weights besides those that are always searched.
+
+    Raises:
+        ConfigError: there is no such model, or it is a step.
+        WeightsError: the folder does not exist.
+    """
+    if ":" in name:
+        factory = Factory(use=name, settings={})
+        factory.load()
+        return ModelSource(name=name, factory=factory, weights="of its factory; random ones are seeded")
+    known = known_models()
+    check_known(name, {*known, *pipeline.steps}, f"There is no model {name!r}.", code="FK-BENCH-MODEL")
+    if name not in known:
+        raise ConfigError(
+            f"{name!r} is a step of the pipeline; --clip, --nsys and --ncu take models (framekiln bench --list) alone.",
+            code="FK-BENCH-OPTION",
+        )
+    entry = known[name]
+    paths, _ = find_weights(entry.weights, weights_dir=weights_dir)
+    path = next(iter(paths.values()), None)
+    return ModelSource(
+        name=name,
+        factory=Factory(use=entry.use, settings=entry.with_, weights=path, takes_weights=True),
+        weights=f"{REAL}: {path.name}" if path else RANDOM,
+    )

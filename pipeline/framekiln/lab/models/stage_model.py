@@ -1,0 +1,156 @@
+"""A stage as a model of the bench: whole calls on decoded rows, with its networks as parts."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from framekiln.contract.errors import ConfigError
+from framekiln.device import flops_by_module, modules_of, wait
+from framekiln.lab.measure.precision import UnsupportedError
+from framekiln.lab.measure.prepared import Prepared
+from framekiln.lab.models.registry import RANDOM, REAL
+from framekiln.lab.models.sample_rows import batch_of, open_rows, sample_rows, write_rows
+from framekiln.lab.output.cells import Cell
+from framekiln.planning.manifest import read_pipeline, read_profile
+from framekiln.planning.plan import make_plan
+from framekiln.planning.plan_options import PlanOptions
+from framekiln.planning.processes.resources import this_machine
+from framekiln.planning.step import Step
+from framekiln.runtime.recovery.child_tasks import not_set_up
+from framekiln.runtime.stage_setup import set_up
+
+_PRECISIONS = {"fp32": "full", "fp16": "fp16", "bf16": "bf16"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class StageSource:
+    """A step of a plan and the rows that it is called on."""
+
+    name: str
+    step: Step
+    rows: Path  # Arrow file, images of one size
+    weights: str  # real, seeded random, or none
+
+    def build(self) -> StageModel:
+        """Open the rows; the stage is set up in each cell."""
+        return StageModel(self.step, open_rows(self.rows))
+
+
+class StageModel:
+    """A stage; its batch is in rows, and it has no other axis."""
+
+    def __init__(self, step: Step, rows: pa.Table) -> None:
+        self._step, self._rows = step, rows
+        self._about: dict[str, Any] = {}
+
+    def prepare(self, cell: Cell, device: str) -> Prepared:
+        """Set the stage up as a cell says, with the rows in turn.
+
+        Raises:
+            UnsupportedError: a stage cannot be called so.
+        """
+        began = time.perf_counter()
+        step = not_set_up(replace(self._step, placement=self._placement(cell, device)))
+        set_up(step)
+        batches: list[pa.Table] = []
+
+        def before(number: int) -> None:
+            batches[:] = [batch_of(step.stage, self._rows, cell.batch, cell.batch * number)]
+
+        before(0)
+        wait(device)
+        return Prepared(
+            call=lambda: step.stage(batches[0]),
+            device=device,
+            items=cell.batch,
+            frames=1,
+            roots={f"{type(net).__name__}": net for net in modules_of(step.stage)},
+            before=before,
+            agreement=step.stage.agreement,
+            set_up_s=time.perf_counter() - began,
+        )
+
+    def flops(self, cell: Cell, prepared: Prepared) -> Mapping[str, float]:  # noqa: ARG002
+        """Count in a call."""
+        prepared.before(0)
+        return flops_by_module(prepared.call)
+
+    def about(self) -> dict[str, Any]:
+        """See `BenchModel`; the stage is set up for it once."""
+        if not self._about:
+            roots = self.prepare(Cell(), self._step.placement.device).roots
+            parts = {name: sum(tensor.numel() for tensor in net.parameters()) for name, net in roots.items()}
+            self._about = {"params": sum(parts.values()), "parts": parts, "axes": {"batch": 1}}
+        return self._about
+
+    def _placement(self, cell: Cell, device: str) -> Any:
+        if cell.size is not None or cell.frames is not None:
+            raise UnsupportedError("a stage takes rows as they are decoded: it has no size or frames to vary")
+        if cell.precision not in _PRECISIONS:
+            raise UnsupportedError(f"stages run in {', '.join(_PRECISIONS)}")
+        if cell.compile not in ("off", "default"):
+            raise UnsupportedError("stages are compiled in the default mode only")
+        if device not in self._step.stage.devices:
+            raise UnsupportedError(f"the stage does not run on {device}")
+        changed: dict[str, Any] = {"device": device, "precision": _PRECISIONS[cell.precision]}
+        return replace(
+            self._step.placement,
+            batch=cell.batch,
+            compile=cell.compile == "default",
+            channels_last=cell.channels_last,
+            **changed,
+        )
+
+
+def stage_source(
+    name: str, sources: Sequence[str], device: str, folder: Path, weights_dir: Path | None = None, rows: int = 8
+) -> StageSource:
+    """Plan a step of the shipped pipeline, decode rows for it, and return it as a model.
+
+    Steps without a model that it reads run on the rows. Those with a model run in a child process.
+
+    Args:
+        name: of the step.
+        sources: the inputs.
+        device: cpu or cuda.
+        folder: for the rows.
+        weights_dir: folder of weights besides those that are always searched.
+        rows: number of rows that calls take in turn.
+
+    Raises:
+        ConfigError: it is a step of the second pass, which is called on whole tables, or nothing made a column that it
+            reads.
+        InputError: no frame in the inputs.
+    """
+    options = PlanOptions(
+        stages=(name,), device=device, weights_dir=weights_dir, missing_weights="dummy", accept_license=True
+    )
+    plan = make_plan(
+        read_pipeline(None), read_profile("cpu-only"), options, [this_machine()], check_fit=False, calibrated=False
+    )
+    step = next((step for step in plan.first if step.name == name), None)
+    if step is None:
+        raise ConfigError(
+            f"The step {name!r} is of the second pass, which works on whole tables; choose one of the first pass.",
+            code="FK-BENCH-SECOND-PASS",
+        )
+    sample = sample_rows(sources, plan, [step], rows)
+    missing = [column for column in step.stage.inputs if column not in sample.rows.column_names]
+    if missing:
+        reasons = "; ".join(sample.failed.values())
+        raise ConfigError(f"Nothing made the column {missing[0]!r} of {name!r} ({reasons}).", code="FK-BENCH-BUILD")
+    path = write_rows(sample.sizes(step.stage.scope)[-1], folder / f"{name}.arrow")
+    fresh = not_set_up(step)  # steps without a model were set up here for the rows, and flow cannot be pickled then
+    return StageSource(name=name, step=fresh, rows=path, weights=_weights(step))
+
+
+def _weights(step: Step) -> str:
+    if not step.stage.weights:
+        return "none"
+    return RANDOM if step.name in step.dummies else REAL

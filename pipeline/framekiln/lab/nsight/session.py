@@ -1,0 +1,129 @@
+"""Recordings of a model by Nsight's tools: the commands run one after the other, their reports read back."""
+
+from __future__ import annotations
+
+import sqlite3
+import subprocess
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from framekiln.contract.errors import ConfigError, SetupError
+from framekiln.lab.nsight.commands import (
+    Mode,
+    Target,
+    ncu_command,
+    ncu_table_command,
+    nsys_command,
+    stats_command,
+)
+from framekiln.lab.nsight.compute import KernelFigures, read_compute
+from framekiln.lab.nsight.systems import SystemsFigures, read_systems
+
+_FORBIDDEN = "ERR_NVGPUCTRPERM"  # ncu's message without permission for the GPU's counters
+_OWN = ("ERROR", "==ERROR==", "Importer error", "==WARNING==")  # how the tools' own lines begin, the gravest first
+_TIMEOUT_S = 3600.0  # ncu repeats each kernel up to dozens of times
+
+
+@dataclass(kw_only=True)
+class Recorder:
+    """Recordings in one folder.
+
+    Args:
+        folder: for reports, tables and exports.
+        note: takes a sentence about what was done otherwise than asked.
+    """
+
+    folder: Path
+    note: Callable[[str], None] = field(default=lambda _: None)
+
+    def commands(self, tool: Sequence[str], target: Target, mode: Mode | None) -> list[list[str]]:
+        """Return the commands of a recording by nsys in a mode, or by ncu for None, in order."""
+        report = self.report(target, mode)
+        if mode is None:
+            return [ncu_command(tool, target, report), ncu_table_command(tool, report)]
+        return [nsys_command(tool, target, mode, report), stats_command(tool, report)]
+
+    def report(self, target: Target, mode: Mode | None) -> Path:
+        """Return the path of a target's report."""
+        name = target.model.replace(":", "-").replace("/", "-")
+        return self.folder / (f"{name}.ncu-rep" if mode is None else f"{name}.nsys-rep")
+
+    def record_systems(self, tool: Sequence[str], target: Target, mode: Mode) -> SystemsFigures | None:
+        """Record by nsys and read the export; None where no operation of a GPU was recorded.
+
+        In mode inline, where nsys wrote no report since it saw no range, the whole process is recorded instead. This
+        was seen on Blackwell.
+
+        Raises:
+            SetupError: a command failed, or its export cannot be read.
+        """
+        self.folder.mkdir(parents=True, exist_ok=True)
+        record, export = self.commands(tool, target, mode)
+        report = self.report(target, mode)
+        report.unlink(missing_ok=True)
+        done = _run(record, check=mode == "external")
+        if mode == "inline" and not report.exists():
+            self.note(f"nsys recorded no range ({_reason(done)}); the whole process is recorded instead.")
+            return self.record_systems(tool, target, "external")
+        _require(report, record, done)
+        _run(export)
+        try:
+            return read_systems(report.with_suffix(".sqlite"))
+        except sqlite3.Error as error:
+            raise SetupError(
+                f"The export of {report.name} cannot be read: {error}.", code="FK-NSIGHT-FAILED"
+            ) from error
+
+    def record_kernels(self, tool: Sequence[str], target: Target) -> list[KernelFigures]:
+        """Record kernels by ncu, keep their table as CSV, and read it.
+
+        Raises:
+            ConfigError: this user may not read the GPU's counters.
+            SetupError: a command failed.
+        """
+        self.folder.mkdir(parents=True, exist_ok=True)
+        record, table = self.commands(tool, target, None)
+        report = self.report(target, None)
+        report.unlink(missing_ok=True)
+        done = _run(record, check=False)
+        if _FORBIDDEN in done.stdout + done.stderr:
+            raise ConfigError(
+                "--ncu: this user may not read the GPU's counters; run as root, or load the driver with "
+                "NVreg_RestrictProfilingToAdminUsers=0.",
+                code="FK-NCU-FORBIDDEN",
+            )
+        _check(record, done)
+        _require(report, record, done)
+        text = _run(table).stdout
+        report.with_suffix(".csv").write_text(text, encoding="utf-8")
+        return read_compute(text)
+
+
+def _run(command: Sequence[str], *, check: bool = True) -> subprocess.CompletedProcess[str]:
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_TIMEOUT_S)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise SetupError(f"{Path(command[0]).name} could not be run: {error}.", code="FK-NSIGHT-FAILED") from error
+    if check:
+        _check(command, done)
+    return done
+
+
+def _check(command: Sequence[str], done: subprocess.CompletedProcess[str]) -> None:
+    if done.returncode:
+        name = Path(command[0]).name
+        raise SetupError(f"{name} ended with exit code {done.returncode}: {_reason(done)}", code="FK-NSIGHT-FAILED")
+
+
+def _require(report: Path, command: Sequence[str], done: subprocess.CompletedProcess[str]) -> None:
+    """Check that there is a report: both tools end with exit code 0 where they recorded or imported nothing."""
+    if not report.exists():
+        raise SetupError(f"{Path(command[0]).name} wrote no {report.name}: {_reason(done)}", code="FK-NSIGHT-FAILED")
+
+
+def _reason(done: subprocess.CompletedProcess[str]) -> str:
+    """Return the tool's gravest line about an error or a warning, else the last line."""
+    lines = [line.strip() for line in (done.stdout + "\n" + done.stderr).splitlines() if line.strip()]
+    own = (line for start in _OWN for line in lines if line.startswith(start))
+    return next(own, lines[-1] if lines else "it gave no reason")

@@ -1,0 +1,65 @@
+"""Calls of one model for Nsight's tools: `python -m framekiln.lab.nsight.target MODEL`.
+
+Each call is an NVTX range, named by its number. With --range only the calls after the warm-up are between the start
+and the stop of CUDA's profiler interface.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Sequence
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+_WARM_UP = 3  # calls: the first loads kernels and chooses algorithms
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Make the calls, and return how many."""
+    from framekiln.lab.models.registry import find_model
+    from framekiln.lab.output.cells import Cell
+    from framekiln.planning.manifest import read_pipeline
+
+    args = _parser().parse_args(arguments)
+    recipe = find_model(args.model, read_pipeline(None), args.weights_dir)
+    prepared = recipe.build().prepare(Cell(**args.cell), args.device)
+    for number in range(_WARM_UP):
+        _marked(args.device, f"warm-up {number + 1}", prepared.call)
+    prepared.wait()
+    _profiler(args, "start")
+    for number in range(args.calls):
+        _marked(args.device, f"call {number + 1}", prepared.call)
+        prepared.wait()
+    _profiler(args, "stop")
+    return int(args.calls)
+
+
+def _marked(device: str, name: str, call: Any) -> None:
+    import torch
+
+    with torch.cuda.nvtx.range(name) if device != "cpu" else nullcontext():
+        call()
+
+
+def _profiler(args: argparse.Namespace, what: str) -> None:
+    if args.range and args.device != "cpu":
+        import torch
+
+        getattr(torch.cuda.profiler, what)()
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("model")
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--cell", type=json.loads, default={}, help="fields of a bench's cell, as JSON")
+    parser.add_argument("--calls", type=int, default=10)  # enough to see what repeats, few enough to read
+    parser.add_argument("--weights-dir", type=Path)
+    parser.add_argument("--range", action="store_true")
+    return parser
+
+
+if __name__ == "__main__":
+    main()

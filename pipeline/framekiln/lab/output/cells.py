@@ -1,0 +1,151 @@
+"""One cell of a sweep: how a model is called, and what was measured."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from framekiln.lab.measure.statistics import Statistics
+
+Outcome = Literal["ok", "oom", "unsupported", "error"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cell:
+    """One way to call a model."""
+
+    batch: int = 1
+    size: int | None = None  # px of a side; None for the model's own
+    frames: int | None = None  # of a clip; None for the model's own
+    precision: str = "fp32"
+    compile: str = "off"  # a mode of torch.compile
+    channels_last: bool = False
+    backend: str = "torch"
+
+    @property
+    def title(self) -> str:
+        """The cell in a few words, without what is left at its default."""
+        axes = {"size": self.size, "frames": self.frames}
+        parts = [f"batch {self.batch}", *(f"{name} {value}" for name, value in axes.items() if value)]
+        parts += [self.precision, f"compile {self.compile}" if self.compile != "off" else ""]
+        parts += ["channels last" if self.channels_last else "", self.backend if self.backend != "torch" else ""]
+        return ", ".join(part for part in parts if part)
+
+
+@dataclass(frozen=True, kw_only=True)
+class MemoryPoint:
+    """Memory of tensors at one moment of a call."""
+
+    ms: float  # since the call began
+    allocated: int  # bytes
+    reserved: int | None = None  # bytes; None on the CPU
+
+
+@dataclass(frozen=True, kw_only=True)
+class Memory:
+    """Bytes of one model in one cell."""
+
+    weights: int  # of parameters and buffers
+    inputs: int
+    outputs: int
+    activations_peak: int | None = None  # most that a call holds at one moment, its outputs included
+    peak: int | None = None  # most that was allocated in the call, with weights and inputs
+    reserved: int | None = None  # by torch's allocator, at most; None on the CPU
+    device: int | None = None  # of the GPU, or the limit of --memory-cap; None on a CPU without one
+    timeline: tuple[MemoryPoint, ...] = ()
+
+    @property
+    def device_share(self) -> float | None:
+        """The peak as a share of the device's memory."""
+        return self.peak / self.device if self.peak is not None and self.device else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Leak:
+    """Growth of memory over repeated calls."""
+
+    calls: int
+    slope: float  # bytes a call, over the second half of the calls
+    leaks: bool
+    allocated: tuple[int, ...]  # bytes after each call
+
+
+@dataclass(frozen=True, kw_only=True)
+class Drift:
+    """Difference of a cell's outputs from those in fp32."""
+
+    rel_l2: float | None  # of all outputs together; None where one is not finite
+    cosine: float | None
+    max: float | None
+    nonfinite: int  # values
+
+
+@dataclass(frozen=True, kw_only=True)
+class SpeedUp:
+    """Speed beside fp32, measured in turns in one process."""
+
+    factor: float  # median of the turns
+    low: float  # of the turns
+    high: float
+    turns: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Layer:
+    """Time and arithmetic of one module in all its uses of a call."""
+
+    path: str  # of attributes; empty for the whole model
+    kind: str  # class
+    depth: int
+    uses: int  # in a call
+    mean_ms: float  # with the modules in it
+    std_ms: float | None
+    own_ms: float  # mean, without the modules in it that are listed
+    share: float  # of the whole model's mean
+    flops: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class CellResult:
+    """Figures of one cell; times are of a call, not of an item, unless a name says so."""
+
+    cell: Cell
+    model: str
+    outcome: Outcome
+    why: str = ""  # of any other outcome than ok
+    notes: tuple[str, ...] = ()
+    items: int = 0  # of a call: the batch
+    warmup: int = 0  # calls
+    set_up_s: float = 0.0  # the model built and moved
+    compile_s: float | None = None  # of the first call of a compiled model, less a later one
+    latency_ms: Statistics | None = None  # from a call's start until its results are on the device
+    enqueue_ms: Statistics | None = None  # until the call has returned
+    gpu_ms: Statistics | None = None  # by the GPU's events; None on the CPU
+    h2d_ms: float | None = None  # median copy of the inputs to the GPU; None on the CPU
+    d2h_ms: float | None = None  # median copy of the outputs back
+    item_ms: float | None = None  # latency by item: amortised, so not what one item waits
+    items_per_s: float | None = None  # over the whole loop, without waits between calls
+    frames_per_s: float | None = None  # items of several frames count as that many
+    item_j: float | None = None  # energy of the GPU by item, without that of the host
+    no_energy: str = ""  # why there is none
+    params: int = 0
+    weights_bytes: int | None = None
+    flops: float | None = None  # of a call
+    traffic: int | None = None  # bytes that a call's operators read and write
+    tflops: float | None = None  # reached
+    peak_share: float | None = None  # of the rate of a large matrix product on this device
+    gb_s: float | None = None  # traffic by time
+    bandwidth_share: float | None = None  # of the rate of a large copy
+    memory: Memory | None = None
+    leak: Leak | None = None
+    drift: Drift | None = None
+    speedup: SpeedUp | None = None
+    layers: tuple[Layer, ...] = ()
+    clocks: tuple[Mapping[str, Any], ...] = ()  # of the GPU, before and after the loop
+    extra: Mapping[str, Any] = field(default_factory=dict)  # figures of other measurements, by name
+
+    @property
+    def p50(self) -> float | None:
+        """Median latency of a call in ms."""
+        return None if self.latency_ms is None else self.latency_ms.median

@@ -1,0 +1,122 @@
+"""`profile_stats.json`: all figures of one bench."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from framekiln.contract.errors import ConfigError
+from framekiln.lab.output.cells import CellResult
+from framekiln.lab.output.files import writing
+
+FORMAT = 1
+"""Raised when a key changes its meaning or goes."""
+
+STATS = "profile_stats.json"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelInfo:
+    """One model of a bench."""
+
+    name: str
+    weights: str  # real with its file, or seeded random
+    params: int = 0
+    weights_bytes: int | None = None  # in the first cell that was measured
+    flops_per_item: float | None = None  # in it; another size or number of frames has others
+    parts: Mapping[str, int] = field(default_factory=dict)  # parameters by direct child
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """A rule that applies to the figures."""
+
+    rule: str
+    where: str  # the model and the cell
+    text: str  # one sentence with the numbers
+    fix: str
+    numbers: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class BenchReport:
+    """All figures of one bench."""
+
+    made: str  # ISO 8601, UTC
+    argv: tuple[str, ...]
+    environment: Mapping[str, Any]
+    models: tuple[ModelInfo, ...] = ()
+    cells: tuple[CellResult, ...] = ()
+    findings: tuple[Finding, ...] = ()
+    video: tuple[Mapping[str, Any], ...] = ()  # of video segmentation: by video, object, model and run
+    targets: tuple[Mapping[str, Any], ...] = ()
+    extra: Mapping[str, Any] = field(default_factory=dict)  # `clips`, a row each; `nsight`, figures by model and option
+    format: int = FORMAT
+
+
+def new_report(environment: Mapping[str, Any], **figures: Any) -> BenchReport:
+    """Return a report of this command, made now."""
+    made = datetime.now(UTC).isoformat(timespec="seconds")
+    return BenchReport(made=made, argv=tuple(sys.argv[1:]), environment=environment, **figures)
+
+
+def with_figures(info: ModelInfo, cells: Sequence[CellResult]) -> ModelInfo:
+    """Return a model's facts with what its first measured cell told of it."""
+    first = next((cell for cell in cells if cell.outcome == "ok"), None)
+    if first is None:
+        return info
+    flops = first.flops / first.items if first.flops and first.items else None
+    return replace(info, weights_bytes=first.weights_bytes, flops_per_item=flops)
+
+
+def write_report(report: BenchReport, path: Path) -> Path:
+    """Write a report as JSON; numbers that are not finite become null.
+
+    Raises:
+        OutputError: the file cannot be written.
+    """
+    text = json.dumps(_finite(asdict(report)), indent=1, ensure_ascii=False)
+    with writing(path):
+        path.write_text(text + "\n", encoding="utf-8")
+    return path
+
+
+def read_report(path: Path) -> BenchReport:
+    """Read a report, or that of a folder of `--out`.
+
+    Raises:
+        ConfigError: there is none, or it has another form.
+    """
+    file = path
+    try:
+        file = path / STATS if path.is_dir() else path
+        data = json.loads(file.read_text(encoding="utf-8"))
+        report: BenchReport = TypeAdapter(BenchReport).validate_python(data)
+    except (OSError, RecursionError, ValueError, ValidationError) as error:
+        reason = str(error).splitlines()[0]
+        raise ConfigError(
+            f"{str(file)!r} is no report of framekiln bench ({reason}); give its profile_stats.json.",
+            code="FK-BENCH-REPORT",
+        ) from error
+    if report.format != FORMAT:
+        raise ConfigError(
+            f"{str(file)!r} has format {report.format}, this version reads {FORMAT}; measure again.",
+            code="FK-BENCH-REPORT",
+        )
+    return report
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {key: _finite(item) for key, item in value.items()}
+    return [_finite(item) for item in value] if isinstance(value, list | tuple) else value

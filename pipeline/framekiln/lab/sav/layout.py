@@ -1,0 +1,104 @@
+"""Videos with true masks, in the layout of SA-V or of DAVIS.
+
+DIR/JPEGImages_24fps/VIDEO/00000.jpg           frames
+DIR/Annotations_6fps/VIDEO/000/00000.png       SA-V: a folder for each object, above 0 on the object
+DIR/Annotations/480p/VIDEO/00000.png           DAVIS: one image of all objects, their numbers as palette indices
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+
+from framekiln.contract.columns import Image
+from framekiln.contract.errors import InputError, MediaError, Reason
+from framekiln.lab.sav.scores import Mask
+from framekiln.media.config import DecodeConfig
+from framekiln.media.files import MediaFile
+from framekiln.media.images.labels import read_labels
+from framekiln.media.packets.decode import decode_frames
+
+_NO_OBJECT = (0, 255)  # labels of DAVIS that are no object: background, void
+
+
+@dataclass(frozen=True, kw_only=True)
+class AnnotatedVideo:
+    """Frames in order, and their true masks."""
+
+    name: str
+    frames: list[Path]
+    masks: Mapping[str, Mapping[str, Path]]  # by object and frame's stem; "" for images of all objects
+
+    @cached_property
+    def objects(self) -> list[str]:
+        """Names of the objects: of their folders, or their labels."""
+        if "" not in self.masks:
+            return sorted(self.masks)
+        images = (read_labels(path) for path in self.masks[""].values())
+        labels = {int(label) for image in images for label in np.unique(image)}
+        return [str(label) for label in sorted(labels.difference(_NO_OBJECT))]
+
+    def annotated(self, name: str) -> list[str]:
+        """Return the stems of the frames with a mask of an object, in order; the mask may be empty."""
+        return sorted(self.masks.get(name, self.masks.get("", {})))
+
+    def truth(self, name: str, stem: str) -> Mask:
+        """Return an object's mask in an annotated frame.
+
+        Raises:
+            MediaError: the PNG cannot be read.
+        """
+        if name in self.masks:
+            return read_labels(self.masks[name][stem]) > 0
+        return read_labels(self.masks[""][stem]) == int(name)
+
+    def first_visible(self, name: str) -> str | None:
+        """Return the first frame with a pixel of an object, which takes its prompt; None if there is none."""
+        return next((stem for stem in self.annotated(name) if self.truth(name, stem).any()), None)
+
+    def images(self, start: str = "") -> Iterator[tuple[str, Image]]:
+        """Yield stem and image (h w 3) of each frame from one on, decoded on demand.
+
+        Raises:
+            MediaError: a frame cannot be decoded.
+        """
+        for path in self.frames:
+            if path.stem >= start:
+                yield path.stem, _image(path)
+
+
+def annotated_videos(root: Path) -> list[AnnotatedVideo]:
+    """Return the videos of a folder in the order of their names.
+
+    Raises:
+        InputError: there are no frames, or none with masks.
+    """
+    images, notes = (sorted(root.glob(f"{kind}*")) for kind in ("JPEGImages", "Annotations"))
+    folders = sorted({path.parent for path in images[0].rglob("*.jpg")}) if images and notes else []
+    videos = [_video(folder, notes[0] / folder.relative_to(images[0])) for folder in folders]
+    found = [video for video in videos if video.masks]
+    if not found:
+        raise InputError(
+            f"{str(root)!r} has no video with frames and masks in the layout of SA-V; give the folder that holds "
+            "JPEGImages_24fps/VIDEO/*.jpg and Annotations_6fps/VIDEO/OBJECT/*.png.",
+            code="FK-SAV-LAYOUT",
+        )
+    return found
+
+
+def _video(folder: Path, notes: Path) -> AnnotatedVideo:
+    masks: dict[str, dict[str, Path]] = {}
+    for path in sorted(notes.rglob("*.png")):
+        masks.setdefault("" if path.parent == notes else path.parent.name, {})[path.stem] = path
+    return AnnotatedVideo(name=folder.name, frames=sorted(folder.glob("*.jpg")), masks=masks)
+
+
+def _image(path: Path) -> Image:
+    media = MediaFile(media_id=path.name, path=str(path.absolute()), size=path.stat().st_size, mtime_ns=0)
+    for frame in decode_frames(media, ("frame",), DecodeConfig()):
+        return frame.images["frame"]
+    raise MediaError(Reason.EMPTY, f"{path.name} has no image")

@@ -1,0 +1,123 @@
+"""Cells measured in a child process, which is replaced where a cell ends it or fills the memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Self
+
+from framekiln.contract.errors import ConfigError
+from framekiln.lab.measure.details import DetailOptions, Details
+from framekiln.lab.measure.options import MeasureOptions
+from framekiln.lab.models.model import ModelRecipe
+from framekiln.lab.output.cells import Cell, CellResult
+from framekiln.lab.output.results import ModelInfo
+from framekiln.lab.sweep.batch_search import BatchFailure, Limits, SearchResult, search
+from framekiln.lab.sweep.model_process import ModelProcess
+from framekiln.planning.gpu.calibration_file import Trial
+from framekiln.runtime.recovery.captured_error import CapturedError
+from framekiln.runtime.recovery.child_process import ChildDied, ChildProcess
+
+_TIMEOUT_S = 3600.0  # of one cell: max-autotune of a large model took minutes on an H200
+
+
+class ModelBench:
+    """One model's child process, from the start of the block to its end."""
+
+    def __init__(self, source: ModelRecipe, options: MeasureOptions) -> None:
+        self._source, self._options = source, options
+        self._stack = ExitStack()
+        self._child: ChildProcess | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """End the child."""
+        self.restart()
+
+    def restart(self) -> None:
+        """End the child; the next call starts another one."""
+        self._child = None
+        self._stack.close()
+
+    def about(self) -> ModelInfo:
+        """Return the model's facts.
+
+        Raises:
+            ConfigError: it cannot be built.
+        """
+        answer = self.ask("about")
+        if isinstance(answer, ChildDied | CapturedError):
+            problem = f"The model {self._source.name!r} cannot be built: {reason_of(answer)}"
+            raise ConfigError(problem, code="FK-BENCH-BUILD")
+        return ModelInfo(
+            name=self._source.name, weights=self._source.weights, params=answer["params"], parts=answer["parts"]
+        )
+
+    def measure(self, cell: Cell) -> CellResult:
+        """Return a cell's result, whatever became of its process."""
+        answer = self.ask("measure", cell)
+        if isinstance(answer, ChildDied | CapturedError):
+            self.restart()
+            blank = CellResult(cell=cell, model=self._source.name, outcome="error", why=reason_of(answer))
+            return blank if not _is_killed(answer) else _killed(blank)
+        if answer.outcome == "oom":
+            self.restart()  # what an allocation that failed leaves behind is not measured
+        return answer
+
+    def details(self, cell: Cell, options: DetailOptions, folder: Path) -> Details:
+        """Return what was recorded of a cell, or why nothing was."""
+        answer = self.ask("details", cell, options, folder)
+        if isinstance(answer, ChildDied | CapturedError):
+            return Details(files=(), notes=(reason_of(answer),))
+        assert isinstance(answer, Details)
+        return answer
+
+    def find_batch(
+        self, cell: Cell, most: int, on_result: Callable[[CellResult], None]
+    ) -> tuple[list[CellResult], SearchResult]:
+        """Measure batches of 1, 2, 4, ... until one does not fit or gains nothing, then bisect; returns all."""
+        results: list[CellResult] = []
+
+        def attempt(batch: int) -> Trial | BatchFailure:
+            result = self.measure(replace(cell, batch=batch))
+            results.append(result)
+            on_result(result)
+            if result.outcome != "ok" or not result.items_per_s:
+                return BatchFailure(why=result.why)
+            calls = 0 if result.latency_ms is None else result.latency_ms.count
+            return Trial(batch=batch, megapixels=0.0, calls=calls, rows_per_s=result.items_per_s, phases={}, items={})
+
+        options = self._options
+        is_limited = options.device != "cpu" or options.memory_cap_gb is not None
+        return results, search(attempt, Limits(most_batch=most, memory=is_limited))
+
+    def ask(self, method: str, *arguments: object) -> Any:
+        """Call a method of the child's `ModelProcess`."""
+        if self._child is None:
+            self._child = self._stack.enter_context(ChildProcess(ModelProcess(self._source, self._options)))
+        answer = self._child.call(method, *arguments, timeout_s=_TIMEOUT_S)
+        if isinstance(answer, ChildDied):
+            self.restart()
+        return answer
+
+
+def reason_of(answer: ChildDied | CapturedError) -> str:
+    """Return why a call gave nothing, in one line."""
+    if isinstance(answer, CapturedError):
+        kind = "" if answer.kind == ConfigError.__name__ else answer.kind
+        return ": ".join(filter(None, [kind, " ".join(answer.message.split())]))
+    last = answer.last_lines.splitlines()[-1:] if answer.how.startswith("exit") else []
+    return ": ".join([f"its process died ({answer.how})", *last])
+
+
+def _is_killed(answer: ChildDied | CapturedError) -> bool:
+    """Return whether the system ended a process, which it does where memory runs out."""
+    return isinstance(answer, ChildDied) and answer.how == "SIGKILL"
+
+
+def _killed(blank: CellResult) -> CellResult:
+    return replace(blank, outcome="oom", why="the system ended the process (SIGKILL), as it does without memory")
