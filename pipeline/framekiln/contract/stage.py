@@ -87,7 +87,7 @@ class Stage(ABC):
             """Return, by setting, the value that is in use where the setting is None and depends on others."""
             return {}
 
-    version: ClassVar[int] = 1  # increase it when the same input gives another output: results are then computed again
+    version: ClassVar[int | str] = 1  # change it when the same input gives another output: all is then computed again
     scope: ClassVar[Scope] = Scope.ROW
     halo: ClassVar[int] = 0  # look-ahead of a CLIP stage in frames; such a stage reads source columns only
     placement: ClassVar[Placement] = Placement()

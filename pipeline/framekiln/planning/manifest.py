@@ -6,7 +6,7 @@ import importlib
 from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
-from typing import Annotated, Any, Literal, Optional, get_type_hints
+from typing import Annotated, Any, Literal, Optional, Self, get_type_hints
 
 from pydantic import (
     AfterValidator,
@@ -14,6 +14,7 @@ from pydantic import (
     ConfigDict,
     Field,
     GetCoreSchemaHandler,
+    PrivateAttr,
     field_serializer,
     with_config,
 )
@@ -23,6 +24,7 @@ from typing_extensions import TypedDict
 from framekiln.contract.errors import ConfigError, did_you_mean
 from framekiln.contract.placement import Placement, Precision
 from framekiln.contract.shipped_files import shipped
+from framekiln.contract.stage import Stage
 from framekiln.planning.error_budget import Budget
 from framekiln.planning.settings import Strict, parse
 from framekiln.weights.lockfile import Entries
@@ -73,6 +75,22 @@ class StepEntry(Strict):
     # or module:Class
     with_: dict[str, Any] = Field(default_factory=dict, alias="with")
     max_errors: MaxErrors = None  # rows it may fail on, or a share as "1%"; then the run stops
+    _given: type[Stage] | None = PrivateAttr(default=None)
+
+    @classmethod
+    def of(cls, kind: type[Stage], settings: Mapping[str, Any]) -> Self:
+        """Return the step of a class that Python code gives, which may lie in a notebook and have no importable name.
+
+        Only `use` is stored, so another process finds the class where that can be imported.
+        """
+        entry = cls(use=f"{kind.__module__}:{kind.__name__}", with_=dict(settings))
+        entry._given = kind
+        return entry
+
+    @property
+    def given(self) -> type[Stage] | None:
+        """The class itself; None for a step that was read from a file."""
+        return self._given
 
 
 class DecodeRule(Strict):

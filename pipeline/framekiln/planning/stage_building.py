@@ -46,7 +46,7 @@ def build(
         ConfigError: the class cannot be found or built, or a setting is unknown or invalid.
     """
     refused = partial(_refused, name, entry.use)
-    stage_class = _load(entry.use, refused)
+    stage_class = entry.given or _load(entry.use, refused)
     parameters = vars(stage_class.Config).get("__dataclass_params__")  # a subclass without the decorator has none
     if parameters is None or not parameters.frozen:
         fix = "put @dataclass(frozen=True, kw_only=True) above `class Config`"
@@ -82,6 +82,9 @@ def _load(use: str, refused: Callable[..., ConfigError]) -> type[Stage]:
     module_name, _, attribute = use.partition(":")
     module = _imported(module_name, refused)
     stage_class = getattr(module, attribute, None)
+    if stage_class is None and module_name == "__main__":
+        problem = "which a script or a notebook defined: run it from there, or move the stage into a module."
+        raise refused(problem, code="FK-STAGE-NOT-FOUND")
     if stage_class is None:
         stages = [key for key, value in vars(module).items() if isinstance(value, type) and issubclass(value, Stage)]
         known = did_you_mean(attribute, stages)

@@ -36,7 +36,8 @@ def check_config(stage: Stage, _: Sample) -> None:
 def check_declarations(stage: Stage, _: Sample) -> None:
     """Check that declarations are complete and fit the scope."""
     first = stage.scope.first_pass
-    require(stage.version >= 1 and bool(stage.devices), "version must be at least 1, and devices must name one")
+    is_set = isinstance(stage.version, str) or stage.version >= 1
+    require(is_set and bool(stage.devices), "version must be at least 1, or a text, and devices must name one")
     require(bool(stage.inputs), "inputs must name a column")
     require(bool(len(stage.outputs)) == first, "a first-pass stage declares outputs, a second-pass stage none")
     require(bool(stage.tables) != first, "a second-pass stage declares tables, a first-pass stage none")

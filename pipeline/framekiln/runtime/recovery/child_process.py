@@ -1,7 +1,8 @@
 """A child process that holds one object and calls its methods; the parent survives whatever kills it.
 
 `python -m framekiln.runtime.recovery.child_process NUMBER` is the child. NUMBER is the descriptor of the socket between
-the two processes. Messages on it are pickled; no other process has the socket.
+the two processes. Messages on it are pickled; no other process has the socket. What the child holds may be of a class
+that only a notebook or a script has, so it is pickled by value.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from multiprocessing.connection import Connection, Pipe
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Self
+
+import cloudpickle
 
 from framekiln.runtime.recovery.captured_error import BROKEN_GPU, CapturedError, capture
 from framekiln.runtime.recovery.watchdog import TIMEOUT_MARK, within
@@ -60,7 +63,7 @@ class ChildProcess:
                 pass_fds=(child_end.fileno(),),
             )
         with suppress(OSError):  # it has died already: the first call finds that out
-            self._connection.send(held)
+            self._connection.send_bytes(cloudpickle.dumps(held))
 
     def __enter__(self) -> Self:
         return self
@@ -80,7 +83,7 @@ class ChildProcess:
         The process is killed after the timeout; 0 for no limit.
         """
         try:
-            self._connection.send((method, arguments, timeout_s))
+            self._connection.send_bytes(cloudpickle.dumps((method, arguments, timeout_s)))
             if not self._connection.poll(2 * timeout_s + _GRACE_S if timeout_s else None):
                 self._process.kill()
                 return ChildDied("it hung", self._last_lines())

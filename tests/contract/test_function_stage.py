@@ -1,0 +1,158 @@
+"""`framekiln.stage`: a function with what it declares keeps the contract, and its version follows its code."""
+
+from __future__ import annotations
+
+import pickle
+import subprocess
+import sys
+
+import cloudpickle
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from framekiln.contract.errors import ContractError
+from framekiln.contract.function_stage import stage
+from framekiln.contract.testing import check_stage, sample_rows
+from tests.support.errors import fails
+from tests.toys.functions import brightness, described, loudest
+
+NUMBER = {"number": pa.float32()}
+
+
+@pytest.mark.parametrize("kind", [brightness, described, loudest])
+def test_a_function_keeps_the_contract(kind):
+    check_stage(kind())
+
+
+def test_a_function_gets_pixels_sound_and_values_and_gives_a_value_for_each_output():
+    rows = sample_rows(["frame_224", "time_s", "sound"], 2)
+    result = described()(rows.select(described.inputs)).to_pylist()
+    assert result == [{"sides": [360, 480], "moment": "0.00"}, {"sides": [360, 480], "moment": "0.04"}]
+    assert loudest()(rows.select(["sound"]))["loudest"].to_pylist() == [8000, 8000]
+    assert loudest()(sample_rows(["sound"], 1))["loudest"].to_pylist() == [None]
+    assert brightness.function(np.full((2, 2, 3), 7)) == 7
+
+
+def test_columns_are_described_by_their_fields_or_by_the_function():
+    about = {item.name: item.metadata for kind in (brightness, described, loudest) for item in kind().outputs}
+    assert about["brightness"] == {b"description": b"Mean of all channels."}
+    assert about["sides"] == {b"description": b"height, width", b"unit": b"px"}
+    assert about["loudest"] == {b"description": b"result of loudest"}
+
+
+def test_the_report_shows_numbers_and_texts():
+    assert brightness().draw({"brightness": 7.25}).caption == "brightness 7.25"
+    assert described().draw({"sides": [1, 2], "moment": None}) is None
+
+
+@pytest.mark.parametrize("result", [(1.0,), {"a": 1.0}, {"a": 1.0, "c": 2.0}, 1.0])
+def test_a_result_with_other_outputs_ends_the_run(result):
+    both = stage(inputs="time_s", outputs={"a": pa.float32(), "b": pa.float32()})
+    with pytest.raises(ContractError, match="wrong returned a .*; return a tuple or a dict of a, b") as error:
+        both(named("wrong", "time_s", result))()(sample_rows(["time_s"], 2))
+    assert error.value.code == "FK-UNDECLARED-COLUMNS"
+
+
+def named(name, parameters, result):
+    space = {"result": result}
+    exec(f"def {name}({parameters}): return result", space)
+    return space[name]
+
+
+@pytest.mark.parametrize(
+    ("function", "outputs"),
+    [
+        (lambda image: 0, NUMBER),
+        (print, NUMBER),
+        (named("two", "a, b", 0), NUMBER),
+        (named("none", "", 0), NUMBER),
+        (named("empty", "image", 0), {}),
+        (named("no_types", "image", 0), ["number"]),
+    ],
+)
+def test_a_mistake_is_found_where_the_stage_is_made(function, outputs):
+    with fails("FK-STAGE-FUNCTION"):
+        stage(inputs="frame", outputs=outputs)(function)
+
+
+BASE = """
+from functools import cache
+import numpy as np
+
+LIMIT, KERNEL, NAMES = 3, np.eye(3), {"b", "a", "c"}
+
+def helper(image):
+    return image.mean() * LIMIT
+
+@cache
+def table(size=4):
+    return list(range(size))
+
+def measure(image, power=2):
+    '''Measure.'''
+    return [helper(image) ** power for _ in table()] if KERNEL.sum() and "a" in NAMES else other(image)
+
+def other(image):
+    return measure(image)
+"""
+
+
+def version(text, *, inputs="frame", dtype=None):
+    """The version of `measure` in a module's text."""
+    space = {"__name__": "measured"}
+    exec(compile(text, "measured.py", "exec"), space)
+    return stage(inputs=inputs, outputs={"number": dtype or pa.float32()})(space["measure"])().version
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("** power for", "** power + 1 for"),
+        ("power=2", "power=3"),
+        ("mean()", "max()"),
+        ("LIMIT, KERNEL, NAMES = 3,", "LIMIT, KERNEL, NAMES = 4,"),
+        ("np.eye(3)", "np.eye(4)"),
+        ('"c"}', '"d"}'),
+        ("size=4", "size=5"),
+        ("return measure(image)", "return measure(-image)"),
+    ],
+)
+def test_an_edited_function_has_another_version(old, new):
+    assert old in BASE and version(BASE.replace(old, new)) != version(BASE)
+
+
+def test_other_inputs_or_types_are_another_version():
+    assert len({version(BASE), version(BASE, inputs="frame_224"), version(BASE, dtype=pa.float64())}) == 3
+
+
+@pytest.mark.parametrize(
+    ("old", "new"), [("'''Measure.'''", "'''Measures.'''"), ("LIMIT\n", "LIMIT  # three\n"), ("\n\ndef", "\n\n\n\ndef")]
+)
+def test_comments_and_documentation_are_no_part_of_the_version(old, new):
+    assert old in BASE and version(BASE.replace(old, new)) == version(BASE)
+
+
+def test_the_version_is_the_same_in_another_process():
+    code = "from tests.contract.test_function_stage import *; print(version(BASE), described().version)"
+    here = f"{version(BASE)} {described().version}"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == here
+
+
+def test_a_version_of_ones_own_stands_for_the_code():
+    kinds = [stage(inputs="frame", outputs=NUMBER, version=7)(named("f", "a", result)) for result in (1, 2)]
+    assert [kind().version for kind in kinds] == [7, 7]
+
+
+def test_a_function_travels_by_name_or_by_value():
+    assert type(pickle.loads(pickle.dumps(brightness()))) is brightness
+
+    def twice(number):
+        return 2 * number
+
+    @stage(inputs="time_s", outputs=NUMBER)
+    def local(time_s):
+        return twice(time_s)
+
+    copy = cloudpickle.loads(cloudpickle.dumps(local()))
+    assert copy(sample_rows(["time_s"], 2))["number"].to_pylist() == pytest.approx([0, 0.08])
