@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 from framekiln.cli.commands.steps import setting_meanings
 from framekiln.planning.manifest import read_pipeline
@@ -31,6 +32,32 @@ def test_columns_as_json():
     names = [column["name"] for column in tables["frames"]]
     assert {"media_id", "frame_index", "faces", "masks"} <= set(names) and "identities" in tables
     assert {"name", "type", "unit", "description"} <= set(tables["frames"][0])
+
+
+def test_the_overview_of_columns_names_each_one_in_few_lines():
+    shown = command("columns", COLUMNS="80").stdout
+    words = set(re.split(r"[\s,:]+", shown))
+    tables = json.loads(command("columns", "--json").stdout)
+    assert {column["name"] for table in tables.values() for column in table} <= words
+    assert {f"{table}/" for table in tables} <= words
+    lines = shown.splitlines()
+    assert len(lines) < 60 and max(map(len, lines)) <= 80
+
+
+def test_details_of_columns_are_of_a_step_or_a_table_or_of_all():
+    flow = command("columns", "flow", COLUMNS="80").stdout
+    assert "motion_mean  float, px\n      mean length of the flow" in flow and "exposure" not in flow
+    tables = json.loads(command("columns", "shots", "--json").stdout)
+    assert set(tables) == {"shots", "transitions"}, "both tables of the step"
+    tables = json.loads(command("columns", "transitions", "--json").stdout)
+    assert set(tables) == {"transitions"}
+    names = [column["name"] for column in json.loads(command("columns", "decode", "--json").stdout)["frames"]]
+    assert names[:3] == ["media_id", "uri", "frame_index"] and "exposure" not in names
+    every = command("columns", "--all", COLUMNS="80").stdout
+    assert flow.partition("\n")[2] in every and "jitter_smoothed  float, size" in every
+    assert all(line == line.rstrip() and len(line) <= 80 for line in every.splitlines())
+    refused = command("columns", "flwo")
+    assert refused.returncode == 2 and "[FK-UNKNOWN-STEP]" in refused.stderr and "'flow'" in refused.stderr
 
 
 def test_meanings_are_the_comments_of_the_source():

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.markup import escape
+from typer.core import TyperGroup
 
 from framekiln.cli.bench.command import bench
 from framekiln.cli.commands.calibrate import calibrate
@@ -25,15 +26,32 @@ from framekiln.cli.commands.steps import columns, steps
 from framekiln.cli.commands.trace import trace
 from framekiln.cli.console import ERRORS, leave, say_report
 from framekiln.cli.endings import handle_signals
-from framekiln.contract.errors import FramekilnError, UserError
+from framekiln.contract.errors import FramekilnError, UserError, check_known
 from framekiln.output.object_store import Store
 from framekiln.reporting.terminal.console import printable
 from framekiln.runtime.run.environment import package_version
 
 _FAILED = 1  # exit code
 
+
+class Commands(TyperGroup):
+    """The commands by name."""
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """Return a command.
+
+        Raises:
+            ConfigError: there is none of that name.
+        """
+        if not (ctx.resilient_parsing or cmd_name.startswith("-")):
+            check_known(cmd_name, self.commands, f"There is no command {cmd_name!r}.", code="FK-UNKNOWN-COMMAND")
+        return super().get_command(ctx, cmd_name)
+
+
 app = typer.Typer(
     name="framekiln",
+    cls=Commands,
+    context_settings={"help_option_names": ["-h", "--help"]},
     help="Process large photo and video collections on Ray: folders in, tables and a report out.",
     no_args_is_help=True,
     rich_markup_mode="rich",
@@ -43,7 +61,7 @@ app = typer.Typer(
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        print(f"framekiln {package_version('framekiln') or '(not installed)'}")
+        version()
         raise typer.Exit
 
 
@@ -71,6 +89,20 @@ def report(
 ) -> None:
     """Write report.html again, from the run.json and the tables of an output."""
     say_report(Console(), Store(output).check_folder(), run)
+
+
+@app.command()
+def version() -> None:
+    """Print the version."""
+    print(f"framekiln {package_version('framekiln') or '(not installed)'}")
+
+
+@app.command(name="help")
+def help_(
+    command: Annotated[str | None, typer.Argument(metavar="COMMAND", help="[dim]Default: all commands.[/dim]")] = None,
+) -> None:
+    """Print the options of a command, or all commands."""
+    app(args=[*([command] if command else []), "--help"], prog_name="framekiln")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -21,6 +21,7 @@ from framekiln.cli.options import (
     machine_option,
     names,
 )
+from framekiln.cli.paths import Paths, named_paths
 from framekiln.contract.errors import ConfigError
 from framekiln.planning.manifest import read_pipeline, read_profile
 from framekiln.planning.plan_options import PlanOptions, Policy
@@ -93,6 +94,7 @@ class StepOptions:
 class RunOptions(StepOptions):
     """Options for a run."""
 
+    paths: Paths = None
     output: Annotated[str | None, Option("--output", "-o", help="Folder or URL for tables, report and resume.")] = None
     identities_from: Annotated[
         str | None, Option(metavar="OUT", help="Another output; its identities keep their numbers.")
@@ -141,9 +143,10 @@ class RunOptions(StepOptions):
         """Return the request for these options.
 
         Raises:
-            ConfigError: the pipeline file, the profile or --shard is wrong.
+            ConfigError: the pipeline file, the profile or --shard is wrong, or inputs are named in two ways.
         """
-        basic = super().request()
+        inputs, output = named_paths(self.paths or (), self.input_, self.output)
+        basic = StepOptions.request(replace(self, input_=inputs))
         decode = {name: getattr(self, name) for name in ("every_nth", "max_frames", "max_pixels", "fast_mode")}
         known = [f"identities.known={self.identities_from}"] if self.identities_from else []
         options = replace(
@@ -156,7 +159,7 @@ class RunOptions(StepOptions):
         )
         return replace(
             basic,
-            output=_first(self.output, os.environ.get(OUTPUT) or None, basic.output),
+            output=_first(output, os.environ.get(OUTPUT) or None, basic.output),
             options=options,
             limit=self.limit,
             shard=_shard(self.shard),

@@ -214,3 +214,9 @@ def test_a_run_that_no_run_command_started_gets_one_that_does_the_same_work(star
     assert request.options == chosen
     assert (request.input, request.output, request.profile_name) == ("/in put", "/out", "cpu-only")
     assert (request.limit, request.shard, request.by_content) == (3, (1, 4), True)
+
+
+def test_a_run_by_plain_paths_is_repeated_as_it_was_typed():
+    typed = ["run", "photos", "out", "--pipeline", "mine.yaml"]
+    words = shlex.split(command(record("photos", "out", arguments=typed)))
+    assert words[-6:] == ["framekiln", *typed]

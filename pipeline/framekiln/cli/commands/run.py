@@ -19,7 +19,7 @@ from framekiln.profiling.tools.profilers import ProfiledCalls, ProfilerOptions
 EXAMPLES = """
 [bold]Examples[/bold]
 
-    framekiln run --input photos/ --output out/
+    framekiln run photos/ out/
 
     framekiln run -i 's3://bucket/clips' -o /mnt/out --profile high-throughput --address auto
 

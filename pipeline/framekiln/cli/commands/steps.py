@@ -10,7 +10,7 @@ from dataclasses import MISSING, fields
 from typing import Annotated, Any
 
 from rich.console import Console
-from typer import Argument
+from typer import Argument, Option
 
 from framekiln.cli.options import Json, PipelinePath
 from framekiln.contract.errors import check_known
@@ -19,8 +19,8 @@ from framekiln.planning.manifest import ProfileFile, read_pipeline
 from framekiln.planning.plan import Plan, make_plan
 from framekiln.planning.plan_options import PlanOptions
 from framekiln.planning.processes.resources import ROOMY
+from framekiln.reporting.terminal.columns import named_columns, print_columns, print_overview, schemas
 from framekiln.reporting.terminal.console import print_line, print_table
-from framekiln.reporting.terminal.tables import print_columns, schemas
 
 Name = Annotated[str | None, Argument(metavar="STEP", help="A step of the pipeline. [dim]Default: all.[/dim]")]
 _SETTING = re.compile(r"^ *(\w+): [^#]*?(?:# *(?P<meaning>.*))?$")
@@ -46,13 +46,23 @@ def steps(name: Name = None, pipeline: PipelinePath = None, json_: Json = False)
         print_line(console, "Settings of a step: framekiln steps STEP; change one with --set STEP.SETTING=VALUE.")
 
 
-def columns(pipeline: PipelinePath = None, json_: Json = False) -> None:
-    """List the columns and tables that a run writes, with their units and meanings."""
+def columns(
+    name: Annotated[
+        str | None, Argument(metavar="STEP", help="A step, or a table. [dim]Default: the names of all columns.[/dim]")
+    ] = None,
+    all_: Annotated[bool, Option("--all", help="Types, units and meanings of all columns.")] = False,
+    pipeline: PipelinePath = None,
+    json_: Json = False,
+) -> None:
+    """List the columns and tables that a run writes, or those of a step with their types, units and meanings."""
     plan = _plan(pipeline)
+    tables = schemas(plan) if name is None else named_columns(plan, name)
     if json_:
-        print(json.dumps(schemas(plan), indent=2))
+        print(json.dumps(tables, indent=2))
+    elif name is None and not all_:
+        print_overview(Console(), plan)
     else:
-        print_columns(Console(), plan)
+        print_columns(Console(), tables)
 
 
 def describe_stage(use: str, stage: Stage) -> dict[str, Any]:

@@ -79,9 +79,10 @@ def command(record: Mapping[str, Any]) -> str:
     words = [str(word) for word in record["arguments"]]
     if words and words[0].startswith("-"):
         words = ["run", *words]
-    if words[:1] != ["run"] or not any(word.split("=")[0] in _OPTIONS for word in words):
+    sources = [str(source) for source in recorded_inputs(record)]
+    if words[:1] != ["run"] or not any(word.split("=")[0] in _OPTIONS or word in sources for word in words):
         words = ["run", "--profile", record["profile_name"]]
-        words += [word for source in recorded_inputs(record) for word in ("--input", str(source))]
+        words += [word for source in sources for word in ("--input", source)]
         words += ["--output", record["output"]]
         words += _recorded_options(record)
     change = f"cd {shlex.quote(record['folder'])} && " if record.get("folder") else ""  # paths may be relative to it

@@ -6,11 +6,14 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
 from rich import box
+from rich.cells import cell_len
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
 DENSE = (0, 1, 0, 0)  # padding of tables with many columns
+_UNLIMITED = 1_000_000  # characters of a line
 
 
 def printable(text: str) -> str:
@@ -26,6 +29,18 @@ def print_line(console: Console, text: str, style: str | None = None) -> None:
     console.print(printable(text), style=style, highlight=False, soft_wrap=True, markup=False)
 
 
+def print_wrapped(console: Console, text: str, *, indent: int = 0) -> None:
+    """Print text that is wrapped between words to the width of the terminal.
+
+    In a file, lines without an indent stay whole, so that programs find what they look for.
+    """
+    if not (console.is_terminal or indent):
+        print_line(console, text)
+        return
+    for line in Text(printable(text)).wrap(console, console.width - indent, overflow="fold"):
+        print_line(console, " " * indent + line.plain.rstrip())
+
+
 def print_table(
     console: Console,
     heads: Sequence[str],
@@ -35,12 +50,63 @@ def print_table(
     whole: Sequence[str] = (),
     **style: Any,
 ) -> None:
-    """Print a table; columns in `whole` are never wrapped, and `style` are settings of rich's `Table`."""
+    """Print a table; columns in `whole` are never wrapped, and `style` are settings of rich's `Table`.
+
+    Other columns are wrapped between words, never inside one. Where that takes more width than the terminal has, each
+    row is printed as a list instead.
+    """
     settings: dict[str, Any] = {"title_justify": "left", **style}
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, **settings)
     for head in heads:
         justify: Literal["left", "right"] = "right" if head in right else "left"
         table.add_column(escape(head), justify=justify, overflow="fold", no_wrap=head in whole)
-    for row in rows:
-        table.add_row(*(escape(printable(text)) for text in row))
+    texts = [[printable(text) for text in row] for row in rows]
+    for row in texts:
+        table.add_row(*map(escape, row))
+    columns = [[head, *(row[number] for row in texts)] for number, head in enumerate(heads)]
+    natural = [max(map(_longest_line, column)) for column in columns]
+    least = [
+        wide if head in whole else max(map(_longest_word, column))
+        for head, wide, column in zip(heads, natural, columns, strict=True)
+    ]
+    gaps = console.measure(table, options=console.options.update(max_width=_UNLIMITED)).maximum - sum(natural)
+    widths = fitting_widths(natural, least, console.width - gaps)
+    if widths is None:
+        _print_list(console, heads, texts, settings.get("title"))
+        return
+    for column, width in zip(table.columns, widths, strict=True):
+        column.width = width
     console.print(table)
+
+
+def fitting_widths(natural: Sequence[int], least: Sequence[int], room: int) -> list[int] | None:
+    """Return a width for each column, from its least to its natural one; None if there is no room for the least.
+
+    >>> fitting_widths([4, 40, 60], [4, 10, 20], 64)
+    [4, 22, 38]
+    >>> fitting_widths([4, 40], [4, 10], 12)
+    """
+    spare, wish = room - sum(least), sum(natural) - sum(least)
+    if spare < 0:
+        return None
+    share = min(1.0, spare / wish) if wish else 0.0
+    return [low + int(share * (high - low)) for low, high in zip(least, natural, strict=True)]
+
+
+def _print_list(console: Console, heads: Sequence[str], rows: Iterable[Sequence[str]], title: Any) -> None:
+    """Print each row as its first value and, below it, the other values that are not empty with their heads."""
+    if title:
+        print_wrapped(console, str(title))
+    for first, *others in rows:
+        print_wrapped(console, first)
+        for head, text in zip(heads[1:], others, strict=True):
+            if text:
+                print_wrapped(console, f"{head}: {text}", indent=2)
+
+
+def _longest_line(text: str) -> int:
+    return max(map(cell_len, text.split("\n")))
+
+
+def _longest_word(text: str) -> int:
+    return max(map(cell_len, text.split()), default=0)

@@ -1,4 +1,4 @@
-"""Text that commands print: the plan, the work left to do, the summary of a run, and the columns."""
+"""Text that commands print: the plan, the work left to do, and the summary of a run."""
 
 from __future__ import annotations
 
@@ -7,32 +7,29 @@ from typing import Any
 
 from rich.console import Console
 
-from framekiln.contract.columns import describe
 from framekiln.contract.output_names import ERRORS, FRAMES
 from framekiln.output.object_store import Store
 from framekiln.planning.plan import Plan
 from framekiln.reporting.formatting import count
 from framekiln.reporting.plan_facts import decode_facts, plan_changes, step_facts, wave_processes
-from framekiln.reporting.terminal.console import print_line, print_table
+from framekiln.reporting.terminal.console import print_line, print_table, print_wrapped
 from framekiln.runtime.run.change_report import Changes, Outlook
 from framekiln.runtime.run.request import RunRequest
 from framekiln.runtime.run.result import RunResult, Workload
-from framekiln.runtime.second_pass.assemble import frames_schema
 
 _MOST_NAMED = 3  # files in a sentence
 
 
 def print_plan(console: Console, plan: Plan) -> None:
-    """Print each step's placement and weights, the columns it reads, adds and drops, and the processes."""
+    """Print each step's placement, the columns it reads, adds and drops, its weights, and the processes."""
     steps = [decode_facts(plan.decode), *map(step_facts, plan.steps)]
-    heads = ("step", "scope", "device", "cpus", "gpus", "workers", "batch", "weights")
-    print_table(console, heads, map(_placement_row, steps), right=("cpus", "gpus", "workers", "batch"))
-    rows = [[step["name"], *(", ".join(step.get(key, ())) for key in ("reads", "adds", "drops"))] for step in steps]
-    print_table(console, ("step", "columns read", "columns added", "columns dropped here"), rows)
+    heads = ("step", "scope", "device", "cpus", "gpus", "workers", "batch")
+    print_table(console, heads, map(_placement_row, steps), right=heads[3:])
+    print_table(console, ("step", "columns and weights"), [(step["name"], _needs_and_gives(step)) for step in steps])
     for number, wave in enumerate(plan.waves, 1):
         title = f"First pass, wave {number} of {len(plan.waves)}" if len(plan.waves) > 1 else "First pass"
         processes = " | ".join(" + ".join(names) for names in wave_processes(wave))
-        print_line(console, f"{title}, processes by | : {processes}")
+        print_wrapped(console, f"{title}, processes by | : {processes}")
     print_reasons(console, plan)
     print_changes(console, plan)
     print_absent(console, plan)
@@ -40,21 +37,29 @@ def print_plan(console: Console, plan: Plan) -> None:
 
 def _placement_row(step: Mapping[str, Any]) -> list[str]:
     batch = "" if "use" not in step else str(step["batch"] or f"1 {step['scope']}")
-    weights = [f"{name} ({state})" for name, state in step.get("weights", {}).items()]
-    numbers = [f"{step['cpus']:g}", f"{step['gpus']:g}", str(step["workers"]), batch]
-    return [step["name"], step["scope"], step["device"], *numbers, ", ".join(weights)]
+    return [
+        *(step[key] for key in ("name", "scope", "device")),
+        *(f"{step['cpus']:g}", f"{step['gpus']:g}", str(step["workers"]), batch),
+    ]
+
+
+def _needs_and_gives(step: Mapping[str, Any]) -> str:
+    """Return a line each for the columns that a step reads, adds and drops, and for its weights."""
+    names = {key: ", ".join(step.get(key, ())) for key in ("reads", "adds", "drops")}
+    names["weights"] = ", ".join(f"{name} ({state})" for name, state in step.get("weights", {}).items())
+    return "\n".join(f"{key} {listed}" for key, listed in names.items() if listed)
 
 
 def print_reasons(console: Console, plan: Plan) -> None:
     """Print the reasons for the layout of models on the GPUs, one a line."""
     for reason in plan.reasons:
-        print_line(console, f"GPU: {reason}")
+        print_wrapped(console, f"GPU: {reason}")
 
 
 def print_changes(console: Console, plan: Plan) -> None:
     """Print what differs from the profile and the pipeline, one a line."""
     for change in plan_changes(plan):
-        print_line(console, change)
+        print_wrapped(console, change)
 
 
 def print_absent(console: Console, plan: Plan) -> None:
@@ -63,7 +68,7 @@ def print_absent(console: Console, plan: Plan) -> None:
     random = {step.name for step in plan.steps if step.dummies}
     for name, reason in plan.absent.items():
         if name not in random:
-            print_line(console, f"{title}: {name}: {reason}")
+            print_wrapped(console, f"{title}: {name}: {reason}")
     if plan.absent and plan.fetch:
         print_line(console, f"To fetch what is missing: {plan.fetch}")
 
@@ -155,18 +160,3 @@ def print_result(console: Console, store: Store, result: RunResult) -> None:
     if errors := sum(result.errors.values()):
         kinds = ", ".join(f"{number} {kind}" for kind, number in result.errors.most_common())
         print_line(console, f"{count(errors, 'error')} in {store.url(ERRORS)}: {kinds}")
-
-
-def schemas(plan: Plan) -> dict[str, list[dict[str, Any]]]:
-    """Return name, type, unit and description of every column, by table."""
-    tables = {FRAMES: frames_schema(plan)}
-    for step in plan.second:
-        tables |= {name: table.schema for name, table in step.stage.tables.items()}
-    return {name: [dict(row) for row in describe(schema)] for name, schema in tables.items()}
-
-
-def print_columns(console: Console, plan: Plan) -> None:
-    """Print every column of every table with its type, unit and meaning."""
-    for name, described in schemas(plan).items():
-        rows = [[row["name"], row["type"], row["unit"], row["description"]] for row in described]
-        print_table(console, ("column", "type", "unit", "meaning"), rows, title=f"{name}/")

@@ -50,8 +50,8 @@ class RunRequest:
         for name in names:
             if not getattr(self, name):
                 raise ConfigError(
-                    f"No {name} was given: use --{name} PATH, or write `{name}: PATH` in the profile or the pipeline "
-                    "file.",
+                    f"No {name} was given: name it as in `framekiln run INPUT OUTPUT`, by --{name} PATH, or by "
+                    f"`{name}: PATH` in the profile or the pipeline file.",
                     code={"input": "FK-NO-INPUT", "output": "FK-NO-OUTPUT"}[name],
                 )
 
