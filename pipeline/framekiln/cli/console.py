@@ -17,12 +17,11 @@ from rich.console import Console
 from framekiln.cli.endings import RunConsole, exit_code
 from framekiln.contract.errors import ConfigError
 from framekiln.contract.output_names import ERRORS as ERRORS_TABLE
-from framekiln.contract.row_errors import DECODE
 from framekiln.job import Job
 from framekiln.output.object_store import Store
 from framekiln.profiling.export.tensorboard import Scalars
 from framekiln.reporting.terminal.console import print_line
-from framekiln.reporting.terminal.progress import AdvisingView, ProgressView, make_view
+from framekiln.reporting.terminal.progress import AdvisingView, ProgressView, make_view, working_steps
 from framekiln.reporting.terminal.tables import print_result, print_work
 from framekiln.runtime.run.request import RunRequest
 from framekiln.runtime.run.result import Workload
@@ -71,7 +70,7 @@ def execute(request: RunRequest, console: Console, *, quiet: bool, tensorboard: 
 
 def _view(console: Console, work: Workload, run: str, tensorboard: str | None, *, quiet: bool) -> AdvisingView:
     """Return the view of a run's progress, on the terminal and in scalars."""
-    steps = [DECODE, *(step.name for step in work.plan.first)]
+    steps = working_steps(work)
     views: list[ProgressView | Scalars] = [make_view(console, steps, quiet=quiet)]
     if tensorboard is not None:
         views.append(Scalars(tensorboard, run, [*steps, *(step.name for step in work.plan.second)]))

@@ -185,8 +185,8 @@ def test_existing_segments_are_not_decoded_again() -> None:
     assert spans == [[], [edges[1]], [], [(FRAMES, FRAMES)]]
 
 
-def test_expected_rows_follow_from_finished_shares() -> None:
-    """Workers report shares of a film in any order; rows of finished shares predict the total."""
+def test_progress_follows_from_finished_shares() -> None:
+    """Workers report shares of a film in any order."""
     path = sample_film("all key frames")
     unit = unit_of(path)
     figures = RunTotals([unit])
@@ -200,7 +200,8 @@ def test_expected_rows_follow_from_finished_shares() -> None:
 
     for worker in (3, 1):
         figures.add(decoded(worker))
-    assert figures.expected_rows == pytest.approx(FRAMES, rel=0.1)
+    assert figures.progress.shares(["decode"])["decode"] == pytest.approx(0.5, rel=0.1)
     for worker in (0, 2, 2):  # the last one was killed and decodes again
         figures.add(decoded(worker))
-    assert figures.expected_rows == FRAMES
+    assert figures.progress.shares(["decode"]) == {"decode": 1.0}
+    assert figures.steps["decode"].rows == FRAMES

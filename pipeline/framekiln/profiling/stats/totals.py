@@ -1,17 +1,17 @@
-"""Totals of a run: rows, errors and seconds of each step, and the progress over all files."""
+"""Totals of a run: rows, errors and seconds of each step."""
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
-from framekiln.contract.row_errors import DECODE
 from framekiln.media.units import Unit
 from framekiln.profiling.events import Reading, StepEvent
 from framekiln.profiling.records import SET_UP
 from framekiln.profiling.stats.live import LiveWindow
+from framekiln.profiling.stats.progress import Progress
 from framekiln.profiling.stats.speed import ms_per_row, rows_per_s
 
 
@@ -64,19 +64,10 @@ class RunTotals:
 
     def __init__(self, units: Iterable[Unit] = (), waves: int = 1) -> None:
         """Start at zero, for a run that processes these units so many times."""
-        self._waves, units = waves, list(units)
         self.steps: dict[str, StepTotals] = defaultdict(StepTotals)
         self.live = LiveWindow()
+        self.progress = Progress(units, waves)
         self.notes: dict[str, str] = {}  # by step, why its model ran uncompiled in one of its processes
-        self._bytes = {unit.name: sum(media.size for media in unit.media) or 1 for unit in units}
-        self._files = {unit.name: len(unit.media) for unit in units}
-        self._done_files = 0.0
-        self._reached: dict[str, float] = {}  # by step, the largest share that was shown
-        self._all_bytes = waves * sum(self._bytes.values())
-        self._done_bytes = 0.0
-        self._unfinished_rows: dict[str, int] = defaultdict(int)  # by worker, of the files it has started
-        self._finished_rows = 0
-        self._decoded: Counter[int] = Counter()  # by hash of the packet, 77 bytes each
 
     def add(self, events: Iterable[StepEvent | Reading]) -> None:
         """Count events as they arrive."""
@@ -90,45 +81,9 @@ class RunTotals:
                 step = self.steps[event.step]
                 step.set_up = max(step.set_up, event.seconds)
                 continue
-            new = event if event.step != DECODE else self._once(event)
+            new = self.progress.add(event)
             self.steps[event.step].add(new)
             self.live.add(new)
-            if event.step == DECODE:
-                self._advance(new)
-
-    def _once(self, event: StepEvent) -> StepEvent:
-        """Return a packet's event, with the time only where a process that died had decoded the packet before."""
-        key = hash((event.unit, event.start))
-        self._decoded[key] += 1
-        return event if self._decoded[key] <= self._waves else replace(event, rows=0, failures=0, share=0.0)
-
-    def _advance(self, event: StepEvent) -> None:
-        self._unfinished_rows[event.worker] += event.rows
-        if event.share:
-            self._done_bytes += event.share * self._bytes.get(event.unit, 0)
-            self._done_files += event.share * self._files.get(event.unit, 0)
-            self._finished_rows += self._unfinished_rows.pop(event.worker)
-
-    @property
-    def expected_rows(self) -> int | None:
-        """Estimate of all rows, from the share of bytes in finished files; None before the first file is."""
-        if not self._done_bytes:
-            return None
-        decoded = max(self.steps[DECODE].rows, round(self._finished_rows * self._all_bytes / self._done_bytes))
-        return round(decoded / self._waves)
-
-    @property
-    def files(self) -> tuple[int, int]:
-        """Files that are decoded, and all files of the run; with several waves, the mean over them."""
-        return int(self._done_files / self._waves + 1e-6), sum(self._files.values())
-
-    def share(self, step: str) -> float:
-        """Return the share of the files' bytes that a step is done with, 0 to 1; it never falls."""
-        decoded = self.steps[DECODE].rows / self._waves
-        followed = min(1.0, self.steps[step].rows / decoded) if decoded and step != DECODE else 1.0
-        share = followed * self._done_bytes / max(1, self._all_bytes)
-        self._reached[step] = max(min(1.0, share), self._reached.get(step, 0.0))
-        return self._reached[step]
 
     def to_dict(self) -> Mapping[str, Any]:
         """Return the totals of each step as run.json stores them."""

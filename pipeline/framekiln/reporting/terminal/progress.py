@@ -1,4 +1,4 @@
-"""Progress of a run: on a terminal a line a step, elsewhere a line every ten seconds."""
+"""Progress of a run: on a terminal a line a step, elsewhere a short line now and then."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Self
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
 from framekiln.contract.row_errors import DECODE
 from framekiln.planning.plan import Plan
@@ -16,13 +16,14 @@ from framekiln.profiling.advice import live_advice
 from framekiln.profiling.events import GpuSample
 from framekiln.profiling.stats.live import LiveStep
 from framekiln.profiling.stats.totals import RunTotals
-from framekiln.reporting.formatting import count
+from framekiln.reporting.formatting import count, elapsed
 from framekiln.reporting.terminal.console import print_line
+from framekiln.runtime.run.result import Workload
 
 if TYPE_CHECKING:
     from framekiln.profiling.export.tensorboard import Scalars
 
-LINE_SECONDS = 10.0  # short enough to show that the run is alive, long enough for a log file
+LINE_SECONDS = (10.0, 300.0)  # between the first two lines, and at most; doubled from line to line in between
 ADVICE_SECONDS = 2.0  # between two evaluations of the advice rules
 _ALL = "all files"
 _LONGEST_NAME, _SHORT_NAME = 20, 12  # of a step; the second on a narrow terminal
@@ -48,7 +49,10 @@ class ProgressView:
 
 
 class ProgressBars(ProgressView):
-    """A line for all files, then one a step: rows, rate and shares of the last seconds, errors, time left."""
+    """A line for all files, then one a step: rows, rate and shares of the last seconds, errors, time left.
+
+    The time that is left for all files is that of the slowest step.
+    """
 
     def __init__(self, console: Console, steps: Sequence[str]) -> None:
         width = min(_LONGEST_NAME, max(map(len, (*steps, _ALL))))
@@ -61,27 +65,30 @@ class ProgressBars(ProgressView):
             TextColumn(_PERCENT) if self._narrow else BarColumn(bar_width=min(_BARS[1], room)),
             *(TextColumn(text) for text in texts),
             TextColumn("[red]{task.fields[errors]}"),
-            TimeRemainingColumn(compact=True),
+            TextColumn("[cyan]{task.fields[left]:>7}"),
             console=console,
         )
-        empty: dict[str, Any] = {"rows": "", "rate": "", "load": "", "errors": ""}
+        empty: dict[str, Any] = {"rows": "", "rate": "", "load": "", "errors": "", "left": ""}
         self._all = self._progress.add_task(_ALL, total=1.0, **empty)
         self._tasks: dict[str, TaskID] = {name: self._progress.add_task(name, total=1.0, **empty) for name in steps}
 
     def show(self, figures: RunTotals) -> None:
         """See `ProgressView`."""
-        moment = time.time()
+        moment, progress, names = time.time(), figures.progress, tuple(self._tasks)
+        shares, left = progress.shares(names), progress.left(names, moment)
         for name, task in self._tasks.items():
             step, now = figures.steps[name], figures.live.step(name, moment)
             fields: dict[str, Any] = {
                 "rate": f"{now.rows_per_s:,.1f}/s" if now else "",
                 "load": _load(now, narrow=self._narrow) if now else "",
                 "errors": count(step.failures, "error") if step.failures else "",
+                "left": elapsed(round(left[name])) if name in left else "",
             }
-            self._progress.update(task, completed=figures.share(name), rows=f"{step.rows:,}", **fields)
-        done, files = figures.files
-        share = sum(figures.share(name) for name in self._tasks) / max(1, len(self._tasks))
-        self._progress.update(self._all, completed=share, rows=f"{done:,}", rate=f"of {files:,}")
+            self._progress.update(task, completed=shares[name], rows=f"{step.rows:,}", **fields)
+        done, files = progress.files
+        slowest = progress.slowest(names, moment)
+        whole = {"rows": f"{done:,}", "rate": f"of {files:,}", "left": elapsed(round(slowest[1])) if slowest else ""}
+        self._progress.update(self._all, completed=progress.done(names), **whole)
 
     def say(self, sentence: str) -> None:
         """See `ProgressView`; the message appears above the bars."""
@@ -96,28 +103,43 @@ class ProgressBars(ProgressView):
 
 
 class ProgressLines(ProgressView):
-    """One line every ten seconds."""
+    """A line at the start, and further ones at growing intervals: a log of hours stays short."""
 
     def __init__(self, console: Console, steps: Sequence[str]) -> None:
         self._console, self._steps = console, steps
-        self._next = time.monotonic() + LINE_SECONDS
+        self._next, self._interval = time.monotonic(), LINE_SECONDS[0]
 
     def show(self, figures: RunTotals) -> None:
         """See `ProgressView`."""
         if time.monotonic() < self._next:
             return
-        self._next = time.monotonic() + LINE_SECONDS
-        total, moment = figures.expected_rows, time.time()
-        parts = [_step_line(name, figures.steps[name].rows, figures.live.step(name, moment)) for name in self._steps]
-        errors = sum(step.failures for step in figures.steps.values())
-        of = f" of about {total} rows" if total else ""
-        done, files = figures.files
-        parts = [f"{done} of {files} files", *parts] if files else parts
-        self.say(f"{', '.join(parts)}{of}, {count(errors, 'error', zero='0')}")
+        self._next = time.monotonic() + self._interval
+        self._interval = min(2 * self._interval, LINE_SECONDS[1])
+        self.say(progress_line(figures, self._steps, time.time()))
 
     def say(self, sentence: str) -> None:
         """See `ProgressView`."""
         print_line(self._console, sentence)
+
+
+def progress_line(figures: RunTotals, steps: Sequence[str], moment: float) -> str:
+    """Return the state of a run in a line, as in "14:03:25  12%  51 of 429 files, 11:49 left (faces 2.1/s), 3 errors".
+
+    The time of day is that of this machine. What follows the time left is the step that decides it, with its rate.
+    """
+    progress = figures.progress
+    done, (read, files) = progress.done(steps), progress.files
+    parts = [f"{read:,} of {files:,} files"] if files else []
+    if done == 1.0:
+        later = [name for name in figures.steps if name not in steps and figures.steps[name].rows]
+        parts.append(f"tables: {', '.join(later) or 'begun'}")
+    elif slowest := progress.slowest(steps, moment):
+        name, seconds = slowest
+        now = figures.live.step(name, moment)
+        parts.append(f"{elapsed(round(seconds))} left ({name}{f' {now.rows_per_s:,.1f}/s' if now else ''})")
+    if errors := sum(step.failures for step in figures.steps.values()):
+        parts.append(count(errors, "error"))
+    return f"{time.strftime('%H:%M:%S', time.localtime(moment))} {int(100 * done):>3}%  {', '.join(parts)}"
 
 
 class AdvisingView(ProgressView):
@@ -156,6 +178,12 @@ class AdvisingView(ProgressView):
         self._stack.close()
 
 
+def working_steps(work: Workload) -> list[str]:
+    """Return decoding and the steps of the first pass that have anything to compute."""
+    idle = {outlook.step for outlook in work.outlook if not outlook.todo}
+    return [DECODE, *(step.name for step in work.plan.first if step.name not in idle)]
+
+
 def make_view(console: Console, steps: Sequence[str], *, quiet: bool) -> ProgressView:
     """Return the view that suits the console."""
     if quiet:
@@ -168,13 +196,6 @@ def _load(now: LiveStep, *, narrow: bool) -> str:
     sign = "" if narrow else "%"
     shares = f"busy {100 * now.busy:>3.0f}{sign} waits {100 * now.waiting:>3.0f}{sign}"
     return f"{shares} {_gpu(now.gpu, narrow=narrow)}" if now.gpu else shares
-
-
-def _step_line(name: str, rows: int, now: LiveStep | None) -> str:
-    if now is None:
-        return f"{name} {rows}"
-    load = f"{now.rows_per_s:.1f}/s, busy {100 * now.busy:.0f}%, waits {100 * now.waiting:.0f}%"
-    return f"{name} {rows} ({load}, {_gpu(now.gpu)})" if now.gpu else f"{name} {rows} ({load})"
 
 
 def _gpu(gpu: GpuSample, *, narrow: bool = False) -> str:

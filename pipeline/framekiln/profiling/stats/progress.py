@@ -1,0 +1,134 @@
+"""The progress of a run over its files, and the time that is left: that of the slowest step.
+
+Decoding says how many bytes of the files are done. A step is as far as the last packet that passed it: packets that an
+earlier run finished pass without an event, so a step's own rows would tell too little.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from framekiln.contract.row_errors import DECODE
+from framekiln.media.units import Unit
+from framekiln.profiling.events import StepEvent
+
+_WHOLE = 1 - 1e-6  # shares of a unit are floats that add up to 1
+
+
+@dataclass
+class _Place:
+    """How far a step is."""
+
+    wave: int = 1  # that it runs in, from 1
+    rows: int = 0  # that it computed
+    passed: int = 0  # decoded rows of its wave up to the last packet that passed it
+    begun: tuple[float, float] | None = None  # end of its first packet, and its share then
+    reached: float = 0.0  # the largest share that was shown
+
+
+class Progress:
+    """How far each step of the first pass is."""
+
+    def __init__(self, units: Iterable[Unit] = (), waves: int = 1) -> None:
+        """Start at zero, for a run that decodes these units so many times."""
+        self._waves, units = waves, list(units)
+        self._bytes = {unit.name: sum(media.size for media in unit.media) or 1 for unit in units}
+        self._files = {unit.name: len(unit.media) for unit in units}
+        self._all_bytes = sum(self._bytes.values())
+        self._done_files = 0.0
+        self._wave_bytes = [0.0] * (waves + 1)  # decoded to their end, by wave from 1
+        self._wave_rows = [0] * (waves + 1)
+        self._decoded: dict[int, tuple[int, int]] = {}  # by hash of a packet, its last wave, and its rows up to its end
+        self._steps: dict[str, _Place] = defaultdict(_Place)
+
+    def add(self, event: StepEvent) -> StepEvent:
+        """Count a packet; return its event, with the time only where it was decoded before in this wave."""
+        key = hash((event.unit, event.start))
+        event = self._decode(event, key) if event.step == DECODE else self._follow(event, key)
+        place = self._steps[event.step]
+        if place.begun is None:
+            place.begun = event.ended, self._share(event.step, place.wave, place.passed)
+        return event
+
+    def _decode(self, event: StepEvent, key: int) -> StepEvent:
+        """Count a decoded packet once in each wave: a process that died decodes it again."""
+        wave = self._decoded.get(key, (0, 0))[0] + 1
+        if wave > self._waves:
+            return replace(event, rows=0, failures=0, share=0.0)
+        self._wave_rows[wave] += event.rows
+        self._wave_bytes[wave] += event.share * self._bytes.get(event.unit, 0)
+        self._done_files += event.share * self._files.get(event.unit, 0)
+        self._decoded[key] = wave, self._wave_rows[wave]
+        return event
+
+    def _follow(self, event: StepEvent, key: int) -> StepEvent:
+        """Note that a packet passed a step, and the packets before it too."""
+        place, (wave, rows) = self._steps[event.step], self._decoded.get(key, (1, 0))
+        if wave > place.wave:
+            place.wave, place.passed = wave, 0
+        place.rows += event.rows
+        place.passed = max(place.passed, place.rows, rows)
+        return event
+
+    @property
+    def files(self) -> tuple[int, int]:
+        """Files that are decoded, and all files of the run; with several waves, the mean over them."""
+        return int(self._done_files / self._waves + 1e-6), sum(self._files.values())
+
+    def shares(self, steps: Sequence[str]) -> dict[str, float]:
+        """Return the share of the files' bytes that each step is done with, 0 to 1; none ever falls.
+
+        `steps` are in the order of the plan, decoding first: an earlier step is at least as far as a later one.
+        """
+        wave, far = self._waves, 0
+        for step in reversed(steps):
+            place = self._steps[step]
+            if place.begun is not None:
+                far = max(far, place.passed) if place.wave == wave else place.passed
+                wave = place.wave
+            place.reached = max(place.reached, self._share(step, wave, far))
+        return {step: self._steps[step].reached for step in steps}
+
+    def _share(self, step: str, wave: int, passed: int) -> float:
+        if not self._all_bytes:  # only tables are left to write
+            return 1.0
+        if step == DECODE:
+            share = sum(self._wave_bytes) / (self._all_bytes * self._waves)
+        else:
+            share = min(1.0, passed / max(1, self._wave_rows[wave])) * self._wave_bytes[wave] / self._all_bytes
+        return 1.0 if share > _WHOLE else share
+
+    def done(self, steps: Sequence[str]) -> float:
+        """Return the share of the files' bytes that all steps are done with; with several waves, decoding alone."""
+        shares = self.shares(steps)
+        return min(shares.values(), default=0.0) if self._waves == 1 else shares[DECODE]
+
+    def left(self, steps: Sequence[str], now: float) -> dict[str, float]:
+        """Return the seconds that each step still takes at its own pace; steps without a pace so far are left out.
+
+        `now` is a moment of the epoch. The first packet does not count for the pace, as it is slower than the others.
+        """
+        seconds: dict[str, float] = {}
+        for step, share in self.shares(steps).items():
+            since, before = self._steps[step].begun or (now, share)
+            if share == 1.0:
+                seconds[step] = 0.0
+            elif share > before:
+                seconds[step] = max(0.0, now - since) * (1 - share) / (share - before)
+        return seconds
+
+    def slowest(self, steps: Sequence[str], now: float) -> tuple[str, float] | None:
+        """Return the step that takes longest from now on, and its seconds; None until each step has a pace.
+
+        A step without events of its own is none to wait for where a later one has some: its results are there. Steps of
+        later waves have no events yet, so with several waves those with a pace decide; decoding's is that of all waves.
+        """
+        left = self.left(steps, now)
+        begun = [self._steps[step].begun is not None for step in steps]
+        last = max((number for number, one in enumerate(begun) if one), default=-1)
+        waiting = [step for number, step in enumerate(steps) if begun[number] or number > last]
+        if self._waves == 1 and not left.keys() >= set(waiting):
+            return None
+        return max(left.items(), key=lambda pair: pair[1], default=None)
