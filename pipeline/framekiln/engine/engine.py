@@ -19,7 +19,11 @@ from framekiln.runtime.second_pass.second_pass import SecondPass
 EngineName = Literal["auto", "local", "ray"]
 
 SMALL_BYTES = 2_000_000_000
-"""Input files that `auto` computes without Ray: below, its start costs more than its pools bring."""
+"""Input files that `auto` computes without Ray.
+
+5,000 photos of 130 KB with `lighting` took 16 s on two cores, and 24 s with Ray, whose start takes 8 s. Beyond three
+times as many it is less than a tenth of a run, and Ray's dashboard and live metrics are of more use.
+"""
 
 
 class Engine(Protocol):

@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 
 _LINES = 20
-_NOISE = re.compile(r"^:|^Extension modules:|^PC: @|^ +@ +0x|logging\.cc|/site-packages/ray/")  # Ray's, faulthandler's
+_NOISE = re.compile(
+    r"^ +File \"[^\"]*\", line \d+ in |^:|^Extension modules:|^PC: @|^ +@ +0x|logging\.cc|/site-packages/ray/"
+)  # Ray's, faulthandler's
 _LONGEST = 300  # of a line
 
 
