@@ -31,10 +31,11 @@ def victims(run) -> list[psutil.Process]:
 
 def disturbed(words, kills: int, pause: tuple[float, float], rng: random.Random) -> tuple[int, str, str, list[str]]:
     """A run of which some process is killed again and again; its exit code, its words, and who was killed."""
-    run, killed = chaos.start(*words), []
+    run, killed, written = chaos.start(*words), [], 0
     while run.poll() is None and len(killed) < kills:
         time.sleep(rng.uniform(*pause))
-        if pids := victims(run):
+        if (pids := victims(run)) and (len(pids) > 1 or len(chaos.parts(words[-1])) > written):
+            written = len(chaos.parts(words[-1]))  # a single process is not killed again and again in its set-up
             with suppress(psutil.Error):
                 victim = rng.choice(pids)
                 name = victim.cmdline()[0]
