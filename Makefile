@@ -1,4 +1,5 @@
-# make demo            a first run on sample media
+# make demo            a first run on sample media, with the weights that are at hand
+# make demo-full       the same run with all steps: fetches 1.0 GB of weights
 # make test            each stage and command, most failure rules
 # make test-all        the other tests
 # make test-material   download real media and small networks, which some tests need (tests/material.yaml, 48 MB)
@@ -13,28 +14,58 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 SAMPLES := samples/media
 OUT := out/demo
+EXTRAS := dev,inpaint
+PIP := $(BIN)/python -m pip install --disable-pip-version-check
+# The package index's torch has CUDA libraries of gigabytes. Without an NVIDIA GPU, the CPU build will do:
+# make demo TORCH_INDEX=https://download.pytorch.org/whl/cpu
+TORCH_INDEX :=
 
-.PHONY: install demo test test-all test-material chaos fuzz lint format bench cluster-test clean
+.PHONY: install demo demo-about demo-full test test-all test-material chaos fuzz lint format bench cluster-test clean
 
 install: $(STAMP)
+
+# pip prints hundreds of lines, and none for a minute while it unpacks: a line each 15 s shows that it goes on.
+define pip_install
+	@log=$(VENV)/install.log; start=$$(date +%s); : > $$log; \
+	( while sleep 15 && kill -0 $$$$ 2>/dev/null; do \
+	    printf '%5d s %6d MB  %.50s\n' $$(($$(date +%s) - start)) $$(du -sm $(VENV) | cut -f1) \
+	      "$$(grep -oE '^ *(Collecting|Downloading|Using cached|Installing) .*' $$log | tail -n 1 | sed 's/^ *//; s/ collected packages.*/ them/')"; \
+	  done ) & \
+	$(PIP) $(1) >> $$log 2>&1; code=$$?; kill $$!; \
+	if [ $$code != 0 ]; then tail -n 15 $$log; exit $$code; fi
+endef
 
 # `fetch` gets MediaPipe's own wheel of 0.10.21, which carries its pose networks: a source of weights, never installed.
 # lama-cleaner pins old versions of half our dependencies, so it comes without them.
 $(STAMP): pyproject.toml constraints.txt
-	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt -e '.[dev,inpaint]'
-	$(BIN)/python -m pip install -qq --disable-pip-version-check --no-deps lama-cleaner==1.2.5
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "Installing into $(VENV): seconds, size, and what pip is at; all of it is in $(VENV)/install.log."
+	$(if $(TORCH_INDEX),$(call pip_install,-c constraints.txt --index-url $(TORCH_INDEX) torch))
+	$(call pip_install,-c constraints.txt -e '.[$(EXTRAS)]')
+	@$(PIP) -qq --no-deps lama-cleaner==1.2.5
 	$(BIN)/framekiln fetch pose_landmarker_full_bundled face_landmarker_bundled
-	touch $@
+	@touch $@
 
 $(SAMPLES)/.made: pipeline/framekiln/media/samples.py $(STAMP)
 	$(BIN)/python -m framekiln.media.samples $(SAMPLES)
 	touch $@
 
-# Faces and identities need 4.3 MB of weights from GitHub. They are tried for a minute at most; the run prints how to fetch all others.
-demo: $(SAMPLES)/.made
-	timeout 60 $(BIN)/framekiln fetch yunet_n_dynamic mobilefacenet 2>/dev/null || echo "Not downloaded: networks for faces (4.3 MB)."
-	$(BIN)/framekiln run --profile cpu-only --input $(SAMPLES) --output $(OUT) --missing-weights skip
+# Measured on two cores of an AMD EPYC, with all packages in pip's cache; @@
+demo: RUNS := runs the steps whose weights are here: 1 minute
+demo-full: RUNS := fetches up to 1.0 GB of weights and runs every step: @@ minutes
+demo-about:
+	@test -e $(STAMP) || echo "First about 150 packages are installed: 3.2 GB in $(VENV), and 3 minutes if they are in pip's cache."
+	@echo "This makes six sample files, $(RUNS), 2 MB in $(OUT)."
+
+# Faces and identities need 4.3 MB of weights from GitHub. They are tried for a minute at most.
+demo: demo-about $(SAMPLES)/.made
+	@timeout 60 $(BIN)/framekiln fetch yunet_n_dynamic mobilefacenet 2>/dev/null || echo "Not downloaded: networks for faces (4.3 MB)."
+	$(BIN)/framekiln run $(SAMPLES) $(OUT) --missing-weights skip
+	@grep -q '"skipped": {}' $(OUT)/run.json || echo "Both in one command: make demo-full (fetches 1.0 GB at most, and runs every step)."
+
+demo-full: demo-about $(SAMPLES)/.made
+	$(BIN)/framekiln fetch
+	$(BIN)/framekiln run $(SAMPLES) $(OUT)
 
 # Tests that start Ray (`slow`) run two at a time, each with a Ray of its own. The others share the cores.
 test: install

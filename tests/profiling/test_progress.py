@@ -112,8 +112,11 @@ def test_a_log_line_is_short_and_has_time_percent_and_time_left(noon):
     line = progress_line(half_way(noon), STEPS, noon + 102.0)
     assert line == "12:01:42  11%  60 of 429 files, 12:36 left (faces 0.5/s), 51 errors"
     assert len(line) < 80
-    start = progress_line(RunTotals(units(6)), STEPS, noon)
-    assert start == "12:00:00   0%  0 of 6 files"
+    totals = RunTotals(units(6))
+    assert progress_line(totals, STEPS, noon) == "12:00:00   0%  0 of 6 files"
+    totals.add(passing(DECODE, [0], every=1.0, begin=noon))
+    totals.add(passing("lighting", [0], every=1.0, begin=noon, rows=40))
+    assert progress_line(totals, STEPS, noon + 9.0) == "12:00:09   0%  1 of 6 files, 40 rows through lighting"
 
 
 def test_a_log_line_of_the_second_pass_names_its_tables(noon):

@@ -107,6 +107,13 @@ def test_each_failure_keeps_its_code(lock, run, site, tmp_path):
     assert (code, codes) == (2, ["[FK-FOLDER-NOT-WRITABLE]", "[FK-FETCH-FAILED]"])
 
 
+def test_all_that_cannot_be_downloaded_is_one_sentence(lock, run, site):
+    site.files.clear()
+    code, _, err = run("fetch", "toy", "bound", "--accept-license")
+    assert code == 2 and len(err.strip().splitlines()) == 1 and err.count("[FK-FETCH-FAILED]") == 1
+    assert "toy (127.0.0.1 returned 404" in err and "bound (127.0.0.1 returned 404" in err
+
+
 def test_missing_weights_are_listed_with_their_command(lock, run, tmp_path):
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "a.png").write_bytes(b"no photo")

@@ -32,6 +32,11 @@ class WeightsStatus:
         """The command that fetches the missing weights; empty if there is none."""
         return fetch_command(self.lock[name] for name in self.problems)
 
+    @property
+    def missing_mb(self) -> float:
+        """Size of the missing weights, in MB."""
+        return sum(self.lock[name].bytes for name in self.problems) / 1e6
+
     def of(self, names: Iterable[str]) -> dict[str, Path]:
         """Return the files that are here, by the names of weights."""
         return {name: self.found[name] for name in names if name in self.found}

@@ -42,6 +42,7 @@ class Plan:
     skipped: Mapping[str, str] = field(default_factory=dict)  # steps left out, and why
     absent: Mapping[str, str] = field(default_factory=dict)  # steps that lack weights or a column they read, and why
     fetch: str = ""  # the command that fetches the missing weights
+    fetch_mb: float = 0.0  # their size
     budgets: Mapping[str, Budget] = field(default_factory=dict)  # of failed rows, by step
     reasons: tuple[str, ...] = ()  # for the layout of steps on the GPU
     limits: str = ""  # numbers that were lowered to fit the machines' cores
@@ -153,6 +154,7 @@ class _Planner:
             skipped=status.left_out if self._options.missing_weights != "fail" else {},
             absent=status.left_out,
             fetch=status.command,
+            fetch_mb=status.missing_mb,
             budgets=self._budgets(order),
         )
 

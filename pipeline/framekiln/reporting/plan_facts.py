@@ -34,6 +34,7 @@ def plan_facts(
         "skipped": sorted(plan.skipped),
         "random": list(plan.dummies),
         "fetch": plan.fetch or None,
+        "fetch_mb": round(plan.fetch_mb, 1),
         "notes": list(notes),
         "work": work and _work_facts(*work),
         "fits": refusal is None,

@@ -21,6 +21,7 @@ from framekiln.contract.errors import WeightsError
 from framekiln.weights.checksums import atomic_file, sha256
 from framekiln.weights.download import ProgressCallback, UnreachableError, download
 from framekiln.weights.lockfile import Bundle, Entry, Local, Member, Url, Wheel
+from framekiln.weights.messages import NotFetchedError
 from framekiln.weights.resolver import cache_folder, extract_to_cache, locate, search_folders
 
 _STALE_SECONDS = 600.0  # since a copy was last written to; the slowest USB stick writes every second
@@ -131,9 +132,8 @@ def _from_sources(entry: Entry, folder: Path, on_progress: ProgressCallback) -> 
             offline |= isinstance(error, UnreachableError)
         except OSError as error:  # a full disk, or a cache of mixed permissions
             failures.append(f"{cache_folder()} is not writable ({error.strerror})")
-    hint = f"; without network, copy it over with `framekiln fetch {entry.name} --to DIR` and --weights-dir DIR"
-    message = f"{entry.name} could not be fetched: {'; '.join(failures)}{hint if offline else ''}."
-    raise WeightsError(message, code="FK-FETCH-FAILED")
+    reasons = {entry.name: "; ".join(dict.fromkeys(failures))}
+    raise NotFetchedError(reasons, offline=offline, code="FK-FETCH-FAILED")
 
 
 def _download(entry: Entry, url: str, folder: Path, on_progress: ProgressCallback) -> Path:

@@ -53,6 +53,30 @@ def fetch_command(entries: Iterable[Entry]) -> str:
     return shlex.join([*words, ACCEPT] if any(entry.ask for entry in available) else words)
 
 
+class NotFetchedError(WeightsError):
+    """Weights that none of their sources gave, in one sentence, with the reasons."""
+
+    def __init__(self, reasons: Mapping[str, str], *, offline: bool, code: str) -> None:
+        """Write the sentence for some names with their reasons; `offline`: a source did not respond."""
+        self.reasons, self.offline = dict(reasons), offline
+        if len(reasons) == 1:
+            ((names, reason),) = reasons.items()
+            message, it = f"{names} could not be fetched: {reason}", "it"
+        else:
+            names, it = " ".join(reasons), "them"
+            each = ", ".join(f"{name} ({reason})" for name, reason in reasons.items())
+            message = f"{len(reasons)} weights could not be fetched: {each}"
+        hint = f"; without network, copy {it} over with `framekiln fetch {names} --to DIR` and --weights-dir DIR"
+        super().__init__(f"{message}{hint if offline else ''}.", code=code)
+
+    @classmethod
+    def joined(cls, errors: Iterable[NotFetchedError]) -> NotFetchedError:
+        """Return several errors as one."""
+        errors = list(errors)
+        reasons = {name: reason for error in errors for name, reason in error.reasons.items()}
+        return cls(reasons, offline=any(error.offline for error in errors), code="FK-FETCH-FAILED")
+
+
 def check_licences(entries: Iterable[Entry], *, accepted: bool) -> None:
     """Refuse weights with restricted licences unless they were accepted.
 

@@ -21,7 +21,7 @@ from framekiln.planning.processes.resources import ROOMY
 from framekiln.reporting.terminal.console import print_line, print_table
 from framekiln.reporting.terminal.downloads import downloads
 from framekiln.weights.lockfile import Entry, Url, Wheel
-from framekiln.weights.messages import check_licences
+from framekiln.weights.messages import NotFetchedError, check_licences
 from framekiln.weights.resolver import cache_folder, find_weights, merged_lock
 
 Users = Mapping[str, Sequence[str]]
@@ -132,9 +132,13 @@ def _paths(
 
 
 def _raise_all(errors: Sequence[WeightsError]) -> None:
-    """Raise errors as one with a line for each; each line ends with its own code, the last by the command line."""
-    if errors:
-        *others, last = errors
+    """Raise errors as one: a sentence on all that no source gave, and a line for each other error with its own code."""
+    missing = [error for error in errors if isinstance(error, NotFetchedError)]
+    found = [error for error in errors if error not in missing]
+    if missing:
+        found.append(NotFetchedError.joined(missing))
+    if found:
+        *others, last = found
         lines = [f"{error} [{error.code}]" for error in others]
         raise WeightsError("\n".join([*lines, str(last)]), code=last.code)
 

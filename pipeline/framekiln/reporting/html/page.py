@@ -30,6 +30,7 @@ from framekiln.reporting.html.recorded.timed_run import timed_run
 from framekiln.reporting.html.recorded.timeline import lane_paths, lane_summary
 from framekiln.reporting.html.tables import table_views
 from framekiln.reporting.html.throughput import bottleneck, phase_names, phase_shares
+from framekiln.reporting.left_out import left_out
 from framekiln.reporting.plan_facts import recorded_changes
 from framekiln.reporting.stages import rebuild
 from framekiln.reporting.table_rows import find_table
@@ -80,6 +81,8 @@ def render(store: Store, record: Mapping[str, Any], run: str | None = None) -> s
         "record": record,
         "profile": profile,
         "outcome": summary.outcome(record, frames, groups),
+        "left_out": left_out(record.get("skipped") or (), len(record["steps"])),
+        "fetching": summary.fetching_command(record),
         "differences": recorded_changes(record),
         "facts": summary.facts(record, store, frames, groups),
         "recommendation": recommendation(profile, "" if slowest.idle else slowest.text),

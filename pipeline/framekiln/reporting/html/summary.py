@@ -15,6 +15,7 @@ from framekiln.output.object_store import Store
 from framekiln.reporting.formatting import count, duration, moment, number
 from framekiln.reporting.html.errors import ErrorGroup, unread_files
 from framekiln.reporting.html.tables import TableView
+from framekiln.reporting.left_out import fetching
 from framekiln.runtime.run.request import recorded_inputs
 from framekiln.weights.resolver import default_lock
 
@@ -77,9 +78,9 @@ def _machine(record: Mapping[str, Any]) -> str:
 def command(record: Mapping[str, Any]) -> str:
     """Return the shell command of the run, or for a run without one a command that does the same work."""
     words = [str(word) for word in record["arguments"]]
-    if words and words[0].startswith("-"):
-        words = ["run", *words]
     sources = [str(source) for source in recorded_inputs(record)]
+    if words and (words[0].startswith("-") or words[0] in sources):
+        words = ["run", *words]
     if words[:1] != ["run"] or not any(word.split("=")[0] in _OPTIONS or word in sources for word in words):
         words = ["run", "--profile", record["profile_name"]]
         words += [word for source in sources for word in ("--input", source)]
@@ -87,6 +88,13 @@ def command(record: Mapping[str, Any]) -> str:
         words += _recorded_options(record)
     change = f"cd {shlex.quote(record['folder'])} && " if record.get("folder") else ""  # paths may be relative to it
     return change + shlex.join(["framekiln", *words])
+
+
+def fetching_command(record: Mapping[str, Any]) -> tuple[str, str]:
+    """Return what brings the steps that were left out: a sentence, and the command that fetches and runs again."""
+    if not (record.get("skipped") and record.get("fetch")):
+        return "", ""
+    return f"{fetching(record.get('fetch_mb') or 0.0)}:", f"{record['fetch']} && {command(record)}"
 
 
 def _recorded_options(record: Mapping[str, Any]) -> list[str]:

@@ -32,7 +32,7 @@ def columns_by_step(plan: Plan) -> dict[str, dict[str, Columns]]:
     tables = schemas(plan)
     added = {step.name: set(step.table_schema.names) for step in plan.first}
     others = {name for names in added.values() for name in names}
-    by_step = {
+    by_step: dict[str, dict[str, Columns]] = {
         name: {FRAMES: [column for column in tables[FRAMES] if column["name"] in names]}
         for name, names in {DECODE: {column["name"] for column in tables[FRAMES]} - others, **added}.items()
     }

@@ -87,7 +87,11 @@ class ProgressBars(ProgressView):
             self._progress.update(task, completed=shares[name], rows=f"{step.rows:,}", **fields)
         done, files = progress.files
         slowest = progress.slowest(names, moment)
-        whole = {"rows": f"{done:,}", "rate": f"of {files:,}", "left": elapsed(round(slowest[1])) if slowest else ""}
+        whole: dict[str, Any] = {
+            "rows": f"{done:,}",
+            "rate": f"of {files:,}",
+            "left": elapsed(round(slowest[1])) if slowest else "",
+        }
         self._progress.update(self._all, completed=progress.done(names), **whole)
 
     def say(self, sentence: str) -> None:
@@ -125,7 +129,8 @@ class ProgressLines(ProgressView):
 def progress_line(figures: RunTotals, steps: Sequence[str], moment: float) -> str:
     """Return the state of a run in a line, as in "14:03:25  12%  51 of 429 files, 11:49 left (faces 2.1/s), 3 errors".
 
-    The time of day is that of this machine. What follows the time left is the step that decides it, with its rate.
+    The time of day is that of this machine. What follows the time left is the step that decides it, with its rate. While
+    some step has no pace, there are the rows that the last of the others is done with.
     """
     progress = figures.progress
     done, (read, files) = progress.done(steps), progress.files
@@ -137,6 +142,8 @@ def progress_line(figures: RunTotals, steps: Sequence[str], moment: float) -> st
         name, seconds = slowest
         now = figures.live.step(name, moment)
         parts.append(f"{elapsed(round(seconds))} left ({name}{f' {now.rows_per_s:,.1f}/s' if now else ''})")
+    elif begun := [name for name in steps if figures.steps[name].rows]:
+        parts.append(f"{count(figures.steps[begun[-1]].rows, 'row')} through {begun[-1]}")
     if errors := sum(step.failures for step in figures.steps.values()):
         parts.append(count(errors, "error"))
     return f"{time.strftime('%H:%M:%S', time.localtime(moment))} {int(100 * done):>3}%  {', '.join(parts)}"

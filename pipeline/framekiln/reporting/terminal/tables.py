@@ -11,6 +11,7 @@ from framekiln.contract.output_names import ERRORS, FRAMES
 from framekiln.output.object_store import Store
 from framekiln.planning.plan import Plan
 from framekiln.reporting.formatting import count
+from framekiln.reporting.left_out import fetching, left_out
 from framekiln.reporting.plan_facts import decode_facts, plan_changes, step_facts, wave_processes
 from framekiln.reporting.terminal.console import print_line, print_table, print_wrapped
 from framekiln.runtime.run.change_report import Changes, Outlook
@@ -86,8 +87,8 @@ def print_work(console: Console, work: Workload, request: RunRequest) -> None:
     size = sum(media.size for media in work.media) / 1e6
     files = count(len(work.media), "file", zero="0")
     print_line(console, f"{files} ({size:,.1f} MB) in {', '.join(request.inputs)}; profile {request.profile_name}")
-    if work.plan.skipped:
-        print_absent(console, work.plan)
+    if sentence := left_out(work.plan.skipped, len(work.plan.steps), tense="are"):
+        print_wrapped(console, sentence)
     _print_random(console, work.plan)
     if work.left and len(work.plan.waves) > 1:
         print_reasons(console, work.plan)
@@ -160,3 +161,8 @@ def print_result(console: Console, store: Store, result: RunResult) -> None:
     if errors := sum(result.errors.values()):
         kinds = ", ".join(f"{number} {kind}" for kind, number in result.errors.most_common())
         print_line(console, f"{count(errors, 'error')} in {store.url(ERRORS)}: {kinds}")
+    plan = result.work.plan
+    if sentence := left_out(plan.skipped, len(plan.steps)):
+        print_wrapped(console, sentence)
+        if plan.fetch:
+            print_line(console, f"{fetching(plan.fetch_mb)}: {plan.fetch}")

@@ -20,7 +20,7 @@ from framekiln.runtime.run.result import RunResult
 
 _STORED_AS = {"batch": "batch_rows"}  # fields of Placement with another name in run.json
 _COMMAND = ("arguments", "folder", "output")
-_LEFT_OUT = ("skipped", "fetch")
+_LEFT_OUT = ("skipped", "fetch", "fetch_mb")
 
 
 def write_run_record(store: Store, request: RunRequest, result: RunResult) -> bool:
@@ -124,6 +124,7 @@ def _record(request: RunRequest, result: RunResult) -> dict[str, Any]:
         "steps": {step.name: _step(step) for step in plan.steps},
         "skipped": dict(plan.skipped),
         "fetch": plan.fetch,
+        "fetch_mb": round(plan.fetch_mb, 1),
         "dummies": list(plan.dummies),
         "void": list(plan.void),
         "waves": [[step.name for step in wave.own] for wave in plan.waves],

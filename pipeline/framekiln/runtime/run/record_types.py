@@ -107,6 +107,7 @@ class _Record(_Part):
     steps: dict[str, _Step] = {}
     skipped: dict[str, Any] = {}
     fetch: str = ""
+    fetch_mb: float = 0.0
     dummies: Names = []
     void: Names = []
     waves: list[Names] = []
