@@ -129,8 +129,8 @@ class ProgressLines(ProgressView):
 def progress_line(figures: RunTotals, steps: Sequence[str], moment: float) -> str:
     """Return the state of a run in a line, as in "14:03:25  12%  51 of 429 files, 11:49 left (faces 2.1/s), 3 errors".
 
-    The time of day is that of this machine. What follows the time left is the step that decides it, with its rate. While
-    some step has no pace, there are the rows that the last of the others is done with.
+    The time of day is that of this machine. What follows the time left is the step that decides it, with its rate.
+    While some step has no pace, there are the rows that the last of the others is done with.
     """
     progress = figures.progress
     done, (read, files) = progress.done(steps), progress.files
