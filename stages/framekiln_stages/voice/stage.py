@@ -127,10 +127,10 @@ def hann_and_tones() -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     These parts of librosa load in a second. `librosa.stft`, `rms` and `autocorrelate` lie in modules that numba
     compiles when they are imported, for 15 s; the two transforms here equal theirs.
     """
-    from librosa import fft_frequencies, filters
+    import librosa.filters
 
-    taper = filters.get_window("hann", SEEN)
-    return np.pad(taper, (WINDOW - SEEN) // 2), fft_frequencies(sr=SOUND_RATE, n_fft=WINDOW)
+    taper = librosa.filters.get_window("hann", SEEN)
+    return np.pad(taper, (WINDOW - SEEN) // 2), librosa.fft_frequencies(sr=SOUND_RATE, n_fft=WINDOW)
 
 
 def harmonicity(windows: NDArray[np.float32]) -> NDArray[np.float32]:
