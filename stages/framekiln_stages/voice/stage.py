@@ -127,10 +127,10 @@ def hann_and_tones() -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     These parts of librosa load in a second. `librosa.stft`, `rms` and `autocorrelate` lie in modules that numba
     compiles when they are imported, for 15 s; the two transforms here equal theirs.
     """
-    import librosa.filters
+    from librosa import fft_frequencies
+    from librosa.filters import get_window
 
-    taper = librosa.filters.get_window("hann", SEEN)
-    return np.pad(taper, (WINDOW - SEEN) // 2), librosa.fft_frequencies(sr=SOUND_RATE, n_fft=WINDOW)
+    return np.pad(get_window("hann", SEEN), (WINDOW - SEEN) // 2), fft_frequencies(sr=SOUND_RATE, n_fft=WINDOW)
 
 
 def harmonicity(windows: NDArray[np.float32]) -> NDArray[np.float32]:
