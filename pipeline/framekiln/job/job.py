@@ -14,6 +14,7 @@ from itertools import count
 from framekiln.contract.errors import ConfigError, DamagedError, OutputError
 from framekiln.contract.stage import Scope
 from framekiln.engine.engine import Engine, choose, opened, started_ahead
+from framekiln.job.interim import Interim
 from framekiln.job.outcome import conclude
 from framekiln.media.units import Unit
 from framekiln.output.lease import Lease
@@ -60,6 +61,7 @@ class Job:
         self._request, self._watch, self._on_plan, self._on_wait = request, watch, on_plan, on_wait
         self.store = Store(request.output)
         self._totals = RunTotals()
+        self._interim: Interim | None = None
 
     def run(self) -> RunResult:
         """Compute what is missing from the output, and write run.json and the report there.
@@ -87,7 +89,8 @@ class Job:
                         self._mark_failures(plan, files, self._request.retry)
                     work = self._look(plan, nodes, files)
                     if work.left:
-                        self._compute(work, files, lease, stack)
+                        with self._begin(work, lease, started):
+                            self._compute(work, files, lease, stack)
                     result = conclude(self.store, self._request, work, self._totals, started)
                     break
                 except DamagedError:
@@ -189,6 +192,16 @@ class Job:
     def _mending(self, plan: Plan) -> Mending:
         return Mending(self.store, plan, self._owners(plan), self._on_wait)
 
+    def _begin(self, work: Workload, lease: Lease, started: float) -> Interim:
+        owners = self._owners(work.plan)
+        self._interim = Interim(self.store, self._request, work, owners, lease, figures=self._totals, started=started)
+        return self._interim
+
+    @property
+    def extent(self) -> str:
+        """The tables of a run that is not finished, in words; empty before it computes."""
+        return self._interim.extent if self._interim is not None else ""
+
     # The two passes
 
     def _compute(self, work: Workload, files: RunFiles, lease: Lease, stack: ExitStack) -> None:
@@ -232,11 +245,14 @@ class Job:
                 "during the run; find out what removed them, then run the same command again to continue.",
                 code="FK-OUTPUT-GONE",
             )
-        owners = self._owners(work.plan)
+        owners, deletable = self._owners(work.plan), files.deletable(self.store)
+        sweep(self.store, owners, rows, deletable)  # so that no table has rows of a file twice
+        if self._interim is not None:
+            self._interim.release()
         for owner in owners:
             engine.second_pass(owner, owner.pieces(rows))
             lease.check()
-        sweep(self.store, owners, rows, files.deletable(self.store))
+        sweep(self.store, owners, rows, deletable)  # tables that stages replace
 
     def _on_events(self, events: list[StepEvent | Reading]) -> None:
         self._totals.add(events)
@@ -247,4 +263,4 @@ class Job:
 
     def _owners(self, plan: Plan) -> list[SecondPass]:
         """Return the writers of the output's tables in their order; each owns its folders."""
-        return [*(Tables(step, plan, self.store) for step in plan.second), Assembly(plan, self.store)]
+        return [Assembly(plan, self.store), *(Tables(step, plan, self.store) for step in plan.second)]

@@ -42,7 +42,7 @@ def conclude(store: Store, request: RunRequest, work: Workload, figures: RunTota
         started=started,
         seconds=time.time() - started,
         figures=figures,
-        profile=_profile(store, request, work),
+        profile=recorded_profile(store, request, work),
     )
     is_new = write_run_record(store, request, result)
     recordings = tuple(request.profilers.report(store)) if work.left else ()
@@ -62,7 +62,7 @@ def _count_rows(store: Store) -> tuple[int, Counter[str]]:
     return frames, kinds
 
 
-def _profile(store: Store, request: RunRequest, work: Workload) -> RunProfile | None:
+def recorded_profile(store: Store, request: RunRequest, work: Workload) -> RunProfile | None:
     """Return the profile of the run's records; None if it cannot be read, which is no reason to lose a run."""
     with suppress(OutputError, OSError):
         return profile_of(store, store.run, request.profile.targets, work.saturated)

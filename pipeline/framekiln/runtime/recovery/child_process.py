@@ -91,6 +91,10 @@ class ChildProcess:
         except (EOFError, OSError):
             return self._death()
 
+    def kill(self) -> None:
+        """End it from another thread, also in a call, which returns `ChildDied`."""
+        self._process.kill()
+
     def _death(self) -> ChildDied:
         """Wait for the end of the process, and return how it ended."""
         code = self._process.wait()

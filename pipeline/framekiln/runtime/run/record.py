@@ -1,9 +1,9 @@
-"""`run.json`: all that is needed to run again, and the machine and versions behind the figures."""
+"""`run.json`: all that is needed to run again, how far the run is, and the machine and versions behind the figures."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,6 +14,7 @@ from framekiln.contract.output_names import RUN_RECORD
 from framekiln.output.object_store import Store
 from framekiln.planning.step import Step
 from framekiln.runtime.run.environment import environment
+from framekiln.runtime.run.progress import FINISHED, LATER, RunState
 from framekiln.runtime.run.record_types import wrong_type
 from framekiln.runtime.run.request import RunRequest
 from framekiln.runtime.run.result import RunResult
@@ -21,28 +22,52 @@ from framekiln.runtime.run.result import RunResult
 _STORED_AS = {"batch": "batch_rows"}  # fields of Placement with another name in run.json
 _COMMAND = ("arguments", "folder", "output")
 _LEFT_OUT = ("skipped", "fetch", "fetch_mb")
+_ENDED = ("state", "reason", "files_done", "written", "files", "frames", "errors", "passed_over")
 
 
 def write_run_record(store: Store, request: RunRequest, result: RunResult) -> bool:
-    """Write the output's run.json; return whether it changed.
+    """Write the run.json of a run that is finished; return whether it changed.
 
-    A run with nothing to do keeps the record of the run that did the work, except for the steps that it left out. A
-    damaged record is replaced. Nothing about finished work depends on this file, since the parts show it.
+    A run with nothing to do keeps the record of the run that did the work, except for the steps that it left out, and
+    says that this one is finished. A damaged record is replaced. Nothing about finished work depends on this file,
+    since the parts show it.
     """
-    record, before = _record(request, result), _earlier(store)
-    if request.retry is not None and before is not None:  # keep the command of the run, which is the one to repeat
-        record |= {key: before[key] for key in _COMMAND if key in before}
+    before = read_earlier(store)
+    state = RunState(state="finished", run=store.run, files_done=len(result.work.media))
+    record = _record(request, result, state, before)
     if before is not None and not result.work.changed:
-        left_out = {key: record[key] for key in _LEFT_OUT}
-        if all(before.get(key) == value for key, value in left_out.items()):
+        kept = (*_LEFT_OUT, *(_ENDED if _ends(before, record) else ()))
+        record = {key: value for key, value in before.items() if key != LATER} | {key: record[key] for key in kept}
+        if record == before:
             return False
-        record = before | left_out
-    store.write(RUN_RECORD, json.dumps(record, indent=2, default=str).encode())
+    _write(store, record)
     return True
 
 
+def write_progress(store: Store, request: RunRequest, result: RunResult, state: RunState, *, later: bool) -> None:
+    """Write the run.json of a run that is not finished.
+
+    Where the tables are those of an earlier run (`later`), its record stays, and this one is a part of it.
+    """
+    before = read_earlier(store)
+    record = _record(request, result, state, before)
+    _write(store, {**before, LATER: record} if later and before is not None else record)
+
+
+def _ends(before: Mapping[str, Any], record: Mapping[str, Any]) -> bool:
+    """Return whether a run that finds nothing to do shows that an earlier one, which was cut short, is finished."""
+    latest = before.get(LATER, before)
+    return latest["state"] != FINISHED and all(latest[key] == record[key] for key in ("input", "limit", "shard"))
+
+
+def _write(store: Store, record: Mapping[str, Any]) -> None:
+    store.write(RUN_RECORD, json.dumps(record, indent=2, default=str).encode())
+
+
 def read_run_record(store: Store, needs: Sequence[str] = ()) -> dict[str, Any]:
-    """Return the record of the last run that did something, with the types of its keys checked; it has all of `needs`.
+    """Return the record of the run that wrote the tables, with the types of its keys checked; it has all of `needs`.
+
+    The run may be unfinished: see `framekiln.runtime.run.progress`.
 
     Raises:
         FileNotFoundError: there is none.
@@ -57,7 +82,7 @@ def read_run_record(store: Store, needs: Sequence[str] = ()) -> dict[str, Any]:
 
 
 def read_unchecked(store: Store) -> dict[str, Any]:
-    """Return the record of the last run that did something, with any values.
+    """Return the record of the run that wrote the tables, with any values.
 
     Raises:
         FileNotFoundError: there is none.
@@ -76,20 +101,20 @@ def read_unchecked(store: Store) -> dict[str, Any]:
 
 
 def stored_request(store: Store) -> RunRequest:
-    """Return the request of an output's last run, as far as it decides results.
+    """Return the request of an output's last run, finished or not, as far as it decides results.
 
     Raises:
-        FileNotFoundError: no run into it has ended.
+        FileNotFoundError: no run into it has begun to compute.
         ConfigError: its run.json is damaged, or another version of Framekiln wrote it.
     """
     record = read_run_record(store)
     try:
-        return RunRequest.from_record(record, store.root)
+        return RunRequest.from_record(record.get(LATER, record), store.root)
     except (KeyError, TypeError, ValueError) as error:
         raise _other_version(store) from error
 
 
-def _earlier(store: Store) -> dict[str, Any] | None:
+def read_earlier(store: Store) -> dict[str, Any] | None:
     """Return the record in the output; None if there is none, or it cannot be read."""
     with suppress(FileNotFoundError, ConfigError):
         return read_run_record(store)
@@ -112,13 +137,19 @@ def _other_version(store: Store, details: str = "") -> ConfigError:
     )
 
 
-def _record(request: RunRequest, result: RunResult) -> dict[str, Any]:
-    plan = result.work.plan
+def _record(
+    request: RunRequest, result: RunResult, state: RunState, before: Mapping[str, Any] | None
+) -> dict[str, Any]:
+    """Return the record of a run; a retry keeps the command of the run before, which is the one to repeat."""
+    plan, latest = result.work.plan, (before or {}).get(LATER, before or {})
+    command = {} if request.retry is None else {key: latest[key] for key in _COMMAND if key in latest}
     return {
         **request.to_record(),
+        **state.to_record(),
         "started": datetime.fromtimestamp(result.started, UTC).isoformat(timespec="seconds"),
         "seconds": round(result.seconds, 2),
         "folder": str(Path.cwd()),
+        **command,
         "decode": vars(plan.decode.config) | {"fingerprint": plan.decode.fingerprint, "columns": plan.decode.columns},
         "loaders": {"workers": plan.decode.workers, "cpus": plan.decode.cpus},
         "steps": {step.name: _step(step) for step in plan.steps},

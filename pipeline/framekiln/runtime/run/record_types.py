@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
@@ -88,6 +88,12 @@ class _Versions(_Part):
 
 
 class _Record(_Part):
+    state: Literal["running", "stopped", "finished"] = "finished"
+    run: str = ""
+    files_done: int = 0
+    reason: str = ""
+    written: str = ""
+    unfinished: _Record | None = None  # a later run; see `runtime.run.progress`
     input: str = ""
     more_inputs: Names = []
     output: str = ""

@@ -1,4 +1,4 @@
-"""The end of a run: `frames/` and `errors/` are assembled, and files that no longer belong are deleted."""
+"""`frames/` and `errors/`, assembled from finished units at any time, and the files that no longer belong there."""
 
 from __future__ import annotations
 
@@ -36,17 +36,22 @@ class Assembly:
     processes: Placement | None = None
 
     def __init__(self, plan: Plan, store: Store) -> None:
-        self._plan, self._store = plan, store
+        """Keep what the tables need of a plan, without its stages: a process without their code can assemble too."""
+        self._store, self._decode = store, plan.decode.folder
         self._columns = columns_of(plan, [*SOURCE.names, *(c for step in plan.first for c in step.stage.outputs.names)])
-        self._facts = plan.first_folders
+        self._facts, self._schema = plan.first_folders, frames_schema(plan)
+        self._steps = [step.folder for step in plan.first]
+        self._dummies = {dummy for step in plan.first for dummy in step.dummies}
+        self._fingerprints = fingerprints(plan)
 
     def pieces(self, units: Sequence[UnitRows]) -> list[tuple[UnitRows, ...]]:
         """Return the units with rows that are not in `frames/` yet."""
-        return [(unit,) for unit in units if not self._store.exists(f"{FRAMES}/{self._name(unit)}")]
+        written = set(self._store.names(FRAMES))
+        return [(unit,) for unit in units if self.name_of(unit) not in written]
 
     def live(self, units: Sequence[UnitRows]) -> dict[str, set[str]]:
         """Return the names of the files that belong to these units, by folder."""
-        names = {self._name(unit) for unit in units}
+        names = {self.name_of(unit) for unit in units}
         return {FRAMES: names, ERRORS: names}
 
     def set_up(self) -> None:
@@ -54,27 +59,32 @@ class Assembly:
 
     def __call__(self, piece: tuple[UnitRows, ...], report: Report, log: AttemptLog) -> None:  # noqa: ARG002
         """Write one unit's rows and errors."""
-        (unit,) = piece
-        name = self._name(unit)
-        first = [unit.failures(self._store, step.folder) for step in self._plan.first]
-        failures = pa.concat_tables([unit.failures(self._store, self._plan.decode.folder, empty_too=True), *first])
+        self.assemble(*piece)
+
+    def assemble(self, unit: UnitRows) -> None:
+        """Write one unit's errors, then its rows."""
+        name = self.name_of(unit)
+        first = [unit.failures(self._store, folder) for folder in self._steps]
+        failures = pa.concat_tables([unit.failures(self._store, self._decode, empty_too=True), *first])
         if failures.num_rows:
-            dummies = {dummy for step in self._plan.first for dummy in step.dummies}
-            steps = {step.name: step.fingerprint for step in self._plan.first}
-            steps[self._plan.decode.name] = self._plan.decode.fingerprint
-            errors = traced(failures, unit.inputs, steps)
-            self._store.write_table(f"{ERRORS}/{name}", errors.cast(marked(errors.schema, dummies)))
+            errors = traced(failures, unit.inputs, self._fingerprints)
+            self._store.write_table(f"{ERRORS}/{name}", errors.cast(marked(errors.schema, self._dummies)))
         table = unit.read(self._store, self._columns)
-        schema = frames_schema(self._plan)
         if table.num_columns:
             where = {media.media_id: uri_of(media.path) for media in unit.files}
             uris = [where[name] for name in table[MEDIA_ID.name].to_pylist()]
             table = table.add_column(_URI_PLACE, URI, pa.array(uris, URI.type))
-        self._store.write_table(f"{FRAMES}/{name}", table.cast(schema) if table.num_columns else nulls(schema, 0))
+        rows = table.cast(self._schema) if table.num_columns else nulls(self._schema, 0)
+        self._store.write_table(f"{FRAMES}/{name}", rows)
 
-    def _name(self, unit: UnitRows) -> str:
+    def name_of(self, unit: UnitRows) -> str:
         """Return the name of a unit's tables; files that were moved with their times get new ones."""
         return unit.tag(*self._facts, [uri_of(media.path) for media in unit.files])
+
+
+def fingerprints(plan: Plan) -> dict[str, str]:
+    """Return what decides the rows of `frames/`: the fingerprints of decoding and of the first pass, by step."""
+    return {plan.decode.name: plan.decode.fingerprint, **{step.name: step.fingerprint for step in plan.first}}
 
 
 def frames_schema(plan: Plan) -> pa.Schema:
@@ -91,15 +101,19 @@ def sweep(
 
     A shard may delete the files of a `share` of the units; None for all.
     """
+    stale = [path for path in stale_files(store, owners, units) if share is None or unit_of(path) in share]
+    for path in stale:
+        store.remove(path)
+    return len(stale)
+
+
+def stale_files(store: Store, owners: Sequence[SecondPass], units: Sequence[UnitRows]) -> list[str]:
+    """Return the paths of files in the owners' tables that do not belong to these units."""
     live: dict[str, set[str]] = {}
     for owner in owners:
         for folder, names in owner.live(units).items():
             live.setdefault(folder, set()).update(names)
-    unknown = ((folder, name) for folder, names in live.items() for name in set(store.names(folder)) - names)
-    stale = [f"{folder}/{name}" for folder, name in unknown if share is None or unit_of(name) in share]
-    for path in stale:
-        store.remove(path)
-    return len(stale)
+    return [f"{folder}/{name}" for folder, names in live.items() for name in set(store.names(folder)) - names]
 
 
 def refuse_foreign(store: Store, owners: Sequence[SecondPass]) -> None:
@@ -122,7 +136,7 @@ def _is_foreign(name: str) -> bool:
     return not name.startswith(".") and _OF_A_RUN.fullmatch(name) is None
 
 
-def unit_of(name: str) -> str | None:
-    """Return the unit that a table's file was computed from; None for a file of several."""
-    match = _OF_A_UNIT.fullmatch(name)
+def unit_of(path: str) -> str | None:
+    """Return the unit that a table's file, by its name or path, was computed from; None for a file of several."""
+    match = _OF_A_UNIT.fullmatch(path.rpartition("/")[2])
     return match["unit"] if match else None

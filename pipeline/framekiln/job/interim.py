@@ -1,0 +1,195 @@
+"""Tables, run.json and the report of a run that is not finished: while it computes, and after it was stopped or killed.
+
+A thread looks from time to time which units of files every first-pass step has finished. A child process assembles
+their tables as the end of the run would, under the same names, so that nothing is done twice. It writes the report too.
+So neither memory nor the code of a stage that draws can harm the run. What fails here is tried again later, or done at
+the end.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Self
+
+from framekiln.contract.errors import FramekilnError, OutputError
+from framekiln.contract.row_errors import PASSED_OVER
+from framekiln.job.outcome import recorded_profile
+from framekiln.job.tables_so_far import TablesSoFar
+from framekiln.output.lease import Lease
+from framekiln.output.object_store import Store
+from framekiln.profiling.run_profile import RunProfile
+from framekiln.profiling.stats.totals import RunTotals
+from framekiln.runtime.recovery.child_process import ChildDied, ChildProcess
+from framekiln.runtime.run.progress import INTERRUPTED, RunState
+from framekiln.runtime.run.record import read_earlier, write_progress
+from framekiln.runtime.run.request import RunRequest
+from framekiln.runtime.run.result import RunResult, Workload
+from framekiln.runtime.second_pass.assemble import Assembly
+from framekiln.runtime.second_pass.second_pass import SecondPass, UnitRows
+
+FIRST_S = 20.0  # so that a run of a minute has tables
+EVERY_S = 30.0  # or later: see `SHARE`
+FIRST_REPORT_S = 120.0  # a report takes 2 s of a core, most of it to load the code
+SHARE = 0.01  # of the time may go into listings, run.json and the report; tables are work that the end is spared
+_LOST = "FK-OUTPUT-LOST"  # the error of a run that must write nothing any more
+_TIMEOUT_S = 600.0  # for the tables of a unit, or the report
+
+
+@dataclass(frozen=True)
+class _Writer:
+    """The object in the child process; it writes as a process of the run, so that a lost lease fences it too."""
+
+    store: Store
+    assembly: Assembly
+
+    def assemble(self, unit: UnitRows) -> None:
+        """Write the tables of a unit."""
+        self.assembly.assemble(unit)
+
+    def report(self) -> None:
+        """Write the report."""
+        from framekiln.reporting.html import write_report
+
+        write_report(self.store)
+
+
+class Interim:
+    """The tables of a run while its block computes, as a context manager."""
+
+    def __init__(
+        self,
+        store: Store,
+        request: RunRequest,
+        work: Workload,
+        owners: Sequence[SecondPass],
+        lease: Lease,
+        *,
+        figures: RunTotals,
+        started: float,
+    ) -> None:
+        """Look at the tables of earlier runs; nothing is written yet.
+
+        `figures` fill while the run computes; it `started` at this time, in seconds since the epoch.
+        """
+        self._store, self._request, self._work, self._lease = store, request, work, lease
+        self._figures, self._started = figures, started
+        self._tables = TablesSoFar(store, work, owners, read_earlier(store))
+        self._assembles, self._busy = True, threading.Lock()  # the lock is held by a publication
+        self._child: ChildProcess | None = None
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True, name="interim")
+
+    def __enter__(self) -> Self:
+        self._tables.due()
+        self._write_record(count=False)
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._ended.set()
+        self._halt()
+        self._thread.join()
+        if error is None or (reason := self._reason(error)) == _LOST:
+            return
+        self._assembles = True
+        with suppress(Exception, KeyboardInterrupt):  # a second Ctrl-C ends this, and nothing else
+            profile = recorded_profile(self._store, self._request, self._work)
+            self._publish(report=not isinstance(error, OutputError), reason=reason, profile=profile)
+
+    @property
+    def extent(self) -> str:
+        """The tables that are there, in words."""
+        if self._tables.held:
+            return "The tables are still those of the run before"
+        files = len(self._work.media)
+        return f"Tables of {min(files, self._tables.files_done):,} of {files:,} files are written"
+
+    def release(self) -> None:
+        """Leave the tables to the engine, which writes the rest of them, now that earlier ones were swept."""
+        self._halt()
+        with self._busy:
+            self._tables.release()
+            self._tables.due()
+        self._write_record(count=False)
+
+    def _halt(self) -> None:
+        """Let the publication that is being made end soon."""
+        self._assembles = False
+        if (child := self._child) is not None:
+            child.kill()
+
+    def _reason(self, error: BaseException) -> str:
+        """Return why the run stops, in the words of run.json."""
+        try:
+            self._lease.check()  # Ctrl-C is also how other threads end the run
+        except FramekilnError as fatal:
+            return fatal.code
+        if isinstance(error, KeyboardInterrupt):
+            return INTERRUPTED
+        return error.code if isinstance(error, FramekilnError) else type(error).__name__
+
+    def _watch(self) -> None:
+        wait, report_at = FIRST_S, time.monotonic() + FIRST_REPORT_S
+        while not self._ended.wait(wait):
+            wait, report = EVERY_S, time.monotonic() >= report_at
+            with suppress(Exception):  # the run finds out by itself what is wrong with its output
+                spent, reporting = self._publish(report=report)
+                wait = max(EVERY_S, spent / SHARE)
+                report_at = time.monotonic() + max(FIRST_REPORT_S, reporting / SHARE) if report else report_at
+
+    def _publish(self, *, report: bool, reason: str = "", profile: RunProfile | None = None) -> tuple[float, float]:
+        """Write the tables that are due, run.json, and the report; return the seconds besides tables, and for it."""
+        with self._busy, ExitStack() as stack:
+            began, due = time.monotonic(), self._tables.due()
+            child = stack.enter_context(self._writer()) if (due and self._assembles) or report else None
+            assembling = self._assemble(child, due) if child is not None else 0.0
+            self._write_record(reason, profile)
+            written = time.monotonic()
+            if child is not None and report:
+                child.call("report", timeout_s=_TIMEOUT_S)
+            return written - began - assembling, time.monotonic() - written
+
+    def _assemble(self, child: ChildProcess, due: Sequence[UnitRows]) -> float:
+        """Write the tables of units, and return the seconds; a unit that fails is left for the end."""
+        began = time.monotonic()
+        for unit in due:
+            result = child.call("assemble", unit, timeout_s=_TIMEOUT_S) if self._assembles else ChildDied("", "")
+            if isinstance(result, ChildDied):
+                break
+            if result is None:
+                self._tables.done(unit)
+        return time.monotonic() - began
+
+    @contextmanager
+    def _writer(self) -> Iterator[ChildProcess]:
+        with ChildProcess(_Writer(self._store, self._tables.assembly)) as child:
+            self._child = child
+            try:
+                yield child
+            finally:
+                self._child = None
+
+    def _write_record(self, reason: str = "", profile: RunProfile | None = None, *, count: bool = True) -> None:
+        frames, kinds = self._tables.count(anew=count)
+        result = RunResult(
+            work=self._work,
+            frames=frames,
+            passed_over=kinds.pop(PASSED_OVER, 0),
+            errors=kinds,
+            started=self._started,
+            seconds=time.time() - self._started,
+            figures=self._figures,
+            profile=profile,
+        )
+        files_done = min(len(self._work.media), self._tables.files_done)
+        state = RunState(
+            state="stopped" if reason else "running", run=self._store.run, files_done=files_done, reason=reason
+        )
+        write_progress(self._store, self._request, result, state, later=self._tables.held)

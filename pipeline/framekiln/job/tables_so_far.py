@@ -1,0 +1,119 @@
+"""The units of files that an unfinished run has in its tables, and those that could be there.
+
+A row is in `frames/` once at any time, and the table never mixes columns of two settings. So tables of earlier runs
+decide what may be written before the end: a unit waits if they hold rows of its files, and all units wait if another
+run's steps made them (`held`). They go at the end of the first pass, when all new rows can be written.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+from framekiln.contract.errors import GoneError
+from framekiln.contract.output_names import ERRORS, FRAMES
+from framekiln.contract.row_errors import DECODE
+from framekiln.contract.row_errors import SCHEMA as FAILURES
+from framekiln.media.units import Unit
+from framekiln.output.ledger import Ledger
+from framekiln.output.object_store import Store
+from framekiln.output.unit_table import read_units
+from framekiln.planning.plan import Plan
+from framekiln.runtime.run.result import Workload
+from framekiln.runtime.second_pass.assemble import ASSEMBLE, Assembly, fingerprints, unit_of
+from framekiln.runtime.second_pass.second_pass import SecondPass, UnitRows, expected_rows, unit_rows
+
+_ROWS = ""  # beside kinds of errors
+
+
+class TablesSoFar:
+    """The progress of a run's tables."""
+
+    def __init__(
+        self, store: Store, work: Workload, owners: Sequence[SecondPass], before: Mapping[str, Any] | None
+    ) -> None:
+        """Look at the tables of earlier runs; `before` is their run.json, None if there is none that can be read."""
+        self._store, self._work, self.assembly = store, work, Assembly(work.plan, store)
+        rows = [expected_rows(unit, work.wanted) for unit in work.units]
+        self.held = _mixes(store, work.plan, owners, rows, before)
+        self._earlier = frozenset[str]() if self.held else self._files_of_earlier_runs(rows)
+        self._counts: dict[str, Counter[str]] = {}  # rows of a file of `frames/`, or errors of one of `errors/` by kind
+        self.release(held=self.held)
+
+    def release(self, *, held: bool = False) -> None:
+        """Begin anew, where tables of earlier runs are gone."""
+        self.files_done, self.held = 0, held
+        self._earlier = self._earlier if held else frozenset()
+        self._open: dict[str, Unit] = {unit.name: unit for unit in self._work.units}
+
+    def due(self) -> list[UnitRows]:
+        """Return the units whose rows can be written now; each is `done` afterwards."""
+        ledger = Ledger(self._store)
+        finished = unit_rows(self._work.plan, ledger, list(self._open.values()), self._work.wanted)
+        missing = {unit.unit for (unit,) in self.assembly.pieces(finished)}
+        for unit in finished:
+            if self.held or unit.unit not in missing:
+                self.done(unit)
+        return [unit for unit in finished if unit.unit in self._open and self._earlier.isdisjoint(_ids(unit))]
+
+    def done(self, unit: UnitRows) -> None:
+        """Count a unit in the tables, or of which all parts are there while earlier tables stay."""
+        del self._open[unit.unit]
+        self.files_done += len(_ids(unit))
+        if unit.media is None:  # else it has other rows than its parts, which a look at the table shows
+            rows = max((part.stop for part in unit.parts[self._work.plan.decode.folder]), default=0)
+            self._counts[f"{FRAMES}/{self.assembly.name_of(unit)}"] = Counter({_ROWS: rows})
+
+    def count(self, *, anew: bool = True) -> tuple[int, Counter[str]]:
+        """Return the number of frames in the tables, and of errors by kind; each file is opened once at most.
+
+        Without `anew` files that were not opened before are left out.
+        """
+        paths = [f"{folder}/{name}" for folder in (FRAMES, ERRORS) for name in self._store.names(folder)]
+        for path in paths if anew else ():
+            if path not in self._counts:
+                with suppress(GoneError):  # another shard may have replaced it
+                    self._counts[path] = self._read(path)
+        kinds: Counter[str] = Counter()
+        for path in paths:
+            kinds.update(self._counts.get(path, ()))
+        return kinds.pop(_ROWS, 0), kinds
+
+    def _read(self, path: str) -> Counter[str]:
+        if path.startswith(f"{FRAMES}/"):
+            return Counter({_ROWS: self._store.count_rows(path)})
+        return Counter(self._store.read_table(path, ["kind"], expected=FAILURES)["kind"].to_pylist())
+
+    def _files_of_earlier_runs(self, rows: Sequence[UnitRows]) -> frozenset[str]:
+        """Return the media ids in files of `frames/` that this run will replace or delete."""
+        if not (names := set(self._store.names(FRAMES))):
+            return frozenset()
+        stale = {unit_of(name) for name in names - self.assembly.live(rows)[FRAMES]}
+        units = read_units(self._store) if stale else []
+        return frozenset(media.media_id for unit in units if unit.name in stale for media in unit.media)
+
+
+def _ids(unit: UnitRows) -> frozenset[str]:
+    """Return the files of a unit that the run wants."""
+    return frozenset(media.media_id for media in unit.files) if unit.media is None else unit.media
+
+
+def _mixes(
+    store: Store, plan: Plan, owners: Sequence[SecondPass], rows: Sequence[UnitRows], before: Mapping[str, Any] | None
+) -> bool:
+    """Return whether tables of other steps or settings are there, which new rows must not be mixed with."""
+    steps = (before or {}).get("steps", {})
+    known = {name: step.get("fingerprint") for name, step in steps.items()}
+    first = {name: known.get(name) for wave in (before or {}).get("waves", ()) for name in wave}
+    first[DECODE] = (before or {}).get("decode", {}).get("fingerprint")
+    same = {step.name: known.get(step.name) == step.fingerprint for step in plan.second}
+    same[ASSEMBLE] = first == fingerprints(plan)
+    return any(
+        set(store.names(folder)) - names
+        for owner in owners
+        if not same[owner.name]
+        for folder, names in owner.live(rows).items()
+        if folder != ERRORS
+    )

@@ -1,0 +1,75 @@
+"""How far a run has come, as run.json tells it from the start of the computing on.
+
+A run writes its state again and again, and the last time when it is finished or stopped. One that was killed says
+"running" for ever: only its lease shows that it has ended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+from framekiln.output.lease import active_runs
+from framekiln.output.object_store import Store
+
+FINISHED = "finished"
+INTERRUPTED = "interrupted"
+"""Reason of a run that Ctrl-C or a signal has stopped; others are codes of errors."""
+
+LATER = "unfinished"
+"""Key of run.json for a later run with other steps: the rest of the record tells of the run that wrote the tables."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunState:
+    """The state of a run and of its tables."""
+
+    state: Literal["running", "stopped", "finished"]
+    run: str  # its name, as in its lease and records
+    files_done: int  # files with rows or errors in the tables, or that could be there: see `LATER`
+    reason: str = ""  # why it was stopped
+
+    def to_record(self) -> dict[str, Any]:
+        """Return the keys of run.json."""
+        return {**vars(self), "written": datetime.now(UTC).isoformat(timespec="seconds")}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Unfinished:
+    """A run that has not come to its end."""
+
+    record: Mapping[str, Any]  # of this run
+    runs: bool  # it may be at work still
+    later: bool  # the tables are those of an earlier run, with other steps or settings
+
+    @property
+    def extent(self) -> str:
+        """The files that are done, as in "107 of 429 files"."""
+        return f"{self.record['files_done']:,} of {self.record['files']:,} files"
+
+    @property
+    def sentence(self) -> str:
+        """The state in words, for people."""
+        reason = self.record["reason"]
+        end = f"was {reason}" if reason == INTERRUPTED else f"was stopped [{reason}]" if reason else "was killed"
+        how = "still runs" if self.runs else end
+        if self.later:
+            return (
+                f"A later run with other steps or settings {how}; it has finished {self.extent}, and the tables are "
+                "those of the run before it."
+            )
+        if self.record["files_done"] < self.record["files"]:
+            return f"The run {how}; the tables hold {self.extent}."
+        return f"The run {how}; all {self.record['files']:,} files are in `frames/`, but other tables are not finished."
+
+
+def unfinished(store: Store, record: Mapping[str, Any]) -> Unfinished | None:
+    """Return the run into an output that has not come to its end, by the output's run.json; None if all have."""
+    later = record.get(LATER)
+    own = record if later is None else later
+    if own.get("state", FINISHED) == FINISHED:
+        return None
+    runs = own["state"] == "running" and own["run"] in active_runs(store)
+    return Unfinished(record=own, runs=runs, later=later is not None)
