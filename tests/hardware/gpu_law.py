@@ -89,7 +89,7 @@ def output(
         for worker, record in records:
             store.append(f"{PROFILE}/calls-{RUN}-{worker.replace(':', '-')}.jsonl", record.line(RUN, worker))
     place = {"device": device, "batch_rows": batch, "precision": "mixed", "compile": False, "group": "", "gpus": gpus}
-    record = {"throughput": {"run": RUN}, "gpu_names": [DEVICE] if device == "cuda" else []}
+    record = {"run": RUN, "gpu_names": [DEVICE] if device == "cuda" else []}
     record |= {"folder": "/", "input": "in", "profile": {}, "profile_name": "", "choices": asdict(PlanOptions())}
     record |= {
         "limit": None,

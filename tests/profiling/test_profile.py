@@ -139,7 +139,7 @@ def test_what_differed_from_the_profile_follows_the_times_of_that_run_only(store
     kept(store, Made().step("decode", 9.0))
     measured, sentence = profile_of(store, "abc123").to_dict(), "The model of faces runs uncompiled."
     for run, shown in ("abc123", True), ("another", False):
-        values = {"steps": {}, "notes": {"faces": sentence}, "throughput": measured | {"run": run}}
+        values = {"steps": {}, "notes": {"faces": sentence}, "run": run, "throughput": measured}
         store.write("run.json", json.dumps(values).encode())
         assert (sentence in command("profile", store.root).stdout) == shown
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from functools import partial
@@ -29,8 +29,6 @@ from framekiln.runtime.run.result import Workload
 NOTHING_READ = 4
 """Exit code of a run that ended well and has no frame, so that a script does not take it for a success."""
 
-INTERRUPTED = "Interrupted. What is finished is kept; the same command continues from there."
-
 ERRORS = RunConsole(stderr=True, highlight=False, soft_wrap=True)
 print_note = partial(print_line, ERRORS)  # beside output that a program may read
 
@@ -42,7 +40,7 @@ def execute(request: RunRequest, console: Console, *, quiet: bool, tensorboard: 
         UserError: see `Job.run`.
     """
     view = ProgressView()
-    with interruptible(INTERRUPTED), ExitStack() as stack:
+    with interruptible(lambda: f"Interrupted. {job.extent}; the same command continues."), ExitStack() as stack:
 
         def on_plan(work: Workload) -> None:
             nonlocal view
@@ -78,12 +76,12 @@ def _view(console: Console, work: Workload, run: str, tensorboard: str | None, *
 
 
 @contextmanager
-def interruptible(note: str) -> Iterator[None]:
+def interruptible(note: str | Callable[[], str]) -> Iterator[None]:
     """End this process with a note if Ctrl-C interrupts the block; Typer would print one word."""
     try:
         yield
     except KeyboardInterrupt as error:
-        print_note(note)
+        print_note(note if isinstance(note, str) else note())
         leave(exit_code(error))
 
 

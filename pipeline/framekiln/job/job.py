@@ -199,8 +199,8 @@ class Job:
 
     @property
     def extent(self) -> str:
-        """The tables of a run that is not finished, in words; empty before it computes."""
-        return self._interim.extent if self._interim is not None else ""
+        """What there is of a run that was interrupted, in words."""
+        return self._interim.extent if self._interim is not None else "What is finished is kept"
 
     # The two passes
 

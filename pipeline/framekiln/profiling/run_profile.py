@@ -99,13 +99,14 @@ def targets_of(record: Mapping[str, Any]) -> Targets:
 
 def stored_saturated(record: Mapping[str, Any], run: str) -> Collection[str]:
     """Return the steps that got no core for another worker, if a run.json describes that run."""
-    throughput = stored_profile(record)
+    throughput = record.get("throughput") or {}
     return tuple(throughput.get("full") or ()) if throughput.get("run") == run else ()
 
 
 def stored_profile(record: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the `throughput` of a run.json; empty without packets, and from versions that kept no records."""
-    return record.get("throughput") or {}
+    """Return the `throughput` of a run.json; empty without packets, and of a run that is at work or was killed."""
+    throughput: Mapping[str, Any] = record.get("throughput") or {}
+    return throughput if "verdict" in throughput else {}
 
 
 def missing_records(store: Store) -> OutputError:

@@ -80,7 +80,7 @@ def test_a_run_json_of_another_version_is_compared_as_far_as_it_goes(make, tmp_p
     assert invoke(a, b).exit_code == 0
 
 
-def test_a_run_that_was_killed_is_compared_as_far_as_it_came(make):
+def test_an_output_without_a_run_json_is_compared_as_far_as_it_came(make):
     a, b = make("a", calls(100)), make("b", calls(100))
     unit = Store(b).names("frames")[0].split("-")[0]
     Store(b).write(f"columns/marked-f/{unit}.00000000-00000008.parquet", b"")
@@ -92,7 +92,7 @@ def test_a_run_that_was_killed_is_compared_as_far_as_it_came(make):
     assert line(compared, "marked", "rows").second == 8
     assert line(compared, "marked", "p50").interval is not None
     assert compared.files.same == 2
-    assert any("so it has no run.json" in note for note in compared.notes)
+    assert any("There is no run.json" in note for note in compared.notes)
     assert invoke(a, b).exit_code == 0
 
 

@@ -18,7 +18,7 @@ import typer
 from framekiln.cli.app import app
 from framekiln.cli.arguments import RunOptions
 from framekiln.contract.columns import field
-from framekiln.contract.errors import OutputError
+from framekiln.contract.errors import ConfigError
 from framekiln.contract.row_errors import Failure
 from framekiln.output.object_store import Store
 from framekiln.planning.plan_options import PlanOptions
@@ -164,9 +164,9 @@ def test_random_weights_are_named_at_the_top_in_red(store, folder, tmp_path):
 
 
 def test_an_output_without_a_run_is_an_error(tmp_path):
-    with pytest.raises(OutputError) as error:
+    with pytest.raises(ConfigError) as error:
         write_report(Store(str(tmp_path)))
-    assert error.value.code == "FK-NO-FINISHED-RUN"
+    assert error.value.code == "FK-NO-RUN-JSON"
 
 
 # Again

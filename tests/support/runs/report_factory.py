@@ -145,8 +145,13 @@ def figures(rows, busy, workers=1, **phases):
     }
 
 
+STATE = {"state": "finished", "run": "", "files_done": 3, "reason": "", "written": "2026-03-04T05:08:20+00:00"}
+
+
 def record(folder, out, **changes):
     fields = {
+        **STATE,
+        "run": changes.get("throughput", {}).get("run", ""),
         "started": "2026-03-04T05:06:07+00:00",
         "seconds": 133.2,
         "input": str(folder),
@@ -273,5 +278,5 @@ def recorded(store, workers, *, gpus=0, targets=None, **times):
     store.write_table(f"profile/nodes-{RUN}.parquet", node_metrics.to_table(samples))
     run = json.loads(store.read("run.json"))
     aims = Targets.model_validate(targets) if targets else None
-    run["throughput"] = profile_of(store, RUN, aims).to_dict()
+    run |= {"run": RUN, "throughput": profile_of(store, RUN, aims).to_dict()}
     store.write("run.json", json.dumps(run).encode())

@@ -19,6 +19,7 @@ from framekiln.reporting.stages import rebuild
 from framekiln.reporting.terminal.console import print_line
 from framekiln.runtime.check.check import Finding, check_output
 from framekiln.runtime.check.mending import expected_parts
+from framekiln.runtime.run.progress import unfinished
 from framekiln.runtime.run.record import read_run_record
 
 Out = Annotated[str, typer.Argument(help="Folder or URL of a run's output.")]
@@ -39,6 +40,8 @@ def check(output: Out) -> None:
             raise
         text = "damaged, and it names the columns of all tables: check again after a run"
         record = [Finding(path=RUN_RECORD, text=text)]
+    for note in _notes(store):
+        print_line(console, note)
     findings = [*record, *check_output(store, fingerprints, _expected(store, fingerprints))]
     for finding in findings:
         print_line(console, f"{finding.path}: {finding.text}.")
@@ -48,6 +51,14 @@ def check(output: Out) -> None:
         )
         raise typer.Exit(_FOUND)
     print_line(console, f"{store.root}: nothing is damaged, lost or double.")
+
+
+def _notes(store: Store) -> list[str]:
+    """Return a sentence on a run that is not finished: what it has not computed is neither lost nor damaged."""
+    with suppress(FileNotFoundError, ConfigError):
+        if (cut := unfinished(store, read_run_record(store))) is not None:
+            return [f"Unfinished: {cut.sentence}"]
+    return []
 
 
 def _expected(store: Store, fingerprints: Mapping[str, str]) -> dict[str, pa.Schema]:

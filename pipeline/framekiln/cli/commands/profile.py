@@ -17,13 +17,13 @@ from framekiln.profiling.run_profile import (
     choose_run,
     missing_rows,
     profile_of,
-    stored_profile,
     stored_saturated,
     targets_of,
 )
 from framekiln.profiling.stats.steps import ProcessStatistics, StepStatistics
 from framekiln.reporting.plan_facts import recorded_changes
 from framekiln.reporting.terminal.console import DENSE, print_line, print_table
+from framekiln.runtime.run.progress import unfinished
 from framekiln.runtime.run.record import read_run_record
 
 Out = Annotated[str, typer.Argument(help="Folder or URL of a run's output; the run may be unfinished.")]
@@ -40,6 +40,8 @@ def profile(output: Out, run: Run = None, workers: Workers = False, json_: Json 
     store = Store(output).check_folder()
     name = choose_run(store, run, warn=print_note)
     record = _last(store)
+    if (cut := unfinished(store, record)) is not None:
+        print_note(f"Unfinished: {cut.sentence}")
     run_profile = profile_of(store, name, targets_of(record), stored_saturated(record, name))
     if run_profile is None:
         raise missing_rows(store, name)
@@ -47,12 +49,12 @@ def profile(output: Out, run: Run = None, workers: Workers = False, json_: Json 
         print(json.dumps(run_profile.to_dict(), indent=2))
     else:
         _print(Console(), run_profile, workers=workers)
-        for change in recorded_changes(record) if stored_profile(record).get("run") == name else ():
+        for change in recorded_changes(record) if record.get("run") == name else ():
             print_line(Console(), change)
 
 
 def _last(store: Store) -> Mapping[str, Any]:
-    """Return the run.json of the last run that has ended; empty during a first run."""
+    """Return the run.json of the output; empty where the first run has not begun to compute."""
     try:
         return read_run_record(store)
     except FileNotFoundError:

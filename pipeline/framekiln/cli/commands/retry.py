@@ -11,11 +11,13 @@ from framekiln.cli.arguments import cluster_address
 from framekiln.cli.console import execute
 from framekiln.cli.endings import RunConsole
 from framekiln.cli.options import Address, Quiet, WeightsDir
-from framekiln.contract.errors import ConfigError, check_known
+from framekiln.contract.errors import check_known
 from framekiln.contract.row_errors import DECODE
 from framekiln.output.object_store import Store
 from framekiln.planning.manifest import read_profile
-from framekiln.runtime.run.record import stored_request
+from framekiln.reporting.terminal.console import print_line
+from framekiln.runtime.run.progress import unfinished
+from framekiln.runtime.run.record import no_record, read_run_record, stored_request
 from framekiln.runtime.run.retry import FailureFilter
 
 
@@ -32,14 +34,13 @@ def retry(
     quiet: Quiet = False,
 ) -> None:
     """Compute the failed rows and files of an output again. All others are kept."""
+    store, console = Store(output).check_folder(), RunConsole(quiet=quiet)
     try:
-        request = stored_request(Store(output).check_folder())
+        request, cut = stored_request(store), unfinished(store, read_run_record(store))
     except FileNotFoundError as error:
-        raise ConfigError(
-            f"There is no run.json in {output!r}: give the output of a run that has ended, or run the same command "
-            "again, which continues where it stopped.",
-            code="FK-NO-FINISHED-RUN",
-        ) from error
+        raise no_record(store) from error
+    if cut is not None:
+        print_line(console, f"{cut.sentence} This command finishes it, too.")
     if profile is not None:
         request = replace(request, profile=read_profile(profile), profile_name=profile)
     if weights_dir is not None:
@@ -49,4 +50,4 @@ def retry(
         check_known(stage, {*request.pipeline.steps, DECODE}, problem, code="FK-UNKNOWN-STEP")
     failures = FailureFilter(step=stage, kind=kind)
     request = replace(request, output=output, address=cluster_address(address), retry=failures)
-    execute(request, RunConsole(quiet=quiet), quiet=quiet)
+    execute(request, console, quiet=quiet)

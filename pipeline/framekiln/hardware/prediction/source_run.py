@@ -22,7 +22,8 @@ from framekiln.profiling.records import PACKET
 from framekiln.profiling.stats.calls import run_of
 from framekiln.profiling.stats.speed import INSIDE, phase_seconds
 from framekiln.profiling.stats.steps import StepStatistics, step_statistics
-from framekiln.runtime.run.record import read_run_record, stored_request
+from framekiln.runtime.run.progress import FINISHED
+from framekiln.runtime.run.record import no_record, read_run_record, stored_request
 
 COPIES, MODEL = ("upload", "download"), "infer"
 """Phases on the bus, and the phase on the GPU itself; all others are the host's."""
@@ -96,16 +97,11 @@ def read_source(path: str) -> SourceRun:
     """Read the last run into an output.
 
     Raises:
-        ConfigError: no run into it has ended.
+        ConfigError: no run into it is finished.
         OutputError: that run kept no records, or computed no first-pass step.
     """
     store = Store(path).check_folder()
-    try:
-        record = read_run_record(store)
-    except FileNotFoundError as error:
-        raise ConfigError(
-            f"There is no run.json in {path!r}: give the output of a run that came to its end.", code="FK-NO-RUN-JSON"
-        ) from error
+    record = _record(store)
     run = run_of(store, record)
     calls = read(store, CALLS, run) if run else None
     if calls is None or PACKET not in pc.unique(calls["kind"]).to_pylist():
@@ -130,6 +126,21 @@ def read_source(path: str) -> SourceRun:
     waves = max(1, len(record.get("waves") or ()))
     source = SourceRun(devices=gpus, steps=ordered, later=later, waves=waves, planned=_planned(store))
     return _unshared(source) if waves == 1 else source
+
+
+def _record(store: Store) -> dict[str, Any]:
+    """Return the run.json of a run that is finished."""
+    try:
+        record = read_run_record(store)
+    except FileNotFoundError as error:
+        raise no_record(store) from error
+    if record.get("state", FINISHED) != FINISHED:
+        raise ConfigError(
+            f"The run into {store.root!r} is not finished, so its rates are not known for every step; finish it by the same "
+            "command, or give another output.",
+            code="FK-PREDICT-UNFINISHED",
+        )
+    return record
 
 
 def _planned(store: Store) -> tuple[Step, ...]:

@@ -78,9 +78,9 @@ def run_of(store: Store, record: Mapping[str, Any]) -> str | None:
 
     An empty record, as before any run has ended, selects the run that began last.
     """
-    known, named = runs(store), record.get("throughput")
-    if isinstance(named, Mapping) and named.get("run") in known:
-        return str(named["run"])
+    known = runs(store)
+    if record.get("run") in known:
+        return str(record["run"])
     starts = {run: _began(store, run) for run in known}
     damaged = [run for run, began in starts.items() if began is None]
     dated = {run: began for run, began in starts.items() if began is not None}

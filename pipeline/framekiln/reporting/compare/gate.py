@@ -186,6 +186,8 @@ def _not_measured(condition: Condition, step: str, pair: Pair) -> ConfigError:
     problem = f"{condition.figure} of {step} was not measured {where}"
     partial = [run.path for side in sides if side.name in missing for run in side.runs if run.partial_steps]
     problem += f", as other runs made part of {', '.join(partial)}" if partial else ""
+    cut = [run.path for side in sides if side.name in missing for run in side.runs if run.cut]
+    problem += f", as {', '.join(cut)} is not finished" if cut else ""
     if not condition.step and step != OF_THE_RUN:
         problem += f"; name the steps it applies to, as in STEP.{condition.text}"
     return _error(condition.text, f"{problem}.", code="FK-GATE-NOT-MEASURED")

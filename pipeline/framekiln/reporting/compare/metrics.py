@@ -58,8 +58,9 @@ def measure(run: Run, step: str) -> dict[str, float]:
     figures = _from_records(calls) if calls is not None else {}
     if not run.record:
         figures = {"rows": run.finished_rows(step)} | figures
-    figures |= _from_run_file(run.part("figures", step))
-    if step in run.partial_steps:  # each run counts its own errors only
+    totals = _from_run_file(run.part("figures", step))
+    figures = totals | figures if run.cut else figures | totals  # which a run that was killed wrote before its end
+    if run.cut or step in run.partial_steps:  # each run counts its own errors only
         figures.pop("errors", None)
     return {name: float(value) for name, value in figures.items()}
 
@@ -95,7 +96,7 @@ def measure_run(run: Run, price: float | None, energy_wh: float | None) -> dict[
     """Return the figures of the whole run; `price` is that of an hour of its machines, in any currency."""
     known = {name: run.record.get(name) for name in ("seconds", "frames")}
     figures = {name: float(value) for name, value in known.items() if isinstance(value, int | float)}
-    if run.partial_steps:  # the tables are complete, but the time covers only a part
+    if run.cut or run.partial_steps:  # the tables are complete, but the time covers only a part
         return {name: value for name, value in figures.items() if name == "frames"}
     images = run.part("figures", "decode").get("rows")
     if isinstance(images, int | float) and images > 0:

@@ -21,10 +21,12 @@ from framekiln.output.unit_table import read_units
 from framekiln.profiling.stats.calls import StepCalls, read_calls, run_of
 from framekiln.reporting.compare.partial_runs import partial_note, partial_steps
 from framekiln.runtime.run.change_report import Facts, stored_facts
+from framekiln.runtime.run.progress import FINISHED, Unfinished, unfinished
 from framekiln.runtime.run.record import read_unchecked
 from framekiln.runtime.second_pass.assemble import unit_of
 
 _USED = (
+    *("state", "run", "files", "files_done", "reason"),
     *("started", "seconds", "frames", "profile_name", "decode", "steps", "figures", "errors"),
     *("machines", "python", "system", "processor", "memory_gb", "versions"),
 )
@@ -74,6 +76,11 @@ class Run:
     def partial_steps(self) -> Mapping[str, int]:
         """Steps that other runs computed in part, with the rows of this run; empty where it computed all."""
         return partial_steps(self.record)
+
+    @property
+    def cut(self) -> bool:
+        """Whether the run that wrote the tables is not finished."""
+        return bool(self.record.get("state", FINISHED) != FINISHED)
 
     @cached_property
     def media(self) -> dict[str, tuple[int, str]]:
@@ -130,7 +137,7 @@ def read_run(path: str) -> Run:
     try:
         record = read_unchecked(store)
     except FileNotFoundError:
-        return _unfinished(path, store)
+        return _without_record(path, store)
     missing = [key for key in _USED if key not in record]
     lacking = (
         f"The {RUN_RECORD} in {path} was written by another version of Framekiln and lacks {', '.join(missing)}: "
@@ -138,12 +145,21 @@ def read_run(path: str) -> Run:
         if missing
         else ""
     )
-    notes = tuple(note for note in (lacking, partial_note(path, record)) if note)
+    cut = None if missing else unfinished(store, record)
+    notes = tuple(note for note in (lacking, _cut_note(path, cut), partial_note(path, record)) if note)
     return Run(path=path, store=store, record=record, notes=notes)
 
 
-def _unfinished(path: str, store: Store) -> Run:
-    """Return a run that was killed before its end.
+def _cut_note(path: str, cut: Unfinished | None) -> str:
+    """Return a note on an output with a run that is not finished; empty without one."""
+    if cut is None:
+        return ""
+    figures = "" if cut.later else " Its seconds, cost and energy are not compared, nor its errors."
+    return f"{path} is unfinished. {cut.sentence}{figures}"
+
+
+def _without_record(path: str, store: Store) -> Run:
+    """Return an output whose run.json is missing: a run was killed before it computed, or the file was deleted.
 
     Raises:
         ConfigError: the folder is missing or not an output.
@@ -157,8 +173,8 @@ def _unfinished(path: str, store: Store) -> Run:
             code="FK-NOT-AN-OUTPUT",
         )
     note = (
-        f"No run into {path} has finished, so it has no {RUN_RECORD}: its work, the rows of its parts and records "
-        "of its calls are compared, but not its machine, placement and results."
+        f"There is no {RUN_RECORD} in {path}: its work, the rows of its parts and records of its calls are compared, "
+        "but not its machine, placement and results."
     )
     return Run(path=path, store=store, record={}, notes=(note,))
 

@@ -11,7 +11,6 @@ from typing import Any
 from markupsafe import Markup
 
 from framekiln.contract.columns import KEYS
-from framekiln.contract.errors import OutputError
 from framekiln.contract.output_names import ERRORS, FRAMES, RUN_RECORD
 from framekiln.contract.stage import Stage
 from framekiln.output.expected_columns import optional
@@ -36,12 +35,12 @@ from framekiln.reporting.stages import rebuild
 from framekiln.reporting.table_rows import find_table
 from framekiln.reporting.templating import render_page
 from framekiln.runtime.check.mending import expected_tables
-from framekiln.runtime.run.record import read_run_record
+from framekiln.runtime.run.record import no_record, read_run_record
 
 NAME = "report.html"
 _NEEDED = (
     *("arguments", "decode", "figures", "files", "input", "machines", "output", "processor", "profile_name"),
-    *("python", "seconds", "started", "steps", "system", "versions"),
+    *("files_done", "python", "run", "seconds", "started", "state", "steps", "system", "versions", "written"),
 )  # keys of run.json that the page needs
 _FUNCTIONS = {
     "bars": bars,
@@ -57,17 +56,13 @@ def write_report(store: Store, run: str | None = None) -> str:
     """Write the report on an output, with the times of a run or of the one that did most, and return its URL.
 
     Raises:
-        OutputError: no run has finished there, or there are no records of that run.
-        ConfigError: its run.json cannot be read.
+        ConfigError: no run has computed anything there, or its run.json cannot be read.
+        OutputError: there are no records of that run.
     """
     try:
         record = read_run_record(store, _NEEDED)
     except FileNotFoundError as error:
-        raise OutputError(
-            f"There is no {RUN_RECORD} in {store.root!r}, so no run finished there: check the path, or run the same "
-            "command again, which continues where it stopped.",
-            code="FK-NO-FINISHED-RUN",
-        ) from error
+        raise no_record(store) from error
     store.write(NAME, render(store, record, run).encode("utf-8", "replace"))
     return store.url(NAME)
 
@@ -80,6 +75,7 @@ def render(store: Store, record: Mapping[str, Any], run: str | None = None) -> s
     values = {
         "record": record,
         "profile": profile,
+        **summary.continuation(store, record),
         "outcome": summary.outcome(record, frames, groups),
         "left_out": left_out(record.get("skipped") or (), len(record["steps"])),
         "fetching": summary.fetching_command(record),

@@ -16,6 +16,7 @@ from framekiln.reporting.formatting import count, duration, moment, number
 from framekiln.reporting.html.errors import ErrorGroup, unread_files
 from framekiln.reporting.html.tables import TableView
 from framekiln.reporting.left_out import fetching
+from framekiln.runtime.run.progress import FINISHED, unfinished
 from framekiln.runtime.run.request import recorded_inputs
 from framekiln.weights.resolver import default_lock
 
@@ -24,13 +25,18 @@ _OPTIONS = ("-i", "--input", "-o", "--output", "-p", "--profile")
 
 def outcome(record: Mapping[str, Any], frames: int, groups: Sequence[ErrorGroup]) -> tuple[str, str]:
     """Return the numbers of frames and errors in a sentence, and its tone: good, mixed or bad."""
-    files, unread = record["files"] - (record.get("passed_over") or 0), unread_files(groups)
+    cut = record["state"] != FINISHED
+    files = record["files_done" if cut else "files"] - (record.get("passed_over") or 0)
+    unread = unread_files(groups)
     stretches = sum(group.rows - group.whole_files for group in groups if group.step == DECODE)
     failed = sum(group.rows for group in groups if group.step != DECODE)
+    if cut and not files:
+        return "No file is finished yet.", "mixed"
     if not frames:
         return f"No frame came out of {count(files, 'file')}; the errors say why.", "bad"
     if not groups:
-        return f"All went well: {count(frames, 'frame')} from {count(files, 'file')}, no error.", "good"
+        so_far = "So far all" if cut else "All"
+        return f"{so_far} went well: {count(frames, 'frame')} from {count(files, 'file')}, no error.", "good"
     parts = [f"{count(unread, 'file')} could not be read"] if unread else []
     parts += [f"{count(stretches, 'stretch', 'stretches')} of frames could not be decoded"] if stretches else []
     parts += [f"steps failed {number(failed)} {'time' if failed == 1 else 'times'}"] if failed else []
@@ -73,6 +79,14 @@ def _machine(record: Mapping[str, Any]) -> str:
     many = f"{len(nodes):,} machines, " if len(nodes) > 1 else ""
     memory = f", {number(record['memory_gb'])} GB" if record.get("memory_gb") else ""  # of the driver's machine
     return f"{many}{size}{memory}; {record['processor']}"
+
+
+def continuation(store: Store, record: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values of the page on a run that is not finished, and the command that continues it."""
+    if (cut := unfinished(store, record)) is None:
+        return {"unfinished": None}
+    written = moment(datetime.fromisoformat(str(cut.record.get("written") or record["written"])).timestamp())
+    return {"unfinished": cut, "written": written, "continue": command(cut.record)}
 
 
 def command(record: Mapping[str, Any]) -> str:

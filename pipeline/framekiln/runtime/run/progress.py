@@ -45,31 +45,36 @@ class Unfinished:
     later: bool  # the tables are those of an earlier run, with other steps or settings
 
     @property
-    def extent(self) -> str:
-        """The files that are done, as in "107 of 429 files"."""
-        return f"{self.record['files_done']:,} of {self.record['files']:,} files"
+    def files_done(self) -> int:
+        """The files with rows or errors in the tables, or that could be there."""
+        return int(self.record.get("files_done") or 0)
+
+    @property
+    def files(self) -> int:
+        """All files of the run."""
+        return int(self.record.get("files") or 0)
 
     @property
     def sentence(self) -> str:
         """The state in words, for people."""
-        reason = self.record["reason"]
+        reason = self.record.get("reason")
         end = f"was {reason}" if reason == INTERRUPTED else f"was stopped [{reason}]" if reason else "was killed"
-        how = "still runs" if self.runs else end
+        how, extent = "is at work" if self.runs else end, f"{self.files_done:,} of {self.files:,} files"
         if self.later:
             return (
-                f"A later run with other steps or settings {how}; it has finished {self.extent}, and the tables are "
-                "those of the run before it."
+                f"A later run with other steps or settings {how}; it has finished {extent}, and the tables are those "
+                "of the run before it."
             )
-        if self.record["files_done"] < self.record["files"]:
-            return f"The run {how}; the tables hold {self.extent}."
-        return f"The run {how}; all {self.record['files']:,} files are in `frames/`, but other tables are not finished."
+        if self.files_done < self.files:
+            return f"The run {how}; the tables hold {extent}."
+        return f"The run {how}; all {self.files:,} files are in `frames/`, and other tables are not finished."
 
 
 def unfinished(store: Store, record: Mapping[str, Any]) -> Unfinished | None:
     """Return the run into an output that has not come to its end, by the output's run.json; None if all have."""
     later = record.get(LATER)
-    own = record if later is None else later
+    own: Mapping[str, Any] = record if later is None else later
     if own.get("state", FINISHED) == FINISHED:
         return None
-    runs = own["state"] == "running" and own["run"] in active_runs(store)
+    runs = own["state"] == "running" and own.get("run") in active_runs(store)
     return Unfinished(record=own, runs=runs, later=later is not None)

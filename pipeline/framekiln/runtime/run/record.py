@@ -12,6 +12,7 @@ from typing import Any
 from framekiln.contract.errors import ConfigError, DamagedError
 from framekiln.contract.output_names import RUN_RECORD
 from framekiln.output.object_store import Store
+from framekiln.planning.plan import Plan
 from framekiln.planning.step import Step
 from framekiln.runtime.run.environment import environment
 from framekiln.runtime.run.progress import FINISHED, LATER, RunState
@@ -57,7 +58,8 @@ def write_progress(store: Store, request: RunRequest, result: RunResult, state: 
 def _ends(before: Mapping[str, Any], record: Mapping[str, Any]) -> bool:
     """Return whether a run that finds nothing to do shows that an earlier one, which was cut short, is finished."""
     latest = before.get(LATER, before)
-    return latest["state"] != FINISHED and all(latest[key] == record[key] for key in ("input", "limit", "shard"))
+    same = all(latest.get(key) == record[key] for key in ("input", "limit", "shard"))
+    return same and latest.get("state", FINISHED) != FINISHED
 
 
 def _write(store: Store, record: Mapping[str, Any]) -> None:
@@ -121,6 +123,15 @@ def read_earlier(store: Store) -> dict[str, Any] | None:
     return None
 
 
+def no_record(store: Store) -> ConfigError:
+    """Return the error of an output without a run.json."""
+    return ConfigError(
+        f"There is no {RUN_RECORD} in {store.root!r}, so no run has computed anything there: check the path, or run "
+        "something into it first.",
+        code="FK-NO-RUN-JSON",
+    )
+
+
 def _damaged(store: Store, why: str) -> ConfigError:
     return ConfigError(
         f"The {RUN_RECORD} in {store.root!r} is damaged ({why}); run the same command again, which writes it anew and "
@@ -141,7 +152,7 @@ def _record(
     request: RunRequest, result: RunResult, state: RunState, before: Mapping[str, Any] | None
 ) -> dict[str, Any]:
     """Return the record of a run; a retry keeps the command of the run before, which is the one to repeat."""
-    plan, latest = result.work.plan, (before or {}).get(LATER, before or {})
+    latest = (before or {}).get(LATER, before or {})
     command = {} if request.retry is None else {key: latest[key] for key in _COMMAND if key in latest}
     return {
         **request.to_record(),
@@ -150,6 +161,21 @@ def _record(
         "seconds": round(result.seconds, 2),
         "folder": str(Path.cwd()),
         **command,
+        **_plan(result.work.plan),
+        "files": len(result.work.media),
+        "frames": result.frames,
+        "errors": dict(result.errors),
+        "passed_over": result.passed_over,
+        "figures": result.figures.to_dict(),
+        "notes": result.figures.notes,
+        "throughput": result.profile.to_dict() if result.profile else _of_no_profile(result, state),
+        "machines": [vars(node) for node in result.work.nodes],
+        **environment(),
+    }
+
+
+def _plan(plan: Plan) -> dict[str, Any]:
+    return {
         "decode": vars(plan.decode.config) | {"fingerprint": plan.decode.fingerprint, "columns": plan.decode.columns},
         "loaders": {"workers": plan.decode.workers, "cpus": plan.decode.cpus},
         "steps": {step.name: _step(step) for step in plan.steps},
@@ -162,16 +188,12 @@ def _record(
         "reasons": list(plan.reasons),
         "limits": plan.limits,
         "stand_ins": list(plan.stand_ins),
-        "files": len(result.work.media),
-        "frames": result.frames,
-        "errors": dict(result.errors),
-        "passed_over": result.passed_over,
-        "figures": result.figures.to_dict(),
-        "notes": result.figures.notes,
-        "throughput": result.profile.to_dict() if result.profile else {},
-        "machines": [vars(node) for node in result.work.nodes],
-        **environment(),
     }
+
+
+def _of_no_profile(result: RunResult, state: RunState) -> dict[str, Any]:
+    """Return what the records of a run do not tell."""
+    return {} if state.state == FINISHED else {"run": state.run, "full": sorted(result.work.saturated)}
 
 
 def _step(step: Step) -> dict[str, Any]:

@@ -92,7 +92,7 @@ class _Record(_Part):
     run: str = ""
     files_done: int = 0
     reason: str = ""
-    written: str = ""
+    written: Annotated[str, AfterValidator(_date)] = ""
     unfinished: _Record | None = None  # a later run; see `runtime.run.progress`
     input: str = ""
     more_inputs: Names = []

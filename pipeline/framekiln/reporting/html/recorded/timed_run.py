@@ -28,6 +28,7 @@ from framekiln.profiling.run_profile import (
 )
 from framekiln.profiling.stats.calls import run_of
 from framekiln.reporting.formatting import count, duration, moment, number
+from framekiln.runtime.run.progress import FINISHED
 
 
 @dataclass(kw_only=True)
@@ -76,9 +77,9 @@ def timed_run(store: Store, record: Mapping[str, Any], wanted: str | None = None
         name = max(work.values(), key=lambda run: (run.busy, run.name == own)).name
     else:
         name = own
-    if name is not None and name != own:
+    if name is not None and (name != own or (name in work and record["state"] != FINISHED)):
         with suppress(*(() if wanted else (DamagedError,))):  # samples of its machines may be damaged
-            return _earlier(store, record, work, name)
+            return _by_records(store, record, work, name, is_last=name == own)
         name = own
     began = moment(datetime.fromisoformat(record["started"]).timestamp())
     figures, profile = record["figures"], stored_profile(record)
@@ -91,8 +92,10 @@ def _others(work: Mapping[str, RunWork], name: str | None) -> tuple[RunWork, ...
     return tuple(sorted((run for run in work.values() if run.name != name), key=lambda run: -run.busy))
 
 
-def _earlier(store: Store, record: Mapping[str, Any], work: Mapping[str, RunWork], name: str) -> TimedRun:
-    """Return a run from its records alone."""
+def _by_records(
+    store: Store, record: Mapping[str, Any], work: Mapping[str, RunWork], name: str, *, is_last: bool
+) -> TimedRun:
+    """Return a run from its records alone: an earlier one, or one that is not finished."""
     run = work.get(name)
     profile = profile_of(store, name, targets_of(record), stored_saturated(record, name)) if run else None
     if run is None or profile is None:
@@ -103,7 +106,7 @@ def _earlier(store: Store, record: Mapping[str, Any], work: Mapping[str, RunWork
         figures={step.step: _figures(step.to_dict()) for step in profile.steps},
         profile=profile.to_dict(),
         speed=_speed(run.frames, run.ended - run.began),
-        is_last=False,
+        is_last=is_last,
         others=_others(work, name),
     )
 
