@@ -136,8 +136,8 @@ def _record(store: Store) -> dict[str, Any]:
         raise no_record(store) from error
     if record.get("state", FINISHED) != FINISHED:
         raise ConfigError(
-            f"The run into {store.root!r} is not finished, so its rates are not known for every step; finish it by the same "
-            "command, or give another output.",
+            f"The run into {store.root!r} is not finished, so its rates are not known for every step; finish it by "
+            "the same command, or give another output.",
             code="FK-PREDICT-UNFINISHED",
         )
     return record
