@@ -4,7 +4,7 @@ Each says what it was given, so that a test can see whether that was right.
 """
 
 from tests.toys.columns import Big, Blurs, Checksum, Double, Neighbours, Reads, Small
-from tests.toys.faulty import DiesOnce, Hungry, Liar, Picky, Unready
+from tests.toys.faulty import DiesOnce, Gate, Hungry, Liar, Picky, Unready
 from tests.toys.tables import Bytes, Count, Everything, Guests, Reader, Shares, Total, Watches
 from tests.toys.weighted import Bound, Greedy, Meeting, Seeded, SharedMemory
 
@@ -18,6 +18,7 @@ __all__ = [
     "DiesOnce",
     "Double",
     "Everything",
+    "Gate",
     "Greedy",
     "Guests",
     "Hungry",

@@ -106,3 +106,24 @@ class DiesOnce(Stage):
             time.sleep(self.config.after)
             os.kill(os.getpid(), signal.SIGKILL)
         return pa.table({"lived": [True] * batch.num_rows}, schema=self.outputs)
+
+
+class Gate(Stage):
+    """Frames' numbers times a factor; files in a list wait until a gate opens, and may break the promise behind it."""
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config(Stage.Config):
+        factor: int = 1
+        held: tuple[str, ...] = ()
+        gate: str = ""  # a file: while it is missing, the gate is closed
+        breaks: bool = False
+
+    inputs = ("frame_index", "media_id")
+    outputs = pa.schema([field("passed", pa.int64(), "the frame's number, times a factor")])
+
+    def __call__(self, batch):
+        waits = bool(set(batch["media_id"].to_pylist()) & set(self.config.held))
+        while waits and not Path(self.config.gate).exists():
+            time.sleep(0.02)
+        numbers = [self.config.factor * number for number in batch["frame_index"].to_pylist()]
+        return pa.table([pa.array(numbers, pa.int64())], names=["liar" if waits and self.config.breaks else "passed"])

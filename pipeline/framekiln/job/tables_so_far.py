@@ -40,13 +40,13 @@ class TablesSoFar:
         self.held = _mixes(store, work.plan, owners, rows, before)
         self._earlier = frozenset[str]() if self.held else self._files_of_earlier_runs(rows)
         self._counts: dict[str, Counter[str]] = {}  # rows of a file of `frames/`, or errors of one of `errors/` by kind
-        self.release(held=self.held)
+        self.files_done = 0
+        self._open: dict[str, Unit] = {unit.name: unit for unit in work.units}
 
-    def release(self, *, held: bool = False) -> None:
+    def release(self) -> None:
         """Begin anew, where tables of earlier runs are gone."""
-        self.files_done, self.held = 0, held
-        self._earlier = self._earlier if held else frozenset()
-        self._open: dict[str, Unit] = {unit.name: unit for unit in self._work.units}
+        self.held, self._earlier = False, frozenset()
+        self.files_done, self._open = 0, {unit.name: unit for unit in self._work.units}
 
     def due(self) -> list[UnitRows]:
         """Return the units whose rows can be written now; each is `done` afterwards."""

@@ -1,0 +1,137 @@
+"""Tables, run.json and the report of a run that is at work, was killed, interrupted, or stopped by an error."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+
+import pytest
+
+from framekiln.contract.output_names import ERRORS, FRAMES
+from tests.faults import chaos
+from tests.support.machine.command_line import command
+from tests.support.runs.engine_factory import rows, small
+from tests.support.runs.unfinished import Gated
+
+__all__ = ["small"]
+
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("engine")]
+
+HELD, FILES = "photo5.png", 7  # the last of six photos, and a clip of 30 frames
+
+
+@pytest.fixture
+def gated(small, tmp_path):
+    (small / "broken.jpg").write_bytes(b"\xff\xd8\xff\xe0 no photo")
+    made = Gated.make(tmp_path, small, HELD)
+    yield made
+    made.end()
+
+
+def same(gated: Gated, tmp_path) -> None:
+    """Compare all tables with those of a run of the same files that nothing disturbed."""
+    other = Gated(gated.source, tmp_path / "other", gated.gate, gated.pipeline)
+    done = command(*other.words())
+    assert done.returncode == 0, done.stderr
+    for name in (FRAMES, ERRORS, "counts"):
+        mine, its = (rows(one.out, name).sort_by("media_id") for one in (gated, other))
+        leave = [column for column in ("traceback",) if column in mine.column_names]
+        assert mine.drop_columns(leave).equals(its.drop_columns(leave)), name
+    assert chaos.leftovers(gated.out) == []
+
+
+def commands(gated: Gated, other: Gated, how: str) -> None:
+    """Check that every reading command takes the output and says how its run stands."""
+    reported = command("report", gated.out)
+    assert reported.returncode == 0, reported.stderr
+    page = (gated.out / "report.html").read_text()
+    assert f"Unfinished: {FILES} of {FILES + 1} files" in page and how in page
+    assert f"framekiln {' '.join(gated.words())}" in page, "the command that continues"
+    checked = command("check", gated.out)
+    assert (checked.returncode, how in checked.stdout) == (0, True), checked.stdout
+    profiled = command("profile", gated.out)
+    assert (profiled.returncode, how in profiled.stderr, "crc" in profiled.stdout) == (0, True, True)
+    compared = command("compare", gated.out, other.out)
+    assert compared.returncode == 0 and f"{gated.out} is unfinished. The run {how}" in " ".join(compared.stdout.split())
+    assert "[FK-PREDICT-UNFINISHED]" in command("predict", gated.out, "--for", "l4").stderr
+
+
+def test_an_output_is_whole_as_far_as_it_goes_during_a_run_and_after_its_death(gated, tmp_path):
+    other = Gated(gated.source, tmp_path / "whole", tmp_path / "open", tmp_path / "whole.yaml")
+    other.set("nothing")
+    assert command(*other.words()).returncode == 0
+    run = gated.start()
+    gated.wait(run, FILES)
+    record = gated.record
+    assert (record["state"], record["files"], record["frames"], record["errors"]) == (
+        "running",
+        8,
+        35,
+        {"truncated": 1},
+    )
+    assert (
+        gated.frames()
+        .drop_columns(["passed"])
+        .equals(other.frames().filter([name != HELD for name in other.names()]).drop_columns(["passed"]))
+    )
+    assert [row["media_id"] for row in rows(gated.out, ERRORS).to_pylist()] == ["broken.jpg"]
+    commands(gated, other, "is at work")
+
+    chaos.wait_for_end(chaos.kill(run))
+    assert gated.record["state"] == "running", "it had no time to say anything else"
+    commands(gated, other, "was killed")
+    gated.gate.touch()
+    for words in (["retry", gated.out], gated.words()):
+        copy = Gated(gated.source, tmp_path / words[0], gated.gate, gated.pipeline)
+        shutil.copytree(gated.out, copy.out)
+        done = command(*[copy.out if word in (gated.out, str(gated.out)) else word for word in words])
+        assert done.returncode == 0 and ("was killed" in done.stdout) == (words[0] == "retry"), (
+            done.stdout + done.stderr
+        )
+        assert copy.record["state"] == "finished" and "Unfinished" not in (copy.out / "report.html").read_text()
+        same(copy, tmp_path / words[0])
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.heavy)])
+def test_an_interrupted_run_writes_what_is_finished(gated, tmp_path, number):
+    run = gated.start(eager=False)
+    gated.wait_for_parts(run, FILES)
+    assert not gated.names(), "this run would write its first tables after 20 s"
+    os.killpg(run.pid, number)
+    code, _, stderr = chaos.ended(run)
+    assert code == 128 + number
+    assert stderr == f"Interrupted. Tables of {FILES} of {FILES + 1} files are written; the same command continues.\n"
+    assert (gated.record["state"], gated.record["reason"]) == ("stopped", "interrupted")
+    assert len(gated.names()) == 35 and HELD not in gated.names()
+    assert "was interrupted" in (gated.out / "report.html").read_text()
+    gated.gate.touch()
+    assert command(*gated.words()).returncode == 0
+    same(gated, tmp_path)
+
+
+def test_an_error_that_stops_a_run_leaves_tables_and_its_code(gated):
+    gated.set(HELD, breaks=True)
+    run = gated.start(eager=False)
+    gated.wait_for_parts(run, FILES)
+    gated.gate.touch()
+    code, _, stderr = chaos.ended(run)
+    assert code == 1 and "[FK-UNDECLARED-COLUMNS]" in stderr, stderr
+    assert (gated.record["state"], gated.record["reason"]) == ("stopped", "FK-UNDECLARED-COLUMNS")
+    assert len(gated.names()) == 35
+    assert "was stopped [FK-UNDECLARED-COLUMNS]" in (gated.out / "report.html").read_text()
+
+
+def test_a_run_that_was_killed_after_its_last_table_is_finished_by_the_next(gated):
+    gated.gate.touch()
+    assert command(*gated.words()).returncode == 0
+    finished = gated.record
+    (gated.out / "run.json").write_text(json.dumps(finished | {"state": "running", "files_done": 3, "frames": 5}))
+    assert "was killed" in command("check", gated.out).stdout
+    shard = command(*gated.words("--shard", "1/2"))
+    assert shard.returncode == 0 and gated.record["state"] == "running", "a shard is not the whole"
+    done = command(*gated.words())
+    assert "Nothing is left to do" in done.stdout
+    assert gated.record | {"written": ""} == finished | {"written": ""}
+    assert "Unfinished" not in (gated.out / "report.html").read_text()
