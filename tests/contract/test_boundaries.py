@@ -26,7 +26,6 @@ OWNERS = {  # outside library -> where in the package it may be imported
     "torch": (
         "device/",
         "lab/",
-        "cli/bench/options.py",
         "profiling/tools/torch_profiler.py",
         "profiling/export/tensorboard.py",
     ),

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from framekiln.cli.arguments import OUTPUT
+from framekiln.api.request import OUTPUT
 
 ROOT = Path(__file__).resolve().parents[2]
 LOCAL = "manifests/cluster/local.yaml"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Annotated, Any
 
 import typer
@@ -24,10 +25,9 @@ from framekiln.cli.commands.run import EXAMPLES, run
 from framekiln.cli.commands.schema import schema
 from framekiln.cli.commands.steps import columns, steps
 from framekiln.cli.commands.trace import trace
-from framekiln.cli.console import ERRORS, leave, say_report
+from framekiln.cli.console import ERRORS, leave, print_report
 from framekiln.cli.endings import handle_signals
 from framekiln.contract.errors import FramekilnError, UserError, check_known
-from framekiln.output.object_store import Store
 from framekiln.reporting.terminal.console import printable
 from framekiln.runtime.run.environment import package_version
 
@@ -88,7 +88,12 @@ def report(
     ] = None,
 ) -> None:
     """Write report.html again, from the run.json and the tables of an output."""
-    say_report(Console(), Store(output).check_folder(), run)
+    from framekiln.api.output import Output
+
+    url: str | None = None
+    with suppress(FileNotFoundError):
+        url = Output(output).report(run, again=True)
+    print_report(Console(), output, url)
 
 
 @app.command()

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import os
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from typer import Option
 
+from framekiln.api.options import RunOptions as ApiOptions
+from framekiln.api.request import make_request
 from framekiln.cli.options import (
     Address,
     EngineChoice,
@@ -19,16 +20,10 @@ from framekiln.cli.options import (
     WeightsDir,
     file_option,
     machine_option,
-    names,
 )
 from framekiln.cli.paths import Paths, named_paths
-from framekiln.contract.errors import ConfigError
-from framekiln.planning.manifest import read_pipeline, read_profile
-from framekiln.planning.plan_options import PlanOptions, Policy
+from framekiln.planning.plan_options import Policy
 from framekiln.runtime.run.request import RunRequest
-
-INPUT, OUTPUT = "FRAMEKILN_INPUT", "FRAMEKILN_OUTPUT"
-"""Environment variables for paths that a machine or a cluster file sets once."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,31 +58,14 @@ class StepOptions:
         Option("--accept-license", help="Use weights with a restricted licence, e.g. for non-commercial use only."),
     ] = False
 
-    def request(self) -> RunRequest:
-        """Return the request for these options.
+    def request(self, **more: Any) -> RunRequest:
+        """Return the request for these options and some more of `framekiln.run`.
 
         Raises:
-            ConfigError: the pipeline file or the profile is missing or invalid.
+            ConfigError: the pipeline file, the profile or --shard is wrong.
         """
-        pipeline, profile = read_pipeline(self.pipeline), read_profile(self.profile)
-        inputs = _inputs(self.input_, os.environ.get(INPUT), profile.input, pipeline.input)
-        return RunRequest(
-            input=inputs[0] if inputs else "",
-            more_inputs=tuple(inputs[1:]),
-            output=_first(profile.output, pipeline.output),
-            pipeline=pipeline,
-            profile=profile,
-            profile_name=self.profile,
-            options=PlanOptions(
-                stages=names(self.stages),
-                settings=tuple(self.settings or ()),
-                device=self.device,
-                weights_dir=self.weights_dir,
-                missing_weights=self.missing_weights,
-                accept_license=self.accept_license,
-            ),
-            by_content=pipeline.identify == "content",
-        )
+        given = {item.name: getattr(self, item.name) for item in fields(self) if item.name != "paths"}
+        return make_request(given.pop("input_"), given.pop("output", None), kind=ApiOptions, **given, **more)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -139,61 +117,11 @@ class RunOptions(StepOptions):
     engine: EngineChoice = "auto"
     address: Address = None
 
-    def request(self) -> RunRequest:
-        """Return the request for these options.
+    def request(self, **more: Any) -> RunRequest:
+        """See `StepOptions`.
 
         Raises:
-            ConfigError: the pipeline file, the profile or --shard is wrong, or inputs are named in two ways.
+            ConfigError: inputs are named in two ways, or as there.
         """
         inputs, output = named_paths(self.paths or (), self.input_, self.output)
-        basic = StepOptions.request(replace(self, input_=inputs))
-        decode = {name: getattr(self, name) for name in ("every_nth", "max_frames", "max_pixels", "fast_mode")}
-        known = [f"identities.known={self.identities_from}"] if self.identities_from else []
-        options = replace(
-            basic.options,
-            settings=(*basic.options.settings, *known),
-            max_errors=self.max_errors,
-            vram_cap=self.vram_cap,
-            calibration=self.calibration,
-            decode={name: value for name, value in decode.items() if value},
-        )
-        return replace(
-            basic,
-            output=_first(output, os.environ.get(OUTPUT) or None, basic.output),
-            options=options,
-            limit=self.limit,
-            shard=_shard(self.shard),
-            by_content=self.by_content or basic.by_content,
-            engine=self.engine,
-            address=self.address if self.engine == "local" else cluster_address(self.address),
-        )
-
-
-def cluster_address(option: str | None) -> str | None:
-    """Return the address of the cluster to join: the option, else the environment's; None for none."""
-    return option or os.environ.get("RAY_ADDRESS")
-
-
-def _inputs(*places: str | list[str] | None) -> list[str]:
-    """Return the inputs of the first place that has any: command line, environment, profile, pipeline file."""
-    given = next((place for place in places if place), [])
-    inputs = [given] if isinstance(given, str) else given
-    if "" in inputs:
-        raise ConfigError("--input is empty: give a folder, a file, a list or a URL.", code="FK-NO-INPUT")
-    return inputs
-
-
-def _first(*paths: str | None) -> str:
-    """Return the first path that is set: command line's, environment's, profile's, pipeline file's; empty for none."""
-    return next((path for path in paths if path is not None), "")
-
-
-def _shard(text: str | None) -> tuple[int, int] | None:
-    if text is None:
-        return None
-    number, _, count = text.partition("/")
-    if not (number.isdecimal() and count.isdecimal() and 1 <= int(number) <= int(count)):
-        raise ConfigError(
-            f"--shard {text!r} is not of the form I/N with I from 1 to N, as in --shard 2/8.", code="FK-BAD-SHARD"
-        )
-    return int(number) - 1, int(count)
+        return StepOptions.request(replace(self, input_=inputs, output=output), **more)

@@ -69,17 +69,14 @@ def stage(
 ) -> Callable[[Callable[..., Any]], type[FunctionStage]]:
     """Make a function a stage of the first pass, called once for each frame.
 
-    The function becomes a `Stage` class of its name. A pipeline file names it as `use: module:name`, and
-    `framekiln.run(..., stages=[name])` takes it directly, also from a notebook. The function itself stays at hand as
-    `name.function`.
+    It becomes a `Stage` class of its name, for `use: module:name` in a pipeline file and for `stages=[name]` of
+    `framekiln.run`. The function itself is `name.function`.
 
     Args:
         inputs: columns that the function gets, in the order of its parameters. Pixels (`frame`, `frame_224`) are
             arrays (h w 3, RGB uint8, read-only), `sound` is an array of int16 or None, others are Python values.
-        outputs: the columns that it adds. For one it returns the value, for several a tuple or a dict of them. None is
-            null.
-        version: increase it to have old results computed again. Without it, results are computed again where the code
-            of the function, or of a function of its module that it calls, has changed.
+        outputs: columns that it adds. For one it returns the value, for several a tuple or a dict; None is null.
+        version: a new one has old results computed again. Without it, an edit of the function or its helpers does.
 
     Raises:
         ConfigError: the function has no name or other parameters than `inputs`, or there are no outputs.

@@ -199,6 +199,21 @@ class Store:
                 raise pa.ArrowInvalid(f"columns {', '.join(sorted(absent))} are absent")
             return table
 
+    def dataset(self, folder: str, empty: pa.Schema) -> Any:
+        """Return the Parquet tables in a folder as one `pyarrow.dataset.Dataset`; nothing but a schema is read.
+
+        `empty` is the schema where there are no tables.
+        """
+        import pyarrow.dataset as ds  # which no run needs
+
+        paths = [self._at(f"{folder}/{name}") for name in self.names(folder) if name.endswith(".parquet")]
+        with read_errors(self.root, folder):
+            if not paths:
+                return ds.dataset(empty.empty_table())
+            options = ds.ParquetFragmentScanOptions(page_checksum_verification=True)
+            kind = ds.ParquetFileFormat(default_fragment_scan_options=options)
+            return ds.dataset(paths, filesystem=self._files, format=kind)
+
     def count_rows(self, path: str, expected: pa.Schema | None = None) -> int:
         """Return the number of rows in a Parquet table's footer; `expected` is as for `read_table`."""
         with self.parquet(path) as file:

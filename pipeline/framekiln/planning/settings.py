@@ -61,6 +61,15 @@ def parse(model: type[M], text: str | bytes, where: str) -> M:
     if not isinstance(data, dict):
         keys = ", ".join(list(model.model_fields)[:4])
         raise ConfigError(f"{where} must be a YAML mapping with keys such as {keys}.", code="FK-NOT-A-MAPPING")
+    return model_of(model, data, where)
+
+
+def model_of(model: type[M], data: Mapping[str, Any], where: str) -> M:
+    """Return the content of a file as a model.
+
+    Raises:
+        ConfigError: a key or value is wrong; the message says where.
+    """
     try:
         return model.model_validate(data)
     except ValidationError as error:

@@ -8,7 +8,7 @@ import shutil
 import pyarrow as pa
 import pytest
 
-from framekiln.contract.errors import ConfigError
+from framekiln.contract.errors import ConfigError, UserError
 from framekiln.output.object_store import Store
 from framekiln.reporting.compare.comparison import compare
 from framekiln.reporting.compare.runs import read_run, read_sides
@@ -34,7 +34,7 @@ def test_a_folder_without_a_run_is_refused_in_a_sentence(make, tmp_path, what, p
     if what in ("damaged", "foreign"):
         (bad / "run.json").write_text('{"steps"' if what == "damaged" else '{"name": "x"}')
     done = invoke(good, str(bad))
-    assert isinstance(done.exception, ConfigError)
+    assert isinstance(done.exception, UserError)
     assert part in (done.exception.code if part.startswith("FK-") else str(done.exception))
     assert str(done.exception).count("\n") == 0
 

@@ -30,6 +30,8 @@ def check_options(
     Raises:
         ConfigError: something would be left out, a file cannot be written, or there is no GPU.
     """
+    from framekiln.lab.measure.options import check_device
+
     if videos.sav is not None and videos.test:
         raise ConfigError("--sav and --test are measured one at a time.", code="FK-BENCH-OPTION")
     asked = {"--sav": videos.is_asked, "--clip": bool(clips.clip), "--nsys": nsight.is_asked}
@@ -47,9 +49,9 @@ def check_options(
         check_unread(["--duration"], "with --iterations")
     if cells.find_batch and cells.batch != BenchOptions.batch:
         check_unread(["--batch"], "with --find-batch")
-    files.check()
+    files.files().check()
     if not nsight.dry_run:
-        cells.check_device()
+        check_device(cells.device)
 
 
 def given(options: Any, known: Collection[str] = ()) -> list[str]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from rich.console import Console
 
-from framekiln.cli.bench.files import kept, require_any, write_bench
+from framekiln.cli.bench.files import kept, write_bench
 from framekiln.cli.bench.options import BenchOptions
 from framekiln.cli.options import clip_option, names
 from framekiln.contract.errors import check_known
@@ -57,8 +57,8 @@ class ClipOptions:
             scenarios=tuple(name for name in SCENARIOS if name in asked),
             pools={"on": (True,), "off": (False,), "both": (True, False)}[self.pools],
             load=load,
-            cell=cells.first_cell(),
-            device=cells.measure().device,
+            cell=cells.plan().first_cell,
+            device=cells.plan().measure.device,
             targets=parse_targets(self.target),
         )
 
@@ -87,7 +87,7 @@ def bench_clips(console: Console, models: Sequence[str], cells: BenchOptions, cl
     from framekiln.lab.clips.measure import measure_clips
     from framekiln.lab.models.registry import find_model
     from framekiln.lab.output.environment import bench_environment
-    from framekiln.lab.output.results import new_report
+    from framekiln.lab.output.results import new_report, require_any
     from framekiln.planning.manifest import read_pipeline
 
     settings = clips.settings(cells)

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Annotated, Protocol
 from rich.console import Console
 from typer import Option
 
-from framekiln.cli.console import check_file, check_folder, interruptible
-from framekiln.contract.errors import ConfigError
+from framekiln.cli.console import interruptible
 from framekiln.reporting.terminal.console import print_line
 
 if TYPE_CHECKING:
+    from framekiln.api.bench import BenchFiles as ApiFiles
     from framekiln.lab.output.results import BenchReport
     from framekiln.reporting.bench.pictures import PictureRow
 
@@ -37,25 +37,11 @@ class BenchFiles:
     history: Annotated[Path | None, Option(metavar="FILE", help="Add a line to this .jsonl, and draw it.")] = None
     note: Annotated[str, Option(help="With --history: what was changed.")] = ""
 
-    def check(self) -> None:
-        """Check that all files can be written, and that there is a base for conditions of the right form.
+    def files(self) -> ApiFiles:
+        """Return the same for `framekiln.bench`."""
+        from framekiln.api.bench import BenchFiles as ApiFiles
 
-        Raises:
-            ConfigError: one of these is not so.
-        """
-        from framekiln.reporting.bench.history import read
-        from framekiln.reporting.bench.regression import conditions
-
-        check_folder("--out", self.out)
-        if self.save:
-            check_file("--save", self.save)
-        if self.history:
-            check_file("--history", self.history)
-            _ = self.history.exists() and read(self.history)
-        if self.fail_if and self.against is None:
-            raise ConfigError("--fail-if compares with a base; add --against BASE.", code="FK-BENCH-NO-BASE")
-        if self.fail_if:
-            conditions(self.fail_if)
+        return ApiFiles(**vars(self))
 
 
 class Measured(Protocol):
@@ -68,19 +54,6 @@ class Measured(Protocol):
     @property
     def why(self) -> str:
         """Return the reason of any other outcome than ok."""
-
-
-def require_any(rows: Sequence[Measured]) -> None:
-    """Check that something was measured, so that a script does not take a bench without figures for a success.
-
-    Raises:
-        ConfigError: all rows are without figures.
-    """
-    if not any(row.outcome == "ok" for row in rows):
-        reason = f" ({rows[0].outcome}: {rows[0].why})" if rows else ""
-        raise ConfigError(
-            f"Nothing was measured{reason}; mend the model, or choose other cells.", code="FK-BENCH-NOTHING-MEASURED"
-        )
 
 
 @contextmanager

@@ -58,7 +58,7 @@ def bench_nsight(
     from framekiln.lab.output.results import new_report
     from framekiln.planning.manifest import read_pipeline
 
-    cell, device = cells.first_cell(), cells.measure().device
+    cell, device = cells.plan().first_cell, cells.plan().measure.device
     targets = [Target(model=name, cell=cell, device=device, weights_dir=cells.weights_dir) for name in models]
     for name in models:
         find_model(name, read_pipeline(None), cells.weights_dir)

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from typer import Option
 
-from framekiln.cli.options import WeightsDir, machine_option, names
-from framekiln.contract.errors import ConfigError
+from framekiln.cli.options import WeightsDir, machine_option
 
 if TYPE_CHECKING:
-    from framekiln.lab.measure.details import DetailOptions
-    from framekiln.lab.measure.options import MeasureOptions
-    from framekiln.lab.output.cells import Cell
-    from framekiln.lab.sweep.product import Axes
+    from framekiln.lab.bench import BenchPlan
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,83 +56,12 @@ class BenchOptions:
     device: Annotated[Literal["cpu", "cuda"] | None, machine_option(help="Default: cuda where there is one.")] = None
     weights_dir: WeightsDir = None
 
-    def axes(self) -> Axes:
-        """Return the axes of the sweep.
+    def plan(self) -> BenchPlan:
+        """Return what is measured.
 
         Raises:
             ConfigError: a value is no number above 0, or unknown, or a list of names is empty.
         """
-        from framekiln.lab.sweep.product import Axes
+        from framekiln.api.bench_options import bench_plan
 
-        last = {"no": (False,), "yes": (True,), "both": (False, True)}[self.channels_last]
-        axes = Axes(
-            batches=_numbers("--batch", self.batch) or (1,),
-            sizes=_numbers("--size", self.size) or (None,),
-            frames=_numbers("--frames", self.frames) or (None,),
-            precisions=_words("--precisions", self.precisions),
-            compile=_words("--compile", self.compile_),
-            channels_last=last,
-            backends=_words("--backends", self.backends),
-        )
-        axes.check()
-        return axes
-
-    def first_cell(self) -> Cell:
-        """Return the cell of benches that measure a single one.
-
-        Raises:
-            ConfigError: see `axes`.
-        """
-        return self.axes().cells()[0]
-
-    def check_device(self) -> None:
-        """Check that the device that was asked for is there.
-
-        Raises:
-            ConfigError: it is a GPU, and torch sees none.
-        """
-        import torch
-
-        if self.device == "cuda" and not torch.cuda.is_available():
-            raise ConfigError("--device cuda: torch sees no GPU here; leave it out.", code="FK-BENCH-NO-GPU")
-
-    def details(self) -> DetailOptions:
-        """Return what is recorded in detail."""
-        from framekiln.lab.measure.details import DetailOptions
-
-        return DetailOptions(trace=self.trace, cprofile=self.cprofile, lines=self.lines, depth=self.depth)
-
-    def measure(self) -> MeasureOptions:
-        """Return what is measured in each cell."""
-        import torch
-
-        from framekiln.lab.measure.options import MeasureOptions
-
-        return MeasureOptions(
-            device=self.device or ("cuda" if torch.cuda.is_available() else "cpu"),
-            iterations=self.iterations,
-            seconds=self.duration,
-            warmup=self.warmup,
-            warmup_s=self.warmup_s,
-            layers=self.layers,
-            depth=self.depth,
-            leak=self.leak,
-            cold_cache=self.cold_cache,
-            memory_cap_gb=self.memory_cap,
-        )
-
-
-def _numbers(option: str, text: str) -> Sequence[int]:
-    """Return the values of a list such as 1,2,4."""
-    if not all(word.isdecimal() and int(word) for word in names(text)):
-        raise ConfigError(
-            f"{option} {text!r} is not a list of numbers above 0, as in {option} 1,2,4.", code="FK-BENCH-LIST"
-        )
-    return tuple(int(word) for word in names(text))
-
-
-def _words(option: str, text: str) -> Sequence[str]:
-    """Return the names in a list such as fp32,bf16."""
-    if not names(text):
-        raise ConfigError(f"{option} {text!r} names nothing; leave it out.", code="FK-BENCH-LIST")
-    return names(text)
+        return bench_plan({item.name.rstrip("_"): getattr(self, item.name) for item in fields(self)})

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from rich.console import Console
 
-from framekiln.cli.bench.files import kept, require_any, write_bench
+from framekiln.cli.bench.files import kept, write_bench
 from framekiln.cli.bench.options import BenchOptions
 from framekiln.cli.options import names, video_option
 from framekiln.contract.errors import MediaError, check_known
@@ -70,7 +70,7 @@ def bench_videos(console: Console, names_: Sequence[str], cells: BenchOptions, v
         OutputError: a file cannot be written.
     """
     from framekiln.lab.output.environment import bench_environment
-    from framekiln.lab.output.results import new_report
+    from framekiln.lab.output.results import new_report, require_any
     from framekiln.lab.output.tables import SUMMARY
     from framekiln.lab.sav.layout import annotated_videos
     from framekiln.lab.sav.made import write_made_video
@@ -78,7 +78,7 @@ def bench_videos(console: Console, names_: Sequence[str], cells: BenchOptions, v
     from framekiln.reporting.bench.pictures import picture_rows
     from framekiln.reporting.bench.videos import HEADS, model_cells
 
-    device = cells.measure().device
+    device = cells.plan().measure.device
     settings = videos.settings(device, out)
     models = _models(names_, names(cells.precisions), device, cells.weights_dir)
     rows: list[VideoRow] = []

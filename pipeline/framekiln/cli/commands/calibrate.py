@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 from rich.console import Console
 from typer import Option
 
+from framekiln.api.writable import check_folder
 from framekiln.cli.arguments import StepOptions
-from framekiln.cli.console import check_folder, interruptible
+from framekiln.cli.console import interruptible
 from framekiln.cli.endings import RunConsole
 from framekiln.cli.options import Quiet, spread
 from framekiln.planning.plan import make_plan

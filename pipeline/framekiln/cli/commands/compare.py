@@ -9,11 +9,11 @@ from typing import Annotated
 from rich.console import Console
 from typer import Argument, Exit, Option
 
-from framekiln.cli.console import ERRORS, check_file
+from framekiln.api.writable import check_file
+from framekiln.cli.console import ERRORS
 from framekiln.cli.options import Quiet
-from framekiln.contract.errors import ConfigError, check_known
-
-DRIFT_ROWS = 5000  # of each table: drift is then known to 0.01, and reading takes seconds
+from framekiln.contract.errors import ConfigError
+from framekiln.reporting.compare import DRIFT_ROWS
 
 Outputs = Annotated[
     list[str],
@@ -62,51 +62,43 @@ def compare(
     Exits with 1 if a condition of --fail-if is met, and with 2 if its figure was not measured. A change beyond its
     threshold is inconclusive if its interval contains 0: it is printed, also with -q, and exits with 0.
     """
-    from framekiln.reporting.compare.comparison import compare as comparison_of
-    from framekiln.reporting.compare.comparison import letters
-    from framekiln.reporting.compare.gate import judge, parse
-    from framekiln.reporting.compare.page import default_path, write_page
-    from framekiln.reporting.compare.runs import read_sides
+    from framekiln.api.compare import compare as compared
     from framekiln.reporting.compare.terminal import print_comparison
     from framekiln.reporting.terminal.console import print_line
 
     if html:
         check_file("--html", Path(html))
-    conditions = parse(fail_if) if fail_if is not None else []
-    sides = read_sides([*([baseline] if baseline is not None else []), *outputs])
-    comparison = comparison_of(sides, _prices(price or (), letters()[: len(sides)]), drift_rows=drift_rows)
+    base = [baseline] if baseline is not None else []
+    comparison = compared(*base, *outputs, fail_if=fail_if, price=_prices(price or ()), drift_rows=drift_rows)
     console = Console(quiet=quiet)
-    print_comparison(console, comparison)
-    findings = [finding for pair in comparison.pairs for finding in judge(conditions, pair)]
-    for pair in (pair for pair in comparison.pairs if conditions and pair.files.differ):
+    print_comparison(console, comparison.sides)
+    for pair in (pair for pair in comparison.pairs if fail_if is not None and pair.files.differ):
         # speeds over other files cannot be compared
         print_line(ERRORS, f"The files of {pair.first.name} and {pair.second.name} differ: {pair.files.sentence}")
-    for finding in findings:
+    for finding in comparison.findings:
         print_line(ERRORS if finding.failed or finding.unclear else console, f"{finding.outcome}: {finding.sentence}")
-    page = default_path(comparison) if html is None else html
-    if page:
-        print_line(console, f"Page: {write_page(page, comparison, findings)}")
-    if any(finding.failed for finding in findings):
+    if html != "":
+        print_line(console, f"Page: {comparison.save(html)}")
+    if comparison.failed:
         raise Exit(1)
 
 
-def _prices(arguments: Sequence[str], names: Sequence[str]) -> dict[str, float]:
+def _prices(arguments: Sequence[str]) -> dict[str, float]:
     """Parse prices like `A=1.20`, by side.
 
     Raises:
-        ConfigError: an argument has another form, or there is no such side.
+        ConfigError: an argument has another form.
     """
     prices: dict[str, float] = {}
     for argument in arguments:
-        name, equals, text = argument.partition("=")
+        name, _, text = argument.partition("=")
         try:
             amount = float(text)
         except ValueError:
             amount = -1.0
-        if not equals or not 0 <= amount < float("inf"):
+        if not 0 <= amount < float("inf"):
             raise ConfigError(
                 f"--price {argument!r} is not of the form SIDE=NUMBER, as in --price A=1.20.", code="FK-PRICE-FORM"
             )
-        check_known(name, names, f"--price {argument!r}: there is no side {name!r}.", code="FK-PRICE-SIDE")
         prices[name] = amount
     return prices

@@ -3,28 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Annotated, Any
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Annotated
 
 import typer
 from rich.console import Console
 
+from framekiln.api.profile import last_record, read_profile
 from framekiln.cli.console import print_note
 from framekiln.cli.options import Json
 from framekiln.output.object_store import Store
-from framekiln.profiling.run_profile import (
-    RunProfile,
-    choose_run,
-    missing_rows,
-    profile_of,
-    stored_saturated,
-    targets_of,
-)
+from framekiln.profiling.run_profile import RunProfile
 from framekiln.profiling.stats.steps import ProcessStatistics, StepStatistics
 from framekiln.reporting.plan_facts import recorded_changes
 from framekiln.reporting.terminal.console import DENSE, print_line, print_table
 from framekiln.runtime.run.progress import unfinished
-from framekiln.runtime.run.record import read_run_record
 
 Out = Annotated[str, typer.Argument(help="Folder or URL of a run's output; the run may be unfinished.")]
 Run = Annotated[str | None, typer.Option("--run", help="One of its runs. [dim]Default: the last one.[/dim]")]
@@ -37,28 +30,17 @@ _SHOWN = 0.01  # least share of a step's time for a phase to be listed
 
 def profile(output: Out, run: Run = None, workers: Workers = False, json_: Json = False) -> None:
     """Show where the time of a run went: rates, calls, waiting, memory, and the bottleneck with what to try."""
-    store = Store(output).check_folder()
-    name = choose_run(store, run, warn=print_note)
-    record = _last(store)
+    store = Store(output)
+    run_profile = read_profile(store, run, warn=print_note)
+    record = last_record(store)
     if (cut := unfinished(store, record)) is not None:
         print_note(f"Unfinished: {cut.sentence}")
-    run_profile = profile_of(store, name, targets_of(record), stored_saturated(record, name))
-    if run_profile is None:
-        raise missing_rows(store, name)
     if json_:
         print(json.dumps(run_profile.to_dict(), indent=2))
-    else:
-        _print(Console(), run_profile, workers=workers)
-        for change in recorded_changes(record) if record.get("run") == name else ():
-            print_line(Console(), change)
-
-
-def _last(store: Store) -> Mapping[str, Any]:
-    """Return the run.json of the output; empty where the first run has not begun to compute."""
-    try:
-        return read_run_record(store)
-    except FileNotFoundError:
-        return {}
+        return
+    _print(Console(), run_profile, workers=workers)
+    for change in recorded_changes(record) if record.get("run") == run_profile.run else ():
+        print_line(Console(), change)
 
 
 def _print(console: Console, run_profile: RunProfile, *, workers: bool) -> None:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from typer import Argument, Option
 
-from framekiln.cli.arguments import cluster_address
+from framekiln.api.request import cluster_address
 from framekiln.cli.console import execute
 from framekiln.cli.endings import RunConsole
 from framekiln.cli.options import Address, Quiet, WeightsDir

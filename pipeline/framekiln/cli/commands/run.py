@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Annotated
 
 from typer import Option
 
+from framekiln.api.watch import scalars_folder
 from framekiln.cli.arguments import RunOptions
 from framekiln.cli.commands.plan import show_plan
 from framekiln.cli.console import execute
 from framekiln.cli.endings import RunConsole
-from framekiln.cli.options import Quiet, names, profiler_option, spread
+from framekiln.cli.options import Quiet, profiler_option, spread
 from framekiln.cli.sample_input import with_samples
-from framekiln.profiling.export.tensorboard import check
-from framekiln.profiling.tools.profilers import ProfiledCalls, ProfilerOptions
 
 EXAMPLES = """
 [bold]Examples[/bold]
@@ -56,14 +55,6 @@ class Instruments:
         str, profiler_option(metavar="STEP", help="Draw a flame graph of the Python code in a step's processes.")
     ] = ""
 
-    def profilers(self) -> ProfilerOptions:
-        """Return the profilers that are named."""
-        texts = {"torch_profiler": self.torch_profiler, "memory_timeline": self.memory_timeline}
-        counted = {
-            name: ProfiledCalls.parse(f"--{name.replace('_', '-')}", text) for name, text in texts.items() if text
-        }
-        return ProfilerOptions(**counted, nvtx=self.nvtx, nsight=names(self.nsight), py_spy=self.py_spy)
-
 
 @spread
 def run(
@@ -75,10 +66,9 @@ def run(
 ) -> None:
     """Process a collection. Results of earlier runs into the same output are kept and not computed again."""
     console = RunConsole(quiet=quiet)
-    request = replace(options.request(), profilers=instruments.profilers())
+    request = options.request(**vars(instruments))
     if dry_run:
         show_plan(console, request)
     else:
-        if instruments.tensorboard is not None:
-            check(instruments.tensorboard)
-        execute(with_samples(request, console), console, quiet=quiet, tensorboard=instruments.tensorboard)
+        folder = scalars_folder(instruments.tensorboard)
+        execute(with_samples(request, console), console, quiet=quiet, tensorboard=folder)

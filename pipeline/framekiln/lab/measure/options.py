@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from framekiln.contract.errors import ConfigError
 from framekiln.lab.measure.timed import TimeLimits
 
 
@@ -34,3 +35,20 @@ class MeasureOptions:
         if self.seconds is not None:
             return TimeLimits(**warmup, seconds=self.seconds, least=1, wanted=1)  # type: ignore[arg-type]
         return TimeLimits(**warmup, seconds=1.0, least=5, wanted=100, patience_s=15.0)  # type: ignore[arg-type]
+
+
+def default_device() -> str:
+    """Return cuda where there is a GPU, else cpu."""
+    import torch
+
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def check_device(device: str | None) -> None:
+    """Check that the device that was asked for is there.
+
+    Raises:
+        ConfigError: it is a GPU, and torch sees none.
+    """
+    if device == "cuda" and default_device() != "cuda":
+        raise ConfigError("--device cuda: torch sees no GPU here; leave it out.", code="FK-BENCH-NO-GPU")

@@ -47,6 +47,7 @@ class Factory:
     settings: Mapping[str, Any]
     weights: Path | None = None  # verified file; None for seeded random weights
     takes_weights: bool = False  # whether it has a parameter `weights`
+    given: Callable[..., Any] | None = None  # the function itself, which may lie in a notebook
 
     def load(self) -> Callable[..., Any]:
         """Return the function, of a module in the current folder too: the installed command does not look there.
@@ -54,6 +55,8 @@ class Factory:
         Raises:
             ConfigError: the module cannot be imported, or has no such function.
         """
+        if self.given is not None:
+            return self.given
         module_name, colon, attribute = self.use.partition(":")
         sys.path[:0] = [folder for folder in [str(Path.cwd())] if folder not in sys.path]
         try:

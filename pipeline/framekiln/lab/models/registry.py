@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from framekiln.planning.stage_building import build_all
 from framekiln.weights.resolver import find_weights
 
 REAL, RANDOM = "real", "seeded random"
+_OF_FACTORY = "of its factory; random ones are seeded"
 
 
 class ModelEntry(Strict):
@@ -71,7 +72,7 @@ def find_model(name: str, pipeline: PipelineFile, weights_dir: Path | None = Non
     if ":" in name:
         factory = Factory(use=name, settings={})
         factory.load()
-        return ModelSource(name=name, factory=factory, weights="of its factory; random ones are seeded")
+        return ModelSource(name=name, factory=factory, weights=_OF_FACTORY)
     known = known_models()
     check_known(name, {*known, *pipeline.steps}, f"There is no model {name!r}.", code="FK-BENCH-MODEL")
     if name not in known:
@@ -87,3 +88,9 @@ def find_model(name: str, pipeline: PipelineFile, weights_dir: Path | None = Non
         factory=Factory(use=entry.use, settings=entry.with_, weights=path, takes_weights=True),
         weights=f"{REAL}: {path.name}" if path else RANDOM,
     )
+
+
+def of_function(function: Callable[..., Any]) -> ModelSource:
+    """Return the model of a factory that Python code gives, from a notebook too."""
+    name = f"{function.__module__}:{function.__qualname__}"
+    return ModelSource(name=name, factory=Factory(use=name, settings={}, given=function), weights=_OF_FACTORY)

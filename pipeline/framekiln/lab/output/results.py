@@ -114,6 +114,22 @@ def read_report(path: Path) -> BenchReport:
     return report
 
 
+def require_any(rows: Sequence[Any]) -> None:
+    """Check that something was measured, so that a script does not take a bench without figures for a success.
+
+    Args:
+        rows: cells, or rows of a video or a clip: each has an `outcome`, ok or what became of it, and a reason `why`.
+
+    Raises:
+        ConfigError: all rows are without figures.
+    """
+    if not any(row.outcome == "ok" for row in rows):
+        reason = f" ({rows[0].outcome}: {rows[0].why})" if rows else ""
+        raise ConfigError(
+            f"Nothing was measured{reason}; mend the model, or choose other cells.", code="FK-BENCH-NOTHING-MEASURED"
+        )
+
+
 def _finite(value: Any) -> Any:
     if isinstance(value, float):
         return value if math.isfinite(value) else None

@@ -63,14 +63,18 @@ def decode(
         yield from decoder.share(share, is_done)
 
 
-def decode_frames(media: MediaFile, columns: Sequence[str], config: DecodeConfig) -> Iterator[Frame]:
+def decode_frames(media: MediaFile, columns: Sequence[str], config: DecodeConfig, *, first: int = 0) -> Iterator[Frame]:
     """Yield the frames of one file that `decode` makes rows of, in display order.
+
+    Segments of a film that end before the frame number `first` are left out.
 
     Raises:
         MediaError: the file could not be opened.
     """
     reader = SourceReader(columns=columns, config=config)
     for source in reader.segments(media):
+        if source.segment is not None and source.segment.stop <= first:
+            continue
         for frame in reader.frames(media, source, []):
             if source.segment is not None and frame.index >= source.segment.stop:
                 break

@@ -14,3 +14,5 @@ cells             text that both displays share
 ├── terminal
 └── page          compare.html
 """
+
+DRIFT_ROWS = 5000  # of each table, where nothing else is asked: drift is then known to 0.01, and reading takes seconds

@@ -17,6 +17,7 @@ from framekiln.contract.output_names import COLUMNS, FACTS, FRAMES, RUN_RECORD
 from framekiln.contract.row_errors import DECODE
 from framekiln.output.ledger import Ledger
 from framekiln.output.object_store import Store
+from framekiln.output.recognise import check_is_output
 from framekiln.output.unit_table import read_units
 from framekiln.profiling.stats.calls import StepCalls, read_calls, run_of
 from framekiln.reporting.compare.partial_runs import partial_note, partial_steps
@@ -130,8 +131,8 @@ def read_run(path: str) -> Run:
     """Read an output.
 
     Raises:
-        ConfigError: the folder is not an output, or its run.json is damaged or foreign.
-        OutputError: no file system is known for the URL.
+        ConfigError: its run.json is damaged or foreign.
+        OutputError: the folder is not an output, or no file system is known for the URL.
     """
     store = Store(path).check_folder()
     try:
@@ -162,16 +163,9 @@ def _without_record(path: str, store: Store) -> Run:
     """Return an output whose run.json is missing: a run was killed before it computed, or the file was deleted.
 
     Raises:
-        ConfigError: the folder is missing or not an output.
+        OutputError: the folder is missing or not an output.
     """
-    if "://" not in path and not _is_folder(path):
-        raise ConfigError(f"There is no folder {path!r}; give the output of a run.", code="FK-OUTPUT-MISSING")
-    if not {COLUMNS, FACTS} & set(store.folders()):
-        raise ConfigError(
-            f"{path!r} is not an output of Framekiln: it has neither a {RUN_RECORD} nor a folder {COLUMNS}; give "
-            "the folder that --output named.",
-            code="FK-NOT-AN-OUTPUT",
-        )
+    check_is_output(store)
     note = (
         f"There is no {RUN_RECORD} in {path}: its work, the rows of its parts and records of its calls are compared, "
         "but not its machine, placement and results."
@@ -179,13 +173,14 @@ def _without_record(path: str, store: Store) -> Run:
     return Run(path=path, store=store, record={}, notes=(note,))
 
 
-def read_sides(words: Sequence[str]) -> list[list[Run]]:
-    """Read the sides of a comparison; commas join repeated runs of one side: `A1,A2,A3`.
+def read_sides(sides: Sequence[str | Sequence[str]]) -> list[list[Run]]:
+    """Read the sides of a comparison; a list, or commas, join repeated runs of one side: `A1,A2,A3`.
 
     Raises:
-        ConfigError: fewer than two sides, one output named twice, or as `read_run`.
+        ConfigError: fewer than two sides, or one output named twice.
+        UserError: see `read_run`.
     """
-    paths = [[word] if _is_folder(word) else [part for part in word.split(",") if part] for word in words]
+    paths = [_paths(side) if isinstance(side, str) else list(side) for side in sides]
     if len(paths) < 2 or not all(paths):
         raise ConfigError(
             "Give two outputs or more to compare, as in `framekiln compare OUT_A OUT_B`.", code="FK-COMPARE-TOO-FEW"
@@ -199,6 +194,10 @@ def read_sides(words: Sequence[str]) -> list[list[Run]]:
             )
         seen.add(place)
     return [[read_run(path) for path in side] for side in paths]
+
+
+def _paths(word: str) -> list[str]:
+    return [word] if _is_folder(word) else [part for part in word.split(",") if part]
 
 
 def _is_folder(word: str) -> bool:

@@ -90,7 +90,9 @@ def continuation(store: Store, record: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def command(record: Mapping[str, Any]) -> str:
-    """Return the shell command of the run, or for a run without one a command that does the same work."""
+    """Return the Python call or the shell command of the run, or for a run without one a command for the same work."""
+    if call := record.get("call"):
+        return str(call)
     words = [str(word) for word in record["arguments"]]
     sources = [str(source) for source in recorded_inputs(record)]
     if words and (words[0].startswith("-") or words[0] in sources):

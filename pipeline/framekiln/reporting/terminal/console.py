@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from io import StringIO
 from typing import Any, Literal
 
 from rich import box
@@ -14,6 +15,7 @@ from rich.text import Text
 
 DENSE = (0, 1, 0, 0)  # padding of tables with many columns
 _UNLIMITED = 1_000_000  # characters of a line
+WIDE = 160  # characters of a line where nobody's terminal sets the width
 
 
 def printable(text: str) -> str:
@@ -110,3 +112,15 @@ def _longest_line(text: str) -> int:
 
 def _longest_word(text: str) -> int:
     return max(map(cell_len, text.split()), default=0)
+
+
+def stderr_console() -> Console:
+    """Return a console beside what a program prints."""
+    return Console(stderr=True)
+
+
+def printed(show: Callable[[Console], None]) -> str:
+    """Return what a function prints, as plain text."""
+    text = StringIO()
+    show(Console(file=text, width=WIDE))
+    return text.getvalue()

@@ -36,6 +36,15 @@ def print_plan(console: Console, plan: Plan) -> None:
     print_absent(console, plan)
 
 
+def print_whole_plan(console: Console, plan: Plan, note: str, work: tuple[Changes, Sequence[Outlook]] | None) -> None:
+    """Print a plan, a note on its options, and the work that is left."""
+    print_plan(console, plan)
+    if note:
+        print_line(console, note)
+    if work:
+        print_outlook(console, *work)
+
+
 def _placement_row(step: Mapping[str, Any]) -> list[str]:
     batch = "" if "use" not in step else str(step["batch"] or f"1 {step['scope']}")
     return [

@@ -21,7 +21,7 @@ from framekiln.runtime.run.request import RunRequest
 from framekiln.runtime.run.result import RunResult
 
 _STORED_AS = {"batch": "batch_rows"}  # fields of Placement with another name in run.json
-_COMMAND = ("arguments", "folder", "output")
+_COMMAND = ("arguments", "call", "folder", "output")
 _LEFT_OUT = ("skipped", "fetch", "fetch_mb")
 _ENDED = ("state", "reason", "files_done", "written", "files", "frames", "errors", "passed_over")
 

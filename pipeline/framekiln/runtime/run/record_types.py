@@ -108,6 +108,7 @@ class _Record(_Part):
     started: Annotated[str, AfterValidator(_date)] = ""
     seconds: float = 0.0
     arguments: Names = []
+    call: str = ""
     folder: str = ""
     decode: dict[str, Any] = {}
     steps: dict[str, _Step] = {}

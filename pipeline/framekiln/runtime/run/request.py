@@ -35,6 +35,7 @@ class RunRequest:
     retry: FailureFilter | None = None  # failures of earlier runs to retry; not stored
     profilers: ProfilerOptions = NO_PROFILERS  # not stored
     arguments: tuple[str, ...] = ()  # of the command that gave this request; empty for one from Python
+    call: str = ""  # of Python that gave this request; empty for one from a command
 
     @property
     def inputs(self) -> tuple[str, ...]:
@@ -62,6 +63,7 @@ class RunRequest:
             **({"more_inputs": list(self.more_inputs)} if self.more_inputs else {}),
             "output": self.output,
             "arguments": list(self.arguments),
+            **({"call": self.call} if self.call else {}),
             **{name: getattr(self, name) for name in _STORED},
             "choices": asdict(self.options),
             "profile": self.profile.model_dump(by_alias=True, exclude_none=True),

@@ -1,0 +1,212 @@
+"""One model alone: its time, memory and precision by batch and size."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Self
+
+from typing_extensions import Unpack
+
+from framekiln.api import html
+from framekiln.api.bench_options import DEFAULTS, BenchOptions, FileOptions, bench_plan
+from framekiln.api.options import Place, checked, shows
+from framekiln.api.writable import check_file, check_folder
+from framekiln.contract.errors import ConfigError
+from framekiln.lab.bench import Bench, BenchPlan, BenchWatch, Model
+from framekiln.lab.models.registry import is_model
+from framekiln.lab.output.cells import CellResult
+from framekiln.lab.output.results import STATS, BenchReport, read_report, require_any, write_report
+from framekiln.lab.output.results import Finding as Rule
+from framekiln.lab.output.tables import write_tables
+from framekiln.planning.manifest import read_pipeline
+from framekiln.reporting.bench import history
+from framekiln.reporting.bench.cells import three
+from framekiln.reporting.bench.page import PAGE, write_page
+from framekiln.reporting.bench.regression import Change, changes, conditions, judge, lost, other_machine
+from framekiln.reporting.compare.gate import Finding
+
+_DETAILS = "details"
+"""Folder of recordings, under that of `out`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class BenchFiles:
+    """What a bench writes, and what it compares with."""
+
+    out: Path | None = None  # folder for tables, figures and the page
+    save: Path | None = None  # file for the figures, as a base
+    against: Path | None = None  # figures to compare with
+    fail_if: str = ""
+    history: Path | None = None
+    note: str = ""
+
+    @classmethod
+    def of(cls, given: Mapping[str, Any]) -> Self:
+        """Return the files that options name."""
+        paths = {name: given[name] and Path(given[name]) for name in ("out", "save", "against", "history")}
+        return cls(**paths, fail_if=given["fail_if"], note=given["note"])
+
+    def check(self) -> BenchReport | None:
+        """Check that all files can be written, and that there is a base for conditions; return the base.
+
+        Raises:
+            ConfigError: one of these is not so.
+        """
+        if self.out:
+            check_folder("--out", self.out)
+        if self.save:
+            check_file("--save", self.save)
+        if self.history:
+            check_file("--history", self.history)
+            _ = self.history.exists() and history.read(self.history)
+        if self.fail_if and self.against is None:
+            raise ConfigError("--fail-if compares with a base; add --against BASE.", code="FK-BENCH-NO-BASE")
+        if self.fail_if:
+            conditions(self.fail_if)
+        return read_report(self.against) if self.against else None
+
+    def write(self, report: BenchReport, *, is_new: bool) -> list[Path]:
+        """Write the figures of a new bench, and a copy where one is asked for."""
+        paths = []
+        if self.out is not None and is_new:
+            paths = [write_report(report, self.out / STATS), *write_tables(report.cells, self.out)]
+        return [*paths, write_report(report, self.save)] if self.save else paths
+
+
+@dataclass(frozen=True, kw_only=True)
+class BenchResult:
+    """The figures of one bench."""
+
+    report: BenchReport
+    changes: Sequence[Change] = ()  # against the base
+    verdicts: Sequence[Finding] = ()  # of the conditions of `fail_if`
+    base_differs: str = ""  # what of the machine differs from the base's; times cannot be compared then
+    files: Sequence[Path] = ()  # written
+
+    @property
+    def cells(self) -> Sequence[CellResult]:
+        """A result for each combination of batch, size, precision and so on."""
+        return self.report.cells
+
+    @property
+    def findings(self) -> Sequence[Rule]:
+        """What the figures say is slow or wrong, each with a fix."""
+        return self.report.findings
+
+    @property
+    def failed(self) -> bool:
+        """Whether a condition of `fail_if` is met."""
+        return any(verdict.failed for verdict in self.verdicts)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the figures as profile_stats.json has them (docs/measuring/bench.md)."""
+        return asdict(self.report)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({len(self.cells)} cells, {len(self.findings)} findings)"
+
+    def _repr_html_(self) -> str:
+        """Return a row a cell for notebooks."""
+        rows = [
+            [cell.model, cell.cell.title, cell.outcome, three(cell.p50), three(cell.items_per_s), cell.why]
+            for cell in self.cells
+        ]
+        heads = ("model", "cell", "outcome", "ms a call", "items/s", "")
+        found = [f"{finding.rule}: {finding.text} ({finding.where}); {finding.fix}." for finding in self.findings]
+        found += [f"{verdict.outcome}: {verdict.sentence}" for verdict in self.verdicts]
+        return html.table(heads, rows) + html.lines(found)
+
+
+@shows(BenchOptions, DEFAULTS)
+def bench(model: Model | Sequence[Model] | Place, **options: Unpack[BenchOptions]) -> BenchResult:
+    """Measure a model alone: time, memory, layers and precision, for each batch and size that is asked for.
+
+    Nothing else should use the machine meanwhile. Weights are random where the published ones are missing.
+
+    Args:
+        model: a name of `framekiln bench --list`, a step of the pipeline, a function that returns a torch module
+            (docs/measuring/bench.md), or several of them. A path of earlier figures is read instead of measured.
+        options: those of the command, by the same names: see `framekiln.api.bench_options`. Without `out` no page is
+            written.
+
+    Raises:
+        ConfigError: a model or an option is unknown, a model cannot be built, or nothing was measured.
+        OutputError: a file cannot be written.
+
+    >>> import framekiln
+    >>> result = framekiln.bench("lighting", batch=[1, 4], iterations=3, device="cpu")         # doctest: +SKIP
+    >>> [(cell.cell.batch, cell.outcome) for cell in result.cells]                             # doctest: +SKIP
+    [(1, 'ok'), (4, 'ok')]
+    """
+    given = checked(BenchOptions, options, DEFAULTS)
+    files = BenchFiles.of(given)
+    cells = {name: value for name, value in options.items() if name not in FileOptions.__annotations__}
+    base = files.check()
+    if (earlier := earlier_figures(model)) is not None:
+        for name in cells:
+            problem = f"{name} changes nothing with figures measured before; leave it out."
+            raise ConfigError(problem, code="FK-BENCH-OPTION")
+        return concluded(read_report(earlier), files, base, is_new=False)
+    keep = partial(concluded, files=BenchFiles(out=files.out), base=None, is_new=True)
+    report = measured(_models(model), bench_plan(cells), files.out, BenchWatch(), keep)
+    result = concluded(report, files, base, is_new=True)
+    require_any(result.cells)
+    return result
+
+
+def measured(
+    models: Sequence[Model], plan: BenchPlan, out: Path | None, watch: BenchWatch, keep: Callable[[BenchReport], Any]
+) -> BenchReport:
+    """Measure all cells of all models; `keep` gets what was measured before an error or Ctrl-C.
+
+    Raises:
+        ConfigError: a model is unknown or cannot be built.
+    """
+    work = Bench(plan, watch)
+    try:
+        work.measure(models, out and out / _DETAILS)
+    except BaseException:
+        if work.cells:
+            keep(work.report())
+        raise
+    return work.report()
+
+
+def concluded(report: BenchReport, files: BenchFiles, base: BenchReport | None, *, is_new: bool) -> BenchResult:
+    """Write the files of a bench, compare it with its base, and return all of it.
+
+    Raises:
+        ConfigError: the bench and its base have no cell in common, or a condition names a figure that no cell has.
+        OutputError: a file cannot be written.
+    """
+    paths = files.write(report, is_new=is_new)
+    found = changes(base, report) if base else []
+    verdicts = [*judge(files.fail_if, found), *lost(base, report)] if base and files.fail_if else []
+    entries = history.append(files.history, history.entry_of(report, files.note)) if files.history else []
+    if files.out is not None:
+        paths.append(write_page(files.out / PAGE, report, found, verdicts, entries))
+    differs = other_machine(base, report) if base else ""
+    return BenchResult(report=report, changes=found, verdicts=verdicts, base_differs=differs, files=paths)
+
+
+def earlier_figures(model: Any) -> Path | None:
+    """Return the path of figures measured before, where a model is one; a model's name goes before a folder's."""
+    if not isinstance(model, str | os.PathLike):
+        return None
+    text = os.fspath(model)
+    is_folder = os.path.isdir(text)  # noqa: PTH112 - pathlib raises for a long name
+    is_path = text.endswith(".json") or (is_folder and not is_model(text, read_pipeline(None)))
+    return Path(text) if is_path else None
+
+
+def _models(model: Any) -> list[Model]:
+    given = [model] if isinstance(model, str) or callable(model) else list(model)
+    names = [part.strip() for each in given if isinstance(each, str) for part in each.split(",") if part.strip()]
+    models = [*names, *(each for each in given if not isinstance(each, str))]
+    if not models:
+        raise ConfigError("MODEL is empty; `framekiln bench --list` names models.", code="FK-BENCH-MODEL")
+    return models

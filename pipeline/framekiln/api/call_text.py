@@ -1,0 +1,35 @@
+"""The text of a call, for the report's lines on how to run again."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from framekiln.contract.stage import Stage
+
+
+def call_text(name: str, *places: Any, **options: Any) -> str:
+    """Return a call as Python, without options that are None.
+
+    >>> call_text("framekiln.run", "photos", "out", stages=["lighting", Stage], limit=None)
+    "framekiln.run('photos', 'out', stages=['lighting', Stage])"
+    """
+    given = [f"{key}={_text(value)}" for key, value in options.items() if value is not None]
+    return f"{name}({', '.join([*map(_text, places), *given])})"
+
+
+def _text(value: Any) -> str:
+    """Return a value as code; stages by their names, which the code must have."""
+    if isinstance(value, type):
+        return value.__name__
+    if isinstance(value, Stage):
+        return f"{type(value).__name__}({value.config!r})"
+    if isinstance(value, os.PathLike):
+        return repr(os.fspath(value))
+    if isinstance(value, Mapping):
+        return f"{{{', '.join(f'{key!r}: {_text(item)}' for key, item in value.items())}}}"
+    if isinstance(value, list | tuple):
+        inside = ", ".join(map(_text, value))
+        return f"[{inside}]" if isinstance(value, list) else f"({inside},)"
+    return repr(value)

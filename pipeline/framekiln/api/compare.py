@@ -1,0 +1,146 @@
+"""Runs side by side: the same work or not, how much faster, and how far the results agree."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from framekiln.api import html
+from framekiln.api.options import Place
+from framekiln.api.output import Output
+from framekiln.contract.errors import ConfigError, check_known
+from framekiln.reporting.compare import DRIFT_ROWS, cells, page
+from framekiln.reporting.compare.comparison import Comparison as Sides
+from framekiln.reporting.compare.comparison import FigurePair, Pair, letters
+from framekiln.reporting.compare.comparison import compare as compare_sides
+from framekiln.reporting.compare.gate import Finding, judge, parse
+from framekiln.reporting.compare.runs import read_sides
+from framekiln.reporting.compare.terminal import print_comparison
+from framekiln.reporting.compare.verdict import verdict
+from framekiln.reporting.terminal.console import printed
+
+Side = Output | Place | Sequence[Output | Place]
+"""An output, or those of repeated runs of the same."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """Each side beside the first."""
+
+    sides: Sides
+    findings: tuple[Finding, ...]  # of each condition of `fail_if` on each step
+
+    @property
+    def pairs(self) -> Sequence[Pair]:
+        """Each side beside the first: work, files, figures, drift."""
+        return self.sides.pairs
+
+    @property
+    def failed(self) -> bool:
+        """Whether a condition of `fail_if` is met."""
+        return any(finding.failed for finding in self.findings)
+
+    @property
+    def verdicts(self) -> list[str]:
+        """A sentence for each pair: the same work or not, with which results, and how fast."""
+        return [verdict(pair) for pair in self.pairs]
+
+    def save(self, path: Place | None = None) -> str:
+        """Write the comparison as a page, and return its path.
+
+        Args:
+            path: of the file; compare-A-B.html beside the first output by default.
+
+        Raises:
+            OutputError: it cannot be written.
+        """
+        place = page.default_path(self.sides) if path is None else os.fspath(path)
+        return page.write_page(place, self.sides, list(self.findings))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return values that JSON can hold: verdicts, work, files, figures and drift of each pair, and findings."""
+        outcomes = [{"outcome": finding.outcome, "sentence": finding.sentence} for finding in self.findings]
+        return {"pairs": list(map(_pair, self.pairs)), "findings": outcomes, "failed": self.failed}
+
+    def __str__(self) -> str:
+        """Return what `framekiln compare` prints."""
+        text = printed(lambda console: print_comparison(console, self.sides))
+        return text + "".join(f"{finding.outcome}: {finding.sentence}\n" for finding in self.findings)
+
+    def _repr_html_(self) -> str:
+        """Return the verdicts, and the figures of each step that chance does not explain, for notebooks."""
+        parts = []
+        for pair in self.pairs:
+            rows = [
+                [figure.step, figure.title, *map(cells.value_text, (figure.first, figure.second)), figure.difference]
+                for figures in pair.figures.values()
+                for figure in figures
+                if figure.change is not None and figure.difference
+            ]
+            heads = ("step", "figure", pair.first.name, pair.second.name, "difference")
+            parts += [html.lines([verdict(pair), *pair.notes]), html.table(heads, rows) if rows else ""]
+        parts.append(html.lines(f"{finding.outcome}: {finding.sentence}" for finding in self.findings))
+        return "".join(parts)
+
+
+def compare(
+    *sides: Side,
+    fail_if: str | None = None,
+    price: Mapping[str, float] | None = None,
+    drift_rows: int = DRIFT_ROWS,
+) -> Comparison:
+    """Compare runs: their work, their speed and their results. Each side is compared with the first.
+
+    Args:
+        sides: two outputs or more; a list stands for repeated runs of one side.
+        fail_if: conditions such as `rate<-5%, faces.p95>+10%, drift>0.01` (docs/measuring/comparing.md).
+        price: of an hour on the machines of a side, as in `{"A": 1.20}`.
+        drift_rows: about this many rows of each table are compared; 0 for none.
+
+    Raises:
+        UserError: a side is no output, or a condition is wrong or its figure was not measured.
+
+    >>> import framekiln
+    >>> framekiln.compare("out/laptop", "out/gpu", fail_if="rate<-5%").failed                  # doctest: +SKIP
+    False
+    """
+    conditions = parse(fail_if) if fail_if is not None else []
+    runs = read_sides([_paths(side) for side in sides])
+    names = letters()[: len(runs)]
+    for name, amount in (price or {}).items():
+        check_known(name, names, f"--price: there is no side {name!r}.", code="FK-PRICE-SIDE")
+        if not 0 <= amount < float("inf"):
+            raise ConfigError(f"--price: {amount!r} of {name} is no price; give a number from 0.", code="FK-PRICE-FORM")
+    compared = compare_sides(runs, price or {}, drift_rows=drift_rows)
+    return Comparison(
+        sides=compared, findings=tuple(finding for pair in compared.pairs for finding in judge(conditions, pair))
+    )
+
+
+def _paths(side: Side) -> str | list[str]:
+    if isinstance(side, Output):
+        return [side.path]
+    if isinstance(side, str | os.PathLike):
+        return os.fspath(side)
+    return [each.path if isinstance(each, Output) else os.fspath(each) for each in side]
+
+
+def _pair(pair: Pair) -> dict[str, Any]:
+    return {
+        "sides": {side.name: [run.path for run in side.runs] for side in (pair.first, pair.second)},
+        "verdict": verdict(pair),
+        "work": [asdict(step) for step in pair.work],
+        "files": pair.files.sentence,
+        "changes": [asdict(change) for change in pair.changes],
+        "figures": {step: list(map(_figure, figures)) for step, figures in pair.figures.items()},
+        "drift": {step: {"rows": drift.rows, "value": drift.value} for step, drift in pair.drift.items()},
+        "notes": list(pair.notes),
+    }
+
+
+def _figure(figure: FigurePair) -> dict[str, Any]:
+    interval = figure.interval and [figure.interval.low, figure.interval.high]
+    values = {key: getattr(figure, key) for key in ("name", "unit", "first", "second", "change", "difference")}
+    return {**values, "interval": interval}

@@ -1,0 +1,31 @@
+"""Small pieces of HTML for notebooks, which escape every text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from html import escape
+
+from framekiln.reporting.terminal.console import printable
+
+
+def table(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """Return a table; numbers are to the right."""
+    head = "".join(f"<th>{_text(text)}</th>" for text in heads)
+    body = "".join(f"<tr>{''.join(map(_cell, row))}</tr>" for row in rows)
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def lines(texts: Iterable[str]) -> str:
+    """Return a paragraph of lines; empty for none."""
+    whole = "<br>".join(map(_text, texts))
+    return f"<p>{whole}</p>" if whole else ""
+
+
+def _cell(value: object) -> str:
+    if isinstance(value, int | float):
+        return f'<td style="text-align:right">{value:,}</td>'
+    return f'<td style="text-align:left">{_text(str(value))}</td>'
+
+
+def _text(text: str) -> str:
+    return escape(printable(text))

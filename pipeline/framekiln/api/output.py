@@ -1,0 +1,171 @@
+"""An output as Python reads it: tables, frames, the report and the profile. Nothing is read before it is asked for."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from framekiln.api import html
+from framekiln.api.options import Place
+from framekiln.api.summary import Summary
+from framekiln.contract.columns import SOURCE, URI, Image
+from framekiln.contract.errors import UserError, check_known
+from framekiln.contract.output_names import ERRORS, FRAMES, IMAGES, INTERNAL
+from framekiln.contract.row_errors import ERRORS_SCHEMA
+from framekiln.output.object_store import Store
+from framekiln.output.recognise import check_is_output
+from framekiln.runtime.run.progress import unfinished
+from framekiln.runtime.run.record import no_record, read_run_record
+
+if TYPE_CHECKING:
+    from pyarrow.dataset import Dataset
+
+    from framekiln.profiling.run_profile import RunProfile
+
+_ALWAYS = {FRAMES: pa.schema([*SOURCE, URI]), ERRORS: ERRORS_SCHEMA}
+"""Tables that every output has, with their columns where they have no row."""
+
+
+class Output:
+    """The output of one run or more, read only.
+
+    >>> import framekiln
+    >>> output = framekiln.open("out/demo")                                                    # doctest: +SKIP
+    >>> output.table("frames").to_table(columns=["media_id", "exposure"]).to_pandas()          # doctest: +SKIP
+    """
+
+    def __init__(self, path: Place) -> None:
+        self._store = Store(os.fspath(path))
+
+    @property
+    def path(self) -> str:
+        """The absolute path of the folder, or its URL."""
+        return self._store.root
+
+    @property
+    def record(self) -> Mapping[str, Any]:
+        """The run.json of the run that wrote the tables: all that is needed to repeat it, and its figures.
+
+        Raises:
+            ConfigError: there is none, it cannot be read, or another version wrote it.
+        """
+        try:
+            return read_run_record(self._store)
+        except FileNotFoundError as error:
+            raise no_record(self._store) from error
+
+    @property
+    def summary(self) -> Summary:
+        """Files, frames, errors by kind, seconds, what was left out, and whether the run in `record` is finished."""
+        record = self.record
+        return Summary.of(record, unfinished(self._store, record))
+
+    @property
+    def tables(self) -> list[str]:
+        """Names of all tables: `frames`, `errors`, and those of the second pass."""
+        others = (name for name in self._store.folders() if name not in {*_ALWAYS, *INTERNAL, IMAGES})
+        return [*_ALWAYS, *(name for name in others if self._files(name))]
+
+    def table(self, name: str) -> Dataset:
+        """Return a table, from which columns and rows are read when they are asked for.
+
+        `.to_table(columns=..., filter=...)` reads it into Arrow, from there `.to_pandas()`; DuckDB and Polars
+        (`polars.scan_pyarrow_dataset`) take it as it is.
+
+        Raises:
+            ConfigError: there is no such table.
+        """
+        problem = f"There is no table {name!r} in {self.path!r}."
+        check_known(name, self.tables, problem, code="FK-UNKNOWN-TABLE")
+        return self._store.dataset(name, _ALWAYS.get(name, pa.schema([])))
+
+    @property
+    def errors(self) -> Dataset:
+        """The table `errors`: files and rows that could not be read or computed, and why."""
+        return self.table(ERRORS)
+
+    def frame(self, media_id: str, frame_index: int = 0, *, pixels: str = "frame") -> Image:
+        """Return a frame as the stages saw it: an array (h w 3, RGB uint8).
+
+        It is decoded again from the file, by the rules of the run.
+
+        Args:
+            media_id: of the file, as in the tables.
+            frame_index: of the frame, as in the tables; a photo has one, number 0.
+            pixels: `frame` for full size, `frame_224` for a short side of 224 pixels or a little more.
+
+        Raises:
+            ConfigError: the output has no such file.
+            InputError: the file was moved or changed since the run, or has no such frame.
+            MediaError: the file cannot be opened any more.
+        """
+        from framekiln.api.frames import read_frame
+
+        return read_frame(self._store, self.record["decode"], media_id, frame_index, pixels)
+
+    def report(self, run: str | None = None, *, again: bool = False) -> str:
+        """Return the path or URL of report.html, which is written if it is missing.
+
+        Args:
+            run: the run that the times are of; it is then written again. None: the one that did most.
+            again: write it again in any case.
+
+        Raises:
+            OutputError: no run has finished there, or there are no records of that run.
+            GoneError: another run is replacing tables at this moment.
+        """
+        from framekiln.reporting.html import NAME, write_report
+
+        store = self._store.check_folder()
+        if again or run is not None or not store.exists(NAME):
+            return write_report(store, run)
+        return store.url(NAME)
+
+    def profile(self, run: str | None = None) -> RunProfile:
+        """Return rates, calls, waits and the bottleneck of a run, of the last one where none is named.
+
+        Raises:
+            OutputError: there are no records of that run, or none of its rows has passed a step.
+        """
+        from framekiln.api.profile import read_profile
+
+        return read_profile(self._store, run)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.path!r})"
+
+    def __str__(self) -> str:
+        return "\n".join([*self._lines(), f"Report: {self._store.url('report.html')}"])
+
+    def _repr_html_(self) -> str:
+        """Return a small table for notebooks: the summary, and each table with its rows."""
+        rows = ((name, self.table(name).count_rows()) for name in self.tables)
+        return f"{html.lines([self.path, *self._lines()])}{html.table(('table', 'rows'), rows)}"
+
+    def _lines(self) -> Iterator[str]:
+        try:
+            yield from self.summary.lines()
+        except UserError as error:
+            yield str(error)
+
+    def _files(self, table: str) -> list[str]:
+        return [name for name in self._store.names(table) if name.endswith(".parquet")]
+
+
+def open_output(output: Place) -> Output:
+    """Open an output of earlier runs, on a disk or in a bucket.
+
+    Raises:
+        OutputError: there is no folder, or it is no output.
+
+    >>> import framekiln
+    >>> framekiln.open("no/such/folder")
+    Traceback (most recent call last):
+    ...
+    framekiln.contract.errors.OutputError: There is no folder '...'; give the output of a run.
+    """
+    check_is_output(Store(os.fspath(output)))
+    return Output(output)

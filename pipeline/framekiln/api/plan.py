@@ -1,0 +1,149 @@
+"""The plan of a run: what would run where, and what is left to do. Nothing is started."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from typing_extensions import Unpack
+
+from framekiln.api import html
+from framekiln.api.options import Options, Place, shows
+from framekiln.api.request import Input, Manifest, Settings, make_request
+from framekiln.api.steps import Steps
+from framekiln.contract.errors import ResourceError
+from framekiln.job import Job
+from framekiln.planning.plan import Plan as PlannedRun
+from framekiln.planning.plan import idle_cap, make_plan
+from framekiln.planning.processes.placement import check_capacity
+from framekiln.planning.processes.resources import Node, this_machine
+from framekiln.reporting.plan_facts import plan_facts
+from framekiln.reporting.terminal.console import printed
+from framekiln.reporting.terminal.tables import print_whole_plan
+from framekiln.runtime.run.change_report import Changes, Outlook
+from framekiln.runtime.run.request import RunRequest
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """Steps in the order they run, each with its place, and the work that is left."""
+
+    planned: PlannedRun
+    note: str = ""  # on an option that has no effect
+    work: tuple[Changes, Sequence[Outlook]] | None = None  # None without an input or an output
+    refusal: ResourceError | None = None  # why these machines cannot run it
+
+    @property
+    def steps(self) -> list[str]:
+        """Names of the steps, after decoding."""
+        return [step.name for step in self.planned.steps]
+
+    @property
+    def fits(self) -> bool:
+        """Whether these machines can run it."""
+        return self.refusal is None
+
+    @property
+    def absent(self) -> Mapping[str, str]:
+        """Steps that lack their weights, or a column that such a step adds, and why."""
+        return self.planned.absent
+
+    @property
+    def fetch(self) -> str:
+        """The command that fetches missing weights; empty where none are missing."""
+        return self.planned.fetch
+
+    @property
+    def to_do(self) -> Mapping[str, int]:
+        """Files that each step would process, decoding included; empty without an input or an output."""
+        return {step.step: step.todo for step in self.work[1]} if self.work else {}
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what `framekiln plan --json` prints; docs/hardware/planning.md describes the keys."""
+        notes = [self.note] if self.note else []
+        facts: dict[str, Any] = json.loads(
+            json.dumps(plan_facts(self.planned, notes=notes, work=self.work, refusal=self.refusal))
+        )
+        return facts
+
+    def __str__(self) -> str:
+        """Return what `framekiln plan` prints."""
+        return printed(lambda console: print_whole_plan(console, self.planned, self.note, self.work))
+
+    def _repr_html_(self) -> str:
+        """Return a table of the steps for notebooks."""
+        facts, to_do = self.to_dict(), self.to_do
+        heads = ("step", "scope", "device", "cpus", "workers", "adds", *(("files to do",) if to_do else ()))
+        rows = [
+            [
+                *(step[key] for key in ("name", "scope", "device", "cpus", "workers")),
+                ", ".join(step["adds"]),
+                *((to_do.get(step["name"], 0),) if to_do else ()),
+            ]
+            for step in facts["steps"]
+        ]
+        absent = [f"Lacks weights: {name}: {why}" for name, why in self.absent.items()]
+        fetch = [f"To fetch what is missing: {self.fetch}"] if self.fetch else []
+        refusal = [str(self.refusal)] if self.refusal else []
+        return html.table(heads, rows) + html.lines([*facts["changes"], *absent, *fetch, *facts["notes"], *refusal])
+
+
+@shows(Options)
+def plan(
+    input: Input = None,
+    output: Place | None = None,
+    *,
+    profile: Manifest = "cpu-only",
+    pipeline: Manifest | None = None,
+    stages: Steps = None,
+    settings: Settings = None,
+    **options: Unpack[Options],
+) -> Plan:
+    """Check a run against this machine, or a cluster, and return what would run where.
+
+    It takes the arguments of `framekiln.run`. With an input and an output it also tells what is left to do there.
+
+    Raises:
+        UserError: a name, a file, a setting or the input is wrong. A plan that does not fit the machines is no error
+            here: `fits` is false, and `refusal` says why.
+
+    >>> import framekiln
+    >>> framekiln.plan(stages=["lighting"]).steps
+    ['lighting']
+    """
+    request = make_request(
+        input, output, profile=profile, pipeline=pipeline, stages=stages, settings=settings, **options
+    )
+    return make(request)
+
+
+def make(request: RunRequest, on_wait: Callable[[str], None] = lambda _: None) -> Plan:
+    """Return the plan of a request; `on_wait` gets sentences about files that take long to look at.
+
+    Raises:
+        UserError: see `plan`.
+    """
+    if request.address is None:
+        return _on(request, [this_machine()], on_wait)
+    from framekiln.engine.ray.session import session
+
+    with session(request.address) as nodes:
+        return _on(request, nodes, on_wait)
+
+
+def _on(request: RunRequest, nodes: Sequence[Node], on_wait: Callable[[str], None]) -> Plan:
+    planned = make_plan(request.pipeline, request.profile, request.options, nodes, check_weights=False, check_fit=False)
+    refusal: ResourceError | None = None
+    try:
+        check_capacity(planned.waves, planned.second, nodes)
+    except ResourceError as error:
+        refusal = error
+    has_files = bool(request.input and request.output)
+    return Plan(
+        planned=planned,
+        note=idle_cap(planned, request.options),
+        work=Job(request, on_wait=on_wait).preview(planned) if has_files else None,
+        refusal=refusal,
+    )

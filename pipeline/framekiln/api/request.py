@@ -1,0 +1,167 @@
+"""The request for a run or a plan, from the arguments of `framekiln.run` and of the commands."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from framekiln.api.options import Options, Place, checked
+from framekiln.api.steps import Steps, with_steps
+from framekiln.contract.errors import ConfigError
+from framekiln.planning.manifest import PipelineFile, ProfileFile, read_pipeline, read_profile
+from framekiln.planning.plan_options import PlanOptions
+from framekiln.planning.settings import NOT_YAML, load_yaml, model_of
+from framekiln.profiling.tools.profilers import ProfiledCalls, ProfilerOptions
+from framekiln.runtime.run.request import RunRequest
+
+INPUT, OUTPUT, ENGINE = "FRAMEKILN_INPUT", "FRAMEKILN_OUTPUT", "FRAMEKILN_ENGINE"
+"""Environment variables for what a machine or a cluster file sets once."""
+
+Input = Place | Sequence[Place] | None
+"""A folder, a glob, a file, a list of files, or a URL; several of them; None for that of the environment or a file."""
+Manifest = Place | Mapping[str, Any]
+"""A profile or a pipeline: a path, or the content of such a file. For a profile also the name of a shipped one."""
+Settings = Mapping[str, Mapping[str, Any]] | Sequence[str] | None
+"""Settings by step and name, as in `{"flow": {"preset": "fast"}}`; or texts, as in `["flow.preset=fast"]`."""
+
+
+def make_request(
+    input: Input,
+    output: Place | None,
+    *,
+    profile: Manifest = "cpu-only",
+    pipeline: Manifest | None = None,
+    stages: Steps = None,
+    settings: Settings = None,
+    kind: type = Options,
+    **options: Any,
+) -> RunRequest:
+    """Return the request for these arguments; `kind` names the options that there are.
+
+    Raises:
+        ConfigError: a name, a file or a value is wrong.
+    """
+    given = checked(kind, {**options, "engine": options.get("engine") or os.environ.get(ENGINE) or None})
+    pipeline_file, steps = with_steps(_pipeline(pipeline), stages)
+    profile_file, profile_name = _profile(profile)
+    inputs = _inputs(input, os.environ.get(INPUT), profile_file.input, pipeline_file.input)
+    return RunRequest(
+        input=inputs[0] if inputs else "",
+        more_inputs=tuple(inputs[1:]),
+        output=_first(_text(output), os.environ.get(OUTPUT) or None, profile_file.output, pipeline_file.output),
+        pipeline=pipeline_file,
+        profile=profile_file,
+        profile_name=profile_name,
+        options=_plan_options(steps, settings, given),
+        limit=given["limit"],
+        shard=_shard(given["shard"]),
+        by_content=given["by_content"] or pipeline_file.identify == "content",
+        engine=given["engine"] or "auto",
+        address=given["address"] if given["engine"] == "local" else cluster_address(given["address"]),
+        profilers=_profilers(given),
+    )
+
+
+def cluster_address(option: str | None) -> str | None:
+    """Return the address of the cluster to join: the option, else the environment's; None for none."""
+    return option or os.environ.get("RAY_ADDRESS")
+
+
+def _pipeline(pipeline: Manifest | None) -> PipelineFile:
+    if isinstance(pipeline, Mapping):
+        return model_of(PipelineFile, pipeline, "pipeline")
+    return read_pipeline(_text(pipeline))
+
+
+def _profile(profile: Manifest) -> tuple[ProfileFile, str]:
+    """Return a profile and its name."""
+    if isinstance(profile, Mapping):
+        return model_of(ProfileFile, profile, "profile"), "given in Python"
+    name = os.fspath(profile)
+    return read_profile(name), name
+
+
+def _plan_options(steps: tuple[str, ...], settings: Settings, given: Mapping[str, Any]) -> PlanOptions:
+    texts = _setting_texts(settings)
+    if given["identities_from"]:
+        texts = (*texts, f"identities.known={os.fspath(given['identities_from'])}")
+    decode = {name: given[name] for name in ("every_nth", "max_frames", "max_pixels", "fast_mode")}
+    return PlanOptions(
+        stages=steps,
+        settings=texts,
+        weights_dir=_path(given["weights_dir"]),
+        calibration=_path(given["calibration"]),
+        max_errors=None if given["max_errors"] is None else str(given["max_errors"]),
+        decode={name: value for name, value in decode.items() if value},
+        **{name: given[name] for name in ("device", "missing_weights", "accept_license", "vram_cap")},
+    )
+
+
+def _setting_texts(settings: Settings) -> tuple[str, ...]:
+    """Return settings as the options of --set, which run.json stores."""
+    if not isinstance(settings, Mapping):
+        return tuple(settings or ())
+    return tuple(f"{step}.{key}={_yaml(value)}" for step, keys in settings.items() for key, value in keys.items())
+
+
+def _yaml(value: Any) -> str:
+    """Return a value as YAML, a text without quotes where it needs none."""
+    with suppress(*NOT_YAML):
+        if isinstance(value, str) and load_yaml(value) == value:
+            return value
+    return json.dumps(value, default=os.fspath)
+
+
+def _profilers(given: Mapping[str, Any]) -> ProfilerOptions:
+    calls = {
+        name: ProfiledCalls.parse(f"--{name.replace('_', '-')}", given[name])
+        for name in ("torch_profiler", "memory_timeline")
+        if given.get(name)
+    }
+    nsight = given.get("nsight") or ()
+    steps = nsight.split(",") if isinstance(nsight, str) else nsight
+    names = tuple(step.strip() for step in steps if step.strip())
+    return ProfilerOptions(**calls, nvtx=bool(given.get("nvtx")), nsight=names, py_spy=given.get("py_spy") or "")
+
+
+def _inputs(*places: Input) -> list[str]:
+    """Return the inputs of the first place that has any: arguments, environment, profile, pipeline file."""
+    texts = input_texts(next((place for place in places if place), None))
+    if "" in texts:
+        raise ConfigError("--input is empty: give a folder, a file, a list or a URL.", code="FK-NO-INPUT")
+    return texts
+
+
+def input_texts(given: Input) -> list[str]:
+    """Return inputs as texts."""
+    return [os.fspath(each) for each in ([given] if isinstance(given, str | os.PathLike) else given or ())]
+
+
+def _first(*paths: str | None) -> str:
+    """Return the first path that is set: the argument, the environment's, the profile's, the pipeline file's."""
+    return next((path for path in paths if path is not None), "")
+
+
+def _text(place: Place | None) -> str | None:
+    return None if place is None else os.fspath(place)
+
+
+def _path(place: Place | None) -> Path | None:
+    return None if place is None else Path(place)
+
+
+def _shard(shard: str | tuple[int, int] | None) -> tuple[int, int] | None:
+    """Return a share's number from 0, and the number of shares."""
+    if shard is None:
+        return None
+    text = shard if isinstance(shard, str) else "/".join(map(str, shard))
+    number, _, count = text.partition("/")
+    if not (number.isdecimal() and count.isdecimal() and 1 <= int(number) <= int(count)):
+        raise ConfigError(
+            f"--shard {text!r} is not of the form I/N with I from 1 to N, as in --shard 2/8.", code="FK-BAD-SHARD"
+        )
+    return int(number) - 1, int(count)

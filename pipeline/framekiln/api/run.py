@@ -1,0 +1,63 @@
+"""A run from Python."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from typing_extensions import Unpack
+
+from framekiln.api.call_text import call_text
+from framekiln.api.options import Place, RunOptions, shows
+from framekiln.api.output import Output
+from framekiln.api.progress import make_watch
+from framekiln.api.request import Input, Manifest, Settings, make_request
+from framekiln.api.steps import Steps
+from framekiln.api.watch import WatchedRun, scalars_folder
+
+
+@shows(RunOptions)
+def run(
+    input: Input = None,
+    output: Place | None = None,
+    *,
+    profile: Manifest = "cpu-only",
+    pipeline: Manifest | None = None,
+    stages: Steps = None,
+    settings: Settings = None,
+    progress: bool | None = None,
+    **options: Unpack[RunOptions],
+) -> Output:
+    """Process a collection into tables and a report, as `framekiln run` does. An interrupted call can be repeated.
+
+    Args:
+        input: a folder, a glob, a file, a list of files or a URL; or several of them.
+        output: folder or URL for tables and report.
+        profile: where and how fast: a shipped name, a YAML file, or its content.
+        pipeline: what is computed: a YAML file or its content; the shipped one by default.
+        stages: only these steps and what they read: names, stages, and functions under `framekiln.stage`.
+        settings: of steps, as in `{"flow": {"preset": "fast"}}`.
+        progress: show it. None: in a notebook only.
+        options: those of the command, by the same names: see `framekiln.api.options`.
+
+    Raises:
+        UserError: a name, a setting, the input or the output is wrong.
+        FramekilnError: a stage broke its promise, or failed on more rows than `max_errors` allows.
+
+    >>> import framekiln
+    >>> from framekiln.media.samples import photos
+    >>> output = framekiln.run(photos()["flower.jpg"], getfixture("tmp_path"), stages=["lighting"])
+    >>> output.table("frames").to_table().num_rows
+    1
+    """
+    chosen = {"profile": profile, "pipeline": pipeline, "stages": stages, "settings": settings}
+    return _run(input, output, progress, {**chosen, **options})
+
+
+def _run(source: Input, output: Place | None, progress: bool | None, options: Mapping[str, Any]) -> Output:
+    request = make_request(source, output, kind=RunOptions, **options)
+    request = replace(request, call=call_text("framekiln.run", source, output, **options))
+    run = WatchedRun(request, make_watch(progress), scalars_folder(options.get("tensorboard")))
+    run.result()
+    return Output(run.job.store.root)

@@ -1,0 +1,57 @@
+"""A run in a few numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Self
+
+from framekiln.reporting.formatting import count, duration
+from framekiln.runtime.run.progress import Unfinished
+
+
+@dataclass(frozen=True, kw_only=True)
+class Summary:
+    """What the run that wrote the tables found, did, and left out."""
+
+    files: int  # of the input
+    frames: int  # rows of the table `frames`
+    errors: Mapping[str, int]  # rows of the table `errors` by kind
+    passed_over: int  # files that are no media
+    seconds: float
+    started: datetime  # UTC
+    unfinished: str  # a sentence on how far a run that has not come to its end has come; empty for none
+    left_out: Mapping[str, str]  # steps that did not run, and why
+    fetch: str  # the command that fetches missing weights; empty where none are missing
+    random: tuple[str, ...]  # steps that ran with random weights: their results mean nothing
+
+    @classmethod
+    def of(cls, record: Mapping[str, Any], cut: Unfinished | None) -> Self:
+        """Return the summary in a run.json; `cut` tells of a run that is not finished."""
+        return cls(
+            **{name: record[name] for name in ("files", "frames", "errors", "passed_over", "seconds", "fetch")},
+            started=datetime.fromisoformat(record["started"]),
+            unfinished="" if cut is None else cut.sentence,
+            left_out=record["skipped"],
+            random=tuple(record["dummies"]),
+        )
+
+    @property
+    def finished(self) -> bool:
+        """Whether the last run came to its end, so that all tables are whole."""
+        return not self.unfinished
+
+    def lines(self) -> list[str]:
+        """Return the summary as sentences."""
+        errors = sum(self.errors.values())
+        kinds = f" ({', '.join(f'{number} {kind}' for kind, number in self.errors.items())})" if errors else ""
+        found = f"{count(self.files, 'file', zero='0')}, {count(self.frames, 'frame', zero='0')}"
+        texts = [f"{found}, {count(errors, 'error', zero='no')}{kinds}; {duration(self.seconds)}."]
+        texts += [f"Unfinished: {self.unfinished}"] if self.unfinished else []
+        if self.passed_over:
+            texts.append(f"{count(self.passed_over, 'file')} passed over: text or tables, not media.")
+        texts += [f"Left out: {name}: {why}" for name, why in self.left_out.items()]
+        texts += [f"To fetch what is missing: {self.fetch}"] if self.left_out and self.fetch else []
+        texts += [f"Random weights in {', '.join(self.random)}: results mean nothing."] if self.random else []
+        return texts

@@ -1,0 +1,146 @@
+"""A bench from end to end: models one after the other, each cell in a child process, and all figures together."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from framekiln.contract.errors import ConfigError
+from framekiln.lab.findings import findings, waits
+from framekiln.lab.measure.details import DetailOptions, Details
+from framekiln.lab.measure.options import MeasureOptions
+from framekiln.lab.measure.tracing import function_of
+from framekiln.lab.models.model import ModelRecipe
+from framekiln.lab.models.registry import find_model, is_step, of_function
+from framekiln.lab.models.stage_model import stage_source
+from framekiln.lab.output.cells import Cell, CellResult
+from framekiln.lab.output.environment import bench_environment
+from framekiln.lab.output.results import BenchReport, Finding, ModelInfo, new_report, with_figures
+from framekiln.lab.sweep.batch_search import SearchResult
+from framekiln.lab.sweep.product import Axes
+from framekiln.lab.sweep.runner import ModelBench
+from framekiln.planning.manifest import read_pipeline
+
+Model = str | Callable[..., Any]
+"""A model's or a step's name, `package.module:factory`, or a factory itself (`lab.models.factory`)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class BenchPlan:
+    """What is measured of each model."""
+
+    axes: Axes
+    measure: MeasureOptions
+    details: DetailOptions
+    find_batch: int = 0  # search batches up to this one; 0: measure those of the axes
+    inputs: Sequence[str] = ()  # media for a step; none: the sample collection
+    weights_dir: Path | None = None
+
+    @property
+    def first_cell(self) -> Cell:
+        """The cell of benches that measure a single one."""
+        return self.axes.cells()[0]
+
+
+class BenchWatch:
+    """A listener to a bench; this one does nothing."""
+
+    def model(self, info: ModelInfo) -> None:
+        """Take the facts of a model before its first cell."""
+
+    def cell(self, result: CellResult) -> None:
+        """Take a cell's result."""
+
+    def search(self, results: Sequence[CellResult], found: SearchResult) -> None:
+        """Take the end of a search for the largest batch."""
+
+    def details(self, details: Details) -> None:
+        """Take the recordings of a model's first cell."""
+
+
+class Bench:
+    """The models of one bench, with what was measured so far."""
+
+    def __init__(self, plan: BenchPlan, watch: BenchWatch) -> None:
+        self.cells: list[CellResult] = []
+        self._plan, self._watch = plan, watch
+        self._environment = bench_environment(plan.measure.device)
+        self._infos: dict[str, ModelInfo] = {}
+        self._found: list[Finding] = []
+
+    def report(self) -> BenchReport:
+        """Return all figures so far."""
+        infos = self._infos.values()
+        models = [with_figures(info, [cell for cell in self.cells if cell.model == info.name]) for info in infos]
+        every = (*findings(self.cells), *self._found)
+        return new_report(self._environment, models=tuple(models), cells=tuple(self.cells), findings=every)
+
+    def measure(self, models: Sequence[Model], folder: Path | None) -> None:
+        """Measure all cells of all models; `folder` is for recordings in detail.
+
+        Raises:
+            ConfigError: a model or a function is unknown, or a model cannot be built.
+        """
+        if self._plan.details.lines:
+            function_of(self._plan.details.lines)
+        with recipes(models, self._plan) as sources:
+            for source in sources:
+                with ModelBench(source, self._plan.measure) as process:
+                    self._infos[source.name] = process.about()
+                    self._watch.model(self._infos[source.name])
+                    self._measure_cells(process)
+                    if self._plan.details.is_asked:
+                        self._record(process, source.name, folder)
+
+    def _measure_cells(self, process: ModelBench) -> None:
+        cells = self._plan.axes.cells()
+        if not self._plan.find_batch:
+            for cell in cells:
+                self._add(process.measure(cell))
+            return
+        for cell in dict.fromkeys(cell for cell in cells if cell.batch == cells[0].batch):
+            self._watch.search(*process.find_batch(cell, self._plan.find_batch, self._add))
+
+    def _add(self, result: CellResult) -> None:
+        self._watch.cell(result)
+        self.cells.append(result)
+
+    def _record(self, process: ModelBench, model: str, folder: Path | None) -> None:
+        """Record the first cell in detail, and keep the waits for the GPU as findings."""
+        if folder is None:
+            raise ConfigError("trace, cprofile and lines write files; give them a folder: out.", code="FK-BENCH-OPTION")
+        cell = self._plan.first_cell
+        details = process.details(cell, self._plan.details, folder.absolute())
+        self._watch.details(details)
+        self._found += waits(f"{model}, {cell.title}", details.syncs)
+
+
+@contextmanager
+def recipes(models: Sequence[Model], plan: BenchPlan) -> Iterator[list[ModelRecipe]]:
+    """Return the models; rows of steps are kept until the end of the block.
+
+    Raises:
+        ConfigError: a model is unknown.
+    """
+    pipeline = read_pipeline(None)
+    with tempfile.TemporaryDirectory(prefix="framekiln-") as name:
+        folder = Path(name)
+        inputs = list(plan.inputs)
+        if not inputs and any(isinstance(model, str) and is_step(model, pipeline) for model in models):
+            from framekiln.media.samples import make
+
+            inputs = [str(folder / "samples")]
+            make(folder / "samples")
+
+        def recipe(model: Model) -> ModelRecipe:
+            if not isinstance(model, str):
+                return of_function(model)
+            if is_step(model, pipeline):
+                return stage_source(model, inputs, plan.measure.device, folder, plan.weights_dir)
+            return find_model(model, pipeline, plan.weights_dir)
+
+        yield [recipe(model) for model in models]

@@ -1,0 +1,55 @@
+"""`framekiln.plan`: typed facts, the command's text and JSON, and nothing heavy loaded."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import framekiln
+from tests.support.errors import fails
+from tests.support.machine.command_line import command
+from tests.toys.functions import brightness
+
+STEPS = {"steps": {"crc": {"use": "tests.toys:Checksum"}, "count": {"use": "tests.toys:Count"}}}
+
+
+def test_a_plan_is_what_the_command_prints(media, tmp_path):
+    (tmp_path / "pipeline.yaml").write_text(json.dumps(STEPS))
+    words = ["plan", "--pipeline", tmp_path / "pipeline.yaml", "--input", media, "--output", tmp_path / "out"]
+    plan = framekiln.plan(media, tmp_path / "out", pipeline=STEPS)
+    assert plan.to_dict() == json.loads(command(*words, "--json").stdout)
+    assert str(plan).split() == command(*words).stdout.split()
+    assert plan.steps == ["crc", "count"] and plan.to_do == {"decode": 7, "crc": 7, "count": 7} and plan.fits
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_shipped_plan_names_what_lacks_weights(no_weights):
+    plan = framekiln.plan(stages=["faces", "lighting", brightness])
+    assert (
+        set(plan.steps) == {"lighting", "brightness", "faces"} and plan.absent.keys() == {"faces"} and plan.to_do == {}
+    )
+    assert plan.fetch.startswith("framekiln fetch ") and plan.fetch in plan._repr_html_()
+    assert "brightness</td>" in plan._repr_html_() and "Lacks weights: faces" in plan._repr_html_()
+
+
+def test_a_plan_that_does_not_fit_says_why():
+    plan = framekiln.plan(stages="segment", settings=["segment.device=cuda", "segment.gpus=64"])
+    assert not plan.fits and plan.refusal is not None
+    assert plan.to_dict()["refusal"] == {"code": plan.refusal.code, "message": str(plan.refusal)}
+
+
+def test_a_notebooks_function_that_another_process_cannot_import_is_told():
+    steps = {"steps": {"mine": {"use": "__main__:never_defined"}}}
+    with fails("FK-STAGE-NOT-FOUND", "notebook"):
+        framekiln.plan(pipeline=steps)
+
+
+def test_a_plan_loads_neither_ray_nor_torch():
+    code = (
+        "import framekiln, sys\n"
+        "framekiln.plan('tests', 'out/none', stages=['lighting'])\n"
+        "print(*{name.split('.')[0] for name in sys.modules} & {'ray', 'torch', 'transformers', 'mediapipe'})"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == ""
