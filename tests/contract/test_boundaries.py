@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parents[2]
 STAGES = sorted((ROOT / "stages").rglob("*.py"))
 PACKAGE = ROOT / "pipeline" / "framekiln"
 PIPELINE = sorted(PACKAGE.rglob("*.py"))
-CODE = ("pipeline", "stages", "benchmarks", "tests")
+CODE = ("pipeline", "stages", "benchmarks", "examples", "tests")
 
 STAGE_MAY_NOT = {"ray", "yaml", "av", "requests", "urllib", "httpx", "pydantic", "typer", "rich"}
 OWNERS = {  # outside library -> where in the package it may be imported
@@ -80,6 +80,20 @@ def test_the_driver_plans_without_heavy_libraries():
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     loaded = {name.split(".")[0] for name in done.stderr.split()}
     assert {"torch", "ray", "mediapipe", "av", "librosa", "hdbscan", "transformers", "requests"} & loaded == set()
+
+
+def loaded(code: str) -> set[str]:
+    """Packages outside of the standard library that a piece of code loads in a new process."""
+    script = f"import sys\nbefore = set(sys.modules)\n{code}\nprint(*set(sys.modules) - before)"
+    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
+    return {name.split(".")[0] for name in done.stdout.split()} - set(sys.stdlib_module_names)
+
+
+def test_importing_the_product_loads_nothing_else():
+    """So it takes hundredths of a second, in each worker process too."""
+    assert loaded("import framekiln") == {"framekiln"}
+    heavy = {"torch", "ray", "cv2", "av", "PIL", "rich", "yaml", "jinja2", "scipy", "pandas"}
+    assert loaded("from framekiln import Stage, UserError, field, stage") & heavy == set()
 
 
 def test_files_and_functions_are_short():

@@ -40,17 +40,19 @@ def package(tmp_path, monkeypatch):
         del sys.modules[name]
 
 
-def test_the_document_has_both_packages():
-    stages = {f"mystages/{name}.py" for name in ("__init__", "colorfulness", "sharpness")}
+def test_the_document_has_the_package():
+    stages = {f"mystages/{name}.py" for name in ("__init__", "grain", "colorfulness", "sharpness")}
     assert FILES.keys() == stages | {"colorfulness.yaml", "sharpness.yaml", "make_weights.py", "test_mystages.py"}
     assert len(COMMANDS) == 2
 
 
 def test_the_stages_keep_the_contract(package):
     from mystages.colorfulness import Colorfulness
+    from mystages.grain import grain
     from mystages.sharpness import WEIGHTS, Sharpness
 
     runpy.run_path("make_weights.py")
+    check_stage(grain())
     check_stage(Colorfulness())
     check_stage(Sharpness(), weights={WEIGHTS: package / "weights" / "laplacian.safetensors"})
 

@@ -47,7 +47,7 @@ def run(
 
     >>> import framekiln
     >>> from framekiln.media.samples import photos
-    >>> output = framekiln.run(photos()["flower.jpg"], getfixture("tmp_path"), stages=["lighting"])
+    >>> output = framekiln.run(photos()["flower.jpg"], tmp_path, stages=["lighting"])
     >>> output.table("frames").to_table().num_rows
     1
     """

@@ -83,8 +83,10 @@ class Bench:
         """Measure all cells of all models; `folder` is for recordings in detail.
 
         Raises:
-            ConfigError: a model or a function is unknown, or a model cannot be built.
+            ConfigError: a model or a function is unknown, a model cannot be built, or the folder is missing.
         """
+        if self._plan.details.is_asked and folder is None:
+            raise ConfigError("trace, cprofile and lines write files; give them a folder: out.", code="FK-BENCH-OPTION")
         if self._plan.details.lines:
             function_of(self._plan.details.lines)
         with recipes(models, self._plan) as sources:
@@ -93,7 +95,7 @@ class Bench:
                     self._infos[source.name] = process.about()
                     self._watch.model(self._infos[source.name])
                     self._measure_cells(process)
-                    if self._plan.details.is_asked:
+                    if folder is not None and self._plan.details.is_asked:
                         self._record(process, source.name, folder)
 
     def _measure_cells(self, process: ModelBench) -> None:
@@ -109,10 +111,8 @@ class Bench:
         self._watch.cell(result)
         self.cells.append(result)
 
-    def _record(self, process: ModelBench, model: str, folder: Path | None) -> None:
+    def _record(self, process: ModelBench, model: str, folder: Path) -> None:
         """Record the first cell in detail, and keep the waits for the GPU as findings."""
-        if folder is None:
-            raise ConfigError("trace, cprofile and lines write files; give them a folder: out.", code="FK-BENCH-OPTION")
         cell = self._plan.first_cell
         details = process.details(cell, self._plan.details, folder.absolute())
         self._watch.details(details)
