@@ -20,7 +20,7 @@ from framekiln.planning.manifest import read_pipeline, read_profile
 from framekiln.profiling.tools.profilers import NO_PROFILERS, ProfilerOptions
 from tests.faults import chaos
 from tests.support.runs.engine_factory import order, rows
-from tests.support.runs.plan_factory import plan, toy
+from tests.support.runs.plan_factory import plan
 
 NSIGHT = ProfilerOptions(nsight=("a",))
 LARGE = engines.SMALL_BYTES + 1
@@ -62,8 +62,8 @@ def test_the_choice(asked, address, device, size, profilers, chosen):
 
 @pytest.mark.parametrize(("address", "profilers"), [("auto", NO_PROFILERS), (None, NSIGHT)])
 def test_what_only_ray_can_do_is_refused_by_the_local_engine(address, profilers):
-    with pytest.raises(ConfigError) as error:
-        choose("local", address=address, plan=plan({"a": toy("Checksum")}), units=units(1), profilers=profilers)
+    with pytest.raises(ConfigError) as error, started_ahead("local", address=address, profilers=profilers):
+        pass
     assert error.value.code == "FK-ENGINE-LOCAL"
 
 

@@ -50,13 +50,7 @@ class Engine(Protocol):
 def choose(
     asked: EngineName, *, address: str | None, plan: Plan, units: Sequence[Unit], profilers: ProfilerOptions
 ) -> tuple[Literal["local", "ray"], str]:
-    """Return the engine for a run, and a sentence that says why.
-
-    Raises:
-        ConfigError: the local engine is asked for what only Ray can do.
-    """
-    if asked == "local" and (problem := _needs_ray(address, profilers)):
-        raise ConfigError(f"--engine local: {problem}; leave out one of the two.", code="FK-ENGINE-LOCAL")
+    """Return the engine for a run, and a sentence that says why."""
     if asked != "auto":
         return asked, f"Engine: {asked}, as asked."
     size = sum(media.size for unit in units for media in unit.media)
@@ -83,7 +77,12 @@ def started_ahead(
     """Start a process for the local engine where it may be chosen: it imports libraries while the run is planned.
 
     An engine takes it out of the list; else it is ended after the block.
+
+    Raises:
+        ConfigError: the local engine is asked for what only Ray can do.
     """
+    if asked == "local" and (problem := _needs_ray(address, profilers)):
+        raise ConfigError(f"--engine local: {problem}; leave out one of the two.", code="FK-ENGINE-LOCAL")
     ahead: list[WorkerProcess] = []
     if asked != "ray" and not _needs_ray(address, profilers):
         ahead.append(WorkerProcess())

@@ -210,6 +210,7 @@ class Job:
             request.engine, address=request.address, plan=work.plan, units=work.pending, profilers=request.profilers
         )
         self._on_wait(reason)
+        self._totals.engine = name
         if name == "ray" and request.address is None:
             self._on_wait("Starting Ray on this machine, which takes some seconds.")
             from framekiln.engine.ray.session import session

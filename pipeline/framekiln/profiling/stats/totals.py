@@ -67,6 +67,7 @@ class RunTotals:
         self.steps: dict[str, StepTotals] = defaultdict(StepTotals)
         self.live = LiveWindow()
         self.progress = Progress(units, waves)
+        self.engine = ""  # owner of the processes; empty where nothing was computed
         self.notes: dict[str, str] = {}  # by step, why its model ran uncompiled in one of its processes
 
     def add(self, events: Iterable[StepEvent | Reading]) -> None:

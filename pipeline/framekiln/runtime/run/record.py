@@ -168,6 +168,7 @@ def _record(
         "passed_over": result.passed_over,
         "figures": result.figures.to_dict(),
         "notes": result.figures.notes,
+        "engine": result.figures.engine,
         "throughput": result.profile.to_dict() if result.profile else _of_no_profile(result, state),
         "machines": [vars(node) for node in result.work.nodes],
         **environment(),

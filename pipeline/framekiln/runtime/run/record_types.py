@@ -128,6 +128,7 @@ class _Record(_Part):
     figures: dict[str, _Figures] = {}
     throughput: _Throughput = _Throughput()
     notes: dict[str, Any] = {}
+    engine: str = ""
     machines: list[_Machine] = []
     python: str = ""
     system: str = ""
