@@ -7,6 +7,7 @@ import importlib
 import os
 import pkgutil
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -53,9 +54,9 @@ def test_the_document_runs_from_top_to_bottom(tmp_path, local):
 
 
 @pytest.mark.parametrize("name", [*MODULES, *CONTRACT])
-def test_examples_in_docstrings_run(name, tmp_path, local):
+def test_examples_in_docstrings_run(name, tmp_path, made, local):
     module = importlib.import_module(name)
-    flags = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
-    known = {**vars(module), "tmp_path": tmp_path}
-    failed, _ = doctest.testmod(module, extraglobs=known, optionflags=flags)
+    other = shutil.copytree(made.path, tmp_path / "other")
+    known = {"tmp_path": tmp_path / "out", "output": made, "other": other}
+    failed, _ = doctest.testmod(module, extraglobs=known, optionflags=doctest.ELLIPSIS)
     assert failed == 0

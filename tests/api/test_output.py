@@ -115,12 +115,21 @@ def test_folders_that_are_no_output_are_told(tmp_path):
         framekiln.open(tmp_path / "file")
 
 
+def test_an_unfinished_run_says_how_far_it_came(made, tmp_path):
+    record = json.loads((shutil.copytree(made.path, tmp_path / "out") / "run.json").read_text())
+    cut = record | {"state": "stopped", "reason": "interrupted", "files_done": 3}
+    (tmp_path / "out" / "run.json").write_text(json.dumps(cut))
+    out = framekiln.open(tmp_path / "out")
+    assert not out.summary.finished and "3 of 7 files" in out.summary.unfinished
+    assert out.summary.unfinished in str(out) and out.summary.unfinished in out._repr_html_()
+
+
 def test_an_output_without_a_record_has_its_tables(made, tmp_path):
     shutil.copytree(made.path, tmp_path / "out")
     (tmp_path / "out" / "run.json").unlink()
     out = framekiln.open(tmp_path / "out")
     assert out.table("frames").count_rows() == 36 and "run.json" in out._repr_html_()
-    with fails("FK-NO-FINISHED-RUN"):
+    with fails("FK-NO-RUN-JSON"):
         _ = out.summary
     (tmp_path / "out" / "run.json").write_text(json.dumps({"steps": 3}))
     with fails("FK-RUN-RECORD-DAMAGED"):

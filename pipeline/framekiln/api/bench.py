@@ -137,9 +137,9 @@ def bench(model: Model | Sequence[Model] | Place, **options: Unpack[BenchOptions
         ConfigError: a model or an option is unknown, a model cannot be built, or nothing was measured.
         OutputError: a file cannot be written.
 
-    >>> import framekiln
-    >>> result = framekiln.bench("lighting", batch=[1, 4], iterations=3, device="cpu")         # doctest: +SKIP
-    >>> [(cell.cell.batch, cell.outcome) for cell in result.cells]                             # doctest: +SKIP
+    >>> import framekiln, torch
+    >>> result = framekiln.bench(lambda: (torch.nn.Linear(8, 4), torch.rand(1, 8)), batch=[1, 4], iterations=3)
+    >>> [(cell.cell.batch, cell.outcome) for cell in result.cells]
     [(1, 'ok'), (4, 'ok')]
     """
     given = checked(BenchOptions, options, DEFAULTS)

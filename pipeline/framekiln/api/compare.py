@@ -103,7 +103,8 @@ def compare(
         UserError: a side is no output, or a condition is wrong or its figure was not measured.
 
     >>> import framekiln
-    >>> framekiln.compare("out/laptop", "out/gpu", fail_if="rate<-5%").failed                  # doctest: +SKIP
+    >>> comparison = framekiln.compare(output, other, fail_if="crc.drift>0.01")
+    >>> comparison.failed
     False
     """
     conditions = parse(fail_if) if fail_if is not None else []

@@ -32,9 +32,11 @@ _ALWAYS = {FRAMES: pa.schema([*SOURCE, URI]), ERRORS: ERRORS_SCHEMA}
 class Output:
     """The output of one run or more, read only.
 
-    >>> import framekiln
-    >>> output = framekiln.open("out/demo")                                                    # doctest: +SKIP
-    >>> output.table("frames").to_table(columns=["media_id", "exposure"]).to_pandas()          # doctest: +SKIP
+    >>> frames = output.table("frames").to_table(columns=["media_id", "crc"])
+    >>> frames.num_rows
+    36
+    >>> output.frame("zz.png", 29).shape
+    (8, 8, 3)
     """
 
     def __init__(self, path: Place) -> None:

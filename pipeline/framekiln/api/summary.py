@@ -8,7 +8,10 @@ from datetime import datetime
 from typing import Any, Self
 
 from framekiln.reporting.formatting import count, duration
+from framekiln.reporting.left_out import fetching
 from framekiln.runtime.run.progress import Unfinished
+
+_SAME = ("files", "frames", "errors", "passed_over", "seconds", "fetch", "fetch_mb")  # keys of run.json
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,13 +27,14 @@ class Summary:
     unfinished: str  # a sentence on how far a run that has not come to its end has come; empty for none
     left_out: Mapping[str, str]  # steps that did not run, and why
     fetch: str  # the command that fetches missing weights; empty where none are missing
+    fetch_mb: float  # what it downloads
     random: tuple[str, ...]  # steps that ran with random weights: their results mean nothing
 
     @classmethod
     def of(cls, record: Mapping[str, Any], cut: Unfinished | None) -> Self:
         """Return the summary in a run.json; `cut` tells of a run that is not finished."""
         return cls(
-            **{name: record[name] for name in ("files", "frames", "errors", "passed_over", "seconds", "fetch")},
+            **{name: record[name] for name in _SAME},
             started=datetime.fromisoformat(record["started"]),
             unfinished="" if cut is None else cut.sentence,
             left_out=record["skipped"],
@@ -52,6 +56,6 @@ class Summary:
         if self.passed_over:
             texts.append(f"{count(self.passed_over, 'file')} passed over: text or tables, not media.")
         texts += [f"Left out: {name}: {why}" for name, why in self.left_out.items()]
-        texts += [f"To fetch what is missing: {self.fetch}"] if self.left_out and self.fetch else []
+        texts += [f"{fetching(self.fetch_mb)}: {self.fetch}"] if self.left_out and self.fetch else []
         texts += [f"Random weights in {', '.join(self.random)}: results mean nothing."] if self.random else []
         return texts
