@@ -37,6 +37,7 @@ EVERY_S = 30.0  # or later: see `SHARE`
 FIRST_REPORT_S = 120.0  # a report takes 2 s of a core, most of it to load the code
 SHARE = 0.01  # of the time may go into listings, run.json and the report; tables are work that the end is spared
 _LOST = "FK-OUTPUT-LOST"  # the error of a run that must write nothing any more
+_MOMENT_S = 0.1  # between looks whether a publication has ended
 _TIMEOUT_S = 600.0  # for the tables of a unit, or the report
 
 
@@ -59,7 +60,7 @@ class _Writer:
 
 
 class Interim:
-    """The tables of a run while its block computes, as a context manager."""
+    """The tables of a run that computes in the block, from `start` on."""
 
     def __init__(
         self,
@@ -85,17 +86,23 @@ class Interim:
         self._thread = threading.Thread(target=self._watch, daemon=True, name="interim")
 
     def __enter__(self) -> Self:
+        return self
+
+    def start(self) -> None:
+        """Write run.json, and begin to watch: an engine is ready."""
         self._tables.due()
         self._write_record(count=False)
         self._thread.start()
-        return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if self._thread.ident is None:
+            return
         self._ended.set()
-        self._halt()
-        self._thread.join()
+        while self._thread.is_alive():
+            self._halt()
+            self._thread.join(_MOMENT_S)
         if error is None or (reason := self._reason(error)) == _LOST:
             return
         self._assembles = True
@@ -105,7 +112,9 @@ class Interim:
 
     @property
     def extent(self) -> str:
-        """The tables that are there, in words."""
+        """What is there of a run that was interrupted, in words."""
+        if self._thread.ident is None:
+            return "What is finished is kept"
         if self._tables.held:
             return "The tables are still those of the run before"
         files = len(self._work.media)
@@ -113,11 +122,15 @@ class Interim:
 
     def release(self) -> None:
         """Leave the tables to the engine, which writes the rest of them, now that earlier ones were swept."""
-        self._halt()
-        with self._busy:
+        while not self._busy.acquire(timeout=_MOMENT_S):
+            self._halt()
+        try:
+            self._assembles = False
             self._tables.release()
             self._tables.due()
-        self._write_record(count=False)
+            self._write_record(count=False)
+        finally:
+            self._busy.release()
 
     def _halt(self) -> None:
         """Let the publication that is being made end soon."""

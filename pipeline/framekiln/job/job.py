@@ -226,6 +226,8 @@ class Job:
                 ahead=self._ahead,
                 stop=lease.end_run,
             ) as engine:
+                if self._interim is not None:
+                    self._interim.start()
                 self._first_pass(engine, work, lease)
                 self._second_pass(engine, work, files, lease)
         finally:

@@ -110,10 +110,11 @@ def _mixes(
     first[DECODE] = (before or {}).get("decode", {}).get("fingerprint")
     same = {step.name: known.get(step.name) == step.fingerprint for step in plan.second}
     same[ASSEMBLE] = first == fingerprints(plan)
-    return any(
-        set(store.names(folder)) - names
-        for owner in owners
-        if not same[owner.name]
-        for folder, names in owner.live(rows).items()
-        if folder != ERRORS
-    )
+    return any(not same[owner.name] and _has_others(store, owner, rows) for owner in owners)
+
+
+def _has_others(store: Store, owner: SecondPass, rows: Sequence[UnitRows]) -> bool:
+    """Return whether the owner's tables have files that do not belong to these units."""
+    written = {folder: names for folder in owner.live([]) if folder != ERRORS and (names := set(store.names(folder)))}
+    live = owner.live(rows) if written else {}
+    return any(names - live[folder] for folder, names in written.items())
