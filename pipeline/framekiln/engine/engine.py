@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from framekiln.contract.errors import ConfigError, FramekilnError
-from framekiln.engine.local.process import WorkerProcess
 from framekiln.media.units import Unit
 from framekiln.output.ledger import Ledger
 from framekiln.output.object_store import Store
@@ -15,6 +14,9 @@ from framekiln.planning.plan import Plan
 from framekiln.profiling.events import Reading, StepEvent
 from framekiln.profiling.tools.profilers import ProfilerOptions
 from framekiln.runtime.second_pass.second_pass import SecondPass
+
+if TYPE_CHECKING:
+    from framekiln.engine.local.process import WorkerProcess
 
 EngineName = Literal["auto", "local", "ray"]
 
@@ -85,6 +87,8 @@ def started_ahead(
         raise ConfigError(f"--engine local: {problem}; leave out one of the two.", code="FK-ENGINE-LOCAL")
     ahead: list[WorkerProcess] = []
     if asked != "ray" and not _needs_ray(address, profilers):
+        from framekiln.engine.local.process import WorkerProcess
+
         ahead.append(WorkerProcess())
     try:
         yield ahead
