@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
+import tempfile
 import threading
+import time
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
 import ray
+from ray._private import services
 
-from framekiln.contract.errors import ResourceError
+from framekiln.contract.errors import StartError, UserError
 from framekiln.engine.ray.session import session
 from framekiln.engine.ray.shutdown import PARKED, ended
 
@@ -50,25 +56,140 @@ def test_nobody_else_gets_into_a_local_ray(tmp_path: Path) -> None:
     assert dashboard in ("''", "None")
 
 
-def test_a_ray_that_does_not_start_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a machine with too much to do, Ray gives its own processes up after 30 s."""
+@pytest.fixture
+def parent(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The folder, with a short path, for that of a local Ray."""
+    folder = Path(tempfile.mkdtemp(dir="/tmp", prefix="t-"))
+    monkeypatch.setenv("RAY_TMPDIR", str(folder))
+    yield folder
+    shutil.rmtree(folder)
 
-    def give_up(**_: object) -> None:
+
+def test_a_ray_that_does_not_start_is_tried_again_and_is_no_mistake_of_the_users(
+    monkeypatch: pytest.MonkeyPatch, parent: Path
+) -> None:
+    """On a machine with too much to do, Ray gives its own processes up, with a bare exception."""
+    folders, said = [], []
+
+    def give_up(**arguments: Any) -> None:
+        folders.append(arguments["_temp_dir"])
         raise Exception("The current node timed out during startup.")
 
     monkeypatch.setattr("ray.init", give_up)
-    with pytest.raises(ResourceError) as error, session(None):
+    with pytest.raises(StartError) as error, session(None, said.append):
         pass
-    assert error.value.code == "FK-RAY-START"
+    assert error.value.code == "FK-RAY-START" and not isinstance(error.value, UserError)
+    assert len(set(folders)) == 3 and len(said) == 2
+    assert list(parent.iterdir()) == []
+
+
+def test_a_ray_that_starts_slowly_is_waited_for_with_words_and_its_stderr_is_not_shown(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    heard = threading.Semaphore(0)
+
+    def say(sentence: str) -> None:
+        print(sentence, file=sys.stderr)
+        heard.release()
+
+    def start(**_: object) -> None:
+        os.write(2, b"of Ray's core")
+        assert heard.acquire(timeout=60) and heard.acquire(timeout=60)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("ray.init", start)
+    monkeypatch.setattr("framekiln.engine.ray.session._WORD_S", 0.01)
+    with pytest.raises(KeyboardInterrupt), session(None, say):
+        pass
+    shown = capfd.readouterr().err
+    assert shown.count("Still waiting for Ray") >= 2 and "core" not in shown
+
+
+def test_no_setting_of_the_users_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = {}
+
+    def look(**_: object) -> None:
+        seen.update(os.environ)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("ray.init", look)
+    monkeypatch.setenv("RAY_raylet_start_wait_time_s", "77")
+    monkeypatch.delenv("RAY_worker_register_timeout_seconds", raising=False)
+    with pytest.raises(KeyboardInterrupt), session(None):
+        pass
+    assert (seen["RAY_raylet_start_wait_time_s"], seen["RAY_worker_register_timeout_seconds"]) == ("77", "300")
+
+
+@pytest.mark.slow
+def test_a_raylet_that_dies_while_it_starts_is_started_again_and_leaves_nothing(
+    monkeypatch: pytest.MonkeyPatch, parent: Path, tmp_path: Path
+) -> None:
+    """The first one leaves a process behind, as a raylet leaves its agents."""
+    script = tmp_path / "raylet"
+    script.write_text(
+        f"#!/bin/sh\nif mkdir {tmp_path}/was; then sleep 600 & echo $! > {tmp_path}/left; exit 1; fi\n"
+        f'exec {services.RAYLET_EXECUTABLE} "$@"\n'
+    )
+    script.chmod(0o755)
+    monkeypatch.setattr(services, "RAYLET_EXECUTABLE", str(script))
+    said: list[str] = []
+    with session(None, said.append) as (node,):
+        assert node.cpus >= 1 and len(said) == 1 and "raylet has ended" in said[0]
+        (folder,) = parent.iterdir()
+        own = {child.pid for child in psutil.Process().children() if "--log_dir" in " ".join(child.cmdline())}
+        assert len(own) == 2  # one GCS and one raylet
+    assert not psutil.pid_exists(int((tmp_path / "left").read_text()))
+    assert not folder.exists()
+
+
+@pytest.mark.slow
+def test_agents_that_start_slowly_are_not_waited_for(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """On a machine with much to do, these Python programs took more than the 15 s that a raylet gives them."""
+    (tmp_path / "sitecustomize.py").write_text(
+        "import sys, time\n"
+        "if any(name in ' '.join(sys.orig_argv) for name in ('dashboard/agent.py', 'runtime_env/agent/main.py')):\n"
+        "    time.sleep(100)\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    said: list[str] = []
+    with session(None, said.append):
+        assert ray.get(ray.remote(lambda: 1).remote()) == 1
+    assert not any("Trying again" in sentence for sentence in said)
+
+
+@pytest.mark.slow
+def test_a_cluster_that_refuses_the_token_is_one_sentence(tmp_path: Path) -> None:
+    """`ray.init` asks it for ever."""
+    ours = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
+    ours |= {"HOME": str(tmp_path / "ours"), "PYTHONPATH": os.pathsep.join(sys.path)}
+    (tmp_path / "ours").mkdir()
+    run = subprocess.Popen(
+        [sys.executable, "-c", _RUN], env=ours, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    address = run.stdout.readline().split()[0]
+    try:
+        command = [sys.executable, "-m", "framekiln", "plan", "--address", address]
+        wrong = {"HOME": str(tmp_path), "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "ab" * 32}
+        for theirs in (wrong, {"HOME": str(tmp_path)}):
+            done = subprocess.run(command, env=ours | theirs, capture_output=True, text=True, timeout=120, check=False)
+            assert done.returncode == 2 and "[FK-RAY-TOKEN]" in done.stderr, done.stderr
+    finally:
+        run.communicate(timeout=60)
 
 
 @pytest.mark.slow
 def test_a_local_ray_listens_on_loopback_only() -> None:
     with session(None) as (node,):
-        ports = []
-        for child in psutil.Process().children(recursive=True):
-            with suppress(psutil.NoSuchProcess):  # Ray replaces idle workers
-                ports += [port for port in child.net_connections("tcp") if port.status == "LISTEN"]
+        ray.get(ray.remote(lambda: 1).remote())
+        last, ports = ray.nodes()[0]["MetricsExportPort"], []
+        until = time.monotonic() + 120
+        while (
+            last not in {port.laddr.port for port in ports} and time.monotonic() < until
+        ):  # its agent starts by itself
+            ports = []
+            for child in psutil.Process().children(recursive=True):
+                with suppress(psutil.NoSuchProcess):  # Ray replaces idle workers
+                    ports += [port for port in child.net_connections("tcp") if port.status == "LISTEN"]
         assert node.name == "127.0.0.1" and len(ports) > 5
         assert {port.laddr.ip.removeprefix("::ffff:") for port in ports} <= {"127.0.0.1", "::1"}
 

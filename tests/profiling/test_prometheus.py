@@ -47,7 +47,11 @@ def served(tmp_path_factory):
     folder = tmp_path_factory.mktemp("metrics")
     for i in range(12):
         photo(folder / "in" / f"photo{i}.png", i)
-    ours = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2]), "RAY_metrics_report_interval_ms": "1000"}
+    ours = os.environ | {
+        "PYTHONPATH": str(Path(__file__).parents[2]),
+        "RAY_metrics_report_interval_ms": "1000",
+        "FRAMEKILN_ENGINE": "ray",
+    }
     command = [sys.executable, "-c", _RUN, str(folder / "in"), str(folder / "out")]
     done = subprocess.run(command, env=ours, capture_output=True, text=True, timeout=240, check=False)
     assert done.returncode == 0, done.stderr

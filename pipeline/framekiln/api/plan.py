@@ -120,7 +120,7 @@ def plan(
 
 
 def make(request: RunRequest, on_wait: Callable[[str], None] = lambda _: None) -> Plan:
-    """Return the plan of a request; `on_wait` gets sentences about files that take long to look at.
+    """Return the plan of a request; `on_wait` gets sentences about a cluster and files that take long.
 
     Raises:
         UserError: see `plan`.
@@ -129,7 +129,7 @@ def make(request: RunRequest, on_wait: Callable[[str], None] = lambda _: None) -
         return _on(request, [this_machine()], on_wait)
     from framekiln.engine.ray.session import session
 
-    with session(request.address) as nodes:
+    with session(request.address, on_wait) as nodes:
         return _on(request, nodes, on_wait)
 
 

@@ -11,6 +11,7 @@ FramekilnError
 │   └── WeightsError      weights are missing or differ from the lockfile
 ├── MediaError            one file cannot be read: a row in the errors table, never the end of a run
 ├── BudgetError           a step failed on more rows than its budget allows: the run stops early
+├── StartError            Ray does not start on this machine: the run could go on without it
 ├── SetupError            a stage could not load what it needs: the run stops and names it
 └── ContractError         a stage broke the contract: the run stops and names it
 """
@@ -99,6 +100,10 @@ class MediaError(FramekilnError):
 
 class BudgetError(FramekilnError):
     """A step failed on more rows than its budget allows."""
+
+
+class StartError(FramekilnError):
+    """Ray does not start on this machine, though nothing that was typed is wrong."""
 
 
 class SetupError(FramekilnError):

@@ -120,7 +120,7 @@ class Job:
             return [this_machine()]
         from framekiln.engine.ray.session import session
 
-        return stack.enter_context(session(self._request.address))
+        return stack.enter_context(session(self._request.address, self._on_wait))
 
     def _plan(self, nodes: Sequence[Node]) -> Plan:
         request = self._request
@@ -215,7 +215,7 @@ class Job:
             self._on_wait("Starting Ray on this machine, which takes some seconds.")
             from framekiln.engine.ray.session import session
 
-            stack.enter_context(session(None))
+            stack.enter_context(session(None, self._on_wait))
         try:
             with opened(
                 name,

@@ -1,6 +1,8 @@
 """Steps on Ray Data. No other package imports Ray.
 
 session          a connection to Ray, and its machines
+local_start      the start of a local Ray, tried again where it fails
+own_processes    its processes: parts of this one, and waited for longer
 private_folder   a folder for a local Ray that no other user can enter
 services         Ray's own processes, which may die
 coordinator      the actor with the run's state

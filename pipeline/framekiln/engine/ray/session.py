@@ -4,39 +4,42 @@ from __future__ import annotations
 
 import logging
 import os
-import secrets
 import socket
 import sys
-from collections.abc import Iterator
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import ray
 import ray.data  # sets its loggers up, so before `session` silences them
-from ray._private import parameter, ray_constants, services, utils
-from ray.job_config import JobConfig
+from ray._private import utils, worker
+from ray.exceptions import AuthenticationError, RayError
 
 from framekiln.contract.errors import ResourceError
-from framekiln.engine.ray.private_folder import private_folder
+from framekiln.engine.ray.local_start import first_line, local_ray
+from framekiln.engine.ray.own_processes import ask_gcs, forks
 from framekiln.engine.ray.services import dead_services, kill_services
 from framekiln.engine.ray.shutdown import interrupts_held, signals_kept
-from framekiln.planning.processes.resources import Node, this_machine
-from framekiln.planning.stage_building import own_folders
+from framekiln.planning.processes.resources import Node
 
-_CLUSTERS = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
+_WORD_S = 15.0
 _NO_USAGE_REPORTS = "RAY_DATA_USAGE_DISABLED"  # else Ray Data reports on each dataset, from a thread that never ends
 
 _QUIET: dict[str, Any] = {"log_to_driver": False, "logging_level": "error"}
 
 
 @contextmanager
-def session(address: str | None) -> Iterator[list[Node]]:
+def session(address: str | None, on_wait: Callable[[str], None] = lambda _: None) -> Iterator[list[Node]]:
     """Connect to Ray, start a local one without an address, and yield the machines.
 
+    `on_wait` gets a sentence every 15 s until Ray answers, from another thread, and one for each start that failed.
+
     Raises:
-        ResourceError: no cluster answers at the address, or a local Ray does not start.
+        ResourceError: no cluster answers at the address, or it refuses our token.
+        StartError: a local Ray does not start.
     """
     os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")  # else Ray's C++ core logs to the terminal
     for name in ("ray", "ray.data"):  # we print the error that stops a run, once
@@ -47,22 +50,15 @@ def session(address: str | None) -> Iterator[list[Node]]:
     os.environ.setdefault(_NO_USAGE_REPORTS, "1")
     os.environ.setdefault("RAY_IGNORE_UNHANDLED_ERRORS", "1")  # of Ray's own statistics, with their tracebacks
     with ExitStack() as stack:
+        connect = partial(_connect, on_wait)
         if address is None:
-            stack.enter_context(_on_loopback())
-            stack.enter_context(_our_start())
-            _make_token()
-            # a folder inside the private one: Ray opens what it is given to all users of the machine
-            arguments = _local_arguments(f"{stack.enter_context(private_folder())}/r")
+            stack.enter_context(local_ray(connect, on_wait))
         else:
             _check_answers(address)
-            arguments = {"address": address, **_QUIET}
-        ray._private.utils.get_entrypoint_name = _command_line
-        try:
-            with _without_stderr(), signals_kept():
-                ray.init(**arguments)
-            ray._private.worker.print_to_stdstream = _print_nothing  # it prints each death of a process on the terminal
-        except Exception as error:  # of many classes: where it waits in vain for its own processes, a bare one
-            raise _no_ray(address, error) from error
+            try:
+                connect({"address": address})
+            except Exception as error:  # of many classes
+                raise _no_cluster(address, error) from error
         try:
             yield _nodes()
         finally:
@@ -70,50 +66,30 @@ def session(address: str | None) -> Iterator[list[Node]]:
                 kill_services() if dead_services() else ray.shutdown()
 
 
-@contextmanager
-def _on_loopback() -> Iterator[None]:
-    """Bind a local Ray to 127.0.0.1, its own default on Windows and macOS, where it supports no clusters.
+def _connect(on_wait: Callable[[str], None], arguments: Mapping[str, Any]) -> None:
+    utils.get_entrypoint_name = _command_line
+    with _without_stderr(on_wait) as say, signals_kept(), _waiting_words(say):
+        ray.init(**arguments, **_QUIET)
+    worker.print_to_stdstream = _print_nothing  # it prints each death of a process on the terminal
 
-    Otherwise it listens on all addresses, whatever address it is given. A variable set by the user is kept.
-    """
-    if _CLUSTERS in os.environ:
-        yield
-        return
-    before, os.environ[_CLUSTERS] = ray_constants.ENABLE_RAY_CLUSTER, "0"
-    ray_constants.ENABLE_RAY_CLUSTER = False  # it was read when Ray was imported
+
+@contextmanager
+def _waiting_words(say: Callable[[str], None]) -> Iterator[None]:
+    """Say every 15 s of the block, from another thread, that Ray is still waited for."""
+    over, begun = threading.Event(), time.monotonic()
+
+    def speak() -> None:
+        while not over.wait(_WORD_S):
+            with forks:
+                say(f"Still waiting for Ray, after {time.monotonic() - begun:.0f} s.")
+
+    thread = threading.Thread(target=speak, daemon=True)
+    thread.start()
     try:
         yield
     finally:
-        ray_constants.ENABLE_RAY_CLUSTER = before
-        del os.environ[_CLUSTERS]
-
-
-@contextmanager
-def _our_start() -> Iterator[None]:
-    """Start a local Ray as a part of this process; `ray.init` has no arguments for it.
-
-    - Without its autoscaler and log monitor, which cost a second of start-up: nothing uses them.
-    - In a process group of its own. Schedulers, `timeout` and terminals send their signals to a whole group, and once
-      Ray's own processes have ended, its core ends this one without a message.
-    - With our handler of SIGTERM: Ray's own would exit without a message.
-    """
-    replaced: tuple[tuple[Any, str, Any], ...] = (
-        (parameter, "RayParams", partial(parameter.RayParams, no_monitor=True, include_log_monitor=False)),
-        (services, "ConsolePopen", partial(services.ConsolePopen, process_group=0)),
-        (utils, "set_sigterm_handler", lambda _: None),
-    )
-    with ExitStack() as stack:
-        for owner, name, value in replaced:
-            stack.callback(setattr, owner, name, getattr(owner, name))
-            setattr(owner, name, value)
-        yield
-
-
-def _make_token() -> None:
-    """Give a local Ray its token where Ray cannot write one into the home folder."""
-    folder = Path(os.path.expanduser("~"))  # noqa: PTH111 - `Path.home` raises for a user without a home
-    if not (folder / ".ray" / "auth_token").is_file() and not os.access(folder, os.W_OK):
-        os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
+        over.set()
+        thread.join()
 
 
 def _command_line() -> str:
@@ -122,17 +98,28 @@ def _command_line() -> str:
 
 
 @contextmanager
-def _without_stderr() -> Iterator[None]:
-    """Hide a line on the terminal: Ray's C++ core prints that its log level was set before the level holds."""
+def _without_stderr(on_wait: Callable[[str], None]) -> Iterator[Callable[[str], None]]:
+    """Hide a line on the terminal: Ray's C++ core prints that its log level was set before the level holds.
+
+    Yields:
+        `on_wait`, with stderr as it was.
+    """
     sys.stderr.flush()
-    kept = os.dup(2)
-    with Path(os.devnull).open("wb") as nowhere:
-        os.dup2(nowhere.fileno(), 2)
+    kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+
+    def say(sentence: str) -> None:
+        os.dup2(kept, 2)
+        on_wait(sentence)
+        sys.stderr.flush()
+        os.dup2(nowhere, 2)
+
+    os.dup2(nowhere, 2)
     try:
-        yield
+        yield say
     finally:
         os.dup2(kept, 2)
         os.close(kept)
+        os.close(nowhere)
 
 
 def _print_nothing(*_: object, **__: object) -> None:
@@ -140,21 +127,35 @@ def _print_nothing(*_: object, **__: object) -> None:
 
 
 def _check_answers(address: str) -> None:
-    """Check that the port is open: Ray tries for minutes to reach a closed one."""
+    """Check that the port is open and takes our token: Ray tries for minutes, or for ever.
+
+    Raises:
+        ResourceError: it does not.
+    """
     host, colon, port = address.rpartition(":")
-    if colon and port.isdecimal():
+    if not (colon and port.isdecimal()):
+        return
+    try:
+        socket.create_connection((host.rpartition("/")[2] or "127.0.0.1", int(port)), timeout=10).close()
+    except (OSError, ValueError) as error:
+        raise _no_cluster(address, error) from error
+    if "/" not in host:
         try:
-            socket.create_connection((host.rpartition("/")[2] or "127.0.0.1", int(port)), timeout=10).close()
-        except (OSError, ValueError) as error:
-            raise _no_ray(address, error) from error
+            ask_gcs(address)
+        except AuthenticationError as error:
+            raise ResourceError(
+                f"The Ray cluster at {address!r} refuses the token of this user, or its absence. Set "
+                "RAY_AUTH_MODE=token, and put the cluster's token into ~/.ray/auth_token or RAY_AUTH_TOKEN.",
+                code="FK-RAY-TOKEN",
+            ) from error
+        except RayError:
+            pass  # it may be slow: Ray waits for it
 
 
-def _no_ray(address: str | None, error: Exception) -> ResourceError:
-    reason = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
-    if address is None:
-        return ResourceError(f"Ray does not start on this machine ({reason}).", code="FK-RAY-START")
+def _no_cluster(address: str, error: Exception) -> ResourceError:
     return ResourceError(
-        f"No Ray cluster answers at {address!r} ({reason}). Start one, or leave out --address.", code="FK-NO-CLUSTER"
+        f"No Ray cluster answers at {address!r} ({first_line(error)}). Start one, or leave out --address.",
+        code="FK-NO-CLUSTER",
     )
 
 
@@ -162,21 +163,3 @@ def _nodes() -> list[Node]:
     alive = [node for node in ray.nodes() if node["Alive"]]
     sizes = [(str(node["NodeManagerAddress"]), node["Resources"]) for node in alive]
     return [Node(name=name, cpus=size.get("CPU", 0.0), gpus=size.get("GPU", 0.0)) for name, size in sizes]
-
-
-def _local_arguments(folder: str) -> dict[str, Any]:
-    # Ray puts the working directory first on its workers' paths. Marked as a client's, a job keeps the paths that it is
-    # given. Workers insert each at the front: the last wins.
-    places = own_folders()
-    job = JobConfig(_client_job=True, _py_driver_sys_path=[str(Path.cwd()), *reversed(places)])
-    os.environ["PYTHONPATH"] = os.pathsep.join(places)
-    here = this_machine()
-    return {
-        "address": "local",
-        "num_cpus": int(here.cpus),
-        "num_gpus": int(here.gpus),
-        "include_dashboard": False,
-        "job_config": job,
-        "_temp_dir": folder,
-        **_QUIET,
-    }
