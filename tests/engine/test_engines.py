@@ -9,15 +9,17 @@ from dataclasses import replace
 import psutil
 import pytest
 
-from framekiln.contract.errors import ConfigError
+from framekiln.contract.errors import ConfigError, StartError
 from framekiln.contract.output_names import ERRORS, FRAMES
 from framekiln.engine import engine as engines
 from framekiln.engine.engine import choose, started_ahead
 from framekiln.job import Job
 from framekiln.media.files import MediaFile
 from framekiln.media.units import Unit
+from framekiln.output.object_store import Store
 from framekiln.planning.manifest import read_pipeline, read_profile
 from framekiln.profiling.tools.profilers import NO_PROFILERS, ProfilerOptions
+from framekiln.runtime.run.record import read_run_record
 from tests.faults import chaos
 from tests.support.runs.engine_factory import order, rows
 from tests.support.runs.plan_factory import plan
@@ -84,6 +86,23 @@ def test_small_work_imports_no_ray(tmp_path):
         [sys.executable, "-c", IMPORTED, *words], cwd=chaos.ROOT, capture_output=True, text=True, check=False
     )
     assert done.stdout.splitlines()[-1] == "False", done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("asked", ["auto", "ray"])
+def test_auto_goes_on_locally_where_ray_does_not_start(tmp_path, monkeypatch, asked):
+    def refuse(*_):
+        raise StartError("Ray did not start.", code="FK-RAY-START")
+
+    monkeypatch.setattr("framekiln.engine.ray.session.session", refuse)
+    monkeypatch.setattr(engines, "SMALL_BYTES", 0)
+    chaos.collection(tmp_path / "in")
+    wanted = replace(order(tmp_path / "in", tmp_path / "out", {"crc": ("Checksum", {})}), engine=asked)
+    if asked == "auto":
+        assert Job(wanted).run().frames == chaos.FRAME_COUNT
+        assert read_run_record(Store(str(tmp_path / "out")))["engine"] == "local"
+    else:
+        with pytest.raises(StartError):
+            Job(wanted).run()
 
 
 def test_workers_end_with_a_killed_driver(tmp_path):

@@ -10,8 +10,9 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from itertools import count
+from typing import Literal
 
-from framekiln.contract.errors import ConfigError, DamagedError, OutputError
+from framekiln.contract.errors import ConfigError, DamagedError, OutputError, StartError
 from framekiln.contract.stage import Scope
 from framekiln.engine.engine import Engine, choose, opened, started_ahead
 from framekiln.job.interim import Interim
@@ -210,12 +211,9 @@ class Job:
             request.engine, address=request.address, plan=work.plan, units=work.pending, profilers=request.profilers
         )
         self._on_wait(reason)
-        self._totals.engine = name
         if name == "ray" and request.address is None:
-            self._on_wait("Starting Ray on this machine, which takes some seconds.")
-            from framekiln.engine.ray.session import session
-
-            stack.enter_context(session(None, self._on_wait))
+            name = self._start_ray(stack)
+        self._totals.engine = name
         try:
             with opened(
                 name,
@@ -232,6 +230,20 @@ class Job:
                 self._second_pass(engine, work, files, lease)
         finally:
             gather(self.store, (lease.run, *lease.taken_over))
+
+    def _start_ray(self, stack: ExitStack) -> Literal["local", "ray"]:
+        """Start Ray on this machine; return the engine that is ready, the local one where `auto` may take it."""
+        from framekiln.engine.ray.session import session
+
+        self._on_wait("Starting Ray on this machine, which takes some seconds.")
+        try:
+            stack.enter_context(session(None, self._on_wait))
+        except StartError as error:
+            if self._request.engine != "auto" or self._request.profilers.nsight:
+                raise
+            self._on_wait(f"{error} This run goes on with the local engine.")
+            return "local"
+        return "ray"
 
     def _first_pass(self, engine: Engine, work: Workload, lease: Lease) -> None:
         for number, wave in enumerate(work.plan.waves):
