@@ -23,6 +23,8 @@ ALLOWED = {
         "pipeline/framekiln/contract/testing/declarations.py",
         "pickle.loads",
     ): "a stage that the check itself has just pickled",
+    ("pipeline/framekiln/engine/local/child.py", "cloudpickle.loads"): "messages of the engine that started it",
+    ("pipeline/framekiln/engine/local/process.py", "cloudpickle.loads"): "messages of the process that it started",
     (
         "pipeline/framekiln/engine/ray/workers.py",
         "ray.cloudpickle.loads",

@@ -6,13 +6,14 @@ A run through it takes tenths of a second, so that tests of what lies in an outp
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
 import pytest
 
 from framekiln.contract.packet import Packet
 from framekiln.device import Batches
-from framekiln.engine.ray import datasets, session
+from framekiln.engine.ray import session
+from framekiln.job import job
 from framekiln.media.units import share_bytes, shares_of
 from framekiln.planning.processes.resources import this_machine
 from framekiln.runtime.recovery.attempt_log import AttemptTable
@@ -20,9 +21,9 @@ from framekiln.runtime.worker import Worker
 
 
 class SerialEngine:
-    """Both passes of `framekiln.engine.ray.datasets.RayEngine`."""
+    """Both passes of `framekiln.engine.engine.Engine`."""
 
-    def __init__(self, plan, store, on_events, profilers=None, *, stop=None):
+    def __init__(self, plan, store, on_events):
         self._plan, self._store, self._log = plan, store, AttemptTable()
         self._report = lambda event: on_events([event])
 
@@ -47,7 +48,12 @@ class SerialEngine:
 
 
 @contextmanager
-def _session(address) -> Iterator[list]:
+def _opened(name, plan, store, on_events, profilers, *, ahead, stop) -> Iterator[SerialEngine]:
+    yield SerialEngine(plan, store, on_events)
+
+
+@contextmanager
+def _session(address, on_wait=None) -> Iterator[list]:
     yield [this_machine()]
 
 
@@ -55,7 +61,9 @@ def _session(address) -> Iterator[list]:
 def without_ray() -> Iterator[None]:
     """Let runs of this process use the serial engine inside the block."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(datasets, "RayEngine", SerialEngine)
+        patch.setattr(job, "opened", _opened)
+        patch.setattr(job, "choose", lambda *_, **__: ("local", ""))
+        patch.setattr(job, "started_ahead", lambda *_, **__: nullcontext([]))
         patch.setattr(session, "session", _session)
         patch.setattr(Batches, "joint", None)  # a process of its own would end with its own
         yield
