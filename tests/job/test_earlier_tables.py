@@ -74,7 +74,7 @@ def test_a_run_with_other_settings_shows_none_of_its_rows_before_it_can_show_all
         assert gated.frames().equals(before)
         assert (gated.record["state"], gated.record["frames"]) == ("finished", PHOTOS)
         assert command("report", gated.out).returncode == 0
-        page = (gated.out / "report.html").read_text()
+        page = gated.page
         assert f"A later run with other steps or settings {how}" in page and f"{PHOTOS} frames from" in page
         checked = command("check", gated.out)
         assert (checked.returncode, how in checked.stdout) == (0, True), checked.stdout
@@ -99,4 +99,4 @@ def test_the_settings_of_the_tables_again_need_nothing(gated):
     done = command(*words(gated))
     assert "Nothing is left to do" in done.stdout, done.stdout
     assert gated.record | {"written": ""} == finished | {"written": ""}
-    assert "later run" not in (gated.out / "report.html").read_text()
+    assert "later run" not in gated.page

@@ -46,7 +46,7 @@ def commands(gated: Gated, other: Gated, how: str) -> None:
     """Check that every reading command takes the output and says how its run stands."""
     reported = command("report", gated.out)
     assert reported.returncode == 0, reported.stderr
-    page = (gated.out / "report.html").read_text()
+    page = gated.page
     assert f"Unfinished: {FILES} of {FILES + 1} files" in page and how in page
     assert f"framekiln {' '.join(gated.words())}" in page, "the command that continues"
     checked = command("check", gated.out)
@@ -90,7 +90,7 @@ def test_an_output_is_whole_as_far_as_it_goes_during_a_run_and_after_its_death(g
         assert done.returncode == 0 and ("was killed" in done.stdout) == (words[0] == "retry"), (
             done.stdout + done.stderr
         )
-        assert copy.record["state"] == "finished" and "Unfinished" not in (copy.out / "report.html").read_text()
+        assert copy.record["state"] == "finished" and "Unfinished" not in copy.page
         same(copy, tmp_path / words[0])
 
 
@@ -105,7 +105,7 @@ def test_an_interrupted_run_writes_what_is_finished(gated, tmp_path, number):
     assert stderr == f"Interrupted. Tables of {FILES} of {FILES + 1} files are written; the same command continues.\n"
     assert (gated.record["state"], gated.record["reason"]) == ("stopped", "interrupted")
     assert len(gated.names()) == 35 and HELD not in gated.names()
-    assert "was interrupted" in (gated.out / "report.html").read_text()
+    assert "was interrupted" in gated.page
     gated.gate.touch()
     assert command(*gated.words()).returncode == 0
     same(gated, tmp_path)
@@ -120,7 +120,20 @@ def test_an_error_that_stops_a_run_leaves_tables_and_its_code(gated):
     assert code == 1 and "[FK-UNDECLARED-COLUMNS]" in stderr, stderr
     assert (gated.record["state"], gated.record["reason"]) == ("stopped", "FK-UNDECLARED-COLUMNS")
     assert len(gated.names()) == 35
-    assert "was stopped [FK-UNDECLARED-COLUMNS]" in (gated.out / "report.html").read_text()
+    assert "was stopped [FK-UNDECLARED-COLUMNS]" in gated.page
+
+
+def test_a_drawing_that_kills_its_process_costs_an_early_report_and_nothing_else(gated):
+    gated.set(HELD, fatal=True)
+    run = gated.start()
+    gated.wait_for_tables(run, FILES)
+    written = gated.record["written"]
+    gated.wait_for_tables(run, FILES, since=written)
+    assert "7 of 8" not in gated.page and gated.record["state"] == "running"
+    gated.gate.touch()
+    code, _, stderr = chaos.ended(run)
+    assert (code, stderr, len(gated.names())) == (0, "", 36)
+    assert "Unfinished" not in gated.page
 
 
 def test_a_run_that_was_killed_after_its_last_table_is_finished_by_the_next(gated):
@@ -134,4 +147,4 @@ def test_a_run_that_was_killed_after_its_last_table_is_finished_by_the_next(gate
     done = command(*gated.words())
     assert "Nothing is left to do" in done.stdout
     assert gated.record | {"written": ""} == finished | {"written": ""}
-    assert "Unfinished" not in (gated.out / "report.html").read_text()
+    assert "Unfinished" not in gated.page

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -109,7 +110,10 @@ class DiesOnce(Stage):
 
 
 class Gate(Stage):
-    """Frames' numbers times a factor; files in a list wait until a gate opens, and may break the promise behind it."""
+    """Frames' numbers times a factor; files in a list wait until a gate opens, and may break the promise behind it.
+
+    Its drawing may kill the process, if that is the child of a run that is at work.
+    """
 
     @dataclass(frozen=True, kw_only=True)
     class Config(Stage.Config):
@@ -117,6 +121,7 @@ class Gate(Stage):
         held: tuple[str, ...] = ()
         gate: str = ""  # a file: while it is missing, the gate is closed
         breaks: bool = False
+        fatal: bool = False  # to draw
 
     inputs = ("frame_index", "media_id")
     outputs = pa.schema([field("passed", pa.int64(), "the frame's number, times a factor")])
@@ -127,3 +132,8 @@ class Gate(Stage):
             time.sleep(0.02)
         numbers = [self.config.factor * number for number in batch["frame_index"].to_pylist()]
         return pa.table([pa.array(numbers, pa.int64())], names=["liar" if waits and self.config.breaks else "passed"])
+
+    def draw(self, row):
+        if self.config.fatal and "child_process" in sys.argv[0]:
+            os.abort()
+        return super().draw(row)

@@ -44,15 +44,15 @@ class Gated:
     runs: list[subprocess.Popen[str]] = field(default_factory=list)
 
     @classmethod
-    def make(cls, folder: Path, source: Path, held: str, *, factor: int = 1, breaks: bool = False) -> Gated:
+    def make(cls, folder: Path, source: Path, held: str) -> Gated:
         """Write the pipeline file: checksums, the gate, and a table of each file."""
         gated = cls(source, folder / "out", folder / "gate", folder / "gated.yaml")
-        gated.set(held, factor=factor, breaks=breaks)
+        gated.set(held)
         return gated
 
-    def set(self, held: str, *, factor: int = 1, breaks: bool = False) -> None:
-        """Change the settings of the pipeline file."""
-        settings = f"{{held: [{held}], gate: '{self.gate}', factor: {factor}, breaks: {str(breaks).lower()}}}"
+    def set(self, held: str, **settings: object) -> None:
+        """Change the settings of the gate in the pipeline file."""
+        settings = json.dumps({"held": [held], "gate": str(self.gate), **settings})
         uses = ("crc", "Checksum", "{}"), ("gate", "Gate", settings), ("count", "Count", "{}")
         lines = [f"  {name}: {{use: 'tests.toys:{kind}', with: {given}}}" for name, kind, given in uses]
         self.pipeline.write_text("\n".join(["steps:", *lines, ""]))
@@ -90,10 +90,14 @@ class Gated:
 
     def wait(self, run: subprocess.Popen[str], files: int) -> None:
         """Wait until the tables, and the report behind them, have so many files."""
-        self._wait(run, lambda: self.record.get("files_done") == files)
+        self.wait_for_tables(run, files)
         since = time.time()
         report = self.out / "report.html"
         self._wait(run, lambda: report.exists() and report.stat().st_mtime > since)
+
+    def wait_for_tables(self, run: subprocess.Popen[str], files: int, since: str = "") -> None:
+        """Wait until the tables have so many files, as of a time after `since`."""
+        self._wait(run, lambda: self.record.get("files_done") == files and self.record["written"] > since)
 
     def wait_for_parts(self, run: subprocess.Popen[str], files: int) -> None:
         """Wait until every first-pass step has finished so many files, whether or not they are in the tables."""
@@ -116,6 +120,12 @@ class Gated:
             return 0
         ledger = Ledger(store)
         return sum(len(unit.media) for unit in read_units(store) if ledger.has(folders, unit.name))
+
+    @property
+    def page(self) -> str:
+        """The report; empty where there is none."""
+        path = self.out / "report.html"
+        return path.read_text() if path.exists() else ""
 
     def frames(self) -> pa.Table:
         """The table of frames, in one order."""
