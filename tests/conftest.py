@@ -68,7 +68,7 @@ def machines():
         assert "deaths" not in {thread.name for thread in threading.enumerate()}, "a test has not closed its Engine"
 
 
-@pytest.fixture(params=["local", "ray"])
+@pytest.fixture(params=["local", pytest.param("ray", marks=pytest.mark.heavy)])  # a Ray takes most of the time
 def engine(request, monkeypatch):
     """Each of the two engines, for runs of this process and of those that it starts."""
     monkeypatch.setenv("FRAMEKILN_ENGINE", request.param)

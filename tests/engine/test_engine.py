@@ -160,11 +160,10 @@ def test_steps_in_one_process_say_what_they_say_apart(small, tmp_path):
         assert results[0].num_rows and results[0].equals(results[1]), folder
 
 
-@pytest.mark.usefixtures("on_ray")
 def test_a_model_has_processes_of_its_own(collection, tmp_path, machines):
     shared = ProfileFile.model_validate({"defaults": {"workers": "auto"}})  # as many as loaders: in their process
     whole = order(collection, tmp_path / "out", {}, missing_weights="skip", stages=("lighting", "pose"))
-    whole = replace(whole, pipeline=read_pipeline(None), profile=shared)
+    whole = replace(whole, pipeline=read_pipeline(None), profile=shared, engine="ray")
     steps = Job(whole).run().figures.steps
     assert steps["decode"].workers & steps["lighting"].workers == steps["decode"].workers
     assert not steps["decode"].workers & steps["pose"].workers
