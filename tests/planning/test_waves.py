@@ -131,6 +131,7 @@ def test_a_run_that_stopped_in_a_later_wave_goes_on_there(small, tmp_path, machi
 
 @pytest.mark.heavy
 @pytest.mark.slow
+@pytest.mark.usefixtures("on_ray")
 def test_what_disappears_between_two_waves_stops_the_run(small, tmp_path, machines, monkeypatch):
     wanted = waved(order(small, "", ALL), ["crc"], ["near", "twice"], out=tmp_path / "out")
     first_pass = "framekiln.engine.ray.datasets.RayEngine.first_pass"

@@ -98,7 +98,8 @@ def test_a_pattern_with_the_output_as_its_fixed_part_is_rejected(folder: Path) -
 def test_a_repeated_run_into_a_folder_of_its_input_has_nothing_to_do(small: Path) -> None:
     steps, messages = {"crc": ("Checksum", {})}, []
     first = Job(order(small, small / "out", steps), on_wait=messages.append).run()
-    assert first.work.left and not messages
+    assert first.work.left and all(message.startswith("Engine: ") for message in messages)
+    messages.clear()
     second = Job(order(small, small / "out", steps), on_wait=messages.append).run()
     assert not second.work.left and len(second.work.media) == 7 and not second.errors
     assert messages == excluded(1, "out")
