@@ -283,9 +283,9 @@ def test_a_run_prints_the_folders_of_its_recordings(tmp_path, framekiln, spy):
     for i in range(12):
         photo(tmp_path / "in" / f"photo{i}.png", i)
     (tmp_path / "p.yaml").write_text(PIPELINE)
-    profile = "{steps: {toy: {batch: 2, group: g}}}"
+    profile = "{steps: {toy: {batch: 2, group: g, workers: 1}}}"  # one process of Ray's has the step
     (tmp_path / "profile.yaml").write_text(profile)
-    words = ["--torch-profiler", "toy:2", "--memory-timeline", "other:1", "--py-spy", "toy", "--nvtx"]
+    words = ["--torch-profiler", "toy:2", "--memory-timeline", "other:1", "--py-spy", "toy", "--nvtx", "--engine", "ray"]
     where = ["--input", tmp_path / "in", "--output", tmp_path / "out", "--pipeline", tmp_path / "p.yaml"]
     printed = framekiln("run", *where, "--profile", tmp_path / "profile.yaml", *words)
     assert "--nvtx marks nothing" in printed
