@@ -35,7 +35,7 @@ def commands(document: Path) -> list[str]:
 @pytest.mark.timeout(1200)  # several whole runs
 def test_readme_commands_run_as_they_stand():
     lines = commands(ROOT / "README.md")
-    assert {"make demo", "framekiln run samples/media out/mine --missing-weights skip", "framekiln columns"} <= set(lines)
+    assert {"make demo", "framekiln profile out/mine", "framekiln columns"} <= set(lines)
     shutil.rmtree(ROOT / "out" / "mine", ignore_errors=True)
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     for line in [line for line in lines if not line.startswith(ELSEWHERE)]:

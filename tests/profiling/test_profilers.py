@@ -285,9 +285,9 @@ def test_a_run_prints_the_folders_of_its_recordings(tmp_path, framekiln, spy):
     (tmp_path / "p.yaml").write_text(PIPELINE)
     profile = "{steps: {toy: {batch: 2, group: g, workers: 1}}}"  # one process of Ray's has the step
     (tmp_path / "profile.yaml").write_text(profile)
-    words = ["--torch-profiler", "toy:2", "--memory-timeline", "other:1", "--py-spy", "toy", "--nvtx", "--engine", "ray"]
+    words = ["--torch-profiler", "toy:2", "--memory-timeline", "other:1", "--py-spy", "toy", "--nvtx"]
     where = ["--input", tmp_path / "in", "--output", tmp_path / "out", "--pipeline", tmp_path / "p.yaml"]
-    printed = framekiln("run", *where, "--profile", tmp_path / "profile.yaml", *words)
+    printed = framekiln("run", *where, "--engine", "ray", "--profile", tmp_path / "profile.yaml", *words)
     assert "--nvtx marks nothing" in printed
     assert "--memory-timeline: step other could not be recorded" in printed, printed
     for option, folder, most in (("--torch-profiler", "torch", 3), ("--py-spy", "py-spy", 1)):
