@@ -31,6 +31,8 @@ def run_script(path: Path, folder: Path) -> str:
     return done.stdout
 
 
+@pytest.mark.heavy
+@pytest.mark.slow
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
 def test_an_example_runs_and_says_what_it_shows(path, tmp_path, local):
     lines = path.read_text("utf-8").splitlines()
@@ -44,6 +46,8 @@ def test_an_example_runs_and_says_what_it_shows(path, tmp_path, local):
     }[path.stem] in printed
 
 
+@pytest.mark.heavy
+@pytest.mark.slow
 def test_the_document_runs_from_top_to_bottom(tmp_path, local):
     assert len(BLOCKS) == 10
     script = tmp_path / "document.py"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 
 import pytest
@@ -14,9 +15,17 @@ from framekiln.planning.manifest import profile_names
 from tests.support.machine.command_line import command
 
 
+@functools.cache
+def validator(kind: str) -> Draft202012Validator:
+    """Build the validator of a kind of file, which takes seconds."""
+    schema = file_schema(kind)
+    Draft202012Validator.check_schema(schema)
+    return Draft202012Validator(schema)
+
+
 def problems(kind: str, data: object) -> list[str]:
-    """Return the JSON paths at which data does not match the schema of a kind of file."""
-    return [error.json_path for error in Draft202012Validator(file_schema(kind)).iter_errors(data)]
+    """List the JSON paths at which data does not match the schema of a kind of file."""
+    return [error.json_path for error in validator(kind).iter_errors(data)]
 
 
 @pytest.mark.parametrize(
@@ -28,7 +37,6 @@ def problems(kind: str, data: object) -> list[str]:
     ],
 )
 def test_shipped_files_are_valid(kind, file):
-    Draft202012Validator.check_schema(file_schema(kind))
     assert problems(kind, yaml.safe_load(shipped(*file.split("/")).read_text("utf-8"))) == []
 
 

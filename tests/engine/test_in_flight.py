@@ -13,7 +13,8 @@ from framekiln.profiling.record_log import CALLS, read, runs
 from tests.support.media.collections_factory import clip
 from tests.support.runs.engine_factory import order, table
 
-pytestmark = pytest.mark.usefixtures("on_ray")  # a process of the local engine works on one packet at a time
+# Packets in flight are Ray's: a process of the local engine works on one packet at a time.
+pytestmark = [pytest.mark.usefixtures("on_ray"), pytest.mark.heavy]
 
 CLIPS, FRAMES_EACH = 8, 10  # a packet each
 

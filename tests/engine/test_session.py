@@ -120,6 +120,7 @@ def test_no_setting_of_the_users_is_replaced(monkeypatch: pytest.MonkeyPatch) ->
     assert (seen["RAY_raylet_start_wait_time_s"], seen["RAY_worker_register_timeout_seconds"]) == ("77", "300")
 
 
+@pytest.mark.heavy
 @pytest.mark.slow
 def test_a_raylet_that_dies_while_it_starts_is_started_again_and_leaves_nothing(
     monkeypatch: pytest.MonkeyPatch, parent: Path, tmp_path: Path
@@ -142,6 +143,7 @@ def test_a_raylet_that_dies_while_it_starts_is_started_again_and_leaves_nothing(
     assert not folder.exists()
 
 
+@pytest.mark.heavy
 @pytest.mark.slow
 def test_agents_that_start_slowly_are_not_waited_for(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """On a machine with much to do, these Python programs took more than the 15 s that a raylet gives them."""
@@ -157,6 +159,7 @@ def test_agents_that_start_slowly_are_not_waited_for(monkeypatch: pytest.MonkeyP
     assert not any("Trying again" in sentence for sentence in said)
 
 
+@pytest.mark.heavy
 @pytest.mark.slow
 def test_a_cluster_that_refuses_the_token_is_one_sentence(tmp_path: Path) -> None:
     """`ray.init` asks it for ever."""
@@ -177,6 +180,7 @@ def test_a_cluster_that_refuses_the_token_is_one_sentence(tmp_path: Path) -> Non
         run.communicate(timeout=60)
 
 
+@pytest.mark.heavy
 @pytest.mark.slow
 def test_a_local_ray_listens_on_loopback_only() -> None:
     with session(None) as (node,):
@@ -194,6 +198,7 @@ def test_a_local_ray_listens_on_loopback_only() -> None:
         assert {port.laddr.ip.removeprefix("::ffff:") for port in ports} <= {"127.0.0.1", "::1"}
 
 
+@pytest.mark.heavy
 @pytest.mark.slow
 def test_a_local_ray_lies_in_a_folder_that_no_other_user_can_enter() -> None:
     with session(None):

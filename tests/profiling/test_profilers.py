@@ -221,6 +221,7 @@ def spy():
         pytest.skip(str(error))
 
 
+@pytest.mark.heavy
 def test_a_flame_graph_names_the_functions_that_ran(store, spy, monkeypatch):
     monkeypatch.setattr(py_spy, "_WRITE_S", 200.0)  # on a busy machine
     options = ProfilerOptions(py_spy="toy")

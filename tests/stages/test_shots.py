@@ -145,6 +145,7 @@ def test_fades_through_a_colour_are_found_where_they_were_made(colour, length):
     assert len(starts) == 1 and 19 + length <= starts[0] <= 23 + length
 
 
+@pytest.mark.heavy
 def test_fades_and_cuts_survive_a_lossy_codec(tmp_path):
     made = through(*PAIRS[1], 12, 0) + clip(CHINA, 0, 10)
     path = film(tmp_path / "a.mp4", made, codec="libx264", pix_fmt="yuv420p", options={"crf": "28"})

@@ -15,6 +15,8 @@ from tests.support.machine.permissions import permissions_count
 from tests.support.media.collections_factory import photo
 from tests.support.runs.serial_engine import without_ray
 
+pytestmark = pytest.mark.heavy
+
 
 @pytest.fixture(scope="module")
 def sample(tmp_path_factory):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 import numpy as np
+import pytest
 import torch
 
 from framekiln.contract.placement import Placement
@@ -13,6 +14,7 @@ from framekiln_stages.nets.lama.network import Sizes
 from framekiln_stages.nets.lama.runners import EagerLama
 
 
+@pytest.mark.heavy
 def test_crops_of_any_size_use_the_graphs_of_the_set_up(monkeypatch):
     """Traced as on a GPU, without generating code."""
     from torch._dynamo.utils import counters
