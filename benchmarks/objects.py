@@ -50,7 +50,7 @@ def main() -> None:
     parser.add_argument("--weights", type=Path)
     parser.add_argument("--model", choices=[*MODELS, EDGETAM], default="sam2.1-hiera-large")
     parser.add_argument("--device", default="cpu")
-    parser.add_argument("--precision", default="mixed")
+    parser.add_argument("--precision", default="auto")
     parser.add_argument("--video", action="append", help="only these")
     args = parser.parse_args()
     model = load_video_model(args.model, args.weights)

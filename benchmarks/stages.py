@@ -162,7 +162,7 @@ def arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--stages", default=",".join(STAGES))
     parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
     parser.add_argument("--batches", default="1,8", help="rows of one call, as 1,16,256")
-    parser.add_argument("--precisions", default="full", help="of full, mixed, fp16, bf16")
+    parser.add_argument("--precisions", default="fp32", help="of fp32, auto, fp16, bf16")
     parser.add_argument("--compile", default="no", choices=("no", "yes", "both"))
     parser.add_argument("--small", action="store_true", help="smaller models, for a CPU")
     parser.add_argument("--seconds", type=float, default=2.0)

@@ -162,11 +162,11 @@ def test_the_side_and_the_dtype_are_those_asked_for():
 
 
 def test_precision_is_settled_by_the_device_unless_it_is_said():
-    asked = [(p, d) for p in ("full", "mixed", "fp16", "bf16") for d in ("cpu", "cuda")]
+    asked = [(p, d) for p in ("fp32", "auto", "fp16", "bf16") for d in ("cpu", "cuda")]
     found = [str(dtype_of(Placement(precision=p, device=d))).removeprefix("torch.") for p, d in asked]
     full, half, brain = "float32", "float16", "bfloat16"
     assert found == [full, full, full, brain, half, half, brain, brain]
-    assert str(dtype_of(Placement(precision="mixed", device="cuda"), best="fp16")) == "torch.float16"
+    assert str(dtype_of(Placement(precision="auto", device="cuda"), best="fp16")) == "torch.float16"
 
 
 def test_importing_it_loads_no_torch():

@@ -52,7 +52,7 @@ def figures(noise=0.0, batches=(1, 2, 4, 8, 16, 32), sizes=(0.5, 2.0), flops=1e1
                     reserved_gb=peak,
                 )
             )
-    facts = {"use": FACTS["use"], "settings": settings_of(FACTS), "precision": "mixed", "compile": False}
+    facts = {"use": FACTS["use"], "settings": settings_of(FACTS), "precision": "auto", "compile": False}
     facts |= {"set_up_s": 1.0, "weights_gb": base, "largest_batch": max(batches), "fastest_batch": max(batches)}
     facts |= {"flops_per_row": flops, "weights_bytes": 10**9, "memory": memory_line(trials)}
     return StepFigures(trials=trials, **(facts | more))
@@ -88,7 +88,7 @@ def output(
             records.append((f"a:{each}", Record(kind=PACKET, step=each, **times, **place)))
         for worker, record in records:
             store.append(f"{PROFILE}/calls-{RUN}-{worker.replace(':', '-')}.jsonl", record.line(RUN, worker))
-    place = {"device": device, "batch_rows": batch, "precision": "mixed", "compile": False, "group": "", "gpus": gpus}
+    place = {"device": device, "batch_rows": batch, "precision": "auto", "compile": False, "group": "", "gpus": gpus}
     record = {"run": RUN, "gpu_names": [DEVICE] if device == "cuda" else []}
     record |= {"folder": "/", "input": "in", "profile": {}, "profile_name": "", "choices": asdict(PlanOptions())}
     record |= {

@@ -235,7 +235,7 @@ def test_a_later_calibration_keeps_the_steps_that_it_lacks_and_their_conditions(
     step = StepFigures(
         use="a:B",
         settings="",
-        precision="full",
+        precision="fp32",
         set_up_s=1.0,
         weights_gb=0.1,
         trials=[trial],

@@ -42,7 +42,7 @@ def test_every_shipped_gpu_has_a_source_for_every_figure():
         assert all(word.split(":")[0] in ("seen", "named", "derived") for word in gpu.sources.values())
         assert gpu.fp16_tflops == gpu.bf16_tflops >= gpu.fp32_tflops  # dense rates of 16 bits, sums in fp32
     assert GPUS["rtx-4060"].pcie.gb_s == pytest.approx(15.75, abs=0.01)
-    assert GPUS["h200"].tflops("full") < GPUS["h200"].tflops("mixed")
+    assert GPUS["h200"].tflops("fp32") < GPUS["h200"].tflops("auto")
 
 
 def test_the_prediction_follows_the_law(tmp_path):

@@ -34,7 +34,7 @@ IDLE = {
     "a share of a GPU on the CPU": ("pose", {"gpus": 0.5}),
     "chunks of a step that has none": ("pose", {"chunks": {"faces": 8}}),
     "chunks of another kind": ("faces", {"device": "cuda", "gpus": 1, "chunks": {"face": 8}}),
-    "a timeout of the second pass": ("identities", {"deadline_s": 60}),
+    "a timeout of the second pass": ("identities", {"timeout_s": 60}),
     "packets in work without a model": ("lighting", {"in_flight": 2}),
     "packets in work in the second pass": ("identities", {"in_flight": 2}),
     "a wait for a full batch on the CPU": ("faces", {"linger_ms": 50}),
@@ -76,7 +76,7 @@ def test_memory_of_a_gpu_that_no_step_uses_is_refused():
     [
         {"steps": {"lighting": {"batch": 3}, "flow": {"workers": 3}, "identities": {"workers": 1}}},
         {"steps": {"faces": {"device": "cuda", "gpus": 0.5, "vram_gb": 2, "chunks": {"faces": 8}}}, "vram_gb": 8},
-        {"defaults": {"batch": 8, "gpus": 0, "workers": 2, "deadline_s": 9}},
+        {"defaults": {"batch": 8, "gpus": 0, "workers": 2, "timeout_s": 9}},
         {"steps": {"flow": {"batch": None}, "faces": {"gpus": 0}, "pose": {"in_flight": 2}}},
         {"steps": {"faces": {"device": "cuda", "gpus": 0.5, "in_flight": 4, "linger_ms": 50}}},
         {"steps": {name: {"group": "one", "in_flight": 2} for name in ("lighting", "pose")}},

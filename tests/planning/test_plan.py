@@ -100,11 +100,11 @@ def test_a_profile_settles_what_the_pipeline_leaves_open():
 
 
 def test_the_way_models_run_comes_from_the_profile():
-    profile = {"precision": "mixed", "pin_memory": True, "steps": {"twice": {"precision": "bf16", "compile": True}}}
+    profile = {"precision": "auto", "pin_memory": True, "steps": {"twice": {"precision": "bf16", "compile": True}}}
     first, second = plan(
         {"crc": toy("Checksum"), "twice": toy("Double")}, profile, settings=("crc.pin_memory=false",)
     ).first
-    assert (first.placement.precision, first.placement.pin_memory, first.placement.compile) == ("mixed", False, False)
+    assert (first.placement.precision, first.placement.pin_memory, first.placement.compile) == ("auto", False, False)
     assert (second.placement.precision, second.placement.pin_memory, second.placement.compile) == ("bf16", True, True)
 
 

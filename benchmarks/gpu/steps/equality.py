@@ -26,13 +26,13 @@ from framekiln.runtime.stage_setup import set_up
 from framekiln_stages.identities.spanning_tree import spanning_tree
 
 WAYS: Mapping[str, Mapping[str, Any]] = {
-    "full": {"precision": "full", "compile": False},
-    "mixed": {"precision": "mixed", "compile": False},
+    "fp32": {"precision": "fp32", "compile": False},
+    "auto": {"precision": "auto", "compile": False},
     "bf16": {"precision": "bf16", "compile": False},
-    "compiled": {"precision": "mixed", "compile": True},
+    "compiled": {"precision": "auto", "compile": True},
 }
 LEAST = {"segment": (0.9999, 0.99), "inpaint": (0.99999, 0.9998)}
-"""Least cosine with fp32 on the CPU, in full precision and in 16 bits: as strict as the stages' own tests. A mask's
+"""Least cosine with fp32 on the CPU, in fp32 and in 16 bits: as strict as the stages' own tests. A mask's
 logits pass through 48 blocks; of images a cosine of 0.9998 is an error of 2.5 of 255 levels, a PSNR of 40 dB."""
 
 _LEAST = (0.9999, 0.999)  # embeddings
@@ -63,7 +63,7 @@ class Comparison:
     def _difference(self, way: str, expected: Any) -> dict[str, Any]:
         pinned = self.device != "cpu"
         place = replace(self.step.placement, device=self.device, pin_memory=pinned, **WAYS[way])  # type: ignore[arg-type]
-        least = LEAST.get(self.case.stage, _LEAST)[way != "full"]
+        least = LEAST.get(self.case.stage, _LEAST)[way != "fp32"]
         try:
             off = asdict(drift(self._outputs(place), expected))
         except Exception as error:  # the other ways are compared all the same
@@ -105,8 +105,8 @@ def measure(options: GpuOptions, record: Record) -> None:
 def _ways(options: GpuOptions) -> Sequence[tuple[str, ...]]:
     """Return which ways share a process: compiled ones take longest, and have theirs."""
     if options.device == "cpu":
-        return [("full",)]
-    return [("full", "mixed", "bf16"), *([("compiled",)] if options.compile else [])]
+        return [("fp32",)]
+    return [("fp32", "auto", "bf16"), *([("compiled",)] if options.compile else [])]
 
 
 def _case(stage: str, options: GpuOptions) -> Case:

@@ -8,8 +8,9 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-Precision = Literal["full", "mixed", "fp16", "bf16"]
-"""Arithmetic of a model: fp32; the 16-bit type that suits it on a GPU, and fp32 on the CPU; or one type on either."""
+Precision = Literal["fp32", "bf16", "fp16", "auto"]
+"""Arithmetic of a model, whose weights are cast to that type. auto: the 16-bit type that suits the model on a GPU, and
+fp32 on the CPU."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,18 +31,18 @@ class Placement:
     workers: int = 1  # processes with a model; for a stage without one, at most so many calls at a time
     batch: Annotated[int, Field(ge=1)] = 16  # rows of one call; a CLIP stage always gets one clip
     vram_gb: Annotated[float, Field(ge=0)] = 0.0  # limit on what one worker allocates on the GPU; 0: none
-    precision: Precision = "full"
+    precision: Precision = "fp32"
     compile: bool = False  # by torch.compile, for batches of one size: takes 7 to 47 s at the start
     channels_last: bool = False  # memory layout of a convolutional model
     pin_memory: bool = False  # page-locked staging buffers for copies to a GPU
     # A row that does not fit into the GPU's memory alone: a line in errors, or a call on the CPU, which takes longer.
     too_large: Literal["set_aside", "cpu"] = "set_aside"
     # Timeout of one first-pass call, 0 for none. SAM 2.1 tiny with 64 prompts takes one core 20 s a photo.
-    deadline_s: Annotated[float, Field(ge=0)] = 1800.0
+    timeout_s: Annotated[float, Field(ge=0)] = 1800.0
     group: Annotated[str, Field(pattern=r"^[\w-]*$")] = ""  # first-pass steps of one group share a process
     # Rows' items a time inside a call, by kind: prompts, faces, ...
     chunks: Mapping[str, Annotated[int, Field(ge=1)]] = field(default_factory=dict)
 
     def on_cpu(self) -> Placement:
-        """Return the same placement on the CPU, in full precision."""
-        return replace(self, device="cpu", precision="full", compile=False, pin_memory=False)
+        """Return the same placement on the CPU, in fp32."""
+        return replace(self, device="cpu", precision="fp32", compile=False, pin_memory=False)

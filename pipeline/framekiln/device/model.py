@@ -29,16 +29,16 @@ def dtype_of(placement: Placement, best: str = "bf16") -> torch.dtype:
     """Return the torch dtype of a model's weights.
 
     Args:
-        placement: its `precision` decides. full: float32. mixed: `best` on a GPU, which is several times as fast, and
-            float32 on the CPU, since few CPUs have 16-bit arithmetic. fp16 and bf16: that type.
+        placement: its `precision` decides. auto: `best` on a GPU, which is several times as fast, and
+            float32 on the CPU, since few CPUs have 16-bit arithmetic. Others: that type.
         best: the 16-bit type that suits the model.
     """
     import torch
 
     name: str = placement.precision
-    if name == "mixed":
-        name = "full" if placement.device == "cpu" else best
-    return {"full": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}[name]
+    if name == "auto":
+        name = "fp32" if placement.device == "cpu" else best
+    return {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}[name]
 
 
 def ready(module: M, placement: Placement, dtype: torch.dtype) -> M:

@@ -66,7 +66,7 @@ def _idle(key: str, value: Any, stage: Stage, device: str, group: str | None) ->
             return "one call of the step gets all rows"
         case "gpus" | "vram_gb" | "linger_ms" if value and device == "cpu":
             return "the step runs on the CPU"
-        case "deadline_s" | "in_flight" | "linger_ms" if not scope.first_pass:
+        case "timeout_s" | "in_flight" | "linger_ms" if not scope.first_pass:
             return "it is for steps of the first pass"
         case "in_flight" if device == "cpu" and not (stage.weights or group):
             return "only processes that keep a model work on several packets at a time"

@@ -152,7 +152,7 @@ class DecodePlacement(Strict):
 
     workers: Workers = "auto"
     cpus: float = Field(1.0, gt=0)
-    deadline_s: float = Field(600.0, ge=0)  # timeout for the next frame of a file; 0 for none
+    timeout_s: float = Field(600.0, ge=0)  # timeout for the next frame of a file; 0 for none
 
 
 def _target(value: Any) -> Any:
@@ -192,7 +192,7 @@ class ProfileFile(Strict):
     description: str = ""
     input: str | list[str] | None = None
     output: str | None = None
-    precision: Precision = "full"
+    precision: Precision = "fp32"
     pin_memory: bool = False  # page-locked staging buffers: faster copies to the GPU; the system cannot page them out
     gpu_vram_gb: float | None = Field(None, gt=0, alias="vram_gb")  # for all workers on one GPU together
     waves: Literal["auto"] | tuple[tuple[str, ...], ...] = "auto"  # steps of each wave; auto: by vram_gb

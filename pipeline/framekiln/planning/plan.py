@@ -167,7 +167,7 @@ class _Planner:
             halo=max((stage.halo for stage in stages), default=0),
             cpus=place.cpus,
             workers=most if place.workers == "auto" else min(place.workers, most),
-            deadline_s=place.deadline_s,
+            timeout_s=place.timeout_s,
         )
 
     def _steps(self, order: Sequence[str], status: WeightsStatus, decode: DecodeStep) -> list[Step]:

@@ -92,7 +92,7 @@ class DecodeStep:
     halo: int  # the longest look-ahead of any step
     cpus: float
     workers: int
-    deadline_s: float = 600.0  # timeout for the next frame: seconds for 100 MP, half a minute for 0.001 of a film
+    timeout_s: float = 600.0  # timeout for the next frame: seconds for 100 MP, half a minute for 0.001 of a film
     name: str = DECODE
 
     @property

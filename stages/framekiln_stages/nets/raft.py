@@ -231,7 +231,7 @@ class Flows:
 
     Args:
         path: the file of weights; None for seeded random ones.
-        placement: device and arithmetic. fp16 where it is `mixed` on a GPU: see docs/log.md.
+        placement: device and arithmetic. fp16 where it is `auto` on a GPU: see docs/log.md.
         rows: pairs of a compiled call.
 
     Raises:

@@ -47,7 +47,7 @@ def test_two_precisions_side_by_side(tmp_path, monkeypatch):
     }
     stats = json.loads((tmp_path / "profile_stats.json").read_text(encoding="utf-8"))
     assert section_ids(tmp_path / "index.html") == ["videos", "runs", "frames"]
-    assert seen == ["full", "bf16"]
+    assert seen == ["fp32", "bf16"]
     assert [row["latency_ms"]["count"] for row in stats["video"]] == [12, 12]
     assert stats["video"][0]["j"] == float(lines[0]["j"]) and stats["environment"]
 

@@ -48,10 +48,10 @@ def test_a_child_finds_how_far_a_file_can_be_read(media, monkeypatch):
     monkeypatch.syspath_prepend(BROKEN)  # children get this process's path
     for i in (1, 3, 5):
         (media / f"photo{i}.png").unlink()
-    step = DecodeStep(config=DecodeConfig(), columns=("frame",), halo=0, cpus=1.0, workers=1, deadline_s=0.0)
+    step = DecodeStep(config=DecodeConfig(), columns=("frame",), halo=0, cpus=1.0, workers=1, timeout_s=0.0)
     patience = {"photo4.png": 1.5}  # the others never run out of time, on a busy machine neither
     limits = {
-        file.media_id: find_limit(replace(step, deadline_s=patience.get(file.media_id, 300.0)), file, Share())
+        file.media_id: find_limit(replace(step, timeout_s=patience.get(file.media_id, 300.0)), file, Share())
         for file in list_media(str(media))
     }
     assert limits == {
@@ -71,7 +71,7 @@ def test_files_that_kill_decoders_are_isolated(media, tmp_path, culprits):
         (media / name).unlink()
     (tmp_path / "pipeline.yaml").write_text("steps: {crc: {use: 'tests.toys:Checksum'}}\n")
     patience = 5 if "photo4.png" in culprits else 300  # a decoder that works meets it on a busy machine too
-    (tmp_path / "profile.yaml").write_text(f"decode: {{workers: 1, deadline_s: {patience}}}\n")
+    (tmp_path / "profile.yaml").write_text(f"decode: {{workers: 1, timeout_s: {patience}}}\n")
     words = ["--pipeline", "pipeline.yaml", "--profile", "profile.yaml", "--input", "in", "--output", "out"]
     done = subprocess.run(
         [sys.executable, "-m", "framekiln", "run", *words],

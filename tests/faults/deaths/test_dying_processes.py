@@ -52,7 +52,7 @@ CASES = [  # how, where, the culprits
 
 def place(how, device):
     """A placement; a stage that hangs has a timeout that other calls meet on a busy machine too."""
-    return {"device": device, "gpus": 0.0} | ({"deadline_s": 5.0} if how == "hang" else {})
+    return {"device": device, "gpus": 0.0} | ({"timeout_s": 5.0} if how == "hang" else {})
 
 
 def check(out, column, how, culprits):

@@ -49,9 +49,7 @@ def quiet(undisturbed, tmp_path_factory):
     """The tables of a run with a model that nobody disturbs, and the words for another."""
     folder = tmp_path_factory.mktemp("workers")
     profile = folder / "profile.yaml"
-    profile.write_text(
-        "steps: {model: {device: cuda, gpus: 0.0, cpus: 0.5, deadline_s: 600}}\n"
-    )  # a process of its own
+    profile.write_text("steps: {model: {device: cuda, gpus: 0.0, cpus: 0.5, timeout_s: 600}}\n")  # a process of its own
     pipeline = chaos.pipeline(folder / "pipeline.yaml", STEPS)
     words = ["--pipeline", pipeline, "--input", undisturbed.source, "--profile", profile, "--output"]
     code, printed, stderr = chaos.finish(*words, folder / "out")

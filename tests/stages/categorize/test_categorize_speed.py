@@ -25,7 +25,7 @@ def closeness(found, expected):
     return ((a * b).sum(1) / np.linalg.norm(a, axis=1) / np.linalg.norm(b, axis=1)).min()
 
 
-def seen(path, album, precision="full", compile_=False, batch=16, device="cpu", **settings_):
+def seen(path, album, precision="fp32", compile_=False, batch=16, device="cpu", **settings_):
     placement = Placement(precision=precision, compile=compile_, batch=batch, device=device)
     return call(stage_of(path, keep_embedding=True, top_k=99, placement=placement, **settings_), *album)
 
@@ -33,22 +33,22 @@ def seen(path, album, precision="full", compile_=False, batch=16, device="cpu", 
 # Precision
 
 
-@pytest.mark.parametrize(("precision", "least"), [("mixed", 1 - 1e-6), ("fp16", 0.9999), ("bf16", 0.999)])
+@pytest.mark.parametrize(("precision", "least"), [("auto", 1 - 1e-6), ("fp16", 0.9999), ("bf16", 0.999)])
 def test_precisions_stay_close(tiny, album, precision, least):
     exact, found = seen(tiny, album), seen(tiny, album, precision)
     assert closeness(found, exact) >= least
-    assert found.equals(exact) is (precision == "mixed"), "mixed is fp32 on the CPU, the others are not"
+    assert found.equals(exact) is (precision == "auto"), "mixed is fp32 on the CPU, the others are not"
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
 @pytest.mark.parametrize(
     ("settings_", "least"),
     [
-        ({"precision": "full"}, 0.9999),
-        ({"precision": "mixed"}, 0.999),
+        ({"precision": "fp32"}, 0.9999),
+        ({"precision": "auto"}, 0.999),
         ({"precision": "fp16"}, 0.9995),
-        ({"precision": "mixed", "compile_": True, "batch": 5}, 0.999),
-        ({"precision": "full", "quantize": "int8"}, 0.99),
+        ({"precision": "auto", "compile_": True, "batch": 5}, 0.999),
+        ({"precision": "fp32", "quantize": "int8"}, 0.99),
     ],
 )
 def test_a_gpu_equals_the_cpu(tiny, album, settings_, least):
@@ -115,7 +115,7 @@ def test_layers_with_shared_weights_stay_in_floating_point():
 
 def test_8_bits_keep_the_cosines_of_small_towers(tiny, album):
     exact = seen(tiny, album)
-    for precision in ("full", "bf16"):
+    for precision in ("fp32", "bf16"):
         found = seen(tiny, album, precision, quantize="int8")
         assert 0.99 <= closeness(found, exact) < 1 - 1e-6, "too far off, or not in 8 bits"
 

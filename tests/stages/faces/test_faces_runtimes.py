@@ -46,7 +46,7 @@ def test_a_gpu_equals_onnxruntime():
     rows = call(make(embedding="float32"), *pictures).to_pylist()
     clear = [face for row in rows for face in row["faces"] if face["quality"] > 0.1]
     expected = np.stack([embedding(face) for face in clear])
-    for precision, least in (("mixed", 0.9999), ("full", 0.9999), ("bf16", 0.999)):
+    for precision, least in (("auto", 0.9999), ("fp32", 0.9999), ("bf16", 0.999)):
         stage = Faces(Faces.Config(embedding="float32"))
         stage.setup(files(), Placement(device="cuda", precision=precision, channels_last=True))
         again = [face for row in found(stage, *pictures) for face in row if face["quality"] > 0.1]

@@ -78,7 +78,7 @@ def recognizer(model, **placement):
     return Recognizer(NETWORKS[model], None, runtime="auto", placement=Placement(**placement))
 
 
-@pytest.mark.parametrize("precision", ["full", "bf16"])  # fp16 takes a CPU 10 s
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])  # fp16 takes a CPU 10 s
 def test_random_weights_are_seeded_and_give_finite_embeddings(precision):
     one, other = (recognizer("mobilefacenet", precision=precision, channels_last=True)(crops(2)) for _ in range(2))
     assert one.shape == (2, 128) and np.array_equal(one, other)
@@ -106,7 +106,7 @@ def test_random_weights_on_a_gpu_give_finite_embeddings_in_16_bits(model):
         pytest.skip("no GPU here")
     full, half = (
         recognizer(model, device="cuda", precision=precision, channels_last=True, pin_memory=True)(crops(70))
-        for precision in ("full", "mixed")
+        for precision in ("fp32", "auto")
     )
     assert (full * half).sum(1).min() > 0.999
 

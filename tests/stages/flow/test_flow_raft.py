@@ -54,7 +54,7 @@ def test_it_has_as_many_parameters_as_published():
 
 
 @pytest.mark.heavy
-@pytest.mark.parametrize("precision", ["full", "bf16"])
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
 def test_rubberwhale_is_followed_within_a_third_of_a_pixel(precision):
     (now, then), truth = rubberwhale()
     net = Flows(weights("raft_small_torchvision.pth"), Placement(precision=precision), 1)

@@ -156,7 +156,7 @@ def test_images_smaller_than_the_networks_minimum_are_painted(small):
 @pytest.mark.parametrize("precision", ["fp16", "bf16"])
 def test_sixteen_bits_are_close(small, scene, precision):
     image, mask = scene
-    full, half = (eager(small, precision=way)([image], [mask])[0][mask] for way in ("full", precision))
+    full, half = (eager(small, precision=way)([image], [mask])[0][mask] for way in ("fp32", precision))
     assert 40 < psnr(full, half) < 90
 
 
@@ -219,11 +219,11 @@ def test_a_gpu_equals_the_cpu(small, scene):
         pytest.skip("no GPU here")
     image, mask = scene
     expected = eager(small)([image] * 5, [mask] * 5)
-    for precision in ("full", "mixed", "bf16"):
+    for precision in ("fp32", "auto", "bf16"):
         for pin in (False, True):
             answer = eager(small, device="cuda", precision=precision, pin_memory=pin)([image] * 5, [mask] * 5)
-            assert psnr(answer[:, mask], expected[:, mask]) > (60 if precision == "full" else 40)
-    cleaner = LamaCleaner(small, Placement(device="cuda", precision="mixed"))
+            assert psnr(answer[:, mask], expected[:, mask]) > (60 if precision == "fp32" else 40)
+    cleaner = LamaCleaner(small, Placement(device="cuda", precision="auto"))
     assert np.abs(cleaner([image], [mask]) - expected[:1]).max() <= 2
 
 

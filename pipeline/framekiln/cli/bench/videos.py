@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from framekiln.lab.sav.layout import AnnotatedVideo
     from framekiln.lab.sav.measure import SavSettings, VideoModel, VideoRow
 
-_PRECISIONS = {"fp32": "full", "fp16": "fp16", "bf16": "bf16"}  # of a placement, by the bench's names
+_PRECISIONS = ("fp32", "bf16", "fp16")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,7 +127,7 @@ def _models(
                 load_tracker,
                 source.name,
                 source.factory.weights,
-                Placement(device=device, precision=_PRECISIONS[precision]),  # type: ignore[arg-type]
+                Placement(device=device, precision=precision),  # type: ignore[arg-type]
             ),
         )
         for source in sources

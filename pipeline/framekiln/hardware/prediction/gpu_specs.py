@@ -51,8 +51,8 @@ class GpuSpecs(Strict):
         return self
 
     def tflops(self, precision: str) -> float:
-        """Return the arithmetic rate of a precision in a profile; `mixed` is a 16-bit type on a GPU."""
-        return {"full": self.fp32_tflops, "fp16": self.fp16_tflops}.get(precision, self.bf16_tflops)
+        """Return the arithmetic rate of a precision in a profile; `auto` is a 16-bit type on a GPU."""
+        return {"fp32": self.fp32_tflops, "fp16": self.fp16_tflops}.get(precision, self.bf16_tflops)
 
 
 GpuList = Mapping[str, GpuSpecs]

@@ -201,7 +201,7 @@ def _step(step: StepStatistics, record: Mapping[str, Any], calls: pa.Table, proc
         megapixels=float(pc.sum(steady["cost"]).as_py() or 0) / rows / 1e6,
         seconds={phase: value / rows for phase, value in seconds.items()},
         settings=settings_of(stored) if {"use", "version", "settings"} <= stored.keys() else "",
-        precision=str(place.get("precision", "full")),
+        precision=str(place.get("precision", "fp32")),
         compile=bool(place.get("compile", False)) and step.step not in (record.get("notes") or {}),  # see `RunTotals`
         process=process,
         gpus=len(step.workers) * float(place.get("gpus", 0.0)),

@@ -25,7 +25,7 @@ from framekiln.planning.step import Step
 from framekiln.runtime.recovery.child_tasks import not_set_up
 from framekiln.runtime.stage_setup import set_up
 
-_PRECISIONS = {"fp32": "full", "fp16": "fp16", "bf16": "bf16"}
+_PRECISIONS = ("fp32", "bf16", "fp16")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,7 +98,7 @@ class StageModel:
             raise UnsupportedError("stages are compiled in the default mode only")
         if device not in self._step.stage.devices:
             raise UnsupportedError(f"the stage does not run on {device}")
-        changed: dict[str, Any] = {"device": device, "precision": _PRECISIONS[cell.precision]}
+        changed: dict[str, Any] = {"device": device, "precision": cell.precision}
         return replace(
             self._step.placement,
             batch=cell.batch,

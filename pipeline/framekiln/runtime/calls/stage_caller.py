@@ -187,7 +187,7 @@ class StageCaller:
         on_cpu = call.state is State.ON_CPU
         stage, device = (self._on_cpu(), "cpu") if on_cpu else (self._stage, self._step.placement.device)
         place = self._step.placement
-        timeout_s = place.deadline_s if self._step.first_pass and data.attempt.is_logged else 0.0
+        timeout_s = place.timeout_s if self._step.first_pass and data.attempt.is_logged else 0.0
         if Batches.joint is not None and not data.attempt.is_careful:  # it may wait for calls of the other packets
             timeout_s *= place.in_flight
         started, begin = time.time(), time.perf_counter()

@@ -75,7 +75,7 @@ class StageCalls:
     @classmethod
     def of(cls, step: Step, batches: Sequence[pa.Table], extra: Sequence[Any] = ()) -> StageCalls:
         """Return the task of a step, which may be set up in this process already."""
-        timeout_s = step.placement.deadline_s if step.first_pass else 0.0
+        timeout_s = step.placement.timeout_s if step.first_pass else 0.0
         step = step.placed(compile=False)  # for a few calls it would not pay
         return cls(not_set_up(step), [_packed(batch) for batch in batches], tuple(extra), timeout_s)
 

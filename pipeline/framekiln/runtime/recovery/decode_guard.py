@@ -27,7 +27,7 @@ class DecodeGuard(Guard):
 
     def __init__(self, step: DecodeStep, attempt: Attempt) -> None:
         self._step, self._attempt, self._file = step, attempt, ""
-        self._watchdog = Watchdog(step.deadline_s if attempt.is_logged else 0.0)
+        self._watchdog = Watchdog(step.timeout_s if attempt.is_logged else 0.0)
 
     def start_file(self, media: MediaFile, share: Share) -> ReadLimit | None:
         """Note the file, and return how far it can be read if it is a suspect."""
@@ -80,7 +80,7 @@ class _Decoding:
 
     def call(self, number: int) -> None:  # noqa: ARG002 - there is one
         """Decode the file and count its frames."""
-        watchdog = Watchdog(self.step.deadline_s)
+        watchdog = Watchdog(self.step.timeout_s)
         watchdog.restart()
         file = os.open(self.count, os.O_WRONLY | os.O_CREAT, 0o600)
         reader = SourceReader(columns=self.step.columns, halo=self.step.halo, config=self.step.config)

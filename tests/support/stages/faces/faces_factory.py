@@ -49,7 +49,7 @@ def made_files():
     return {"yunet_n_dynamic": yunet(folder / "yunet.onnx"), "mobilefacenet": mobilefacenet(folder / "net.onnx")}
 
 
-def make(precision="full", paths=None, *, on_device=False, **settings_):
+def make(precision="fp32", paths=None, *, on_device=False, **settings_):
     """Return a stage that is set up, with the trained networks unless others are given.
 
     With `on_device` it works as beside a GPU, by torch's operations, which here run on the CPU.
