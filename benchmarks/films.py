@@ -60,7 +60,7 @@ def make_film(path: Path, seconds: int) -> None:
 def tasks_of(unit: Unit, plan: Plan, callers: Sequence[PacketCaller], each: int) -> Iterator[tuple[float, list[int]]]:
     """Do each task of the film; yield processor seconds, and a checksum of the rows of each packet."""
     how = plan.decode
-    for share in shares_of(unit, how.config, each):
+    for share in shares_of(unit, each):
         begin, sums = time.process_time(), []
         for packet in decode(unit, how.columns, how.halo, how.config, share):
             if packet.rows.num_rows:

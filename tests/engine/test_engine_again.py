@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import pyarrow.parquet as pq
 import pytest
 
-from framekiln.contract.output_names import COLUMNS, FRAMES, UNITS
+from framekiln.contract.output_names import COLUMNS, FRAMES
 from framekiln.job import Job
 from framekiln.planning.manifest import PipelineFile
 from tests.support.media.collections_factory import photo
@@ -24,25 +23,6 @@ def test_a_second_run_has_nothing_to_do_and_changes_nothing(small, tmp_path, mac
     result = Job(order(small, tmp_path / "out", ALL)).run()
     assert not result.work.left
     assert {p: p.stat().st_mtime_ns for p in (tmp_path / "out").rglob("*.parquet")} == before
-
-
-def test_an_output_of_an_earlier_version_gets_uris_and_computes_nothing(small, tmp_path, machines):
-    out, request = tmp_path / "out", order(small, tmp_path / "out", {"crc": ("Checksum", {})})
-    Job(request).run()
-    for path in (out / FRAMES).glob("*.parquet"):
-        pq.write_table(pq.read_table(path).drop(["uri"]), path.with_name(f"{path.name[:16]}-{'0' * 12}.parquet"))
-        path.unlink()
-    for path in (out / UNITS).glob("*.parquet"):
-        pq.write_table(pq.read_table(path).drop(["photo_rules"]), path)
-    kept = [*(out / COLUMNS).rglob("*"), *(out / UNITS).glob("*")]
-    before = {path: path.stat().st_mtime_ns for path in kept}
-    Job(request).run()
-    assert before == {path: path.stat().st_mtime_ns for path in [*(out / COLUMNS).rglob("*"), *(out / UNITS).glob("*")]}
-    frames = table(out, FRAMES)
-    assert frames.num_rows == 36 and not list((out / FRAMES).glob("*-000000000000.parquet"))
-    names = zip(frames["uri"].to_pylist(), frames["media_id"].to_pylist(), strict=True)
-    assert all(uri == f"file://{small}/{name}" for uri, name in names)
-    assert not Job(request).run().work.left
 
 
 @pytest.mark.heavy

@@ -79,7 +79,7 @@ def folder(tmp_path):
 def test_a_film_in_segments_has_the_rows_of_one_in_one_go(folder, tmp_path, plan):
     run(plan, folder, tmp_path / "out")
     decoded = table(plan, folder, tmp_path / "out").to_pylist()
-    whole = [row for packet in packets_of(folder, segment_bytes=WHOLE) for row in rows_of(packet)]
+    whole = [row for packet in packets_of(folder, cell_frames=WHOLE) for row in rows_of(packet)]
     crcs = {(row["media_id"], row["frame_index"]): zlib.crc32(row["frame"]) for row in whole}
     assert len(decoded) == FRAMES + 1
     assert [((row["media_id"], row["frame_index"]), row["crc"]) for row in decoded] == list(crcs.items())

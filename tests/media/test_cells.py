@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from framekiln.contract.packet import Packet
-from framekiln.media.config import MAX_CELLS, MAX_SHARES, READ_RULES, DecodeConfig
+from framekiln.media.config import MAX_CELLS, MAX_SHARES, DecodeConfig
 from framekiln.media.files import MediaFile
 from framekiln.media.guard import Guard, ReadLimit
 from framekiln.media.packets.decode import decode
@@ -65,9 +65,7 @@ def test_any_number_of_tasks_gives_the_same_packets(
     path, config = sample_film(name), CELLS | {"every_nth": every_nth, "max_frames": max_frames}
     one = by_share(path, COLUMNS, halo, shares=1, **config)
     assert listed(by_share(path, COLUMNS, halo, shares=shares, **config)) == listed(one)
-    whole = [
-        row for packet in packets_of(path, COLUMNS, **config | {"segment_bytes": WHOLE}) for row in rows_of(packet)
-    ]
+    whole = [row for packet in packets_of(path, COLUMNS, **config | {"cell_frames": WHOLE}) for row in rows_of(packet)]
     check_rows([row for part in one for packet in part for row in rows_of(packet) if not row["halo"]], whole)
     check_rows(  # in a unit with other files
         [row for packet in packets_of(path, COLUMNS, **config) for row in rows_of(packet)], whole
@@ -97,14 +95,14 @@ def test_short_films_and_large_films_have_few_cells() -> None:
     assert len([part for part in by_share(sample_film("b-frames"), (), shares=6) if part]) == 1
 
 
-def test_tasks_of_a_film_follow_the_slots_and_those_of_earlier_units_do_not() -> None:
+def test_tasks_of_a_film_follow_the_slots() -> None:
     path = sample_film("b-frames")
     media = unit_of(path).media[0]
     for size, slots, count in ((68 * 10**6, 2, 8), (68 * 10**6, 16, 64), (10**6, 16, 3), (10**5, 16, 1)):
         film = Unit(name="u", media=(type(media)(media_id="f", path="", size=size, mtime_ns=0),))
-        assert len(shares_of(film, DecodeConfig(), share_bytes([film], DecodeConfig(), slots))) == count
-    old = Unit(name="u", media=(type(media)(media_id="f", path="", size=1 << 50, mtime_ns=0),), read_rules=1)
-    assert shares_of(old, DecodeConfig(), 1)[5] == Share(index=5, count=MAX_SHARES, cells=False)
+        assert len(shares_of(film, share_bytes([film], DecodeConfig(), slots))) == count
+    large = Unit(name="u", media=(type(media)(media_id="f", path="", size=1 << 50, mtime_ns=0),))
+    assert shares_of(large, 1)[5] == Share(index=5, count=MAX_SHARES)
 
 
 def test_tasks_of_a_film_with_open_gops_try_few_key_frames(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -122,9 +120,9 @@ def test_tasks_of_a_film_with_open_gops_try_few_key_frames(monkeypatch: pytest.M
 
 
 def test_finished_cells_are_not_decoded_again() -> None:
-    unit, rule = unit_of(sample_film("b-frames"), READ_RULES), DecodeConfig(**CELLS)
+    unit, rule = unit_of(sample_film("b-frames")), DecodeConfig(**CELLS)
     packets = [packet for part in by_share(sample_film("b-frames"), (), shares=3, **CELLS) for packet in part]
-    (share,) = shares_of(unit, rule, WHOLE)
+    (share,) = shares_of(unit, WHOLE)
     left = list(decode(unit, (), 0, rule, share, lambda start, stop: not start <= 50 < stop))
     assert left[-1].start == left[-1].stop == FRAMES
     spans = [(packet.start, packet.stop) for packet in left[:-1]]
@@ -140,8 +138,8 @@ class DiesInOneCell(Guard):
 
 
 def test_a_cell_that_kills_its_decoder_at_once_is_lost_alone() -> None:
-    unit, rule = unit_of(sample_film("b-frames"), READ_RULES), DecodeConfig(**CELLS)
-    (share,) = shares_of(unit, rule, WHOLE)
+    unit, rule = unit_of(sample_film("b-frames")), DecodeConfig(**CELLS)
+    (share,) = shares_of(unit, WHOLE)
     packets = list(decode(unit, (), 0, rule, share, guard=DiesInOneCell()))
     (failure,) = [failure for packet in packets for failure in packet.failures]
     assert (failure.kind, failure.frame_index) == ("crashed", 40)

@@ -10,7 +10,7 @@ import pytest
 from framekiln.contract.row_errors import Failure, to_table
 from framekiln.output.ledger import Part
 from framekiln.output.object_store import Store
-from framekiln.output.unit_table import NEEDED
+from framekiln.output.unit_table import UNITS_TABLE
 from framekiln.runtime.check.check import check_output, listed_damage
 
 STEP = "cut-0123456789ab"
@@ -96,7 +96,7 @@ def test_a_damaged_list_is_no_list(store, data):
 @pytest.mark.parametrize("mentioned", [False, True], ids=["lost", "with an error"])
 def test_a_file_without_rows_and_errors_names_the_decoders_parts(store, mentioned):
     files = [{"unit": UNIT, "media_id": name, "path": name.encode(), "size": 1, "mtime_ns": 1} for name in NAMED]
-    store.write_table("units/u.parquet", pa.Table.from_pylist(files, NEEDED))
+    store.write_table("units/u.parquet", pa.Table.from_pylist(files, UNITS_TABLE))
     if mentioned:
         failure = Failure(media_id="c.png", kind="truncated", message="JPEG: Truncated File Read")
         store.write_table(f"errors/{UNIT}-{'1' * 12}.parquet", to_table([failure]))
@@ -112,7 +112,7 @@ def test_failures_of_a_file_that_a_later_unit_read_again_are_not_lost(store, aga
         for unit, attempt, names in ((UNIT, 0, NAMED), (later, 1, ("c.png",)))[: 1 + again]
         for name in names
     ]
-    store.write_table("units/u.parquet", pa.Table.from_pylist(files))
+    store.write_table("units/u.parquet", pa.Table.from_pylist(files, UNITS_TABLE))
     failures = to_table([Failure(media_id="c.png", kind="empty", message="it has no bytes")])
     store.write_table(f"columns/decode-ab/{Part(UNIT, 0, 2).name.removesuffix('.parquet')}.errors.parquet", failures)
     if again:

@@ -117,5 +117,5 @@ def pieces_of(wave: Wave, units: Sequence[Unit], ledger: Ledger) -> list[list[tu
     pieces = []
     for unit in units:
         spans, size = ledger.common(wave.folders, unit.name), sum(media.size for media in unit.media)
-        pieces.append([((unit, share, spans), size) for share in shares_of(unit, config, each)])
+        pieces.append([((unit, share, spans), size) for share in shares_of(unit, each)])
     return pieces

@@ -7,21 +7,11 @@ from dataclasses import dataclass
 DECODE_VERSION = 3
 """To be raised when the same file gives other rows or pixels: all outputs are then computed again."""
 
-READ_RULES = 4
-"""Version of how files are read, stored as `photo_rules` with each unit, so that units of earlier outputs keep their
-rows. 0: as before; 1: HEIC, JPEG 2000, Targa, PNM, all bit fields of BMP, and parts of truncated photos; 2: BMP with 2
-bits a pixel or around a JPEG or PNG, and CMYK with further channels of 16 bits in TIFF; 3: films cut into cells; 4:
-grey PNM and TIFF of 9 to 15 bits by their white, and parts of truncated rare BMP, TIFF and PNM."""
-
-FINE_CUTS = 3
-"""The first `READ_RULES` under which films are cut into cells of `cell_frames`, and not into segments by bytes."""
-
 MAX_CELLS = 256
 """Cells of one film, each of which is opened anew: longer films have longer cells."""
 
 MAX_SHARES = 1024
-"""Tasks for one file, planned before it is opened: a sparse file may state any size. Films above 65 GB get longer
-segments."""
+"""Tasks for one file, planned before it is opened: a sparse file may state any size."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,17 +25,11 @@ class DecodeConfig:
     max_pixels: int = 100_000_000  # height * width in the header: 300 MB decoded
     clip_frames: int = 64  # 2.5 s at 25 fps: long enough for motion, 177 MB at 1280x720
     packet_bytes: int = 128 << 20  # of requested pixels: a few packets in flight for each process fit a laptop
-    # file bytes; a film of at least twice as many is read in segments of this to twice this size, so that several tasks
-    # decode it at once: 20 s of a core for 1080p at 6 Mbit/s, a hundred times the cost of finding the segment
-    segment_bytes: int = 64_000_000  # also the most of a task in films that are cut into cells
     cell_frames: int = 128  # the least of a cell, 5 s at 25 fps; films of less than two are read as a whole
     cell_pixels: int = 50_000_000  # the least of a cell, frames * height * width: ten times the cost of opening a film
-    share_bytes: int = 256_000  # the least of a task in films that are cut into cells: 5 s at 0.4 Mbit/s
+    share_bytes: int = 256_000  # of a film, the least for each task: 5 s at 0.4 Mbit/s
+    most_share_bytes: int = 64_000_000  # the most: 20 s of a core for 1080p at 6 Mbit/s
     packet_rows: int = 512  # small photos: seconds of work, so that the cost of moving a packet is negligible
-
-    def share_count(self, size: int, share_bytes: int | None = None) -> int:
-        """Return the number of shares of a file of `size` bytes; without `share_bytes`, by `segment_bytes`."""
-        return max(1, min(size // (share_bytes or self.segment_bytes), MAX_SHARES))
 
     def frames_of_cell(self, frames: int, pixels: int) -> int:
         """Return the least number of frames in a cell of a film of so many frames, each of so many pixels."""

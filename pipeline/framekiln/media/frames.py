@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from framekiln.contract.columns import Image, reduction, short_side
 from framekiln.contract.errors import MediaError, Reason
-from framekiln.media.config import READ_RULES, DecodeConfig
+from framekiln.media.config import DecodeConfig
 from framekiln.media.images.transforms import TRANSPOSED, upright
 from framekiln.media.video.segments import VideoSegment
 
@@ -70,7 +70,6 @@ class FrameSpec:
     dropped: tuple[str, ...] = ()  # further ones that are not made, but count in the size of packets
     sound: bool = False
     config: DecodeConfig
-    read_rules: int = READ_RULES
 
     def keeps(self, index: int) -> bool:
         """Return whether the frame with this number is kept."""

@@ -9,7 +9,7 @@ from itertools import islice, takewhile
 from framekiln.contract.columns import is_pixel_column
 from framekiln.contract.errors import MediaError, Reason
 from framekiln.contract.row_errors import Failure
-from framekiln.media.config import FINE_CUTS, READ_RULES, DecodeConfig
+from framekiln.media.config import DecodeConfig
 from framekiln.media.discovery.media_ids import escape
 from framekiln.media.file_types import HEAD_BYTES, Kind, detect_kind, is_sidecar
 from framekiln.media.files import MediaFile, access_errors, open_media, read_bytes
@@ -31,7 +31,6 @@ class SourceReader:
     halo: int = 0  # frames after each clip
     guard: Guard = NO_GUARD  # called for each file and frame
     drops: Collection[str] = ()  # of `columns`, those that packets do not carry
-    read_rules: int = READ_RULES  # of the unit that the files belong to
 
     @property
     def carried(self) -> list[str]:
@@ -57,26 +56,14 @@ class SourceReader:
         Raises:
             MediaError: it cannot be opened.
         """
-        cells = self.read_rules >= FINE_CUTS
-        count = 1 if cells else self.config.share_count(media.size)
-        for share in (Share(index=index, count=count, cells=cells) for index in range(count)):
-            for source in self.cells(media, share):
-                if source.segment is None:
-                    yield source
-                    return
-                if self.rows_before(source.segment.start) < self.rows_before(source.segment.stop):
-                    yield source
-
-    def cells(self, media: MediaFile, share: Share) -> Iterator[FrameSource]:
-        """Yield the cells of a share in order; its segment by bytes or the whole file if it has none.
-
-        Raises:
-            MediaError: one cannot be opened.
-        """
-        following: Share | None = share
+        following: Share | None = Share()
         while following is not None:
             source = self.open(media, following)
-            following = source.segment.following if source.segment is not None else None
+            segment, following = source.segment, None
+            if segment is not None:
+                following = segment.following
+                if self.rows_before(segment.start) == self.rows_before(segment.stop):
+                    continue  # --every-nth or max_frames leaves none of its frames
             yield source
 
     def rows_before(self, number: int) -> int:
@@ -100,7 +87,6 @@ class SourceReader:
             dropped=tuple(name for name in self.columns if name in self.drops and is_pixel_column(name)),
             sound="sound" in self.columns,
             config=config,
-            read_rules=self.read_rules,
         )
         with open_media(media) as stream, access_errors():
             kind = _kind(stream.read(HEAD_BYTES), media)

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from framekiln.media.config import FINE_CUTS, READ_RULES, DecodeConfig
+from framekiln.media.config import MAX_SHARES, DecodeConfig
 from framekiln.media.files import MediaFile
 from framekiln.media.video.segments import Share
 
@@ -22,13 +22,11 @@ _MIN_FILES = 8  # the least for the costs of a unit: two files for each step
 class Unit:
     """Files decoded together.
 
-    The name is a hash of them and of the rules for photos: the same files give the same unit in every run, and one with
-    other rows never has the name of an earlier version's.
+    The name is a hash of them: the same files give the same unit in every run.
     """
 
     name: str
     media: tuple[MediaFile, ...]
-    read_rules: int = READ_RULES  # less in outputs of earlier versions
     attempt: int = 0  # raised for files that failed in an earlier unit
     superseded: frozenset[str] = frozenset()  # media_ids of its files that a later attempt's unit replaces
 
@@ -55,20 +53,16 @@ def form_units(media: Sequence[MediaFile], *, slots: int) -> list[Unit]:
     return [*units, _unit(members)] if members else units
 
 
-def shares_of(unit: Unit, config: DecodeConfig, share_bytes: int) -> list[Share]:
-    """Return the parts of a unit for tasks that may run at once: several of a single file.
-
-    Units of earlier versions are cut by the rules of decoding alone, others by `share_bytes` for each task.
-    """
-    cells = unit.read_rules >= FINE_CUTS
-    count = config.share_count(unit.media[0].size, share_bytes if cells else None) if len(unit.media) == 1 else 1
-    return [Share(index=index, count=count, cells=cells) for index in range(count)]
+def shares_of(unit: Unit, share_bytes: int) -> list[Share]:
+    """Divide a unit into parts for tasks that may run at once: a single file by `share_bytes` for each task."""
+    count = max(1, min(unit.media[0].size // share_bytes, MAX_SHARES)) if len(unit.media) == 1 else 1
+    return [Share(index=index, count=count) for index in range(count)]
 
 
 def share_bytes(units: Sequence[Unit], config: DecodeConfig, slots: int) -> int:
     """Return the bytes of a film for each task, so that the tasks of all units occupy all slots to the end."""
     total = sum(media.size for unit in units for media in unit.media)
-    return max(config.share_bytes, min(config.segment_bytes, total // (SHARES_PER_SLOT * max(1, slots))))
+    return max(config.share_bytes, min(config.most_share_bytes, total // (SHARES_PER_SLOT * max(1, slots))))
 
 
 def retry_unit(unit: Unit, names: Collection[str]) -> Unit:
@@ -77,7 +71,7 @@ def retry_unit(unit: Unit, names: Collection[str]) -> Unit:
 
 
 def _unit(members: Sequence[MediaFile], attempt: int = 0) -> Unit:
-    digest = hashlib.blake2b(digest_size=8, salt=attempt.to_bytes(8, "big"), person=READ_RULES.to_bytes(16, "big"))
+    digest = hashlib.blake2b(digest_size=8, salt=attempt.to_bytes(8, "big"))
     for item in members:
         digest.update(f"{item.media_id}\n{item.size}\n{item.digest or item.mtime_ns}\n".encode())
     return Unit(name=digest.hexdigest(), media=tuple(members), attempt=attempt)

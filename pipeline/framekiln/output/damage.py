@@ -16,12 +16,12 @@ from framekiln.output.content_hash import DIGEST_SCHEMA
 from framekiln.output.expected_columns import check_types, optional
 from framekiln.output.ledger import RETRY_SUFFIX
 from framekiln.output.object_store import Store
-from framekiln.output.unit_table import NEEDED
+from framekiln.output.unit_table import UNITS_TABLE
 
 ERRORS_SUFFIX = ".errors.parquet"
 MARKS = pa.schema([SOURCE.field(name) for name in KEYS])  # rows to be retried
 ERRORS_TABLE = pa.schema([*FAILURES, *optional(pa.schema(list(ERRORS_SCHEMA)[len(FAILURES) :]))])
-_BY_FOLDER = {UNITS: NEEDED, DIGESTS: DIGEST_SCHEMA, ERRORS: ERRORS_TABLE}
+_BY_FOLDER = {UNITS: UNITS_TABLE, DIGESTS: DIGEST_SCHEMA, ERRORS: ERRORS_TABLE}
 _BY_SUFFIX = {ERRORS_SUFFIX: FAILURES, RETRY_SUFFIX: MARKS}
 
 

@@ -5,21 +5,17 @@ from __future__ import annotations
 import os
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
 
-from framekiln.contract.errors import DamagedError
 from framekiln.contract.output_names import UNITS
-from framekiln.media.discovery.media_ids import current_id
 from framekiln.media.files import MediaFile
 from framekiln.media.units import Unit, form_units
-from framekiln.output.expected_columns import optional
 from framekiln.output.object_store import Store
 
-_UNITS = pa.schema(
+UNITS_TABLE = pa.schema(
     [
         ("unit", pa.string()),
         ("media_id", pa.string()),
@@ -28,40 +24,19 @@ _UNITS = pa.schema(
         ("mtime_ns", pa.int64()),
         ("digest", pa.string()),  # empty where files were compared by time
         ("attempt", pa.int64()),  # of the unit; see `Unit`
-        ("photo_rules", pa.int64()),  # of the unit; outputs of earlier versions lack it, and keep what they have
     ]
 )
-_LATER = ("digest", "attempt", "photo_rules")  # than the first version
-NEEDED = pa.schema(
-    [*(item for item in _UNITS if item.name not in _LATER), *optional(pa.schema(map(_UNITS.field, _LATER)))]
-)
-"""Columns that outputs of all versions have, and those that earlier versions lack."""
 
 
 def read_units(store: Store) -> list[Unit]:
     """Return all units that were ever formed for an output; a copy of a table beside it changes nothing."""
-    members: dict[tuple[str, int, int], dict[str, MediaFile]] = defaultdict(dict)
+    members: dict[tuple[str, int], dict[str, MediaFile]] = defaultdict(dict)
     for name in store.names(UNITS):
-        table = store.read_table(f"{UNITS}/{name}", expected=NEEDED)
-        columns = [name for name in _UNITS.names if name in table.column_names]  # older outputs lack some
-        for row in table.select(columns).to_pylist():
-            unit = row.pop("unit"), row.pop("attempt", 0), row.pop("photo_rules", 0)
+        table = store.read_table(f"{UNITS}/{name}", expected=UNITS_TABLE)
+        for row in table.select(UNITS_TABLE.names).to_pylist():
+            unit = row.pop("unit"), row.pop("attempt")
             members[unit].setdefault(row["media_id"], MediaFile(**row | {"path": os.fsdecode(row["path"])}))
-    return [
-        Unit(name=name, media=tuple(media.values()), attempt=attempt, read_rules=rules)
-        for (name, attempt, rules), media in members.items()
-    ]
-
-
-def with_stored_ids(store: Store, listing: Sequence[MediaFile]) -> Sequence[MediaFile]:
-    """Return files with the ids under which an earlier version stored them, where its rule of escaping was another."""
-    if not any("%" in item.media_id for item in listing):
-        return listing
-    stored: dict[str, str] = {}
-    with suppress(DamagedError):  # they are computed again
-        names = (media.media_id for unit in read_units(store) for media in unit.media)
-        stored = {today: name for name in names if (today := current_id(name)) != name}
-    return [replace(item, media_id=stored.get(item.media_id, item.media_id)) for item in listing] if stored else listing
+    return [Unit(name=name, media=tuple(media.values()), attempt=attempt) for (name, attempt), media in members.items()]
 
 
 def is_unchanged(before: MediaFile, now: MediaFile | None) -> bool:
@@ -117,9 +92,8 @@ def write_units(store: Store, fresh: Sequence[Unit]) -> None:
         columns: dict[str, list[Any]] = {
             "unit": [unit.name for unit in fresh for _ in unit.media],
             "attempt": [unit.attempt for unit in fresh for _ in unit.media],
-            "photo_rules": [unit.read_rules for unit in fresh for _ in unit.media],
             "path": [os.fsencode(item.path) for item in media],
         }
-        others = {name: [getattr(item, name) for item in media] for name in _UNITS.names if name not in columns}
-        table = pa.table(columns | others, schema=_UNITS)
+        others = {name: [getattr(item, name) for item in media] for name in UNITS_TABLE.names if name not in columns}
+        table = pa.table(columns | others, schema=UNITS_TABLE)
         store.write_table(f"{UNITS}/{fresh[0].name}-{len(fresh)}.parquet", table)

@@ -98,7 +98,7 @@ class DecodeStep:
     @property
     def facts(self) -> Mapping[str, Any]:
         """The settings that decide which rows there are; how they are packed does not."""
-        names = ("every_nth", "max_frames", "max_pixels", "max_length", "fast_mode", "clip_frames", "segment_bytes")
+        names = ("every_nth", "max_frames", "max_pixels", "max_length", "fast_mode", "clip_frames")
         return {
             "use": self.name,
             "version": DECODE_VERSION,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import unicodedata
-from dataclasses import replace
 from pathlib import Path
 from urllib.parse import unquote_to_bytes
 from urllib.request import urlopen
@@ -17,8 +16,6 @@ from hypothesis import strategies as st
 from framekiln.media.discovery.listing import list_media
 from framekiln.media.discovery.media_ids import as_folder, media_id
 from framekiln.media.files import MediaFile, read_bytes, uri_of
-from framekiln.output.object_store import Store
-from framekiln.output.unit_table import divide_into_units, ensure_units, with_stored_ids
 
 
 def test_hostile_names_are_printable_and_lossless(tmp_path: Path) -> None:
@@ -77,21 +74,6 @@ def test_every_unprintable_character_is_escaped() -> None:
     ]
     assert left == [] and media_id("50% off.jpg") == "50%25 off.jpg"
     assert media_id("\U000e0067.jpg") == "%F3%A0%81%A7.jpg"
-
-
-def test_ids_of_earlier_outputs_are_kept(tmp_path: Path) -> None:
-    flag = "\U0001f3f4\U000e0067\U000e007f.jpg"
-    for name in ("a", flag):
-        (tmp_path / "in").mkdir(exist_ok=True)
-        (tmp_path / "in" / name).write_bytes(b"1")
-    listing = list_media(str(tmp_path / "in"))
-    before = [replace(item, media_id=unquote_to_bytes(item.media_id).decode()) for item in listing]
-    assert before != listing
-    store = Store(str(tmp_path / "out"))
-    assert with_stored_ids(store, listing) == listing
-    ensure_units(store, before, before, slots=1)
-    assert with_stored_ids(store, listing) == before
-    assert divide_into_units(store, *[list(with_stored_ids(store, listing))] * 2, slots=1)[1] == []
 
 
 @pytest.mark.parametrize("name", ["a b.jpg", "50% #1?.jpg", "ünï\u202e.jpg", "latin\udce9.jpg", "a\nb"])

@@ -161,7 +161,7 @@ def test_a_file_of_any_stated_size_is_a_bounded_number_of_tasks(tmp_path: Path) 
         file.truncate(15 * 10**12)
     (media,) = list_media(str(tmp_path / "big.mp4"))
     (unit,) = form_units([media], slots=1)
-    shares = shares_of(unit, DecodeConfig(), share_bytes([unit], DecodeConfig(), slots=10**6))
+    shares = shares_of(unit, share_bytes([unit], DecodeConfig(), slots=10**6))
     assert len(shares) == 1024
     packets = [packet for share in shares for packet in decode(unit, ["frame"], 0, DecodeConfig(), share)]
     assert [failure.kind for packet in packets for failure in packet.failures] == ["unsupported"]
@@ -187,7 +187,7 @@ def test_a_sparse_file_of_any_kind_is_one_line_and_is_not_searched(tmp_path: Pat
         file.truncate(15 * 10**12)
     (media,) = list_media(str(tmp_path / "x"))
     (unit,) = form_units([media], slots=1)
-    shares = shares_of(unit, DecodeConfig(), DecodeConfig.segment_bytes)
+    shares = shares_of(unit, DecodeConfig.most_share_bytes)
     packets = [packet for share in shares[::1023] for packet in decode(unit, ["frame"], 0, DecodeConfig(), share)]
     assert [failure.kind for packet in packets for failure in packet.failures] == ["truncated"]
     assert digest(media) == ""

@@ -9,10 +9,9 @@ import numpy as np
 import pytest
 from PIL import Image as Pil
 
-from framekiln.media.config import READ_RULES
 from tests.media.images.test_more_formats import bmp as fields
 from tests.support.media.media_factory import decoded, encoded
-from tests.support.media.photo_factory import counts_by_rules, exif, save, scene, single_failure, single_row
+from tests.support.media.photo_factory import exif, save, scene, single_failure, single_row
 from tests.support.media.rare_photos import PALETTE, bmp, tiff, two_bits
 
 
@@ -85,18 +84,6 @@ def test_a_cut_tiff_that_is_compressed_is_a_line(tmp_path: Path) -> None:
     assert single_failure(save(tmp_path, data[: len(data) // 2]))[0] in ("truncated", "corrupt")
 
 
-RARE = {
-    "two bits": two_bits(np.zeros((8, 8), int)),
-    "enclosed": bmp(0, 5, encoded(Pil.fromarray(scene()), "PNG"), (8, 8)),
-    "inks": tiff(inks(5), "<", deflate=False, differences=False, rows=301),
-}
-
-
-@pytest.mark.parametrize("name", RARE)
-def test_units_of_earlier_outputs_keep_their_rows(tmp_path: Path, name: str) -> None:
-    assert counts_by_rules(save(tmp_path, RARE[name]), 0, 1, READ_RULES) == [(0, 1), (0, 1), (1, 0)]
-
-
 # More than 8 bits, and parts
 
 
@@ -152,4 +139,3 @@ def test_a_truncated_one_is_a_line_and_a_row_of_what_it_shows(tmp_path: Path, na
     rows, failures = decoded(path)
     assert [(failure.kind, failure.frame_index) for failure in failures] == [("truncated", 0)]
     assert (np.abs(rows[0]["frame"].astype(int) - whole).max(axis=2) <= 1).mean() > 0.5
-    assert counts_by_rules(path, 3, READ_RULES) == [(0, 1), (1, 1)]

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from urllib.parse import quote
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from framekiln.media import units as module
 from framekiln.media.discovery.listing import shard
 from framekiln.media.files import MediaFile
 from framekiln.media.units import MAX_BYTES, MAX_FILES, form_units
@@ -40,14 +38,6 @@ def test_unit_names_follow_their_members_only() -> None:
     changed = form_units(touched, slots=2)
     assert [unit.name for unit in changed][:-1] == [unit.name for unit in before][:-1]
     assert changed[-1].name != before[-1].name
-
-
-def test_other_rules_for_reading_give_other_names(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An output whose `units/` were lost would else join rows that an earlier version counted otherwise."""
-    media = media_of([1, 1])
-    today = [unit.name for unit in form_units(media, slots=1)]
-    monkeypatch.setattr(module, "READ_RULES", 0)
-    assert not {unit.name for unit in form_units(media, slots=1)} & set(today)
 
 
 def test_shards_contain_every_file_and_are_stable() -> None:

@@ -18,8 +18,7 @@ from framekiln.contract.packet import Packet
 from framekiln.media.config import DecodeConfig
 from framekiln.media.discovery.listing import list_media
 from framekiln.media.packets.clips import cut_clips
-from framekiln.media.packets.decode import decode, decode_frames
-from framekiln.media.units import shares_of
+from framekiln.media.packets.decode import decode_frames
 from framekiln.profiling.events import StepEvent
 from framekiln.profiling.stats.totals import RunTotals
 from tests.support.media.material import media
@@ -30,6 +29,7 @@ from tests.support.media.segmented_films import (
     FRAMES,
     GOP,
     RATE,
+    SMALL,
     WHOLE,
     by_share,
     check_rows,
@@ -65,28 +65,28 @@ def test_segments_equal_the_film(
         "max_frames": max_frames,
         "clip_frames": clip_frames,
         "packet_rows": packet_rows,
-        "segment_bytes": path.stat().st_size // count,
+        **SMALL,
     }
-    parts = by_share(path, columns, halo, **config)
+    parts = by_share(path, columns, halo, shares=count, **config)
     packets = [packet for part in parts for packet in part]
     total = len(range(0, FRAMES, every_nth)[:max_frames])
     assert [packet.start for packet in packets] == [0, *(packet.stop for packet in packets[:-1])]
     assert (packets[-1].start, packets[-1].stop, packets[-1].rows.num_rows) == (total, total, 0)
     assert not any(packet.failures for packet in packets)
-    whole = [
-        row for packet in packets_of(path, columns, **config | {"segment_bytes": WHOLE}) for row in rows_of(packet)
-    ]
+    whole = [row for packet in packets_of(path, columns, **config | {"cell_frames": WHOLE}) for row in rows_of(packet)]
     every = [row for packet in packets for row in rows_of(packet)]
     check_rows([row for row in every if not row["halo"]], whole)
-    check_clips(path, parts, whole, halo, config)
+    edges = by_share(path, (), shares=1, **config | {"clip_frames": FRAMES, "packet_rows": FRAMES})[0]  # a cell each
+    cells = [[packet for packet in packets if cell.start <= packet.start < cell.stop] for cell in edges]
+    check_clips(path, cells, whole, halo, config)
     rows = [row for packet in packets_of(path, columns, halo=halo, **config) for row in rows_of(packet)]
     check_rows(rows, every)  # in one process, with the result of several
 
 
 def check_clips(path: Path, parts: list[list[Packet]], whole: list[dict], halo: int, config: dict[str, Any]) -> None:
-    """Check each segment's clips: those of a film of its frames alone, numbered from its first row, with their halo."""
+    """Check each cell's clips: those of a film of its frames alone, numbered from its first row, with their halo."""
     (file,) = list_media(str(path))
-    frames = list(decode_frames(file, ("frame",), DecodeConfig(**config | {"segment_bytes": WHOLE})))
+    frames = list(decode_frames(file, ("frame",), DecodeConfig(**config | {"cell_frames": WHOLE})))
     for part in parts:
         if not part or part[0].start == part[0].stop:
             continue
@@ -105,9 +105,7 @@ def check_clips(path: Path, parts: list[list[Packet]], whole: list[dict], halo: 
 
 @pytest.mark.parametrize("name", sorted(FILMS))
 def test_films_have_several_segments(name: str) -> None:
-    parts = [
-        part for part in by_share(sample_film(name), (), segment_bytes=sample_film(name).stat().st_size // 4) if part
-    ]
+    parts = [part for part in by_share(sample_film(name), (), shares=4, **SMALL) if part]
     assert len(parts) == (3 if name == "open and closed" else 4)
     assert sum(packet.share for part in parts for packet in part) == pytest.approx(1)
 
@@ -117,9 +115,9 @@ def test_films_have_several_segments(name: str) -> None:
 def test_real_films(name: str) -> None:
     """The first film is by an old x264; decoders recognise its errors only from the film's first packet."""
     path, columns = media(name), ("frame_64", "sound")
-    parts = by_share(path, columns, segment_bytes=path.stat().st_size // 4)
+    parts = by_share(path, columns, shares=4, **SMALL)
     assert sum(bool(part) for part in parts) == {"video/cockatoo.mp4": 3, "av/nasa_13013.mp4": 2}[name]
-    whole = [row for packet in packets_of(path, columns, segment_bytes=WHOLE) for row in rows_of(packet)]
+    whole = [row for packet in packets_of(path, columns, cell_frames=WHOLE) for row in rows_of(packet)]
     check_rows([row for part in parts for packet in part for row in rows_of(packet)], whole)
 
 
@@ -148,9 +146,9 @@ def hiding(frames: int) -> Change:
 )
 def test_films_without_a_complete_index_have_no_segments(tmp_path: Path, name: str, skip: int, options: dict) -> None:
     path = remuxed(sample_film("b-frames"), tmp_path / name, hiding(skip), **options)
-    first, *others = by_share(path, ("frame", "sound"), segment_bytes=path.stat().st_size // 4)
+    first, *others = by_share(path, ("frame", "sound"), shares=4, **SMALL)
     assert len(others) == 3 and not any(others)
-    whole = [row for packet in packets_of(path, ("frame", "sound"), segment_bytes=WHOLE) for row in rows_of(packet)]
+    whole = [row for packet in packets_of(path, ("frame", "sound"), cell_frames=WHOLE) for row in rows_of(packet)]
     assert len(whole) == FRAMES - skip
     check_rows([row for packet in first for row in rows_of(packet)], whole)
     assert first[-1].start == first[-1].stop and first[-1].share == 1
@@ -168,21 +166,11 @@ def test_open_gops_and_gradual_refreshes_begin_no_segment(tmp_path: Path, option
         out.mux(track.encode(None))
     with av.open(str(tmp_path / "film.mp4")) as container:
         assert sum(entry.is_keyframe for entry in container.streams.video[0].index_entries) == FRAMES // GOP
-    first, *others = by_share(tmp_path / "film.mp4", ("frame",), segment_bytes=1000)
+    first, *others = by_share(tmp_path / "film.mp4", ("frame",), shares=4, **SMALL)
     assert others and not any(others) and first[-1].stop == FRAMES
 
 
 # Shares in any order
-
-
-def test_existing_segments_are_not_decoded_again() -> None:
-    path = sample_film("b-frames")
-    unit, rule = unit_of(path), DecodeConfig(segment_bytes=path.stat().st_size // 4)
-    edges = [(part[0].start, part[0].stop) for part in by_share(path, (), segment_bytes=rule.segment_bytes)]
-    shares = shares_of(unit, rule, 0)
-    parts = [decode(unit, (), 0, rule, share, lambda start, stop: (start, stop) != edges[1]) for share in shares]
-    spans = [[(packet.start, packet.stop) for packet in part] for part in parts]
-    assert spans == [[], [edges[1]], [], [(FRAMES, FRAMES)]]
 
 
 def test_progress_follows_from_finished_shares() -> None:
@@ -191,7 +179,7 @@ def test_progress_follows_from_finished_shares() -> None:
     unit = unit_of(path)
     figures = RunTotals([unit])
     about = {"step": "decode", "unit": "unit", "started": 1.0, "seconds": 1.0}
-    parts = by_share(path, (), segment_bytes=path.stat().st_size // 4, packet_rows=10)
+    parts = by_share(path, (), shares=4, packet_rows=10, **SMALL)
 
     def decoded(worker: int) -> Iterator[StepEvent]:
         for packet in parts[worker]:

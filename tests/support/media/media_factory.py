@@ -14,7 +14,7 @@ from PIL import Image as Pil
 from framekiln.contract.columns import views
 from framekiln.contract.packet import Packet
 from framekiln.contract.row_errors import Failure
-from framekiln.media.config import READ_RULES, DecodeConfig
+from framekiln.media.config import DecodeConfig
 from framekiln.media.discovery.listing import list_media
 from framekiln.media.packets.decode import decode
 from framekiln.media.units import Unit
@@ -97,8 +97,7 @@ def decoded(
 
 def packets_of(source: Path, columns: Sequence[str] = ("frame",), *, halo: int = 0, **config: Any) -> list[Packet]:
     """Return the packets of one unit with all files of a source."""
-    rules = 1 if "segment_bytes" in config else READ_RULES  # earlier versions cut films by bytes
-    unit = Unit(name="unit", media=tuple(list_media(str(source))), read_rules=rules)
+    unit = Unit(name="unit", media=tuple(list_media(str(source))))
     return list(decode(unit, columns, halo, DecodeConfig(**config)))
 
 

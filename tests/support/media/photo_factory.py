@@ -7,10 +7,6 @@ from pathlib import Path
 import numpy as np
 from PIL import Image as Pil
 
-from framekiln.media.config import DecodeConfig
-from framekiln.media.files import MediaFile
-from framekiln.media.packets.decode import decode
-from framekiln.media.units import Unit
 from tests.support.media.media_factory import decoded
 
 
@@ -44,13 +40,3 @@ def exif(orientation: int) -> bytes:
     tags = Pil.Exif()
     tags[0x0112] = orientation
     return tags.tobytes()
-
-
-def counts_by_rules(path: Path, *rules: int) -> list[tuple[int, int]]:
-    """Return the numbers of rows and of failures of a file in units of each of these rules of reading."""
-    media = (MediaFile(media_id="x", path=str(path), size=path.stat().st_size, mtime_ns=0),)
-    counts = []
-    for each in rules:
-        packets = list(decode(Unit(name="u", media=media, read_rules=each), ["frame"], 0, DecodeConfig()))
-        counts.append((sum(packet.rows.num_rows for packet in packets), sum(len(p.failures) for p in packets)))
-    return counts

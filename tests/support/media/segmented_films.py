@@ -13,13 +13,13 @@ import av
 import numpy as np
 
 from framekiln.contract.packet import Packet
-from framekiln.media.config import READ_RULES, DecodeConfig
+from framekiln.media.config import DecodeConfig
 from framekiln.media.discovery.listing import list_media
 from framekiln.media.packets.decode import decode
 from framekiln.media.units import Unit, shares_of
 from tests.support.media.own_thread import in_own_thread
 
-BY_BYTES = 1  # the rules of units with films in segments by bytes
+SMALL = {"cell_frames": 4, "cell_pixels": 1}  # a cell for each closed GOP of the samples
 WHOLE = 1 << 40  # bytes of a segment: larger than any film
 FRAMES, GOP, RATE = 120, 10, 25
 FILMS: dict[str, tuple[str, dict[str, str], str]] = {  # codec, its options, codec of the sound
@@ -73,21 +73,16 @@ def sample_film(name: str) -> Path:
     return path
 
 
-def unit_of(path: Path, rules: int = BY_BYTES) -> Unit:
+def unit_of(path: Path) -> Unit:
     """Return the unit of a film."""
-    return Unit(name="unit", media=tuple(list_media(str(path))), read_rules=rules)
+    return Unit(name="unit", media=tuple(list_media(str(path))))
 
 
-def by_share(
-    path: Path, columns: tuple[str, ...], halo: int = 0, *, shares: int = 0, **config: Any
-) -> list[list[Packet]]:
-    """Return the packets of each share, decoded from the last share to the first.
-
-    Without `shares`, those of the segments by bytes of earlier versions; else of so many parts of a film in cells.
-    """
-    unit, rule = unit_of(path, READ_RULES if shares else BY_BYTES), DecodeConfig(**config)
-    parts = shares_of(unit, rule, path.stat().st_size // shares if shares else 0)
-    assert len(parts) == shares or not shares
+def by_share(path: Path, columns: tuple[str, ...], halo: int = 0, *, shares: int, **config: Any) -> list[list[Packet]]:
+    """Return the packets of each share of a film, decoded from the last share to the first."""
+    unit, rule = unit_of(path), DecodeConfig(**config)
+    parts = shares_of(unit, path.stat().st_size // shares)
+    assert len(parts) == shares
     return [list(decode(unit, columns, halo, rule, share)) for share in reversed(parts)][::-1]
 
 

@@ -37,7 +37,7 @@ class SerialEngine:
         each = share_bytes(units, config, wave.decode.workers)
         for unit in units:
             spans = ledger.common(wave.folders, unit.name)
-            for share in shares_of(unit, config, each):
+            for share in shares_of(unit, each):
                 for packet in first.decode(wave.decode, unit, share, spans):
                     for worker in others:
                         packet = worker.apply(Packet.open(packet.seal()))

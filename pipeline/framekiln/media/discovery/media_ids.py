@@ -26,7 +26,6 @@ _UNPRINTABLE = re.compile(
     + _LATE
     + "]"
 )
-_UNESCAPED_BEFORE = re.compile(f"[{_LATE}]")  # in ids of earlier versions
 _MAX_PART, _MAX_PATH = 200, 700  # bytes: file systems take 255 of a name, object stores 1,024 of a key
 _LONE_PERCENT = re.compile("%(?![0-9A-Fa-f]{2})")
 _SCHEME = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]*)://")
@@ -52,11 +51,6 @@ def media_id(relative: str) -> str:
     if any(part in ("", ".", "..") for part in parts):
         return "/".join(_safe_part(part) for part in parts)
     return escape(relative)
-
-
-def current_id(name: str) -> str:
-    """Return the id that a file of an earlier version's id has today."""
-    return _UNESCAPED_BEFORE.sub(_percent, name)
 
 
 def as_folder(name: str) -> str:

@@ -38,11 +38,8 @@ from framekiln.media.images.wide_cmyk import WideCmyk
 _ANIMATED = ("GIF", "PNG", "WEBP", "AVIF")  # pages of a TIFF or MPO are no frames: only the first is used
 _PIXELS_PER_BYTE = 1000  # of a truncated file: JPEG needs a byte for 30 to 50 pixels of a flat image
 _LEAST_PART = 0.01  # of the pixels; a decoder may invent a block or two where the data ends
-_OWN_READERS = 2  # the photo rules since which they read
-_BY_WHITE = 4  # the photo rules since which grey values are scaled by their white, and own readers show parts
 _MAX_HEADER = 1 << 22  # bytes of the box `meta` that are searched: a grid of 10,000 tiles takes 1 MB
 _STATED_SIZE = re.compile(rb"ispe\0{4}(.{4})(.{4})", re.S)  # ISO/IEC 23008-12, 6.5.3: version and flags, width, height
-_ADDED = ("HEIF", "JPEG2000", "PPM", "TGA")  # by READ_RULES 1
 
 # Messages of libjpeg-turbo for images with invented parts. Its other warnings (extra bytes, unusual parameters of some
 # phones) concern complete images.
@@ -56,16 +53,13 @@ def open_photo(data: bytes, kind: Kind, spec: FrameSpec) -> FrameSource:
     Raises:
         MediaError: TOO_LARGE (by the header), TRUNCATED, CORRUPT or UNSUPPORTED.
     """
-    if spec.read_rules < 1 and kind.name in _ADDED:
-        raise MediaError(Reason.UNSUPPORTED, f"a {kind.name} photo, not read when this output was begun; use retry")
     if kind.name in ("AVIF", "HEIF"):
         _check_stated_size(data, spec)
-    if spec.read_rules >= _OWN_READERS:
-        data, kind = enclosed_photo(data, kind)
+    data, kind = enclosed_photo(data, kind)
     try:
         return _opened(data, kind, spec)
     except MediaError as exc:
-        part = _part(data, kind, spec) if exc.reason is Reason.TRUNCATED and spec.read_rules else None
+        part = _part(data, kind, spec) if exc.reason is Reason.TRUNCATED else None
         if part is None:
             raise
         loss = MediaError(Reason.TRUNCATED, f"{exc}; the rest of the image is filled in")
@@ -74,7 +68,7 @@ def open_photo(data: bytes, kind: Kind, spec: FrameSpec) -> FrameSource:
 
 def _opened(data: bytes, kind: Kind, spec: FrameSpec) -> FrameSource:
     with pillow.decode_errors(data, kind, spec.config.max_pixels):
-        if own := _own(data, kind, spec):
+        if own := _own(data, kind):
             spec.check_size(own.height, own.width)
             return _photo(_frame(own.image(data), own.orientation, spec))
         image = pillow.open_image(data, kind)
@@ -82,12 +76,9 @@ def _opened(data: bytes, kind: Kind, spec: FrameSpec) -> FrameSource:
         if kind.name in _ANIMATED and getattr(image, "is_animated", False):
             return open_animation(data, kind, spec)
         pillow.check_not_raw(image)
-        if spec.read_rules < 1 and pillow.is_cmyk_with_alpha(image):
-            raise MediaError(Reason.UNSUPPORTED, "CMYK with alpha, not read when this output was begun; use retry")
         if kind.name == "JPEG" and image.mode in ("L", "RGB"):
             return _photo(_jpeg_frame(data, kind, image, spec))
-        full = pillow.to_rgb(image, by_white=spec.read_rules >= _BY_WHITE)
-        return _photo(_frame(full, pillow.orientation(image), spec))
+        return _photo(_frame(pillow.to_rgb(image), pillow.orientation(image), spec))
 
 
 def _check_stated_size(data: bytes, spec: FrameSpec) -> None:
@@ -107,15 +98,15 @@ def _check_stated_size(data: bytes, spec: FrameSpec) -> None:
                     spec.check_size(height, width)
 
 
-def _own(data: bytes, kind: Kind, spec: FrameSpec) -> Bmp | WideCmyk | None:
+def _own(data: bytes, kind: Kind) -> Bmp | WideCmyk | None:
     """Return the header of a photo that Pillow does not read and this package does; else None."""
-    if kind.name == "TIFF" and spec.read_rules >= _OWN_READERS:
+    if kind.name == "TIFF":
         return WideCmyk.of(data)
-    if kind.name != "BMP" or not spec.read_rules or (header := Bmp.of(data)) is None:
+    if kind.name != "BMP" or (header := Bmp.of(data)) is None:
         return None
     if header.has_bit_fields(data) and not _opens(data, kind):
         return header
-    return header if header.has_two_bits and spec.read_rules >= _OWN_READERS else None
+    return header if header.has_two_bits else None
 
 
 def _opens(data: bytes, kind: Kind) -> bool:
@@ -127,7 +118,7 @@ def _opens(data: bytes, kind: Kind) -> bool:
 def _part(data: bytes, kind: Kind, spec: FrameSpec) -> Frame | None:
     """Return what a truncated photo shows; None if that is nothing."""
     with suppress(MediaError), pillow.decode_errors(data, kind, spec.config.max_pixels), pillow.incomplete_images():
-        own = _own(data, kind, spec) if spec.read_rules >= _BY_WHITE else None
+        own = _own(data, kind)
         header = own or pillow.open_image(data, kind)
         spec.check_size(header.height, header.width)
         if header.height * header.width > _PIXELS_PER_BYTE * len(data):
@@ -135,7 +126,7 @@ def _part(data: bytes, kind: Kind, spec: FrameSpec) -> Frame | None:
         if own is not None:
             full, turn = own.image(data.ljust(own.end, b"\0")), own.orientation
         else:
-            full, turn = _incomplete(data, kind, spec)
+            full, turn = _incomplete(data, kind)
         step = max(1, min(full.shape[:2]) // 256)  # a copy of all would take as much memory again
         differing = (full[::step, ::step] != full[-1, -1]).any(axis=2)  # decoders fill the rest with one colour
         if differing.mean() > _LEAST_PART:
@@ -143,13 +134,13 @@ def _part(data: bytes, kind: Kind, spec: FrameSpec) -> Frame | None:
     return None
 
 
-def _incomplete(data: bytes, kind: Kind, spec: FrameSpec) -> tuple[Image, int]:
+def _incomplete(data: bytes, kind: Kind) -> tuple[Image, int]:
     """Return what Pillow reads of a truncated photo, and its orientation."""
     image = pillow.open_image(data, kind)
-    if kind.name == "PPM" and spec.read_rules >= _BY_WHITE:  # Pillow fills only what has 255 levels
+    if kind.name == "PPM":  # Pillow fills only what has 255 levels
         rest = bytes(2 * image.height * image.width * len(image.getbands()))
         image = pillow.open_image(data + rest, kind)
-    return pillow.to_rgb(image, by_white=spec.read_rules >= _BY_WHITE), pillow.orientation(image)
+    return pillow.to_rgb(image), pillow.orientation(image)
 
 
 def _photo(frame: Frame) -> FrameSource:

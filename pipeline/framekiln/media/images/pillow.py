@@ -35,7 +35,6 @@ _ALPHA, _ORIENTATION = (1, 2), 0x0112
 for _order in (TiffImagePlugin.II, TiffImagePlugin.MM):  # CMYK with alpha, as of Photoshop; the alpha is not applied
     for _kind in _ALPHA:
         TiffImagePlugin.OPEN_INFO[(_order, 5, (1,), 1, (8,) * 5, (_kind,))] = ("CMYK", "CMYKX")
-_EXTRA_SAMPLES = 338
 _NO_VARIANT = re.compile("Unsupported BMP ")  # start of Pillow's messages about variants that it does not read
 _SUBFILE_TYPE, _SUB_IFDS, _DNG_VERSION = 254, 330, 50706
 _BITS = 258  # of TIFF
@@ -118,25 +117,15 @@ def check_not_raw(image: Any) -> None:
         raise MediaError(Reason.UNSUPPORTED, "a camera raw file (DNG, NEF, ARW): export it as JPEG or TIFF")
 
 
-def is_cmyk_with_alpha(image: Any) -> bool:
-    """Return whether an image is a TIFF that `OPEN_INFO` above has added."""
-    return image.mode == "CMYK" and getattr(image, "tag_v2", {}).get(_EXTRA_SAMPLES, (0,))[:1] in ((1,), (2,))
-
-
-def to_rgb(image: Pil.Image, *, by_white: bool = True) -> Image:
+def to_rgb(image: Pil.Image) -> Image:
     """Load an image and return it as RGB (h w 3) by the module's table.
-
-    Args:
-        image: in any mode.
-        by_white: False as outputs of earlier versions have it: grey PNM of more than 8 bits is stretched from its least
-            to its greatest value, and TIFF of fewer than 16 bits is too dark.
 
     Raises:
         MediaError: UNSUPPORTED for a mode that is not in the table.
     """
     image.load()
     if image.mode.startswith("I") or image.mode == "F":
-        return np.repeat(_grey(image, by_white=by_white)[:, :, None], 3, axis=2)
+        return np.repeat(_grey(image)[:, :, None], 3, axis=2)
     if image.has_transparency_data:
         layer = image.convert("RGBA")
         page = Pil.new("RGB", image.size, "white")
@@ -147,11 +136,11 @@ def to_rgb(image: Pil.Image, *, by_white: bool = True) -> Image:
     return np.asarray(image.convert("RGB"))
 
 
-def _grey(image: Pil.Image, *, by_white: bool) -> np.ndarray[Any, np.dtype[np.uint8]]:
+def _grey(image: Pil.Image) -> np.ndarray[Any, np.dtype[np.uint8]]:
     values = np.asarray(image)
-    if by_white and image.format == "PPM":  # Pillow scales its white to 65,535
+    if image.format == "PPM":  # Pillow scales its white to 65,535
         return (values >> 8).astype(np.uint8)
-    bits = getattr(image, "tag_v2", {}).get(_BITS, (16,))[0] if by_white else 16
+    bits = getattr(image, "tag_v2", {}).get(_BITS, (16,))[0]
     if values.dtype.kind == "u" and values.dtype.itemsize == 2:
         return (values >> (bits - 8 if 8 < bits < 16 else 8)).astype(np.uint8)
     numbers = values.astype(np.float64)  # changed in place, as a copy takes 8 bytes a pixel

@@ -54,10 +54,9 @@ def decode(
         A share yields the segments that begin in it, with row numbers as in an undamaged film. The share with the last
         segment also yields the empty packet. A film that is not read in segments belongs to share 0.
     """
-    rules = unit.read_rules
-    reader = SourceReader(columns=columns, config=config, halo=halo, guard=guard, drops=drops, read_rules=rules)
+    reader = SourceReader(columns=columns, config=config, halo=halo, guard=guard, drops=drops)
     decoder = _UnitDecoder(unit=unit, reader=reader)
-    if share is None or len(unit.media) > 1 or (share.count == 1 and not share.cells):
+    if share is None or len(unit.media) > 1:
         yield from decoder.whole()
     else:
         yield from decoder.share(share, is_done)

@@ -81,8 +81,8 @@ class _VideoReader:
         self._container = open_container(self._stream, kind, self._spec.config.max_pixels)
         self._track = _video_track(self._container)
         self._configure()
-        cell = self._cell_frames() if share.cells else 0
-        if (cell or (share.count > 1 and not share.cells)) and kind.name == INDEXED and not self._truncated:
+        cell = self._cell_frames()
+        if cell and kind.name == INDEXED and not self._truncated:
             self.segment = locate(self._container, self._track, share, self._spec.config.every_nth, cell)
             if self.segment is None:
                 self._container.seek(0)

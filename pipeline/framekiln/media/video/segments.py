@@ -2,11 +2,11 @@
 
 A segment begins at a closed-GOP key frame: frames stored before it are shown before it, and frames stored after it are
 shown after it. A decoder can start there, and as many frames are shown before it as are stored before it. So frames are
-numbered from the container's index alone. The cuts depend only on the file: a share of the video track's bytes begins
-its segment at the first such frame inside it, and a share without one belongs to the segment before.
+numbered from the container's index alone.
 
-Cells are short segments that begin so on a grid of frame numbers instead. A share of the bytes then has all cells that
-begin in it, and each is decoded by itself. So rows do not depend on the number of shares, also where a film is damaged.
+Cells are segments that begin so on a grid of frame numbers: the cuts depend only on the film. A share of the video
+track's bytes has all cells that begin in it, and each is decoded by itself. So rows do not depend on the number of
+shares, also where a film is damaged.
 
 Segments need an MP4 or MOV with a complete index; other containers list only key frames, or nothing. Frame numbers are
 unknown in advance if an edit list hides frames, or if the film begins with another kind of frame.
@@ -32,7 +32,6 @@ class Share:
 
     index: int = 0
     count: int = 1
-    cells: bool = True  # whether films are cut into cells; if not, into segments by bytes
     halo: int = 0  # frames to read beyond its end
     begin: int | None = None  # first frame of the requested cell; None for the first cell of the share
     entries: Entries | None = None  # the film's index, if it was read before
@@ -62,19 +61,19 @@ class VideoSegment:
         return self.stop == self.total
 
 
-def locate(container: Any, track: Any, share: Share, every_nth: int, cell: int = 0) -> VideoSegment | None:
+def locate(container: Any, track: Any, share: Share, every_nth: int, cell: int) -> VideoSegment | None:
     """Seek to a share's segment and return it; None if the film is not read in segments.
 
     This reads the packets of a few key frames and those after them, without decoding. A share without a start of its
     own has an empty segment (`start == stop`).
 
     The film is open and of the format INDEXED. Kept frames have numbers that are multiples of `every_nth`. `cell` is
-    the number of frames between the lines of the grid of cells; 0 for segments by bytes.
+    the number of frames between the lines of the grid of cells.
     """
     index = _Index(container, track, share.entries or Entries.read(track))
     if share.entries is None and not index.is_usable():
         return None
-    start, stop, more = index.cell(share, cell) if cell else index.segment(share)
+    start, stop, more = index.cell(share, cell)
     origin, first, after = index.shown_at(0, 0), _multiple(start, every_nth), _multiple(stop, every_nth)
     return VideoSegment(
         start=start,
@@ -133,15 +132,6 @@ class _Index:
         """Return whether the film can be read in segments."""
         return self.entries.is_complete and bool(self._ends[-1]) and self._starts_closed_gop(0)
 
-    def segment(self, share: Share) -> tuple[int, int, bool]:
-        """Return start and stop of a share's segment by bytes, and False: the share has no other."""
-        start, stop = self._segment_start(share.index, share.count), self.total
-        for later in range(share.index + 1, share.count):
-            if start is not None and (next_start := self._segment_start(later, share.count)) is not None:
-                stop = next_start
-                break
-        return stop if start is None else start, stop, False
-
     def cell(self, share: Share, every: int) -> tuple[int, int, bool]:
         """Return start and stop of the requested cell, and whether the share has another after it."""
         low, high = (self._ends[-1] * number for number in (share.index, share.index + 1))
@@ -170,14 +160,6 @@ class _Index:
         """Return the fraction of the track's bytes between two packets."""
         before, after = (self._ends[number - 1] if number else 0 for number in (start, stop))
         return float((after - before) / self._ends[-1])
-
-    def _segment_start(self, share: int, shares: int) -> int | None:
-        """Return the number of the first frame in a share at which a segment can begin."""
-        if not share:
-            return 0
-        before = np.concatenate([[0], self._ends[:-1]])[self._keys] * shares
-        inside = (before >= self._ends[-1] * share) & (before < self._ends[-1] * (share + 1))
-        return next((key for key in self._keys[inside].tolist() if self._starts_closed_gop(key)), None)
 
     def packets(self, number: int) -> Iterator[Any]:
         """Yield packets from a key frame on; none if libav cannot seek to it.

@@ -11,7 +11,7 @@ from framekiln.media.files import MediaFile
 from framekiln.media.units import Unit
 from framekiln.output.content_hash import with_digests
 from framekiln.output.object_store import Store
-from framekiln.output.unit_table import divide_into_units, read_units, sort_units, with_stored_ids
+from framekiln.output.unit_table import divide_into_units, read_units, sort_units
 from framekiln.runtime.run.request import RunRequest
 
 
@@ -53,16 +53,15 @@ class RunFiles:
         return files[: request.limit]
 
     def identified(self, store: Store, on_message: Callable[[str], None], *, keep: bool) -> RunFiles:
-        """Return the files under the ids that the output has, with digests if the request detects changes by content.
+        """Add digests to the files if the request detects changes by content.
 
         With `keep` the digests are written into the output.
         """
-        files = replace(self, listing=with_stored_ids(store, self.listing))
         if not self.request.by_content:
-            return files
-        hashed = with_digests(store, list(files.selected), keep=keep, on_message=on_message)
-        listing = {file.media_id: file for file in files.listing} | {file.media_id: file for file in hashed}
-        return replace(files, listing=list(listing.values()))
+            return self
+        hashed = with_digests(store, list(self.selected), keep=keep, on_message=on_message)
+        listing = {file.media_id: file for file in self.listing} | {file.media_id: file for file in hashed}
+        return replace(self, listing=list(listing.values()))
 
     def units(self, store: Store, slots: int) -> RunUnits:
         """Return the selected files as units, of which `slots` are decoded at the same time."""

@@ -24,7 +24,7 @@ from framekiln.media.files import MediaFile, as_int64
 from framekiln.media.packets.decode import decode
 from framekiln.media.units import Unit
 from framekiln.output.object_store import Store
-from framekiln.output.unit_table import NEEDED
+from framekiln.output.unit_table import UNITS_TABLE
 from framekiln.reporting.html.gallery.frame_picks import FrameKey
 from framekiln.reporting.table_rows import batches
 
@@ -68,7 +68,7 @@ def _unchanged(store: Store, names: Collection[str]) -> Iterator[MediaFile]:
     """Yield the named files that are unchanged since the listing; those in buckets without a check."""
     unchanged: dict[str, MediaFile] = {}
     for name in store.names(UNITS):
-        for batch in batches(store, f"{UNITS}/{name}", expected=NEEDED):
+        for batch in batches(store, f"{UNITS}/{name}", expected=UNITS_TABLE):
             for row in batch.filter(pc.is_in(batch["media_id"], pa.array(list(names), pa.string()))).to_pylist():
                 path = os.fsdecode(row["path"])
                 if is_url(path) or _stat(path) == (row["size"], row["mtime_ns"]):
