@@ -161,7 +161,9 @@ def test_steps_in_one_process_say_what_they_say_apart(small, tmp_path):
 
 
 def test_a_model_has_processes_of_its_own(collection, tmp_path, machines):
-    shared = ProfileFile.model_validate({"defaults": {"workers": "auto"}})  # as many as loaders: in their process
+    shared = ProfileFile.model_validate(
+        {"defaults": {"workers": "auto"}}
+    )  # as many as decode workers: in their process
     whole = order(collection, tmp_path / "out", {}, missing_weights="skip", stages=("lighting", "pose"))
     whole = replace(whole, pipeline=read_pipeline(None), profile=shared, engine="ray")
     steps = Job(whole).run().figures.steps

@@ -92,10 +92,6 @@ def test_an_option_that_moves_all_steps_makes_no_number_of_the_profile_wrong():
     assert made({"steps": {"faces": {"vram_gb": 2}}}, device="cuda").steps
 
 
-def test_a_run_of_an_earlier_version_can_be_retried():
-    assert made({"steps": {"flow": {"batch": 16}}}, refuse_idle=False).steps
-
-
 def test_chunks_of_a_step_that_declares_no_kinds_are_not_checked():
     pipeline = PipelineFile.model_validate({"steps": {"crc": toy("Checksum")}})
     profile = ProfileFile.model_validate({"steps": {"crc": {"chunks": {"anything": 3}}}})

@@ -6,15 +6,11 @@ import subprocess
 import sys
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from framekiln.output.object_store import Store
-from framekiln.profiling.record_log import CALLS, read
-from framekiln.profiling.records import ADDED, PACKET, to_table
+from framekiln.profiling.records import PACKET
 from framekiln.profiling.stats.speed import covered_s
 from tests.support.runs.run_records import Made
 
@@ -67,14 +63,6 @@ def test_covered_seconds_are_those_of_at_least_one_interval(intervals):
     seconds = {second for start, length in intervals for second in range(start, start + length)}
     starts, lengths = (np.array([pair[i] for pair in intervals], float) for i in (0, 1))
     assert covered_s(starts, lengths) == len(seconds)
-
-
-def test_records_of_earlier_versions_are_read(tmp_path):
-    now = to_table([{"kind": PACKET, "step": "s", "worker": "h:1", "run": "a", "started": 1.0, "seconds": 2.0}])
-    path = tmp_path / "profile" / "calls-a.parquet"
-    path.parent.mkdir()
-    pq.write_table(now.drop_columns(list(ADDED)), path)
-    assert read(Store(str(tmp_path)), CALLS, "a").equals(now.cast(pa.schema(now.schema)))
 
 
 def test_the_timeout_of_one_thread_outlives_the_calls_of_others():

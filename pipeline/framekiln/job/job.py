@@ -125,9 +125,7 @@ class Job:
 
     def _plan(self, nodes: Sequence[Node]) -> Plan:
         request = self._request
-        plan = self._without_dataset_steps(
-            make_plan(request.pipeline, request.profile, request.options, nodes, refuse_idle=request.retry is None)
-        )
+        plan = self._without_dataset_steps(make_plan(request.pipeline, request.profile, request.options, nodes))
         profilers = request.profilers.check(plan, self.store, here=request.address is None)
         for note in (idle_cap(plan, request.options), profilers):
             if note:

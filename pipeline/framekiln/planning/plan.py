@@ -95,7 +95,7 @@ def make_plan(
         check_weights: raise if weights are missing; otherwise the plan shows them.
         check_fit: raise if workers do not fit the machines.
         calibrated: place steps by a calibration of the GPU if there is one; otherwise as the profile says.
-        refuse_idle: raise if a number has no effect; runs of earlier versions may have such numbers.
+        refuse_idle: raise if a number has no effect, as one may where a run is planned again without its options.
 
     Raises:
         ConfigError: a name, setting or column is wrong.

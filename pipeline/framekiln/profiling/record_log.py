@@ -22,7 +22,6 @@ from dataclasses import dataclass
 from itertools import islice, product
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -162,22 +161,15 @@ def _gathered(
     try:
         with store.parquet(path) as file:
             consumed |= json.loads((file.schema_arrow.metadata or {}).get(_GATHERED, b"{}"))
-            check_types(file.schema_arrow, pa.schema([item for item in schema if item.name not in records.ADDED]))
+            check_types(file.schema_arrow, schema)
             for batch in file.iter_batches(rows, columns=columns):
-                yield _completed(pa.Table.from_batches([batch]), schema)
+                yield pa.Table.from_batches([batch]).select(schema.names).cast(schema)
     except (DamagedError, *_NO_RECORD) as error:
         reason = " ".join(str(error.__cause__ or error).split()).rstrip(".")
         raise DamagedError(
             f"{path} in the output {store.root!r} is damaged ({reason}); delete it: no result depends on records.",
             code="FK-RECORDS-DAMAGED",
         ) from error
-
-
-def _completed(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Return records with the columns that their version did not have yet."""
-    for name in set(records.ADDED) & set(schema.names) - set(table.column_names):
-        table = table.append_column(name, pa.array(np.zeros(table.num_rows)))
-    return table.select(schema.names).cast(schema)
 
 
 def _pieces(store: Store, name: str, rows: int, consumed: Consumed) -> Iterator[list[dict[str, Any]]]:

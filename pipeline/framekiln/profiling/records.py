@@ -57,9 +57,6 @@ SCHEMA = pa.schema(
     ]
 )
 
-ADDED = ("lane", "queue")
-"""Columns that records of earlier versions do not have; they are 0 there."""
-
 _MEMORY = ("vram_allocated_gb", "vram_reserved_gb", "vram_peak_gb")
 _LEFT_OUT = ("unit", "lane", "start", "stop", "rows", "cost", "retries", "items")  # of a line where they are empty
 _EMPTY: dict[str, Any] = {"device": "cpu", "unit": None, "items": {}} | dict.fromkeys(_MEMORY)

@@ -80,7 +80,7 @@ def test_figures_ratios_and_what_changed_around_them(make):
     place["placement"] = place["placement"] | {"workers": 4, "device": "cuda"}
     fields = {"decode": figures(12, 1.0), "marked": figures(12, 3.0, 4, infer=1.5) | {"rows_per_s": 40.0}}
     compared = pair(
-        make("a", waves=[["marked", "flow"]], choices={"vram_cap": None}, loaders={"workers": 2, "cpus": 1.0}),
+        make("a", waves=[["marked", "flow"]], choices={"vram_cap": None}, decode_workers={"workers": 2, "cpus": 1.0}),
         make(
             "b",
             figures=fields,
@@ -89,7 +89,7 @@ def test_figures_ratios_and_what_changed_around_them(make):
             versions={"pillow": "12"},
             waves=[["marked"], ["flow"]],
             choices={"vram_cap": 8.0},
-            loaders={"workers": 1, "cpus": 1.0},
+            decode_workers={"workers": 1, "cpus": 1.0},
         ),
     )
     assert (line(compared, "marked", "rate").first, line(compared, "marked", "rate").second) == (20.0, 40.0)
@@ -107,14 +107,6 @@ def test_figures_ratios_and_what_changed_around_them(make):
         ("machine", "processor"): ("A <Processor>", "Other"),
         ("version", "pillow"): ("–", "12"),
     }
-
-
-def test_requested_workers_of_an_earlier_version_are_not_compared(make):
-    place = step(word="here", pair=[1, 2])
-    place["placement"] = place["placement"] | {"workers": 1, "device": "cuda"}
-    for loaders in ({}, {"loaders": {"workers": 1, "cpus": 1.0}}):
-        compared = pair(make("a"), make("b", steps={"marked": place}, **loaders))
-        assert [(change.where, change.what) for change in compared.changes] == [("marked", "device")]
 
 
 def test_costs_are_of_1000_images(make):

@@ -19,7 +19,6 @@ _MACHINE = {
     "python": "Python",
     "system": "system",
 }
-_DECODE_WORKERS = "loaders"  # key in run.json
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,16 +46,9 @@ def changes(first: Run, second: Run) -> list[Change]:
 
 
 def _placements(first: Run, second: Run) -> Iterator[Change]:
-    """Yield placements that differ.
-
-    Earlier versions recorded the requested workers in place of those that ran, and no decode workers.
-    """
-    decoding = first.part(_DECODE_WORKERS), second.part(_DECODE_WORKERS)
-    yield from _differing(DECODE, *decoding)
+    yield from _differing(DECODE, *(run.part("decode_workers") for run in (first, second)))
     for step in first.part("steps"):
-        for change in _differing(step, *(run.part("steps", step, "placement") for run in (first, second))):
-            if change.what != "workers" or all(decoding):
-                yield change
+        yield from _differing(step, *(run.part("steps", step, "placement") for run in (first, second)))
 
 
 def _nodes(machines: Any) -> str:

@@ -133,7 +133,6 @@ class _Earlier:
         self._store = store
         self._known = [name.removesuffix(".json") for name in store.names(FACTS)]
         self._folders = store.folders(COLUMNS)
-        self.without_facts = not self._known  # an older version began the output
 
     def knows(self, step: Step | DecodeStep) -> bool:
         """Return whether an earlier run began the step with the same facts."""

@@ -73,7 +73,7 @@ def read_run_record(store: Store, needs: Sequence[str] = ()) -> dict[str, Any]:
 
     Raises:
         FileNotFoundError: there is none.
-        ConfigError: it is damaged, another program's, or an older version's without such keys.
+        ConfigError: it is damaged, another program's, or another version's without such keys.
     """
     record = read_unchecked(store)
     if (wrong := wrong_type(record)) is not None:
@@ -178,7 +178,7 @@ def _record(
 def _plan(plan: Plan) -> dict[str, Any]:
     return {
         "decode": vars(plan.decode.config) | {"fingerprint": plan.decode.fingerprint, "columns": plan.decode.columns},
-        "loaders": {"workers": plan.decode.workers, "cpus": plan.decode.cpus},
+        "decode_workers": {"workers": plan.decode.workers, "cpus": plan.decode.cpus},
         "steps": {step.name: _step(step) for step in plan.steps},
         "skipped": dict(plan.skipped),
         "fetch": plan.fetch,
