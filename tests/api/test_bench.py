@@ -13,7 +13,7 @@ import framekiln
 from framekiln.cli.bench.files import BenchFiles
 from framekiln.cli.bench.options import BenchOptions
 from framekiln.lab.output.results import write_report
-from tests.bench.report.results import noisy, report, result
+from tests.lab.report.results import noisy, report, result
 from tests.support.errors import fails
 
 QUICK = {"device": "cpu", "iterations": 2, "warmup": 0, "warmup_s": 0.0}
@@ -33,7 +33,7 @@ def test_a_function_of_ones_own_is_measured(tmp_path, monkeypatch, capfd):
 
 
 def test_files_are_those_of_the_command(tmp_path):
-    made = framekiln.bench("tests.bench.models:plain", out=tmp_path / "out", save=tmp_path / "base.json", **QUICK)
+    made = framekiln.bench("tests.lab.models:plain", out=tmp_path / "out", save=tmp_path / "base.json", **QUICK)
     names = {"profile_stats.json", "profile_summary.csv", "index.html"}
     assert {path.name for path in (tmp_path / "out").iterdir()} == names
     assert {path.name for path in made.files} == {*names, "base.json"}
@@ -53,7 +53,7 @@ def test_conditions_fail_a_result(tmp_path):
 
 def test_what_was_measured_before_an_error_is_kept(tmp_path):
     with fails("FK-BENCH-BUILD"):
-        framekiln.bench(["tests.bench.models:plain", "tests.bench.models:raises_two_lines"], out=tmp_path, **QUICK)
+        framekiln.bench(["tests.lab.models:plain", "tests.lab.models:raises_two_lines"], out=tmp_path, **QUICK)
     assert len(json.loads((tmp_path / "profile_stats.json").read_text())["cells"]) == 1
 
 
@@ -62,11 +62,11 @@ def test_what_was_measured_before_an_error_is_kept(tmp_path):
     [
         ("nothing", {}, "FK-BENCH-MODEL"),
         ("", {}, "FK-BENCH-MODEL"),
-        ("tests.bench.models:plain", {"batch": 0}, "FK-BENCH-LIST"),
-        ("tests.bench.models:plain", {"precisions": ["fp33"]}, "FK-BENCH-PRECISION"),
-        ("tests.bench.models:plain", {"btach": 2}, "FK-UNKNOWN-OPTION"),
-        ("tests.bench.models:plain", {"fail_if": "p50>+5%"}, "FK-BENCH-NO-BASE"),
-        ("tests.bench.models:plain", {"trace": True, **QUICK}, "FK-BENCH-OPTION"),
+        ("tests.lab.models:plain", {"batch": 0}, "FK-BENCH-LIST"),
+        ("tests.lab.models:plain", {"precisions": ["fp33"]}, "FK-BENCH-PRECISION"),
+        ("tests.lab.models:plain", {"btach": 2}, "FK-UNKNOWN-OPTION"),
+        ("tests.lab.models:plain", {"fail_if": "p50>+5%"}, "FK-BENCH-NO-BASE"),
+        ("tests.lab.models:plain", {"trace": True, **QUICK}, "FK-BENCH-OPTION"),
     ],
 )
 def test_mistakes_are_raised(model, options, code):

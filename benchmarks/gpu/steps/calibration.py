@@ -9,9 +9,9 @@ from pathlib import Path
 from benchmarks.gpu.options import GpuOptions
 from benchmarks.gpu.results import Record
 from benchmarks.gpu.steps.engine import framekiln, photos, run, run_settings
-from framekiln.hardware.prediction.gpu_specs import gpu_by_driver_name, gpu_by_name, read_gpus
-from framekiln.hardware.prediction.predict import predict
-from framekiln.hardware.prediction.source_run import read_source
+from framekiln.lab.predict.gpu_specs import gpu_by_driver_name, gpu_by_name, read_gpus
+from framekiln.lab.predict.predict import predict
+from framekiln.lab.predict.source_run import read_source
 from framekiln.planning.gpu.calibration_file import Calibration, read_calibration
 
 TARGETS = ("rtx-5080", "rtx-4060")

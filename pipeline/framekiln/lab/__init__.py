@@ -1,1 +1,1 @@
-"""The model bench: the cost of one model outside of a pipeline, by layer, precision and batch."""
+"""Measurements: one model alone, by layer, precision and batch; calibration of a GPU; prediction for others."""

@@ -21,7 +21,7 @@ from framekiln.reporting.terminal.console import DENSE, print_line, print_table
 from framekiln.reporting.terminal.tables import print_absent
 
 if TYPE_CHECKING:
-    from framekiln.hardware.calibration.bench import StepMeasurement
+    from framekiln.lab.calibrate.bench import StepMeasurement
     from framekiln.lab.models.sample_rows import SampleRows
     from framekiln.planning.gpu.calibration_file import Calibration, StepFigures, Trial
     from framekiln.planning.step import Step
@@ -45,8 +45,8 @@ def calibrate(
 
     Nothing else should use the machine meanwhile. The figures are stored in calibration/DEVICE.json.
     """
-    from framekiln.hardware.calibration.calibrate import calibrate as measured
-    from framekiln.hardware.calibration.calibrate import measurable
+    from framekiln.lab.calibrate.calibrate import calibrate as measured
+    from framekiln.lab.calibrate.calibrate import measurable
     from framekiln.lab.sweep.batch_search import Limits
     from framekiln.planning.gpu.calibration_file import write_calibration
 

@@ -14,8 +14,8 @@ from framekiln.contract.errors import ConfigError
 from framekiln.reporting.terminal.console import DENSE, print_line, print_table
 
 if TYPE_CHECKING:
-    from framekiln.hardware.prediction.predict import Interval, Prediction, RunEstimate, StepEstimate
-    from framekiln.hardware.prediction.source_run import SourceRun
+    from framekiln.lab.predict.predict import Interval, Prediction, RunEstimate, StepEstimate
+    from framekiln.lab.predict.source_run import SourceRun
     from framekiln.planning.gpu.calibration_file import Calibration
 
 _HEADS = ("step", "fits", "batch", "GB a process", "rows/s alone", "interval")
@@ -35,9 +35,9 @@ def predict(
     Each prediction is back-tested on measured figures; one that cannot be tested is not shown. Nothing is measured on
     the other GPU.
     """
-    from framekiln.hardware.prediction.gpu_specs import gpu_by_driver_name, gpu_by_name, read_gpus
-    from framekiln.hardware.prediction.predict import predict as predicted
-    from framekiln.hardware.prediction.source_run import read_source
+    from framekiln.lab.predict.gpu_specs import gpu_by_driver_name, gpu_by_name, read_gpus
+    from framekiln.lab.predict.predict import predict as predicted
+    from framekiln.lab.predict.source_run import read_source
 
     known_gpus = read_gpus(gpus)
     wanted = names(for_)

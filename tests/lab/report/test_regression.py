@@ -13,7 +13,7 @@ from framekiln.lab.output.tables import SUMMARY, write_tables
 from framekiln.reporting.bench.history import append, entry_of, read, steps
 from framekiln.reporting.bench.page import write_page
 from framekiln.reporting.bench.regression import changes, judge, lost, other_machine
-from tests.bench.report.results import layer, memory, noisy, report, result
+from tests.lab.report.results import layer, memory, noisy, report, result
 
 
 def judged(conditions, first, second):

@@ -8,10 +8,10 @@ import pytest
 
 from framekiln.contract.errors import OutputError
 from framekiln.contract.output_names import PROFILE
-from framekiln.hardware.prediction.backtest import call_s, held_out
-from framekiln.hardware.prediction.fit import needed
-from framekiln.hardware.prediction.roofline import efficiency, scaling
-from framekiln.hardware.prediction.source_run import read_source
+from framekiln.lab.predict.backtest import call_s, held_out
+from framekiln.lab.predict.fit import needed
+from framekiln.lab.predict.roofline import efficiency, scaling
+from framekiln.lab.predict.source_run import read_source
 from framekiln.output.object_store import Store
 from framekiln.planning.gpu.calibration_file import settings_of
 from framekiln.planning.manifest import ProfileFile, read_pipeline
@@ -19,7 +19,7 @@ from framekiln.planning.plan import make_plan
 from framekiln.planning.plan_options import PlanOptions
 from framekiln.planning.processes.resources import ROOMY
 from framekiln.profiling.records import PACKET, Record
-from tests.hardware.gpu_law import (
+from tests.lab.gpu_law import (
     BATCH,
     EPOCH,
     GPUS,

@@ -22,10 +22,10 @@ from framekiln.lab.nsight.session import Recorder
 from framekiln.lab.nsight.systems import Copies, SystemsFigures, read_systems
 from framekiln.lab.nsight.target import main
 from framekiln.lab.output.cells import Cell
-from tests.bench.report.results import section_ids
+from tests.lab.report.results import section_ids
 
 US = 1000  # ns
-TARGET = Target(model="tests.bench.models:plain", cell=Cell(batch=4, precision="bf16"))
+TARGET = Target(model="tests.lab.models:plain", cell=Cell(batch=4, precision="bf16"))
 TOOL = """#!{python}
 import json, pathlib, shutil, sys
 words = sys.argv[1:]
@@ -183,7 +183,7 @@ def test_nsys_records_and_exports(tmp_path, tool):
     found = Recorder(folder=tmp_path / "out").record_systems(tool(RECORDS), TARGET, "inline")
     assert found.kernels == 3
     assert [words[0] for words in tool.calls()] == ["profile", "stats"] and "--range" in tool.calls()[0]
-    assert (tmp_path / "out" / "tests.bench.models-plain.sqlite").exists()
+    assert (tmp_path / "out" / "tests.lab.models-plain.sqlite").exists()
 
 
 def test_without_a_range_the_whole_process_is_recorded(tmp_path, tool):
@@ -240,7 +240,7 @@ def test_the_command_writes_findings_and_a_table(tmp_path, tool, monkeypatch):
     rules = [finding["rule"] for finding in stats["findings"]]
     assert rules == ["GPU idle", "copies", "kernel bound by arithmetic"]
     assert stats["extra"]["nsight"][TARGET.model]["--nsys"]["kernels"] == 3
-    assert (tmp_path / "out" / "nsight" / "tests.bench.models-plain.csv").read_text().startswith("==PROF==")
+    assert (tmp_path / "out" / "nsight" / "tests.lab.models-plain.csv").read_text().startswith("==PROF==")
     assert section_ids(tmp_path / "out" / "index.html") == ["findings", "nsys", "ncu-0"]
 
 
@@ -256,7 +256,7 @@ def test_a_dry_run_prints_the_commands_and_runs_nothing(tmp_path, monkeypatch, c
         ["ncu", "--section"],
         ["ncu", "--import"],
     ]
-    assert f"'--output={tmp_path}/my out/nsight/tests.bench.models-plain'" in lines[1]
+    assert f"'--output={tmp_path}/my out/nsight/tests.lab.models-plain'" in lines[1]
     assert not (tmp_path / "my out").exists()
     with pytest.raises(ConfigError) as error:
         bench_nsight(Console(), [TARGET.model], BenchOptions(device="cpu"), NsightOptions(ncu=True), tmp_path)

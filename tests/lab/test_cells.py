@@ -29,7 +29,7 @@ QUICK = {"iterations": 3, "warmup": 1, "warmup_s": 0.0}
 
 
 def source(name):
-    return ModelSource(name=name, factory=Factory(use=f"tests.bench.models:{name}", settings={}), weights="")
+    return ModelSource(name=name, factory=Factory(use=f"tests.lab.models:{name}", settings={}), weights="")
 
 
 def process(name, **options):
@@ -211,12 +211,12 @@ def test_values_that_the_cpu_reads_are_waits_for_a_gpu():
 
 def test_times_by_line(tmp_path):
     pytest.importorskip("line_profiler")
-    details = process("reads").details(Cell(), DetailOptions(lines="tests.bench.models:Reads.forward"), tmp_path)
+    details = process("reads").details(Cell(), DetailOptions(lines="tests.lab.models:Reads.forward"), tmp_path)
     assert "x.sum().item()" in Path(details.files[0]).read_text()
-    not_run = process("reads").details(Cell(), DetailOptions(lines="tests.bench.models:Keeper.forward"), tmp_path)
+    not_run = process("reads").details(Cell(), DetailOptions(lines="tests.lab.models:Keeper.forward"), tmp_path)
     assert not_run.files == () and "Keeper.forward" in not_run.notes[0]
     with pytest.raises(ConfigError) as error:
-        process("reads").details(Cell(), DetailOptions(lines="tests.bench.models:Reads.backward"), tmp_path)
+        process("reads").details(Cell(), DetailOptions(lines="tests.lab.models:Reads.backward"), tmp_path)
     assert error.value.code == "FK-BENCH-LINES"
 
 

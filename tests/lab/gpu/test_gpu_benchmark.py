@@ -23,7 +23,7 @@ ROOT = Path(__file__).resolve().parents[3]
 
 
 def step(use, limit_s=60.0, **more):
-    return GpuStep(name=use, use=f"tests.bench.gpu.steps:{use}", about="", limit_s=limit_s, **more)
+    return GpuStep(name=use, use=f"tests.lab.gpu.steps:{use}", about="", limit_s=limit_s, **more)
 
 
 def results_of(tmp_path, *steps, limit_s=500.0):

@@ -6,7 +6,7 @@ import pytest
 
 from framekiln.lab.output.cells import MemoryPoint
 from framekiln.reporting.bench.page import render
-from tests.bench.report.results import memory, report, result
+from tests.lab.report.results import memory, report, result
 from tests.support.runs.browser import rendered
 
 PX = 1.5  # by which an edge may be off: coordinates have one decimal, lines a width

@@ -8,10 +8,10 @@ from dataclasses import asdict
 import numpy as np
 
 from framekiln.contract.output_names import PROFILE
-from framekiln.hardware.calibration.memory_fit import memory_line
-from framekiln.hardware.prediction.gpu_specs import gpu_by_name, read_gpus
-from framekiln.hardware.prediction.predict import predict
-from framekiln.hardware.prediction.source_run import read_source
+from framekiln.lab.calibrate.memory_fit import memory_line
+from framekiln.lab.predict.gpu_specs import gpu_by_name, read_gpus
+from framekiln.lab.predict.predict import predict
+from framekiln.lab.predict.source_run import read_source
 from framekiln.output.object_store import Store
 from framekiln.planning.gpu.calibration_file import Calibration, StepFigures, Trial, settings_of
 from framekiln.planning.plan_options import PlanOptions

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from framekiln.hardware.prediction.gpu_specs import gpu_by_name
+from framekiln.lab.predict.gpu_specs import gpu_by_name
 from framekiln.planning.gpu.calibration_file import write_calibration
-from tests.hardware.gpu_law import GPUS, calibration, figures, output
+from tests.lab.gpu_law import GPUS, calibration, figures, output
 from tests.support.machine.command_line import command
 
 

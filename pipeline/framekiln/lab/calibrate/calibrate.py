@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Protocol
 
 from framekiln.contract.errors import ConfigError, ResourceError, SetupError
-from framekiln.hardware.calibration.bench import StepMeasurement, measure
+from framekiln.lab.calibrate.bench import StepMeasurement, measure
 from framekiln.lab.models.sample_rows import SampleRows, has_model, sample_rows, write_rows
 from framekiln.lab.sweep.batch_search import Limits
 from framekiln.planning.gpu.calibration_file import Calibration

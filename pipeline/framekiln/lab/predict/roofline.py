@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from framekiln.hardware.prediction.gpu_specs import GpuSpecs
+from framekiln.lab.predict.gpu_specs import GpuSpecs
 from framekiln.planning.gpu.calibration_file import StepFigures
 
 LITTLE = 0.3  # share of the roofline below which something else counts as the limit; a first setting

@@ -18,7 +18,7 @@ from framekiln.weights.resolver import default_lock
 
 
 def build(name):
-    return Factory(use=f"tests.bench.models:{name}", settings={}).build()
+    return Factory(use=f"tests.lab.models:{name}", settings={}).build()
 
 
 def test_inputs_of_a_function_follow_the_cell():
@@ -48,9 +48,7 @@ def test_an_axis_that_the_inputs_lack_is_unsupported():
         example_inputs(build("plain"), Cell(frames=8))
 
 
-@pytest.mark.parametrize(
-    "use", ["tests.bench.models:nothing", "tests.bench.no_module:x", "tests.bench.models:not_a_module"]
-)
+@pytest.mark.parametrize("use", ["tests.lab.models:nothing", "tests.lab.no_module:x", "tests.lab.models:not_a_module"])
 def test_a_factory_that_gives_no_model_is_a_mistake(use):
     with pytest.raises(ConfigError) as error:
         Factory(use=use, settings={}).build()

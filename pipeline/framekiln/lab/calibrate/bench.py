@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from framekiln.device import DeviceMemory, Meter
-from framekiln.hardware.calibration.memory_fit import memory_line
-from framekiln.hardware.calibration.probe import Probe, SetUpResult
+from framekiln.lab.calibrate.memory_fit import memory_line
+from framekiln.lab.calibrate.probe import Probe, SetUpResult
 from framekiln.lab.sweep.batch_search import BatchFailure, Limits, SearchResult, fastest, search
 from framekiln.planning.gpu.calibration_file import StepFigures, Trial, settings_of
 from framekiln.planning.step import Step

@@ -8,7 +8,7 @@ from framekiln.lab.measure.device.energy import EnergyCounter
 from framekiln.lab.measure.options import MeasureOptions
 from framekiln.lab.measure.speed import measure_speed
 from framekiln.lab.output.cells import Cell
-from tests.bench.test_cells import QUICK, measure, process
+from tests.lab.test_cells import QUICK, measure, process
 
 
 class Library:

@@ -10,7 +10,7 @@ from framekiln.lab import findings as rules
 from framekiln.lab.findings import findings
 from framekiln.lab.measure.statistics import Statistics
 from framekiln.lab.output.cells import Cell, Drift, Leak, SpeedUp
-from tests.bench.report.results import layer, memory, result
+from tests.lab.report.results import layer, memory, result
 
 
 def times(ms):

@@ -11,7 +11,7 @@ from torch import nn
 
 from framekiln.contract.phases import PhaseClock
 from framekiln.lab.measure.layers import WHOLE, hooked, measure_layers, modules_to, slowest
-from tests.bench.models import Raises, Sleep
+from tests.lab.models import Raises, Sleep
 
 MS = {"a": 4, "b": 2, "c": 2, "d": 9, "e": 2, "f": 1}
 

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from framekiln.cli.app import app
 from framekiln.lab.output.results import write_report
-from tests.bench.report.results import noisy, report, result
+from tests.lab.report.results import noisy, report, result
 
 
 def test_the_command_compares_two_files(tmp_path):
@@ -37,7 +37,7 @@ def test_conditions_without_a_base_are_a_mistake(tmp_path):
     ],
 )
 def test_options_that_would_be_left_out_in_silence_are_mistakes(words):
-    done = CliRunner().invoke(app, ["bench", "tests.bench.models:plain", *words.split()])
+    done = CliRunner().invoke(app, ["bench", "tests.lab.models:plain", *words.split()])
     assert done.exception.code == "FK-BENCH-OPTION"
 
 
@@ -60,7 +60,7 @@ def test_figures_measured_before_take_no_options_of_a_measurement(tmp_path, word
         ("--against FILE", "FK-BENCH-REPORT"),
         ("--against BASE --fail-if p51>1", "FK-GATE-FIGURE"),
         ("--against BASE --fail-if faces.p50>1", "FK-GATE-FORM"),
-        ("--lines tests.bench.models:nothing", "FK-BENCH-LINES"),
+        ("--lines tests.lab.models:nothing", "FK-BENCH-LINES"),
         ("--device cuda", "FK-BENCH-NO-GPU"),
     ],
 )
@@ -71,7 +71,7 @@ def test_mistakes_are_found_before_a_model_is_built(tmp_path, monkeypatch, words
     (tmp_path / "file").write_text("no history")
     base = write_report(report(result()), tmp_path / "base.json")
     words = words.replace("FILE", str(tmp_path / "file")).replace("FOLDER", str(tmp_path)).replace("BASE", str(base))
-    done = CliRunner().invoke(app, ["bench", "tests.bench.models:plain", *words.split()])
+    done = CliRunner().invoke(app, ["bench", "tests.lab.models:plain", *words.split()])
     assert done.exception.code == code
 
 
@@ -90,7 +90,7 @@ def test_a_folder_with_the_name_of_a_model_is_not_read_instead_of_it(tmp_path, m
 
 
 def test_cells_before_a_model_that_cannot_be_built_are_kept(tmp_path):
-    models = "tests.bench.models:plain,tests.bench.models:raises_two_lines"
+    models = "tests.lab.models:plain,tests.lab.models:raises_two_lines"
     words = f"bench {models} --device cpu -n 1 --warmup 0 --warmup-s 0 --quiet"
     done = CliRunner().invoke(app, [*words.split(), "--out", str(tmp_path)])
     assert done.exception.code == "FK-BENCH-BUILD"
@@ -99,7 +99,7 @@ def test_cells_before_a_model_that_cannot_be_built_are_kept(tmp_path):
 
 
 def test_a_bench_that_measured_nothing_is_no_success(tmp_path):
-    words = "bench tests.bench.models:plain --device cpu --size 5 -n 1 --warmup 0 --warmup-s 0 --quiet"
+    words = "bench tests.lab.models:plain --device cpu --size 5 -n 1 --warmup 0 --warmup-s 0 --quiet"
     done = CliRunner().invoke(app, [*words.split(), "--out", str(tmp_path)])
     assert done.exception.code == "FK-BENCH-NOTHING-MEASURED"
     assert json.loads((tmp_path / "profile_stats.json").read_text())["cells"][0]["outcome"] == "error"
@@ -111,7 +111,7 @@ def test_only_steps_that_can_be_measured_are_listed():
 
 
 def test_the_command_measures_a_model_of_the_users(tmp_path):
-    words = "bench tests.bench.models:plain --device cpu --batch 1,2 -n 3 --warmup 1 --warmup-s 0 --layers --quiet"
+    words = "bench tests.lab.models:plain --device cpu --batch 1,2 -n 3 --warmup 1 --warmup-s 0 --layers --quiet"
     done = CliRunner().invoke(app, [*words.split(), "--out", str(tmp_path), "--save", str(tmp_path / "base.json")])
     assert done.exit_code == 0, done.output
     figures = json.loads((tmp_path / "profile_stats.json").read_text())

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from framekiln.hardware.prediction.gpu_specs import GpuSpecs
-from framekiln.hardware.prediction.source_run import StepTimes
+from framekiln.lab.predict.gpu_specs import GpuSpecs
+from framekiln.lab.predict.source_run import StepTimes
 from framekiln.planning.gpu.calibration_file import StepFigures
 from framekiln.planning.gpu.co_location import GpuCapacity
 from framekiln.planning.gpu.packing import layouts

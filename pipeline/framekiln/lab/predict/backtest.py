@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from framekiln.hardware.calibration.memory_fit import design_matrix, non_negative_fit
-from framekiln.hardware.prediction.source_run import COPIES, MODEL, StepTimes
+from framekiln.lab.calibrate.memory_fit import design_matrix, non_negative_fit
+from framekiln.lab.predict.source_run import COPIES, MODEL, StepTimes
 from framekiln.planning.gpu.calibration_file import StepFigures, Trial
 
 MIN_TRIALS = 3  # two to fit, one to predict

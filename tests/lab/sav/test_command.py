@@ -20,8 +20,8 @@ from framekiln.lab.output.results import read_report
 from framekiln.lab.sav.made import write_made_video
 from framekiln.reporting.bench.pictures import picture_rows
 from framekiln.reporting.bench.sections import video_rows
-from tests.bench.report.results import section_ids
-from tests.bench.sav.test_measure import Whole
+from tests.lab.report.results import section_ids
+from tests.lab.sav.test_measure import Whole
 
 
 def run(folder, out, names=("sam2.1-tiny",), precisions="fp32", **options):

@@ -21,7 +21,7 @@ from framekiln.lab.measure.statistics import Statistics
 from framekiln.lab.models.factory import Factory
 from framekiln.lab.models.model import ModelSource
 from framekiln.lab.output.cells import Cell
-from tests.bench.report.results import section_ids
+from tests.lab.report.results import section_ids
 
 SMALL = ClipFormat(name="small", height=48, width=64, fps=30)
 STEREO = ClipFormat(name="eyes", height=48, width=128, fps=30, eyes=2)
@@ -111,9 +111,9 @@ class Model:
     """A network of images that returns the mean of each, and a map that is above 0 in bright pixels."""
 
     def prepare(self, cell, device):
-        from tests.bench.models import plain  # noqa: F401  a factory's module is imported as a user's is
+        from tests.lab.models import plain  # noqa: F401  a factory's module is imported as a user's is
 
-        source = Factory(use="tests.bench.test_clips:bright", settings={})
+        source = Factory(use="tests.lab.test_clips:bright", settings={})
         return ModelSource(name="bright", factory=source, weights="none").build().prepare(cell, device)
 
 
@@ -190,10 +190,10 @@ def test_rows_of_formats_and_scenarios(tmp_path):
 
 def test_models_without_images_or_that_raise_and_damaged_clips_are_rows(tmp_path):
     clip = made_clip(SMALL, tmp_path, frames=2)
-    other = ModelSource(name="v", factory=Factory(use="tests.bench.test_clips:vectors", settings={}), weights="none")
+    other = ModelSource(name="v", factory=Factory(use="tests.lab.test_clips:vectors", settings={}), weights="none")
     (row,) = measure_clips("v", "none", other.build(), [clip], ClipSettings())
     assert row.outcome == "unsupported" and "images" in row.why
-    other = ModelSource(name="s", factory=Factory(use="tests.bench.test_clips:stops", settings={}), weights="none")
+    other = ModelSource(name="s", factory=Factory(use="tests.lab.test_clips:stops", settings={}), weights="none")
     (row,) = measure_clips("s", "none", other.build(), [clip], ClipSettings())
     assert row.outcome == "error" and "this model stops" in row.why
     (tmp_path / "broken.mp4").write_bytes(clip.path.read_bytes()[:100])
@@ -211,7 +211,7 @@ def test_the_command_takes_files_and_refuses_unknown_scenarios(tmp_path):
         clip=str(path), stereo=True, scenario="offline,server", clip_frames=6, streams=2, rate=1e6, target="p50<9"
     )
     cells = BenchOptions(device="cpu", size="32")
-    bench_clips(Console(quiet=True), ["tests.bench.test_clips:bright"], cells, options, tmp_path / "out")
+    bench_clips(Console(quiet=True), ["tests.lab.test_clips:bright"], cells, options, tmp_path / "out")
     assert section_ids(tmp_path / "out" / "index.html") == ["clips", "targets"]
     stats = json.loads((tmp_path / "out" / "profile_stats.json").read_text())
     assert {target["pools"] for target in stats["targets"]} == {"on"}

@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 
 from framekiln.contract.errors import ConfigError
 from framekiln.contract.row_errors import DECODE
-from framekiln.hardware.prediction.backtest import BacktestErrors, backtest, on_gpu_s, predicted
-from framekiln.hardware.prediction.fit import CombinedFit, StepFit, fit, fit_together
-from framekiln.hardware.prediction.gpu_specs import GpuSpecs
-from framekiln.hardware.prediction.roofline import Scaling, scaling
-from framekiln.hardware.prediction.source_run import SourceRun, StepTimes
+from framekiln.lab.predict.backtest import BacktestErrors, backtest, on_gpu_s, predicted
+from framekiln.lab.predict.fit import CombinedFit, StepFit, fit, fit_together
+from framekiln.lab.predict.gpu_specs import GpuSpecs
+from framekiln.lab.predict.roofline import Scaling, scaling
+from framekiln.lab.predict.source_run import SourceRun, StepTimes
 from framekiln.planning.gpu import CONTEXT_GB
 from framekiln.planning.gpu.calibration_file import Calibration, StepFigures, slug
 
