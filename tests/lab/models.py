@@ -35,6 +35,18 @@ class Keeper(nn.Module):
         return x + 1
 
 
+class Losses(nn.Module):
+    """A module that keeps the mean of its input in a list: 4 bytes a call."""
+
+    def __init__(self):
+        super().__init__()
+        self.losses = []
+
+    def forward(self, x):
+        self.losses.append(x.mean())
+        return x + 1
+
+
 class Cache(nn.Module):
     """A module that fills a cache in its first five calls, and then no more."""
 
@@ -124,8 +136,8 @@ def on_vectors(module, width=3):
     return lambda: (module(), lambda batch=1: torch.rand(batch, width))
 
 
-keeper, cache, overflow, cancels, large, labels = (
-    on_vectors(kind) for kind in (Keeper, Cache, Overflow, Cancels, Large, Labels)
+keeper, losses, cache, overflow, cancels, large, labels = (
+    on_vectors(kind) for kind in (Keeper, Losses, Cache, Overflow, Cancels, Large, Labels)
 )
 
 

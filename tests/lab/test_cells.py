@@ -76,6 +76,11 @@ def test_a_module_that_keeps_a_tensor_a_call_leaks_its_bytes():
     assert leak.leaks and leak.slope == 4_000_000 and leak.calls == 20
 
 
+def test_a_loss_that_is_kept_in_a_list_is_a_leak_of_four_bytes():
+    leak = measure("losses", {"leak": 20}).leak
+    assert leak.leaks and leak.slope == 4
+
+
 def test_a_cache_that_fills_once_is_no_leak():
     leak = measure("cache", {"leak": 20}).leak
     assert not leak.leaks and leak.slope == 0
@@ -85,6 +90,16 @@ def test_a_leak_is_growth_in_the_second_half():
     assert not verdict([5_000_000 * n for n in range(10)] + [45_000_000] * 10).leaks
     assert verdict([0] * 10 + [int(2 * LEAK) * n for n in range(10)]).slope == 2 * LEAK
 
+
+def test_growth_in_nearly_every_call_is_a_leak_and_in_a_few_calls_only_where_it_is_large():
+    every, third = ([size * (n // each) for n in range(40)] for each, size in ((1, 4), (3, 4)))
+    assert verdict(every).leaks and not verdict(third).leaks
+    assert verdict([5000 * (n // 3) for n in range(40)]).leaks  # 1,667 bytes a call
+    assert not verdict([4 * (n % 10) for n in range(40)]).leaks  # a buffer that every tenth call empties
+
+
+def test_memory_that_does_not_grow_is_no_leak():
+    assert not verdict([512] * 40).leaks and not verdict([7]).leaks
 
 def test_an_overflow_is_seen_as_values_that_are_not_finite():
     wrong = drift_of("overflow", "fp16")

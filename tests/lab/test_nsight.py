@@ -263,5 +263,16 @@ def test_a_dry_run_prints_the_commands_and_runs_nothing(tmp_path, monkeypatch, c
     assert error.value.code == "FK-NCU-MISSING"
 
 
+def test_a_dry_run_names_a_tool_that_only_another_machine_has(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("NSYS_CMD", "sudo -E /opt/jetson/nsys")
+    monkeypatch.setenv("PATH", "/nowhere")
+    options = NsightOptions(nsys="external", dry_run=True)
+    bench_nsight(Console(), [TARGET.model], BenchOptions(device="cuda"), options, tmp_path)
+    assert capsys.readouterr().out.splitlines()[1].startswith("sudo -E /opt/jetson/nsys profile ")
+    with pytest.raises(ConfigError) as error:
+        bench_nsight(Console(), [TARGET.model], BenchOptions(device="cpu"), NsightOptions(nsys="external"), tmp_path)
+    assert error.value.code == "FK-NSIGHT-COMMAND"
+
+
 def test_the_target_makes_the_calls():
     assert main([TARGET.model, "--device", "cpu", "--cell", '{"batch": 2}', "--calls", "4", "--range"]) == 4

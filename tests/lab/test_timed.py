@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from framekiln.lab.measure.options import MeasureOptions
 from framekiln.lab.measure.statistics import Statistics, calls_for
 from framekiln.lab.measure.timed import TimeLimits, timed
 
@@ -90,6 +91,18 @@ def test_what_precedes_a_call_is_not_in_its_time():
 
     samples = machine.timed(TimeLimits(warmup=1, most=2, least=2, wanted=2, seconds=0), before=before)
     assert samples.seconds == (1.0, 1.0) and numbers == [0, 1] and samples.wall_s == 22.0
+
+
+@pytest.mark.parametrize(("pause", "calls"), [(0.1, 20), (2.0, 10), (30.0, 3)])
+def test_seconds_are_those_of_calls_and_not_of_what_precedes_them(pause, calls):
+    """2 s of calls of 0.1 s; 10 times as long in all, at most; and 3 calls in any case."""
+    machine = Machine(seconds=(0.1,))
+
+    def flush(_):
+        machine.now += pause
+
+    limits = MeasureOptions(seconds=2.0, cold_cache=True, warmup=0, warmup_s=0).limits
+    assert machine.timed(limits, before=flush).calls == calls
 
 
 def test_statistics_in_ms():

@@ -94,13 +94,13 @@ def _asked(nsight: NsightOptions) -> list[tuple[str, NsightTool, Mode | None]]:
 
 
 def _dry(nsight: NsightOptions, recorder: Any, targets: Sequence[Target]) -> Iterator[str]:
-    """Yield the commands, with the tool's bare name where it is missing here."""
-    from framekiln.profiling.tools.nsight import find_tool
+    """Yield the commands for any machine: with the tool as the environment names it, or its bare name."""
+    from framekiln.profiling.tools.nsight import find_tool, named_command
 
     yield shlex.join(["mkdir", "-p", str(recorder.folder)])  # nsys and ncu make no folders
     for target in targets:
         for _, tool, mode in _asked(nsight):
-            for command in recorder.commands(find_tool(tool) or [tool.name], target, mode):
+            for command in recorder.commands(named_command(tool) or find_tool(tool) or [tool.name], target, mode):
                 yield shlex.join(command)
 
 

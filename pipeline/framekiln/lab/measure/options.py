@@ -33,7 +33,8 @@ class MeasureOptions:
                 warmup=self.warmup, warmup_s=self.warmup_s, least=count, most=count, wanted=count, seconds=0.0
             )
         if self.seconds is not None:
-            return TimeLimits(**warmup, seconds=self.seconds, least=1, wanted=1)  # type: ignore[arg-type]
+            least = TimeLimits.least if self.cold_cache else 1  # emptying the caches may take all of the time
+            return TimeLimits(**warmup, seconds=self.seconds, least=least, wanted=1)  # type: ignore[arg-type]
         return TimeLimits(**warmup, seconds=1.0, least=5, wanted=100, patience_s=15.0)  # type: ignore[arg-type]
 
 

@@ -58,13 +58,18 @@ NCU = NsightTool(
 )
 
 
+def named_command(tool: NsightTool) -> list[str]:
+    """Return the words of the command in the environment, which may be another machine's; empty without one."""
+    return shlex.split(os.environ.get(tool.variable, ""))
+
+
 def find_tool(tool: NsightTool, root: Path = Path("/")) -> list[str] | None:
     """Return the words of the command that starts a tool; None if it is missing.
 
     Raises:
         ConfigError: the command in the environment does not exist.
     """
-    if command := shlex.split(os.environ.get(tool.variable, "")):
+    if command := named_command(tool):
         if shutil.which(command[0]) is None:
             raise ConfigError(
                 f"{tool.variable} is {command[0]!r}, which is no program; give the path of {tool.name}, or unset it.",
