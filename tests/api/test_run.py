@@ -95,6 +95,7 @@ def test_an_edited_function_is_computed_again_and_nothing_else(media, tmp_path, 
     assert to_do(2) == {"decode": 0, "crc": 0, "moment": 7}
     out = framekiln.run(media, tmp_path / "out", pipeline=STEPS, stages=measure(2))
     assert min(filter(None, out.table("frames").to_table()["moment"].to_pylist())) == 2
+    assert command("check", tmp_path / "out").returncode == 0, "its column is known to this script alone"
 
 
 @pytest.mark.parametrize(

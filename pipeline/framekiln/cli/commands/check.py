@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 
 from framekiln.contract.errors import ConfigError
-from framekiln.contract.output_names import RUN_RECORD
+from framekiln.contract.output_names import FRAMES, RUN_RECORD
 from framekiln.contract.row_errors import DECODE
 from framekiln.output.object_store import Store
 from framekiln.reporting.compare.runs import read_run
@@ -64,7 +64,11 @@ def _notes(store: Store) -> list[str]:
 def _expected(store: Store, fingerprints: Mapping[str, str]) -> dict[str, pa.Schema]:
     """Return the columns that tables have by the code of the last run's steps; empty where its record is damaged."""
     with suppress(FileNotFoundError, ConfigError):
-        stages = rebuild(read_run_record(store)["steps"])
+        steps = read_run_record(store)["steps"]
+        stages = rebuild(steps)
         folders = {f"{name}-{fingerprints[name]}": stage for name, stage in stages.items() if name in fingerprints}
-        return expected_parts(f"{DECODE}-{fingerprints.get(DECODE, '')}", folders)
+        expected = expected_parts(f"{DECODE}-{fingerprints.get(DECODE, '')}", folders)
+        if stages.keys() != steps.keys():  # of a script or notebook: only they know their columns
+            expected[FRAMES] = expected[FRAMES].remove_metadata()
+        return expected
     return {}
