@@ -11,6 +11,7 @@ FACTS = "facts"  # inputs of each step's fingerprint
 DIGESTS = "digests"  # hashes of files' content, by path
 PROFILE = "profile"  # records of calls, packets and nodes
 RUN_RECORD = "run.json"
+REPORT = "report.html"
 DAMAGED = "run.damaged.json"  # files that `framekiln check` found to be damaged, for the next run
 LEASE_PREFIX = "run.lease-"
 

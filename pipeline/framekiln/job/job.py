@@ -21,6 +21,7 @@ from framekiln.media.units import Unit
 from framekiln.output.lease import Lease
 from framekiln.output.ledger import Ledger
 from framekiln.output.object_store import Store
+from framekiln.output.recognise import check_may_become_output
 from framekiln.output.unit_table import write_units
 from framekiln.planning.plan import Plan, idle_cap, make_plan
 from framekiln.planning.processes.resources import Node, this_machine
@@ -104,9 +105,9 @@ class Job:
 
         Raises:
             InputError: there is no input.
-            OutputError: the output is a file.
+            OutputError: the output is a file, or a folder of other things.
         """
-        self.store.check_folder()
+        check_may_become_output(self.store)
         plan = self._without_dataset_steps(plan)
         files = RunFiles.find(self._request, self._on_wait).identified(self.store, self._on_wait, keep=False)
         units = files.units(self.store, plan.decode.workers)
@@ -140,6 +141,7 @@ class Job:
 
     def _take_lease(self, plan: Plan, stack: ExitStack) -> Lease:
         """Reserve the output for this run."""
+        check_may_become_output(self.store)
         self.store.prepare()
         refuse_foreign(self.store, self._owners(plan))
         lease = stack.enter_context(Lease(self.store, self._request.shard, on_wait=self._on_wait))

@@ -1,11 +1,12 @@
-"""Whether a folder is an output, finished or not."""
+"""Whether a folder is an output, finished or not, or may become one."""
 
 from __future__ import annotations
 
+import mimetypes
 from pathlib import Path
 
 from framekiln.contract.errors import OutputError
-from framekiln.contract.output_names import COLUMNS, FACTS, RUN_RECORD
+from framekiln.contract.output_names import COLUMNS, FACTS, REPORT, RUN_RECORD, UNITS
 from framekiln.output.object_store import Store
 
 
@@ -25,3 +26,26 @@ def check_is_output(store: Store) -> Store:
         "the folder that --output named.",
         code="FK-NOT-AN-OUTPUT",
     )
+
+
+def check_may_become_output(store: Store) -> None:
+    """Check that a run may write into a folder: it is an output, or holds nothing that a run would overwrite or bury.
+
+    Raises:
+        OutputError: it is a file, or has a report or a record of another program, or photos and videos of its own.
+    """
+    if {COLUMNS, FACTS, UNITS} & set(store.check_folder().folders()):
+        return
+    for name in store.names(""):
+        if name in (RUN_RECORD, REPORT):
+            raise OutputError(
+                f"{store.root!r} holds a {name} that no run wrote and this one would replace; move it, or choose "
+                "another --output.",
+                code="FK-FOREIGN-FILE",
+            )
+        if (mimetypes.guess_type(name)[0] or "").startswith(("image/", "video/")):
+            raise OutputError(
+                f"{store.root!r} is no output of an earlier run, and holds photos or videos such as {name!r}; name the "
+                "input first and then another folder for the output.",
+                code="FK-OUTPUT-HOLDS-MEDIA",
+            )

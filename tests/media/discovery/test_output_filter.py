@@ -11,6 +11,7 @@ from framekiln.job import Job
 from framekiln.media.discovery.listing import list_media
 from tests.support.errors import fails
 from tests.support.runs.engine_factory import order, small
+from tests.support.runs.serial_engine import without_ray
 
 __all__ = ["small"]
 RUN = ("run.json", "columns/crc-1/a.parquet", "units/u.parquet", "images/crc-1/a.png")
@@ -120,6 +121,27 @@ def test_files_of_the_user_are_never_deleted_from_a_tables_folder(small: Path, t
     with fails("FK-FOREIGN-FILE", own.name):
         Job(order(small, tmp_path / "project", steps)).run()
     assert own.read_bytes() == b"a year's work"
+
+
+@pytest.mark.parametrize(
+    ("name", "code"),
+    [
+        ("report.html", "FK-FOREIGN-FILE"),
+        ("run.json", "FK-FOREIGN-FILE"),
+        ("holiday.JPG", "FK-OUTPUT-HOLDS-MEDIA"),
+        ("film.mp4", "FK-OUTPUT-HOLDS-MEDIA"),
+        ("run.log", None),
+    ],
+)
+def test_a_folder_of_other_things_becomes_no_output(small: Path, tmp_path: Path, name: str, code: str | None) -> None:
+    own = tmp_path / "project" / name
+    own.parent.mkdir()
+    own.write_text('{"mine": 1}')
+    job = Job(order(small, tmp_path / "project", {"crc": ("Checksum", {})}))
+    with fails(code, name) if code else without_ray():
+        job.run()
+    assert own.read_text() == '{"mine": 1}'
+    assert len([*own.parent.iterdir()]) == 1 or not code
 
 
 @pytest.mark.heavy

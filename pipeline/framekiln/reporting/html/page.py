@@ -11,7 +11,7 @@ from typing import Any
 from markupsafe import Markup
 
 from framekiln.contract.columns import KEYS
-from framekiln.contract.output_names import ERRORS, FRAMES, RUN_RECORD
+from framekiln.contract.output_names import ERRORS, FRAMES, REPORT, RUN_RECORD
 from framekiln.contract.stage import Stage
 from framekiln.output.expected_columns import optional
 from framekiln.output.object_store import Store
@@ -37,7 +37,7 @@ from framekiln.reporting.templating import render_page
 from framekiln.runtime.check.mending import expected_tables
 from framekiln.runtime.run.record import no_record, read_run_record
 
-NAME = "report.html"
+NAME = REPORT
 _NEEDED = (
     *("arguments", "decode", "figures", "files", "input", "machines", "output", "processor", "profile_name"),
     *("files_done", "python", "run", "seconds", "started", "state", "steps", "system", "versions", "written"),
