@@ -6,6 +6,7 @@ import inspect
 import json
 from dataclasses import fields
 
+import pyarrow as pa
 import pytest
 import torch
 
@@ -30,6 +31,15 @@ def test_a_function_of_ones_own_is_measured(tmp_path, monkeypatch, capfd):
     assert made.report.models[0].params == 52 and made.cells[0].latency_ms.count == 2
     assert "batch 2" in made._repr_html_() and "2 cells" in repr(made) and not made.failed
     assert list(tmp_path.iterdir()) == [] and capfd.readouterr() == ("", "")
+
+
+def test_a_stage_of_ones_own_is_measured():
+    @framekiln.stage(inputs="frame_224", outputs={"level": pa.float32()})
+    def level(image):
+        return float(image.mean())
+
+    made = framekiln.bench(level, batch=2, **QUICK)
+    assert [(cell.model, cell.outcome, cell.items) for cell in made.cells] == [("level", "ok", 2)]
 
 
 def test_files_are_those_of_the_command(tmp_path):

@@ -13,6 +13,11 @@ def plain():
     return nn.Sequential(nn.Linear(12, 8), nn.ReLU(), nn.Linear(8, 4)), lambda batch=1, size=12: torch.rand(batch, size)
 
 
+def own_batch():
+    """A factory with a batch of its own: 16."""
+    return nn.Linear(12, 4), lambda batch=16, size=12: torch.rand(batch, size)
+
+
 def alone():
     """A module without example inputs, which is called on images."""
     return nn.Conv2d(3, 2, 3)

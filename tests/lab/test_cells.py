@@ -101,6 +101,7 @@ def test_growth_in_nearly_every_call_is_a_leak_and_in_a_few_calls_only_where_it_
 def test_memory_that_does_not_grow_is_no_leak():
     assert not verdict([512] * 40).leaks and not verdict([7]).leaks
 
+
 def test_an_overflow_is_seen_as_values_that_are_not_finite():
     wrong = drift_of("overflow", "fp16")
     assert wrong.nonfinite == 3 and wrong.rel_l2 is None

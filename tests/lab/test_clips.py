@@ -220,6 +220,7 @@ def test_the_command_takes_files_and_refuses_unknown_scenarios(tmp_path):
         ("server", 2, "ok"),
         ("offline", 2, "ok"),
     ]
+    assert stats["findings"] == []
     with pytest.raises(ConfigError) as error:
         ClipOptions(clip="4k", scenario="burst").settings(cells)
     assert error.value.code == "FK-BENCH-SCENARIO"

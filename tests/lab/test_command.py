@@ -110,6 +110,78 @@ def test_only_steps_that_can_be_measured_are_listed():
     assert "faces" in done.output and "identities" not in done.output
 
 
+QUICK = "--device cpu -n 1 --warmup 0 --warmup-s 0 --quiet"
+OWN_STAGES = """
+import pyarrow as pa
+from dataclasses import dataclass
+from framekiln.contract import Stage, field, views
+
+class Grey(Stage):
+    inputs = ("frame_224",)
+    outputs = pa.schema([field("grey", pa.float32(), "mean level, 0 to 255")])
+
+    def __call__(self, batch):
+        return pa.table([pa.array([view.mean() for view in views(batch["frame_224"])], pa.float32())], self.outputs)
+
+class Sharpness(Stage):
+    @dataclass(frozen=True, kw_only=True)
+    class Config(Stage.Config):
+        most: float = 0.0  # level
+
+    inputs = ("grey",)
+    outputs = pa.schema([field("sharpness", pa.float32(), "from 0")])
+
+    def __call__(self, batch):
+        if not 0 < max(batch["grey"].to_pylist()) < self.config.most:
+            raise ValueError("other pixels or other settings")
+        return pa.table([batch["grey"]], schema=self.outputs)
+
+class Blunt(Sharpness):
+    outputs = pa.schema([field("blunt", pa.float32(), "from 0")])
+"""
+
+
+def cells(folder):
+    return json.loads((folder / "profile_stats.json").read_text())["cells"]
+
+
+def test_a_step_of_a_users_pipeline_is_called_on_what_its_steps_before_made(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "own_stages.py").write_text(OWN_STAGES)
+    (tmp_path / "mine.yaml").write_text(
+        "steps:\n  grey: {use: 'own_stages:Grey'}\n"
+        "  sharpness: {use: 'own_stages:Sharpness', with: {most: 255}}\n"
+        "  blunt: {use: 'own_stages:Blunt', with: {most: 0.1}}\n"
+    )
+    words = f"bench sharpness,blunt --pipeline mine.yaml --batch 2 --out made {QUICK}"
+    done = CliRunner().invoke(app, words.split())
+    assert done.exit_code == 0, done.exception
+    assert [(cell["model"], cell["outcome"]) for cell in cells(tmp_path / "made")] == [
+        ("sharpness", "ok"),
+        ("blunt", "error"),
+    ]
+    listed = CliRunner().invoke(app, ["bench", "--list", "--pipeline", "mine.yaml"]).output
+    assert "Steps: grey, sharpness, blunt" in listed
+
+
+def test_figures_of_a_crowded_machine_are_called_worthless_before_the_first_one(tmp_path, monkeypatch):
+    monkeypatch.setattr("os.getloadavg", lambda: (62.0, 50.0, 40.0))
+    command = f"bench tests.lab.models:plain --out {tmp_path} {QUICK}"
+    done = CliRunner().invoke(app, command.split())
+    assert done.exit_code == 0 and "load 62.0" in done.stderr  # also with --quiet
+    done = CliRunner().invoke(app, command.removesuffix(" --quiet").split())
+    assert done.output.count("load 62.0") == 1 and done.output.index("load 62.0") < done.output.index("ms a call")
+    finding = json.loads((tmp_path / "profile_stats.json").read_text())["findings"][0]
+    assert finding["rule"] == "load" and finding["numbers"]["load"] == 62.0
+
+
+@pytest.mark.parametrize(("words", "batch"), [("", 16), ("--batch 3", 3)])
+def test_a_model_is_measured_at_its_own_batch_where_no_other_is_asked_for(tmp_path, words, batch):
+    command = f"bench tests.lab.models:own_batch {words} --out {tmp_path} {QUICK}"
+    assert CliRunner().invoke(app, command.split()).exit_code == 0
+    assert [(cell["cell"]["batch"], cell["items"]) for cell in cells(tmp_path)] == [(batch, batch)]
+
+
 def test_the_command_measures_a_model_of_the_users(tmp_path):
     words = "bench tests.lab.models:plain --device cpu --batch 1,2 -n 3 --warmup 1 --warmup-s 0 --layers --quiet"
     done = CliRunner().invoke(app, [*words.split(), "--out", str(tmp_path), "--save", str(tmp_path / "base.json")])

@@ -39,6 +39,10 @@ def test_a_tensor_is_repeated_for_the_batch():
     assert example_inputs(built, Cell(batch=3)).tolist() == [[0, 1, 2], [3, 4, 5], [0, 1, 2]]
 
 
+def test_the_rows_of_a_tensor_are_the_models_own_batch():
+    assert dict(build("tensors").axes) == {"batch": 2}
+
+
 def test_a_module_alone_is_called_on_images():
     assert example_inputs(build("alone"), Cell(batch=2, size=32)).shape == (2, 3, 32, 32)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import sqlite3
 import sys
+from dataclasses import replace
 
 import pytest
 from rich.console import Console
@@ -276,3 +277,5 @@ def test_a_dry_run_names_a_tool_that_only_another_machine_has(tmp_path, monkeypa
 
 def test_the_target_makes_the_calls():
     assert main([TARGET.model, "--device", "cpu", "--cell", '{"batch": 2}', "--calls", "4", "--range"]) == 4
+    words = replace(TARGET, model="tests.lab.models:own_batch", own_batch=True, device="cpu").words(ranged=False)
+    assert "batch" not in json.loads(words[words.index("--cell") + 1]) and main([*words[3:], "--calls", "1"]) == 1

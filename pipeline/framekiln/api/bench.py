@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Self
@@ -14,15 +14,19 @@ from typing_extensions import Unpack
 from framekiln.api import html
 from framekiln.api.bench_options import DEFAULTS, BenchOptions, FileOptions, bench_plan
 from framekiln.api.options import Place, checked, shows
+from framekiln.api.request import Manifest, pipeline_of
+from framekiln.api.steps import Given, with_steps
 from framekiln.api.writable import check_file, check_folder
 from framekiln.contract.errors import ConfigError
+from framekiln.contract.stage import Stage
 from framekiln.lab.bench import Bench, BenchPlan, BenchWatch, Model
+from framekiln.lab.findings import LOAD
 from framekiln.lab.models.registry import is_model
 from framekiln.lab.output.cells import CellResult
 from framekiln.lab.output.results import STATS, BenchReport, read_report, require_any, write_report
 from framekiln.lab.output.results import Finding as Rule
 from framekiln.lab.output.tables import write_tables
-from framekiln.planning.manifest import read_pipeline
+from framekiln.planning.manifest import PipelineFile
 from framekiln.reporting.bench import history
 from framekiln.reporting.bench.cells import three
 from framekiln.reporting.bench.page import PAGE, write_page
@@ -116,20 +120,25 @@ class BenchResult:
             for cell in self.cells
         ]
         heads = ("model", "cell", "outcome", "ms a call", "items/s", "")
-        found = [f"{finding.rule}: {finding.text} ({finding.where}); {finding.fix}." for finding in self.findings]
+        said = [
+            (finding.rule, f"{finding.rule}: {finding.text} ({finding.where}); {finding.fix}.")
+            for finding in self.findings
+        ]
+        first, found = ([line for rule, line in said if (rule == LOAD) is early] for early in (True, False))
         found += [f"{verdict.outcome}: {verdict.sentence}" for verdict in self.verdicts]
-        return html.table(heads, rows) + html.lines(found)
+        return html.lines(first) + html.table(heads, rows) + html.lines(found)
 
 
 @shows(BenchOptions, DEFAULTS)
-def bench(model: Model | Sequence[Model] | Place, **options: Unpack[BenchOptions]) -> BenchResult:
+def bench(model: Model | Given | Sequence[Model | Given] | Place, **options: Unpack[BenchOptions]) -> BenchResult:
     """Measure a model alone: time, memory, layers and precision, for each batch and size that is asked for.
 
     Nothing else should use the machine meanwhile. Weights are random where the published ones are missing.
 
     Args:
-        model: a name of `framekiln bench --list`, a step of the pipeline, a function that returns a torch module
-            (docs/measuring/bench.md), or several of them. A path of earlier figures is read instead of measured.
+        model: a name of `framekiln bench --list`, a step of the pipeline, a stage of your own, a function that returns
+            a torch module (docs/measuring/bench.md), or several of them. A path of earlier figures is read instead of
+            measured.
         options: those of the command, by the same names: see `framekiln.api.bench_options`. Without `out` no page is
             written.
 
@@ -146,13 +155,15 @@ def bench(model: Model | Sequence[Model] | Place, **options: Unpack[BenchOptions
     files = BenchFiles.of(given)
     cells = {name: value for name, value in options.items() if name not in FileOptions.__annotations__}
     base = files.check()
-    if (earlier := earlier_figures(model)) is not None:
+    if (earlier := earlier_figures(model, options.get("pipeline"))) is not None:
         for name in cells:
             problem = f"{name} changes nothing with figures measured before; leave it out."
             raise ConfigError(problem, code="FK-BENCH-OPTION")
         return concluded(read_report(earlier), files, base, is_new=False)
     keep = partial(concluded, files=BenchFiles(out=files.out), base=None, is_new=True)
-    report = measured(_models(model), bench_plan(cells), files.out, BenchWatch(), keep)
+    plan = bench_plan(cells)
+    models, pipeline = _models(model, plan.pipeline)
+    report = measured(models, replace(plan, pipeline=pipeline), files.out, BenchWatch(), keep)
     result = concluded(report, files, base, is_new=True)
     require_any(result.cells)
     return result
@@ -193,20 +204,28 @@ def concluded(report: BenchReport, files: BenchFiles, base: BenchReport | None, 
     return BenchResult(report=report, changes=found, verdicts=verdicts, base_differs=differs, files=paths)
 
 
-def earlier_figures(model: Any) -> Path | None:
+def earlier_figures(model: Any, pipeline: Manifest | None = None) -> Path | None:
     """Return the path of figures measured before, where a model is one; a model's name goes before a folder's."""
     if not isinstance(model, str | os.PathLike):
         return None
     text = os.fspath(model)
     is_folder = os.path.isdir(text)  # noqa: PTH112 - pathlib raises for a long name
-    is_path = text.endswith(".json") or (is_folder and not is_model(text, read_pipeline(None)))
+    is_path = text.endswith(".json") or (is_folder and not is_model(text, pipeline_of(pipeline)))
     return Path(text) if is_path else None
 
 
-def _models(model: Any) -> list[Model]:
-    given = [model] if isinstance(model, str) or callable(model) else list(model)
-    names = [part.strip() for each in given if isinstance(each, str) for part in each.split(",") if part.strip()]
-    models = [*names, *(each for each in given if not isinstance(each, str))]
+def _models(model: Any, pipeline: PipelineFile) -> tuple[list[Model], PipelineFile]:
+    """Return the models, and the pipeline with the stages among them as steps."""
+    given = [model] if isinstance(model, str | Stage) or callable(model) else list(model)
+    models: list[Model] = []
+    for each in given:
+        if isinstance(each, str):
+            models += [part.strip() for part in each.split(",") if part.strip()]
+        elif isinstance(each, Stage) or (isinstance(each, type) and issubclass(each, Stage)):
+            pipeline, names = with_steps(pipeline, each)
+            models += names
+        else:
+            models.append(each)
     if not models:
         raise ConfigError("MODEL is empty; `framekiln bench --list` names models.", code="FK-BENCH-MODEL")
-    return models
+    return models, pipeline

@@ -11,7 +11,7 @@ from pydantic import Field
 from typing_extensions import TypedDict
 
 from framekiln.api.options import Place, checked
-from framekiln.api.request import Input, input_texts
+from framekiln.api.request import Input, Manifest, input_texts, pipeline_of
 from framekiln.contract.errors import ConfigError
 from framekiln.lab.bench import BenchPlan
 from framekiln.lab.measure.details import DetailOptions
@@ -39,7 +39,7 @@ class FileOptions(TypedDict, total=False):
 class CellOptions(TypedDict, total=False):
     """Cells, and what is measured in each; None stands for the default."""
 
-    batch: Numbers  # 1
+    batch: Numbers  # the model's own, or 1
     size: Numbers  # sides of the input in px; the model's own
     frames: Numbers  # of a clip; the model's own
     precisions: (
@@ -61,6 +61,7 @@ class CellOptions(TypedDict, total=False):
     leak: _Count  # look for growing memory over as many calls
     cold_cache: bool  # empty the caches before each call
     memory_cap: Annotated[float, Field(ge=0.1)] | None  # GB; measure as if the device had no more
+    pipeline: Manifest | None  # with the steps that may be measured: a path, or its content; the shipped one
     input: Input  # media for a step; the sample collection
     device: Literal["cpu", "cuda"] | None  # cuda where there is one
     weights_dir: Place | None  # folder with weights, recognised by name and hash
@@ -71,7 +72,7 @@ class BenchOptions(FileOptions, CellOptions, total=False):
 
 
 DEFAULTS: Mapping[str, Any] = {
-    **{"batch": 1, "precisions": "fp32", "compile": "off", "backends": "torch", "channels_last": "no"},
+    **{"precisions": "fp32", "compile": "off", "backends": "torch", "channels_last": "no"},
     **{"warmup": 5, "warmup_s": 0.5, "depth": 2, "lines": "", "find_batch": 0, "leak": 0},
     **dict.fromkeys(("layers", "trace", "cprofile", "cold_cache"), False),
     **dict.fromkeys(("fail_if", "note"), ""),
@@ -87,7 +88,7 @@ def bench_plan(options: Mapping[str, Any]) -> BenchPlan:
     """
     given = checked(CellOptions, options, DEFAULTS)
     axes = Axes(
-        batches=_numbers("--batch", given["batch"]) or (1,),
+        batches=_numbers("--batch", given["batch"]) or (None,),
         sizes=_numbers("--size", given["size"]) or (None,),
         frames=_numbers("--frames", given["frames"]) or (None,),
         precisions=_words("--precisions", given["precisions"]),
@@ -101,6 +102,7 @@ def bench_plan(options: Mapping[str, Any]) -> BenchPlan:
         measure=_measure_options(given),
         details=DetailOptions(**{name: given[name] for name in ("trace", "cprofile", "lines", "depth")}),
         find_batch=given["find_batch"],
+        pipeline=pipeline_of(given["pipeline"]),
         inputs=input_texts(given["input"]),
         weights_dir=None if given["weights_dir"] is None else Path(given["weights_dir"]),
     )

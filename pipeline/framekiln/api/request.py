@@ -46,7 +46,7 @@ def make_request(
         ConfigError: a name, a file or a value is wrong.
     """
     given = checked(kind, {**options, "engine": options.get("engine") or os.environ.get(ENGINE) or None})
-    pipeline_file, steps = with_steps(_pipeline(pipeline), stages)
+    pipeline_file, steps = with_steps(pipeline_of(pipeline), stages)
     profile_file, profile_name = _profile(profile)
     inputs = _inputs(input, os.environ.get(INPUT), profile_file.input, pipeline_file.input)
     return RunRequest(
@@ -71,7 +71,12 @@ def cluster_address(option: str | None) -> str | None:
     return option or os.environ.get("RAY_ADDRESS")
 
 
-def _pipeline(pipeline: Manifest | None) -> PipelineFile:
+def pipeline_of(pipeline: Manifest | None) -> PipelineFile:
+    """Read a pipeline file; the shipped one without a name.
+
+    Raises:
+        ConfigError: the file is missing or wrong.
+    """
     if isinstance(pipeline, Mapping):
         return model_of(PipelineFile, pipeline, "pipeline")
     return read_pipeline(_text(pipeline))

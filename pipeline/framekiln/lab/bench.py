@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from framekiln.contract.errors import ConfigError
-from framekiln.lab.findings import findings, waits
+from framekiln.lab.findings import findings, load, waits
 from framekiln.lab.measure.details import DetailOptions, Details
 from framekiln.lab.measure.options import MeasureOptions
 from framekiln.lab.measure.tracing import function_of
@@ -23,7 +23,7 @@ from framekiln.lab.output.results import BenchReport, Finding, ModelInfo, new_re
 from framekiln.lab.sweep.batch_search import SearchResult
 from framekiln.lab.sweep.product import Axes
 from framekiln.lab.sweep.runner import ModelBench
-from framekiln.planning.manifest import read_pipeline
+from framekiln.planning.manifest import PipelineFile
 
 Model = str | Callable[..., Any]
 """A model's or a step's name, `package.module:factory`, or a factory itself (`lab.models.factory`)."""
@@ -37,17 +37,21 @@ class BenchPlan:
     measure: MeasureOptions
     details: DetailOptions
     find_batch: int = 0  # search batches up to this one; 0: measure those of the axes
+    pipeline: PipelineFile  # with the steps that may be measured
     inputs: Sequence[str] = ()  # media for a step; none: the sample collection
     weights_dir: Path | None = None
 
     @property
     def first_cell(self) -> Cell:
-        """The cell of benches that measure a single one."""
+        """The cell of benches that measure a single one, of a model without a batch of its own."""
         return self.axes.cells()[0]
 
 
 class BenchWatch:
     """A listener to a bench; this one does nothing."""
+
+    def begin(self, findings: Sequence[Finding]) -> None:
+        """Take what makes all figures worthless, before the first one."""
 
     def model(self, info: ModelInfo) -> None:
         """Take the facts of a model before its first cell."""
@@ -70,13 +74,13 @@ class Bench:
         self._plan, self._watch = plan, watch
         self._environment = bench_environment(plan.measure.device)
         self._infos: dict[str, ModelInfo] = {}
-        self._found: list[Finding] = []
+        self._load, self._found = load(self._environment), list[Finding]()
 
     def report(self) -> BenchReport:
         """Return all figures so far."""
         infos = self._infos.values()
         models = [with_figures(info, [cell for cell in self.cells if cell.model == info.name]) for info in infos]
-        every = (*findings(self.cells), *self._found)
+        every = (*self._load, *findings(self.cells), *self._found)
         return new_report(self._environment, models=tuple(models), cells=tuple(self.cells), findings=every)
 
     def measure(self, models: Sequence[Model], folder: Path | None) -> None:
@@ -90,16 +94,17 @@ class Bench:
         if self._plan.details.lines:
             function_of(self._plan.details.lines)
         with recipes(models, self._plan) as sources:
+            self._watch.begin(self._load)
             for source in sources:
                 with ModelBench(source, self._plan.measure) as process:
                     self._infos[source.name] = process.about()
                     self._watch.model(self._infos[source.name])
-                    self._measure_cells(process)
+                    cells = self._plan.axes.cells(self._infos[source.name].batch)
+                    self._measure_cells(process, cells)
                     if folder is not None and self._plan.details.is_asked:
-                        self._record(process, source.name, folder)
+                        self._record(process, source.name, cells[0], folder)
 
-    def _measure_cells(self, process: ModelBench) -> None:
-        cells = self._plan.axes.cells()
+    def _measure_cells(self, process: ModelBench, cells: Sequence[Cell]) -> None:
         if not self._plan.find_batch:
             for cell in cells:
                 self._add(process.measure(cell))
@@ -111,9 +116,8 @@ class Bench:
         self._watch.cell(result)
         self.cells.append(result)
 
-    def _record(self, process: ModelBench, model: str, folder: Path) -> None:
-        """Record the first cell in detail, and keep the waits for the GPU as findings."""
-        cell = self._plan.first_cell
+    def _record(self, process: ModelBench, model: str, cell: Cell, folder: Path) -> None:
+        """Record a cell in detail, and keep the waits for the GPU as findings."""
         details = process.details(cell, self._plan.details, folder.absolute())
         self._watch.details(details)
         self._found += waits(f"{model}, {cell.title}", details.syncs)
@@ -126,7 +130,7 @@ def recipes(models: Sequence[Model], plan: BenchPlan) -> Iterator[list[ModelReci
     Raises:
         ConfigError: a model is unknown.
     """
-    pipeline = read_pipeline(None)
+    pipeline = plan.pipeline
     with tempfile.TemporaryDirectory(prefix="framekiln-") as name:
         folder = Path(name)
         inputs = list(plan.inputs)
@@ -140,7 +144,7 @@ def recipes(models: Sequence[Model], plan: BenchPlan) -> Iterator[list[ModelReci
             if not isinstance(model, str):
                 return of_function(model)
             if is_step(model, pipeline):
-                return stage_source(model, inputs, plan.measure.device, folder, plan.weights_dir)
+                return stage_source(model, inputs, plan.measure.device, folder, plan.weights_dir, pipeline=pipeline)
             return find_model(model, pipeline, plan.weights_dir)
 
         yield [recipe(model) for model in models]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 from framekiln.lab.measure.layers import WHOLE, slowest
 from framekiln.lab.output.cells import CellResult, Layer
@@ -28,13 +29,27 @@ SPREAD = 0.25  # deviation of calls, as a share of their mean
 DRIFTS = 0.05  # relative L2 of outputs: a twentieth of their length
 WEAK_PEAK = 0.1  # share of the measured arithmetic peak
 BANDWIDTH = 0.5  # share of the measured bandwidth from which memory is the limit
+CROWDED = 0.5  # running tasks a core before the first call: calls that use every core then take half as long again
 
+LOAD = "load"
 Rule = Callable[[CellResult], Iterator[Finding]]
 
 
 def findings(cells: Sequence[CellResult]) -> tuple[Finding, ...]:
     """Return what the rules find in cells that were measured, in the order of cells and rules."""
     return tuple(finding for cell in cells if cell.outcome == "ok" for rule in RULES for finding in rule(cell))
+
+
+def load(environment: Mapping[str, Any]) -> list[Finding]:
+    """Return a finding where other programs had the cores before the first call, so that the times are worthless."""
+    tasks, cores = environment.get("load") or 0.0, environment.get("machine_cores") or environment.get("cores") or 1
+    if tasks < CROWDED * cores:
+        return []
+    text = f"other programs used the cores before the first call (load {tasks:.1f} on {cores} cores): times are "
+    text += "worthless, and so is what is computed from them"
+    fix = f"wait until the load of a minute is below {CROWDED * cores:g}, and measure again"
+    numbers = {"load": tasks, "cores": float(cores)}
+    return [Finding(rule=LOAD, where="all figures", text=text, fix=fix, numbers=numbers)]
 
 
 def waits(where: str, syncs: Mapping[str, int]) -> list[Finding]:

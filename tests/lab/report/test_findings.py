@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from framekiln.lab import findings as rules
-from framekiln.lab.findings import findings
+from framekiln.lab.findings import findings, load
 from framekiln.lab.measure.statistics import Statistics
 from framekiln.lab.output.cells import Cell, Drift, Leak, SpeedUp
 from tests.lab.report.results import layer, memory, result
@@ -96,6 +96,13 @@ def test_bands_of_a_speed_up(figures, band):
 def test_a_cell_without_gain_keeps_what_it_was_compared_with(backend, kept):
     cell = replace(result(**speedup(1.05)), cell=Cell(backend=backend))
     assert findings([cell])[0].fix.startswith(f"keep {kept} ")
+
+
+def test_the_load_is_one_of_the_whole_machine():
+    """1 of 4 cores is used by others, then 2 of them; a container may use one core of many."""
+    assert load({"load": 1.0, "machine_cores": 4, "cores": 1}) == []
+    (finding,) = load({"load": 2.0, "machine_cores": 4, "cores": 4})
+    assert finding.numbers == {"load": 2.0, "cores": 4.0}
 
 
 def test_a_container_is_no_small_operation():

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from rich.console import Console
 
-from framekiln.cli.bench.files import kept, write_bench
+from framekiln.cli.bench.files import kept, print_findings, write_bench
 from framekiln.cli.bench.options import BenchOptions
 from framekiln.cli.options import clip_option, names
 from framekiln.contract.errors import check_known
@@ -85,6 +85,7 @@ def bench_clips(console: Console, models: Sequence[str], cells: BenchOptions, cl
         OutputError: a file cannot be written.
     """
     from framekiln.lab.clips.measure import measure_clips
+    from framekiln.lab.findings import load
     from framekiln.lab.models.registry import find_model
     from framekiln.lab.output.environment import bench_environment
     from framekiln.lab.output.results import new_report, require_any
@@ -93,11 +94,14 @@ def bench_clips(console: Console, models: Sequence[str], cells: BenchOptions, cl
     settings = clips.settings(cells)
     recipes = [find_model(name, read_pipeline(None), cells.weights_dir) for name in models]
     rows: list[ClipRow] = []
+    environment = bench_environment(settings.device)
+    crowded = load(environment)
 
     def write() -> None:
-        environment, extra = bench_environment(settings.device), {"clips": [asdict(row) for row in rows]}
-        write_bench(console, new_report(environment, targets=_verdicts(rows), extra=extra), out)
+        figures = {"targets": _verdicts(rows), "extra": {"clips": [asdict(row) for row in rows]}}
+        write_bench(console, new_report(environment, findings=tuple(crowded), **figures), out)
 
+    print_findings(crowded)
     with tempfile.TemporaryDirectory() as folder, kept(rows, write):
         made = clips.clips(Path(folder))
         for recipe in recipes:

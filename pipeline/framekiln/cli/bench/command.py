@@ -56,7 +56,7 @@ def bench(
     for name in _CHATTY:
         logging.getLogger(name).setLevel(logging.ERROR)
     if list_ or model is None:
-        _print_models(console)
+        _print_models(console, options.pipeline)
         return
     if not names(model):
         raise ConfigError("MODEL is empty; `framekiln bench --list` names models.", code="FK-BENCH-MODEL")
@@ -75,17 +75,18 @@ def _measure_or_compare(console: Console, model: str, options: BenchOptions, fil
     """Measure models, or read figures measured before, and compare them with a base."""
     from framekiln.api.bench import concluded, earlier_figures
     from framekiln.cli.bench.measure import measure
+    from framekiln.lab.findings import LOAD
     from framekiln.lab.output.results import read_report, require_any
 
     base = read_report(files.against) if files.against else None
-    earlier = earlier_figures(model)
+    earlier = earlier_figures(model, options.pipeline)
     if earlier is not None:
         check_unread([*given(options), *given(files, UNMEASURED)], "with figures measured before")
     report = read_report(earlier) if earlier else measure(console, names(model), options, files)
     result = concluded(report, files.files(), base, is_new=earlier is None)
     if result.base_differs:
         print_line(ERRORS, f"The base was measured elsewhere: {result.base_differs}.")
-    _print_findings(console, report)
+    _print_findings(console, report, left_out=LOAD if earlier is None else "")
     for verdict in result.verdicts:
         line = f"{verdict.outcome}: {verdict.sentence}"
         print_line(ERRORS if verdict.failed or verdict.unclear else console, line)
@@ -96,9 +97,9 @@ def _measure_or_compare(console: Console, model: str, options: BenchOptions, fil
         raise Exit(1)
 
 
-def _print_findings(console: Console, report: BenchReport) -> None:
+def _print_findings(console: Console, report: BenchReport, *, left_out: str) -> None:
     """Print the first findings of each rule; a sweep has a rule in many of its cells, and the page lists all."""
-    rules = dict.fromkeys(finding.rule for finding in report.findings)
+    rules = dict.fromkeys(finding.rule for finding in report.findings if finding.rule != left_out)
     for rule in rules:
         found = [finding for finding in report.findings if finding.rule == rule]
         for finding in found[:_PRINTED]:
@@ -107,9 +108,9 @@ def _print_findings(console: Console, report: BenchReport) -> None:
             print_line(console, f"{rule}: {len(found) - _PRINTED} more on the page.")
 
 
-def _print_models(console: Console) -> None:
+def _print_models(console: Console, pipeline: str | None) -> None:
     from framekiln.lab.models.registry import first_pass_steps, known_models
     from framekiln.planning.manifest import read_pipeline
 
     print_line(console, f"Models: {', '.join(known_models())}")
-    print_line(console, f"Steps: {', '.join(first_pass_steps(read_pipeline(None)))}")
+    print_line(console, f"Steps: {', '.join(first_pass_steps(read_pipeline(pipeline)))}")

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Annotated, Protocol
 from rich.console import Console
 from typer import Option
 
-from framekiln.cli.console import interruptible
+from framekiln.cli.console import interruptible, print_note
 from framekiln.reporting.terminal.console import print_line
 
 if TYPE_CHECKING:
     from framekiln.api.bench import BenchFiles as ApiFiles
-    from framekiln.lab.output.results import BenchReport
+    from framekiln.lab.output.results import BenchReport, Finding
     from framekiln.reporting.bench.pictures import PictureRow
 
 
@@ -66,6 +66,12 @@ def kept(rows: Sequence[Measured], write: Callable[[], None]) -> Iterator[None]:
             if rows:
                 write()
             raise
+
+
+def print_findings(findings: Sequence[Finding]) -> None:
+    """Print what makes all figures worthless, also with --quiet."""
+    for finding in findings:
+        print_note(f"{finding.rule}: {finding.text}; {finding.fix}.")
 
 
 def write_bench(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 from framekiln.api.bench import measured
-from framekiln.cli.bench.files import BenchFiles, write_bench
+from framekiln.cli.bench.files import BenchFiles, print_findings, write_bench
 from framekiln.cli.bench.options import BenchOptions
 from framekiln.cli.console import interruptible
 from framekiln.lab.bench import BenchWatch
@@ -19,13 +19,16 @@ from framekiln.reporting.terminal.console import print_line
 if TYPE_CHECKING:
     from framekiln.lab.measure.details import Details
     from framekiln.lab.output.cells import CellResult
-    from framekiln.lab.output.results import BenchReport, ModelInfo
+    from framekiln.lab.output.results import BenchReport, Finding, ModelInfo
     from framekiln.lab.sweep.batch_search import SearchResult
 
 
 class _Printing(BenchWatch):
     def __init__(self, console: Console) -> None:
         self._console = console
+
+    def begin(self, findings: Sequence[Finding]) -> None:
+        print_findings(findings)
 
     def model(self, info: ModelInfo) -> None:
         print_model(self._console, info)

@@ -51,17 +51,11 @@ def bench_nsight(
         ConfigError: a tool or a permission is missing, or a model is unknown.
         SetupError: a tool failed.
     """
-    from framekiln.lab.models.registry import find_model
-    from framekiln.lab.nsight.commands import Target
     from framekiln.lab.nsight.session import Recorder
     from framekiln.lab.output.environment import bench_environment
     from framekiln.lab.output.results import new_report
-    from framekiln.planning.manifest import read_pipeline
 
-    cell, device = cells.plan().first_cell, cells.plan().measure.device
-    targets = [Target(model=name, cell=cell, device=device, weights_dir=cells.weights_dir) for name in models]
-    for name in models:
-        find_model(name, read_pipeline(None), cells.weights_dir)
+    targets = _targets(models, cells)
     recorder = Recorder(folder=out / "nsight", note=partial(print_line, console))
     if nsight.dry_run:
         for command in _dry(nsight, recorder, targets):
@@ -80,8 +74,21 @@ def bench_nsight(
     for finding in found:
         print_line(console, f"  {finding.where}: {finding.rule}: {finding.text}. {finding.fix.capitalize()}.")
     print_line(console, f"Recordings: {out / 'nsight'}")
-    report = new_report(bench_environment(device), findings=tuple(found), extra={"nsight": figures})
+    report = new_report(bench_environment(targets[0].device), findings=tuple(found), extra={"nsight": figures})
     write_bench(console, report, out)
+
+
+def _targets(models: Sequence[str], cells: BenchOptions) -> list[Target]:
+    """Return the calls that are recorded of each model, which must be known."""
+    from framekiln.lab.models.registry import find_model
+    from framekiln.lab.nsight.commands import Target
+    from framekiln.planning.manifest import read_pipeline
+
+    plan, own = cells.plan(), not cells.batch
+    for name in models:
+        find_model(name, read_pipeline(None), cells.weights_dir)
+    how: dict[str, Any] = {"device": plan.measure.device, "weights_dir": cells.weights_dir}
+    return [Target(model=name, cell=plan.first_cell, own_batch=own, **how) for name in models]
 
 
 def _asked(nsight: NsightOptions) -> list[tuple[str, NsightTool, Mode | None]]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from typer import Option
 
-from framekiln.cli.options import WeightsDir, machine_option
+from framekiln.cli.options import PipelinePath, WeightsDir, machine_option
 
 if TYPE_CHECKING:
     from framekiln.lab.bench import BenchPlan
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 class BenchOptions:
     """Options for cells, and for what is measured in each."""
 
-    batch: Annotated[str, Option(help="Batches, as 1,2,4,8.")] = "1"
+    batch: Annotated[str, Option(help="Batches, as 1,2,4,8. [dim]Default: the model's own, or 1.[/dim]")] = ""
     size: Annotated[str, Option(help="Sides of the input in px, as 256,384. [dim]Default: the model's.[/dim]")] = ""
     frames: Annotated[str, Option(help="Frames of a clip, as 8,16,32. [dim]Default: the model's.[/dim]")] = ""
     precisions: Annotated[
@@ -50,6 +50,7 @@ class BenchOptions:
     memory_cap: Annotated[
         float | None, machine_option(metavar="GB", min=0.1, help="Measure as if the device had no more memory.")
     ] = None
+    pipeline: PipelinePath = None
     input_: Annotated[
         list[str] | None, Option("--input", "-i", help="Media for a step. [dim]Default: the sample collection.[/dim]")
     ] = None

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from rich.console import Console
 
-from framekiln.cli.bench.files import kept, write_bench
+from framekiln.cli.bench.files import kept, print_findings, write_bench
 from framekiln.cli.bench.options import BenchOptions
 from framekiln.cli.options import names, video_option
 from framekiln.contract.errors import MediaError, check_known
@@ -69,6 +69,7 @@ def bench_videos(console: Console, names_: Sequence[str], cells: BenchOptions, v
         InputError: the folder has another layout.
         OutputError: a file cannot be written.
     """
+    from framekiln.lab.findings import load
     from framekiln.lab.output.environment import bench_environment
     from framekiln.lab.output.results import new_report, require_any
     from framekiln.lab.output.tables import SUMMARY
@@ -82,23 +83,19 @@ def bench_videos(console: Console, names_: Sequence[str], cells: BenchOptions, v
     settings = videos.settings(device, out)
     models = _models(names_, names(cells.precisions), device, cells.weights_dir)
     rows: list[VideoRow] = []
+    environment = bench_environment(device)
+    crowded = load(environment)
 
     def write() -> None:
-        report = new_report(bench_environment(device), video=tuple(asdict(row) for row in rows))
+        report = new_report(environment, findings=tuple(crowded), video=tuple(asdict(row) for row in rows))
         pictures = picture_rows(rows, overlays) if (overlays := settings.overlays) else ()
         write_bench(console, report, out, [write_video_csv(rows, out / SUMMARY)], pictures)
 
+    print_findings(crowded)
     with tempfile.TemporaryDirectory() as folder, kept(rows, write):
         root = videos.sav or write_made_video(Path(folder))
         _measure(console, models, annotated_videos(root), settings, rows)
-    print_table(
-        console,
-        HEADS,
-        map(model_cells, summarize(rows)),
-        right=HEADS[1:],
-        whole=("model",),
-        padding=DENSE,
-    )
+    print_table(console, HEADS, map(model_cells, summarize(rows)), right=HEADS[1:], whole=("model",), padding=DENSE)
     write()
     require_any(rows)
 

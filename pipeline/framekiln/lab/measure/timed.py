@@ -85,16 +85,11 @@ def timed(
         clock: seconds.
     """
     warmup, warmup_s = _warm_up(call, wait, limits, clock)
-    taken: list[float] = []
-    enqueued: list[float] = []
-    events: list[tuple[Event, Event]] = []
-    began, outside_s = clock(), 0.0
-    while not limits.is_enough(
-        len(taken), (elapsed_s := clock() - began) - outside_s, elapsed_s, max(taken, default=0.0)
-    ):
-        asked = clock()
+    taken, enqueued, events = list[float](), list[float](), list[tuple[Event, Event]]()
+    began, calls_s = clock(), 0.0
+    while not limits.is_enough(len(taken), calls_s, clock() - began, max(taken, default=0.0)):
         before(len(taken))
-        outside_s += clock() - asked
+        asked = clock()
         with _recorded(event, events):
             start = clock()
             call()
@@ -102,6 +97,7 @@ def timed(
         if wait_each:
             wait()
         taken.append(clock() - start if wait_each else enqueued[-1])
+        calls_s += clock() - asked
     wait()
     wall_s, gpu_s = clock() - began, _read(events)
     return Samples(

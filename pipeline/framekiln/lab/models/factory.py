@@ -6,8 +6,8 @@ A factory takes no argument and returns a module, or a module with its example i
         return Mine(), lambda batch, size=224, frames=16: torch.rand(batch, frames, 3, size, size)
 
 The parameters of the inputs' function are the axes that a sweep may vary, and their defaults the sizes where it does
-not. Instead of a function there may be a tensor, or a tuple or dict of tensors: the batch then repeats their first
-axis. A module alone is called on images, batch 3 size size, of 224 px.
+not. Instead of a function there may be a tensor, or a tuple or dict of tensors: its rows are the model's own batch, and
+another batch repeats them. A module alone is called on images, batch 3 size size, of 224 px.
 """
 
 from __future__ import annotations
@@ -109,7 +109,9 @@ def inputs_function(inputs: Any) -> Callable[..., Any]:
     if inputs is None:
         return _images
 
-    def repeated(batch: int = 1) -> Any:
+    own = next((len(tensor) for tensor in tensors_in(inputs) if tensor.dim()), 1)
+
+    def repeated(batch: int = own) -> Any:
         return map_tensors(inputs, lambda tensor: _repeat(tensor, batch))
 
     return repeated

@@ -47,8 +47,8 @@ def is_model(name: str, pipeline: PipelineFile) -> bool:
 
 
 def is_step(name: str, pipeline: PipelineFile) -> bool:
-    """Return whether a model's name is that of a step, which models of the registry come before."""
-    return ":" not in name and name not in known_models() and name in pipeline.steps
+    """Return whether a model's name is that of a step; a step goes before a model of the registry."""
+    return name in pipeline.steps
 
 
 def first_pass_steps(pipeline: PipelineFile) -> list[str]:

@@ -15,9 +15,9 @@ from framekiln.device import flops_by_module, modules_of, wait
 from framekiln.lab.measure.precision import UnsupportedError
 from framekiln.lab.measure.prepared import Prepared
 from framekiln.lab.models.registry import RANDOM, REAL
-from framekiln.lab.models.sample_rows import batch_of, open_rows, sample_rows, write_rows
+from framekiln.lab.models.sample_rows import SampleRows, batch_of, open_rows, sample_rows, write_rows
 from framekiln.lab.output.cells import Cell
-from framekiln.planning.manifest import read_pipeline, read_profile
+from framekiln.planning.manifest import PipelineFile, read_pipeline, read_profile
 from framekiln.planning.plan import make_plan
 from framekiln.planning.plan_options import PlanOptions
 from framekiln.planning.processes.resources import this_machine
@@ -109,31 +109,34 @@ class StageModel:
 
 
 def stage_source(
-    name: str, sources: Sequence[str], device: str, folder: Path, weights_dir: Path | None = None, rows: int = 8
+    name: str,
+    sources: Sequence[str],
+    device: str,
+    folder: Path,
+    weights_dir: Path | None = None,
+    rows: int = 8,
+    pipeline: PipelineFile | None = None,
 ) -> StageSource:
-    """Plan a step of the shipped pipeline, decode rows for it, and return it as a model.
+    """Plan a step, decode rows for it as its pipeline does, and return it as a model.
 
-    Steps without a model that it reads run on the rows. Those with a model run in a child process.
+    Steps that it reads run on the rows; those with a model do so in a child process.
 
     Args:
         name: of the step.
-        sources: the inputs.
-        device: cpu or cuda.
+        sources, device: the inputs, and cpu or cuda.
         folder: for the rows.
-        weights_dir: folder of weights besides those that are always searched.
+        weights_dir: another folder of weights.
         rows: number of rows that calls take in turn.
+        pipeline: the step's; None for the shipped one.
 
     Raises:
-        ConfigError: it is a step of the second pass, which is called on whole tables, or nothing made a column that it
-            reads.
+        ConfigError: it is a step of the second pass, or nothing made a column that it reads.
         InputError: no frame in the inputs.
     """
-    options = PlanOptions(
-        stages=(name,), device=device, weights_dir=weights_dir, missing_weights="dummy", accept_license=True
-    )
-    plan = make_plan(
-        read_pipeline(None), read_profile("cpu-only"), options, [this_machine()], check_fit=False, calibrated=False
-    )
+    chosen: dict[str, Any] = {"stages": (name,), "device": device, "weights_dir": weights_dir}
+    options = PlanOptions(**chosen, missing_weights="dummy", accept_license=True)
+    places = read_profile("cpu-only"), options, [this_machine()]
+    plan = make_plan(pipeline or read_pipeline(None), *places, check_fit=False, calibrated=False)
     step = next((step for step in plan.first if step.name == name), None)
     if step is None:
         raise ConfigError(
@@ -141,13 +144,18 @@ def stage_source(
             code="FK-BENCH-SECOND-PASS",
         )
     sample = sample_rows(sources, plan, [step], rows)
+    _check_columns(step, sample)
+    path = write_rows(sample.sizes(step.stage.scope)[-1], folder / f"{name}.arrow")
+    # a step without a model was set up here for the rows, and flow cannot be pickled then
+    return StageSource(name=name, step=not_set_up(step), rows=path, weights=_weights(step))
+
+
+def _check_columns(step: Step, sample: SampleRows) -> None:
     missing = [column for column in step.stage.inputs if column not in sample.rows.column_names]
     if missing:
         reasons = "; ".join(sample.failed.values())
-        raise ConfigError(f"Nothing made the column {missing[0]!r} of {name!r} ({reasons}).", code="FK-BENCH-BUILD")
-    path = write_rows(sample.sizes(step.stage.scope)[-1], folder / f"{name}.arrow")
-    fresh = not_set_up(step)  # steps without a model were set up here for the rows, and flow cannot be pickled then
-    return StageSource(name=name, step=fresh, rows=path, weights=_weights(step))
+        problem = f"Nothing made the column {missing[0]!r} of {step.name!r} ({reasons})."
+        raise ConfigError(problem, code="FK-BENCH-BUILD")
 
 
 def _weights(step: Step) -> str:

@@ -31,12 +31,14 @@ class Target:
 
     model: str
     cell: Cell = field(default_factory=Cell)
+    own_batch: bool = False  # that of the model instead of the cell's
     device: str = "cuda"
     weights_dir: Path | None = None
 
     def words(self, *, ranged: bool) -> list[str]:
         """Return the command that makes the calls; `ranged` marks them for the profiler."""
-        words = [self.model, "--device", self.device, "--cell", json.dumps(vars(self.cell))]
+        cell = {name: value for name, value in vars(self.cell).items() if name != "batch" or not self.own_batch}
+        words = [self.model, "--device", self.device, "--cell", json.dumps(cell)]
         if self.weights_dir is not None:
             words += ["--weights-dir", str(self.weights_dir)]
         return [sys.executable, "-m", "framekiln.lab.nsight.target", *words, *["--range"] * ranged]

@@ -23,8 +23,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     from framekiln.planning.manifest import read_pipeline
 
     args = _parser().parse_args(arguments)
-    recipe = find_model(args.model, read_pipeline(None), args.weights_dir)
-    prepared = recipe.build().prepare(Cell(**args.cell), args.device)
+    model = find_model(args.model, read_pipeline(None), args.weights_dir).build()
+    own = {"batch": model.about()["axes"].get("batch") or 1}
+    prepared = model.prepare(Cell(**own | args.cell), args.device)
     for number in range(_WARM_UP):
         _marked(args.device, f"warm-up {number + 1}", prepared.call)
     prepared.wait()

@@ -29,6 +29,7 @@ def bench_environment(device: str) -> dict[str, Any]:
         "torch": torch.__version__,
         "threads": torch.get_num_threads(),
         "cores": len(os.sched_getaffinity(0)),
+        "machine_cores": os.cpu_count(),  # those that the load is of
         "load": os.getloadavg()[0],  # of one minute, before the first cell
         "clocks": gpu_states(),
     }

@@ -33,6 +33,7 @@ class ModelInfo:
     weights_bytes: int | None = None  # in the first cell that was measured
     flops_per_item: float | None = None  # in it; another size or number of frames has others
     parts: Mapping[str, int] = field(default_factory=dict)  # parameters by direct child
+    batch: int = 1  # its own, which is measured where no other is asked for
 
 
 @dataclass(frozen=True, kw_only=True)

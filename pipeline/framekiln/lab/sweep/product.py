@@ -18,7 +18,7 @@ COMPILE_MODES = ("off", "default", "reduce-overhead", "max-autotune")
 class Axes:
     """The values of each axis; one each for a single cell."""
 
-    batches: Sequence[int] = (1,)
+    batches: Sequence[int | None] = (None,)  # None: the model's own
     sizes: Sequence[int | None] = (None,)
     frames: Sequence[int | None] = (None,)
     precisions: Sequence[str] = ("fp32",)
@@ -26,11 +26,17 @@ class Axes:
     channels_last: Sequence[bool] = (False,)
     backends: Sequence[str] = ("torch",)
 
-    def cells(self) -> list[Cell]:
-        """Return all cells; the batch varies fastest."""
+    def cells(self, own_batch: int = 1) -> list[Cell]:
+        """Return all cells of a model; the batch varies fastest."""
         return [
             Cell(
-                batch=batch, size=size, frames=frames, precision=precision, compile=mode, channels_last=last, backend=b
+                batch=batch or own_batch,
+                size=size,
+                frames=frames,
+                precision=precision,
+                compile=mode,
+                channels_last=last,
+                backend=b,
             )
             for b, size, frames, precision, mode, last, batch in product(
                 self.backends, self.sizes, self.frames, self.precisions, self.compile, self.channels_last, self.batches

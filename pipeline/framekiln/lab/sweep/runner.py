@@ -54,7 +54,11 @@ class ModelBench:
             problem = f"The model {self._source.name!r} cannot be built: {reason_of(answer)}"
             raise ConfigError(problem, code="FK-BENCH-BUILD")
         return ModelInfo(
-            name=self._source.name, weights=self._source.weights, params=answer["params"], parts=answer["parts"]
+            name=self._source.name,
+            weights=self._source.weights,
+            params=answer["params"],
+            parts=answer["parts"],
+            batch=answer["axes"].get("batch") or 1,
         )
 
     def measure(self, cell: Cell) -> CellResult:
