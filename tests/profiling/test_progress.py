@@ -74,7 +74,7 @@ def test_results_of_earlier_runs_count_as_done_and_nobody_waits_for_their_steps(
 def test_a_packet_that_is_decoded_again_counts_once():
     totals = RunTotals(units(4))
     totals.add(passing(DECODE, [0, 1, 1, 1], every=1.0))
-    assert totals.progress.shares([DECODE]) == {DECODE: 0.5} and totals.progress.files == (2, 4)
+    assert totals.progress.shares([DECODE]) == {DECODE: 0.5} and totals.progress.files([DECODE]) == (2, 4)
     assert totals.steps[DECODE].rows == 2 and totals.steps[DECODE].busy == 4.0, "its time was spent"
 
 
@@ -82,7 +82,7 @@ def test_with_several_waves_decoding_tells_the_time_of_all():
     totals = RunTotals(units(10), waves=2)
     totals.add(passing(DECODE, range(10), every=1.0))
     totals.add(passing("lighting", range(10), every=1.0))
-    assert totals.progress.done(STEPS) == 0.5 and totals.progress.files == (5, 10)
+    assert totals.progress.done(STEPS) == 0.5 and totals.progress.files(STEPS) == (5, 10)
     step, left = totals.progress.slowest(STEPS, 10.0)
     assert step in STEPS[:2] and left == pytest.approx(10.0), "the second wave at the pace of the first"
     totals.add(passing(DECODE, range(2), every=1.0, begin=10.0))
@@ -110,13 +110,13 @@ def half_way(begin):
 
 def test_a_log_line_is_short_and_has_time_percent_and_time_left(noon):
     line = progress_line(half_way(noon), STEPS, noon + 102.0)
-    assert line == "12:01:42  11%  60 of 429 files, 12:36 left (faces 0.5/s), 51 errors"
+    assert line == "12:01:42  11%  51 of 429 files, 12:36 left (faces 0.5/s), 51 errors"
     assert len(line) < 80
     totals = RunTotals(units(6))
     assert progress_line(totals, STEPS, noon) == "12:00:00   0%  0 of 6 files"
     totals.add(passing(DECODE, [0], every=1.0, begin=noon))
     totals.add(passing("lighting", [0], every=1.0, begin=noon, rows=40))
-    assert progress_line(totals, STEPS, noon + 9.0) == "12:00:09   0%  1 of 6 files, 40 rows through lighting"
+    assert progress_line(totals, STEPS, noon + 9.0) == "12:00:09   0%  0 of 6 files, 40 rows through lighting"
 
 
 def test_a_log_line_of_the_second_pass_names_its_tables(noon):

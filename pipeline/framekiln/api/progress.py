@@ -94,7 +94,7 @@ class NotebookView(ProgressView):
         figures, moment = self._last, time.time()
         progress, names = figures.progress, tuple(self._steps)
         shares, left, slowest = progress.shares(names), progress.left(names, moment), progress.slowest(names, moment)
-        done, files = progress.files
+        done, files = progress.files(names)
         time_left = f"{elapsed(round(slowest[1]))} left" if slowest else ""
         rows = [_row("all files", progress.done(names), f"{done:,} of {files:,}", "", time_left, "")]
         for name in names:

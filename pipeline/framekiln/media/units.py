@@ -34,7 +34,7 @@ class Unit:
 def form_units(media: Sequence[MediaFile], *, slots: int) -> list[Unit]:
     """Group consecutive files into units, about four or more for each decode task that may run at once (`slots`).
 
-    The last units are smaller.
+    The first units are small, so that a slow step has tables soon. The last ones are, so that all slots end together.
     """
     slots = max(1, slots)
     most = max(1, min(MAX_FILES, len(media) // (UNITS_PER_SLOT * slots)))
@@ -43,7 +43,7 @@ def form_units(media: Sequence[MediaFile], *, slots: int) -> list[Unit]:
     members: list[MediaFile] = []
     left, size = len(media), 0  # files outside of units so far; bytes of the members
     for item in media:
-        limit = max(least, min(most, left // slots))
+        limit = min(max(least, min(most, left // slots)), max(_MIN_FILES, (len(media) - left) // slots))
         if members and (len(members) >= limit or size + item.size > MAX_BYTES):
             units.append(_unit(members))
             left -= len(members)

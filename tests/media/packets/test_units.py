@@ -30,6 +30,12 @@ def test_units_keep_order_and_limits(sizes: list[int], slots: int) -> None:
     assert len({unit.name for unit in units}) == len(units)
 
 
+def test_the_first_and_the_last_units_are_small() -> None:
+    sizes = [len(unit.media) for unit in form_units(media_of([1] * 3000), slots=2)]
+    assert sizes[:4] == [8, 8, 8, 12] and max(sizes) == MAX_FILES and sizes[-1] <= 15
+    assert [len(unit.media) for unit in form_units(media_of([1] * 10**5), slots=16)][:20] == [8] * 17 + [8, 9, 9]
+
+
 def test_unit_names_follow_their_members_only() -> None:
     media = media_of([10] * 20)
     before, after = form_units(media, slots=2), form_units(media, slots=2)

@@ -123,7 +123,8 @@ def stage_source(
 
     Args:
         name: of the step.
-        sources, device: the inputs, and cpu or cuda.
+        sources: the inputs.
+        device: cpu or cuda.
         folder: for the rows.
         weights_dir: another folder of weights.
         rows: number of rows that calls take in turn.

@@ -72,10 +72,11 @@ class Progress:
         place.passed = max(place.passed, place.rows, rows)
         return event
 
-    @property
-    def files(self) -> tuple[int, int]:
-        """Files that are decoded, and all files of the run; with several waves, the mean over them."""
-        return int(self._done_files / self._waves + 1e-6), sum(self._files.values())
+    def files(self, steps: Sequence[str]) -> tuple[int, int]:
+        """Count the files that all steps are done with, and all files of the run; with several waves, see `done`."""
+        decoded = self._share(DECODE, 1, 0)
+        share = self.done(steps) / decoded if decoded else 0.0
+        return int(share * self._done_files / self._waves + 1e-6), sum(self._files.values())
 
     def shares(self, steps: Sequence[str]) -> dict[str, float]:
         """Return the share of the files' bytes that each step is done with, 0 to 1; none ever falls.

@@ -85,7 +85,7 @@ class ProgressBars(ProgressView):
                 "left": elapsed(round(left[name])) if name in left else "",
             }
             self._progress.update(task, completed=shares[name], rows=f"{step.rows:,}", **fields)
-        done, files = progress.files
+        done, files = progress.files(names)
         slowest = progress.slowest(names, moment)
         whole: dict[str, Any] = {
             "rows": f"{done:,}",
@@ -133,7 +133,7 @@ def progress_line(figures: RunTotals, steps: Sequence[str], moment: float) -> st
     While some step has no pace, there are the rows that the last of the others is done with.
     """
     progress = figures.progress
-    done, (read, files) = progress.done(steps), progress.files
+    done, (read, files) = progress.done(steps), progress.files(steps)
     parts = [f"{read:,} of {files:,} files"] if files else []
     if done == 1.0:
         later = [name for name in figures.steps if name not in steps and figures.steps[name].rows]

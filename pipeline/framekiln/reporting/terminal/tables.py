@@ -106,8 +106,9 @@ def print_work(console: Console, work: Workload, request: RunRequest) -> None:
     if not work.left:
         print_line(console, "Nothing is left to do: every step has finished with every file.")
     elif len(work.pending) < len(work.units):
-        finished = f"{len(work.units) - len(work.pending)} of {len(work.units)} units of files"
-        print_line(console, f"An earlier run finished {finished}; this run continues with the rest.")
+        left = sum(len(unit.media) for unit in work.pending)
+        done = max(0, len(work.media) - left)
+        print_line(console, f"{count(done, 'file')} {'is' if done == 1 else 'are'} done; {left:,} left.")
     for reason, steps in _by_reason(work).items():
         print_line(console, f"To do: {', '.join(steps)}: {reason}")
 
