@@ -64,7 +64,7 @@ def look(folder, steps=STEPS, **choices):
     wanted = order(folder / "in", folder / "out", steps, **choices)
     plan = make_plan(wanted.pipeline, wanted.profile, wanted.options, [ROOMY], check_weights=False)
     before = {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
-    changes, outlook = Job(wanted).preview(plan)
+    changes, outlook, _ = Job(wanted).preview(plan)
     assert {path: path.stat().st_mtime_ns for path in folder.rglob("*")} == before, "looking touches nothing"
     return changes, {one.step: (one.done, one.todo, one.why) for one in outlook}
 

@@ -31,7 +31,7 @@ class Plan:
     """Steps in the order they run, each with its place, and the work that is left."""
 
     planned: PlannedRun
-    note: str = ""  # on an option that has no effect
+    note: str = ""  # on an option that has no effect, and on the engine
     work: tuple[Changes, Sequence[Outlook]] | None = None  # None without an input or an output
     refusal: ResourceError | None = None  # why these machines cannot run it
 
@@ -141,9 +141,10 @@ def _on(request: RunRequest, nodes: Sequence[Node], on_wait: Callable[[str], Non
     except ResourceError as error:
         refusal = error
     has_files = bool(request.input and request.output)
+    changes, outlook, engine = Job(request, on_wait=on_wait).preview(planned) if has_files else (None, (), "")
     return Plan(
         planned=planned,
-        note=idle_cap(planned, request.options),
-        work=Job(request, on_wait=on_wait).preview(planned) if has_files else None,
+        note=" ".join(filter(None, (idle_cap(planned, request.options), engine))),
+        work=(changes, outlook) if changes is not None else None,
         refusal=refusal,
     )

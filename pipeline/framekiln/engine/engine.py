@@ -28,6 +28,9 @@ times as many it is less than a tenth of a run, and Ray's dashboard and live met
 """
 
 
+_LOCAL = "a process a core, each with all steps"
+
+
 class Engine(Protocol):
     """An owner of worker processes, for one plan."""
 
@@ -52,9 +55,11 @@ class Engine(Protocol):
 def choose(
     asked: EngineName, *, address: str | None, plan: Plan, units: Sequence[Unit], profilers: ProfilerOptions
 ) -> tuple[Literal["local", "ray"], str]:
-    """Return the engine for a run, and a sentence that says why."""
-    if asked != "auto":
-        return asked, f"Engine: {asked}, as asked."
+    """Choose the engine of a run; the sentence says why."""
+    if asked == "local":
+        return "local", f"Engine: local, as asked: {_LOCAL}."
+    if asked == "ray":
+        return "ray", "Engine: Ray, as asked."
     size = sum(media.size for unit in units for media in unit.media)
     if reason := _needs_ray(address, profilers):
         return "ray", f"Engine: Ray, since {reason}."
@@ -62,7 +67,7 @@ def choose(
         return "ray", f"Engine: Ray, since {on_gpu[0]} runs on a GPU."
     if size > SMALL_BYTES:
         return "ray", f"Engine: Ray, since {size / 1e9:.1f} GB of files are more than {SMALL_BYTES / 1e9:.0f} GB."
-    return "local", "Engine: local, since the work is small (--engine ray for Ray)."
+    return "local", f"Engine: local, since the work is small: {_LOCAL} (--engine ray for Ray)."
 
 
 def _needs_ray(address: str | None, profilers: ProfilerOptions) -> str:

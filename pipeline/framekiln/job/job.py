@@ -100,8 +100,8 @@ class Job:
                         raise
             return result
 
-    def preview(self, plan: Plan) -> tuple[Changes, Sequence[Outlook]]:
-        """Return what a run by a plan would do and why; nothing is written.
+    def preview(self, plan: Plan) -> tuple[Changes, Sequence[Outlook], str]:
+        """Return what a run by a plan would do and why, and a sentence on its engine; nothing is written.
 
         Raises:
             InputError: there is no input.
@@ -112,7 +112,9 @@ class Job:
         files = RunFiles.find(self._request, self._on_wait).identified(self.store, self._on_wait, keep=False)
         units = files.units(self.store, plan.decode.workers)
         changes = find_changes(self.store, list(files.listing), units.fresh)
-        return changes, outlooks(plan, self.store, units.all, units.fresh, units.wanted, changes)
+        outlook = outlooks(plan, self.store, units.all, units.fresh, units.wanted, changes)
+        _, reason = self._choose(plan, units.all)
+        return changes, outlook, reason
 
     # Before anything is computed
 
@@ -186,9 +188,15 @@ class Job:
             files=changes,
             outlook=outlook,
         )
+        if left and self._choose(plan, pending)[0] == "local":  # its processes are as many as the cores
+            work = replace(work, plan=replace(plan, limits=""))
         self._totals = RunTotals(pending, len(plan.waves))
         self._on_plan(work)
         return work
+
+    def _choose(self, plan: Plan, units: Sequence[Unit]) -> tuple[Literal["local", "ray"], str]:
+        request = self._request
+        return choose(request.engine, address=request.address, plan=plan, units=units, profilers=request.profilers)
 
     def _mending(self, plan: Plan) -> Mending:
         return Mending(self.store, plan, self._owners(plan), self._on_wait)
@@ -207,9 +215,7 @@ class Job:
 
     def _compute(self, work: Workload, files: RunFiles, lease: Lease, stack: ExitStack) -> None:
         request = self._request
-        name, reason = choose(
-            request.engine, address=request.address, plan=work.plan, units=work.pending, profilers=request.profilers
-        )
+        name, reason = self._choose(work.plan, work.pending)
         self._on_wait(reason)
         if name == "ray" and request.address is None:
             name = self._start_ray(stack)

@@ -84,7 +84,7 @@ def timed_run(store: Store, record: Mapping[str, Any], wanted: str | None = None
     began = moment(datetime.fromisoformat(record["started"]).timestamp())
     figures, profile = record["figures"], stored_profile(record)
     if speed := _speed((figures.get(DECODE) or {}).get("rows", 0), record["seconds"]):
-        speed += ", starting Ray included"
+        speed += ", start-up included"
     return TimedRun(name=name, started=began, figures=figures, profile=profile, speed=speed, others=_others(work, name))
 
 
