@@ -3,8 +3,6 @@
 `STAGES` gives each its short name, as in `use: lighting`. A stage of anybody else is named as `use: module:Class`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 STAGES: Mapping[str, str] = {

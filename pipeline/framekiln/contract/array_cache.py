@@ -1,7 +1,5 @@
 """Arrays that a stage computes in its set-up, kept on disk from run to run, such as embeddings of its categories."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import tempfile

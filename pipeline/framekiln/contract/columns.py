@@ -7,8 +7,6 @@ copies nothing.
 Shapes in this module: n rows, h height, w width, 3 channels in the order R, G, B; all pixels are uint8.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from typing import Any

@@ -3,8 +3,6 @@
 Coordinates are fractions of width and height, from 0 to 1.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 

@@ -16,8 +16,6 @@ FramekilnError
 └── ContractError         a stage broke the contract: the run stops and names it
 """
 
-from __future__ import annotations
-
 import difflib
 from collections.abc import Collection, Iterable
 from enum import StrEnum
@@ -94,7 +92,7 @@ class MediaError(FramekilnError):
         super().__init__(message, code="FK-MEDIA")
         self.reason = reason
 
-    def __reduce__(self) -> tuple[type[MediaError], tuple[Reason, str]]:
+    def __reduce__(self) -> "tuple[type[MediaError], tuple[Reason, str]]":
         return MediaError, (self.reason, str(self))
 
 

@@ -5,8 +5,6 @@ change it. It follows what the code names: functions of the same module, plain v
 Everything else is taken by its name: a function of another module, a class, an open file.
 """
 
-from __future__ import annotations
-
 import hashlib
 import inspect
 from collections.abc import Callable, Iterator

@@ -3,8 +3,6 @@
 A class of its own (`framekiln.contract.Stage`) does the rest: settings, models, batches, clips, tables, drawings.
 """
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar

@@ -1,7 +1,5 @@
 """Names of the files and folders of an output, which listings of media skip."""
 
-from __future__ import annotations
-
 FRAMES = "frames"  # one row a frame, with all columns
 ERRORS = "errors"  # files that could not be read, and rows that failed
 IMAGES = "images"  # encoded files that columns name

@@ -4,8 +4,6 @@ Ray Data cuts and merges blocks freely, so that a stage could receive half a cli
 column is a list of length one over the same buffers. It cannot be cut, and nothing is copied.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -44,7 +42,7 @@ class Packet:
         return pa.table(own | lists)
 
     @classmethod
-    def open(cls, sealed: pa.Table) -> Packet:
+    def open(cls, sealed: pa.Table) -> "Packet":
         """Return the packet of a sealed row, over the same buffers.
 
         Raises:

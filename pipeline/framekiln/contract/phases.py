@@ -1,7 +1,5 @@
 """Seconds by phase of a stage's calls, and the items that they went through; each thread has its own."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping

@@ -1,7 +1,5 @@
 """The device, the resources and the arithmetic that a stage runs with."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Literal
@@ -43,6 +41,6 @@ class Placement:
     # Rows' items a time inside a call, by kind: prompts, faces, ...
     chunks: Mapping[str, Annotated[int, Field(ge=1)]] = field(default_factory=dict)
 
-    def on_cpu(self) -> Placement:
+    def on_cpu(self) -> "Placement":
         """Return the same placement on the CPU, in fp32."""
         return replace(self, device="cpu", precision="fp32", compile=False, pin_memory=False)

@@ -1,7 +1,5 @@
 """Rows of the errors table: files that could not be read and rows that failed."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass

@@ -3,8 +3,6 @@
 They lie in `manifests/` at the top of a checkout. A wheel holds that folder inside the package.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 _PACKAGE = Path(__file__).resolve().parents[1]

@@ -5,8 +5,6 @@ such columns and tables of earlier steps, and writes declared tables. Arrow tabl
 between are the stage's choice.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext

@@ -1,7 +1,5 @@
 """Settings of decoding, free of decoder imports so that planning can read them."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 DECODE_VERSION = 3

@@ -1,7 +1,5 @@
 """Settings of a process that decodes."""
 
-from __future__ import annotations
-
 import ctypes
 from contextlib import suppress
 

@@ -1,7 +1,5 @@
 """File types, detected from the first bytes and not from the name, so that a JPEG called .mp4 is decoded."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 

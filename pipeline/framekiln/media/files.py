@@ -4,8 +4,6 @@ Errors of the operating system or the store become a `MediaError` with reason UN
 removed after the listing is a line in the errors table.
 """
 
-from __future__ import annotations
-
 # Names stay strings as the system gave them, and pathlib would not keep them so.
 # ruff: noqa: PTH100, PTH111, PTH116
 import os

@@ -3,8 +3,6 @@
 Shapes: h height, w width, 3 channels R, G, B; all uint8.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """Protection from native decoders that crash or hang on a file and end their process."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TypeVar

@@ -3,8 +3,6 @@
 python -m framekiln.media.samples FOLDER
 """
 
-from __future__ import annotations
-
 import shutil
 import sys
 from fractions import Fraction

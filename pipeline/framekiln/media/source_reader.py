@@ -1,7 +1,5 @@
 """Files opened by their content, and their frames, under a guard."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice, takewhile

@@ -1,7 +1,5 @@
 """Sparse files: a file may state 15 TB and have 4 KB. Decoders would search the rest for hours."""
 
-from __future__ import annotations
-
 import errno
 import io
 import os

@@ -1,7 +1,5 @@
 """Units of decoding: small files share a task, and a long video is a unit of its own for several tasks."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass

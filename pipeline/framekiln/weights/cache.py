@@ -1,7 +1,5 @@
 """The folder of what a machine keeps between runs: weights, compiled models, and limits of batches."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """File hashes, cached on disk until the file changes: hashing a gigabyte takes seconds, and each start needs it."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -4,8 +4,6 @@ Built on requests and the retries of its urllib3. pooch, a dependency too, resta
 and huggingface_hub resumes from its own hub only.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import urlsplit

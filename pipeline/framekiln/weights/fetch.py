@@ -4,8 +4,6 @@ A file enters the cache only when it is complete and its hash matches. Until the
 which no search for weights enters. Runs never call this module.
 """
 
-from __future__ import annotations
-
 import contextlib
 import shutil
 import subprocess

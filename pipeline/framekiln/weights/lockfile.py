@@ -8,8 +8,6 @@ Entry                 one file: size, sha256, licence, format, and its sources i
     └── Local         no download: the user puts the file into a weights folder
 """
 
-from __future__ import annotations
-
 import base64
 import binascii
 from collections.abc import Mapping

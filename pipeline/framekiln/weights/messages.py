@@ -1,7 +1,5 @@
 """Messages about missing weights and licences to accept, each with the command that helps."""
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -70,7 +68,7 @@ class NotFetchedError(WeightsError):
         super().__init__(f"{message}{hint if offline else ''}.", code=code)
 
     @classmethod
-    def joined(cls, errors: Iterable[NotFetchedError]) -> NotFetchedError:
+    def joined(cls, errors: "Iterable[NotFetchedError]") -> "NotFetchedError":
         """Return several errors as one."""
         errors = list(errors)
         reasons = {name: reason for error in errors for name, reason in error.reasons.items()}

@@ -4,8 +4,6 @@ Searched in order, each with its direct subfolders: the folder of --weights-dir,
 user's cache folder. Bundles are then built from a wheel in one of them. Nothing here uses the network.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import hashlib

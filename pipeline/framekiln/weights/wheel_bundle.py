@@ -3,8 +3,6 @@
 The same members always give the same bytes (fixed order, times, padding), so the lockfile can hold the result's hash.
 """
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import io

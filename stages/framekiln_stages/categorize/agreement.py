@@ -1,7 +1,5 @@
 """Agreement of two runs' categories, of images or of instances."""
 
-from __future__ import annotations
-
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc

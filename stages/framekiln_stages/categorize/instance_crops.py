@@ -6,8 +6,6 @@ box is scaled in whole numbers, its inside by the nearest pixel.
 Shapes: h w of the image, a b of the mask, s the side of a crop; pixels RGB uint8.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import NamedTuple
 

@@ -5,8 +5,6 @@ own right, so the left of the image); points are float32 n 5 2 as x, y in px. A 
 points of the image to points of the crop of 112 x 112 px.
 """
 
-from __future__ import annotations
-
 import cv2
 import numpy as np
 from numpy.typing import NDArray

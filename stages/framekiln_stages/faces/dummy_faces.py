@@ -4,8 +4,6 @@ A detector with random weights finds nothing, or thousands of boxes of noise. Th
 four faces for every image, upright, with sides of an eighth of its short side. Such a benchmark includes no detection.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from framekiln_stages.faces.alignment import SIDE, TEMPLATE

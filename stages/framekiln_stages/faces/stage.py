@@ -6,8 +6,6 @@ photo with hundreds of faces therefore takes no more memory than many photos wit
 Shapes: n faces of a call; boxes n 4, points n 5 2 as in `framekiln_stages.faces.alignment`, embeddings n d of length 1.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal

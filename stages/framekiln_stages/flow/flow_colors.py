@@ -4,8 +4,6 @@ Baker, Scharstein, Lewis, Roth, Black, Szeliski: A Database and Evaluation Metho
 hue is the direction as seen. The distance from white is the speed.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from typing import Any

@@ -1,7 +1,5 @@
 """Flow fields as KITTI's 16-bit PNGs, the format of optical-flow benchmarks."""
 
-from __future__ import annotations
-
 import cv2
 import numpy as np
 

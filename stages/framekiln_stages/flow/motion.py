@@ -4,8 +4,6 @@ Shapes: h, w of the computed size; a flow field is float32 h w 2, the displaceme
 frame to the next; a camera's motion is a 2 3 matrix in px.
 """
 
-from __future__ import annotations
-
 import math
 
 import cv2

@@ -7,8 +7,6 @@ Shapes: h, w of the computed size; a flow field is float32 h w 2, the displaceme
 to i+1; a camera's motion is a 2 3 matrix in px. Angles are in degrees as seen: 0 right, 90 up, from 0 to below 360.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 import threading

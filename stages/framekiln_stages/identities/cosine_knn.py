@@ -3,8 +3,6 @@
 Shapes: n points, d dimensions, r queried rows, k neighbours of each.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any

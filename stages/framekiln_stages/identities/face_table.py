@@ -3,8 +3,6 @@
 Shapes: f frames, n faces, d numbers of an embedding.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -37,7 +35,7 @@ class FaceTable:
     _order: Ints  # n; positions in `_faces`
 
     @classmethod
-    def from_rows(cls, rows: pa.Table) -> FaceTable:
+    def from_rows(cls, rows: pa.Table) -> "FaceTable":
         """Read the faces of rows with media_id, frame_index, height, width and faces; null counts as no face."""
         count = pc.fill_null(pc.list_value_length(rows["faces"]), 0).to_numpy().astype(np.int64)
         owners = np.repeat(np.arange(rows.num_rows), count)

@@ -3,8 +3,6 @@
 Shapes: n points.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

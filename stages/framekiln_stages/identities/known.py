@@ -3,8 +3,6 @@
 Shapes: g identities, d numbers of an embedding.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -36,7 +34,7 @@ class KnownIdentities:
         return np.asarray(self.centroids.any(axis=1), np.bool_)
 
     @classmethod
-    def from_tables(cls, own: pa.Table, other: pa.Table, length: int, network: str | None) -> KnownIdentities:
+    def from_tables(cls, own: pa.Table, other: pa.Table, length: int, network: str | None) -> "KnownIdentities":
         """Read two tables of identities.
 
         Args:

@@ -5,8 +5,6 @@
 Shapes: n faces of the run, c of them in clusters, g identities, d numbers of an embedding.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from itertools import pairwise

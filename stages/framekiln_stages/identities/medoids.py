@@ -3,8 +3,6 @@
 Shapes: n vectors, m of them members of a cluster, g clusters, d dimensions; all vectors have length 1.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

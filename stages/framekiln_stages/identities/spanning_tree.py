@@ -14,8 +14,6 @@ Shapes: n points, d dimensions, k edges kept of each point, e edges known, g gro
 the mutual reachability of two points is the largest of their distance and both core distances (Campello et al. 2013).
 """
 
-from __future__ import annotations
-
 import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -49,14 +47,14 @@ class _Edges:
     weights: Floats  # e
 
     @classmethod
-    def merge(cls, parts: Sequence[_Edges]) -> _Edges:
+    def merge(cls, parts: "Sequence[_Edges]") -> "_Edges":
         """Return all edges of some parts, in order."""
         ends = np.concatenate([part.ends for part in parts])
         weights = np.concatenate([part.weights for part in parts])
         order = np.lexsort((ends[:, 1], ends[:, 0], weights))
         return cls(ends[order], weights[order])
 
-    def select(self, edges: NDArray[Any]) -> _Edges:
+    def select(self, edges: NDArray[Any]) -> "_Edges":
         """Return some edges, by their numbers or by a mask."""
         return _Edges(self.ends[edges], self.weights[edges])
 

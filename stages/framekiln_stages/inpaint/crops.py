@@ -7,8 +7,6 @@ needed; where the frame ends before the shape does, its pixels are mirrored. Wit
 Shapes: frames h w 3 uint8; masks h w bool; a crop's pixels are those of its `view`, reduced to its `size`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise

@@ -5,8 +5,6 @@ where libpng takes 45 ms at its fastest level for files that are 4 % smaller. Me
 12 MP takes 76 instead of 439 ms. Lossless WebP takes 35 ms at its fastest, by Pillow, for files a third smaller.
 """
 
-from __future__ import annotations
-
 import io
 import struct
 from collections.abc import Callable

@@ -3,8 +3,6 @@
 Shapes: masks h w bool, h and w the frame's; alphas h w float32, 0 to 1.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from pathlib import Path, PurePosixPath
 

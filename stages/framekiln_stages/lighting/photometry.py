@@ -6,8 +6,6 @@ Shapes: image uint8 h w 3; luminance uint16 h w, 65535 for linear 1. Angles are 
 0 to below 360.
 """
 
-from __future__ import annotations
-
 import math
 
 import cv2

@@ -5,8 +5,6 @@ No model is needed: `stages/framekiln_stages/lighting/photometry.py` has the for
 Shapes: image uint8 h w 3; counts int64 65536, pixels of each luminance. Angles are in degrees as seen: 0 right, 90 up.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass

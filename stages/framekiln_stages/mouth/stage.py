@@ -4,8 +4,6 @@ Shapes: f faces of one image; a `Mesh` is float32 f 468 3, points in the order o
 fractions of width and height, z in the unit of x.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any

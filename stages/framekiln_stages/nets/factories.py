@@ -4,8 +4,6 @@ Each function takes the file of weights, or None for random ones, and returns a 
 example inputs. Weights are drawn where the caller has set the seed.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any

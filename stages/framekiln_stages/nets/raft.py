@@ -11,8 +11,6 @@ n 2 h w in px, x right and y down. Values have the dtype of the weights. Correla
 since they decide where a pixel lies: at 500 px, bf16 resolves 2 px.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import cast

@@ -7,8 +7,6 @@ than a short one, except for its rows.
 Shapes: o objects of a video, in the order of their numbers; logits o 256 256 on the device.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path

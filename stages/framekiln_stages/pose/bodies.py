@@ -4,8 +4,6 @@ Shapes: p people of one image, 33 landmarks. A `Body` is float32 p 33 5: x, y, z
 fractions of the image's width and height.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 

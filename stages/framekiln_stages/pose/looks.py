@@ -8,8 +8,6 @@ wrong by more than 0.1 was not found again within 0.1 (10 of 10, on 12 images).
 Shapes: p people of one image; `Body` p 33 5 and `World` p 33 3 as in `framekiln_stages.nets.mediapipe.blazepose`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """Squares in which to look for people, by columns of other steps."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -7,8 +7,6 @@ Shapes: p people of one image, 33 landmarks in the order of MediaPipe's PoseLand
 right foot index; left and right are the person's own). A `Body` is float32 p 33 5: x, y, z, visibility, presence.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple

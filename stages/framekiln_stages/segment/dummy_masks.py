@@ -3,8 +3,6 @@
 With random weights hardly any mask of the grid passes the thresholds, and then steps that read masks do nothing.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 

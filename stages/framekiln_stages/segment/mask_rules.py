@@ -1,7 +1,5 @@
 """The settings of mask generation. "amg" is sam2/automatic_mask_generator.py of Meta's sam2."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from framekiln.contract.stage import Stage

@@ -3,8 +3,6 @@
 Shapes: n values, d numbers of a vector.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

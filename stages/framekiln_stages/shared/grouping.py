@@ -1,7 +1,5 @@
 """Groups of items with equal keys, such as images of one size."""
 
-from __future__ import annotations
-
 from collections.abc import Hashable, Iterable
 
 

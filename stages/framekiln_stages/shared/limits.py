@@ -1,7 +1,5 @@
 """Checks of settings, with the same message for the same mistake."""
 
-from __future__ import annotations
-
 from typing import Any
 
 

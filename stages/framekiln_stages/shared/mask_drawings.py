@@ -1,7 +1,5 @@
 """Drawings of masks and boxes for the report, in shares of width and height, with few corners to keep pages small."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import cv2

@@ -8,8 +8,6 @@ A mask stores its own height and width, which may differ from its image's; scale
 Shapes: n masks, h height and w width of a mask.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Bases of the stages that look at one pixel column, in the size of their settings."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar

@@ -7,8 +7,6 @@ its own.
 Shapes: p prompts; k points of a prompt, as shares of width and height, k 2; labels k.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass

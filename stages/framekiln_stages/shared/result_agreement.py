@@ -6,8 +6,6 @@ one of the other run that overlaps it most. Both tables have the same rows.
 Shapes: n rows, p and q objects in all rows of either run, m matches, d values of an embedding. Boxes are x0 y0 x1 y1.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -33,7 +31,7 @@ class Detections:
     starts: Ints  # n + 1; a null list holds no object
 
     @classmethod
-    def from_column(cls, column: pa.ChunkedArray) -> Detections:
+    def from_column(cls, column: pa.ChunkedArray) -> "Detections":
         """Read a column of lists of structs."""
         lengths = pc.fill_null(pc.list_value_length(column), 0).to_numpy()
         flat = pc.list_flatten(column)
@@ -57,7 +55,7 @@ class Detections:
         numbers = pc.list_flatten(column).to_numpy(zero_copy_only=False).astype(np.float64)
         return None if column.null_count else numbers.reshape(len(self), -1)
 
-    def shared_rows(self, other: Detections) -> Iterator[tuple[slice, slice]]:
+    def shared_rows(self, other: "Detections") -> Iterator[tuple[slice, slice]]:
         """Yield, row by row, the positions of both runs' objects; skip rows where either has none."""
         for i in range(len(self.starts) - 1):
             own, others = (slice(int(run.starts[i]), int(run.starts[i + 1])) for run in (self, other))

@@ -1,7 +1,5 @@
 """Positions of shots in a file's rows, for stages that must not read across a cut."""
 
-from __future__ import annotations
-
 import pyarrow as pa
 
 

@@ -3,8 +3,6 @@
 Landmarks are in the order of MediaPipe's PoseLandmark (0 nose, 11 left shoulder, ... 32 right foot index).
 """
 
-from __future__ import annotations
-
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc

@@ -7,8 +7,6 @@ the image at a steady speed, and each tile changes while the edge crosses it. A 
 Shapes: n frames in order; grid float32 n g, the image at 4 by 4 pixels (row, column, RGB), codes 0 to 255.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 
 import numpy as np

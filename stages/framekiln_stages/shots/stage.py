@@ -7,8 +7,6 @@ less than colours. Fades, dissolves and wipes come from colours in a few pixels,
 Shapes: image uint8 h w 3; a grid is the image at 4 by 4 pixels, uint8 48 in the order row, column, channel.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -8,8 +8,6 @@ the image at a few pixels, RGB codes 0 to 255. A transition's `first` is the las
 the first one wholly of the new. A cut has last = first + 1.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 

@@ -3,8 +3,6 @@
 Shapes: g points of both signals; lags of -most to most points.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 Shapes: g points of the file's grid of `GRID_HZ` a second.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -30,7 +28,7 @@ class Lips:
         return float((~np.isnan(self.lips)).sum()) / GRID_HZ
 
     @staticmethod
-    def joined(parts: Sequence[Lips], points: int) -> Lips:
+    def joined(parts: "Sequence[Lips]", points: int) -> "Lips":
         """Join the lips of shots of one file, in order, on the whole grid; shots do not overlap."""
         lips = np.full(points, np.nan)
         for part in parts:

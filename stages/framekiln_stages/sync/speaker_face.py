@@ -3,8 +3,6 @@
 Shapes: n frames, m mouths in all of them together; boxes are m 4, x0 y0 x1 y1 in shares of width and height.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray

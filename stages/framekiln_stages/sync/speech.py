@@ -3,8 +3,6 @@
 Shapes: n frames, w windows of sound, g points of a grid of `GRID_HZ`. A `Signal` is float64 g, NaN where unknown.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray

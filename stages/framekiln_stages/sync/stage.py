@@ -7,8 +7,6 @@ a shot. Sound is read across cuts, since late sound of a shot lies behind its cu
 Shapes: n frames; g points of a grid of 100 a second, on which both signals lie.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

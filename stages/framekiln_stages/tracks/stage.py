@@ -5,8 +5,6 @@
 Shapes: n people of all frames, 33 landmarks; m frames of a track.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -130,7 +128,7 @@ class Tracks(Stage):
             caption=", ".join(names),
         )
 
-    def _paths(self, rows: pa.Table, tables: Mapping[str, pa.Table]) -> Iterator[tuple[int, Path, Frames]]:
+    def _paths(self, rows: pa.Table, tables: Mapping[str, pa.Table]) -> "Iterator[tuple[int, Path, Frames]]":
         if not rows.num_rows:
             return
         frames = Frames.from_rows(rows)
@@ -142,7 +140,7 @@ class Tracks(Stage):
                     yield shot, path, part
 
     def _track(
-        self, rows: pa.Table, frames: Frames, path: Path, numbers: Mapping[str, int]
+        self, rows: pa.Table, frames: "Frames", path: Path, numbers: Mapping[str, int]
     ) -> tuple[pa.Table, dict[str, Any]]:
         """Return the rows of a track and its summary; `numbers` are those of the track and its shot."""
         first, last = path.frames[0], path.frames[-1]
@@ -184,7 +182,7 @@ class Frames:
     scale: Values  # by frame, factors from fractions to px: width, height, width, 1, 1
 
     @classmethod
-    def from_rows(cls, rows: pa.Table) -> Frames:
+    def from_rows(cls, rows: pa.Table) -> "Frames":
         """Return all frames of a file; a frame with failed poses has no people."""
         width, height = (rows[name].to_numpy().astype(np.float64) for name in ("width", "height"))
         ones = np.ones_like(width)
@@ -196,6 +194,6 @@ class Frames:
         times = rows["time_s"].fill_null(0.0).to_numpy().astype(np.float64)
         return cls(0, np.split(marks, np.cumsum(counts)[:-1]), times, scale)
 
-    def cut(self, start: int, stop: int) -> Frames:
+    def cut(self, start: int, stop: int) -> "Frames":
         """Return the frames from `start` to before `stop`."""
         return Frames(start, self.people[start:stop], self.times[start:stop], self.scale[start:stop])

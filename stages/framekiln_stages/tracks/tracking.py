@@ -4,8 +4,6 @@ Shapes: p people of a frame, t paths, m frames of a path. A `Body` is float64 p 
 visibility, presence. Times are in seconds.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -44,7 +42,7 @@ class Path:
     poses: list[int]  # numbers of the person in these frames
     body: Body  # 33 5, in the last of them
     speed: Values = field(default_factory=lambda: np.zeros(2))  # px a second
-    behind: Path | None = None  # whose box this person's box overlapped when it was missed
+    behind: "Path | None" = None  # whose box this person's box overlapped when it was missed
     offset: Values = field(default_factory=lambda: np.zeros(2))  # px from the other's middle, at that time
 
     def append(self, frame: int, pose: int, body: Body, elapsed: float) -> None:
@@ -57,7 +55,7 @@ class Path:
         self.body = body
         self.behind = None
 
-    def hide(self, other: Path) -> None:
+    def hide(self, other: "Path") -> None:
         """Remember somebody beside whom this person was missed."""
         self.behind = other
         self.offset = np.median(self.body[:, :2], axis=0) - np.median(other.body[:, :2], axis=0)

@@ -7,8 +7,6 @@ Shapes: k windows of one slice, evenly spaced, about 10 ms apart. A window is 51
 one starts with the slice.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache

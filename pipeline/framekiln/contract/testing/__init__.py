@@ -8,8 +8,6 @@
 Each `check_*` function tests one rule. It takes a stage and a `Sample`, and raises an AssertionError.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Checks of what a stage declares; they run before it is set up."""
 
-from __future__ import annotations
-
 import builtins
 import dataclasses
 import io

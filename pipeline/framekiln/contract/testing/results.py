@@ -1,7 +1,5 @@
 """Checks of what the calls of a stage return; they run after it is set up."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

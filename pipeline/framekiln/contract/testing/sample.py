@@ -3,8 +3,6 @@
 Shapes: h height, w width; all pixels are uint8 RGB.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any

@@ -5,8 +5,6 @@ takes at least a byte of the file. The exception is compressed sound in old Quic
 Runs of a fragment with data for each sample may state more than their box holds, and libav allocates for all of them.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import zlib

@@ -3,8 +3,6 @@
 libav logs a wrong checksum, fills the slice with other pixels and gives the frame as whole, with `err_detect` too.
 """
 
-from __future__ import annotations
-
 import zlib
 
 _TRAILER = 8  # bytes at a slice's end: its size in 3, its status in 1, the checksum in 4 (RFC 9043, 4.9)

@@ -3,8 +3,6 @@
 A format's stated length is trusted. For other formats, the end marker is searched for.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterator
 from itertools import islice

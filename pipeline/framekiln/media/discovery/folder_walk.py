@@ -7,8 +7,6 @@ Every entry that cannot be read stays in the listing with size 0: a broken link,
 permission or deeper than the system's paths, a pipe, a socket, a device. Decoding reports why.
 """
 
-from __future__ import annotations
-
 # Names stay strings as the system gave them, and pathlib would make listing several times slower.
 # ruff: noqa: PTH116
 import heapq

@@ -1,7 +1,5 @@
 """Glob patterns, matched name by name on the way down, so that any depth and any circle of links can be listed."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 

@@ -5,8 +5,6 @@ a later input stand that input's name and "%3A", an escaped ":" that no other id
 input `more/`. Of inputs with the same name, the second is `more%3A2`. A file in several inputs belongs to the first.
 """
 
-from __future__ import annotations
-
 # Names stay strings as the system gave them, and pathlib would not keep them so.
 # ruff: noqa: PTH118, PTH119, PTH120
 import os

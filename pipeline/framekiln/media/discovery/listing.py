@@ -13,8 +13,6 @@ an existing file, or with a URL, is a list of paths. Anything else is media.
 Outputs of runs are excluded (`output_filter`), unless a list or the fixed part of a pattern names them.
 """
 
-from __future__ import annotations
-
 import difflib
 
 # Names stay strings as the system gave them, and pathlib would make listing several times slower.

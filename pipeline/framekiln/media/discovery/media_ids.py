@@ -6,8 +6,6 @@ direction, invisible tags, line breaks), bytes that are not UTF-8, and empty par
 `urllib.parse.unquote_to_bytes(media_id)` returns the file's own name, byte for byte.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import posixpath

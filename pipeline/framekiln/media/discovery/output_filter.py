@@ -4,8 +4,6 @@ A folder is an output if it holds a run's lease, or three of the names that ever
 a folder anyway, so no file is opened. This run's own output is excluded from the first run on, when it is still empty.
 """
 
-from __future__ import annotations
-
 # Names stay strings as the system gave them, and pathlib would make listing several times slower.
 # ruff: noqa: PTH111, PTH116
 import os

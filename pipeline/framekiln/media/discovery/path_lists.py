@@ -1,7 +1,5 @@
 """Lists of files as input: text or Parquet, distinguished from media by content."""
 
-from __future__ import annotations
-
 # Names stay strings as the system gave them, and pathlib would not keep them so.
 # ruff: noqa: PTH110, PTH118, PTH120
 import os

@@ -3,8 +3,6 @@
 Pillow composes the frames as a viewer shows them, one after the other, so that memory does not grow with their number.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from functools import partial
 from itertools import accumulate

@@ -1,7 +1,5 @@
 """BMP photos that Pillow does not read: odd bit fields, 2 bits a pixel, and a whole JPEG or PNG in a BMP."""
 
-from __future__ import annotations
-
 import struct
 from dataclasses import dataclass
 from typing import Any
@@ -33,7 +31,7 @@ class Bmp:
     orientation: int = 1  # BMP states none
 
     @classmethod
-    def of(cls, data: bytes) -> Bmp | None:
+    def of(cls, data: bytes) -> "Bmp | None":
         """Return the header of a file; None if it is too short, or has an older header."""
         if len(data) < _FILE_HEADER + _INFO_HEADER:
             return None

@@ -1,7 +1,5 @@
 """Images of labels: masks as PNG, one number a pixel."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

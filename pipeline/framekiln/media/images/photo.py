@@ -13,8 +13,6 @@ JPEG decoders on one core, 1152 x 896 pixels at quality 90, images a second at f
     Pillow 13 (draft)  338  470  554  615   reports missing data, not corrupt data
 """
 
-from __future__ import annotations
-
 import io
 import re
 from contextlib import suppress

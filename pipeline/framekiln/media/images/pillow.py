@@ -10,8 +10,6 @@ Conversion of each mode to 8-bit RGB:
     LAB and all others           rejected as UNSUPPORTED
 """
 
-from __future__ import annotations
-
 import io
 import re
 import warnings

@@ -1,7 +1,5 @@
 """Decoded images, turned upright and reduced by powers of two."""
 
-from __future__ import annotations
-
 import cv2
 import numpy as np
 

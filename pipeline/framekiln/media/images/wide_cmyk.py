@@ -3,8 +3,6 @@
 Pillow reads them, compressed or not, as a grey photo of five times the width: only the tags are written anew.
 """
 
-from __future__ import annotations
-
 import io
 import struct
 from contextlib import suppress
@@ -39,7 +37,7 @@ class WideCmyk:
     differences: bool  # each pixel is stored as the difference to the one before it
 
     @classmethod
-    def of(cls, data: bytes) -> WideCmyk | None:
+    def of(cls, data: bytes) -> "WideCmyk | None":
         """Return the tags of a TIFF; None if its first page is of another kind, or damaged."""
         with suppress(Exception):  # damaged tags raise all kinds of errors; Pillow names them
             tags = _tags(data)

@@ -1,7 +1,5 @@
 """Clips, cut by a rule that depends on the file only, so that runs with other columns cut alike."""
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field

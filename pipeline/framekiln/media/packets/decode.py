@@ -4,8 +4,6 @@ No damaged file ends a run: a file without a readable frame is one line in the e
 video that could not be decoded.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Packets, gathered from clips of many files and closed between clips before they grow too large."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any

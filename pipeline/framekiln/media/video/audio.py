@@ -6,8 +6,6 @@ before its first frame. All slices together are the file's sound. Gaps in the ti
 which keeps sound and video in sync.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from fractions import Fraction
@@ -31,7 +29,7 @@ _NONE: Sound = np.zeros(0, np.int16)
 
 
 def with_sound(
-    frames: Iterator[Frame | LostFrames], open_track: Callable[[], SoundTrack], ends: tuple[int, float] | None = None
+    frames: Iterator[Frame | LostFrames], open_track: "Callable[[], SoundTrack]", ends: tuple[int, float] | None = None
 ) -> Iterator[Frame | LostFrames]:
     """Yield the same frames with their sound; the first includes all sound before it, the last all after it.
 

@@ -5,8 +5,6 @@ matrix. A stream without one is read as BT.709 if it is at least 1280 wide or mo
 otherwise, as in the player mpv.
 """
 
-from __future__ import annotations
-
 from contextlib import suppress
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Containers of video and sound, opened by libav: one known format, no network, limits, errors as `MediaError`."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, BinaryIO

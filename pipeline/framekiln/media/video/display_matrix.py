@@ -1,7 +1,5 @@
 """The display matrix of a video (ISO/IEC 14496-12, 8.3.2) as an EXIF orientation."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Videos written from RGB frames: H.264 in MP4, for measurements and made media."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 from pathlib import Path
 from typing import Self

@@ -1,7 +1,5 @@
 """Presentation times of frames in seconds."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 

@@ -9,8 +9,6 @@ pixels, or a number for each of its bytes if that is more. Further frames are a 
                   a tenth of the speed
 """
 
-from __future__ import annotations
-
 from framekiln.contract.errors import MediaError, Reason
 
 _PIXELS = {"video": (10**11, 300_000), "animation": (5 * 10**9, 2_000)}  # of any file; for each of its bytes

@@ -4,8 +4,6 @@ Packets have the presentation times of their frames. So frames that a decoder ne
 it was given. All times are in the file's own unit.
 """
 
-from __future__ import annotations
-
 import heapq
 from collections import deque
 from collections.abc import Iterable, Iterator

@@ -5,8 +5,6 @@ the next key frame are lost with it, since they are predicted from the damage. F
 decoder does not detect, such as flipped bits on a disk, remains undetected, except in FFV1 with checksums.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any

@@ -12,8 +12,6 @@ Segments need an MP4 or MOV with a complete index; other containers list only ke
 unknown in advance if an edit list hides frames, or if the film begins with another kind of frame.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import chain, islice
@@ -34,7 +32,7 @@ class Share:
     count: int = 1
     halo: int = 0  # frames to read beyond its end
     begin: int | None = None  # first frame of the requested cell; None for the first cell of the share
-    entries: Entries | None = None  # the film's index, if it was read before
+    entries: "Entries | None" = None  # the film's index, if it was read before
 
     def __str__(self) -> str:
         return f"share {self.index}" + (f" from frame {self.begin}" if self.begin is not None else "")
@@ -104,7 +102,7 @@ class Entries:
     is_complete: bool  # every frame is listed and shown, in the order of decoding
 
     @classmethod
-    def read(cls, track: Any) -> Entries:
+    def read(cls, track: Any) -> "Entries":
         """Read the index of a track."""
         entries = list(track.index_entries) if track.frames else []
         times = np.array([entry.timestamp for entry in entries], np.int64)

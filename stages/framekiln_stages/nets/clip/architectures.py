@@ -1,7 +1,5 @@
 """Architectures of CLIP and SigLIP2, so that no configuration has to be downloaded with the weights."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from framekiln.device import Preparation

@@ -6,8 +6,6 @@ and draws random weights; images need torch alone. The tests compare the two tow
 Shapes: n images, s side of the input, t tokens (patches, with CLIP's class token first), w width, d dimensions.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 
 import torch

@@ -8,8 +8,6 @@ from compute capability 7.5. The alternative, torch.ao.quantization, supports CP
 Shapes: m rows, i inputs, o outputs.
 """
 
-from __future__ import annotations
-
 import torch
 from torch import nn
 

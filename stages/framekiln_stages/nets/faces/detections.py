@@ -3,8 +3,6 @@
 Shapes: n faces.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -24,12 +22,12 @@ class FaceDetections(NamedTuple):
     scores: NDArray[np.float32]  # n, 0 to 1
 
     @classmethod
-    def concatenate(cls, parts: Sequence[FaceDetections]) -> FaceDetections:
+    def concatenate(cls, parts: "Sequence[FaceDetections]") -> "FaceDetections":
         """Join the faces of any number of images."""
         empty = cls(np.empty((0, 4), np.float32), np.empty((0, 5, 2), np.float32), np.empty(0, np.float32))
         return cls(*(np.concatenate(arrays) for arrays in zip(empty, *parts, strict=True)))
 
-    def select(self, faces: NDArray[np.intp] | NDArray[np.bool_]) -> FaceDetections:
+    def select(self, faces: NDArray[np.intp] | NDArray[np.bool_]) -> "FaceDetections":
         """Return some of the faces, by their numbers or by a mask."""
         return FaceDetections(self.boxes[faces], self.points[faces], self.scores[faces])
 
@@ -38,7 +36,7 @@ class FaceDetections(NamedTuple):
         """Width and height of each box: n 2."""
         return self.boxes[:, 2:] - self.boxes[:, :2]
 
-    def suppress(self, max_iou: float, ranks: NDArray[np.floating] | None = None) -> FaceDetections:
+    def suppress(self, max_iou: float, ranks: NDArray[np.floating] | None = None) -> "FaceDetections":
         """Drop faces that overlap one of a higher rank (n) by more than `max_iou`; without ranks, of a higher score."""
         if not len(self.scores):
             return self

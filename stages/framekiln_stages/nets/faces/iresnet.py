@@ -6,8 +6,6 @@ tensors come in the order of an export and have the sizes of the files' tensors.
 Shapes: n crops, c channels; input n 3 112 112, output n d, not scaled to length 1.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from torch import Tensor, nn

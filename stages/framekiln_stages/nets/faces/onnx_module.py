@@ -5,8 +5,6 @@ It supports the operators of convolutional face networks. A graph with any other
 Shapes: n images, c channels, h height, w width; the graph's one input is n c h w, each output has n as its first axis.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable, Sequence
 from pathlib import Path

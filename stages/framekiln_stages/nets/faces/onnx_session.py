@@ -1,7 +1,5 @@
 """ONNX Runtime sessions."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -7,8 +7,6 @@ Shapes: h w height and width of the input; per stride, m = 2 h/stride w/stride a
 top, right, bottom), points m 10 (x y of five).
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any

@@ -7,8 +7,6 @@ is done again with more of both.
 Shapes: r inputs of the network; m cells of all three grids of an input; k cells of each input that are decoded.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Sequence
 from typing import NamedTuple

@@ -5,8 +5,6 @@ Input and output are processed as in FaceDetectorYN, so that both detect the sam
 Shapes: n images of one size; h w of the network's input, padded to multiples of 32; m cells of all three grids.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Sequence
 from dataclasses import replace

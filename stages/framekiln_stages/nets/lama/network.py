@@ -13,8 +13,6 @@ Shapes: n images, c channels, h height, w width; h and w multiples of 8, at leas
 each.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from itertools import pairwise
 

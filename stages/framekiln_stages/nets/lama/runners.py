@@ -7,8 +7,6 @@ Shapes: n images of one size, h height, w width, of any length. An image with a 
 8, is padded by reflection, as in lama-cleaner.
 """
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path

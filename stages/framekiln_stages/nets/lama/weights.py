@@ -1,7 +1,5 @@
 """LaMa's weights from the published TorchScript file."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 

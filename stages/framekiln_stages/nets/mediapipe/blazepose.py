@@ -1,7 +1,5 @@
 """BlazePose as a function from one image to arrays."""
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 

@@ -5,8 +5,6 @@ in shares of width and height, z in the unit of x and smaller the nearer. The te
 are left out: not every network gives them.
 """
 
-from __future__ import annotations
-
 import zipfile
 from pathlib import Path
 from typing import Any

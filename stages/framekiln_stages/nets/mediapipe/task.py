@@ -4,8 +4,6 @@ MediaPipe prints to the process's stderr. It may never return from a wrong graph
 contiguous, and prints an error if the interpreter ends first. This module hides all that from the stages.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import queue

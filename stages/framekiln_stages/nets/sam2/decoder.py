@@ -8,8 +8,6 @@ Shapes: n images, p prompts of an image, k points of a prompt, t tokens of a pro
 c channels, m masks of a prompt, s side of the fine grid.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -7,8 +7,6 @@ byte. In transformers 5.23 one frame cannot have both a mask and a point as prom
 points with boxes.
 """
 
-from __future__ import annotations
-
 from importlib.util import find_spec
 from typing import Any
 
