@@ -30,7 +30,7 @@ ALLOWED = {
         "ray.cloudpickle.loads",
     ): "pieces of work that the driver sends; Ray pickles anyway",
     (
-        "stages/framekiln_stages/nets/lama/weights.py",
+        "stages/framekiln_stages/nets/lama/network.py",
         "torch.jit.load",
     ): "LaMa is published as TorchScript only; the lockfile has its sha256",
 }

@@ -18,8 +18,7 @@ from numpy.typing import NDArray
 from framekiln.device import Preparation, fit_mixed
 from framekiln_stages.categorize.instance_crops import Window, square
 from framekiln_stages.shared.device_images import DeviceImages, in_order, numbers_on
-from framekiln_stages.shared.masks import Segmentation
-from framekiln_stages.shared.run_lengths import decode_starts
+from framekiln_stages.shared.masks import Segmentation, decode_starts
 
 if TYPE_CHECKING:
     import torch

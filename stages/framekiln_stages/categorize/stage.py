@@ -19,11 +19,16 @@ from numpy.typing import NDArray
 
 from framekiln.contract import Drawing, Image, Placement, Stage, Weights, columns, pixel_column, views
 from framekiln.device import dtype_of, normalized, prepare
-from framekiln_stages.categorize.agreement import result_agreement
 from framekiln_stages.categorize.device_crops import cut_and_fit, window_crops
 from framekiln_stages.categorize.instance_crops import CROPS, Instance, box_area, share_box
-from framekiln_stages.categorize.pixel_sizes import SIZES
-from framekiln_stages.categorize.zero_shot import CATEGORIES, CATEGORY, kept_embeddings, top_categories
+from framekiln_stages.categorize.zero_shot import (
+    CATEGORIES,
+    CATEGORY,
+    SIZES,
+    kept_embeddings,
+    result_agreement,
+    top_categories,
+)
 from framekiln_stages.nets.clip.architectures import MODELS
 from framekiln_stages.nets.clip.towers import TwoTowers
 from framekiln_stages.shared.arrow_values import list_array, vector_array

@@ -39,7 +39,7 @@ class Faces(PixelStage):
 
     On a GPU torch runs the recognition network, and YuNet's two published detectors. SCRFD runs there if onnxruntime
     can use the GPU. Other detectors run on the CPU (YuNet: 65 ms an image of 2 MP). Without the detector's weights
-    (`dummy_weights`) each image has the same four faces (`dummy_faces`); such a benchmark times alignment
+    (`dummy_weights`) each image has the same four faces; such a benchmark times alignment
     and embedding, but no detection.
     """
 

@@ -79,7 +79,7 @@ def shake(now: Camera | None, then: Camera | None, height: int, width: int) -> f
 
 
 def _grid(height: int, width: int) -> NDArray[np.float32]:
-    """Return about 24 by 24 points (n 2) in x, y."""
+    # about 24 by 24 points
     down, right = max(1, height // 24), max(1, width // 24)
     y, x = np.mgrid[down // 2 : height : down, right // 2 : width : right]
     return np.stack([x.ravel(), y.ravel()], axis=1).astype(np.float32)

@@ -19,18 +19,7 @@ from framekiln.contract.columns import FRAME_INDEX, MEDIA_ID, Image, field, is_p
 from framekiln.contract.drawing import Drawing
 from framekiln.contract.placement import Placement
 from framekiln.contract.stage import Scope, Stage, Table, Weights
-from framekiln_stages.lighting.photometry import (
-    LEVELS,
-    LIGHTNESS,
-    LIGHTNESS_SQUARED,
-    clipping,
-    colour,
-    direction,
-    exposure,
-    luminance,
-    noise,
-    stops,
-)
+from framekiln_stages.lighting import photometry
 from framekiln_stages.shared.result_agreement import equal_share, float_values, mean_distance
 
 OUTPUTS = pa.schema(
@@ -113,25 +102,25 @@ class Lighting(Stage):
         """Measure frames of any sizes."""
         pairs = zip(views(batch["frame_224"]), views(batch[self.config.noise_pixels]), strict=True)
         with self.phase("infer"):
-            rows = [self._describe(image) | {"noise": noise(detail)} for image, detail in pairs]
+            rows = [self._describe(image) | {"noise": photometry.noise(detail)} for image, detail in pairs]
         return pa.Table.from_pylist(rows, schema=OUTPUTS)
 
     def _describe(self, image: Image) -> dict[str, Any]:
-        light = luminance(image)
+        light = photometry.luminance(image)
         counts = np.bincount(light.ravel(), minlength=65536)
         ranks = np.searchsorted(counts.cumsum(), np.array([0.01, 0.5, 0.99]) * light.size)
-        low, median, high = (stops(LEVELS[rank]) for rank in ranks)
+        low, median, high = (photometry.stops(photometry.LEVELS[rank]) for rank in ranks)
         # Sums, not `@`: on a busy machine the threads of BLAS wait for each other, 16 ms instead of 0.2.
-        tables = (LEVELS, LIGHTNESS, LIGHTNESS_SQUARED)
+        tables = (photometry.LEVELS, photometry.LIGHTNESS, photometry.LIGHTNESS_SQUARED)
         mean, lightness, squared = (float((counts * table).sum()) / light.size for table in tables)
         far = abs(median) >= self.config.key_stops
         own = {
-            "exposure": exposure(mean),
+            "exposure": photometry.exposure(mean),
             "contrast": math.sqrt(max(0.0, squared - lightness**2)) / 100,
             "dynamic_range": high - low,
             "lighting_key": "mid-key" if not far else "low-key" if median < 0 else "high-key",
         }
-        return own | clipping(image) | colour(image) | direction(light)
+        return own | photometry.clipping(image) | photometry.colour(image) | photometry.direction(light)
 
     def agreement(self, a: pa.Table, b: pa.Table, table: str = "") -> dict[str, float] | None:  # noqa: ARG002
         """Return mean differences in the columns' units; drift is the largest as a fraction of its `REACH`."""
@@ -221,7 +210,12 @@ class Steadiness(Stage):
     def __call__(self, batch: pa.Table) -> dict[str, pa.Table]:
         """Compute the spreads and jumps of one file; spreads of fewer than two measured frames are null."""
         rows = batch.sort_by("frame_index")
-        series = self._series(rows)
+        light, kelvin, angle, strength, black = (float_values(rows[name]).copy() for name in MEASURED)
+        angle[~(strength >= self.config.strength)] = np.nan
+        # Below the darkest code, stops are those of single pixels: a fade to black would be a row of jumps.
+        light[np.isnan(light) & (black == 1)] = -np.inf
+        light = np.maximum(light, photometry.stops(0.0))
+        series: dict[str, Series] = {"exposure": light, "colour": 1e6 / kelvin, "direction": angle}
         jumps = [
             {key: rows[key][at].as_py() for key in _JUMP_PLACE} | {"quantity": name, "size": size, "unit": unit}
             for name, unit in UNITS.items()
@@ -246,13 +240,6 @@ class Steadiness(Stage):
             f"{jump['quantity']} jumps by {jump['size']:+.2g} {jump['unit']}" for jump in row["lighting_jumps"]
         ]
         return Drawing(caption="; ".join(captions)) if captions else None
-
-    def _series(self, rows: pa.Table) -> dict[str, Series]:
-        light, kelvin, angle, strength, black = (float_values(rows[name]).copy() for name in MEASURED)
-        angle[~(strength >= self.config.strength)] = np.nan
-        # Below the darkest code, stops are those of single pixels: a fade to black would be a row of jumps.
-        light[np.isnan(light) & (black == 1)] = -np.inf
-        return {"exposure": np.maximum(light, stops(0.0)), "colour": 1e6 / kelvin, "direction": angle}
 
     def _least(self, name: str) -> float:
         return float(getattr(self.config, f"{name}_jump"))

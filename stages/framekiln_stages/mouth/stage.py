@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from framekiln.contract.columns import field, views
 from framekiln.contract.drawing import Drawing
-from framekiln_stages.nets.mediapipe.facemesh import FaceMesh, Mesh
+from framekiln_stages.nets.mediapipe_tasks import FaceMesh, Mesh
 from framekiln_stages.shared.conventions import BOXES, FRACTIONS
 from framekiln_stages.shared.masks import BOX, POINT, landmark_boxes
 from framekiln_stages.shared.pixel_stage import LandmarkStage
@@ -113,7 +113,6 @@ def openings(mesh: Mesh, aspect: float) -> tuple[NDArray[np.float64], NDArray[np
 
 
 def _mouths(mesh: Mesh, shapes: Sequence[Mapping[str, float]], aspect: float) -> list[dict[str, Any]]:
-    """Return values of type `MOUTH`, the largest face first."""
     opening, width = openings(mesh, aspect)
     boxes = landmark_boxes(mesh)
     areas = (boxes[:, 2:] - boxes[:, :2]).prod(axis=1)

@@ -78,7 +78,7 @@ def iresnet(weights: Path | None, *, blocks: Sequence[int]) -> Model:
 
 def lama(weights: Path | None) -> Model:
     """Return LaMa's generator, on images with a tenth of their pixels masked."""
-    from framekiln_stages.nets.lama.weights import load_generator
+    from framekiln_stages.nets.lama.network import load_generator
 
     def inputs(batch: int = 1, size: int = 512) -> Tensor:
         image, mask = torch.rand(batch, 3, size, size), torch.zeros(batch, 1, size, size)

@@ -23,10 +23,9 @@ from framekiln_stages.nets.sam2.video import Tracker, load_video_model
 from framekiln_stages.shared.conventions import BOXES, RUN_LENGTHS
 from framekiln_stages.shared.limits import require_at_least
 from framekiln_stages.shared.mask_drawings import box_label, mask_area
-from framekiln_stages.shared.masks import BOX, SEGMENTATION, Mask, areas_and_boxes, decode
+from framekiln_stages.shared.masks import BOX, SEGMENTATION, Mask, areas_and_boxes, decode, encode_masks, upsample_masks
 from framekiln_stages.shared.point_prompts import Prompt, PromptFile, check_prompt_file
 from framekiln_stages.shared.result_agreement import mask_iou, mean_or
-from framekiln_stages.shared.run_lengths import encode_masks, upsample_masks
 
 OBJECTS = pa.schema(
     [

@@ -7,7 +7,7 @@ fractions of the image's width and height.
 import numpy as np
 from numpy.typing import NDArray
 
-from framekiln_stages.nets.mediapipe.blazepose import Body
+from framekiln_stages.nets.mediapipe_tasks import Body
 from framekiln_stages.shared.masks import landmark_boxes
 
 # Of the box's diagonal. One person detected twice, in 11 photos: 0.009 to 0.09; two side by side: from 0.27.

@@ -18,11 +18,12 @@ from framekiln.contract.placement import Placement
 from framekiln.contract.stage import Stage
 from framekiln.device import prepare
 from framekiln_stages.nets.sam2.image import Sam2
-from framekiln_stages.segment.dummy_masks import SCORE, dummy_logits
 from framekiln_stages.segment.mask_proposals import (
+    SCORE,
     Box,
     Proposals,
     crop_boxes,
+    dummy_logits,
     is_near_crop_edge,
     mask_boxes,
     non_max_suppression,

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from framekiln_stages.shared.device_images import numbers_on
-from framekiln_stages.shared.grouping import indices_by_key
+from framekiln_stages.shared.device_images import indices_by_key, numbers_on
 from framekiln_stages.shared.point_prompts import POINT, Prompt
 
 if TYPE_CHECKING:

@@ -30,11 +30,10 @@ from framekiln_stages.segment.mask_rules import Rules
 from framekiln_stages.shared.conventions import BOXES, FRACTIONS, RUN_LENGTHS
 from framekiln_stages.shared.limits import require_at_least
 from framekiln_stages.shared.mask_drawings import counted, mask_area
-from framekiln_stages.shared.masks import BOX, MASK, areas_and_boxes, encode, mask_share
+from framekiln_stages.shared.masks import BOX, MASK, areas_and_boxes, encode, encode_masks, mask_share, upsample_masks
 from framekiln_stages.shared.pixel_stage import PixelStage
 from framekiln_stages.shared.point_prompts import Prompt, PromptFile, check_prompt_file, parse_prompts
 from framekiln_stages.shared.result_agreement import Detections, match_by_masks
-from framekiln_stages.shared.run_lengths import encode_masks, upsample_masks
 
 if TYPE_CHECKING:
     import torch
@@ -136,7 +135,7 @@ class Segment(PixelStage):
         """Load the model, or give it random weights where they are absent; read the file of prompts.
 
         With random weights hardly any mask of the grid passes the default thresholds. Then made masks stand in
-        (`framekiln_stages.segment.dummy_masks`), so that later steps have work. For a benchmark of this step set
+        (`mask_proposals.dummy_logits`), so that later steps have work. For a benchmark of this step set
         `pred_iou_thresh` and `stability_score_thresh` to 0 and `box_nms_thresh` to 1, which keeps all masks.
 
         Raises:

@@ -11,7 +11,7 @@ of an image, where a pixel's centre is a whole number; there is black outside th
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -20,7 +20,6 @@ from numpy.typing import NDArray
 from framekiln.contract.columns import Image
 from framekiln.contract.placement import Placement
 from framekiln.device import Phase, untimed, upload_all
-from framekiln_stages.shared.grouping import indices_by_key
 
 if TYPE_CHECKING:
     import torch
@@ -190,3 +189,11 @@ def in_order(parts: Sequence[torch.Tensor], numbers: Sequence[NDArray[np.intp]])
     if (np.diff(order) > 0).all():
         return rows
     return rows.index_select(0, numbers_on(rows.device, np.argsort(order)))
+
+
+def indices_by_key(keys: Iterable[Hashable]) -> list[list[int]]:
+    """Return the numbers of items with equal keys, in the order in which keys first appear."""
+    groups: dict[Hashable, list[int]] = {}
+    for index, key in enumerate(keys):
+        groups.setdefault(key, []).append(index)
+    return list(groups.values())

@@ -29,7 +29,7 @@ class LandmarkStage(PixelStage):
 
     placement = Placement(cpus=1.0, batch=16)
     chunk_kinds = ()
-    network: ClassVar[Callable[..., Any]]  # a class of `framekiln_stages.nets.mediapipe`
+    network: ClassVar[Callable[..., Any]]  # a class of `framekiln_stages.nets.mediapipe_tasks`
 
     @dataclass(frozen=True, kw_only=True)
     class Config(Stage.Config):

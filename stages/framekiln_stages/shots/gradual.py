@@ -34,10 +34,6 @@ EVIDENCE = 4  # frames on each side that must stand still, or nearly
 SIDE = 4  # tiles in a row
 
 
-def _evenly(share: Grid) -> Grid:
-    return np.repeat(share[:, None], SIDE * SIDE * 3, axis=1)
-
-
 def _edge(order: NDArray[np.int64]) -> Shape:
     """Return the shape of a wipe that reaches tiles (16) in the order of these numbers (0 to 3)."""
     start = np.repeat(order, 3).astype(np.float32)
@@ -47,7 +43,7 @@ def _edge(order: NDArray[np.int64]) -> Shape:
 _ROWS, _COLUMNS = (np.asarray(axis.ravel(), np.int64) for axis in np.indices((SIDE, SIDE)))
 DISSOLVE = "dissolve"
 SHAPES: Mapping[str, Shape] = {
-    DISSOLVE: _evenly,
+    DISSOLVE: lambda share: np.repeat(share[:, None], SIDE * SIDE * 3, axis=1),
     "right": _edge(_COLUMNS),
     "left": _edge(SIDE - 1 - _COLUMNS),
     "down": _edge(_ROWS),
@@ -93,7 +89,7 @@ def same_image(a: Grid, b: Grid) -> bool:
 
 
 def _apart_in_time(found: list[Span], busy: NDArray[np.bool_]) -> list[Span]:
-    """Return the straightest of overlapping transitions, without those that include a busy frame."""
+    """Keep the straightest of overlapping transitions, and none that includes a busy frame."""
     taken, kept = busy.copy(), []
     for span in sorted(found):
         _, first, last, _ = span
@@ -104,10 +100,7 @@ def _apart_in_time(found: list[Span], busy: NDArray[np.bool_]) -> list[Span]:
 
 
 def _straight(grid: Grid, length: int, least: float, shape: Shape) -> list[int]:
-    """Return the frames i that differ from i + length, with quarters of the way where the shape has them.
-
-    Frames between two states of one image are left out.
-    """
+    """Return the frames i whose image differs from that of i + length, with the shape at quarters of the way."""
     start = grid[:-length]
     step = grid[length:] - start
     reach = np.sqrt((step**2).mean(axis=1))
@@ -137,19 +130,14 @@ class _Frames:
         line = float(np.sqrt((off**2).mean()) / max(1e-6, apart(one, other)))
         if shape != DISSOLVE:
             return line
-        stray, lost = self._contrast(share, low, first, last, high)
-        return float(np.sqrt(line**2 + stray**2 + (LOST * max(0.0, 1 - lost)) ** 2))
-
-    def _contrast(self, share: Grid, low: int, first: int, last: int, high: int) -> tuple[float, float]:
-        """Return the error of the variance of a mixture, and how much is lost of what unrelated images would lose.
-
-        The mixture of two unrelated images has the variance (1 - s)^2 a + s^2 b. The error is relative to the loss.
-        """
-        one, other = self._variance[low : first + 1].mean(), self._variance[last : high + 1].mean()
-        loss = share * (1 - share) * max(1e-6, one + other)
-        found = (1 - share) * one + share * other - self._variance[low : high + 1]
+        # A mixture of two unrelated images has the variance (1 - s)^2 a + s^2 b. The error is relative to the loss;
+        # `lost` is the share of the expected loss that is found.
+        a, b = self._variance[low : first + 1].mean(), self._variance[last : high + 1].mean()
+        loss = share * (1 - share) * max(1e-6, a + b)
+        found = (1 - share) * a + share * b - self._variance[low : high + 1]
         lost = float(found @ loss / (loss @ loss))
-        return float(np.sqrt(((found - lost * loss) ** 2).sum() / (loss**2).sum())), lost
+        stray = float(np.sqrt(((found - lost * loss) ** 2).sum() / (loss**2).sum()))
+        return float(np.sqrt(line**2 + stray**2 + (LOST * max(0.0, 1 - lost)) ** 2))
 
     def refined(self, span: Span, longest: int) -> Span:
         """Return the best fit near a transition."""

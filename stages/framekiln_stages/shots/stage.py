@@ -147,9 +147,11 @@ class Shots(Stage):
 
     def find(self, rows: pa.Table) -> list[Transition]:
         """Return the transitions between a file's rows, which are sorted by frame."""
-        known = _fill(rows["luma_deviation"].is_valid().to_numpy())
-        if known is None:
+        measured = np.flatnonzero(rows["luma_deviation"].is_valid().to_numpy())
+        if not measured.size:
             return []
+        # the last row with features up to each row, else the first one
+        known = measured[np.maximum(np.searchsorted(measured, np.arange(len(rows)), side="right") - 1, 0)]
         grid = np.stack(rows["colour_grid"].take(pa.array(known)).to_numpy(zero_copy_only=False)).astype(np.float32)
         contrast, score = (
             rows[name].cast(pa.float64()).to_numpy(zero_copy_only=False) for name in ("luma_deviation", "cut")
@@ -165,14 +167,6 @@ class Shots(Stage):
         slow = gradual(grid, contrast[known], config.dissolve, config.longest, busy)
         hard = [item for item in hard if not any(one.first <= item.first < one.last for one in slow)]
         return sorted([*hard, *soft, *slow])
-
-
-def _fill(known: Any) -> Any:
-    """Return the last known row up to each row, else the first known one; None without any."""
-    at = np.flatnonzero(known)
-    if not at.size:
-        return None
-    return at[np.maximum(np.searchsorted(at, np.arange(len(known)), side="right") - 1, 0)]
 
 
 def _table(rows: list[tuple[Any, ...]], schema: pa.Schema) -> pa.Table:

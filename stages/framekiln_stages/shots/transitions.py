@@ -54,10 +54,8 @@ def cuts(cut: Values, grid: Grid, threshold: float, shortest: int, flash: float)
 
 
 def _stands_out(cut: Values, at: int) -> bool:
-    """Tell whether the residual at a cut is high in itself, or against those of two frames on each side.
-
-    Scores are a function of the residual; only ratios of residuals are needed.
-    """
+    # Whether the residual is high in itself, or against those beside it. Scores are a function of the residual; only
+    # ratios of residuals are needed.
     if cut[at] >= SURE_CUT:
         return True
     score = np.clip(np.nan_to_num(cut[max(0, at - BESIDE) : at + BESIDE + 1]), 0, 1 - 1e-9)
@@ -89,7 +87,8 @@ def fades(contrast: Values, grid: Grid, plain: float, longest: int, bounds: Iter
     since the end of a quick fade looks like a cut.
     """
     found: list[Transition] = []
-    for start, stop in _stretches(contrast < plain):
+    edges = np.flatnonzero(np.diff(np.concatenate([[0], contrast < plain, [0]])))
+    for start, stop in edges.reshape(-1, 2).tolist():
         mean = float(grid[start:stop].mean())
         if BLACK < mean < WHITE:
             continue
@@ -139,9 +138,3 @@ def boundaries(found: Sequence[Transition], frames: int) -> list[int]:
         if after is not None and not any(out.last <= b <= after.first for b in at):
             at.append((out.last + after.first + 1) // 2)
     return sorted({b for b in at if 0 < b < frames})
-
-
-def _stretches(mask: NDArray[np.bool_]) -> list[tuple[int, int]]:
-    """Return start and end (exclusive) of each run of true values."""
-    edges = np.flatnonzero(np.diff(np.concatenate([[0], mask.astype(np.int8), [0]])))
-    return [(int(a), int(b)) for a, b in edges.reshape(-1, 2)]

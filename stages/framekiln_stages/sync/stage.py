@@ -23,8 +23,7 @@ from framekiln.contract.stage import Scope, Stage, Table
 from framekiln_stages.shared.limits import require_between
 from framekiln_stages.shared.shot_spans import spans
 from framekiln_stages.sync.cross_correlation import SEEN_S, active_seconds, confidence, correlation, highest
-from framekiln_stages.sync.lips import Lips
-from framekiln_stages.sync.speaker_face import opening_of_largest
+from framekiln_stages.sync.lips import Lips, opening_of_largest
 from framekiln_stages.sync.speech import GRID_HZ, Signal, changes, mouth_on_grid, sound_on_grid, voiced, windows_of
 
 OFFSET = [

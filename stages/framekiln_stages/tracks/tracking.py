@@ -110,7 +110,7 @@ def _is_awaited(path: Path, elapsed: float, frame: int, limits: Limits) -> bool:
 
 
 def _hide_missed(live: Sequence[Path], frame: int) -> None:
-    """Let each path that was matched in the last frame, but not in this one, hide beside whom it overlapped."""
+    # beside whom they overlapped in the last frame
     seen = [path for path in live if path.frames[-1] == frame]
     for path in live:
         if seen and path.frames[-1] == frame - 1:
@@ -179,7 +179,7 @@ def one_euro(values: Values, times: Values, min_cutoff: float, beta: float) -> V
 
 
 def _weight(cutoff: Values | np.float64, step: float) -> Values:
-    """Return the new value's weight in a low-pass filter; cutoff in Hz, step in s."""
+    # `cutoff` in Hz, `step` in s
     return np.asarray(1.0 / (1.0 + 1.0 / (2 * math.pi * cutoff * step)))
 
 

@@ -10,9 +10,8 @@ import torch
 
 from framekiln.contract.placement import Placement
 from framekiln.weights.resolver import default_lock
-from framekiln_stages.nets.lama.network import FourierUnit, Generator, Sizes, cast, symmetrize
+from framekiln_stages.nets.lama.network import FourierUnit, Generator, Sizes, cast, load_generator, symmetrize
 from framekiln_stages.nets.lama.runners import EagerLama, LamaCleaner
-from framekiln_stages.nets.lama.weights import load_generator
 from tests.support.machine.command_line import script
 from tests.support.media.photos import photo
 from tests.support.stages.lama_factory import Reference, randomize, save

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from framekiln_stages.nets.lama.network import Generator, Sizes
-from framekiln_stages.nets.lama.weights import assign_weights
+from framekiln_stages.nets.lama.network import Generator, Sizes, assign_weights
 
 SMALL = Sizes(width=8, blocks=2)
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from framekiln.contract.columns import pack
 from framekiln.contract.placement import Placement
-from framekiln_stages.nets.mediapipe.blazepose import BlazePose
+from framekiln_stages.nets.mediapipe_tasks import BlazePose
 from framekiln_stages.pose.stage import DRAWN, LANDMARKS, Pose
 from framekiln_stages.shared.skeleton import BONES, COCO_17, MIRRORED
 from framekiln_stages.tracks.tracking import SIGMAS

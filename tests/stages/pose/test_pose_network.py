@@ -9,10 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from framekiln_stages.nets.mediapipe import task
-from framekiln_stages.nets.mediapipe.blazepose import BlazePose
-from framekiln_stages.nets.mediapipe.facemesh import FaceMesh
-from framekiln_stages.nets.mediapipe.task import within
+from framekiln_stages.nets import mediapipe_tasks as task
+from framekiln_stages.nets.mediapipe_tasks import BlazePose, FaceMesh, within
 from framekiln_stages.pose.bodies import distinct, scores
 from framekiln_stages.pose.stage import LANDMARKS
 from framekiln_stages.shared.masks import landmark_boxes

@@ -10,8 +10,7 @@ import torch
 from framekiln.contract.columns import pack
 from framekiln.contract.placement import Placement
 from framekiln_stages.nets.sam2.image import MODELS
-from framekiln_stages.segment.dummy_masks import SHAPES, dummy_logits
-from framekiln_stages.segment.mask_proposals import stability_score
+from framekiln_stages.segment.mask_proposals import SHAPES, dummy_logits, stability_score
 from framekiln_stages.segment.stage import Segment
 from framekiln_stages.shared.masks import decode
 from tests.support.media.photos import photo

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from framekiln_stages.shared.masks import encode
-from framekiln_stages.shared.run_lengths import decode_starts, encode_masks
+from framekiln_stages.shared.masks import decode_starts, encode, encode_masks
 
 
 def masks(height: int, width: int) -> np.ndarray:

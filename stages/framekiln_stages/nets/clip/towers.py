@@ -92,7 +92,7 @@ class TwoTowers:
         """
         import torch
 
-        from framekiln_stages.nets.clip.int8_linear import int8_layers
+        from framekiln_stages.nets.clip.image_tower import int8_layers
 
         self._model, self._state = None, {}
         replacements = int8_layers(self._vision.vision_model) if int8 else {}

@@ -20,7 +20,7 @@ from torch.nn.functional import pad
 from framekiln.device import Phase, keep_while_used
 from framekiln_stages.nets.faces.detections import Size, grid_cells
 from framekiln_stages.nets.faces.yunet import OVERLAP
-from framekiln_stages.shared.boxes import pair_product
+from framekiln_stages.shared.masks import pair_product
 
 STRIDES = (8, 16, 32)  # opencv, modules/objdetect/src/face_detect.cpp
 MOST = 5000  # cells of an input that are suppressed, there too

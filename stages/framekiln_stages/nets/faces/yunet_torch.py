@@ -23,8 +23,7 @@ from framekiln_stages.nets.faces.onnx_module import OnnxGraph
 from framekiln_stages.nets.faces.second_look import views_on_device
 from framekiln_stages.nets.faces.yunet import input_size, rows_to_faces
 from framekiln_stages.nets.faces.yunet_cells import STRIDES, Cells, face_rows
-from framekiln_stages.shared.device_images import DeviceImages
-from framekiln_stages.shared.grouping import indices_by_key
+from framekiln_stages.shared.device_images import DeviceImages, indices_by_key
 
 ROWS, UNIT = 8, 3 * 1280 * 1280  # inputs of a call, of so many levels each: 70 to 100 MB
 SCALED_PIXELS = 8 << 20  # of images that are scaled at once: 0.1 GB in fp32

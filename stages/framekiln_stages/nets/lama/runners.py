@@ -20,8 +20,7 @@ from torch import Tensor, nn
 from framekiln.contract.columns import Image
 from framekiln.contract.placement import Placement
 from framekiln.device import Batches, Phase, dtype_of, ready, untimed, upload
-from framekiln_stages.nets.lama.network import Generator, Sizes, cast, paint
-from framekiln_stages.nets.lama.weights import load_generator, load_script
+from framekiln_stages.nets.lama.network import Generator, Sizes, cast, load_generator, load_script, paint
 from framekiln_stages.shared.masks import Mask
 
 Painted = NDArray[np.float32]  # n h w 3, 0 to 255

@@ -1,7 +1,10 @@
-"""Networks of MediaPipe Tasks, built and closed within a timeout, without MediaPipe's native log lines.
+"""MediaPipe's landmark networks: built and closed within a timeout, silent, one image to arrays.
 
 MediaPipe prints to the process's stderr. It may never return from a wrong graph, misreads an array that is not
 contiguous, and prints an error if the interpreter ends first. This module hides all that from the stages.
+
+Shapes: p people or f faces of one image. A `Body` is float32 p 33 5, a `World` p 33 3 in metres. A `Mesh` is float32
+f 468 3: x and y in shares of width and height, z in the unit of x and smaller the nearer.
 """
 
 import contextlib
@@ -11,6 +14,7 @@ import sys
 import tempfile
 import threading
 import weakref
+import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
@@ -19,8 +23,10 @@ from typing import Any, ClassVar, TypeVar
 
 import cv2
 import numpy as np
+from numpy.typing import NDArray
 
 from framekiln.contract.columns import Image
+from framekiln_stages.shared.skeleton import LANDMARKS
 
 T = TypeVar("T")
 
@@ -160,3 +166,49 @@ def stderr_without_chatter() -> Iterator[None]:
             aside.seek(0)
             kept = [line for line in aside if not any(word.encode() in line for word in _CHATTER)]
             os.write(2, b"".join(kept))
+
+
+Body = NDArray[np.float32]  # p 33 5: x, y, z, visibility, presence
+World = NDArray[np.float32]  # p 33 3: x, y, z
+
+
+class BlazePose(Landmarker):
+    """MediaPipe's PoseLandmarker."""
+
+    kind = "Pose"
+
+    def __call__(self, image: Image) -> tuple[Body, World]:
+        """Return the people that MediaPipe finds in one image."""
+        result = self.detect(image)
+        body = [[(m.x, m.y, m.z, m.visibility, m.presence) for m in person] for person in result.pose_landmarks]
+        world = [[(m.x, m.y, m.z) for m in person] for person in result.pose_world_landmarks]
+        return (
+            np.array(body, np.float32).reshape(-1, LANDMARKS, 5),
+            np.array(world, np.float32).reshape(-1, LANDMARKS, 3),
+        )
+
+
+Mesh = NDArray[np.float32]  # f 468 3
+
+POINTS = 468  # the ten points of the irises that may follow are left out: not every network gives them
+_SHAPES = "face_blendshapes.tflite"  # the member of a bundle
+
+
+class FaceMesh(Landmarker):
+    """MediaPipe's FaceLandmarker, from a task bundle with or without blendshapes."""
+
+    kind = "Face"
+
+    def __init__(self, path: Path, **choices: Any) -> None:
+        """See `Landmarker`."""
+        self.options = {
+            "output_face_blendshapes": zipfile.is_zipfile(path) and _SHAPES in zipfile.ZipFile(path).namelist()
+        }
+        super().__init__(path, **choices)
+
+    def __call__(self, image: Image) -> tuple[Mesh, list[dict[str, float]]]:
+        """Return the faces of one image, and the blendshapes of each by name, 0 to 1; empty without their network."""
+        result = self.detect(image)
+        mesh = [[(point.x, point.y, point.z) for point in face[:POINTS]] for face in result.face_landmarks]
+        shapes = [{shape.category_name: shape.score for shape in face} for face in result.face_blendshapes]
+        return np.array(mesh, np.float32).reshape(-1, POINTS, 3), shapes or [{} for _ in mesh]

@@ -1,1 +1,0 @@
-"""MediaPipe's pose and face networks, read from task files."""
