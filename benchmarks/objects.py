@@ -18,9 +18,8 @@ from framekiln.lab.sav.layout import AnnotatedVideo, annotated_videos
 from framekiln.lab.sav.runs import full_size
 from framekiln.lab.sav.scores import ObjectScores, evaluated
 from framekiln.lab.sav.trackers import VideoTracker
-from framekiln_stages.nets.sam2.edgetam import EDGETAM
 from framekiln_stages.nets.sam2.image import MODELS
-from framekiln_stages.nets.sam2.video import Tracker, load_video_model
+from framekiln_stages.nets.sam2.video import EDGETAM, Tracker, load_video_model
 
 
 def score(video: AnnotatedVideo, tracker: VideoTracker) -> dict[str, ObjectScores]:

@@ -19,9 +19,8 @@ from framekiln.planning.manifest import PipelineFile, ProfileFile
 from framekiln.planning.plan import make_plan
 from framekiln.planning.plan_options import PlanOptions
 from framekiln.planning.processes.resources import Node
-from framekiln_stages.nets.sam2.edgetam import EDGETAM
 from framekiln_stages.nets.sam2.image import PREPARATION
-from framekiln_stages.nets.sam2.video import Tracker, load_video_model, resize_mask
+from framekiln_stages.nets.sam2.video import EDGETAM, Tracker, load_video_model, resize_mask
 from framekiln_stages.objects.stage import OBJECTS, Objects
 from framekiln_stages.shared.masks import MASK, decode
 from framekiln_stages.shared.point_prompts import Prompt

@@ -19,16 +19,10 @@ from numpy.typing import NDArray
 
 from framekiln.contract import Drawing, Image, Placement, Stage, Weights, columns, pixel_column, views
 from framekiln.device import dtype_of, normalized, prepare
+from framekiln_stages.categorize import zero_shot
 from framekiln_stages.categorize.device_crops import cut_and_fit, window_crops
 from framekiln_stages.categorize.instance_crops import CROPS, Instance, box_area, share_box
-from framekiln_stages.categorize.zero_shot import (
-    CATEGORIES,
-    CATEGORY,
-    SIZES,
-    kept_embeddings,
-    result_agreement,
-    top_categories,
-)
+from framekiln_stages.categorize.zero_shot import CATEGORIES, CATEGORY, SIZES
 from framekiln_stages.nets.clip.architectures import MODELS
 from framekiln_stages.nets.clip.towers import TwoTowers
 from framekiln_stages.shared.arrow_values import list_array, vector_array
@@ -179,7 +173,7 @@ class Categorize(Stage):
         self._on_device = placement.device != "cpu"  # where launches and uploads cost more than arithmetic
         self._net = TwoTowers(MODELS[model], weights.get(model), weights.get(tokenizer), placement.device)
         self._names = np.array(list(self.config.phrases), dtype=object)
-        self._texts = kept_embeddings(self.arrays, model, self._net, list(self.config.prompts().values()))
+        self._texts = zero_shot.kept_embeddings(self.arrays, model, self._net, list(self.config.prompts().values()))
         rows = self.chunk_sizes.get("instances", INSTANCES) if self.config.of == "instances" else placement.batch
         self._net.keep_vision(placement, self._dtype, rows=rows, int8=self.config.quantize == "int8")
         self._fill = np.rint(np.multiply(MODELS[model].preparation.mean, 255)).astype(np.uint8)
@@ -192,8 +186,12 @@ class Categorize(Stage):
         if self.config.of == "instances":
             return pa.table([self._classify_instances(images, batch["masks"].to_pylist())], schema=self.outputs)
         embeddings = self._embed([images])
+        with self.phase("infer"):
+            found = self._net.probabilities(embeddings, self._texts)
+        with self.phase("download"):
+            probabilities = found.cpu().numpy()
         with self.phase("postprocess"):
-            arrays = top_categories(self._names, self._probabilities(embeddings), self.config.top_k)
+            arrays = zero_shot.top_categories(self._names, probabilities, self.config.top_k)
             if self.config.keep_embedding:
                 arrays.append(vector_array(embeddings.cpu().numpy()))
             return pa.table(arrays, schema=self.outputs)
@@ -209,12 +207,6 @@ class Categorize(Stage):
         with self.phase("infer"):
             return self._net.images(pixels)
 
-    def _probabilities(self, embeddings: torch.Tensor) -> NDArray[np.float32]:
-        with self.phase("infer"):
-            probabilities = self._net.probabilities(embeddings, self._texts)
-        with self.phase("download"):
-            return probabilities.cpu().numpy()
-
     def _classify_instances(
         self, images: Sequence[Image], lists: Sequence[Sequence[Mapping[str, Any]] | None]
     ) -> pa.ListArray:
@@ -226,7 +218,7 @@ class Categorize(Stage):
         visible = [number for number, box in enumerate(boxes) if box]
         vectors, probabilities = self._describe([instances[number] for number in visible])
         with self.phase("postprocess"):
-            categories, *best = top_categories(self._names, probabilities, self.config.top_k)
+            categories, *best = zero_shot.top_categories(self._names, probabilities, self.config.top_k)
             arrays = [*best, categories, pa.array([boxes[number] for number in visible], BOX)]
             if self.config.keep_embedding:
                 arrays.append(vector_array(vectors))
@@ -302,4 +294,4 @@ class Categorize(Stage):
 
     def agreement(self, a: pa.Table, b: pa.Table, table: str = "") -> dict[str, float] | None:  # noqa: ARG002
         """Return the share of images, or matched instances, with equal likeliest category, and embedding cosines."""
-        return result_agreement(a, b)
+        return zero_shot.agreement(a, b)

@@ -14,17 +14,7 @@ from numpy.typing import NDArray
 
 from framekiln.contract.array_cache import ArrayCache
 from framekiln_stages.nets.clip.towers import TwoTowers
-from framekiln_stages.shared.result_agreement import (
-    Detections,
-    cosine_figures,
-    cosine_similarities,
-    equal_share,
-    float_values,
-    match_by_boxes,
-    mean_distance,
-    mean_or,
-    vectors_in_both,
-)
+from framekiln_stages.shared import result_agreement as runs
 
 if TYPE_CHECKING:
     import torch
@@ -44,8 +34,6 @@ Instances are parts of an image: at 1280, one of a sixth of the short side still
 input. Faces are cut from the same column, which is then decoded once for both steps.
 """
 
-
-_VERSION = 1  # of `category_embeddings`: increase it when the same sentences give other embeddings
 
 CATEGORIES: dict[str, tuple[str, ...]] = {
     "people": ("a person", "a group of people"),
@@ -69,7 +57,7 @@ def kept_embeddings(arrays: ArrayCache, model: str, net: TwoTowers, prompts: lis
     """Return `category_embeddings`, from an earlier run with the same weights and sentences if there was one."""
     import torch
 
-    facts = {"version": _VERSION, "model": model, "prompts": prompts}
+    facts = {"version": 1, "model": model, "prompts": prompts}  # raise it when the same sentences give other embeddings
     values = arrays.array(facts, lambda: category_embeddings(net, prompts).cpu().numpy())
     return torch.from_numpy(values).to(net.device)
 
@@ -109,22 +97,19 @@ def top_categories(names: NDArray[np.object_], probabilities: NDArray[np.float32
     return [pa.ListArray.from_arrays(offsets, values), *first]
 
 
-def result_agreement(a: pa.Table, b: pa.Table) -> dict[str, float]:
+def agreement(a: pa.Table, b: pa.Table) -> dict[str, float]:
     """Return the share of images, or matched instances, with equal likeliest category, and embedding cosines."""
     if "instances" in a.column_names:
-        return _instance_agreement(*(Detections.from_column(run["instances"]) for run in (a, b)))
-    same = equal_share(a["category"], b["category"])
-    off = mean_distance(*(float_values(run["category_probability"]) for run in (a, b)))
+        both = [runs.Detections.from_column(run["instances"]) for run in (a, b)]
+        matches = runs.match_by_boxes(*both)
+        names = [pc.struct_field(run.values, "category").to_pylist() for run in both]
+        equal = [names[0][i] == names[1][j] for i, j in zip(matches.first, matches.second, strict=True)]
+        share = runs.mean_or(1.0, np.array(equal))
+        return {"instances_found": matches.share, "category_agreement": share, "drift": 1 - matches.share * share}
+    same = runs.equal_share(a["category"], b["category"])
+    off = runs.mean_distance(*(runs.float_values(run["category_probability"]) for run in (a, b)))
     figures = {"category_agreement": same, "probability_difference": off, "drift": 1 - same}
     if "clip_embedding" not in a.column_names:
         return figures
-    cosines = cosine_similarities(*vectors_in_both(a["clip_embedding"], b["clip_embedding"]))
-    return figures | cosine_figures(cosines)
-
-
-def _instance_agreement(first: Detections, second: Detections) -> dict[str, float]:
-    matches = match_by_boxes(first, second)
-    names = [pc.struct_field(run.values, "category").to_pylist() for run in (first, second)]
-    equal = [names[0][i] == names[1][j] for i, j in zip(matches.first, matches.second, strict=True)]
-    share = mean_or(1.0, np.array(equal))
-    return {"instances_found": matches.share, "category_agreement": share, "drift": 1 - matches.share * share}
+    cosines = runs.cosine_similarities(*runs.vectors_in_both(a["clip_embedding"], b["clip_embedding"]))
+    return figures | runs.cosine_figures(cosines)

@@ -46,15 +46,18 @@ class FaceTable:
         order = np.argsort(rank[owners], kind="stable")
         owner = owners[order]
         flat = pc.list_flatten(rows["faces"])
-        embeddings = pc.list_flatten(pc.struct_field(flat, "embedding")).to_numpy().astype(np.float32)
         length = rows["faces"].type.value_type.field("embedding").type.list_size
+        values = pc.list_flatten(pc.struct_field(flat, "embedding")).to_numpy()
+        embeddings = values.astype(np.float32).reshape(-1, length)
+        norms = np.linalg.norm(embeddings, axis=1, keepdims=True)
+        good = np.isfinite(norms) & (norms > 0)
         left, top, right, bottom = (_numbers(flat, ["box", side.name])[order] for side in BOX)
         sizes = [rows[name].to_numpy()[owner] for name in ("width", "height")]
         return cls(
             media_ids=rows["media_id"].combine_chunks().take(pa.array(owner)),
             frames=rows["frame_index"].to_numpy().astype(np.int64)[owner],
             positions=(np.arange(len(owners)) - np.repeat(np.cumsum(count) - count, count))[order],
-            vectors=_unit_vectors(embeddings.reshape(-1, length))[order],
+            vectors=np.where(good, embeddings / np.where(good, norms, 1), 0).astype(np.float32)[order],
             scores=_numbers(flat, "score")[order],
             qualities=_numbers(flat, "quality")[order],
             sides=np.minimum((right - left) * sizes[0], (bottom - top) * sizes[1]),
@@ -84,9 +87,3 @@ class FaceTable:
 def _numbers(faces: pa.ChunkedArray, path: str | list[str]) -> NDArray[Any]:
     """Return a number of each face; null as NaN."""
     return pc.struct_field(faces, path).to_numpy()
-
-
-def _unit_vectors(vectors: Singles) -> Singles:
-    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
-    good = np.isfinite(lengths) & (lengths > 0)
-    return np.where(good, vectors / np.where(good, lengths, 1), 0).astype(np.float32)

@@ -55,7 +55,8 @@ class KnownIdentities:
             )
             raise ValueError(f"embeddings of the known identities have {theirs}, those of the faces {ours}")
         fits = [_comparable(row, length, network) for row in (*rows, *more)]
-        faces = {_key(face): i for i, row in enumerate(rows) for face in row["exemplars"] or () if not fits[i]}
+        examples = [(i, face) for i, row in enumerate(rows) for face in row["exemplars"] or () if not fits[i]]
+        faces = {(face["media_id"], face["frame_index"], face["face_index"]): i for i, face in examples}
         rows += more
         centroids = [row["centroid"] if fit else [0.0] * length for row, fit in zip(rows, fits, strict=True)]
         return cls(
@@ -80,7 +81,3 @@ def _comparable(row: Mapping[str, Any], length: int, network: str | None) -> boo
     """Return whether a known identity's centroid and faces come from one network, as far as is known."""
     numbers, own = _kind(row)
     return numbers == length and (own is None or network is None or own == network)
-
-
-def _key(face: Mapping[str, Any]) -> FaceKey:
-    return face["media_id"], face["frame_index"], face["face_index"]

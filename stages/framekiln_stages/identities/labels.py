@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from framekiln_stages.identities.face_table import FaceTable, Ints
 from framekiln_stages.identities.known import KnownIdentities
-from framekiln_stages.identities.medoids import Vectors, mutual_nearest, summarize, two_nearest
+from framekiln_stages.identities.medoids import mutual_nearest, summarize, two_nearest
 
 NONE = -1
 Floats = NDArray[np.float64]
@@ -77,17 +77,12 @@ class Labels:
             self.of_face[singles[clear]] = best[singles[clear]]
             self.assigned[singles[clear]] = True
             self.between[singles[near & ~clear]] = True
-        self._compare(targets, best, first, second)
-        pairs |= self._return(known, absent)
-        self._number(known, pairs)
-
-    def _compare(self, targets: Vectors, best: Ints, first: Floats, second: Floats) -> None:
-        """Set the cosines of faces with an identity to its centroid and to the most similar other one."""
-        has = self.of_face != NONE
-        own = np.where(has, self.of_face, 0)
+        own = np.where(self.of_face != NONE, self.of_face, 0)
         if len(targets):
             self.similarity = np.einsum("nd,nd->n", self._faces.vectors, targets[own])
         self.runner_up = np.where(best == own, second, first)
+        pairs |= self._return(known, absent)
+        self._number(known, pairs)
 
     def _pairs(self, known: KnownIdentities, min_cosine: float) -> dict[int, int]:
         """Return the known identity of clusters: by centroid, or after a change of the network by example faces."""

@@ -38,22 +38,17 @@ def summarize(vectors: Vectors, members: NDArray[np.int64], exemplars: int) -> C
     sums = own @ total
     first = int(np.argmax(sums >= sums.max() - 1e-9))
     length = np.linalg.norm(total)
+    chosen, nearest = [first], own @ own[first]  # farthest first (Gonzalez 1985), which shows wrong members early
+    while len(chosen) < min(exemplars, len(own)):
+        nearest[chosen[-1]] = np.inf
+        chosen.append(int(np.argmax(nearest <= nearest.min() + 1e-9)))
+        nearest = np.maximum(nearest, own @ own[chosen[-1]])
     return ClusterSummary(
         centroid=total / length if length > 1e-9 else own[first],
         medoid=int(members[first]),
         cohesion=float((sums[first] - 1) / (len(members) - 1)) if len(members) > 1 else 1.0,
-        exemplars=tuple(int(members[i]) for i in _farthest_first(own, first, exemplars)),
+        exemplars=tuple(int(members[i]) for i in chosen),
     )
-
-
-def _farthest_first(own: Vectors, first: int, count: int) -> list[int]:
-    """Choose members by farthest-first traversal (Gonzalez 1985), which shows wrong members early."""
-    chosen, nearest = [first], own @ own[first]
-    while len(chosen) < min(count, len(own)):
-        nearest[chosen[-1]] = np.inf
-        chosen.append(int(np.argmax(nearest <= nearest.min() + 1e-9)))
-        nearest = np.maximum(nearest, own @ own[chosen[-1]])
-    return chosen
 
 
 def mutual_nearest(a: Vectors, b: Vectors, min_cosine: float) -> list[tuple[int, int]]:

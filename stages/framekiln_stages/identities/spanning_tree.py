@@ -120,12 +120,17 @@ class _Search:
         while self.groups.max():
             groups = self.groups[self.edges.ends]
             self.edges = self.edges.select(groups[:, 0] != groups[:, 1])
-            lightest = self._lightest()
+            count = len(self.edges.weights)
+            lightest = np.full(self.groups.max() + 1, count)  # the number of each group's lightest edge to another
+            for side in self.groups[self.edges.ends].T:
+                np.minimum.at(lightest, side, np.arange(count))
             weights = np.append(self.edges.weights, np.inf)[lightest]
             certain = (weights <= self._unknown() + self.slack) & np.isfinite(weights)
             if certain.any():
                 chosen.append(self.edges.select(np.unique(lightest[certain])))
-                self._join(chosen[-1])
+                rows, columns = self.groups[chosen[-1].ends].T
+                graph = coo_array((np.ones(len(rows), bool), (rows, columns)), shape=(len(lightest),) * 2)
+                self.groups = connected_components(graph, directed=False)[1].astype(np.int64)[self.groups]
             else:
                 self._search_further(weights)
         edges, weights = _prim(_Edges.merge([*chosen, self.close]), self.points.n)
@@ -136,14 +141,6 @@ class _Search:
         known = neighbours >= 0
         ends = np.sort(np.stack([np.repeat(rows, known.sum(axis=1)), neighbours[known]], axis=1), axis=1)
         return _Edges.merge([_Edges(ends, np.maximum(distances[known], self.core[ends].max(axis=1)))])
-
-    def _lightest(self) -> Ints:
-        """Return the number of each group's lightest edge to another; the number of edges where none is known."""
-        count = len(self.edges.weights)
-        result = np.full(self.groups.max() + 1, count)
-        for side in self.groups[self.edges.ends].T:
-            np.minimum.at(result, side, np.arange(count))
-        return result
 
     def _unknown(self) -> Floats:
         """Return a lower bound on the weight of each group's unknown edges to others.
@@ -156,19 +153,8 @@ class _Search:
         others[own.argmin()] = np.partition(own, 1)[1]
         return np.maximum(own, others)
 
-    def _join(self, edges: _Edges) -> None:
-        """Merge groups that edges join."""
-        rows, columns = self.groups[edges.ends].T
-        shape = (self.groups.max() + 1,) * 2
-        graph = coo_array((np.ones(len(rows), bool), (rows, columns)), shape=shape)
-        self.groups = connected_components(graph, directed=False)[1].astype(np.int64)[self.groups]
-
     def _search_further(self, weights: Floats) -> None:
-        """Add edges of all points that may have one to another group lighter than their group's lightest.
-
-        Args:
-            weights: of the lightest known edge of each group; inf where none is known.
-        """
+        """Add edges of all points that may have a lighter one to another group than its lightest, of this weight."""
         rows = np.flatnonzero(self.nearer + self.slack < weights[self.groups])
         heaviest = weights[self.groups[rows]].max()
         columns = np.flatnonzero(self.nearer + self.slack < heaviest)

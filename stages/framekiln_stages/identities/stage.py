@@ -159,10 +159,7 @@ class Identities(Stage):
             return PEOPLE.empty_table()
         import pyarrow.dataset as ds  # it imports pandas, a third of a second that each command would pay
 
-        table = ds.dataset(_summary_path(self.config.known), format="parquet").to_table()
-        if "network" in table.column_names:
-            return table
-        return table.append_column("network", pa.nulls(len(table), pa.string()))
+        return ds.dataset(_summary_path(self.config.known), format="parquet").to_table()
 
     def draw(self, row: Mapping[str, Any]) -> Drawing | None:
         """Draw each face's box with the number of its identity; None without faces."""
@@ -170,11 +167,12 @@ class Identities(Stage):
         rows = [identity for identity in row.get("identities") or () if identity["face_index"] < len(boxes)]
         if not rows:
             return None
-        named = [(boxes[identity["face_index"]], _name(identity["identity"])) for identity in rows]
+        shown = [boxes[identity["face_index"]] for identity in rows]
+        names = ["no identity" if row["identity"] is None else f"person {row['identity']}" for row in rows]
         return Drawing(
-            lines=[edge for box, _ in named for edge in box_edges(box)],
-            labels=[box_label(box, name) for box, name in named],
-            caption=", ".join(name for _, name in named),
+            lines=[edge for box in shown for edge in box_edges(box)],
+            labels=[box_label(box, name) for box, name in zip(shown, names, strict=True)],
+            caption=", ".join(names),
         )
 
     def agreement(self, a: pa.Table, b: pa.Table, table: str = "") -> dict[str, float] | None:
@@ -191,10 +189,6 @@ class Identities(Stage):
         groups = [np.where(numbers < 0, singles, numbers) for numbers in labels]
         score = float(adjusted_rand_score(*groups)) if len(a) else 1.0
         return {"adjusted_rand": score, "drift": float(np.clip(1 - score, 0, 1))}
-
-
-def _name(identity: int | None) -> str:
-    return "no identity" if identity is None else f"person {identity}"
 
 
 def _summary_path(output: str) -> str:

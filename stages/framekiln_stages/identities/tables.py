@@ -109,6 +109,7 @@ def summary_table(faces: FaceTable, labels: Labels, known: KnownIdentities) -> p
 
 def _row(faces: FaceTable, labels: Labels, position: int, own: Ints) -> dict[str, Any]:
     summary = labels.summaries[position]
+    medoid = faces.vectors[summary.medoid]
     return {
         "identity": int(labels.numbers[position]),
         "size": len(own),
@@ -117,7 +118,10 @@ def _row(faces: FaceTable, labels: Labels, position: int, own: Ints) -> dict[str
         "cohesion": summary.cohesion,
         "recognised": bool(labels.recognised[position]),
         **_key(faces, summary.medoid),
-        "exemplars": [_exemplar(faces, face, summary.medoid) for face in summary.exemplars],
+        "exemplars": [
+            {**_key(faces, face), "similarity": float(faces.vectors[face] @ medoid), "crop": faces.crop(face)}
+            for face in summary.exemplars
+        ],
         "network": faces.network,
         "measured": faces.network in MEASURED,
         "centroid": summary.centroid,
@@ -127,11 +131,6 @@ def _row(faces: FaceTable, labels: Labels, position: int, own: Ints) -> dict[str
 def _key(faces: FaceTable, face: int) -> dict[str, Any]:
     media_id = faces.media_ids[face].as_py()
     return {"media_id": media_id, "frame_index": int(faces.frames[face]), "face_index": int(faces.positions[face])}
-
-
-def _exemplar(faces: FaceTable, face: int, medoid: int) -> dict[str, Any]:
-    cosine = float(faces.vectors[face] @ faces.vectors[medoid])
-    return {**_key(faces, face), "similarity": cosine, "crop": faces.crop(face)}
 
 
 def _absent(number: int, centroid: Sequence[float], network: str | None) -> dict[str, Any]:

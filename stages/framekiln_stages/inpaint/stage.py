@@ -18,18 +18,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from framekiln.contract import Drawing, Image, Placement, Stage, Weights, field, views
-from framekiln_stages.inpaint.crops import (
-    GRID,
-    Crop,
-    Framing,
-    cut,
-    is_reduced,
-    mask_crops,
-    paste,
-    paste_blended,
-    paste_weights,
-    shapes,
-)
+from framekiln_stages.inpaint import crops as cropping
+from framekiln_stages.inpaint.crops import GRID, Crop, Framing, is_reduced
 from framekiln_stages.inpaint.image_files import ENCODERS
 from framekiln_stages.inpaint.mask_sources import box_mask, dilate, read_mask, union
 from framekiln_stages.shared.device_images import indices_by_key
@@ -158,7 +148,7 @@ class Inpaint(Stage):
         path, rows = weights.get(BIG_LAMA), self.chunk_sizes.get("crops", CROPS)
         self._paint: Painter
         if self.config.implementation == "eager":
-            known = shapes(self.config.max_side) if self.config.shapes == "few" else ()
+            known = cropping.shapes(self.config.max_side) if self.config.shapes == "few" else ()
             lama = EagerLama(path, placement, rows, shapes=known, phase=self.phase)
             self._paint, self._blends = lama, None if placement.device == "cpu" else lama.blended
         else:
@@ -171,7 +161,7 @@ class Inpaint(Stage):
             rows = batch.drop_columns(["frame"]).to_pylist()
             masks = [self._mask(row, image) for row, image in zip(rows, frames, strict=True)]
             painted = {i: frames[i].copy() for i, mask in enumerate(masks) if mask.any()}
-            crops = [(i, crop) for i in painted for crop in mask_crops(masks[i], self.config.framing)]
+            crops = [(i, crop) for i in painted for crop in cropping.mask_crops(masks[i], self.config.framing)]
         for group in indices_by_key((crop.shape, is_reduced(crop)) for _, crop in crops):
             for numbers in self.chunks(group, "crops", CROPS):
                 self._paint_crops([crops[number] for number in numbers], frames, masks, painted)
@@ -187,21 +177,21 @@ class Inpaint(Stage):
     ) -> None:
         """Paint crops of one shape, each with the number of its frame, and paste them."""
         with self.phase("preprocess"):
-            inputs = [cut(frames[i], masks[i], crop) for i, crop in crops]
+            inputs = [cropping.cut(frames[i], masks[i], crop) for i, crop in crops]
         images, regions = [image for image, _ in inputs], [mask for _, mask in inputs]
         if self._blends is not None and not any(is_reduced(crop) for _, crop in crops):
             with self.phase("preprocess"):
-                weights = [paste_weights(masks[i], crop, self.config.feather) for i, crop in crops]
+                weights = [cropping.paste_weights(masks[i], crop, self.config.feather) for i, crop in crops]
             blended = self._blends(images, regions, weights)  # counts its own phases
             with self.phase("postprocess"):
                 for (i, crop), pixels in zip(crops, blended, strict=True):
-                    paste_blended(painted[i], masks[i], crop, pixels)
+                    cropping.paste_blended(painted[i], masks[i], crop, pixels)
             return
         with self.phase("infer"):
             results = self._paint(images, regions)
         with self.phase("postprocess"):
             for (i, crop), result in zip(crops, results, strict=True):
-                paste(painted[i], masks[i], crop, result, self.config.feather)
+                cropping.paste(painted[i], masks[i], crop, result, self.config.feather)
 
     def _mask(self, row: Mapping[str, Any], image: Image) -> Mask:
         """Return all pixels of a frame that are painted."""

@@ -38,9 +38,8 @@ def sam2(weights: Path | None, *, model: str) -> Model:
 
 def edgetam(weights: Path | None) -> Model:
     """Return EdgeTAM's image encoder, whose time a frame of a video needs at least."""
-    from framekiln_stages.nets.sam2.edgetam import EDGETAM
     from framekiln_stages.nets.sam2.image import SIDE
-    from framekiln_stages.nets.sam2.video import load_video_model
+    from framekiln_stages.nets.sam2.video import EDGETAM, load_video_model
 
     net = load_video_model(EDGETAM, weights)
     return net.vision_encoder, lambda batch=1: _noise(batch, 3, SIDE, SIDE)

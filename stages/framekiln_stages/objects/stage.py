@@ -17,9 +17,8 @@ import pyarrow as pa
 
 from framekiln.contract import Drawing, Image, Media, Placement, Scope, Stage, Table, Weights, field, pixel_column
 from framekiln.contract.columns import FRAME_INDEX, MEDIA_ID
-from framekiln_stages.nets.sam2.edgetam import EDGETAM, is_timm_installed
 from framekiln_stages.nets.sam2.image import MODELS
-from framekiln_stages.nets.sam2.video import Tracker, load_video_model
+from framekiln_stages.nets.sam2.video import EDGETAM, Tracker, is_timm_installed, load_video_model
 from framekiln_stages.shared.conventions import BOXES, RUN_LENGTHS
 from framekiln_stages.shared.limits import require_at_least
 from framekiln_stages.shared.mask_drawings import box_label, mask_area

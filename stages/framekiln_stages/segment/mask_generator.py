@@ -18,19 +18,8 @@ from framekiln.contract.placement import Placement
 from framekiln.contract.stage import Stage
 from framekiln.device import prepare
 from framekiln_stages.nets.sam2.image import Sam2
-from framekiln_stages.segment.mask_proposals import (
-    SCORE,
-    Box,
-    Proposals,
-    crop_boxes,
-    dummy_logits,
-    is_near_crop_edge,
-    mask_boxes,
-    non_max_suppression,
-    point_grid,
-    scale_box,
-    stability_score,
-)
+from framekiln_stages.segment import mask_proposals as amg
+from framekiln_stages.segment.mask_proposals import Box, Proposals
 from framekiln_stages.segment.mask_rules import Rules
 from framekiln_stages.segment.prompt_calls import Decoding, grid_set, prompt_sets
 from framekiln_stages.shared.point_prompts import Prompt
@@ -72,7 +61,7 @@ class MaskGenerator:
         self._stage, self._net, self._rules, self._placement = stage, net, rules, placement
         self._made = made  # whether made masks stand in where the grid keeps none
         layers = range(rules.crop_n_layers + 1)
-        self._points = [point_grid(rules.grid_side(layer)) for layer in layers]
+        self._points = [amg.point_grid(rules.grid_side(layer)) for layer in layers]
         self._grids = [grid_set(points, placement.device) for points in self._points]
 
     def warm_up(self) -> None:
@@ -94,8 +83,8 @@ class MaskGenerator:
         """
         views = []
         if prompts is None or len(prompts):
-            for layer, box in crop_boxes(*size, self._rules.crop_n_layers, self._rules.crop_overlap_ratio):
-                x0, y0, x1, y1 = scale_box(box, size, image.shape[:2])
+            for layer, box in amg.crop_boxes(*size, self._rules.crop_n_layers, self._rules.crop_overlap_ratio):
+                x0, y0, x1, y1 = amg.scale_box(box, size, image.shape[:2])
                 views.append(FrameView(image=image[y0:y1, x0:x1], layer=layer, box=box))
         return PromptedFrame(size=size, views=views, prompts=prompts)
 
@@ -173,7 +162,7 @@ class MaskGenerator:
         masks = self._score(logits.flatten(0, 1)[rows], iou.flatten()[rows], prompts, crop, box)
         kept = (masks.boxes[:, 2] > masks.boxes[:, 0]) & (masks.stability >= rules.stability_score_thresh)
         if box != frame.box:
-            kept &= ~is_near_crop_edge(masks.boxes, box, frame.box)
+            kept &= ~amg.is_near_crop_edge(masks.boxes, box, frame.box)
         return masks.select(kept)
 
     def _best_masks(
@@ -192,15 +181,15 @@ class MaskGenerator:
             masks = Proposals.concatenate([self._no_masks(), *parts])
             if frame.prompts is not None:
                 return masks.select(masks.prompts.argsort())
-            masks = masks.select(non_max_suppression(masks.boxes, masks.iou, self._rules.box_nms_thresh))
+            masks = masks.select(amg.non_max_suppression(masks.boxes, masks.iou, self._rules.box_nms_thresh))
             return self._made_masks(crop, frame.views[crop].box) if self._made and not len(masks.iou) else masks
 
     def _made_masks(self, crop: int, box: Box) -> Proposals:
         """Return the stand-ins for masks of a network without weights, as prompted by the first points of the grid."""
         import torch
 
-        logits = torch.from_numpy(dummy_logits(self._net.architecture.low)).to(self._placement.device)
-        iou = torch.full((len(logits),), SCORE, device=logits.device)
+        logits = torch.from_numpy(amg.dummy_logits(self._net.architecture.low)).to(self._placement.device)
+        iou = torch.full((len(logits),), amg.SCORE, device=logits.device)
         prompts = torch.arange(len(logits), device=logits.device) % len(self._points[0])
         return self._score(logits, iou, prompts, crop, box)
 
@@ -212,8 +201,8 @@ class MaskGenerator:
         return Proposals(
             logits=logits,
             iou=iou.float(),
-            stability=stability_score(logits, rules.mask_threshold, rules.stability_score_offset),
-            boxes=mask_boxes(logits > rules.mask_threshold, box),
+            stability=amg.stability_score(logits, rules.mask_threshold, rules.stability_score_offset),
+            boxes=amg.mask_boxes(logits > rules.mask_threshold, box),
             prompts=prompts,
             crops=torch.full_like(prompts, crop),
         )
@@ -234,7 +223,7 @@ class MaskGenerator:
             if len(frame.views) > 1:
                 areas = [(x1 - x0) * (y1 - y0) for x0, y0, x1, y1 in (view.box for view in frame.views)]
                 scores = 1 / masks.boxes.new_tensor(areas)[masks.crops]
-                kept = non_max_suppression(masks.boxes, scores, self._rules.crop_nms_thresh)
+                kept = amg.non_max_suppression(masks.boxes, scores, self._rules.crop_nms_thresh)
                 masks = masks.select(kept.sort().values)
             order = masks.iou.sort(descending=True, stable=True).indices
             return masks.select(order[: self._rules.max_masks])

@@ -20,12 +20,7 @@ from numpy.typing import NDArray
 from framekiln.contract import Drawing, Placement, Weights, field, views
 from framekiln_stages.nets.sam2.image import MODELS, Sam2
 from framekiln_stages.segment.mask_generator import MaskGenerator, PromptedFrame
-from framekiln_stages.segment.mask_proposals import (
-    Proposals,
-    non_max_suppression,
-    remove_small_regions,
-    scale_box,
-)
+from framekiln_stages.segment.mask_proposals import Proposals, non_max_suppression, remove_small_regions, scale_box
 from framekiln_stages.segment.mask_rules import Rules
 from framekiln_stages.shared.conventions import BOXES, FRACTIONS, RUN_LENGTHS
 from framekiln_stages.shared.limits import require_at_least

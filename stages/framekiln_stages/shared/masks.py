@@ -164,10 +164,7 @@ def decode_starts(counts: str) -> Ints:
 
 
 def _run_starts(pixels: torch.Tensor) -> Ints:
-    """Return the positions at which a pixel differs from the one before it, in n masks of equal length after another.
-
-    The first pixel of each mask follows a false one.
-    """
+    # where a pixel differs from the one before it; the first of each mask follows a false one
     import torch
 
     changes = torch.cat([pixels[:, :1], pixels[:, 1:] != pixels[:, :-1]], dim=1).flatten()

@@ -102,7 +102,7 @@ def test_mistakes(tmp_path, options, error, code):
 @pytest.mark.parametrize("missing", ["timm", "torchvision"])
 def test_edgetam_without_its_packages_is_refused(tmp_path, monkeypatch, missing):
     """A torchvision of another build raises when it is imported; here None in its place does."""
-    monkeypatch.setattr("framekiln_stages.nets.sam2.edgetam.is_timm_installed", lambda: missing != "timm")
+    monkeypatch.setattr("framekiln_stages.nets.sam2.video.is_timm_installed", lambda: missing != "timm")
     monkeypatch.setitem(sys.modules, "torchvision", None)
     with pytest.raises(ConfigError, match=missing) as refused:
         run(tmp_path, tmp_path, names=("edgetam",))

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import torch
 
 _NETWORKS, _PROMPT = "framekiln_stages.nets.sam2.video", "framekiln_stages.shared.point_prompts:Prompt"
-_EDGETAM = "framekiln_stages.nets.sam2.edgetam"
+_EDGETAM = "framekiln_stages.nets.sam2.video"
 
 VIDEO_MODELS: Mapping[str, str] = {
     "sam2.1-tiny": "sam2.1-hiera-tiny",

@@ -6,7 +6,7 @@ and draws random weights; images need torch alone. The tests compare the two tow
 Linear layers may compute in 8-bit integers: a quarter of fp32's memory. Weights are rounded once with a scale per
 output, inputs at each call with a scale per row, both symmetric. Products are summed exactly in 32 bits (LLM.int8(),
 Dettmers and others 2022, without its outliers). A row's result depends on that row alone. It runs where `torch._int_mm`
-does: on CPUs, and on CUDA GPUs from compute capability 7.5. torch.ao.quantization supports CPUs only, and is deprecated.
+does: on CPUs, and on CUDA GPUs from compute capability 7.5. torch.ao.quantization is for CPUs only, and deprecated.
 
 Shapes: n images, s side of the input, t tokens (patches, with CLIP's class token first), w width, d dimensions; of a
 linear layer m rows, i inputs, o outputs.

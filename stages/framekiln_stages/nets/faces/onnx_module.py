@@ -61,18 +61,14 @@ class OnnxGraph(nn.Module):
 
     def _add(self, node: Any) -> None:
         attributes = {item.name: onnx.helper.get_attribute_value(item) for item in node.attribute}
-        if node.op_type == "Resize":
-            self._to_numbers(node.input[2])
+        if node.op_type == "Resize" and isinstance(weight := self._constants.get(node.input[2]), str):
+            # plain numbers: an operator's form must not depend on values on the device
+            self._constants[node.input[2]] = getattr(self, weight).tolist()
+            delattr(self, weight)
         if node.op_type == "Constant":
             self._keep(node.output[0], onnx.numpy_helper.to_array(attributes["value"]))
         else:
             self._nodes.append((node.op_type, list(node.input), node.output[0], attributes))
-
-    def _to_numbers(self, name: str) -> None:
-        """Convert a weight to plain numbers: an operator's form must not depend on values on the device."""
-        if isinstance(weight := self._constants.get(name), str):
-            self._constants[name] = getattr(self, weight).tolist()
-            delattr(self, weight)
 
     def forward(self, images: Tensor) -> Tensor:
         """Return the graph's first output for images n c h w of the module's own type and device."""
@@ -129,10 +125,6 @@ def _prelu(_: Attributes, x: Tensor, slope: Tensor) -> Tensor:
     return functional.prelu(x, slope.flatten())
 
 
-def _clip(_: Attributes, x: Tensor, low: float | None = None, high: float | None = None) -> Tensor:
-    return x.clamp(low, high)
-
-
 def _gemm(attributes: Attributes, a: Tensor, b: Tensor, c: Tensor | None = None) -> Tensor:
     left = a.T if attributes.get("transA", 0) else a
     product = attributes.get("alpha", 1.0) * (left @ (b.T if attributes.get("transB", 0) else b))
@@ -180,7 +172,7 @@ def _unsqueeze(_: Attributes, x: Any, *__: Any) -> list[int]:
 OPERATORS: dict[str, Callable[..., Any]] = {
     "Add": lambda _, a, b: a + b,
     "BatchNormalization": _batch_norm,
-    "Clip": _clip,
+    "Clip": lambda _, x, low=None, high=None: x.clamp(low, high),
     "Concat": _concat,
     "Conv": _conv,
     "Dropout": lambda _, x, *_rest: x,  # identity in inference

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from copy import copy
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,13 +23,67 @@ from framekiln.contract.columns import Image
 from framekiln.contract.placement import Placement
 from framekiln.device import dtype_of, prepare, ready
 from framekiln_stages.nets.checkpoints import load_model
-from framekiln_stages.nets.sam2.edgetam import EDGETAM, check_packages, edgetam_config
 from framekiln_stages.nets.sam2.image import MODELS, PREPARATION, encoder_config
 from framekiln_stages.shared.masks import Mask
 from framekiln_stages.shared.point_prompts import Prompt
 
 if TYPE_CHECKING:
     import torch
+
+EDGETAM = "edgetam"
+"""Its name in the weights lockfile."""
+
+
+def is_timm_installed() -> bool:
+    """Return True if timm is installed, without importing it."""
+    return find_spec("timm") is not None
+
+
+def check_packages() -> None:
+    """Import what its encoder needs: timm, which imports torchvision.
+
+    Raises:
+        ImportError: timm is missing, or torchvision was built for another torch.
+    """
+    if not is_timm_installed():
+        raise ImportError("EdgeTAM needs timm: pip install 'framekiln[edgetam]'")
+    try:
+        import torchvision  # noqa: F401
+    except (ImportError, RuntimeError) as error:
+        import torch
+
+        reason = " ".join(str(error).split())
+        raise ImportError(
+            f"EdgeTAM needs a torchvision that was built for torch {torch.__version__} ({reason}); install both from "
+            "one index."
+        ) from error
+
+
+def edgetam_config(side: int = 1024, encoder: str = "repvit_m1") -> Any:
+    """Return EdgeTAM's published configuration, for another input side or with another of timm's encoders.
+
+    EdgeTAM (Zhou et al., CVPR 2025) is SAM 2 with timm's RepViT and memories of 512 vectors a frame instead of 4,096.
+    The settings are those of transformers' `convert_edgetam_video_to_hf.py`; its defaults are another network's. In
+    transformers 5.23 one frame cannot have both a mask and a point as prompts.
+    """
+    from transformers import EdgeTamVideoConfig, EdgeTamVisionConfig, TimmWrapperConfig
+
+    # its own compares with a default, for which transformers 5.17 asks the Hub: EdgeTAM would not start without network
+    EdgeTamVisionConfig.__repr__ = object.__repr__  # type: ignore[method-assign]
+    options = {"in_chans": 3, "features_only": True, "out_indices": [0, 1, 2, 3]}
+    vision = EdgeTamVisionConfig(
+        backbone_config=TimmWrapperConfig(architecture=encoder, model_args=options),
+        backbone_feature_sizes=[[side // by] * 2 for by in (4, 8, 16)],
+    )
+    return EdgeTamVideoConfig(
+        vision_config=vision,
+        prompt_encoder_config={"image_size": side},
+        image_size=side,
+        memory_attention_rope_feat_sizes=[side // 16] * 2,
+        enable_temporal_pos_encoding_for_object_pointers=False,
+        enable_occlusion_spatial_embedding=False,
+    )
+
 
 MEMORIES = ("maskmem_features", "maskmem_pos_enc")
 MASKS = ("pred_masks", "high_res_masks")  # never read after their own frame; 4.3 MB an object
@@ -143,23 +198,19 @@ def load_video_model(name: str, weights: Path | None) -> Any:
     """
     from safetensors.torch import load_file
 
-    model_class, config = _edgetam() if name == EDGETAM else _sam2(name)
+    model_class: Any
+    config: Any
+    if name == EDGETAM:
+        check_packages()  # only here are timm and torchvision imported
+        from transformers import EdgeTamVideoModel
+
+        model_class, config = EdgeTamVideoModel, edgetam_config()
+    else:
+        from transformers import Sam2VideoConfig, Sam2VideoModel
+
+        model_class, config = Sam2VideoModel, Sam2VideoConfig(vision_config=encoder_config(MODELS[name]))
     state, file = (load_file(weights), weights.name) if weights else (None, "")
     return load_model(model_class, config, state, file=file, model=name)
-
-
-def _sam2(name: str) -> tuple[Any, Any]:
-    from transformers import Sam2VideoConfig, Sam2VideoModel
-
-    return Sam2VideoModel, Sam2VideoConfig(vision_config=encoder_config(MODELS[name]))
-
-
-def _edgetam() -> tuple[Any, Any]:
-    """Return the class and the configuration; only here are timm and torchvision imported."""
-    check_packages()
-    from transformers import EdgeTamVideoModel
-
-    return EdgeTamVideoModel, edgetam_config()
 
 
 def _in_float32(_module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:

@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
-from framekiln_stages.nets.sam2.edgetam import edgetam_config
 from framekiln_stages.nets.sam2.image import encoder_config
+from framekiln_stages.nets.sam2.video import edgetam_config
 from tests.support.stages.sam.weights import TOY
 
 SIDE = 256
