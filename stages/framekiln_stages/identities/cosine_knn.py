@@ -87,10 +87,8 @@ class Points:
             part = self._to_device(rows[start : start + step])
             cosines = vectors[part] @ targets.T
             cosines = cosines if bounds is None else torch.minimum(cosines, bounds, out=cosines)
-            if owners is None:
-                cosines[torch.arange(len(part), device=cosines.device), part] = -torch.inf
-            else:
-                cosines.masked_fill_(owners[part, None] == owners[chosen], -torch.inf)
+            own = part[:, None] == chosen if owners is None else owners[part, None] == owners[chosen]
+            cosines.masked_fill_(own, -torch.inf)
             top = cosines.topk(min(count, len(chosen)), dim=1)
             neighbours.append(torch.where(top.values.isinf(), -1, chosen[top.indices]).cpu())
             values.append(top.values.double().cpu())
