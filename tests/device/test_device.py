@@ -18,7 +18,7 @@ from framekiln.contract.columns import pack, reduction, views
 from framekiln.contract.placement import Placement
 from framekiln.device import LONGEST, Preparation, dtype_of, middle, prepare
 from framekiln.device import preprocessing as device
-from framekiln.media.images.transforms import reduce_by
+from framekiln.media.frames import reduce_by
 from framekiln_stages.nets.clip.architectures import OPENAI, SIGLIP
 from tests.support.media.material import media
 from tests.support.media.photos import PHOTOS, photo

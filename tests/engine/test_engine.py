@@ -15,9 +15,9 @@ from framekiln.contract.output_names import COLUMNS, FRAMES
 from framekiln.engine.ray.datasets import RayEngine as Engine
 from framekiln.job import Job
 from framekiln.media.discovery.listing import list_media
-from framekiln.media.discovery.media_ids import media_id
+from framekiln.media.media_ids import media_id
+from framekiln.media.shares import Share
 from framekiln.media.units import form_units
-from framekiln.media.video.segments import Share
 from framekiln.output.ledger import Ledger
 from framekiln.output.object_store import Store
 from framekiln.output.unit_table import ensure_units

@@ -14,9 +14,9 @@ from framekiln.media.config import MAX_CELLS, MAX_SHARES, DecodeConfig
 from framekiln.media.files import MediaFile
 from framekiln.media.guard import Guard, ReadLimit
 from framekiln.media.packets.decode import decode
+from framekiln.media.shares import Share
 from framekiln.media.units import Unit, share_bytes, shares_of
 from framekiln.media.video import segments
-from framekiln.media.video.segments import Share
 from tests.support.media.media_factory import packets_of, rows_of
 from tests.support.media.segmented_films import (
     FILMS,

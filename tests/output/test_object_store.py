@@ -12,8 +12,8 @@ import pyarrow as pa
 import pytest
 
 from framekiln.media.discovery.listing import list_media
-from framekiln.media.discovery.media_ids import as_folder, media_id
 from framekiln.media.files import read_bytes
+from framekiln.media.media_ids import as_folder, media_id
 from framekiln.output.object_store import Store
 from tests.support.errors import fails
 from tests.support.machine.buckets import empty_bucket

@@ -11,8 +11,8 @@ from typing import Any
 from framekiln.contract.columns import Image
 from framekiln.contract.errors import ConfigError, InputError, did_you_mean
 from framekiln.media.config import DecodeConfig
-from framekiln.media.discovery.media_ids import is_url
 from framekiln.media.files import MediaFile, as_int64
+from framekiln.media.media_ids import is_url
 from framekiln.output.object_store import Store
 from framekiln.output.unit_table import read_units
 

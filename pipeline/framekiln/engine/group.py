@@ -10,8 +10,8 @@ from framekiln.contract.errors import SetupError
 from framekiln.contract.packet import Packet
 from framekiln.contract.placement import Placement
 from framekiln.engine.reporter import Reporter
+from framekiln.media.shares import Share
 from framekiln.media.units import Unit, share_bytes, shares_of
-from framekiln.media.video.segments import Share
 from framekiln.output.ledger import Ledger, Span
 from framekiln.output.object_store import Store
 from framekiln.planning.processes.process_groups import combined_placement

@@ -19,7 +19,7 @@ import pyarrow as pa
 from pyarrow import fs
 
 from framekiln.contract.errors import MediaError, Reason
-from framekiln.media.discovery.media_ids import as_uri, escape, is_url
+from framekiln.media.media_ids import as_uri, escape, is_url
 
 _GCS, _RETRY_S = ("gs://", "gcs://"), 60  # Arrow's own 15 minutes look like a hang where there is no network
 _AZURE = ("abfs://", "abfss://")  # where nobody is logged in, Arrow's client ends the process

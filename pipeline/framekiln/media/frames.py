@@ -1,4 +1,4 @@
-"""Frames: those that are requested, and the common result of all decoders, for photos and videos alike.
+"""Frames: those that are requested, the common result of all decoders, and the limits on them.
 
 Shapes: h height, w width, 3 channels R, G, B; all uint8.
 """
@@ -7,14 +7,45 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import cv2
 import numpy as np
 from numpy.typing import NDArray
 
 from framekiln.contract.columns import Image, reduction, short_side
 from framekiln.contract.errors import MediaError, Reason
 from framekiln.media.config import DecodeConfig
-from framekiln.media.images.transforms import TRANSPOSED, upright
-from framekiln.media.video.segments import VideoSegment
+from framekiln.media.shares import VideoSegment
+
+TRANSPOSED = (5, 6, 7, 8)  # EXIF orientations that swap height and width
+
+
+def upright(image: Image, orientation: int) -> Image:
+    """Return an image (h w 3) as it is meant to be shown.
+
+    The orientation is EXIF's, 1 to 8 (tag 0x0112; CIPA DC-008, 4.6.5.1.6); anything else counts as 1.
+    """
+    if orientation in TRANSPOSED:
+        image = image.transpose(1, 0, 2)
+    if orientation in (2, 3, 6, 7):
+        image = image[:, ::-1]
+    if orientation in (3, 4, 7, 8):
+        image = image[::-1]
+    return np.ascontiguousarray(image)
+
+
+def reduce_by(image: Image, factor: int) -> Image:
+    """Return the means of `factor` by `factor` squares of an image (h w 3), for a power of two.
+
+    Sides are ceil(side / factor); squares beyond the edge repeat its pixels, as in libjpeg.
+    """
+    height, width = image.shape[:2]
+    if height % factor or width % factor:
+        image = cv2.copyMakeBorder(image, 0, -height % factor, 0, -width % factor, cv2.BORDER_REPLICATE)
+    while factor > 1:  # by halves: five times as fast as in one step, and equal within one level
+        image = cv2.resize(image, (image.shape[1] // 2, image.shape[0] // 2), interpolation=cv2.INTER_AREA)
+        factor //= 2
+    return image
+
 
 Sound = NDArray[np.int16]  # mono samples at columns.SOUND_RATE
 Reduced = Callable[[int], Image]
@@ -112,3 +143,22 @@ class FrameSpec:
     def _base_factor(self, height: int, width: int) -> int:
         """Return the reduction of `frame` itself: in fast mode to a short side of at least FAST_SHORT_SIDE."""
         return reduction(height, width, FAST_SHORT_SIDE) if self.config.fast_mode else 1
+
+
+# The cost of decoding grows with pixels, and a file of one megabyte can contain a million frames of any size. So each
+# file may have a fixed number of pixels, or a number for each of its bytes if that is more. Films: 12,000 frames of
+# 3840 x 2160 (some minutes of decoding), or four times the rate of x264 for a still image with a single key frame.
+# Animations: 5,000 frames of 1000 x 1000, as Pillow composes each frame anew at a tenth of the speed.
+_PIXELS = {"video": (10**11, 300_000), "animation": (5 * 10**9, 2_000)}  # of any file; for each of its bytes
+
+
+def max_frames(media_type: str, height: int, width: int, size: int, max_length: int) -> int:
+    """Return how many frames of a video or an animation are decoded: sides in px, the file's size in bytes."""
+    pixels, pixels_per_byte = _PIXELS[media_type]
+    return min(max_length, max(1, max(pixels, pixels_per_byte * size) // (height * width)))
+
+
+def too_many_frames(limit: int, max_length: int) -> MediaError:
+    """Return the error for frames after the limit."""
+    reason = "the limit of decode.max_length" if limit >= max_length else "the limit for a file of its size"
+    return MediaError(Reason.TOO_LARGE, f"it continues after {limit:,} frames, {reason}")

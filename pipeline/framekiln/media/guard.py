@@ -6,7 +6,7 @@ from typing import TypeVar
 
 from framekiln.contract.errors import MediaError, Reason
 from framekiln.media.files import MediaFile
-from framekiln.media.video.segments import Share
+from framekiln.media.shares import Share
 
 T = TypeVar("T")
 

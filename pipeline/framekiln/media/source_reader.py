@@ -8,14 +8,14 @@ from framekiln.contract.columns import is_pixel_column
 from framekiln.contract.errors import MediaError, Reason
 from framekiln.contract.row_errors import Failure
 from framekiln.media.config import DecodeConfig
-from framekiln.media.discovery.media_ids import escape
-from framekiln.media.file_types import HEAD_BYTES, Kind, detect_kind, is_sidecar
+from framekiln.media.file_types import HEAD_BYTES, detect_kind, is_sidecar
 from framekiln.media.files import MediaFile, access_errors, open_media, read_bytes
 from framekiln.media.frames import Frame, FrameSource, FrameSpec, LostFrames
 from framekiln.media.guard import Guard, guarded
 from framekiln.media.images.photo import open_photo
+from framekiln.media.media_ids import escape
+from framekiln.media.shares import Share
 from framekiln.media.sparse import check_written
-from framekiln.media.video.segments import Share
 
 NO_GUARD = Guard()
 
@@ -87,22 +87,19 @@ class SourceReader:
             config=config,
         )
         with open_media(media) as stream, access_errors():
-            kind = _kind(stream.read(HEAD_BYTES), media)
+            head = stream.read(HEAD_BYTES)
+            try:
+                kind = detect_kind(head)
+            except MediaError as exc:
+                if is_sidecar(media.media_id, head):
+                    raise MediaError(Reason.PASSED_OVER, "passed over, not media: text or a table") from exc
+                raise
             check_written(stream)
         if kind.decoder == "video":
             from framekiln.media.video.reader import open_video  # loads libav, which photos do not need
 
             return open_video(media, kind, spec, replace(share, halo=self.halo))
         return open_photo(read_bytes(media, 10 * config.max_pixels), kind, spec)
-
-
-def _kind(head: bytes, media: MediaFile) -> Kind:
-    try:
-        return detect_kind(head)
-    except MediaError as exc:
-        if is_sidecar(media.media_id, head):
-            raise MediaError(Reason.PASSED_OVER, "passed over, not media: text or a table") from exc
-        raise
 
 
 def as_failure(media: MediaFile, exc: Exception, frame_index: int | None = None) -> Failure:

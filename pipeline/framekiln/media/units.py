@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from framekiln.media.config import MAX_SHARES, DecodeConfig
 from framekiln.media.files import MediaFile
-from framekiln.media.video.segments import Share
+from framekiln.media.shares import Share
 
 MAX_FILES = 256  # some seconds of decoding, so that a task that dies costs little
 MAX_BYTES = 64_000_000  # of files; a larger file is a unit of its own

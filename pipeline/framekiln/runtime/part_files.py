@@ -16,7 +16,7 @@ from framekiln.contract.output_names import COLUMNS, IMAGES
 from framekiln.contract.packet import HALO, Packet
 from framekiln.contract.row_errors import SCHEMA, Failure, to_table
 from framekiln.contract.stage import Scope
-from framekiln.media.discovery.media_ids import as_folder
+from framekiln.media.media_ids import as_folder
 from framekiln.output.damage import MARKS
 from framekiln.output.ledger import Part
 from framekiln.output.object_store import Store

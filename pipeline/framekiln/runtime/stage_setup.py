@@ -12,7 +12,7 @@ from framekiln.contract.placement import Placement
 from framekiln.contract.stage import Stage
 from framekiln.device import clock_of, disable_tf32, is_out_of_memory, limit_memory, release_memory, wait
 from framekiln.planning.step import Step
-from framekiln.weights.cache import cache_root
+from framekiln.weights.checksums import cache_root
 from framekiln.weights.lockfile import Entry
 from framekiln.weights.resolver import check_unchanged, resolve
 

@@ -1,4 +1,4 @@
-"""File hashes, cached on disk until the file changes: hashing a gigabyte takes seconds, and each start needs it."""
+"""The folder of what a machine keeps between runs, and file hashes in it: hashing a gigabyte takes seconds."""
 
 import hashlib
 import json
@@ -8,6 +8,17 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+
+from platformdirs import user_cache_path
+
+
+def cache_root() -> Path:
+    """Return `FRAMEKILN_CACHE`, by default the user's cache folder (~/.cache/framekiln); it need not exist.
+
+    In a container it is a mounted folder, or each start would compile and download again.
+    """
+    return Path(os.environ.get("FRAMEKILN_CACHE") or user_cache_path("framekiln"))
+
 
 _CACHE_FILE = "hashes.json"
 SETTLED_SECONDS = 2.0  # a younger file may change without new times: FAT stores them in steps of two seconds

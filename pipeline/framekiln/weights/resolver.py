@@ -13,8 +13,7 @@ from pathlib import Path
 
 from framekiln.contract.errors import ConfigError, WeightsError, check_known
 from framekiln.contract.shipped_files import shipped
-from framekiln.weights.cache import cache_root
-from framekiln.weights.checksums import atomic_file, sha256
+from framekiln.weights.checksums import atomic_file, cache_root, sha256
 from framekiln.weights.lockfile import Bundle, Entry, Member, check_file_names, load_lock
 from framekiln.weights.messages import describe_missing, explain_missing
 from framekiln.weights.wheel_bundle import find_wheel, read_from_wheel

@@ -108,7 +108,7 @@ def test_list_of_files_outside_its_folder_keeps_ids_inside(folder: Path) -> None
 def test_a_list_with_several_schemes_keeps_whole_paths(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "list").write_text(f"{folder}/a.jpg\nfile://{folder}/b.jpg\n")
     assert ids(tmp_path / "list") == ["a.jpg", "b.jpg"]
-    from framekiln.media.discovery.media_ids import relative_to_common
+    from framekiln.media.media_ids import relative_to_common
 
     assert relative_to_common(["/data/a.jpg", "s3://bucket/b%20c.jpg"]) == ["file/data/a.jpg", "s3/bucket/b c.jpg"]
 

@@ -14,8 +14,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from framekiln.media.discovery.listing import list_media
-from framekiln.media.discovery.media_ids import as_folder, media_id
 from framekiln.media.files import MediaFile, read_bytes, uri_of
+from framekiln.media.media_ids import as_folder, media_id
 
 
 def test_hostile_names_are_printable_and_lossless(tmp_path: Path) -> None:

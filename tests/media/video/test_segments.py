@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from framekiln.contract.packet import Packet
 from framekiln.media.config import DecodeConfig
 from framekiln.media.discovery.listing import list_media
-from framekiln.media.packets.clips import cut_clips
 from framekiln.media.packets.decode import decode_frames
+from framekiln.media.packets.packet_builder import cut_clips
 from framekiln.profiling.events import StepEvent
 from framekiln.profiling.stats.totals import RunTotals
 from tests.support.media.material import media

@@ -11,7 +11,7 @@ import sys
 from html import unescape
 
 from framekiln.contract.row_errors import Failure
-from framekiln.media.discovery.media_ids import media_id
+from framekiln.media.media_ids import media_id
 from framekiln.media.samples import photos
 from tests.support.runs.report_factory import output, step
 from tests.support.runs.report_reader import HOSTILE, LOADS, folder, page, parsed, store

@@ -15,8 +15,8 @@ from functools import lru_cache
 from operator import attrgetter
 
 from framekiln.media.discovery.listing import fixed_part, list_media
-from framekiln.media.discovery.media_ids import escape, is_url, media_id
 from framekiln.media.files import MediaFile, local_path
+from framekiln.media.media_ids import escape, is_url, media_id
 
 _MARK = "%3A"  # ":" is never escaped in an id, so no file has it
 

@@ -28,12 +28,11 @@ import pyarrow as pa
 from pyarrow import fs
 
 from framekiln.contract.errors import ConfigError, InputError, did_you_mean
-from framekiln.media.discovery.folder_walk import FolderWalk, local_file, unreadable
-from framekiln.media.discovery.glob_pattern import GlobPattern
-from framekiln.media.discovery.media_ids import escape, is_url, media_id, relative_to_common
+from framekiln.media.discovery.folder_walk import FolderWalk, GlobPattern, local_file, unreadable
 from framekiln.media.discovery.output_filter import OutputFilter, parents
 from framekiln.media.discovery.path_lists import read_path_list
 from framekiln.media.files import MediaFile, connect, local_path, open_local, url_of
+from framekiln.media.media_ids import escape, is_url, media_id, relative_to_common
 
 _MAGIC = re.compile(r"[*?[]")
 _NOT_COUNTED = "apart from hidden ones and those of outputs"

@@ -24,8 +24,8 @@ from framekiln.contract.output_names import (
     RUN_RECORD,
     UNITS,
 )
-from framekiln.media.discovery.media_ids import escape, is_url
 from framekiln.media.files import inner_path
+from framekiln.media.media_ids import escape, is_url
 
 _MIN_MARKS = 3  # one or two of these names may be the user's own
 _WRITTEN = INTERNAL | {FRAMES, ERRORS, IMAGES}

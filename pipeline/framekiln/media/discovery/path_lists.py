@@ -10,8 +10,8 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from framekiln.contract.errors import InputError, did_you_mean
-from framekiln.media.discovery.media_ids import escape, is_url
 from framekiln.media.file_types import is_text
+from framekiln.media.media_ids import escape, is_url
 
 _HEAD_BYTES = 1 << 16  # examined to distinguish text from media
 _BLOCK = 1 << 20  # bytes of one read

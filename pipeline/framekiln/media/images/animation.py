@@ -11,10 +11,8 @@ from PIL import ImageFile
 
 from framekiln.contract.errors import MediaError, Reason
 from framekiln.media.file_types import Kind
-from framekiln.media.frames import Frame, FrameSource, FrameSpec
+from framekiln.media.frames import Frame, FrameSource, FrameSpec, max_frames, reduce_by, too_many_frames
 from framekiln.media.images import pillow
-from framekiln.media.images.transforms import reduce_by
-from framekiln.media.video.frame_limits import max_frames, too_many_frames
 
 _CANVAS_DIVISOR = 4  # Pillow holds several copies of a canvas: 25 to 35 bytes a pixel, of a photo 6 to 20
 _DEFAULT_MS = 100.0  # for a duration of 0, "as fast as possible": browsers show such frames for 0.1 s

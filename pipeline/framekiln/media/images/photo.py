@@ -26,11 +26,10 @@ from framekiln.contract.columns import LARGEST_REDUCTION, Image
 from framekiln.contract.errors import MediaError, Reason
 from framekiln.media.damage.truncation import boxes
 from framekiln.media.file_types import Kind
-from framekiln.media.frames import Frame, FrameSource, FrameSpec, LostFrames
+from framekiln.media.frames import Frame, FrameSource, FrameSpec, LostFrames, reduce_by
 from framekiln.media.images import pillow
 from framekiln.media.images.animation import open_animation
 from framekiln.media.images.bmp import Bmp, enclosed_photo
-from framekiln.media.images.transforms import reduce_by
 from framekiln.media.images.wide_cmyk import WideCmyk
 
 _ANIMATED = ("GIF", "PNG", "WEBP", "AVIF")  # pages of a TIFF or MPO are no frames: only the first is used

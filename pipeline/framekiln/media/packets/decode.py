@@ -14,11 +14,10 @@ from framekiln.media.config import DecodeConfig
 from framekiln.media.files import MediaFile
 from framekiln.media.frames import Frame, FrameSource
 from framekiln.media.guard import Guard
-from framekiln.media.packets.clips import cut_clips
-from framekiln.media.packets.packet_builder import PacketBuilder
+from framekiln.media.packets.packet_builder import PacketBuilder, cut_clips
+from framekiln.media.shares import Share, VideoSegment
 from framekiln.media.source_reader import NO_GUARD, SourceReader, as_failure
 from framekiln.media.units import Unit
-from framekiln.media.video.segments import Share, VideoSegment
 
 
 def decode(

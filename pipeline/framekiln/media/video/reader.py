@@ -20,17 +20,23 @@ from framekiln.media.damage.mp4_limits import check_sample_counts
 from framekiln.media.damage.truncation import is_truncated
 from framekiln.media.file_types import Kind
 from framekiln.media.files import MediaFile, open_media
-from framekiln.media.frames import Frame, FrameSource, FrameSpec, LostFrames, Reduced
-from framekiln.media.images.transforms import reduce_by
+from framekiln.media.frames import (
+    Frame,
+    FrameSource,
+    FrameSpec,
+    LostFrames,
+    Reduced,
+    max_frames,
+    reduce_by,
+    too_many_frames,
+)
+from framekiln.media.shares import Share, VideoSegment
 from framekiln.media.video.audio import SoundTrack, with_sound
-from framekiln.media.video.colors import to_rgb
 from framekiln.media.video.container import PADDING, decode_errors, default_track, open_container
-from framekiln.media.video.display_matrix import DisplayMatrix
-from framekiln.media.video.frame_clock import FrameClock
-from framekiln.media.video.frame_limits import max_frames, too_many_frames
 from framekiln.media.video.frame_numbers import FrameNumbers
 from framekiln.media.video.packet_decoder import PacketDecoder
-from framekiln.media.video.segments import INDEXED, Share, VideoSegment, locate
+from framekiln.media.video.segments import INDEXED, locate
+from framekiln.media.video.shown_frames import DisplayMatrix, FrameClock, to_rgb
 
 _NO_TIMES = ("avi",)  # formats without presentation times: libav's guesses for B-frames are wrong
 
@@ -121,7 +127,8 @@ class _VideoReader:
                 size = (av_frame.height, av_frame.width)
                 limit = max_frames("video", *size, self._size, self._spec.config.max_length)
                 if index >= limit:
-                    if self._owns(limit):
+                    own = self.segment  # another task reports the losses of other segments
+                    if own is None or own.start <= limit < own.stop:
                         yield LostFrames(index=index, error=too_many_frames(limit, self._spec.config.max_length))
                     return
                 time_s = self.clock.time_s(av_frame.pts if self._stored is None else self._stored[index])
@@ -133,10 +140,6 @@ class _VideoReader:
                 make = _reduced(av_frame, reformatter)
                 yield self._spec.frame(index, size, matrix.orientation(av_frame), make, **values)
                 is_key = after_loss = False
-
-    def _owns(self, number: int) -> bool:
-        """Return whether this reader reports losses from a frame on: another task reports those of other segments."""
-        return self.segment is None or self.segment.start <= number < self.segment.stop
 
     def _numbered(self) -> Iterator[tuple[int, Any] | LostFrames]:
         """Yield numbered frames; after a segment's, those of later ones without their losses."""

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from framekiln.device import device_name
 from framekiln.planning.step import Step, fingerprint
-from framekiln.weights.cache import cache_root
+from framekiln.weights.checksums import cache_root
 
 _PATIENCE = 64  # calls before a larger one is tried: one that fails costs about two calls, so some 3 % of the time
 _NOT_OURS = (OSError, ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError)

@@ -13,8 +13,8 @@ from pathlib import Path
 
 from framekiln.media.files import MediaFile
 from framekiln.media.guard import Guard, ReadLimit
+from framekiln.media.shares import Share
 from framekiln.media.source_reader import SourceReader
-from framekiln.media.video.segments import Share
 from framekiln.planning.step import DecodeStep
 from framekiln.runtime.recovery.attempt_log import PAUSED, Attempt
 from framekiln.runtime.recovery.child_process import ChildDied

@@ -18,8 +18,8 @@ from framekiln.contract.columns import SOURCE
 from framekiln.contract.output_names import COLUMNS
 from framekiln.contract.placement import Placement
 from framekiln.contract.row_errors import SCHEMA as FAILURES
-from framekiln.media.discovery.media_ids import escape
 from framekiln.media.files import MediaFile
+from framekiln.media.media_ids import escape
 from framekiln.media.units import Unit
 from framekiln.output.ledger import Ledger, Part
 from framekiln.output.object_store import Store

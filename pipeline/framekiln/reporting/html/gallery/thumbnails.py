@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from framekiln.contract.columns import Image, views
 from framekiln.contract.output_names import UNITS
 from framekiln.media.config import DecodeConfig
-from framekiln.media.discovery.media_ids import is_url
 from framekiln.media.files import MediaFile, as_int64
+from framekiln.media.media_ids import is_url
 from framekiln.media.packets.decode import decode
 from framekiln.media.units import Unit
 from framekiln.output.object_store import Store

@@ -47,7 +47,8 @@ def media_id(relative: str) -> str:
     """
     parts = relative.split("/")
     if any(part in ("", ".", "..") for part in parts):
-        return "/".join(_safe_part(part) for part in parts)
+        dots = (".", "..")
+        return "/".join(part.replace(".", "%2E") if part in dots else escape(part) or "%2F" for part in parts)
     return escape(relative)
 
 
@@ -93,10 +94,6 @@ def _split(path: str) -> tuple[str, str]:
         return scheme, f"/{place}"
     bucket = f"/{parts.netloc}" if parts.netloc else ""
     return parts.scheme, bucket + unquote(parts.path, errors="surrogateescape")
-
-
-def _safe_part(part: str) -> str:
-    return part.replace(".", "%2E") if part in (".", "..") else escape(part) or "%2F"
 
 
 def _percent(match: re.Match[str]) -> str:

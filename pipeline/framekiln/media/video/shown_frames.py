@@ -1,0 +1,92 @@
+"""Decoded video frames as they are shown: colours, orientation and time.
+
+Pixels are as stored, without correction for non-square pixels. HDR is mapped to sRGB. Colours follow the stream's
+matrix. A stream without one is read as BT.709 if it is at least 1280 wide or more than 576 high, and as BT.601
+otherwise, as in the player mpv.
+"""
+
+from contextlib import suppress
+from fractions import Fraction
+from typing import Any
+
+import av
+import numpy as np
+
+from framekiln.contract.columns import Image
+
+_BT709, _UNSPECIFIED, _BT601 = 1, 2, 5  # AVColorSpace; ITU-T H.273, table 4
+_HDR, _SRGB = (16, 18), 13  # AVColorTransferCharacteristic: PQ and HLG (ITU-R BT.2100), sRGB; H.273, table 3
+_HDR_PRIMARIES = (1, 9, 11, 12)  # AVColorPrimaries: BT.709, BT.2020, DCI-P3, Display P3; H.273, table 2
+
+
+def to_rgb(av_frame: Any, reformatter: Any) -> Image:
+    """Return a decoded frame as stored, RGB uint8 h w 3; the `VideoReformatter` is reused from frame to frame."""
+    if av_frame.color_trc in _HDR and av_frame.color_primaries in _HDR_PRIMARIES:
+        with suppress(TypeError, av.FFmpegError):  # libav before 8 cannot convert; the plain conversion below can
+            return reformatter.reformat(
+                av_frame, format="rgb24", dst_color_trc=_SRGB, dst_color_primaries=_BT709, threads=1
+            ).to_ndarray()
+    matrix = None  # the frame's own
+    if av_frame.colorspace == _UNSPECIFIED and not av_frame.format.is_rgb:
+        matrix = _BT709 if av_frame.width >= 1280 or av_frame.height > 576 else _BT601
+    return reformatter.reformat(
+        av_frame, format="rgb24", src_colorspace=matrix, dst_colorspace=matrix, threads=1
+    ).to_ndarray()
+
+
+# The display matrix of ISO/IEC 14496-12, 8.3.2, as an EXIF orientation:
+# x' = a x + c y, y' = b x + d y, with y downwards
+_ORIENTATIONS = {
+    (1, 0, 0, 1): 1,
+    (-1, 0, 0, 1): 2,
+    (-1, 0, 0, -1): 3,
+    (1, 0, 0, -1): 4,
+    (0, 1, 1, 0): 5,
+    (0, 1, -1, 0): 6,
+    (0, -1, -1, 0): 7,
+    (0, -1, 1, 0): 8,
+}
+
+
+class DisplayMatrix:
+    """The orientation of successive frames.
+
+    The matrix is read only when its angle changes: libav's side data, once read, keeps a frame alive in a cycle.
+    """
+
+    def __init__(self) -> None:
+        self._angle: int | None = None
+        self._orientation = 1
+
+    def orientation(self, av_frame: Any) -> int:
+        """Return the EXIF orientation of a frame, 1 to 8; 1 for rotations that are no multiple of 90 degrees."""
+        if av_frame.rotation != self._angle:
+            self._angle = av_frame.rotation
+            data = av_frame.side_data.get("DISPLAYMATRIX")
+            a, b, _, c, d = (1, 0, 0, 0, 1) if data is None else np.sign(np.frombuffer(data, np.int32)[:5]).tolist()
+            self._orientation = _ORIENTATIONS.get((a, b, c, d), 1)
+        return self._orientation
+
+
+class FrameClock:
+    """Times in seconds from the first frame, for a file with times in units of `base` seconds.
+
+    The first frame's time is `origin`, in that unit, or that of the first decoded frame. Frames without a time follow
+    by the frame rate.
+    """
+
+    def __init__(self, fps: float | None, base: Fraction, origin: int | None = None) -> None:
+        self._base = base
+        self._step = 1.0 / fps if fps else 0.0
+        self._last = None if origin is None else float(origin * base)
+        self.origin = self._last or 0.0  # s, on the clock of the container; valid after the first frame
+
+    def time_s(self, pts: int | None) -> float:
+        """Return the time of the next frame; libav's `Frame.time` lacks a time base after a decoding error."""
+        now = None if pts is None else float(pts * self._base)
+        if now is None:
+            now = self._last + self._step if self._last is not None else 0.0
+        if self._last is None:
+            self.origin = now
+        self._last = now
+        return float(now - self.origin)
