@@ -30,7 +30,12 @@ class PhaseClock(threading.local):
     @property
     def seconds(self) -> Mapping[str, float]:
         """Seconds by phase since the last `take`."""
-        return self._moved(self._seconds)
+        totals = dict(self._seconds)
+        for source, target, seconds in self._moves:
+            moved = min(seconds(), totals.get(source, 0.0))
+            totals[source] = totals.get(source, 0.0) - moved
+            totals[target] = totals.get(target, 0.0) + moved
+        return totals
 
     def begin(self) -> None:
         """Begin a phase, which may be nested in another one."""
@@ -56,15 +61,6 @@ class PhaseClock(threading.local):
         """Return seconds by phase, and count from 0 again."""
         taken, self._seconds, self._moves = self.seconds, {}, []
         return taken
-
-    def _moved(self, measured: Mapping[str, float]) -> Mapping[str, float]:
-        """Return measured seconds with all moves applied."""
-        totals = dict(measured)
-        for source, target, seconds in self._moves:
-            moved = min(seconds(), totals.get(source, 0.0))
-            totals[source] = totals.get(source, 0.0) - moved
-            totals[target] = totals.get(target, 0.0) + moved
-        return totals
 
 
 _calls = threading.local()

@@ -112,11 +112,14 @@ def _by_beginning(head: bytes) -> Kind | str:
     for kind, pattern in _PATTERNS:
         if pattern.match(head):
             return kind
-    if _is_transport_stream(head):
+    marks = (head[first::step] for first, step in ((0, 188), (4, 192)))
+    if any(len(bytes_) >= 3 and set(bytes_) == {0x47} for bytes_ in marks):
         return _video("mpegts")
     if _is_targa(head):
         return _photo("TGA")
-    return _text_kind(head) if is_text(head) else "unknown binary data"
+    if not is_text(head):
+        return "unknown binary data"
+    return next((name for pattern, name in _MARKUP if pattern.match(head)), "plain text")
 
 
 def _by_brand(head: bytes) -> Kind | str:
@@ -133,11 +136,6 @@ def _by_brand(head: bytes) -> Kind | str:
     return _video("mov")
 
 
-def _is_transport_stream(head: bytes) -> bool:
-    marks = (head[first::step] for first, step in ((0, 188), (4, 192)))
-    return any(len(bytes_) >= 3 and set(bytes_) == {0x47} for bytes_ in marks)
-
-
 def _is_targa(head: bytes) -> bool:
     """Return whether a file has a consistent Targa header; the format has no magic number."""
     if len(head) < _TARGA_HEADER:
@@ -150,7 +148,3 @@ def _is_targa(head: bytes) -> bool:
     sizes = int.from_bytes(head[12:14], "little") and int.from_bytes(head[14:16], "little")
     known = kind in (1, 2, 3, 9, 10, 11) and colours == int(mapped) and depth in depths
     return bool(known and map_fits and sizes) and flags & 0xC0 == 0 and flags & 0x0F <= 8
-
-
-def _text_kind(head: bytes) -> str:
-    return next((name for pattern, name in _MARKUP if pattern.match(head)), "plain text")

@@ -86,7 +86,8 @@ def access_errors() -> Iterator[None]:
     try:
         yield
     except (OSError, ValueError, pa.ArrowException) as exc:
-        raise MediaError(Reason.UNREADABLE, _error_text(exc)) from exc
+        text = exc.strerror if isinstance(exc, OSError) and exc.strerror else escape(str(exc))
+        raise MediaError(Reason.UNREADABLE, text) from exc
 
 
 def local_path(source: str) -> str | None:
@@ -179,7 +180,3 @@ _KINDS = (
     (stat.S_ISBLK, "block device"),
     (stat.S_ISCHR, "character device"),
 )
-
-
-def _error_text(exc: Exception) -> str:
-    return exc.strerror if isinstance(exc, OSError) and exc.strerror else escape(str(exc))

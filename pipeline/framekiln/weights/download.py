@@ -92,7 +92,6 @@ def _attempt(
 
 
 def _receive(session: requests.Session, entry: Entry, url: str, part: Path, on_progress: ProgressCallback) -> None:
-    """Request the missing bytes and append them."""
     start = _size(part)
     headers = {"Accept-Encoding": "identity"} | ({"Range": f"bytes={start}-"} if start else {})
     with session.get(url, headers=headers, stream=True, timeout=_TIMEOUT) as response:
@@ -100,8 +99,11 @@ def _receive(session: requests.Session, entry: Entry, url: str, part: Path, on_p
             status = f"{response.status_code} {response.reason}"
             message = f"{_host(url)} returned {status} for {urlsplit(url).path}"
             raise WeightsError(message, code="FK-DOWNLOAD-FAILED")
-        start = start if _resumes(response, start) else 0  # a server without ranges sends the whole file again
-        _check_size(response, start, entry, url)
+        ranged = response.headers.get("Content-Range", "").startswith(f"bytes {start}-")
+        start = start if response.status_code == 206 and ranged else 0  # without ranges the whole file comes again
+        length = response.headers.get("Content-Length", "")
+        if length.isdecimal() and start + int(length) != entry.bytes:  # a login page must not overwrite the part
+            raise _mismatch(f"{_host(url)} offers {start + int(length)} bytes, the lockfile has {entry.bytes}")
         with part.open("ab" if start else "wb") as file:
             for chunk in response.iter_content(_CHUNK):
                 file.write(chunk)
@@ -111,17 +113,6 @@ def _receive(session: requests.Session, entry: Entry, url: str, part: Path, on_p
                     return
     if start < entry.bytes:
         raise requests.exceptions.ChunkedEncodingError("the response ended early")
-
-
-def _resumes(response: requests.Response, start: int) -> bool:
-    return response.status_code == 206 and response.headers.get("Content-Range", "").startswith(f"bytes {start}-")
-
-
-def _check_size(response: requests.Response, start: int, entry: Entry, url: str) -> None:
-    """Reject a response of another size, such as a login page, before it overwrites the partial file."""
-    length = response.headers.get("Content-Length", "")
-    if length.isdecimal() and start + int(length) != entry.bytes:
-        raise _mismatch(f"{_host(url)} offers {start + int(length)} bytes, the lockfile has {entry.bytes}")
 
 
 def _mismatch(message: str) -> WeightsError:

@@ -59,7 +59,9 @@ def copy_to(entry: Entry, path: Path, folder: Path) -> Path:
     try:
         if target.exists() and sha256(target, cache_folder()) == entry.sha256:
             return target
-        _remove_stale(folder, entry)
+        for stale in folder.glob(f".{entry.file}.*"):  # of killed processes: hidden gigabytes on a USB stick
+            if time.time() - stale.stat().st_mtime > _STALE_SECONDS:
+                stale.unlink(missing_ok=True)
         with atomic_file(target) as copy:
             shutil.copyfile(path, copy)
             if sha256(copy, cache_folder(), use_cache=False) != entry.sha256:
@@ -70,13 +72,6 @@ def copy_to(entry: Entry, path: Path, folder: Path) -> Path:
         message = f"{folder} is not writable ({error.strerror}); choose another with --to."
         raise WeightsError(message, code="FK-FOLDER-NOT-WRITABLE") from error
     return target
-
-
-def _remove_stale(folder: Path, entry: Entry) -> None:
-    """Remove incomplete copies of killed processes: hidden gigabytes that would fill a USB stick."""
-    for path in folder.glob(f".{entry.file}.*"):
-        if time.time() - path.stat().st_mtime > _STALE_SECONDS:
-            path.unlink(missing_ok=True)
 
 
 def verify(entry: Entry, weights_dir: Path | None = None) -> Path | None:

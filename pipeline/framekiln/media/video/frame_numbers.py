@@ -41,17 +41,12 @@ class FrameNumbers:
         queue: deque[Any] = deque()
         for packet in packets:
             queue.append(packet)
-            self._expect(packet)
+            timed = self._timed and not isinstance(packet, MediaError) and packet.size and packet.pts is not None
+            if timed and not packet.is_discard:  # an edit list hides it
+                heapq.heappush(self._times, packet.pts)
             if len(queue) > REORDERED:
                 yield queue.popleft()
         yield from queue
-
-    def _expect(self, packet: Any) -> None:
-        """Expect a frame of a packet, unless the file's edit list hides it."""
-        if isinstance(packet, MediaError) or not self._timed:
-            return
-        if packet.size and packet.pts is not None and not packet.is_discard:
-            heapq.heappush(self._times, packet.pts)
 
     def lose(self, error: MediaError) -> None:
         """Register an error."""

@@ -136,7 +136,8 @@ class SliceChecksums:
 
     def match(self, packet: bytes) -> bool:
         """Return whether all slices of a frame match their checksums; true for tracks without any."""
-        matches = [_matches(part) for part in _slices(packet)]
+        # the CRC-32 of a slice with its checksum is 0 (polynomial 04C11DB7, RFC 9043, 4.9.3)
+        matches = [zlib.crc32(part.translate(_REVERSED), _START) == _START for part in _slices(packet)]
         self._has_checksums = self._has_checksums or any(matches)
         return all(matches) or not self._has_checksums
 
@@ -150,8 +151,3 @@ def _slices(packet: bytes) -> list[bytes]:
         slices.append(packet[start:end])
         end = start
     return slices
-
-
-def _matches(part: bytes) -> bool:
-    """Return whether the CRC-32 of a slice with its checksum is 0 (polynomial 04C11DB7, RFC 9043, 4.9.3)."""
-    return zlib.crc32(part.translate(_REVERSED), _START) == _START

@@ -85,17 +85,12 @@ class _VideoReader:
         self._container = open_container(self._stream, kind, self._spec.config.max_pixels)
         self._track = _video_track(self._container)
         self._configure()
-        cell = self._cell_frames()
-        if cell and kind.name == INDEXED and not self._truncated:
+        context, frames = self._track.codec_context, self._track.frames
+        cell = self._spec.config.frames_of_cell(frames, context.height * context.width)
+        if frames >= 2 * cell and kind.name == INDEXED and not self._truncated:
             self.segment = locate(self._container, self._track, share, self._spec.config.every_nth, cell)
             if self.segment is None:
                 self._container.seek(0)
-
-    def _cell_frames(self) -> int:
-        """Return the least number of frames in a cell; 0 if the film is too short for two."""
-        context, frames = self._track.codec_context, self._track.frames
-        cell = self._spec.config.frames_of_cell(frames, context.height * context.width)
-        return cell if frames >= 2 * cell else 0
 
     def _configure(self) -> None:
         context = self._track.codec_context
