@@ -134,10 +134,10 @@ def pack(images: Sequence[Image]) -> pa.StructArray:
 def views(column: pa.ChunkedArray | pa.StructArray) -> list[Image]:
     """Return read-only views (h w 3 each) of a pixel column."""
     chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
-    return [image for chunk in chunks for image in _chunk_views(chunk)]
+    return [image for chunk in chunks for image in _view_chunk(chunk)]
 
 
-def _chunk_views(chunk: pa.StructArray) -> list[Image]:
+def _view_chunk(chunk: pa.StructArray) -> list[Image]:
     rgb, heights, widths = (chunk.field(i) for i in range(3))
     offsets = (
         np.frombuffer(rgb.buffers()[1], dtype=np.int64)[rgb.offset : rgb.offset + len(rgb) + 1]

@@ -40,7 +40,7 @@ class FunctionStage(Stage):
 
     def __call__(self, batch: pa.Table) -> pa.Table:
         """Call the function on each row of `batch`, in order."""
-        columns = [_values(name, batch[name]) for name in self.inputs]
+        columns = [_read_values(name, batch[name]) for name in self.inputs]
         with self.phase("infer"):
             results = [self._as_row(self.function(*row)) for row in zip(*columns, strict=True)]
         values = zip(*results, strict=True) if results else [()] * len(self.outputs)
@@ -57,7 +57,7 @@ class FunctionStage(Stage):
         if isinstance(result, tuple) and len(result) == len(names):
             return result
         raise ContractError(
-            f"{type(self).__name__} returned {_described(result)}; return a tuple or a dict of {', '.join(names)}.",
+            f"{type(self).__name__} returned {_describe(result)}; return a tuple or a dict of {', '.join(names)}.",
             code="FK-UNDECLARED-COLUMNS",
         )
 
@@ -102,7 +102,7 @@ def stage(
             "__qualname__": function.__qualname__,
             "function": staticmethod(function),
             "inputs": names,
-            "outputs": _schema(function, outputs),
+            "outputs": _make_schema(function, outputs),
             "fixed_version": version,
         }
         return type(function.__name__, (FunctionStage,), body)
@@ -127,7 +127,7 @@ def _check(function: Callable[..., Any], inputs: Sequence[str]) -> None:
         ) from error
 
 
-def _schema(function: Callable[..., Any], outputs: Outputs) -> pa.Schema:
+def _make_schema(function: Callable[..., Any], outputs: Outputs) -> pa.Schema:
     """Return the columns; one without a description has the first line of the function's."""
     about = (inspect.getdoc(function) or "").partition("\n")[0] or f"result of {function.__name__}"
     fields = [field(*pair, about) for pair in outputs.items()] if isinstance(outputs, Mapping) else list(outputs)
@@ -139,7 +139,7 @@ def _schema(function: Callable[..., Any], outputs: Outputs) -> pa.Schema:
     return pa.schema(fields)
 
 
-def _values(name: str, column: pa.ChunkedArray) -> Sequence[Any]:
+def _read_values(name: str, column: pa.ChunkedArray) -> Sequence[Any]:
     """Return a column's values as the function gets them."""
     if is_pixel_column(name):
         return views(column)
@@ -149,7 +149,7 @@ def _values(name: str, column: pa.ChunkedArray) -> Sequence[Any]:
     return values
 
 
-def _described(result: Any) -> str:
+def _describe(result: Any) -> str:
     if isinstance(result, Mapping):
         return f"a dict of {', '.join(map(str, result))}"
     return f"a tuple of {len(result)}" if isinstance(result, tuple) else f"a {type(result).__name__}"
@@ -182,7 +182,7 @@ class _Facts:
         value = inspect.unwrap(value) if callable(value) else value  # a function under `functools.cache`
         match value:
             case FunctionType():
-                facts: Any = self._of_function(value)
+                facts: Any = self._describe_function(value)
             case CodeType():
                 constants = [self.of(constant) for constant in value.co_consts]
                 facts = value.co_code.hex(), value.co_exceptiontable.hex(), value.co_names, constants
@@ -200,16 +200,16 @@ class _Facts:
                 facts = str(getattr(value, "__qualname__", getattr(value, "__name__", "")))
         return type(value).__name__, facts
 
-    def _of_function(self, function: FunctionType) -> Any:
+    def _describe_function(self, function: FunctionType) -> Any:
         name = f"{function.__module__}.{function.__qualname__}"
         if function.__module__ != self._module or id(function) in self._seen:
             return name
         self._seen.add(id(function))
-        cells = [_content(cell) for cell in function.__closure__ or ()]
+        cells = [_read_cell(cell) for cell in function.__closure__ or ()]
         defaults = (function.__defaults__, function.__kwdefaults__)
         used = {
             name: function.__globals__[name]
-            for name in sorted(set(_names(function.__code__)))
+            for name in sorted(set(_find_names(function.__code__)))
             if name in function.__globals__
         }
         code = function.__code__
@@ -218,7 +218,7 @@ class _Facts:
         return self.of(code), self.of(defaults), self.of(cells), self.of(used)
 
 
-def _content(cell: Any) -> Any:
+def _read_cell(cell: Any) -> Any:
     """Return what a closure's cell holds; the cell of a name that is bound later is empty."""
     try:
         return cell.cell_contents
@@ -226,9 +226,9 @@ def _content(cell: Any) -> Any:
         return None
 
 
-def _names(code: CodeType) -> Iterator[str]:
+def _find_names(code: CodeType) -> Iterator[str]:
     """Yield the names of globals and attributes in a function's code and in the functions inside it."""
     yield from code.co_names
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
-            yield from _names(constant)
+            yield from _find_names(constant)

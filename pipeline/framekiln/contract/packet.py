@@ -37,7 +37,7 @@ class Packet:
         own = {"unit": pa.array([self.unit]), "start": pa.array([self.start]), "stop": pa.array([self.stop])}
         offsets = pa.array([0, self.rows.num_rows], pa.int64())
         lists = {
-            name: pa.LargeListArray.from_arrays(offsets, _whole(self.rows[name])) for name in self.rows.column_names
+            name: pa.LargeListArray.from_arrays(offsets, _combine(self.rows[name])) for name in self.rows.column_names
         }
         return pa.table(own | lists)
 
@@ -52,7 +52,7 @@ class Packet:
             raise ValueError(f"a sealed packet is one row, not {sealed.num_rows}")
         own = {name: sealed[name][0].as_py() for name in _OWN}
         names = [name for name in sealed.column_names if name not in _OWN]
-        return cls(**own, rows=pa.table({name: _whole(sealed[name]).flatten() for name in names}))
+        return cls(**own, rows=pa.table({name: _combine(sealed[name]).flatten() for name in names}))
 
 
 def packet_schema(columns: Sequence[str]) -> pa.Schema:
@@ -61,5 +61,5 @@ def packet_schema(columns: Sequence[str]) -> pa.Schema:
     return pa.schema([*SOURCE, *extra, field(HALO, pa.bool_(), "a copy of the next clip's frame", nullable=False)])
 
 
-def _whole(column: pa.ChunkedArray) -> pa.Array:
+def _combine(column: pa.ChunkedArray) -> pa.Array:
     return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()

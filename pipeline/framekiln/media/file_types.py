@@ -83,7 +83,7 @@ def detect_kind(head: bytes) -> Kind:
     """
     if not head:
         raise MediaError(Reason.EMPTY, "the file is empty (0 bytes)")
-    kind = _by_beginning(head)
+    kind = _detect_by_beginning(head)
     if isinstance(kind, Kind):
         return kind
     raise MediaError(Reason.UNSUPPORTED, f"not a supported photo or video; it looks like {kind}")
@@ -106,9 +106,9 @@ def is_text(head: bytes) -> bool:
     return broken * 20 <= len(head)
 
 
-def _by_beginning(head: bytes) -> Kind | str:
+def _detect_by_beginning(head: bytes) -> Kind | str:
     if head[4:8] == b"ftyp" and head[:4] != b"RIFF":
-        return _by_brand(head)
+        return _detect_by_brand(head)
     for kind, pattern in _PATTERNS:
         if pattern.match(head):
             return kind
@@ -122,7 +122,7 @@ def _by_beginning(head: bytes) -> Kind | str:
     return next((name for pattern, name in _MARKUP if pattern.match(head)), "plain text")
 
 
-def _by_brand(head: bytes) -> Kind | str:
+def _detect_by_brand(head: bytes) -> Kind | str:
     size = int.from_bytes(head[:4], "big")
     brands = [head[8:12], *(head[at : at + 4] for at in range(16, min(size, len(head)), 4))]
     if brands[0] in (b"avif", b"avis", b"mif1", b"msf1") and not {b"avif", b"avis"}.isdisjoint(brands):

@@ -120,7 +120,7 @@ def connect(url: str) -> tuple[fs.FileSystem, str]:
     """Return the file system of a URL and the path inside it."""
     parts = urlsplit(url)
     root = f"{parts.scheme}://{parts.netloc}/" + (f"?{parts.query}" if parts.query else "")
-    return _file_system(root), inner_path(url)
+    return _open_file_system(root), inner_path(url)
 
 
 def inner_path(url: str) -> str:
@@ -139,7 +139,7 @@ def url_of(root: str, path: str) -> str:
 
 
 @lru_cache(maxsize=32)
-def _file_system(root: str) -> fs.FileSystem:
+def _open_file_system(root: str) -> fs.FileSystem:
     return open_uri(as_uri(root))[0]
 
 

@@ -106,7 +106,7 @@ class FrameSpec:
 
     def factor(self, name: str, height: int, width: int) -> int:
         """Return the reduction of a pixel column, which never depends on the other columns."""
-        return max(self._base_factor(height, width), reduction(height, width, short_side(name)))
+        return max(self._choose_base_factor(height, width), reduction(height, width, short_side(name)))
 
     def dropped_bytes(self, height: int, width: int) -> int:
         """Return the bytes that the dropped columns would have."""
@@ -120,7 +120,7 @@ class FrameSpec:
         """
         factors = {name: self.factor(name, *size) for name in self.pixels}
         made = {factor: upright(make(factor), orientation) for factor in set(factors.values())}
-        base = self._base_factor(*size)
+        base = self._choose_base_factor(*size)
         shown = tuple(-(-side // base) for side in size)
         height, width = shown[::-1] if orientation in TRANSPOSED else shown
         images = {name: made[factor] for name, factor in factors.items()}
@@ -140,7 +140,7 @@ class FrameSpec:
             message = f"the header states {width} x {height} pixels, the limit is {self.config.max_pixels:,}"
             raise MediaError(Reason.TOO_LARGE, message)
 
-    def _base_factor(self, height: int, width: int) -> int:
+    def _choose_base_factor(self, height: int, width: int) -> int:
         """Return the reduction of `frame` itself: in fast mode to a short side of at least FAST_SHORT_SIDE."""
         return reduction(height, width, FAST_SHORT_SIDE) if self.config.fast_mode else 1
 

@@ -54,11 +54,11 @@ def media_id(relative: str) -> str:
 
 def as_folder(name: str) -> str:
     """Return a `media_id` as a path for file systems and object stores, in which too long parts end in a hash."""
-    path = "/".join(_shortened(part, _MAX_PART) for part in name.split("/"))
-    return path if len(path.encode()) <= _MAX_PATH else _shortened(name.replace("/", "%2F"), _MAX_PART)
+    path = "/".join(_shorten(part, _MAX_PART) for part in name.split("/"))
+    return path if len(path.encode()) <= _MAX_PATH else _shorten(name.replace("/", "%2F"), _MAX_PART)
 
 
-def _shortened(part: str, max_bytes: int) -> str:
+def _shorten(part: str, max_bytes: int) -> str:
     data = part.encode()
     if len(data) <= max_bytes:
         return part
@@ -68,7 +68,7 @@ def _shortened(part: str, max_bytes: int) -> str:
 
 def escape(text: str) -> str:
     """Return the text with unprintable characters and "%" as "%XX" for each byte."""
-    return _UNPRINTABLE.sub(_percent, text)
+    return _UNPRINTABLE.sub(_escape_match, text)
 
 
 def relative_to_common(paths: Sequence[str]) -> list[str]:
@@ -96,5 +96,5 @@ def _split(path: str) -> tuple[str, str]:
     return parts.scheme, bucket + unquote(parts.path, errors="surrogateescape")
 
 
-def _percent(match: re.Match[str]) -> str:
+def _escape_match(match: re.Match[str]) -> str:
     return "".join(f"%{byte:02X}" for byte in os.fsencode(match.group()))

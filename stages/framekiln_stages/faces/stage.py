@@ -197,7 +197,7 @@ class Faces(PixelStage):
         counts = [len(faces.scores) for faces in detections]
         owners = np.repeat(np.arange(len(images)), counts)
         described = crops.describe(lambda numbers: self.chunks(numbers, "faces", ROWS))
-        values = self._values(images, FaceDetections.concatenate(detections), owners, described)
+        values = self._make_values(images, FaceDetections.concatenate(detections), owners, described)
         offsets = pa.array(np.cumsum([0, *counts]), pa.int32())
         return pa.table([pa.ListArray.from_arrays(offsets, values), pa.array(counts, pa.int32())], schema=self.outputs)
 
@@ -219,7 +219,7 @@ class Faces(PixelStage):
             crops.add(images, owners, transforms)
         return detections
 
-    def _values(
+    def _make_values(
         self, images: Sequence[Image], faces: FaceDetections, owners: NDArray[np.int64], described: Described
     ) -> pa.StructArray:
         """Return the faces of all images as values of `face`; owners: n, the image of each face."""

@@ -59,7 +59,7 @@ def camera(flow: Field) -> Camera | None:
 
     The model is that of OpenCV's video stabiliser. Its RANSAC has a fixed seed.
     """
-    start = _grid(*flow.shape[:2])
+    start = _make_grid(*flow.shape[:2])
     x, y = start.astype(int).T
     # 1 px up to a short side of 448, where the error of DIS is about half of that; above, the same share of the frame.
     tolerance = max(1.0, min(flow.shape[:2]) / 448)
@@ -74,11 +74,11 @@ def shake(now: Camera | None, then: Camera | None, height: int, width: int) -> f
     """
     if now is None or then is None:
         return None
-    change = _grid(height, width) @ (then - now)[:, :2].T + (then - now)[:, 2]
+    change = _make_grid(height, width) @ (then - now)[:, :2].T + (then - now)[:, 2]
     return float(np.sqrt((change**2).sum(1).mean()) / math.hypot(height, width))
 
 
-def _grid(height: int, width: int) -> NDArray[np.float32]:
+def _make_grid(height: int, width: int) -> NDArray[np.float32]:
     # about 24 by 24 points
     down, right = max(1, height // 24), max(1, width // 24)
     y, x = np.mgrid[down // 2 : height : down, right // 2 : width : right]

@@ -168,7 +168,7 @@ class Flow(PixelStage):
         rows: list[dict[str, Any]] = [{} for _ in grays]
         cameras: list[Camera | None] = []
         for row, pair, found, side in zip(
-            rows, itertools.pairwise(grays), self._flows(images, grays), sides, strict=False
+            rows, itertools.pairwise(grays), self._compute_flows(images, grays), sides, strict=False
         ):
             with self.phase("postprocess"):
                 row.update({} if found is None else self._describe(pair, *found, *side))
@@ -177,27 +177,27 @@ class Flow(PixelStage):
             row["shake"] = shake(*pair_of, *gray.shape)
         return pa.Table.from_pylist(rows, schema=self.outputs)
 
-    def _flows(self, images: Sequence[Image], grays: Sequence[Gray]) -> Iterator[tuple[Field, float] | None]:
+    def _compute_flows(self, images: Sequence[Image], grays: Sequence[Gray]) -> Iterator[tuple[Field, float] | None]:
         """Yield the flow of each pair of neighbours and its agreement; None as in `between`."""
         if self.config.backend == "raft":
-            both = zip(self._learned(images), self._learned(images[::-1])[::-1], strict=True)
+            both = zip(self._run_raft(images), self._run_raft(images[::-1])[::-1], strict=True)
             yield from (None if one is None or back is None else (one, agreement(one, back)) for one, back in both)
             return
         for now, then in itertools.pairwise(grays):
-            found = self._confirmed(now, then)
+            found = self._confirm(now, then)
             if found is not None and found[1] < self.config.min_agreement:
-                again = self._confirmed(*(reduced(image, self.config.size) for image in (now, then)))
+                again = self._confirm(*(reduced(image, self.config.size) for image in (now, then)))
                 if again is not None and again[1] > found[1]:
                     found = resized(again[0], *now.shape), again[1]
             yield found
 
-    def _confirmed(self, now: Gray, then: Gray) -> tuple[Field, float] | None:
+    def _confirm(self, now: Gray, then: Gray) -> tuple[Field, float] | None:
         flow, back = self.between(now, then), self.between(then, now)
         return None if flow is None or back is None else (flow, agreement(flow, back))
 
     def between(self, now: Gray, then: Gray) -> Field | None:
         """Return OpenCV's flow from a grey frame (h w) to the next; None if sizes differ or are below 16 px."""
-        if not _comparable(now, then):
+        if not _is_comparable(now, then):
             return None
         with self.phase("infer"):
             if self.config.backend == "dis":
@@ -215,11 +215,11 @@ class Flow(PixelStage):
         dis: cv2.DISOpticalFlow = self._own.dis
         return dis
 
-    def _learned(self, images: Sequence[Image]) -> list[Field | None]:
+    def _run_raft(self, images: Sequence[Image]) -> list[Field | None]:
         """Return RAFT's flow from each RGB frame (h w 3) to the next; None as in `between`."""
         fields: list[Field | None] = [None] * max(0, len(images) - 1)
         for _, group in itertools.groupby(enumerate(itertools.pairwise(images)), lambda item: item[1][0].shape):
-            numbers = [number for number, pair in group if _comparable(*pair)]
+            numbers = [number for number, pair in group if _is_comparable(*pair)]
             for part in self.chunks(numbers, "pairs", PAIRS):
                 with self.phase("infer"):
                     flows = self._raft([images[i] for i in part], [images[i + 1] for i in part])
@@ -272,5 +272,5 @@ def reduced(image: Gray, size: int) -> Gray:
     return np.asarray(cv2.resize(image, (width, height), interpolation=cv2.INTER_AREA), np.uint8)
 
 
-def _comparable(now: Image, then: Image) -> bool:
+def _is_comparable(now: Image, then: Image) -> bool:
     return now.shape == then.shape and min(now.shape[:2]) >= SMALLEST

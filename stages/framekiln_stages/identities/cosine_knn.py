@@ -77,14 +77,14 @@ class Points:
             `error`.
         """
         vectors = self._double if exact else self._single
-        chosen = self._to_device(np.arange(self.n) if columns is None else columns)
+        chosen = self._upload(np.arange(self.n) if columns is None else columns)
         targets = vectors if columns is None else vectors[chosen]
-        bounds = None if limits is None else self._to_device(limits).to(vectors.dtype)[chosen]
-        owners = None if groups is None else self._to_device(groups).int()
+        bounds = None if limits is None else self._upload(limits).to(vectors.dtype)[chosen]
+        owners = None if groups is None else self._upload(groups).int()
         step = max(1, self._cells // (1 + exact) // len(chosen))
         neighbours, values = [], []
         for start in range(0, len(rows), step):
-            part = self._to_device(rows[start : start + step])
+            part = self._upload(rows[start : start + step])
             cosines = vectors[part] @ targets.T
             cosines = cosines if bounds is None else torch.minimum(cosines, bounds, out=cosines)
             own = part[:, None] == chosen if owners is None else owners[part, None] == owners[chosen]
@@ -100,9 +100,9 @@ class Points:
         step = max(1, EDGES_AT_ONCE // neighbours.shape[1])
         for start in range(0, len(rows), step):
             part = slice(start, start + step)
-            targets = self._double[self._to_device(neighbours[part])]  # r k d
-            result[part] = (targets @ self._double[self._to_device(rows[part]), :, None])[..., 0].cpu()
+            targets = self._double[self._upload(neighbours[part])]  # r k d
+            result[part] = (targets @ self._double[self._upload(rows[part]), :, None])[..., 0].cpu()
         return (1 - result.numpy()).clip(0)
 
-    def _to_device(self, values: NDArray[Any]) -> torch.Tensor:
+    def _upload(self, values: NDArray[Any]) -> torch.Tensor:
         return torch.from_numpy(values).to(self.device)

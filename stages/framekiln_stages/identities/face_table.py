@@ -51,15 +51,15 @@ class FaceTable:
         embeddings = values.astype(np.float32).reshape(-1, length)
         norms = np.linalg.norm(embeddings, axis=1, keepdims=True)
         good = np.isfinite(norms) & (norms > 0)
-        left, top, right, bottom = (_numbers(flat, ["box", side.name])[order] for side in BOX)
+        left, top, right, bottom = (_read_numbers(flat, ["box", side.name])[order] for side in BOX)
         sizes = [rows[name].to_numpy()[owner] for name in ("width", "height")]
         return cls(
             media_ids=rows["media_id"].combine_chunks().take(pa.array(owner)),
             frames=rows["frame_index"].to_numpy().astype(np.int64)[owner],
             positions=(np.arange(len(owners)) - np.repeat(np.cumsum(count) - count, count))[order],
             vectors=np.where(good, embeddings / np.where(good, norms, 1), 0).astype(np.float32)[order],
-            scores=_numbers(flat, "score")[order],
-            qualities=_numbers(flat, "quality")[order],
+            scores=_read_numbers(flat, "score")[order],
+            qualities=_read_numbers(flat, "quality")[order],
             sides=np.minimum((right - left) * sizes[0], (bottom - top) * sizes[1]),
             network=(rows.schema.field("faces").metadata or {}).get(NETWORK, b"").decode() or None,
             _faces=flat,
@@ -84,6 +84,6 @@ class FaceTable:
         return row["crop"].as_py() if "crop" in row else None
 
 
-def _numbers(faces: pa.ChunkedArray, path: str | list[str]) -> NDArray[Any]:
+def _read_numbers(faces: pa.ChunkedArray, path: str | list[str]) -> NDArray[Any]:
     """Return a number of each face; null as NaN."""
     return pc.struct_field(faces, path).to_numpy()

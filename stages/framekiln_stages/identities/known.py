@@ -46,15 +46,15 @@ class KnownIdentities:
         Raises:
             ValueError: the identities of the other output are of another network.
         """
-        rows = _by_number(own)
+        rows = _read_by_number(own)
         taken = {row["identity"] for row in rows}
-        more = [row for row in _by_number(other) if row["identity"] not in taken]
-        if more and not any(_comparable(row, length, network) for row in more):
+        more = [row for row in _read_by_number(other) if row["identity"] not in taken]
+        if more and not any(_is_comparable(row, length, network) for row in more):
             theirs, ours = (
-                f"{n} numbers of {name or 'an unknown network'}" for n, name in (_kind(more[0]), (length, network))
+                f"{n} numbers of {name or 'an unknown network'}" for n, name in (_get_kind(more[0]), (length, network))
             )
             raise ValueError(f"embeddings of the known identities have {theirs}, those of the faces {ours}")
-        fits = [_comparable(row, length, network) for row in (*rows, *more)]
+        fits = [_is_comparable(row, length, network) for row in (*rows, *more)]
         examples = [(i, face) for i, row in enumerate(rows) for face in row["exemplars"] or () if not fits[i]]
         faces = {(face["media_id"], face["frame_index"], face["face_index"]): i for i, face in examples}
         rows += more
@@ -67,17 +67,17 @@ class KnownIdentities:
         )
 
 
-def _by_number(table: pa.Table) -> list[dict[str, Any]]:
+def _read_by_number(table: pa.Table) -> list[dict[str, Any]]:
     """Return a row for each number; a killed run may have left two files of one table, or a file without values."""
     rows = [row for row in table.select(COLUMNS).to_pylist() if row["identity"] is not None and row["centroid"]]
     return list({row["identity"]: row for row in reversed(rows)}.values())[::-1]
 
 
-def _kind(row: Mapping[str, Any]) -> tuple[int, str | None]:
+def _get_kind(row: Mapping[str, Any]) -> tuple[int, str | None]:
     return len(row["centroid"]), row["network"]
 
 
-def _comparable(row: Mapping[str, Any], length: int, network: str | None) -> bool:
+def _is_comparable(row: Mapping[str, Any], length: int, network: str | None) -> bool:
     """Return whether a known identity's centroid and faces come from one network, as far as is known."""
-    numbers, own = _kind(row)
+    numbers, own = _get_kind(row)
     return numbers == length and (own is None or network is None or own == network)

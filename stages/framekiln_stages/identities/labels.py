@@ -66,7 +66,7 @@ class Labels:
             assign: least cosine of a single face to the centroid of its identity; None to assign none.
             margin: by which it exceeds the cosine to any other identity.
         """
-        pairs = self._pairs(known, recognise)
+        pairs = self._match_clusters(known, recognise)
         absent = np.setdiff1d(np.flatnonzero(known.comparable), list(pairs.values()))
         targets = np.array([*(summary.centroid for summary in self.summaries), *known.centroids[absent]])
         targets = targets.reshape(-1, self._faces.vectors.shape[1])
@@ -84,7 +84,7 @@ class Labels:
         pairs |= self._return(known, absent)
         self._number(known, pairs)
 
-    def _pairs(self, known: KnownIdentities, min_cosine: float) -> dict[int, int]:
+    def _match_clusters(self, known: KnownIdentities, min_cosine: float) -> dict[int, int]:
         """Return the known identity of clusters: by centroid, or after a change of the network by example faces."""
         if not self._members:
             return {}
@@ -92,9 +92,9 @@ class Labels:
         centroids = np.array([summary.centroid for summary in self.summaries])
         similar = mutual_nearest(centroids, known.centroids[here], min_cosine)
         pairs = {position: int(here[other]) for position, other in similar}
-        return pairs | self._known_by_faces(known, pairs)
+        return pairs | self._match_by_faces(known, pairs)
 
-    def _known_by_faces(self, known: KnownIdentities, pairs: Mapping[int, int]) -> dict[int, int]:
+    def _match_by_faces(self, known: KnownIdentities, pairs: Mapping[int, int]) -> dict[int, int]:
         """Return identities that hold more than half of a known one's example faces; both are in no pair yet."""
         votes = np.zeros((len(self._members), len(known.numbers)))
         for face, position in self._faces.find(known.faces).items():

@@ -90,15 +90,15 @@ class _Search:
         self.points, self.groups = points, np.arange(points.n)
         self.count, self.slack = max(EDGES, min_samples + 1), 4 * points.error
         everything, self.groups_before = np.arange(points.n), points.n + points.n
-        neighbours, distances, nearer = self._neighbours(everything, min_samples)
+        neighbours, distances, nearer = self._find_neighbours(everything, min_samples)
         self.core: Floats = np.partition(distances, min_samples - 1, axis=1)[:, min_samples - 1]
-        self.close = self._edges(everything, np.where(distances <= self.core[:, None], neighbours, -1), distances)
+        self.close = self._make_edges(everything, np.where(distances <= self.core[:, None], neighbours, -1), distances)
         # of each point: a lower bound on the weight of its unknown edges
         complete = neighbours.shape[1] == points.n - 1
         self.nearer = np.full(points.n, np.inf) if complete else np.maximum(nearer, self.core)
-        self.edges = self._edges(everything, neighbours, distances)
+        self.edges = self._make_edges(everything, neighbours, distances)
 
-    def _neighbours(self, rows: Ints, min_samples: int) -> tuple[Ints, Floats, Floats]:
+    def _find_neighbours(self, rows: Ints, min_samples: int) -> tuple[Ints, Floats, Floats]:
         """Return neighbours and distances (n k) of all points, and a lower bound on all other distances (n)."""
         points = self.points
         neighbours, values = points.nearest(rows, self.count)
@@ -125,7 +125,7 @@ class _Search:
             for side in self.groups[self.edges.ends].T:
                 np.minimum.at(lightest, side, np.arange(count))
             weights = np.append(self.edges.weights, np.inf)[lightest]
-            certain = (weights <= self._unknown() + self.slack) & np.isfinite(weights)
+            certain = (weights <= self._bound_unknown() + self.slack) & np.isfinite(weights)
             if certain.any():
                 chosen.append(self.edges.select(np.unique(lightest[certain])))
                 rows, columns = self.groups[chosen[-1].ends].T
@@ -133,16 +133,16 @@ class _Search:
                 self.groups = connected_components(graph, directed=False)[1].astype(np.int64)[self.groups]
             else:
                 self._search_further(weights)
-        edges, weights = _prim(_Edges.merge([*chosen, self.close]), self.points.n)
+        edges, weights = _run_prim(_Edges.merge([*chosen, self.close]), self.points.n)
         return SpanningTree(edges=edges, weights=weights, core=self.core)
 
-    def _edges(self, rows: Ints, neighbours: Ints, distances: Floats) -> _Edges:
+    def _make_edges(self, rows: Ints, neighbours: Ints, distances: Floats) -> _Edges:
         """Return edges of rows (r) to their neighbours (r k, -1 for none), with their mutual reachability."""
         known = neighbours >= 0
         ends = np.sort(np.stack([np.repeat(rows, known.sum(axis=1)), neighbours[known]], axis=1), axis=1)
         return _Edges.merge([_Edges(ends, np.maximum(distances[known], self.core[ends].max(axis=1)))])
 
-    def _unknown(self) -> Floats:
+    def _bound_unknown(self) -> Floats:
         """Return a lower bound on the weight of each group's unknown edges to others.
 
         An edge is unknown only if neither end has it as a neighbour; the least bound of all other groups holds as well.
@@ -168,11 +168,11 @@ class _Search:
         bound = np.where(complete, np.inf, 1 - values[:, -1] - error)
         # edges to excluded points are no lighter than the heaviest weight that matters now
         self.nearer[rows] = np.maximum(self.nearer[rows], np.minimum(bound, heaviest))
-        edges = self._edges(rows, neighbours, self.points.distances(rows, neighbours))
+        edges = self._make_edges(rows, neighbours, self.points.distances(rows, neighbours))
         self.edges = _Edges.merge([self.edges, edges])
 
 
-def _prim(edges: _Edges, count: int) -> tuple[Ints, Floats]:
+def _run_prim(edges: _Edges, count: int) -> tuple[Ints, Floats]:
     """Run Prim's algorithm over few edges (e): return n - 1 edges and their weights, in its order.
 
     All edges that have a core distance as their weight lead to that core's nearest neighbours. With those among the

@@ -103,7 +103,7 @@ class Identities(Stage):
     @property
     def files(self) -> tuple[str, ...]:
         """The identities of the other output."""
-        return () if self.config.known is None else (_summary_path(self.config.known),)
+        return () if self.config.known is None else (_get_summary_path(self.config.known),)
 
     def setup(self, weights: Weights, placement: Placement) -> None:  # noqa: ARG002 - it has none
         """Set the device of the matrix products."""
@@ -122,7 +122,7 @@ class Identities(Stage):
         with self.phase("preprocess"):
             faces, config = FaceTable.from_rows(batch), self.config
             own = kept[SUMMARY] if kept else PEOPLE.empty_table()
-            known = KnownIdentities.from_tables(own, self._other(), faces.vectors.shape[1], faces.network)
+            known = KnownIdentities.from_tables(own, self._read_other(), faces.vectors.shape[1], faces.network)
             chosen = np.flatnonzero(
                 (faces.scores >= config.min_score)
                 & (faces.qualities >= config.min_quality)
@@ -130,7 +130,7 @@ class Identities(Stage):
                 & faces.vectors.any(axis=1)
             )
         with self.phase("infer"):
-            clusters = self._cluster(faces.vectors[chosen])
+            clusters = self._find_clusters(faces.vectors[chosen])
         with self.phase("postprocess"):
             clustered = clusters.labels >= 0
             labels = Labels(faces, chosen[clustered], clusters.labels[clustered], config.exemplars)
@@ -141,7 +141,7 @@ class Identities(Stage):
                 SUMMARY: summary_table(faces, labels, known),
             }
 
-    def _cluster(self, vectors: Singles) -> Clusters:
+    def _find_clusters(self, vectors: Singles) -> Clusters:
         from framekiln_stages.identities.hdbscan import FARTHEST, NOISE, Clusters, hdbscan_clusters
         from framekiln_stages.identities.spanning_tree import spanning_tree
 
@@ -153,13 +153,13 @@ class Identities(Stage):
         max_distance = FARTHEST if config.strangers is None else 1 - config.strangers
         return hdbscan_clusters(tree, config.min_cluster_size, epsilon=epsilon, max_distance=max_distance)
 
-    def _other(self) -> pa.Table:
+    def _read_other(self) -> pa.Table:
         """Return the identities of the other output."""
         if self.config.known is None:
             return PEOPLE.empty_table()
         import pyarrow.dataset as ds  # it imports pandas, a third of a second that each command would pay
 
-        return ds.dataset(_summary_path(self.config.known), format="parquet").to_table()
+        return ds.dataset(_get_summary_path(self.config.known), format="parquet").to_table()
 
     def draw(self, row: Mapping[str, Any]) -> Drawing | None:
         """Draw each face's box with the number of its identity; None without faces."""
@@ -191,6 +191,6 @@ class Identities(Stage):
         return {"adjusted_rand": score, "drift": float(np.clip(1 - score, 0, 1))}
 
 
-def _summary_path(output: str) -> str:
+def _get_summary_path(output: str) -> str:
     """Return the path of an output's identities; the output is a folder or a URL."""
     return f"{output.rstrip('/')}/{SUMMARY}" if "://" in output else str(Path(output).expanduser() / SUMMARY)

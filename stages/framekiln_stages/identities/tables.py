@@ -97,17 +97,17 @@ PEOPLE = pa.schema(
 
 def summary_table(faces: FaceTable, labels: Labels, known: KnownIdentities) -> pa.Table:
     """Return one row per identity, the largest first; known identities without faces come last."""
-    rows = [_row(faces, labels, position, own) for position, own in enumerate(labels.faces_of())]
+    rows = [_make_row(faces, labels, position, own) for position, own in enumerate(labels.faces_of())]
     present = set(labels.numbers.tolist())
     rows += [
-        _absent(number, *stored)
+        _make_absent(number, *stored)
         for number, stored in zip(known.numbers.tolist(), known.stored, strict=True)
         if number not in present
     ]
     return pa.Table.from_pylist(sorted(rows, key=lambda row: (-row["size"], row["identity"])), schema=PEOPLE)
 
 
-def _row(faces: FaceTable, labels: Labels, position: int, own: Ints) -> dict[str, Any]:
+def _make_row(faces: FaceTable, labels: Labels, position: int, own: Ints) -> dict[str, Any]:
     summary = labels.summaries[position]
     medoid = faces.vectors[summary.medoid]
     return {
@@ -117,9 +117,9 @@ def _row(faces: FaceTable, labels: Labels, position: int, own: Ints) -> dict[str
         "files": len(faces.media_ids.take(pa.array(own)).unique()),
         "cohesion": summary.cohesion,
         "recognised": bool(labels.recognised[position]),
-        **_key(faces, summary.medoid),
+        **_make_key(faces, summary.medoid),
         "exemplars": [
-            {**_key(faces, face), "similarity": float(faces.vectors[face] @ medoid), "crop": faces.crop(face)}
+            {**_make_key(faces, face), "similarity": float(faces.vectors[face] @ medoid), "crop": faces.crop(face)}
             for face in summary.exemplars
         ],
         "network": faces.network,
@@ -128,12 +128,12 @@ def _row(faces: FaceTable, labels: Labels, position: int, own: Ints) -> dict[str
     }
 
 
-def _key(faces: FaceTable, face: int) -> dict[str, Any]:
+def _make_key(faces: FaceTable, face: int) -> dict[str, Any]:
     media_id = faces.media_ids[face].as_py()
     return {"media_id": media_id, "frame_index": int(faces.frames[face]), "face_index": int(faces.positions[face])}
 
 
-def _absent(number: int, centroid: Sequence[float], network: str | None) -> dict[str, Any]:
+def _make_absent(number: int, centroid: Sequence[float], network: str | None) -> dict[str, Any]:
     zeros = dict.fromkeys(("size", "assigned", "files"), 0)
     own = {"identity": number, "recognised": False, "exemplars": [], "network": network, "centroid": centroid}
     return {**zeros, **own, "measured": network in MEASURED}
@@ -161,7 +161,7 @@ def faces_table(faces: FaceTable, chosen: Ints, clusters: Clusters, labels: Labe
         pa.array(faces.frames, pa.int32()),
         pa.array(faces.positions, pa.int32()),
         pa.array(numbers, pa.int32(), mask=unknown),
-        pa.array(_reasons(faces, filtered, labels), pa.string(), mask=~unknown),
+        pa.array(_find_reasons(faces, filtered, labels), pa.string(), mask=~unknown),
         pa.array(probability, mask=filtered),
         pa.array(outlier, mask=filtered),
         pa.array(labels.similarity, pa.float32(), mask=unknown),
@@ -172,7 +172,7 @@ def faces_table(faces: FaceTable, chosen: Ints, clusters: Clusters, labels: Labe
     return pa.table(columns, schema=FACES)
 
 
-def _reasons(faces: FaceTable, filtered: NDArray[np.bool_], labels: Labels) -> NDArray[np.object_]:
+def _find_reasons(faces: FaceTable, filtered: NDArray[np.bool_], labels: Labels) -> NDArray[np.object_]:
     """Return the reason of each face that has no identity."""
     void = ~faces.vectors.any(axis=1)
     return np.select([void, labels.between, filtered], [VOID, BETWEEN, POOR], ALONE).astype(object)

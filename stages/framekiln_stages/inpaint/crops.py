@@ -53,12 +53,12 @@ def mask_crops(mask: Mask, framing: Framing) -> list[Crop]:
     inside = bounding_window(mask)
     top, left = inside[0].start, inside[1].start
     windows = []
-    for rows, columns in _components(mask[inside].view(np.uint8)):
+    for rows, columns in _find_components(mask[inside].view(np.uint8)):
         window = slice(rows.start + top, rows.stop + top), slice(columns.start + left, columns.stop + left)
         longest = max(side.stop - side.start for side in window)
         margin = max(framing.min_margin, ceil(framing.margin * longest))
         windows.append(grow_window(window, margin, mask.shape))
-    return [_frame_crop(own, mask.shape, framing) for own in _merge_overlapping(windows, mask.shape)]
+    return [_make_crop(own, mask.shape, framing) for own in _merge_overlapping(windows, mask.shape)]
 
 
 def shapes(longest: int) -> list[tuple[int, int]]:
@@ -107,7 +107,7 @@ def paste(frame: Image, mask: Mask, crop: Crop, painted: Levels, soft: int) -> N
     if is_reduced(crop):
         height, width = (part.stop - part.start for part in crop.view)
         painted = cv2.resize(painted, (width, height), interpolation=cv2.INTER_CUBIC)
-    own, place, alpha = _pasted(mask, crop, soft)
+    own, place, alpha = _weigh_pasted(mask, crop, soft)
     target = frame[own]
     # where the weight is 0, adding 0 changes nothing
     change = np.subtract(painted[place], target, dtype=np.float32)
@@ -125,7 +125,7 @@ def paste_weights(mask: Mask, crop: Crop, soft: int) -> Alpha:
     """Return the weight of each pixel of a crop that is not reduced, of the crop's shape: 0 where it stays as it is."""
     weights = np.zeros(crop.shape, np.float32)
     if mask[crop.own].any():
-        _, place, alpha = _pasted(mask, crop, soft)
+        _, place, alpha = _weigh_pasted(mask, crop, soft)
         weights[place] = alpha
     return weights
 
@@ -133,11 +133,11 @@ def paste_weights(mask: Mask, crop: Crop, soft: int) -> Alpha:
 def paste_blended(frame: Image, mask: Mask, crop: Crop, blended: Image) -> None:
     """Copy a crop that was blended with its `paste_weights` into a frame, which is changed in place."""
     if mask[crop.own].any():
-        own, place = _windows(mask, crop)
+        own, place = _find_windows(mask, crop)
         frame[own] = blended[place]
 
 
-def _windows(mask: Mask, crop: Crop) -> tuple[Window, Window]:
+def _find_windows(mask: Mask, crop: Crop) -> tuple[Window, Window]:
     """Return the bounding window of a crop's own part of a mask, in the frame and in the crop's view."""
     rows, columns = (
         slice(whole.start + part.start, whole.start + part.stop)
@@ -150,16 +150,16 @@ def _windows(mask: Mask, crop: Crop) -> tuple[Window, Window]:
     return (rows, columns), (down, across)
 
 
-def _pasted(mask: Mask, crop: Crop, soft: int) -> tuple[Window, Window, Alpha]:
-    """Return `_windows`, and the weights of the painted pixels in them."""
-    own, place = _windows(mask, crop)
+def _weigh_pasted(mask: Mask, crop: Crop, soft: int) -> tuple[Window, Window, Alpha]:
+    """Return `_find_windows`, and the weights of the painted pixels in them."""
+    own, place = _find_windows(mask, crop)
     window = grow_window(own, 1, mask.shape)  # one more, to include the mask's edge
     top, left = (part.start - start.start for part, start in zip(own, window, strict=True))
     height, width = (part.stop - part.start for part in own)
     return own, place, feather(mask[window], soft)[top : top + height, left : left + width]
 
 
-def _components(mask: NDArray[np.uint8], connectivity: int = 8) -> list[Window]:
+def _find_components(mask: NDArray[np.uint8], connectivity: int = 8) -> list[Window]:
     stats = cv2.connectedComponentsWithStats(np.ascontiguousarray(mask), connectivity=connectivity)[2][1:]
     return [(slice(y, y + h), slice(x, x + w)) for x, y, w, h, _ in stats.tolist()]
 
@@ -170,14 +170,14 @@ def _merge_overlapping(windows: Sequence[Window], shape: tuple[int, ...]) -> lis
         canvas = np.zeros(shape, np.uint8)
         for window in windows:
             canvas[window] = 1
-        merged = _components(canvas, connectivity=4)
+        merged = _find_components(canvas, connectivity=4)
         if len(merged) == len(windows):
             break
         windows = merged
     return list(windows)
 
 
-def _frame_crop(own: Window, frame: tuple[int, ...], framing: Framing) -> Crop:
+def _make_crop(own: Window, frame: tuple[int, ...], framing: Framing) -> Crop:
     lengths = [part.stop - part.start for part in own]
     factor = max(1.0, max(lengths) / framing.longest)
     least = [ceil(length / factor) for length in lengths]
@@ -185,12 +185,12 @@ def _frame_crop(own: Window, frame: tuple[int, ...], framing: Framing) -> Crop:
         target = next(shape for shape in shapes(framing.longest) if shape[0] >= least[0] and shape[1] >= least[1])
     else:
         target = ceil(least[0] / GRID) * GRID, ceil(least[1] / GRID) * GRID
-    axes = [_frame_axis(*axis, factor) for axis in zip(own, frame, target, strict=False)]
+    axes = [_place_axis(*axis, factor) for axis in zip(own, frame, target, strict=False)]
     (rows, height), (columns, width) = axes
     return Crop(own=own, view=(rows, columns), size=(height, width), shape=target if framing.few else (height, width))
 
 
-def _frame_axis(own: slice, side: int, target: int, factor: float) -> tuple[slice, int]:
+def _place_axis(own: slice, side: int, target: int, factor: float) -> tuple[slice, int]:
     """Return the view along one axis, and its length after reduction by a factor; at most `target`."""
     length = own.stop - own.start
     visible = min(side, max(length, int(target * factor)))

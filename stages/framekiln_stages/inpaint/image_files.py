@@ -31,7 +31,11 @@ def png(image: Image) -> bytes:
     rows = np.empty((height, 1 + levels.shape[1]), np.uint8)
     rows[:, 0], rows[:, 1:4] = SUB, levels[:, :3]
     np.subtract(levels[:, 3:], levels[:, :-3], out=rows[:, 4:])
-    parts = _chunk(b"IHDR", header), _chunk(b"IDAT", isal_zlib.compress(rows, LEVEL)), _chunk(b"IEND", b"")
+    parts = (
+        _make_chunk(b"IHDR", header),
+        _make_chunk(b"IDAT", isal_zlib.compress(rows, LEVEL)),
+        _make_chunk(b"IEND", b""),
+    )
     return b"".join((PNG_START, *parts))
 
 
@@ -65,6 +69,6 @@ ENCODERS: dict[str, Callable[[Image], bytes]] = {"png": png, "webp": webp, "jpeg
 """By the name of a format in the settings."""
 
 
-def _chunk(kind: bytes, data: bytes) -> bytes:
+def _make_chunk(kind: bytes, data: bytes) -> bytes:
     check = isal_zlib.crc32(data, isal_zlib.crc32(kind))
     return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", check)

@@ -159,7 +159,7 @@ class Inpaint(Stage):
         frames = views(batch["frame"])
         with self.phase("preprocess"):
             rows = batch.drop_columns(["frame"]).to_pylist()
-            masks = [self._mask(row, image) for row, image in zip(rows, frames, strict=True)]
+            masks = [self._make_mask(row, image) for row, image in zip(rows, frames, strict=True)]
             painted = {i: frames[i].copy() for i, mask in enumerate(masks) if mask.any()}
             crops = [(i, crop) for i in painted for crop in cropping.mask_crops(masks[i], self.config.framing)]
         for group in indices_by_key((crop.shape, is_reduced(crop)) for _, crop in crops):
@@ -193,14 +193,14 @@ class Inpaint(Stage):
             for (i, crop), result in zip(crops, results, strict=True):
                 cropping.paste(painted[i], masks[i], crop, result, self.config.feather)
 
-    def _mask(self, row: Mapping[str, Any], image: Image) -> Mask:
+    def _make_mask(self, row: Mapping[str, Any], image: Image) -> Mask:
         """Return all pixels of a frame that are painted."""
         size = (image.shape[0], image.shape[1])
-        mask = dilate(self._region(row, *size), self.config.dilate)
+        mask = dilate(self._find_region(row, *size), self.config.dilate)
         share = mask.mean()
         return mask if self.config.min_share <= share <= self.config.max_share else np.zeros(size, bool)
 
-    def _region(self, row: Mapping[str, Any], height: int, width: int) -> Mask:
+    def _find_region(self, row: Mapping[str, Any], height: int, width: int) -> Mask:
         config = self.config
         if config.region == "faces":
             boxes = [face["box"] for face in row["faces"] or ()]
@@ -208,9 +208,9 @@ class Inpaint(Stage):
         if config.region == "files":
             mask = read_mask(Path(config.mask_folder), row["media_id"], row["frame_index"])
             return union([] if mask is None else [mask], height, width)
-        return union((decode(mask.get("segmentation", mask)) for mask in self._selected_masks(row)), height, width)
+        return union((decode(mask.get("segmentation", mask)) for mask in self._select_masks(row)), height, width)
 
-    def _selected_masks(self, row: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+    def _select_masks(self, row: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
         """Return the run-length encoded masks of a row that make up its region."""
         config = self.config
         if config.region == "column":

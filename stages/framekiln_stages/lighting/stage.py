@@ -219,10 +219,10 @@ class Steadiness(Stage):
         jumps = [
             {key: rows[key][at].as_py() for key in _JUMP_PLACE} | {"quantity": name, "size": size, "unit": unit}
             for name, unit in UNITS.items()
-            for at, size in self._jumps(name, series[name])
+            for at, size in self._find_jumps(name, series[name])
         ]
         spreads = {name: deviation(values, name) for name, values in series.items()}
-        shares = [value / (3 * self._least(name)) for name, value in spreads.items() if value is not None]
+        shares = [value / (3 * self._get_least(name)) for name, value in spreads.items() if value is not None]
         own = {"frames": len(rows), "jumps": len(jumps), "consistency": math.exp(-np.mean(shares)) if shares else None}
         own |= {f"{name}_std": value for name, value in spreads.items()}
         files = [{"media_id": rows["media_id"][0].as_py()} | own] if len(rows) else []
@@ -241,10 +241,10 @@ class Steadiness(Stage):
         ]
         return Drawing(caption="; ".join(captions)) if captions else None
 
-    def _least(self, name: str) -> float:
+    def _get_least(self, name: str) -> float:
         return float(getattr(self.config, f"{name}_jump"))
 
-    def _jumps(self, name: str, values: Series) -> list[tuple[int, float]]:
+    def _find_jumps(self, name: str, values: Series) -> list[tuple[int, float]]:
         """Return position and size of outlying steps between neighbours that are both measured."""
         steps = np.diff(values)
         if name == "direction":
@@ -253,7 +253,7 @@ class Steadiness(Stage):
         if not at.size:
             return []
         off = np.abs(steps[at] - np.median(steps[at]))
-        bound = max(self._least(name), self.config.deviations * 1.4826 * float(np.median(off)))
+        bound = max(self._get_least(name), self.config.deviations * 1.4826 * float(np.median(off)))
         return [(int(i) + 1, float(steps[i])) for i in at[off > bound]]
 
 

@@ -80,7 +80,7 @@ class Mouth(LandmarkStage):
             with self.phase("infer"):
                 mesh, shapes = self._net(image)
             with self.phase("postprocess"):
-                rows.append(_mouths(mesh, shapes, image.shape[0] / image.shape[1]))
+                rows.append(_make_mouths(mesh, shapes, image.shape[0] / image.shape[1]))
         return pa.table([pa.array(rows, OUTPUTS.field("mouths").type)], schema=OUTPUTS)
 
     def draw(self, row: Mapping[str, Any]) -> Drawing | None:
@@ -112,7 +112,7 @@ def openings(mesh: Mesh, aspect: float) -> tuple[NDArray[np.float64], NDArray[np
     return distances(UPPER, LOWER) / unit, distances(CORNERS[:1], CORNERS[1:]) / unit
 
 
-def _mouths(mesh: Mesh, shapes: Sequence[Mapping[str, float]], aspect: float) -> list[dict[str, Any]]:
+def _make_mouths(mesh: Mesh, shapes: Sequence[Mapping[str, float]], aspect: float) -> list[dict[str, Any]]:
     opening, width = openings(mesh, aspect)
     boxes = landmark_boxes(mesh)
     areas = (boxes[:, 2:] - boxes[:, :2]).prod(axis=1)

@@ -26,14 +26,14 @@ def clip(weights: Path | None, *, model: str) -> Model:
     architecture = MODELS[model]
     net = build_model(architecture, read_state(weights) if weights else None)
     side = architecture.preparation.side
-    return net.vision_model, lambda batch=1: _noise(batch, 3, side, side)
+    return net.vision_model, lambda batch=1: _make_noise(batch, 3, side, side)
 
 
 def sam2(weights: Path | None, *, model: str) -> Model:
     """Return SAM 2.1 for images: the encoder, and the mask decoder for one point."""
     from framekiln_stages.nets.sam2.image import MODELS, SIDE, build_image_model
 
-    return build_image_model(MODELS[model], weights), lambda batch=1: _prompted(batch, SIDE)
+    return build_image_model(MODELS[model], weights), lambda batch=1: _make_prompt(batch, SIDE)
 
 
 def edgetam(weights: Path | None) -> Model:
@@ -42,7 +42,7 @@ def edgetam(weights: Path | None) -> Model:
     from framekiln_stages.nets.sam2.video import EDGETAM, load_video_model
 
     net = load_video_model(EDGETAM, weights)
-    return net.vision_encoder, lambda batch=1: _noise(batch, 3, SIDE, SIDE)
+    return net.vision_encoder, lambda batch=1: _make_noise(batch, 3, SIDE, SIDE)
 
 
 def vjepa2(weights: Path | None, *, sizes: Sequence[float], frames: int = 16, predictor: bool = False) -> Model:
@@ -61,7 +61,7 @@ def vjepa2(weights: Path | None, *, sizes: Sequence[float], frames: int = 16, pr
     net = load_model(VJEPA2Model, config, read_state(weights) if weights else None, model="V-JEPA 2")
 
     def inputs(batch: int = 1, size: int = 256, frames: int = frames) -> dict[str, Any]:
-        return {"pixel_values_videos": _noise(batch, frames, 3, size, size), "skip_predictor": not predictor}
+        return {"pixel_values_videos": _make_noise(batch, frames, 3, size, size), "skip_predictor": not predictor}
 
     return net, inputs
 
@@ -100,12 +100,12 @@ def raft_small(weights: Path | None) -> Model:
     return load(weights), inputs
 
 
-def _noise(*shape: int) -> Tensor:
+def _make_noise(*shape: int) -> Tensor:
     """Return pixels like those of a normalised image: random levels, less ImageNet's mean, by its deviation."""
     return (torch.rand(*shape) - IMAGENET_MEAN) / IMAGENET_STD
 
 
-def _prompted(batch: int, side: int) -> dict[str, Tensor]:
+def _make_prompt(batch: int, side: int) -> dict[str, Tensor]:
     point = torch.full((batch, 1, 1, 2), side / 2)
     labels = torch.ones(batch, 1, 1, dtype=torch.long)
-    return {"pixel_values": _noise(batch, 3, side, side), "input_points": point, "input_labels": labels}
+    return {"pixel_values": _make_noise(batch, 3, side, side), "input_points": point, "input_labels": labels}

@@ -33,7 +33,7 @@ SCALE = 8
 LEAST = SCALE << LEVELS  # px: below it, the coarsest correlation would be one pixel wide
 
 
-def _conv(
+def _make_conv(
     inside: int, out: int, kernel: int, stride: int = 1, *, norm: bool = False, relu: bool = True
 ) -> nn.Sequential:
     layers: list[nn.Module] = [nn.Conv2d(inside, out, kernel, stride, kernel // 2)]
@@ -46,10 +46,10 @@ class Bottleneck(nn.Module):
 
     def __init__(self, inside: int, out: int, stride: int, *, norm: bool) -> None:
         super().__init__()
-        self.convnormrelu1 = _conv(inside, out // 4, 1, norm=norm)
-        self.convnormrelu2 = _conv(out // 4, out // 4, 3, stride, norm=norm)
-        self.convnormrelu3 = _conv(out // 4, out, 1, norm=norm)
-        self.downsample = _conv(inside, out, 1, stride, norm=norm, relu=False) if stride > 1 else nn.Identity()
+        self.convnormrelu1 = _make_conv(inside, out // 4, 1, norm=norm)
+        self.convnormrelu2 = _make_conv(out // 4, out // 4, 3, stride, norm=norm)
+        self.convnormrelu3 = _make_conv(out // 4, out, 1, norm=norm)
+        self.downsample = _make_conv(inside, out, 1, stride, norm=norm, relu=False) if stride > 1 else nn.Identity()
 
     def forward(self, x: Tensor) -> Tensor:
         """Return features for features n c H W."""
@@ -62,7 +62,7 @@ class Encoder(nn.Module):
 
     def __init__(self, out: int, *, norm: bool) -> None:
         super().__init__()
-        self.convnormrelu = _conv(3, 32, 7, 2, norm=norm)
+        self.convnormrelu = _make_conv(3, 32, 7, 2, norm=norm)
         self.layer1 = nn.Sequential(Bottleneck(32, 32, 1, norm=norm), Bottleneck(32, 32, 1, norm=norm))
         self.layer2 = nn.Sequential(Bottleneck(32, 64, 2, norm=norm), Bottleneck(64, 64, 1, norm=norm))
         self.layer3 = nn.Sequential(Bottleneck(64, 96, 2, norm=norm), Bottleneck(96, 96, 1, norm=norm))
@@ -78,10 +78,10 @@ class MotionEncoder(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.convcorr1 = _conv(LEVELS * (2 * RADIUS + 1) ** 2, 96, 1)
-        self.convflow1 = _conv(2, 64, 7)
-        self.convflow2 = _conv(64, 32, 3)
-        self.conv = _conv(96 + 32, MOTION - 2, 3)
+        self.convcorr1 = _make_conv(LEVELS * (2 * RADIUS + 1) ** 2, 96, 1)
+        self.convflow1 = _make_conv(2, 64, 7)
+        self.convflow2 = _make_conv(64, 32, 3)
+        self.conv = _make_conv(96 + 32, MOTION - 2, 3)
 
     def forward(self, correlation: Tensor, flow: Tensor) -> Tensor:
         """Return the motion's features."""
@@ -241,7 +241,7 @@ class Flows:
         self._placement, self._dtype = placement, dtype_of(placement, best="fp16")
         self._net = ready(load(path), placement, self._dtype)
         parts = (self._net.feature_encoder, self._net.context_encoder, self._net.update_block)
-        self._batches = Batches(self._flow, placement, rows, regions=parts)
+        self._batches = Batches(self._compute_flow, placement, rows, regions=parts)
         self._at_once = 1 if placement.device == "cpu" else rows
 
     def __call__(self, now: Sequence[Image], then: Sequence[Image]) -> NDArray[np.float32]:
@@ -258,7 +258,7 @@ class Flows:
                     flows.append(flow.cpu().numpy())
         return np.concatenate(flows)
 
-    def _flow(self, now: Tensor, then: Tensor) -> Tensor:
+    def _compute_flow(self, now: Tensor, then: Tensor) -> Tensor:
         height, width = now.shape[1:3]
         values = (padded(pixels.permute(0, 3, 1, 2).float() / 127.5 - 1) for pixels in (now, then))
         (first, (top, left)), (second, _) = values

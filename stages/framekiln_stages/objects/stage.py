@@ -118,14 +118,14 @@ class Objects(Stage):
         """Return the objects of one file, from its rows in any order and its frames."""
         keys = batch.drop_columns(["masks"]) if "masks" in batch.column_names else batch
         rows = {row["frame_index"]: row for row in keys.to_pylist() if row["media_type"] != "photo"}
-        prompts = self._prompts(batch.sort_by("frame_index"), sorted(rows)) if rows else {}
+        prompts = self._read_prompts(batch.sort_by("frame_index"), sorted(rows)) if rows else {}
         records: list[dict[str, Any]] = []
         if prompts:
             for number, row, objects in self._track(rows, prompts, media):
                 records += ({"media_id": row["media_id"], "frame_index": number, **values} for values in objects)
         return {"objects": pa.Table.from_pylist(records, schema=OBJECTS)}
 
-    def _prompts(self, batch: pa.Table, numbers: Sequence[int]) -> dict[int, Sequence[Prompt | Mask]]:
+    def _read_prompts(self, batch: pa.Table, numbers: Sequence[int]) -> dict[int, Sequence[Prompt | Mask]]:
         """Return, by frame, the prompts of the objects that start there."""
         if self._file is None:
             for i, number in enumerate(batch["frame_index"].to_pylist()):
@@ -150,9 +150,9 @@ class Objects(Stage):
                 tracker.add(prompt)
             if tracker.objects:
                 size = rows[number]["height"], rows[number]["width"]
-                yield number, rows[number], self._objects(tracker, image, size)
+                yield number, rows[number], self._track_objects(tracker, image, size)
 
-    def _objects(self, tracker: Tracker, image: Image, size: tuple[int, int]) -> list[dict[str, Any]]:
+    def _track_objects(self, tracker: Tracker, image: Image, size: tuple[int, int]) -> list[dict[str, Any]]:
         """Return every object in the next frame as values of `OBJECTS` without their keys."""
         import torch
 

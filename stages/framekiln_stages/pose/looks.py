@@ -49,12 +49,12 @@ def tiles(height: int, width: int, share: float) -> Iterator[Square]:
     side = int(min(height, width) * share)
     if side < LEAST_SIDE:
         return
-    for y in _starts(height, side):
-        for x in _starts(width, side):
+    for y in _place_starts(height, side):
+        for x in _place_starts(width, side):
             yield Square(x, y, side)
 
 
-def _starts(length: int, side: int) -> list[int]:
+def _place_starts(length: int, side: int) -> list[int]:
     count = 1 + int(np.ceil((length - side) / (side * (1 - OVERLAP))))
     return sorted({int(start) for start in np.linspace(0, length - side, count)})
 
@@ -110,22 +110,22 @@ def squares(batch: pa.Table, columns: Sequence[str], images: Sequence[Image]) ->
         images: the rows' pixels.
     """
     rows = batch.select(list(columns)).to_pylist() if columns else [{} for _ in images]
-    return [_of_row(row, *image.shape[:2]) for row, image in zip(rows, images, strict=True)]
+    return [_find_in_row(row, *image.shape[:2]) for row, image in zip(rows, images, strict=True)]
 
 
-def _of_row(row: Mapping[str, Any], height: int, width: int) -> list[Square]:
+def _find_in_row(row: Mapping[str, Any], height: int, width: int) -> list[Square]:
     result = []
     for face in row.get("faces") or ():
-        x0, y0, x1, y1 = _pixels(face["box"], height, width)
+        x0, y0, x1, y1 = _scale_box(face["box"], height, width)
         side = (y1 - y0) * REACH
         result.append(Square(int((x0 + x1 - side) / 2), int(y0 - (y1 - y0)), int(side)))
     for instance in row.get("instances") or ():
         if instance["category"] == PEOPLE:
-            x0, y0, x1, y1 = _pixels(instance["box"], height, width)
+            x0, y0, x1, y1 = _scale_box(instance["box"], height, width)
             side = max(x1 - x0, y1 - y0) * MARGIN
             result.append(Square(int((x0 + x1 - side) / 2), int((y0 + y1 - side) / 2), int(side)))
     return result
 
 
-def _pixels(box: Mapping[str, float], height: int, width: int) -> tuple[float, float, float, float]:
+def _scale_box(box: Mapping[str, float], height: int, width: int) -> tuple[float, float, float, float]:
     return box["x0"] * width, box["y0"] * height, box["x1"] * width, box["y1"] * height

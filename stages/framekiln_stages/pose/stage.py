@@ -138,11 +138,11 @@ class Pose(LandmarkStage):
             found = [(body[i], world[i], distance) for i, distance in distances.items() if distance < SAME_BODY]
             doubtful = [(body[i], distance) for i, distance in distances.items() if distance >= SAME_BODY]
             parts = [*tiles(height, width, self.config.tile), *around]
-            found += self._in_parts(image, parts, [row[0] for row in found])
+            found += self._find_in_parts(image, parts, [row[0] for row in found])
         with self.phase("postprocess"):
             return collected(found, doubtful, image, self.config.max_people)
 
-    def _in_parts(
+    def _find_in_parts(
         self, image: Image, parts: Iterable[Square], known: Sequence[NDArray[np.float32]]
     ) -> list[tuple[NDArray[np.float32], NDArray[np.float32], float]]:
         """Return people whom only parts of the image show, as a second look around them finds them."""

@@ -98,7 +98,7 @@ class MaskGenerator:
             for own, logits, iou in self._decode(views, features):
                 frame, number = views[own.row]
                 with self._stage.phase("postprocess"):
-                    choose = self._best_masks if frame.prompts is not None else self._good_masks
+                    choose = self._select_best if frame.prompts is not None else self._select_good
                     kept = choose(frame, number, own.numbers, logits, iou)
                     parts.setdefault((id(frame), number), []).append(kept)
             for frame, number in views:
@@ -152,7 +152,7 @@ class MaskGenerator:
         """True on a CPU, where a call has no more prompts than one view asks for."""
         return self._placement.device == "cpu" and not self._placement.compile
 
-    def _good_masks(
+    def _select_good(
         self, frame: PromptedFrame, crop: int, numbers: torch.Tensor, logits: torch.Tensor, iou: torch.Tensor
     ) -> Proposals:
         """Return the masks of some of the grid's prompts that pass the thresholds."""
@@ -165,7 +165,7 @@ class MaskGenerator:
             kept &= ~amg.is_near_crop_edge(masks.boxes, box, frame.box)
         return masks.select(kept)
 
-    def _best_masks(
+    def _select_best(
         self, frame: PromptedFrame, crop: int, numbers: torch.Tensor, logits: torch.Tensor, iou: torch.Tensor
     ) -> Proposals:
         """Return the best mask of each prompt."""
@@ -178,13 +178,13 @@ class MaskGenerator:
     def _join_parts(self, frame: PromptedFrame, crop: int, parts: Sequence[Proposals]) -> Proposals:
         """Return the masks of one view: of the grid without duplicates, others in the order of their prompts."""
         with self._stage.phase("postprocess"):
-            masks = Proposals.concatenate([self._no_masks(), *parts])
+            masks = Proposals.concatenate([self._make_no_masks(), *parts])
             if frame.prompts is not None:
                 return masks.select(masks.prompts.argsort())
             masks = masks.select(amg.non_max_suppression(masks.boxes, masks.iou, self._rules.box_nms_thresh))
-            return self._made_masks(crop, frame.views[crop].box) if self._made and not len(masks.iou) else masks
+            return self._make_masks(crop, frame.views[crop].box) if self._made and not len(masks.iou) else masks
 
-    def _made_masks(self, crop: int, box: Box) -> Proposals:
+    def _make_masks(self, crop: int, box: Box) -> Proposals:
         """Return the stand-ins for masks of a network without weights, as prompted by the first points of the grid."""
         import torch
 
@@ -207,7 +207,7 @@ class MaskGenerator:
             crops=torch.full_like(prompts, crop),
         )
 
-    def _no_masks(self) -> Proposals:
+    def _make_no_masks(self) -> Proposals:
         import torch
 
         empty = torch.zeros(0, device=self._placement.device)
@@ -215,7 +215,7 @@ class MaskGenerator:
 
     def _join_views(self, frame: PromptedFrame) -> Proposals:
         """Return the masks of all views of a frame that are worth upsampling, in their final order."""
-        masks = Proposals.concatenate([self._no_masks(), *frame.proposals])
+        masks = Proposals.concatenate([self._make_no_masks(), *frame.proposals])
         frame.proposals.clear()  # a grid's masks may take 800 MB
         if frame.prompts is not None:
             return masks

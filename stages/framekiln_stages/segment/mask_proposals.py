@@ -119,14 +119,14 @@ def mask_boxes(masks: torch.Tensor, crop: Box) -> torch.Tensor:
 
     x0, y0, x1, y1 = crop
     height, width = masks.shape[1:]
-    left, right = _extent(masks.any(dim=1))
-    top, bottom = _extent(masks.any(dim=2))
+    left, right = _find_extent(masks.any(dim=1))
+    top, bottom = _find_extent(masks.any(dim=2))
     across, down = (x1 - x0) / width, (y1 - y0) / height
     boxes = torch.stack([x0 + left * across, y0 + top * down, x0 + right * across, y0 + bottom * down], dim=1)
     return boxes * masks.any(dim=2).any(dim=1)[:, None]
 
 
-def _extent(used: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+def _find_extent(used: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the first true position of each row of bools, and the one after its last; float64."""
     length = used.shape[1]
     return used.byte().argmax(dim=1).double(), length - used.flip(1).byte().argmax(dim=1).double()
@@ -153,7 +153,7 @@ def non_max_suppression(boxes: torch.Tensor, scores: torch.Tensor, threshold: fl
     import torch
 
     order = torch.sort(scores, descending=True, stable=True).indices
-    suppresses = _overlaps(boxes[order], threshold)
+    suppresses = _compare_boxes(boxes[order], threshold)
     kept = torch.ones(len(order), dtype=torch.bool, device=boxes.device)
     while len(order):
         for _ in range(1 if boxes.device.type == "cpu" else ROUNDS):
@@ -163,7 +163,7 @@ def non_max_suppression(boxes: torch.Tensor, scores: torch.Tensor, threshold: fl
     return order[kept]
 
 
-def _overlaps(boxes: torch.Tensor, threshold: float) -> torch.Tensor:
+def _compare_boxes(boxes: torch.Tensor, threshold: float) -> torch.Tensor:
     """Return n n bools: box i overlaps box j > i by more than the threshold."""
     import torch
 
@@ -189,10 +189,10 @@ def remove_small_regions(mask: NDArray[np.bool_], min_area: int) -> NDArray[np.b
         mask: left unchanged; returned itself where there is nothing to do.
         min_area: px; smaller regions are small.
     """
-    labels, areas = _connected_regions(~mask)
+    labels, areas = _label_regions(~mask)
     if (areas < min_area).any():
         mask = mask | np.append(False, areas < min_area)[labels]
-    labels, areas = _connected_regions(mask)
+    labels, areas = _label_regions(mask)
     small = areas < min_area
     if not small.any():
         return mask
@@ -201,7 +201,7 @@ def remove_small_regions(mask: NDArray[np.bool_], min_area: int) -> NDArray[np.b
     return mask & ~np.append(False, small)[labels]
 
 
-def _connected_regions(mask: NDArray[np.bool_]) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+def _label_regions(mask: NDArray[np.bool_]) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
     """Number the connected regions, h w from 1, 0 where the mask is false; return the numbers and the areas in px."""
     pixels = np.ascontiguousarray(mask, np.uint8)
     _, labels, stats, _ = cv2.connectedComponentsWithStats(pixels, connectivity=8)

@@ -149,11 +149,11 @@ class Segment(PixelStage):
         import torch
 
         sizes = zip(batch["height"].to_pylist(), batch["width"].to_pylist(), strict=True)
-        rows = zip(views(batch[self.pixels]), sizes, self._prompts(batch), strict=True)
+        rows = zip(views(batch[self.pixels]), sizes, self._read_prompts(batch), strict=True)
         with torch.inference_mode():
             frames = [self._generator.frame(*row) for row in rows]
             proposals = self._generator.propose(frames)
-            masks = [self._records(*pair) for pair in zip(frames, proposals, strict=True)]
+            masks = [self._make_records(*pair) for pair in zip(frames, proposals, strict=True)]
         counts = pa.array([len(records) for records in masks], pa.int32())
         return pa.table([pa.array(masks, pa.list_(MASK)), counts], schema=self.outputs)
 
@@ -161,7 +161,7 @@ class Segment(PixelStage):
     def _grid(self) -> bool:
         return self.config.prompts == "grid"
 
-    def _prompts(self, batch: pa.Table) -> Sequence[Sequence[Prompt] | None]:
+    def _read_prompts(self, batch: pa.Table) -> Sequence[Sequence[Prompt] | None]:
         """Return the prompts of each row; None for the grid."""
         if self._grid:
             return [None] * batch.num_rows
@@ -170,7 +170,7 @@ class Segment(PixelStage):
             return [list(self._file.for_frame(*key)) for key in keys]
         return [parse_prompts(rows or (), self.config.prompts) for rows in batch[self.config.prompt_column].to_pylist()]
 
-    def _records(self, frame: PromptedFrame, proposals: Proposals) -> list[dict[str, Any]]:
+    def _make_records(self, frame: PromptedFrame, proposals: Proposals) -> list[dict[str, Any]]:
         """Return a frame's masks as values of `MASK`."""
         import torch
 
@@ -183,7 +183,7 @@ class Segment(PixelStage):
             crops = values[0].astype(np.int64)
             codes, changed = self._encode(frame, proposals.logits, crops, canvas)
             areas, boxes = areas_and_boxes(codes)
-            rows = self._distinct(areas, boxes, changed) if self._grid else range(len(codes))
+            rows = self._select_distinct(areas, boxes, changed) if self._grid else range(len(codes))
             shares = (boxes / np.tile(canvas[::-1], 2)).tolist()
             scores = list(zip(crops.tolist(), values[1].astype(int).tolist(), *values[2:].tolist(), strict=True))
             return [
@@ -198,7 +198,9 @@ class Segment(PixelStage):
                 for row, (crop, prompt, iou, stability) in ((row, scores[row]) for row in rows)
             ]
 
-    def _distinct(self, areas: NDArray[np.int64], boxes: NDArray[np.float64], changed: NDArray[np.bool_]) -> list[int]:
+    def _select_distinct(
+        self, areas: NDArray[np.int64], boxes: NDArray[np.float64], changed: NDArray[np.bool_]
+    ) -> list[int]:
         """Return the numbers of the grid's masks to keep at their final size.
 
         A single cell of the model's grid may fall between the pixels of the frame. After the removal of small regions
@@ -228,10 +230,10 @@ class Segment(PixelStage):
             for rows in self.chunks(range(len(numbers)), "masks", default=at_once):
                 part = slice(rows[0], rows[-1] + 1)
                 masks = upsample_masks(own[part], place, canvas, self.config.mask_threshold)
-                codes[numbers[part]], changed[numbers[part]] = self._coded(masks)
+                codes[numbers[part]], changed[numbers[part]] = self._encode_clean(masks)
         return codes.tolist(), changed
 
-    def _coded(self, masks: torch.Tensor) -> tuple[list[dict[str, Any]], list[bool]]:
+    def _encode_clean(self, masks: torch.Tensor) -> tuple[list[dict[str, Any]], list[bool]]:
         """Return masks (n w h) as values of `SEGMENTATION` without small regions, and which of them had some."""
         if not (min_area := self.config.min_mask_region_area):
             return encode_masks(masks), [False] * len(masks)

@@ -34,7 +34,7 @@ EVIDENCE = 4  # frames on each side that must stand still, or nearly
 SIDE = 4  # tiles in a row
 
 
-def _edge(order: NDArray[np.int64]) -> Shape:
+def _make_wipe(order: NDArray[np.int64]) -> Shape:
     """Return the shape of a wipe that reaches tiles (16) in the order of these numbers (0 to 3)."""
     start = np.repeat(order, 3).astype(np.float32)
     return lambda share: np.clip(SIDE * share[:, None] - start, 0, 1).astype(np.float32)
@@ -44,10 +44,10 @@ _ROWS, _COLUMNS = (np.asarray(axis.ravel(), np.int64) for axis in np.indices((SI
 DISSOLVE = "dissolve"
 SHAPES: Mapping[str, Shape] = {
     DISSOLVE: lambda share: np.repeat(share[:, None], SIDE * SIDE * 3, axis=1),
-    "right": _edge(_COLUMNS),
-    "left": _edge(SIDE - 1 - _COLUMNS),
-    "down": _edge(_ROWS),
-    "up": _edge(SIDE - 1 - _ROWS),
+    "right": _make_wipe(_COLUMNS),
+    "left": _make_wipe(SIDE - 1 - _COLUMNS),
+    "down": _make_wipe(_ROWS),
+    "up": _make_wipe(SIDE - 1 - _ROWS),
 }
 """A dissolve, and wipes by the direction in which the edge moves."""
 
@@ -67,17 +67,17 @@ def gradual(grid: Grid, contrast: Values, least: float, longest: int, busy: NDAr
     """
     frames = _Frames(grid, contrast)
     lengths = np.unique(np.rint(np.geomspace(4, longest, 12)).astype(int))
-    rough = _apart_in_time(
+    rough = _select_apart(
         [
             (frames.error(at, at + length, shape), at, at + length, shape)
             for shape in SHAPES
             for length in lengths[lengths < len(grid)].tolist()
-            for at in _straight(grid, length, least, SHAPES[shape])
+            for at in _find_straight(grid, length, least, SHAPES[shape])
         ],
         busy,
     )
     refined = [frames.refined(span, longest) for span in rough]
-    kept = _apart_in_time([span for span in refined if frames.is_transition(span, least)], busy)
+    kept = _select_apart([span for span in refined if frames.is_transition(span, least)], busy)
     return [Transition(first, last, shape if shape == DISSOLVE else "wipe") for _, first, last, shape in kept]
 
 
@@ -88,7 +88,7 @@ def same_image(a: Grid, b: Grid) -> bool:
     return float((one * other).sum()) > SAME_IMAGE * max(size, 1e-6)
 
 
-def _apart_in_time(found: list[Span], busy: NDArray[np.bool_]) -> list[Span]:
+def _select_apart(found: list[Span], busy: NDArray[np.bool_]) -> list[Span]:
     """Keep the straightest of overlapping transitions, and none that includes a busy frame."""
     taken, kept = busy.copy(), []
     for span in sorted(found):
@@ -99,7 +99,7 @@ def _apart_in_time(found: list[Span], busy: NDArray[np.bool_]) -> list[Span]:
     return kept
 
 
-def _straight(grid: Grid, length: int, least: float, shape: Shape) -> list[int]:
+def _find_straight(grid: Grid, length: int, least: float, shape: Shape) -> list[int]:
     """Return the frames i whose image differs from that of i + length, with the shape at quarters of the way."""
     start = grid[:-length]
     step = grid[length:] - start

@@ -135,7 +135,7 @@ class Shots(Stage):
             (media[0], number, item.kind, item.colour or None, index[item.first], index[item.last])
             for number, item in enumerate(transitions)
         ]
-        return {"shots": _table(shots, SHOTS), "transitions": _table(changes, TRANSITIONS)}
+        return {"shots": _make_table(shots, SHOTS), "transitions": _make_table(changes, TRANSITIONS)}
 
     def draw(self, row: Mapping[str, Any]) -> Drawing | None:
         """Return a caption with the frame's shot and transition."""
@@ -169,5 +169,5 @@ class Shots(Stage):
         return sorted([*hard, *soft, *slow])
 
 
-def _table(rows: list[tuple[Any, ...]], schema: pa.Schema) -> pa.Table:
+def _make_table(rows: list[tuple[Any, ...]], schema: pa.Schema) -> pa.Table:
     return pa.Table.from_pylist([dict(zip(schema.names, row, strict=True)) for row in rows], schema=schema)

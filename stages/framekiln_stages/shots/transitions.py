@@ -96,14 +96,14 @@ def fades(contrast: Values, grid: Grid, plain: float, longest: int, bounds: Iter
         colour = "black" if mean <= BLACK else "white"
         before = max([0, *(b for b in bounds if b < start - SHORT)])
         after = min([len(grid), *(b for b in bounds if b > stop + SHORT)])
-        if (ramp := _ramp(away[before:stop][::-1], stop - start, longest)) is not None:
+        if (ramp := _fit_ramp(away[before:stop][::-1], stop - start, longest)) is not None:
             found.append(Transition(stop - 1 - ramp[1], stop - 1 - ramp[0], "fade_out", colour))
-        if (ramp := _ramp(away[start:after], stop - start, longest)) is not None:
+        if (ramp := _fit_ramp(away[start:after], stop - start, longest)) is not None:
             found.append(Transition(start + ramp[0], start + ramp[1], "fade_in", colour))
     return found
 
 
-def _ramp(away: Values, plain: int, longest: int) -> tuple[int, int] | None:
+def _fit_ramp(away: Values, plain: int, longest: int) -> tuple[int, int] | None:
     """Return the last frame at the colour and the first at the plateau; None without a fade."""
     lowest = away[:plain].min()
     best, found = np.inf, None

@@ -44,17 +44,17 @@ def active_seconds(lips: Signal, sounds: Sequence[Signal], lag: int) -> float:
     Pauses tell nothing about the offset, so only energy counts: it is the time in which two steady signals would
     correlate by chance as much as these do.
     """
-    moves = _local(np.nan_to_num(lips) ** 2)
+    moves = _average(np.nan_to_num(lips) ** 2)
     visible = ~np.isnan(lips)
     common = 0.0
     for sound in sounds:
         energy = np.nan_to_num(sound) ** 2
-        late = np.pad(_local(energy), abs(lag))[abs(lag) + lag :][: len(lips)]
+        late = np.pad(_average(energy), abs(lag))[abs(lag) + lag :][: len(lips)]
         common += float((moves * late).sum()) / max(float(moves.sum() * energy[visible].sum()), 1e-12) / len(sounds)
     return 1 / max(common, 1e-12) / GRID_HZ
 
 
-def _local(energy: Signal) -> Signal:
+def _average(energy: Signal) -> Signal:
     from scipy.ndimage import uniform_filter1d
 
     averaged: Signal = uniform_filter1d(energy, LOCAL, mode="constant")

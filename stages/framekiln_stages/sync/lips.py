@@ -37,7 +37,7 @@ def opening_of_largest(times: Values, mouths: pa.ChunkedArray, least_s: float) -
     boxes = detections.boxes
     openings = detections.values.field("opening").to_numpy(zero_copy_only=False).astype(float)
     frames = np.repeat(np.arange(len(times)), np.diff(detections.starts))
-    tracks = _tracks(times[frames], frames, boxes)
+    tracks = _track_mouths(times[frames], frames, boxes)
     sides = (boxes[:, 2:] - boxes[:, :2]).prod(axis=1)
     chosen: dict[int, int] = {}  # mouth by frame
     ranked = []
@@ -51,7 +51,7 @@ def opening_of_largest(times: Values, mouths: pa.ChunkedArray, least_s: float) -
     return times[frames[mine]], openings[mine], tracks[mine].astype(float)
 
 
-def _tracks(times: Values, frames: NDArray[np.int64], boxes: Values) -> NDArray[np.int64]:
+def _track_mouths(times: Values, frames: NDArray[np.int64], boxes: Values) -> NDArray[np.int64]:
     """Return each mouth's track number (m); pairs of boxes are matched by overlap, the best first."""
     numbers = np.full(len(frames), -1)
     last: dict[int, int] = {}  # latest mouth by track

@@ -151,19 +151,19 @@ class Sync(Stage):
         if interval > 1 / self.config.min_frames_per_s:
             return known | {"reason": f"fewer than {self.config.min_frames_per_s:g} frames a second"}, []
         grid = np.arange(times[0] - self.config.search_s, times[-1] + self.config.search_s + interval, 1 / GRID_HZ)
-        parts = [part for shot in shots if (part := self._lips(grid, rows, times, shot)) is not None]
+        parts = [part for shot in shots if (part := self._read_lips(grid, rows, times, shot)) is not None]
         if not parts:
             return known | {"reason": "no face"}, []
         if speech.sum() / GRID_HZ < self.config.min_voiced_s:
             return known | Lips.joined(parts, len(grid)).columns() | {"reason": "too little speech"}, []
         sounds = [changes(band, self._band) for band in sound_on_grid(grid, sound_times, levels)]
-        alone = [self._offset(part, sounds, interval) for part in parts]
+        alone = [self._find_offset(part, sounds, interval) for part in parts]
         longest = max(range(len(parts)), key=lambda i: (parts[i].seconds, -i))
-        together = self._offset(Lips.joined(parts, len(grid)), sounds, interval)
+        together = self._find_offset(Lips.joined(parts, len(grid)), sounds, interval)
         best = known | choose_offset(together, alone[longest])
         return best, [{"shot": part.shots[0]} | row for part, row in zip(parts, alone, strict=True)]
 
-    def _lips(self, grid: Signal, rows: pa.Table, times: Signal, shot: tuple[int, int, int]) -> Lips | None:
+    def _read_lips(self, grid: Signal, rows: pa.Table, times: Signal, shot: tuple[int, int, int]) -> Lips | None:
         """Return the lips of a shot; None without a steady face."""
         number, start, stop = shot
         inside = slice(start, stop)
@@ -191,7 +191,7 @@ class Sync(Stage):
         """Return the points of the search range to either side."""
         return round(self.config.search_s * GRID_HZ)
 
-    def _offset(self, part: Lips, sounds: Sequence[Signal], interval: float) -> Row:
+    def _find_offset(self, part: Lips, sounds: Sequence[Signal], interval: float) -> Row:
         most, near = self._most, slice(part.at, part.at + len(part.lips))
         curve = np.mean([correlation(part.lips, sound[near], most) for sound in sounds], axis=0)
         known = part.columns() | {"correlation_at_zero": float(curve[most])}
@@ -216,10 +216,10 @@ def choose_offset(together: Row, longest: Row) -> Row:
     if "offset_frames" not in together:
         return longest
     same = abs(together["offset_frames"] - longest["offset_frames"]) <= SAME_FRAMES
-    return together if same or _odds(together) >= _odds(longest) + SURER else longest
+    return together if same or _compute_odds(together) >= _compute_odds(longest) + SURER else longest
 
 
-def _odds(row: Row) -> float:
+def _compute_odds(row: Row) -> float:
     """Return the logarithm of a confidence's odds."""
     share = min(row["confidence"], 1 - 1e-12)
     return math.log(share / (1 - share))

@@ -108,7 +108,7 @@ class Tracks(Stage):
         rows = batch.sort_by("frame_index")
         parts: list[pa.Table] = [ROWS.empty_table()]
         figures: list[dict[str, Any]] = []
-        for number, (shot, path, frames) in enumerate(self._paths(rows, tables)):
+        for number, (shot, path, frames) in enumerate(self._find_paths(rows, tables)):
             part, own = self._track(rows, frames, path, {"track": number, "shot": shot})
             parts.append(part)
             figures.append(own)
@@ -128,7 +128,7 @@ class Tracks(Stage):
             caption=", ".join(names),
         )
 
-    def _paths(self, rows: pa.Table, tables: Mapping[str, pa.Table]) -> "Iterator[tuple[int, Path, Frames]]":
+    def _find_paths(self, rows: pa.Table, tables: Mapping[str, pa.Table]) -> "Iterator[tuple[int, Path, Frames]]":
         if not rows.num_rows:
             return
         frames = Frames.from_rows(rows)

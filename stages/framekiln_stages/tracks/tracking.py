@@ -114,7 +114,7 @@ def _hide_missed(live: Sequence[Path], frame: int) -> None:
     seen = [path for path in live if path.frames[-1] == frame]
     for path in live:
         if seen and path.frames[-1] == frame - 1:
-            overlap = box_iou(_boxes(path.body[None]), _boxes(np.array([other.body for other in seen])))[0]
+            overlap = box_iou(_find_boxes(path.body[None]), _find_boxes(np.array([other.body for other in seen])))[0]
             if overlap.max() >= BESIDE:
                 path.hide(seen[int(overlap.argmax())])
 
@@ -125,7 +125,7 @@ def likeness(paths: Body, people: Body) -> Values:
     Similarity alone loses a runner: the keypoints move by a tenth of the body from frame to frame. Overlap alone
     confuses two people who embrace.
     """
-    return (similarity(paths, people) + box_iou(_boxes(paths), _boxes(people))) / 2
+    return (similarity(paths, people) + box_iou(_find_boxes(paths), _find_boxes(people))) / 2
 
 
 def similarity(paths: Body, people: Body) -> Values:
@@ -133,21 +133,21 @@ def similarity(paths: Body, people: Body) -> Values:
     points = list(COCO_17)
     a, b = paths[:, None, points], people[None, :, points]
     squared = ((a[..., :2] - b[..., :2]) ** 2).sum(-1)
-    areas = [(boxes[:, 2:] - boxes[:, :2]).prod(-1) for boxes in (_boxes(paths), _boxes(people))]
+    areas = [(boxes[:, 2:] - boxes[:, :2]).prod(-1) for boxes in (_find_boxes(paths), _find_boxes(people))]
     area = np.maximum(np.maximum.outer(*areas), 1.0)
     closeness = np.exp(-squared / (2 * area[..., None] * (2 * SIGMAS) ** 2))
     weight = a[..., 3] * b[..., 3] + 1e-6  # never 0 in all
     return np.asarray((closeness * weight).sum(-1) / weight.sum(-1))
 
 
-def _boxes(body: Body) -> Values:
+def _find_boxes(body: Body) -> Values:
     points = body[..., :2]
     return np.concatenate([points.min(1), points.max(1)], -1) if len(body) else np.empty((0, 4))
 
 
 def sizes(body: Body) -> Values:
     """Return the diagonal of each person's box (p), in px."""
-    boxes = _boxes(body)
+    boxes = _find_boxes(body)
     return np.asarray(np.hypot(*(boxes[:, 2:] - boxes[:, :2]).T))
 
 
@@ -172,13 +172,13 @@ def one_euro(values: Values, times: Values, min_cutoff: float, beta: float) -> V
     speed = np.zeros_like(values[0])
     for i in range(1, len(values)):
         step = max(float(times[i] - times[i - 1]), 1e-6)
-        speed = speed + _weight(np.float64(SPEED_CUTOFF), step) * ((values[i] - result[i - 1]) / step - speed)
-        weight = _weight(min_cutoff + beta * np.abs(speed), step)
+        speed = speed + _compute_weight(np.float64(SPEED_CUTOFF), step) * ((values[i] - result[i - 1]) / step - speed)
+        weight = _compute_weight(min_cutoff + beta * np.abs(speed), step)
         result[i] = result[i - 1] + weight * (values[i] - result[i - 1])
     return result
 
 
-def _weight(cutoff: Values | np.float64, step: float) -> Values:
+def _compute_weight(cutoff: Values | np.float64, step: float) -> Values:
     # `cutoff` in Hz, `step` in s
     return np.asarray(1.0 / (1.0 + 1.0 / (2 * math.pi * cutoff * step)))
 

@@ -85,17 +85,19 @@ class Voice(Stage):
         """Describe each slice; rows are one clip and its halo."""
         slices = [item.values.to_numpy() if item.is_valid else None for item in batch["sound"]]
         with self.phase("infer"):
-            rows = [None if own is None else self._row(slices[i : i + 1 + self.halo]) for i, own in enumerate(slices)]
+            rows = [
+                None if own is None else self._make_row(slices[i : i + 1 + self.halo]) for i, own in enumerate(slices)
+            ]
         return pa.table([pa.array(rows, VOICE)], schema=OUTPUTS)
 
-    def _row(self, slices: list[Slice | None]) -> dict[str, Any]:
+    def _make_row(self, slices: list[Slice | None]) -> dict[str, Any]:
         own = 0 if slices[0] is None else len(slices[0])
-        parts = [np.zeros((0, 4), np.float32), *map(self._describe, self._windows(slices, own))]
+        parts = [np.zeros((0, 4), np.float32), *map(self._describe, self._cut_windows(slices, own))]
         columns = np.concatenate(parts).T
         names = ("loudness", "middle", "high", "harmonicity")
         return {"samples": own} | dict(zip(names, columns, strict=True))
 
-    def _windows(self, slices: list[Slice | None], own: int) -> Iterator[NDArray[np.float32]]:
+    def _cut_windows(self, slices: list[Slice | None], own: int) -> Iterator[NDArray[np.float32]]:
         """Yield the windows of the first slice, chunk by chunk: k WINDOW each, -1 to 1; none for an empty slice."""
         samples = np.concatenate([part for part in slices if part is not None])[: own + WINDOW]
         samples = np.pad(samples, (0, own + WINDOW - len(samples))).astype(np.float32) / 32768

@@ -12,7 +12,7 @@ from framekiln.device import untimed
 from framekiln_stages.faces.aligned_faces import aligned
 from framekiln_stages.faces.alignment import SIDE, TEMPLATE, align_face, similarity_transforms
 from framekiln_stages.faces.quality import sharpness, sharpness_on_device
-from framekiln_stages.nets.faces.second_look import VIEW, _view, views_on_device
+from framekiln_stages.nets.faces.second_look import VIEW, _cut_view, views_on_device
 from framekiln_stages.nets.faces.yunet_cells import Cells, face_rows, suppressed
 from framekiln_stages.shared import device_images
 from framekiln_stages.shared.device_images import DeviceImages
@@ -60,7 +60,7 @@ def test_views_equal_those_of_the_host():
     squares = np.column_stack([random.integers(-100, 500, (41, 2)), sides])
     own, owners = images(), random.integers(0, len(SHAPES), 41)
     found = views_on_device(DeviceImages(own, Placement()), owners, squares).numpy()
-    expected = np.stack([_view(own[i], *square) for i, square in zip(owners, squares.tolist(), strict=True)])
+    expected = np.stack([_cut_view(own[i], *square) for i, square in zip(owners, squares.tolist(), strict=True)])
     assert expected.any(axis=(1, 2, 3)).sum() > 20
     assert np.abs(found.astype(int) - expected).max() <= 1
 

@@ -71,8 +71,8 @@ def test_pairs_in_a_batch_say_what_they_say_alone(make):
     net = make()._raft
     frames = torch.from_numpy(np.stack(pairs()))
     with torch.inference_mode():
-        together = net._flow(frames[:-1], frames[1:])
-        alone = torch.cat([net._flow(frames[i : i + 1], frames[i + 1 : i + 2]) for i in range(3)])
+        together = net._compute_flow(frames[:-1], frames[1:])
+        alone = torch.cat([net._compute_flow(frames[i : i + 1], frames[i + 1 : i + 2]) for i in range(3)])
     assert (together - alone).abs().max() < 1e-3
     assert torch.equal(torch.from_numpy(net(pairs()[:-1], pairs()[1:])), alone)
 

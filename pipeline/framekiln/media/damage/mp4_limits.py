@@ -43,7 +43,7 @@ def check_sample_counts(stream: BinaryIO, *, truncated: bool) -> None:
     """
     size = stream.seek(0, os.SEEK_END)
     limit, samples = max(_MIN_LIMIT, 4 * size if truncated else size), 0
-    for piece, seen in _pieces(stream, size):
+    for piece, seen in _read_pieces(stream, size):
         samples += _count_samples(piece, seen, size)
         if samples > limit:
             raise MediaError(
@@ -56,10 +56,10 @@ def _count_samples(data: bytes, seen: int, size: int) -> int:
     tables = [table for match in _COMPRESSED.finditer(data) if (table := _decompress(data[match.end() :]))]
     if any(_COMPRESSED.search(table) for table in tables) or (tables and len(data) >= _BLOCK):
         raise MediaError(Reason.TOO_LARGE, "its tables are compressed in a way that cannot be checked")
-    return _stated(data, seen, size) + sum(_stated(table, 0, size) for table in tables)
+    return _count_stated(data, seen, size) + sum(_count_stated(table, 0, size) for table in tables)
 
 
-def _stated(data: bytes, seen: int, size: int) -> int:
+def _count_stated(data: bytes, seen: int, size: int) -> int:
     sizes = [match[1] for pattern in _SIZES for match in pattern.finditer(data) if match.end() > seen]
     runs = [match for pattern in _RUNS for match in pattern.finditer(data) if match.end() > seen]
     total = sum(int.from_bytes(number, "big") for number in sizes)
@@ -81,7 +81,7 @@ def _decompress(data: bytes) -> bytes:
     return tables
 
 
-def _pieces(stream: BinaryIO, size: int) -> Iterator[tuple[bytes, int]]:
+def _read_pieces(stream: BinaryIO, size: int) -> Iterator[tuple[bytes, int]]:
     """Yield all boxes except `mdat` in pieces that overlap by less than a match, and the bytes of the overlap."""
     for kind, start, stop in boxes(stream, size):
         at, before = start, b""

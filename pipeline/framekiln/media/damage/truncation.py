@@ -32,7 +32,7 @@ def is_truncated(stream: BinaryIO, kind: Kind) -> bool:
     return kind.name in _END_MARKS and _END_MARKS[kind.name] not in tail
 
 
-def _number(stream: BinaryIO, at: int, order: Literal["little", "big"]) -> int:
+def _read_number(stream: BinaryIO, at: int, order: Literal["little", "big"]) -> int:
     stream.seek(at)
     return int.from_bytes(stream.read(4), order)
 
@@ -51,7 +51,7 @@ def boxes(stream: BinaryIO, size: int) -> Iterator[tuple[bytes, int, int]]:
         at += length
 
 
-def _boxes_end(stream: BinaryIO, size: int) -> int:
+def _find_boxes_end(stream: BinaryIO, size: int) -> int:
     """Return the last box's stated end, or more than the size where a box's head or a fragment's data are missing."""
     found = [*islice(boxes(stream, size), _MAX_BOXES)]
     end = max((stop for _, _, stop in found), default=0)
@@ -61,20 +61,20 @@ def _boxes_end(stream: BinaryIO, size: int) -> int:
     return size + 1 if is_torn or (end == size and found and found[-1][0] == b"moof") else end
 
 
-def _segment_end(stream: BinaryIO) -> int:
+def _read_segment_end(stream: BinaryIO) -> int:
     """Return the stated end of the first Segment of a Matroska file (RFC 9559); 0 if it is unknown."""
     stream.seek(0)
     head = stream.read(1024)
     at = 4
-    length, at = _vint(head, at)
+    length, at = _read_vint(head, at)
     at += length or 0
     if head[at : at + 4] != b"\x18\x53\x80\x67":
         return 0
-    length, at = _vint(head, at + 4)
+    length, at = _read_vint(head, at + 4)
     return 0 if length is None else at + length
 
 
-def _vint(data: bytes, at: int) -> tuple[int | None, int]:
+def _read_vint(data: bytes, at: int) -> tuple[int | None, int]:
     """Return an EBML variable-size integer (RFC 8794, 4) and its end; None if all bits are set (size unknown)."""
     first = data[at] if at < len(data) else 0
     octets = 9 - first.bit_length() if first else 9
@@ -83,12 +83,12 @@ def _vint(data: bytes, at: int) -> tuple[int | None, int]:
 
 
 _STATED_LENGTH: dict[str, Callable[[BinaryIO, int], int]] = {
-    "WEBP": lambda stream, _: _number(stream, 4, "little") + 8,
-    "avi": lambda stream, _: _number(stream, 4, "little") + 8,
-    "BMP": lambda stream, _: _number(stream, 2, "little"),
-    "AVIF": _boxes_end,
-    "HEIF": _boxes_end,
-    "mov": _boxes_end,
-    "matroska": lambda stream, _: _segment_end(stream),
+    "WEBP": lambda stream, _: _read_number(stream, 4, "little") + 8,
+    "avi": lambda stream, _: _read_number(stream, 4, "little") + 8,
+    "BMP": lambda stream, _: _read_number(stream, 2, "little"),
+    "AVIF": _find_boxes_end,
+    "HEIF": _find_boxes_end,
+    "mov": _find_boxes_end,
+    "matroska": lambda stream, _: _read_segment_end(stream),
 }
 _END_MARKS = {"JPEG": b"\xff\xd9", "JPEG2000": b"\xff\xd9", "PNG": b"IEND"}

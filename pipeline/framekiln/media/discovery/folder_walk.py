@@ -39,17 +39,17 @@ class GlobPattern:
     @property
     def start(self) -> Positions:
         """Positions at the pattern's root."""
-        return self._closed({0}) if self.parts else (_EVERYTHING,)
+        return self._add_reached({0}) if self.parts else (_EVERYTHING,)
 
     def advance(self, positions: Positions, name: str) -> Positions:
         """Return the positions after an entry with this name."""
         after: set[int] = set()
         for position in positions:
-            if position == _EVERYTHING or self._part(position) == ANY_DEPTH:
+            if position == _EVERYTHING or self._get_part(position) == ANY_DEPTH:
                 after.update(() if name.startswith(".") else (position,))
-            elif _fits(name, self._part(position)):
+            elif _match_name(name, self._get_part(position)):
                 after.add(position + 1)
-        return self._closed(after)
+        return self._add_reached(after)
 
     def matches(self, positions: Positions) -> bool:
         """Return whether the entry that led to these positions is matched."""
@@ -59,19 +59,19 @@ class GlobPattern:
         """Return the positions for the entries of a folder that led to these ones."""
         return (_EVERYTHING,) if self.matches(positions) and ANY_DEPTH not in self.parts else positions
 
-    def _part(self, position: int) -> str | None:
+    def _get_part(self, position: int) -> str | None:
         return self.parts[position] if position < len(self.parts) else None
 
-    def _closed(self, positions: set[int]) -> Positions:
+    def _add_reached(self, positions: set[int]) -> Positions:
         """Add the positions that `**` reaches without a name."""
         for position in sorted(positions):
-            while position >= 0 and self._part(position) == ANY_DEPTH:
+            while position >= 0 and self._get_part(position) == ANY_DEPTH:
                 position += 1  # noqa: PLW2901
                 positions.add(position)
         return tuple(sorted(positions))
 
 
-def _fits(name: str, part: str | None) -> bool:
+def _match_name(name: str, part: str | None) -> bool:
     return part is not None and (part.startswith(".") or not name.startswith(".")) and fnmatchcase(name, part)
 
 
@@ -95,36 +95,36 @@ class FolderWalk:
         self._folders.append((self.root, self.pattern.start))
         while self._folders or self._links:
             folder, positions = self._folders.pop() if self._folders else heapq.heappop(self._links)
-            yield from self._visit(folder, positions)
+            yield from self._list_folder(folder, positions)
 
-    def _visit(self, folder: str, positions: Positions) -> Iterator[MediaFile]:
+    def _list_folder(self, folder: str, positions: Positions) -> Iterator[MediaFile]:
         try:
             status = os.stat(folder)
             with os.scandir(folder) as listing:
                 entries = list(listing)
         except OSError:
-            yield unreadable(folder, self._relative(folder))
+            yield unreadable(folder, self._make_relative(folder))
             return
         identity = (status.st_dev, status.st_ino)
         if (identity, positions) in self._visited:
             return
         self._visited.add((identity, positions))
-        if self.excludes(self._relative(folder), identity, {entry.name for entry in entries}):
+        if self.excludes(self._make_relative(folder), identity, {entry.name for entry in entries}):
             return
         for entry in entries:
             if after := self.pattern.advance(positions, entry.name):
-                yield from self._entry(entry, after)
+                yield from self._list_entry(entry, after)
 
-    def _entry(self, entry: os.DirEntry[str], positions: Positions) -> Iterator[MediaFile]:
+    def _list_entry(self, entry: os.DirEntry[str], positions: Positions) -> Iterator[MediaFile]:
         if not _is_folder(entry):
             if self.pattern.matches(positions):
-                yield local_file(entry.path, self._relative(entry.path))
+                yield local_file(entry.path, self._make_relative(entry.path))
         elif entry.is_symlink():
             heapq.heappush(self._links, (entry.path, self.pattern.below(positions)))
         else:
             self._folders.append((entry.path, self.pattern.below(positions)))
 
-    def _relative(self, path: str) -> str:
+    def _make_relative(self, path: str) -> str:
         return path[len(self.root) :].lstrip("/")
 
 

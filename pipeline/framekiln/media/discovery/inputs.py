@@ -33,8 +33,8 @@ def list_inputs(
         return listings[0]
     result: list[MediaFile] = []
     seen: set[str] = set()
-    for source, prefix, listing in zip(sources, _prefixes(sources), listings, strict=True):
-        places = [_place(item.path) for item in listing]
+    for source, prefix, listing in zip(sources, _make_prefixes(sources), listings, strict=True):
+        places = [_make_comparable(item.path) for item in listing]
         new = [item for item, place in zip(listing, places, strict=True) if place not in seen]
         seen.update(places)
         result += [replace(item, media_id=prefix + item.media_id) for item in new]
@@ -44,7 +44,7 @@ def list_inputs(
     return sorted(result, key=attrgetter("media_id"))
 
 
-def _prefixes(sources: Sequence[str]) -> Iterator[str]:
+def _make_prefixes(sources: Sequence[str]) -> Iterator[str]:
     """Yield the id prefix of each input."""
     yield ""
     counts: Counter[str] = Counter()
@@ -55,13 +55,13 @@ def _prefixes(sources: Sequence[str]) -> Iterator[str]:
         yield f"{name}{_MARK}{counts[name] if counts[name] > 1 else ''}/"
 
 
-def _place(path: str) -> str:
+def _make_comparable(path: str) -> str:
     """Return a path or URL in a form that is the same in every input."""
-    return path if is_url(path) else os.path.join(_real(os.path.dirname(path)), os.path.basename(path))
+    return path if is_url(path) else os.path.join(_resolve_folder(os.path.dirname(path)), os.path.basename(path))
 
 
 @lru_cache(maxsize=1 << 16)
-def _real(folder: str) -> str:
+def _resolve_folder(folder: str) -> str:
     try:
         return os.path.realpath(folder)
     except (OSError, ValueError):  # an entry of a list may be no valid path

@@ -54,7 +54,7 @@ def list_media(
     outputs = OutputFilter(source, output)
     try:
         path = local_path(source)
-        media = list(_remote(source, outputs) if path is None else _local(source, path, outputs))
+        media = list(_list_remote(source, outputs) if path is None else _list_local(source, path, outputs))
     except PermissionError as exc:
         message = f"The input {escape(source)!r} cannot be read: permission denied; grant it, or choose another."
         raise InputError(message, code="FK-INPUT-UNREADABLE") from exc
@@ -80,13 +80,13 @@ def in_shard(name: str, index: int, count: int) -> bool:
     return int.from_bytes(digest, "big") % count == index
 
 
-def _local(source: str, path: str, outputs: OutputFilter) -> Iterable[MediaFile]:
+def _list_local(source: str, path: str, outputs: OutputFilter) -> Iterable[MediaFile]:
     try:
         os.stat(path)
     except (FileNotFoundError, NotADirectoryError):
         if _MAGIC.search(source):
-            return _glob(path, outputs)
-        message = f"The input {escape(source)!r} does not exist.{_hint(path)}"
+            return _list_matches(path, outputs)
+        message = f"The input {escape(source)!r} does not exist.{_suggest(path)}"
         raise InputError(message, code="FK-INPUT-MISSING") from None
     if os.path.isfile(path):
         with open_local(path) as stream:
@@ -98,16 +98,16 @@ def _local(source: str, path: str, outputs: OutputFilter) -> Iterable[MediaFile]
     with os.scandir(path):  # raises if unreadable; an unreadable folder below it is a line in the errors table
         media = list(FolderWalk(root=path, excludes=outputs.excludes_folder).files())
     if not media:
-        raise _no_files(source)
+        raise _make_no_files_error(source)
     return media
 
 
-def _no_files(source: str) -> InputError:
+def _make_no_files_error(source: str) -> InputError:
     message = f"The input {escape(source)!r} has no files ({_NOT_COUNTED}); choose another."
     return InputError(message, code="FK-INPUT-NO-FILES")
 
 
-def _hint(path: str) -> str:
+def _suggest(path: str) -> str:
     try:
         names = os.listdir(os.path.dirname(path))
     except OSError:
@@ -118,7 +118,7 @@ def _hint(path: str) -> str:
     return did_you_mean(word, close) if close else " Check the path."  # never the whole content of the folder
 
 
-def _glob(pattern: str, outputs: OutputFilter) -> Iterable[MediaFile]:
+def _list_matches(pattern: str, outputs: OutputFilter) -> Iterable[MediaFile]:
     root = fixed_part(pattern)
     outputs.check_root(root)
     parts = GlobPattern(tuple(pattern[len(root) :].lstrip("/").split("/")))
@@ -138,20 +138,20 @@ def fixed_part(source: str) -> str:
 
 def _list_entries(entries: Sequence[str]) -> Iterable[MediaFile]:
     for path, relative in zip(entries, relative_to_common(entries), strict=True):
-        yield _listed_url(path, relative) if is_url(path) else local_file(path, relative)
+        yield _look_up_url(path, relative) if is_url(path) else local_file(path, relative)
 
 
-def _listed_url(url: str, relative: str) -> MediaFile:
+def _look_up_url(url: str, relative: str) -> MediaFile:
     try:
         if (path := local_path(url)) is not None:
             return local_file(path, relative)
         system, inner = connect(url)
-        return _remote_media(system.get_file_info(inner), url, relative)
+        return _make_remote_media(system.get_file_info(inner), url, relative)
     except (OSError, ValueError, pa.ArrowException):  # one entry's mistake; decoding reports it
         return unreadable(url, relative)
 
 
-def _remote(source: str, outputs: OutputFilter) -> Iterable[MediaFile]:
+def _list_remote(source: str, outputs: OutputFilter) -> Iterable[MediaFile]:
     system, inner = connect(source)
     inner = inner.rstrip("/")
     info = system.get_file_info(inner)
@@ -161,7 +161,7 @@ def _remote(source: str, outputs: OutputFilter) -> Iterable[MediaFile]:
     if info.type == fs.FileType.File:
         with system.open_input_file(inner) as stream:
             entries = read_path_list(stream, source)
-        return [_remote_media(info, source, info.base_name)] if entries is None else _list_entries(entries)
+        return [_make_remote_media(info, source, info.base_name)] if entries is None else _list_entries(entries)
     outputs.check_root(source)
     below = [
         (item, item.path[len(inner) :].lstrip("/"))
@@ -169,16 +169,16 @@ def _remote(source: str, outputs: OutputFilter) -> Iterable[MediaFile]:
     ]
     excluded = outputs.excluded_folders(source, [relative for _, relative in below])
     media = [
-        _remote_media(item, url_of(source, item.path), relative)
+        _make_remote_media(item, url_of(source, item.path), relative)
         for item, relative in below
         if item.type == fs.FileType.File
         and not any(part.startswith(".") for part in relative.split("/"))
         and not (excluded and excluded.intersection(parents(relative)))
     ]
     if not media:
-        raise _no_files(source)
+        raise _make_no_files_error(source)
     return media
 
 
-def _remote_media(info: fs.FileInfo, url: str, relative: str) -> MediaFile:
+def _make_remote_media(info: fs.FileInfo, url: str, relative: str) -> MediaFile:
     return MediaFile(media_id=media_id(relative), path=url, size=info.size or 0, mtime_ns=info.mtime_ns or 0)

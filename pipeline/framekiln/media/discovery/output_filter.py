@@ -44,7 +44,7 @@ class OutputFilter:
 
     def __init__(self, source: str, output: str | None = None) -> None:
         self._source, self._output = source, output
-        self._place = None if output is None else _canonical(output)
+        self._place = None if output is None else _make_canonical(output)
         self._excluded: set[str] = set()
 
     def check_root(self, root: str) -> None:
@@ -53,7 +53,7 @@ class OutputFilter:
         Raises:
             InputError: it is the output, or one of the folders that runs write there.
         """
-        below = _below(self._place, _canonical(root))
+        below = _find_below(self._place, _make_canonical(root))
         if below == "":
             raise InputError(
                 f"The input {escape(self._source)!r} and the output are the same folder; choose another --output; "
@@ -88,8 +88,8 @@ class OutputFilter:
         Raises:
             InputError: it is the whole input.
         """
-        folders = _outputs(paths)
-        own = _below(_canonical(root), self._place)
+        folders = _find_outputs(paths)
+        own = _find_below(_make_canonical(root), self._place)
         if own and any(path.startswith(f"{own}/") for path in paths):
             folders.add(own)
         outermost = {folder for folder in folders if folders.isdisjoint(parents(folder))}
@@ -130,7 +130,7 @@ def parents(path: str) -> Iterator[str]:
         yield path
 
 
-def _outputs(paths: Sequence[str]) -> set[str]:
+def _find_outputs(paths: Sequence[str]) -> set[str]:
     """Return the folders of a listing that are outputs; "" is the listed folder."""
     names: dict[str, set[str]] = defaultdict(set)
     for path in paths:
@@ -144,7 +144,7 @@ def _outputs(paths: Sequence[str]) -> set[str]:
     return {folder for folder, entries in names.items() if is_output(entries)}
 
 
-def _canonical(place: str) -> str:
+def _make_canonical(place: str) -> str:
     """Return a path or URL in a form that can be compared: its real path on this disk, or its place in a store."""
     path = inner_path(place) if is_url(place) else place
     address = urlsplit(place)
@@ -153,7 +153,7 @@ def _canonical(place: str) -> str:
     return os.path.realpath(os.path.expanduser(path))
 
 
-def _below(outer: str | None, inner: str | None) -> str | None:
+def _find_below(outer: str | None, inner: str | None) -> str | None:
     """Return the canonical path from a folder to one inside it: "" if they are the same, None if it is elsewhere."""
     if outer is None or inner is None:
         return None

@@ -34,9 +34,9 @@ def read_path_list(stream: Any, source: str) -> list[str] | None:
         raise InputError(f"The input {escape(source)!r} is empty (0 bytes); choose another.", code="FK-INPUT-EMPTY")
     stream.seek(0)
     if head[:4] == b"PAR1":
-        entries = _parquet(stream, source)
+        entries = _read_parquet(stream, source)
     elif is_text(head):
-        entries = (os.fsdecode(line) for line in _lines(stream, source))
+        entries = (os.fsdecode(line) for line in _read_lines(stream, source))
     else:
         return None
     unique: dict[str, None] = {}
@@ -44,7 +44,7 @@ def read_path_list(stream: Any, source: str) -> list[str] | None:
         if entry.strip():
             unique[_resolve(entry.rstrip("\r"), source)] = None
         if len(unique) > _MAX_ENTRIES:
-            raise _too_long(source)
+            raise _make_too_long_error(source)
     paths = list(unique)
     if not paths:
         message = f"The list {escape(source)!r} has no entries; write one path on each line."
@@ -58,40 +58,40 @@ def read_path_list(stream: Any, source: str) -> list[str] | None:
     return paths
 
 
-def _lines(stream: Any, source: str) -> Iterator[bytes]:
+def _read_lines(stream: Any, source: str) -> Iterator[bytes]:
     """Yield lines; a line above the limit is an error before it is read as a whole."""
     rest = stream.read(3).removeprefix(b"\xef\xbb\xbf")
     while block := stream.read(_BLOCK):
         *lines, rest = (rest + block).split(b"\n")
-        yield from (_checked(line, source) for line in lines)
-        _checked(rest, source)
+        yield from (_check_entry(line, source) for line in lines)
+        _check_entry(rest, source)
     yield rest
 
 
-def _checked(entry: bytes, source: str) -> bytes:
+def _check_entry(entry: bytes, source: str) -> bytes:
     if len(entry) > _MAX_LINE:
         message = f"An entry of the list {escape(source)!r} is longer than any path; check that it is a list of files."
         raise InputError(message, code="FK-LIST-ENTRY-TOO-LONG")
     return entry
 
 
-def _parquet(stream: Any, source: str) -> Iterator[str]:
+def _read_parquet(stream: Any, source: str) -> Iterator[str]:
     table = pq.ParquetFile(stream)
     if "path" not in table.schema_arrow.names:
         hint = did_you_mean("path", table.schema_arrow.names)
         raise InputError(f"The list {escape(source)!r} has no column 'path'.{hint}", code="FK-LIST-NO-PATH-COLUMN")
     if table.metadata.num_rows > _MAX_ENTRIES:
-        raise _too_long(source)
+        raise _make_too_long_error(source)
     for batch in table.iter_batches(columns=["path"]):
         for value in batch.column(0).to_pylist():
             if not isinstance(value, str | bytes | None):
                 message = f"The column 'path' of the list {escape(source)!r} is no text; write paths or URLs into it."
                 raise InputError(message, code="FK-LIST-NO-PATH-COLUMN")
             if value is not None:
-                yield os.fsdecode(_checked(os.fsencode(value), source))
+                yield os.fsdecode(_check_entry(os.fsencode(value), source))
 
 
-def _too_long(source: str) -> InputError:
+def _make_too_long_error(source: str) -> InputError:
     message = f"The list {escape(source)!r} has more than {_MAX_ENTRIES:,} entries; split it into several runs."
     return InputError(message, code="FK-LIST-TOO-LONG")
 

@@ -20,24 +20,24 @@ _DEFAULT_MS = 100.0  # for a duration of 0, "as fast as possible": browsers show
 
 def open_animation(data: bytes, kind: Kind, spec: FrameSpec) -> FrameSource:
     """Open an animation for decoding on demand, after one pass over the file for its durations."""
-    durations = list(_durations(data, kind, spec))
+    durations = list(_read_durations(data, kind, spec))
     fps = 1000.0 * len(durations) / sum(durations) if durations else None
-    return FrameSource(media_type="animation", frames=_frames(data, kind, spec, durations), fps=fps)
+    return FrameSource(media_type="animation", frames=_read_frames(data, kind, spec, durations), fps=fps)
 
 
-def _durations(data: bytes, kind: Kind, spec: FrameSpec) -> Iterator[float]:
+def _read_durations(data: bytes, kind: Kind, spec: FrameSpec) -> Iterator[float]:
     """Yield the milliseconds of each frame, up to the first that cannot be decoded."""
     try:
-        for image in _pages(data, kind, spec):
+        for image in _read_pages(data, kind, spec):
             yield float(image.info.get("duration", 0)) or _DEFAULT_MS
     except MediaError:
         return
 
 
-def _frames(data: bytes, kind: Kind, spec: FrameSpec, durations: list[float]) -> Iterator[Frame]:
+def _read_frames(data: bytes, kind: Kind, spec: FrameSpec, durations: list[float]) -> Iterator[Frame]:
     starts = list(accumulate(durations, initial=0.0))
     orientation = 1
-    for index, image in enumerate(_pages(data, kind, spec)):
+    for index, image in enumerate(_read_pages(data, kind, spec)):
         if not spec.keeps(index):
             continue
         with pillow.decode_errors(data, kind, spec.config.max_pixels):
@@ -48,7 +48,7 @@ def _frames(data: bytes, kind: Kind, spec: FrameSpec, durations: list[float]) ->
         yield spec.frame(index, size, orientation, partial(reduce_by, full), time_s=time_s, is_key=is_key)
 
 
-def _pages(data: bytes, kind: Kind, spec: FrameSpec) -> Iterator[ImageFile.ImageFile]:
+def _read_pages(data: bytes, kind: Kind, spec: FrameSpec) -> Iterator[ImageFile.ImageFile]:
     """Yield the file at each of its frames; the still image of an APNG for old viewers is skipped."""
     with pillow.decode_errors(data, kind, spec.config.max_pixels):
         image = pillow.open_image(data, kind)

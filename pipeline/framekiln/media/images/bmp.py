@@ -59,7 +59,7 @@ class Bmp:
     def has_bit_fields(self, data: bytes) -> bool:
         """Return whether each channel has bits of its own in a pixel of 16 or 32."""
         stated = self.info_size >= _INFO_HEADER and self.compression == _BIT_FIELDS and self.bits in (16, 32)
-        return stated and len(data) >= 66 and all(_masks(data))
+        return stated and len(data) >= 66 and all(_read_masks(data))
 
     def image(self, data: bytes) -> Image:
         """Return the photo (h w 3); each bit field is scaled to 0 to 255.
@@ -68,10 +68,10 @@ class Bmp:
             ValueError: pixels are missing.
         """
         rows = np.frombuffer(data, np.uint8, self.height * self.stride, self.start).reshape(self.height, self.stride)
-        image = self._from_palette(rows, data) if self.bits == 2 else self._from_fields(rows, data)
+        image = self._read_palette(rows, data) if self.bits == 2 else self._read_fields(rows, data)
         return image if self.signed_height < 0 else np.ascontiguousarray(image[::-1])
 
-    def _from_palette(self, rows: NDArray[np.uint8], data: bytes) -> Image:
+    def _read_palette(self, rows: NDArray[np.uint8], data: bytes) -> Image:
         """Return the colours of four pixels a byte; black where the file has fewer colours."""
         first = _FILE_HEADER + self.info_size
         stored = np.frombuffer(data[first : first + 4 * min(self.colours or 4, 4)], np.uint8)
@@ -80,17 +80,17 @@ class Bmp:
         numbers = (rows[:, :, None] >> np.array([6, 4, 2, 0], np.uint8)) & 3
         return palette[:, 2::-1][numbers.reshape(self.height, -1)[:, : self.width]]
 
-    def _from_fields(self, rows: NDArray[np.uint8], data: bytes) -> Image:
+    def _read_fields(self, rows: NDArray[np.uint8], data: bytes) -> Image:
         values = np.ascontiguousarray(rows).view(f"<u{self.bits // 8}")[:, : self.width]
         channels = []
-        for mask in _masks(data):
+        for mask in _read_masks(data):
             shift = (mask & -mask).bit_length() - 1
             levels = ((values & mask) >> shift).astype(np.float32)
             channels.append(np.rint(levels * (255.0 / (mask >> shift))).astype(np.uint8))
         return np.stack(channels, axis=2)
 
 
-def _masks(data: bytes) -> tuple[int, ...]:
+def _read_masks(data: bytes) -> tuple[int, ...]:
     """Return the bits of red, green and blue in a pixel."""
     return struct.unpack_from("<III", data, _FILE_HEADER + _INFO_HEADER)
 

@@ -54,28 +54,28 @@ def open_photo(data: bytes, kind: Kind, spec: FrameSpec) -> FrameSource:
         _check_stated_size(data, spec)
     data, kind = enclosed_photo(data, kind)
     try:
-        return _opened(data, kind, spec)
+        return _decode(data, kind, spec)
     except MediaError as exc:
-        part = _part(data, kind, spec) if exc.reason is Reason.TRUNCATED else None
+        part = _read_part(data, kind, spec) if exc.reason is Reason.TRUNCATED else None
         if part is None:
             raise
         loss = MediaError(Reason.TRUNCATED, f"{exc}; the rest of the image is filled in")
         return FrameSource(media_type="photo", frames=iter([part, LostFrames(index=0, error=loss)]))
 
 
-def _opened(data: bytes, kind: Kind, spec: FrameSpec) -> FrameSource:
+def _decode(data: bytes, kind: Kind, spec: FrameSpec) -> FrameSource:
     with pillow.decode_errors(data, kind, spec.config.max_pixels):
-        if own := _own(data, kind):
+        if own := _find_own_reader(data, kind):
             spec.check_size(own.height, own.width)
-            return _photo(_frame(own.image(data), own.orientation, spec))
+            return _make_source(_make_frame(own.image(data), own.orientation, spec))
         image = pillow.open_image(data, kind)
         spec.check_size(image.height, image.width)
         if kind.name in _ANIMATED and getattr(image, "is_animated", False):
             return open_animation(data, kind, spec)
         pillow.check_not_raw(image)
         if kind.name == "JPEG" and image.mode in ("L", "RGB"):
-            return _photo(_jpeg_frame(data, kind, image, spec))
-        return _photo(_frame(pillow.to_rgb(image), pillow.orientation(image), spec))
+            return _make_source(_decode_jpeg_frame(data, kind, image, spec))
+        return _make_source(_make_frame(pillow.to_rgb(image), pillow.orientation(image), spec))
 
 
 def _check_stated_size(data: bytes, spec: FrameSpec) -> None:
@@ -95,7 +95,7 @@ def _check_stated_size(data: bytes, spec: FrameSpec) -> None:
                     spec.check_size(height, width)
 
 
-def _own(data: bytes, kind: Kind) -> Bmp | WideCmyk | None:
+def _find_own_reader(data: bytes, kind: Kind) -> Bmp | WideCmyk | None:
     """Return the header of a photo that Pillow does not read and this package does; else None."""
     if kind.name == "TIFF":
         return WideCmyk.of(data)
@@ -109,10 +109,10 @@ def _own(data: bytes, kind: Kind) -> Bmp | WideCmyk | None:
     return header if header.has_two_bits else None
 
 
-def _part(data: bytes, kind: Kind, spec: FrameSpec) -> Frame | None:
+def _read_part(data: bytes, kind: Kind, spec: FrameSpec) -> Frame | None:
     """Return what a truncated photo shows; None if that is nothing."""
     with suppress(MediaError), pillow.decode_errors(data, kind, spec.config.max_pixels), pillow.incomplete_images():
-        own = _own(data, kind)
+        own = _find_own_reader(data, kind)
         header = own or pillow.open_image(data, kind)
         spec.check_size(header.height, header.width)
         if header.height * header.width > _PIXELS_PER_BYTE * len(data):
@@ -120,15 +120,15 @@ def _part(data: bytes, kind: Kind, spec: FrameSpec) -> Frame | None:
         if own is not None:
             full, turn = own.image(data.ljust(own.end, b"\0")), own.orientation
         else:
-            full, turn = _incomplete(data, kind)
+            full, turn = _read_incomplete(data, kind)
         step = max(1, min(full.shape[:2]) // 256)  # a copy of all would take as much memory again
         differing = (full[::step, ::step] != full[-1, -1]).any(axis=2)  # decoders fill the rest with one colour
         if differing.mean() > _LEAST_PART:
-            return _frame(full, turn, spec)
+            return _make_frame(full, turn, spec)
     return None
 
 
-def _incomplete(data: bytes, kind: Kind) -> tuple[Image, int]:
+def _read_incomplete(data: bytes, kind: Kind) -> tuple[Image, int]:
     """Return what Pillow reads of a truncated photo, and its orientation."""
     image = pillow.open_image(data, kind)
     if kind.name == "PPM":  # Pillow fills only what has 255 levels
@@ -137,22 +137,22 @@ def _incomplete(data: bytes, kind: Kind) -> tuple[Image, int]:
     return pillow.to_rgb(image), pillow.orientation(image)
 
 
-def _photo(frame: Frame) -> FrameSource:
+def _make_source(frame: Frame) -> FrameSource:
     return FrameSource(media_type="photo", frames=iter([frame]))
 
 
-def _frame(full: Image, orientation: int, spec: FrameSpec) -> Frame:
+def _make_frame(full: Image, orientation: int, spec: FrameSpec) -> Frame:
     return spec.frame(0, full.shape[:2], orientation, partial(reduce_by, full), is_key=True)
 
 
-def _jpeg_frame(data: bytes, kind: Kind, image: ImageFile, spec: FrameSpec) -> Frame:
+def _decode_jpeg_frame(data: bytes, kind: Kind, image: ImageFile, spec: FrameSpec) -> Frame:
     size = (image.height, image.width)
     if not spec.pixels:  # the file must still be checked for damage
-        _jpeg(data, kind, *size, LARGEST_REDUCTION)
-    return spec.frame(0, size, pillow.orientation(image), partial(_jpeg, data, kind, *size), is_key=True)
+        _decode_jpeg(data, kind, *size, LARGEST_REDUCTION)
+    return spec.frame(0, size, pillow.orientation(image), partial(_decode_jpeg, data, kind, *size), is_key=True)
 
 
-def _jpeg(data: bytes, kind: Kind, height: int, width: int, factor: int) -> Image:
+def _decode_jpeg(data: bytes, kind: Kind, height: int, width: int, factor: int) -> Image:
     """Return the image at 1/factor of its size, as stored (h w 3)."""
     try:
         return simplejpeg.decode_jpeg(data, min_height=-(-height // factor), min_width=-(-width // factor))

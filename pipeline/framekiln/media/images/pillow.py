@@ -63,12 +63,12 @@ def decode_errors(data: bytes, kind: Kind, max_pixels: int) -> Iterator[None]:
         raise MediaError(Reason.TOO_LARGE, "it does not fit into memory") from exc
     except Exception as exc:
         if _NO_VARIANT.match(str(exc)):
-            message = f"a variant that is not read ({_error_text(exc)}); convert the file to PNG"
+            message = f"a variant that is not read ({_shorten_error(exc)}); convert the file to PNG"
             raise MediaError(Reason.UNSUPPORTED, message) from exc
         said = any(words in str(exc).lower() for words in _PIXELS_ARE_MISSING)
         truncated = said or is_truncated(io.BytesIO(data), kind)
         reason = Reason.TRUNCATED if truncated else Reason.CORRUPT
-        raise MediaError(reason, f"{kind.name}: {_error_text(exc)}") from exc
+        raise MediaError(reason, f"{kind.name}: {_shorten_error(exc)}") from exc
     finally:
         Pil.MAX_IMAGE_PIXELS = before
 
@@ -123,7 +123,7 @@ def to_rgb(image: Pil.Image) -> Image:
     """
     image.load()
     if image.mode.startswith("I") or image.mode == "F":
-        return np.repeat(_grey(image)[:, :, None], 3, axis=2)
+        return np.repeat(_read_grey(image)[:, :, None], 3, axis=2)
     if image.has_transparency_data:
         layer = image.convert("RGBA")
         page = Pil.new("RGB", image.size, "white")
@@ -134,7 +134,7 @@ def to_rgb(image: Pil.Image) -> Image:
     return np.asarray(image.convert("RGB"))
 
 
-def _grey(image: Pil.Image) -> np.ndarray[Any, np.dtype[np.uint8]]:
+def _read_grey(image: Pil.Image) -> np.ndarray[Any, np.dtype[np.uint8]]:
     values = np.asarray(image)
     if image.format == "PPM":  # Pillow scales its white to 65,535
         return (values >> 8).astype(np.uint8)
@@ -150,5 +150,5 @@ def _grey(image: Pil.Image) -> np.ndarray[Any, np.dtype[np.uint8]]:
     return np.rint(numbers, out=numbers).astype(np.uint8)
 
 
-def _error_text(exc: Exception) -> str:
+def _shorten_error(exc: Exception) -> str:
     return str(exc).partition(" <_io")[0] or type(exc).__name__

@@ -122,12 +122,12 @@ class _UnitDecoder:
                 return
             if (segment := source.segment) is not None:
                 following += [segment.following] if segment.following is not None else []
-                yield from self._segment(source, segment, is_done)
+                yield from self._decode_segment(source, segment, is_done)
             elif share.index == 0:
                 yield from self.packets(media, source, builder)
                 yield from builder.finish(1.0)
 
-    def _segment(
+    def _decode_segment(
         self, source: FrameSource, segment: VideoSegment, is_done: Callable[[int, int], bool]
     ) -> Iterator[Packet]:
         (media,) = self.unit.media

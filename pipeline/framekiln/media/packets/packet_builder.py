@@ -114,7 +114,7 @@ class PacketBuilder:
         yield replace(self._close(), share=share)
 
     def _close(self, stop: int | None = None) -> Packet:
-        columns = [self._column(name) for name in self._schema.names]
+        columns = [self._make_column(name) for name in self._schema.names]
         packet = Packet(
             unit=self._unit,
             start=self._start,
@@ -134,7 +134,7 @@ class PacketBuilder:
         self._rows: int = 0  # without halo rows
         self._bytes: int = 0  # of pixels only
 
-    def _column(self, name: str) -> pa.Array:
+    def _make_column(self, name: str) -> pa.Array:
         if is_pixel_column(name):
             return pack([frame.images[name] for frame in self._frames])
         if name == "sound":

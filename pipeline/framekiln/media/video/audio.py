@@ -96,7 +96,7 @@ class _Mixed:
         self._container = open_container(self._stream, kind, 0)
         tracks = [track for track in self._container.streams.audio if track.codec_context is not None]
         self._track = default_track(tracks) if tracks else None
-        pieces = self._decoded()
+        pieces = self._decode()
         first = next(pieces, None)
         self._pieces = chain([first], pieces) if first else pieces
         self._rate = first.sample_rate if first else SOUND_RATE
@@ -105,13 +105,13 @@ class _Mixed:
     def samples(self, number: int) -> Iterator[Sound]:
         """Yield the resampled sound from a sample on, in pieces. Closes the file at the end."""
         with self._stream, self._container:
-            begin = self._begin(number)
+            begin = self._seek_before(number)
             extra = number - begin * SOUND_RATE // self._rate
-            for piece in self._resampled(begin) if self.start_s is not None else ():
+            for piece in self._resample(begin) if self.start_s is not None else ():
                 yield piece[extra:]
                 extra = max(0, extra - len(piece))
 
-    def _begin(self, number: int) -> int:
+    def _seek_before(self, number: int) -> int:
         """Seek to a stored sample before a resampled one, at a whole period of both rates; return its number."""
         period = self._rate // gcd(self._rate, SOUND_RATE)
         begin = int(number * self._rate / SOUND_RATE - _LEAD_S * self._rate) // period * period
@@ -119,21 +119,21 @@ class _Mixed:
             return 0
         time_s = self.start_s + begin / self._rate - _LEAD_S
         self._container.seek(max(0, int(time_s / self._track.time_base)), stream=self._track)
-        self._pieces = self._from(begin)
+        self._pieces = self._read_from(begin)
         return begin
 
-    def _from(self, begin: int) -> Iterator[av.AudioFrame]:
+    def _read_from(self, begin: int) -> Iterator[av.AudioFrame]:
         """Yield decoded pieces from a stored sample on."""
-        for piece in self._decoded():
+        for piece in self._decode():
             at = begin if piece.time is None else round((piece.time - (self.start_s or 0.0)) * self._rate)
             if at >= begin:
                 yield piece
             elif at + piece.samples > begin:
-                yield _tail(piece, begin - at)
+                yield _cut_start(piece, begin - at)
 
-    def _resampled(self, begin: int) -> Iterator[Sound]:
+    def _resample(self, begin: int) -> Iterator[Sound]:
         end_s = (self.start_s or 0.0) + begin / self._rate
-        mixer = _mixer()
+        mixer = _make_mixer()
         for piece in self._pieces:
             now = end_s if piece.time is None else piece.time
             if now - end_s > _MIN_GAP_S:
@@ -143,14 +143,14 @@ class _Mixed:
             try:
                 mixed = mixer.resample(piece)
             except ValueError:  # the track continues with other channels or another rate
-                mixed, mixer = mixer.resample(None), _mixer()
+                mixed, mixer = mixer.resample(None), _make_mixer()
                 mixed += mixer.resample(piece)
             for part in mixed:
                 yield part.to_ndarray()[0]
         for part in mixer.resample(None):
             yield part.to_ndarray()[0]
 
-    def _decoded(self) -> Iterator[av.AudioFrame]:
+    def _decode(self) -> Iterator[av.AudioFrame]:
         if self._track is None:
             return
         try:
@@ -163,11 +163,11 @@ class _Mixed:
             return
 
 
-def _mixer() -> Any:
+def _make_mixer() -> Any:
     return av.AudioResampler(format="s16", layout="mono", rate=SOUND_RATE)
 
 
-def _tail(piece: av.AudioFrame, begin: int) -> av.AudioFrame:
+def _cut_start(piece: av.AudioFrame, begin: int) -> av.AudioFrame:
     """Return a piece without its first samples."""
     width = 1 if piece.format.is_planar else piece.layout.nb_channels
     values: Any = np.ascontiguousarray(piece.to_ndarray()[:, begin * width :])

@@ -137,12 +137,12 @@ class SliceChecksums:
     def match(self, packet: bytes) -> bool:
         """Return whether all slices of a frame match their checksums; true for tracks without any."""
         # the CRC-32 of a slice with its checksum is 0 (polynomial 04C11DB7, RFC 9043, 4.9.3)
-        matches = [zlib.crc32(part.translate(_REVERSED), _START) == _START for part in _slices(packet)]
+        matches = [zlib.crc32(part.translate(_REVERSED), _START) == _START for part in _split_slices(packet)]
         self._has_checksums = self._has_checksums or any(matches)
         return all(matches) or not self._has_checksums
 
 
-def _slices(packet: bytes) -> list[bytes]:
+def _split_slices(packet: bytes) -> list[bytes]:
     """Return a frame's slices, last one first, up to a size that is impossible: the rest is one slice then."""
     slices, end = [], len(packet)
     while end:

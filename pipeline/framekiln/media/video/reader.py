@@ -83,7 +83,7 @@ class _VideoReader:
             check_sample_counts(self._stream, truncated=self._truncated)
         self._stream.seek(0)
         self._container = open_container(self._stream, kind, self._spec.config.max_pixels)
-        self._track = _video_track(self._container)
+        self._track = _find_track(self._container)
         self._configure()
         context, frames = self._track.codec_context, self._track.frames
         cell = self._spec.config.frames_of_cell(frames, context.height * context.width)
@@ -113,7 +113,7 @@ class _VideoReader:
         is_key = after_loss = False
         reformatter, matrix = VideoReformatter(), DisplayMatrix()
         with self._stream, self._container:
-            for item in self._numbered():
+            for item in self._number_frames():
                 if isinstance(item, LostFrames):
                     after_loss = True
                     yield item
@@ -132,18 +132,18 @@ class _VideoReader:
                     continue
                 self._spec.check_size(*size)
                 values = {"time_s": time_s, "is_key": is_key, "after_loss": after_loss}
-                make = _reduced(av_frame, reformatter)
+                make = _make_reducer(av_frame, reformatter)
                 yield self._spec.frame(index, size, matrix.orientation(av_frame), make, **values)
                 is_key = after_loss = False
 
-    def _numbered(self) -> Iterator[tuple[int, Any] | LostFrames]:
+    def _number_frames(self) -> Iterator[tuple[int, Any] | LostFrames]:
         """Yield numbered frames; after a segment's, those of later ones without their losses."""
         if (segment := self.segment) is None:
-            yield from self._decoder.frames(self._packets(), FrameNumbers(timed=self._stored is None))
+            yield from self._decoder.frames(self._read_packets(), FrameNumbers(timed=self._stored is None))
             return
         if segment.start:
             self._decoder.prime(segment.first_packet)
-        packets, count = self._segment_packets(segment), segment.stop - segment.start
+        packets, count = self._read_segment(segment), segment.stop - segment.start
         own = chain(islice(packets, count), [av.Packet()])
         yield from self._decoder.frames(own, FrameNumbers(timed=True, first=segment.start, stop=segment.stop))
         if self._reads_on and not segment.is_last:
@@ -151,14 +151,14 @@ class _VideoReader:
             later = self._decoder.frames(packets, FrameNumbers(timed=True, first=segment.stop))
             yield from (item for item in later if not isinstance(item, LostFrames))
 
-    def _segment_packets(self, segment: VideoSegment) -> Iterator[Any]:
+    def _read_segment(self, segment: VideoSegment) -> Iterator[Any]:
         """Yield packets from a segment's start on, or the error at which reading ended."""
         try:
             yield from segment.packets
         except (av.FFmpegError, OSError) as exc:
             yield self._decoder.corrupt(exc)
 
-    def _packets(self) -> Iterator[Any]:
+    def _read_packets(self) -> Iterator[Any]:
         """Yield the track's packets with a last one of size 0, or the error at which reading ended."""
         try:
             for packet, following in pairwise(chain(self._container.demux(self._track), [None])):
@@ -174,13 +174,13 @@ class _VideoReader:
             yield MediaError(Reason.TRUNCATED, "the end of the file is missing")
 
 
-def _reduced(av_frame: Any, reformatter: VideoReformatter) -> Reduced:
+def _make_reducer(av_frame: Any, reformatter: VideoReformatter) -> Reduced:
     """Return the function that reduces a frame; the frame is converted to RGB at the first call."""
     full = cache(partial(to_rgb, av_frame, reformatter))
     return lambda factor: reduce_by(full(), factor)
 
 
-def _video_track(container: Any) -> Any:
+def _find_track(container: Any) -> Any:
     covers = av.stream.Disposition.attached_pic
     tracks = [track for track in container.streams.video if not track.disposition & covers]
     if tracks:

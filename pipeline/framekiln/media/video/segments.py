@@ -38,7 +38,7 @@ def locate(container: Any, track: Any, share: Share, every_nth: int, cell: int) 
     if share.entries is None and not index.is_usable():
         return None
     start, stop, more = index.cell(share, cell)
-    origin, first, after = index.shown_at(0, 0), _multiple(start, every_nth), _multiple(stop, every_nth)
+    origin, first, after = index.shown_at(0, 0), _round_up(start, every_nth), _round_up(stop, every_nth)
     return VideoSegment(
         start=start,
         stop=stop,
@@ -53,7 +53,7 @@ def locate(container: Any, track: Any, share: Share, every_nth: int, cell: int) 
     )
 
 
-def _multiple(number: int, of: int) -> int:
+def _round_up(number: int, of: int) -> int:
     return -(-number // of) * of
 
 
@@ -78,13 +78,13 @@ class _Index:
         begin = share.begin
         if begin is None:
             first, after = np.searchsorted(before, (low, high)).tolist()
-            begin = next(self._cell_starts(first, after, every), after)
+            begin = next(self._find_cell_starts(first, after, every), after)
         if before[begin] >= high:
             return begin, begin, False
-        stop = next(self._cell_starts(begin + 1, self.total, every), self.total)
+        stop = next(self._find_cell_starts(begin + 1, self.total, every), self.total)
         return begin, stop, stop < self.total and bool(before[stop] < high)
 
-    def _cell_starts(self, first: int, after: int, every: int) -> Iterator[int]:
+    def _find_cell_starts(self, first: int, after: int, every: int) -> Iterator[int]:
         """Yield the frames before `after`, from `first` on, at which cells begin: the first possible of each interval.
 
         Each key frame that is tried costs a seek.

@@ -52,7 +52,7 @@ class TwoTowers:
         from framekiln_stages.nets.clip.image_tower import load_image_tower
 
         self._architecture, self._siglip, self.device = architecture, architecture.siglip, device
-        self._tokenize = _tokenizer(architecture, tokenizer)
+        self._tokenize = _load_tokenizer(architecture, tokenizer)
         self._model: Any = None  # transformers' own, for texts
         if weights is None:
             self._model = build_model(architecture, None)
@@ -123,7 +123,7 @@ def model_and_config(architecture: ClipArchitecture) -> tuple[Any, Any]:
     """Return the class of transformers and its configuration."""
     from transformers import CLIPConfig, CLIPModel, SiglipConfig, SiglipModel
 
-    text, vision = _tower_config(architecture.text), _tower_config(architecture.vision)
+    text, vision = _name_sizes(architecture.text), _name_sizes(architecture.vision)
     vision["patch_size"] = architecture.patch
     if architecture.siglip:
         text |= {"vocab_size": 256000, "projection_size": architecture.dims}
@@ -145,7 +145,7 @@ def build_model(architecture: ClipArchitecture, state: Mapping[str, torch.Tensor
     return load_model(model_class, config, state, model=name, extra_weights=True, attn_implementation="sdpa")
 
 
-def _tokenizer(architecture: ClipArchitecture, path: Path | None) -> Tokenize:
+def _load_tokenizer(architecture: ClipArchitecture, path: Path | None) -> Tokenize:
     if path is None:
         return lambda texts: dummy_tokens(texts, length=SIGLIP_TOKENS if architecture.siglip else MAX_TOKENS)
     return siglip_tokens(path) if architecture.siglip else partial(padded_tokens, clip_tokenizer(path))
@@ -161,7 +161,7 @@ def siglip_tokens(path: Path) -> Tokenize:
     return lambda texts: token_numbers(tokenizer, [text.lower() for text in texts], max_tokens=SIGLIP_TOKENS)
 
 
-def _tower_config(sizes: tuple[int, int, int, int]) -> dict[str, int]:
+def _name_sizes(sizes: tuple[int, int, int, int]) -> dict[str, int]:
     names = ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads")
     return dict(zip(names, sizes, strict=True))
 

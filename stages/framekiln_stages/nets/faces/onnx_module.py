@@ -78,14 +78,14 @@ class OnnxGraph(nn.Module):
         """Return all outputs, in the graph's order."""
         values: dict[str, Any] = {self.input: images}
         for step, (kind, names, output, attributes) in enumerate(self._nodes):
-            arguments = [values[name] if name in values else self._constant(name) for name in names]
+            arguments = [values[name] if name in values else self._get_constant(name) for name in names]
             values[output] = OPERATORS[kind](attributes, *arguments)
             for name in names:  # frees a batch's intermediate results after their last use
                 if self._last[name] == step:
                     values.pop(name, None)
         return [values[name] for name in self.outputs]
 
-    def _constant(self, name: str) -> Any:
+    def _get_constant(self, name: str) -> Any:
         if not name:  # an omitted optional input
             return None
         value = self._constants[name]

@@ -46,7 +46,7 @@ def least_scores(run: RunNetwork, images: Sequence[Image], boxes: Sequence[Box] 
     """
 
     def find(squares: Squares) -> list[FaceDetections]:
-        views = [_view(image, *square) for image, square in zip(images, squares.tolist(), strict=True)]
+        views = [_cut_view(image, *square) for image, square in zip(images, squares.tolist(), strict=True)]
         views += [np.ascontiguousarray(view[:, ::-1]) for view in views]
         parts = (views[start : start + VIEWS_AT_ONCE] for start in range(0, len(views), VIEWS_AT_ONCE))
         return [faces for part in parts for faces in run(part, [VIEW] * len(part))]
@@ -89,12 +89,14 @@ def views_on_device(images: DeviceImages, owners: NDArray[np.int64], squares: Sq
             order.append(own)
         for start in range(0, len(grown := numbers[~large]), VIEWS_AT_ONCE):
             own = grown[start : start + VIEWS_AT_ONCE]
-            parts.append(sums.bilinear(owners[own], _maps(squares[own]), (VIEW, VIEW), limits=_limits(squares[own])))
+            parts.append(
+                sums.bilinear(owners[own], _make_maps(squares[own]), (VIEW, VIEW), limits=_make_limits(squares[own]))
+            )
             order.append(own)
     return in_order(parts, order)
 
 
-def _maps(squares: Squares) -> NDArray[np.float64]:
+def _make_maps(squares: Squares) -> NDArray[np.float64]:
     """Return the coordinates in the image of x, y, 1 of a view, n 2 3."""
     step = squares[:, 2] / VIEW
     maps = np.zeros((len(squares), 2, 3))
@@ -103,13 +105,13 @@ def _maps(squares: Squares) -> NDArray[np.float64]:
     return maps
 
 
-def _limits(squares: Squares) -> NDArray[np.float64]:
+def _make_limits(squares: Squares) -> NDArray[np.float64]:
     """Return the first and the last pixel of each square in x and in y, n 2 2."""
     first = squares[:, :2].astype(np.float64)
     return np.stack([first, first + squares[:, 2:] - 1], axis=2)
 
 
-def _view(image: Image, left: int, top: int, side: int) -> Image:
+def _cut_view(image: Image, left: int, top: int, side: int) -> Image:
     """Return a square of an image, black beyond it, at the size of a view."""
     part = image[max(top, 0) : max(top + side, 0), max(left, 0) : max(left + side, 0)]
     square = np.zeros((side, side, 3), np.uint8)

@@ -75,10 +75,10 @@ class YuNet:
         detections = [faces.select(faces.scores >= self._min_score) for faces in detections[: len(images)]]
         confirmed = detections
         if self._min_look is not None:
-            confirmed = self._confirmed(images, detections, self._min_look, uploaded)
+            confirmed = self._confirm(images, detections, self._min_look, uploaded)
         return [faces.select(np.argsort(-faces.scores, kind="stable")[: self._max_faces]) for faces in confirmed]
 
-    def _confirmed(
+    def _confirm(
         self,
         images: Sequence[Image],
         detections: Sequence[FaceDetections],
@@ -114,9 +114,9 @@ class OpenCvYuNet:
         cv2.setNumThreads(1)  # parallel workers scale better than threads within an image
         self._path, self._min_score = path, min_score
         self._own = threading.local()  # a detector keeps the size of its input
-        self._net()
+        self._get_net()
 
-    def _net(self) -> cv2.FaceDetectorYN:
+    def _get_net(self) -> cv2.FaceDetectorYN:
         """Return the detector of this thread."""
         if not hasattr(self._own, "net"):
             self._own.net = open_detector(self._path, self._min_score)
@@ -130,7 +130,7 @@ class OpenCvYuNet:
     def _detect(self, image: Image, size: Size) -> FaceDetections:
         unscaled = size == image.shape[:2]
         pixels = image if unscaled else cv2.resize(image, size[::-1], interpolation=cv2.INTER_AREA)
-        net = self._net()
+        net = self._get_net()
         net.setInputSize(size[::-1])
         rows = net.detect(cv2.cvtColor(pixels, cv2.COLOR_RGB2BGR))[1]
         return rows_to_faces(np.empty((0, 15), np.float32) if rows is None else rows, image.shape, size)

@@ -43,7 +43,7 @@ def face_rows(outputs: Sequence[Cells], min_score: float, phase: Phase) -> list[
     count, rounds = USUAL, ROUNDS
     while True:
         with phase("infer"):
-            rows, passing = _best_rows(outputs, count, min_score)
+            rows, passing = _pick_rows(outputs, count, min_score)
             kept, settled = suppressed(rows[..., :4].trunc(), rows[..., -1] > 0, rounds)
             result = torch.cat([rows.flatten(1), kept.float(), passing[:, None], settled[:, None].float()], dim=1)
         with phase("download"):
@@ -56,9 +56,9 @@ def face_rows(outputs: Sequence[Cells], min_score: float, phase: Phase) -> list[
     return [own[is_kept > 0] for own, is_kept in zip(shown, found[:, count * _ROW : -2], strict=True)]
 
 
-def _best_rows(outputs: Sequence[Cells], count: int, min_score: float) -> tuple[Tensor, Tensor]:
+def _pick_rows(outputs: Sequence[Cells], count: int, min_score: float) -> tuple[Tensor, Tensor]:
     """Return the best cells' rows, r k 15, with a score of 0 where they do not pass, and how many pass, r float32."""
-    parts = [_best_cells(cells, count, min_score) for cells in outputs]
+    parts = [_pick_cells(cells, count, min_score) for cells in outputs]
     cells, scores, values, table, passing = (torch.cat(column) for column in zip(*parts, strict=True))
     # equal scores in the order of their cells, as on the host
     order = cells.sort(dim=1).indices
@@ -74,7 +74,7 @@ def _best_rows(outputs: Sequence[Cells], count: int, min_score: float) -> tuple[
     return torch.cat([rows, (scores * valid)[..., None]], dim=2), passing
 
 
-def _best_cells(cells: Cells, count: int, min_score: float) -> tuple[Tensor, ...]:
+def _pick_cells(cells: Cells, count: int, min_score: float) -> tuple[Tensor, ...]:
     """Return the best cells' numbers (r k), scores (r k), values (r k 16) and places (r k 3), and how many pass."""
     scores = pair_product(cells.values[..., :2].clamp(0, 1)).sqrt()
     passing = (scores >= min_score).sum(dim=1).clamp(max=MOST).float()
@@ -82,7 +82,7 @@ def _best_cells(cells: Cells, count: int, min_score: float) -> tuple[Tensor, ...
     if missing := count - best.shape[1]:
         ranked, best = pad(ranked, (0, missing), value=-1), pad(best, (0, missing))
     values = cells.values.gather(1, best[..., None].expand(-1, -1, _VALUES))
-    places = keep_while_used(_cell_places(cells.size, str(best.device)))
+    places = keep_while_used(_place_cells(cells.size, str(best.device)))
     return best, ranked, values, places[best], passing
 
 
@@ -100,7 +100,7 @@ def suppressed(boxes: Tensor, valid: Tensor, rounds: int) -> tuple[Tensor, Tenso
     kept, settled = [], []
     at_once = max(1, _PAIRS // boxes.shape[1] ** 2)
     for own, is_valid in zip(torch.split(boxes, at_once), torch.split(valid, at_once), strict=True):
-        drops = _overlaps(own) & is_valid[:, :, None]
+        drops = _compare_boxes(own) & is_valid[:, :, None]
         now = last = is_valid
         for _ in range(rounds):
             last, now = now, is_valid & ~(drops & now[:, :, None]).any(dim=1)
@@ -109,7 +109,7 @@ def suppressed(boxes: Tensor, valid: Tensor, rounds: int) -> tuple[Tensor, Tenso
     return torch.cat(kept), torch.cat(settled)
 
 
-def _overlaps(boxes: Tensor) -> Tensor:
+def _compare_boxes(boxes: Tensor) -> Tensor:
     """Return r k k bools: box i overlaps box j > i by more than the threshold; boxes r k 4."""
     start, extent = boxes[..., :2], boxes[..., 2:]
     end, area = start + extent, pair_product(extent)
@@ -119,7 +119,7 @@ def _overlaps(boxes: Tensor) -> Tensor:
 
 
 @functools.lru_cache(maxsize=64)  # images come in few sizes
-def _cell_places(size: Size, device: str) -> Tensor:
+def _place_cells(size: Size, device: str) -> Tensor:
     """Return column and row of each cell and the stride of its grid in px, m 3, on a device, uploaded once."""
     tables = []
     for stride in STRIDES:

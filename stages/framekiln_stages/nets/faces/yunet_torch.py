@@ -69,7 +69,7 @@ class TorchYuNet:
         groups = indices_by_key((*image.shape, *size) for image, size in zip(images, sizes, strict=True))
         with torch.inference_mode():
             outputs = [
-                Cells(self._cells(uploaded.stacked([numbers[i] for i in group]), size), size)
+                Cells(self._run_net(uploaded.stacked([numbers[i] for i in group]), size), size)
                 for group, size in ((group, sizes[group[0]]) for group in groups)
             ]
             rows = face_rows(outputs, self._min_score, self._phase) if outputs else []
@@ -84,10 +84,10 @@ class TorchYuNet:
                 views = views_on_device(images, owners, squares)
                 views = torch.cat([views, views.flip(2)])
             size = (views.shape[1], views.shape[2])
-            rows = face_rows([Cells(self._cells(views, size), size)], self._min_score, self._phase)
+            rows = face_rows([Cells(self._run_net(views, size), size)], self._min_score, self._phase)
         return [rows_to_faces(own, size, size) for own in rows]
 
-    def _cells(self, pixels: Tensor, size: Size) -> Tensor:
+    def _run_net(self, pixels: Tensor, size: Size) -> Tensor:
         """Return the network's output for images of one size (n h w 3 uint8), scaled to another: n m 16."""
         at_once = max(1, SCALED_PIXELS // (pixels.shape[1] * pixels.shape[2]))
         with self._phase("infer"):  # includes scaling, since the GPU does it

@@ -76,7 +76,7 @@ class EagerLama:
         for start in range(0, len(images), self._at_once):
             batch = slice(start, start + self._at_once)
             with torch.inference_mode():
-                _, painted = self._painted(images[batch], masks[batch])
+                _, painted = self._paint_batch(images[batch], masks[batch])
                 with self._phase("download"):
                     parts.append(painted.cpu().numpy())
         return np.concatenate(parts)
@@ -92,14 +92,14 @@ class EagerLama:
         with torch.inference_mode():
             with self._phase("upload"):
                 shares = torch.from_numpy(np.stack(weights)).to(device, non_blocking=True)[..., None]
-            pixels, painted = self._painted(images, masks)
+            pixels, painted = self._paint_batch(images, masks)
             with self._phase("infer"):
                 levels = pixels.float()
                 levels = (levels + (painted - levels) * shares).round().clamp(0, 255).byte()
             with self._phase("download"):
                 return levels.cpu().numpy()
 
-    def _painted(self, images: Sequence[Image], masks: Sequence[Mask]) -> tuple[Tensor, Tensor]:
+    def _paint_batch(self, images: Sequence[Image], masks: Sequence[Mask]) -> tuple[Tensor, Tensor]:
         """Return images of one size on the device, n h w 3 uint8, and painted, float32."""
         (height, width), device, pin = images[0].shape[:2], self._placement.device, self._placement.pin_memory
         with self._phase("upload"):
@@ -132,7 +132,7 @@ class LamaCleaner:
             )
         self._at_once = 1 if placement.device == "cpu" else None
         module = load_script(path) if path is not None else _Exported(load_generator(None))
-        self.lama = _lama_class(module.eval().to(placement.device))(torch.device(placement.device))
+        self.lama = _make_lama_class(module.eval().to(placement.device))(torch.device(placement.device))
 
     def __call__(self, images: Sequence[Image], masks: Sequence[Mask]) -> Painted:
         """Paint; see `Painter`."""
@@ -141,7 +141,7 @@ class LamaCleaner:
         return np.concatenate([self.lama.batch(images[part], masks[part]) for part in parts])
 
 
-def _lama_class(module: nn.Module) -> Callable[[torch.device], Any]:
+def _make_lama_class(module: nn.Module) -> Callable[[torch.device], Any]:
     """Return lama-cleaner's class with a loaded file; the original downloads a file, and does not verify one.
 
     Importing the package silences a category of warnings in the whole process, which is undone here. Its log, which

@@ -30,7 +30,7 @@ class SharedDecoder(nn.Module):
     def __init__(self, prompts: Any, decoder: Any, positions: Tensor, side: int) -> None:
         super().__init__()
         self.prompts, self.decoder, self.side = prompts, decoder, side
-        self.register_buffer("positions", _areas(positions)[:, None])
+        self.register_buffer("positions", _flatten_areas(positions)[:, None])
 
     def forward(
         self, fine: Tensor, middle: Tensor, coarse: Tensor, points: Tensor, labels: Tensor, *, several: bool
@@ -53,9 +53,9 @@ class SharedDecoder(nn.Module):
         decoder = self.decoder
         own = torch.cat([part.weight for part in (decoder.obj_score_token, decoder.iou_token, decoder.mask_tokens)])
         tokens = torch.cat([own.expand(*sparse.shape[:2], *own.shape), sparse.to(own.dtype)], dim=2)
-        queries, keys = self._attend(tokens, _areas(coarse + empty)[:, None])
+        queries, keys = self._attend(tokens, _flatten_areas(coarse + empty)[:, None])
         heads = decoder.num_mask_tokens
-        masks = self._masks(queries[:, :, 2 : 2 + heads], keys, fine, middle, first=int(several))
+        masks = self._make_masks(queries[:, :, 2 : 2 + heads], keys, fine, middle, first=int(several))
         iou = decoder.iou_prediction_head(queries[:, :, 1])
         if several:
             return masks, iou[:, :, 1:]
@@ -71,16 +71,16 @@ class SharedDecoder(nn.Module):
         for layer in transformer.layers:
             queries = _attend_to_tokens(layer, queries, tokens)
             placed = keys + self.positions
-            found = _attention(layer.cross_attn_token_to_image, queries + tokens, placed, keys)
+            found = _run_attention(layer.cross_attn_token_to_image, queries + tokens, placed, keys)
             queries = layer.layer_norm2(queries + found)
             queries = layer.layer_norm3(queries + layer.mlp(queries))
-            found = _attention(layer.cross_attn_image_to_token, placed, queries + tokens, queries)
+            found = _run_attention(layer.cross_attn_image_to_token, placed, queries + tokens, queries)
             keys = layer.layer_norm4(keys + found)
         last = transformer.final_attn_token_to_image
-        found = _attention(last, queries + tokens, keys + self.positions, keys)
+        found = _run_attention(last, queries + tokens, keys + self.positions, keys)
         return transformer.layer_norm_final_attn(queries + found), keys
 
-    def _masks(self, tokens: Tensor, keys: Tensor, fine: Tensor, middle: Tensor, *, first: int) -> Tensor:
+    def _make_masks(self, tokens: Tensor, keys: Tensor, fine: Tensor, middle: Tensor, *, first: int) -> Tensor:
         """Return logits n p m s s of the mask tokens (n p 4 c) from the given number on."""
         decoder, (images, prompts) = self.decoder, keys.shape[:2]
         grid = keys.transpose(2, 3).reshape(images * prompts, -1, *(side // 2 for side in middle.shape[2:]))
@@ -98,12 +98,12 @@ def _attend_to_tokens(layer: Any, queries: Tensor, tokens: Tensor) -> Tensor:
     """Return the tokens of each prompt after they have attended to each other."""
     first: bool = layer.skip_first_layer_pe
     placed = queries if first else queries + tokens
-    found = _attention(layer.self_attn, placed, placed, queries)
+    found = _run_attention(layer.self_attn, placed, placed, queries)
     result: Tensor = layer.layer_norm1(found if first else queries + found)
     return result
 
 
-def _attention(module: Any, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+def _run_attention(module: Any, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
     """Return the attention of `Sam2Attention`, n p l c, of inputs n p or 1 ... c: one for all prompts where it is 1."""
     query, key, value = module.q_proj(query), module.k_proj(key), module.v_proj(value)
     images, prompts, length = len(query), max(query.shape[1], key.shape[1]), query.shape[2]
@@ -120,6 +120,6 @@ def _attention(module: Any, query: Tensor, key: Tensor, value: Tensor) -> Tensor
     return result
 
 
-def _areas(grid: Tensor) -> Tensor:
+def _flatten_areas(grid: Tensor) -> Tensor:
     """Return n a c for a grid n c H W."""
     return grid.flatten(2).transpose(1, 2)

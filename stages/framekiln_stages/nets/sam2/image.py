@@ -110,7 +110,7 @@ class Sam2:
         self._model = ready(model, placement, self.dtype)
         positions = positions.to(self.dtype).to(placement.device)
         self._decoder = SharedDecoder(prompts, self._model.mask_decoder, positions, architecture.side)
-        self._encoder = Batches(self._flat_features, placement, regions=self._model.vision_encoder.backbone.blocks)
+        self._encoder = Batches(self._encode_flat, placement, regions=self._model.vision_encoder.backbone.blocks)
         self._decoders: dict[tuple[int, bool], Batches] = {}
         self._adding = Lock()
 
@@ -150,7 +150,7 @@ class Sam2:
             key = (rows, several)
             if key not in self._decoders:  # none that was warmed up: numbers of prompts differ from image to image
                 uncompiled = replace(self._placement, compile=False)
-                self._decoders[key] = self._new_decoder(uncompiled, rows, several=several)
+                self._decoders[key] = self._make_decoder(uncompiled, rows, several=several)
             decoder = self._decoders[key]
         with torch.inference_mode():
             flat = decoder(features, points, labels)
@@ -177,22 +177,22 @@ class Sam2:
 
         device = self._placement.device
         values = sum(channels * side * side for channels, side in zip(CHANNELS, self.architecture.sides, strict=True))
-        decoder = self._decoders.setdefault((rows, several), self._new_decoder(self._placement, rows, several=several))
+        decoder = self._decoders.setdefault((rows, several), self._make_decoder(self._placement, rows, several=several))
         decoder.warm_up(
             torch.zeros(1, values, dtype=self.dtype, device=device),
             torch.zeros(1, prompts, points, 2, device=device),
             torch.ones(1, prompts, points, dtype=torch.int64, device=device),
         )
 
-    def _new_decoder(self, placement: Placement, rows: int, *, several: bool) -> Batches:
-        return Batches(partial(self._flat_masks, several=several), placement, rows)
+    def _make_decoder(self, placement: Placement, rows: int, *, several: bool) -> Batches:
+        return Batches(partial(self._decode_flat, several=several), placement, rows)
 
-    def _flat_features(self, pixels: torch.Tensor) -> torch.Tensor:
+    def _encode_flat(self, pixels: torch.Tensor) -> torch.Tensor:
         import torch
 
         return torch.cat([level.flatten(1) for level in self._model.get_image_embeddings(pixels)], dim=1)
 
-    def _flat_masks(
+    def _decode_flat(
         self, features: torch.Tensor, points: torch.Tensor, labels: torch.Tensor, *, several: bool
     ) -> torch.Tensor:
         """Return logits and predicted IoU in one tensor: n p m s*s+1."""

@@ -105,7 +105,7 @@ class Tracker:
         prompts, model.prompt_encoder = ready(model.prompt_encoder, placement, torch.float32), None
         model = ready(model, placement, self.dtype)
         model.prompt_encoder = prompts
-        model.prompt_encoder.register_forward_pre_hook(_in_float32, with_kwargs=True)
+        model.prompt_encoder.register_forward_pre_hook(_cast_to_float32, with_kwargs=True)
         model.prompt_encoder.register_forward_hook(lambda _m, _i, output: tuple(part.to(self.dtype) for part in output))
         model.get_image_wide_positional_embeddings = lambda: positions
         self._model, self._preparation = model, replace(PREPARATION, side=model.config.image_size)
@@ -213,7 +213,9 @@ def load_video_model(name: str, weights: Path | None) -> Any:
     return load_model(model_class, config, state, file=file, model=name)
 
 
-def _in_float32(_module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def _cast_to_float32(
+    _module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Convert the prompt encoder's inputs to float32; labels stay integers."""
     inputs = {
         key: value.float() if value is not None and value.is_floating_point() else value
