@@ -12,7 +12,7 @@ import cv2
 import numpy as np
 
 from benchmarks.accuracy.figure import Figure
-from framekiln_stages.flow.kitti_png import decode
+from framekiln_stages.flow.flow_colors import decode
 from tests.support.media.photos import PHOTOS, photo
 from tests.support.stages.flow_factory import driven, off, ready, rubberwhale, table
 

@@ -17,7 +17,7 @@ from framekiln.contract.columns import Image
 from framekiln.contract.placement import Placement
 from framekiln.weights.resolver import resolve
 from framekiln_stages.nets.mediapipe_tasks import BlazePose, Body
-from framekiln_stages.pose.bodies import SAME_BODY, distances
+from framekiln_stages.pose.looks import SAME_BODY, distances
 from framekiln_stages.pose.stage import Pose
 from tests.support.media.material import ROOT, media
 

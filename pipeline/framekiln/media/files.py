@@ -41,11 +41,7 @@ class MediaFile:
 
 
 def open_media(media: MediaFile) -> BinaryIO:
-    """Open a file for reading and seeking.
-
-    Raises:
-        MediaError: UNREADABLE.
-    """
+    """Open a file for reading and seeking. Raises MediaError: UNREADABLE."""
     with access_errors():
         return _open(media.path)
 

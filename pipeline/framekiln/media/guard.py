@@ -41,11 +41,7 @@ class Guard:
 
 
 def guarded(items: Iterator[T], guard: Guard, limit: ReadLimit | None) -> Iterator[T]:
-    """Yield a decoder's items up to the limit.
-
-    Raises:
-        MediaError: CRASHED, at the limit.
-    """
+    """Yield a decoder's items up to the limit. Raises MediaError: CRASHED, at the limit."""
     if limit is not None and not limit.max_items:
         raise limit.error
     for count, item in enumerate(items, 1):

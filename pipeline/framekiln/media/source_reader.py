@@ -36,11 +36,7 @@ class SourceReader:
         return [name for name in self.columns if name not in self.drops]
 
     def open(self, media: MediaFile, share: Share) -> FrameSource:
-        """Open a file, or one of its segments.
-
-        Raises:
-            MediaError: it cannot be opened, or kills its decoder.
-        """
+        """Open a file, or one of its segments. Raises MediaError: it cannot be opened, or kills its decoder."""
         limit = self.guard.start_file(media, share)
         if limit is not None and limit.max_items < 0:
             raise limit.error
@@ -49,11 +45,7 @@ class SourceReader:
         return replace(source, frames=guarded(source.frames, self.guard, limit))
 
     def segments(self, media: MediaFile) -> Iterator[FrameSource]:
-        """Yield a file, or its segments in order.
-
-        Raises:
-            MediaError: it cannot be opened.
-        """
+        """Yield a file, or its segments in order. Raises MediaError: it cannot be opened."""
         following: Share | None = Share()
         while following is not None:
             source = self.open(media, following)

@@ -157,11 +157,7 @@ def load_lock(source: str | Path) -> dict[str, Entry]:
 
 
 def check_file_names(lock: Mapping[str, Entry], where: str) -> None:
-    """Refuse two entries that share a file name.
-
-    Raises:
-        WeightsError: they do.
-    """
+    """Refuse two entries that share a file name. Raises WeightsError: they do."""
     owners: dict[str, str] = {}
     for entry in lock.values():
         first = owners.setdefault(entry.file, entry.name)

@@ -20,8 +20,7 @@ from numpy.typing import NDArray
 from framekiln.contract import Drawing, Image, Placement, Stage, Weights, columns, pixel_column, views
 from framekiln.device import dtype_of, normalized, prepare
 from framekiln_stages.categorize import zero_shot
-from framekiln_stages.categorize.device_crops import cut_and_fit, window_crops
-from framekiln_stages.categorize.instance_crops import CROPS, Instance, box_area, share_box
+from framekiln_stages.categorize.instance_crops import CROPS, Instance, box_area, cut_and_fit, share_box, window_crops
 from framekiln_stages.categorize.zero_shot import CATEGORIES, CATEGORY, SIZES
 from framekiln_stages.nets.clip.architectures import MODELS
 from framekiln_stages.nets.clip.towers import TwoTowers

@@ -15,8 +15,15 @@ from numpy.typing import NDArray
 
 from framekiln.contract import Image
 from framekiln.device import Phase
-from framekiln_stages.faces.alignment import SIDE, Transforms, align_face, crop_scales
-from framekiln_stages.faces.quality import encode_jpeg, sharpness, sharpness_on_device
+from framekiln_stages.faces.alignment import (
+    SIDE,
+    Transforms,
+    align_face,
+    crop_scales,
+    encode_jpeg,
+    sharpness,
+    sharpness_on_device,
+)
 from framekiln_stages.faces.recognizers import Embeddings, Recognizer
 from framekiln_stages.shared.device_images import DeviceImages, in_order
 

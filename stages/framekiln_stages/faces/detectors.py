@@ -26,11 +26,7 @@ SHARE = 0.125  # of the short side: 160 px of `frame_1280`, a person in front of
 
 
 class DummyDetector:
-    """A detector with the same faces for every image.
-
-    Args:
-        max_faces: of one image.
-    """
+    """A detector with the same faces for every image. `max_faces`: of one image."""
 
     def __init__(self, *, max_faces: int) -> None:
         rng = np.random.default_rng(0)

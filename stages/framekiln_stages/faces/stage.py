@@ -16,9 +16,8 @@ from numpy.typing import NDArray
 
 from framekiln.contract import Drawing, Image, Placement, Stage, Weights, field, views
 from framekiln_stages.faces.aligned_faces import Described, DeviceFaces, HostFaces
-from framekiln_stages.faces.alignment import crop_scales, head_angles, similarity_transforms
+from framekiln_stages.faces.alignment import crop_scales, face_qualities, head_angles, similarity_transforms
 from framekiln_stages.faces.detectors import DETECTORS, IMAGES_PER_CHUNK, build_detector
-from framekiln_stages.faces.quality import face_qualities
 from framekiln_stages.faces.recognizers import NETWORKS, ROWS, Recognizer
 from framekiln_stages.nets.faces import scrfd
 from framekiln_stages.nets.faces.detections import FaceDetections
@@ -114,7 +113,7 @@ class Faces(PixelStage):
             ("box", BOX),  # clipped to the image; shares of width and height
             ("score", pa.float32()),  # the detector's, 0 to 1; no probability
             ("landmarks", pa.list_(POINT, len(LANDMARKS))),  # shares of width and height, may lie outside
-            ("quality", pa.float32()),  # 0 to 1, see `framekiln_stages.faces.quality.face_qualities`
+            ("quality", pa.float32()),  # 0 to 1, see `framekiln_stages.faces.alignment.face_qualities`
             ("yaw", pa.float32()),  # degrees, see `framekiln_stages.faces.alignment.head_angles`
             ("pitch", pa.float32()),
             ("embedding", embedding),  # of length 1

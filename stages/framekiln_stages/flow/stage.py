@@ -22,7 +22,7 @@ from framekiln.contract.columns import Image, field, views
 from framekiln.contract.drawing import Drawing, Legend
 from framekiln.contract.placement import Placement
 from framekiln.contract.stage import Scope, Stage, Weights
-from framekiln_stages.flow import flow_colors, kitti_png
+from framekiln_stages.flow import flow_colors
 from framekiln_stages.flow.motion import Camera, Field, Gray, agreement, camera, motion, residual, resized, score, shake
 from framekiln_stages.shared.limits import require_at_least, require_between
 from framekiln_stages.shared.pixel_stage import PixelStage
@@ -230,7 +230,7 @@ class Flow(PixelStage):
     def _describe(self, pair: tuple[Gray, Gray], flow: Field, sure: float, height: int, width: int) -> dict[str, Any]:
         known = motion(flow, height, width, self.config.still) if sure >= self.config.min_agreement else {}
         cut = score(residual(*pair, flow), self.config.cut_residual)
-        field = {"flow_field": kitti_png.encode(flow)} if self.config.cache else {}
+        field = {"flow_field": flow_colors.encode(flow)} if self.config.cache else {}
         return {"motion_mean": None} | known | {"motion_agreement": sure, "cut": cut} | field
 
     def agreement(self, a: pa.Table, b: pa.Table, table: str = "") -> dict[str, float] | None:  # noqa: ARG002

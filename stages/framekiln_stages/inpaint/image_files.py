@@ -40,11 +40,7 @@ def png(image: Image) -> bytes:
 
 
 def webp(image: Image) -> bytes:
-    """Return an RGB image as a lossless WebP file.
-
-    Raises:
-        ValueError: a side is longer than the format allows.
-    """
+    """Return an RGB image as a lossless WebP file. Raises ValueError: a side is longer than the format allows."""
     if max(image.shape) > WEBP_SIDE:
         raise ValueError(f"a frame of {image.shape[1]}x{image.shape[0]} does not fit into a .webp file")
     file = io.BytesIO()

@@ -59,11 +59,7 @@ class Objects(Stage):
 
     @dataclass(frozen=True, kw_only=True)
     class Config(Stage.Config):
-        """Model and prompts.
-
-        Raises:
-            ValueError: an unknown model, a number out of range, or prompts without a file.
-        """
+        """Model and prompts. Raises ValueError: an unknown model, a number out of range, or prompts without a file."""
 
         # As in Segment: J&F on the SA-V test set 79.5, of the tiny model 76.5, by its authors. A frame with one object
         # takes 2.4 s of CPU time by edgetam in fp32, 7.8 s by the tiny model.

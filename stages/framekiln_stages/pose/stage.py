@@ -18,8 +18,17 @@ from numpy.typing import NDArray
 from framekiln.contract.columns import Image, field, views
 from framekiln.contract.drawing import Drawing
 from framekiln_stages.nets.mediapipe_tasks import BlazePose, Body, World
-from framekiln_stages.pose.bodies import SAME_BODY, distances, distinct, scores
-from framekiln_stages.pose.looks import Square, look, second_look, squares, tiles
+from framekiln_stages.pose.looks import (
+    SAME_BODY,
+    Square,
+    distances,
+    distinct,
+    look,
+    scores,
+    second_look,
+    squares,
+    tiles,
+)
 from framekiln_stages.shared.arrow_values import struct_array, struct_lists
 from framekiln_stages.shared.conventions import BODY, BOXES
 from framekiln_stages.shared.limits import require_between

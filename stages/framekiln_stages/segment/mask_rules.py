@@ -11,11 +11,7 @@ FRACTIONS = ("pred_iou_thresh", "stability_score_thresh", "box_nms_thresh", "cro
 
 @dataclass(frozen=True, kw_only=True)
 class Rules(Stage.Config):
-    """Prompts of the grid, and thresholds for their masks.
-
-    Raises:
-        ValueError: a number is out of range.
-    """
+    """Prompts of the grid, and thresholds for their masks. Raises ValueError: a number is out of range."""
 
     multimask_output: bool = True  # three masks a prompt, as amg, since a point is ambiguous. False: one
     points_per_side: int = 32  # amg

@@ -78,11 +78,7 @@ def _parse_row(row: Mapping[str, Any], kind: str) -> tuple[list[float], list[int
 
 
 def check_prompt_file(path: str) -> None:
-    """Check the type of a prompt file by its name.
-
-    Raises:
-        ValueError: the type is none of `FILE_TYPES`.
-    """
+    """Check the type of a prompt file by its name. Raises ValueError: the type is none of `FILE_TYPES`."""
     if Path(path).suffix not in FILE_TYPES:
         raise ValueError(f"prompt_file must end in one of {', '.join(FILE_TYPES)}, not be {path!r}")
 

@@ -113,11 +113,7 @@ class Sync(Stage):
                 raise ValueError(f"low_hz must be above 0, and high_hz between it and {GRID_HZ / 2:g}")
 
     def __call__(self, batch: pa.Table, tables: Mapping[str, pa.Table] = MappingProxyType({})) -> dict[str, pa.Table]:
-        """Compute the offset of one file and of its shots.
-
-        Raises:
-            ValueError: the file has frames, but no shots.
-        """
+        """Compute the offset of one file and of its shots. Raises ValueError: the file has frames, but no shots."""
         rows = batch.sort_by("frame_index")
         rows = rows.filter(rows["time_s"].is_valid())
         if not len(rows):

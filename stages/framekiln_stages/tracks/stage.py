@@ -100,11 +100,7 @@ class Tracks(Stage):
                 raise ValueError(f"min_cutoff must be above 0, not {self.min_cutoff}")
 
     def __call__(self, batch: pa.Table, tables: Mapping[str, pa.Table] = MappingProxyType({})) -> dict[str, pa.Table]:
-        """Track the people of one file within its shots.
-
-        Raises:
-            ValueError: the file has frames, but no shots.
-        """
+        """Track the people of one file within its shots. Raises ValueError: the file has frames, but no shots."""
         rows = batch.sort_by("frame_index")
         parts: list[pa.Table] = [ROWS.empty_table()]
         figures: list[dict[str, Any]] = []

@@ -7,9 +7,8 @@ import pytest
 import torch
 
 from framekiln.contract.placement import Placement
-from framekiln_stages.categorize import device_crops
-from framekiln_stages.categorize.device_crops import _cut, cut_and_fit, window_crops
-from framekiln_stages.categorize.instance_crops import context_crop, masked_crop
+from framekiln_stages.categorize import instance_crops as device_crops
+from framekiln_stages.categorize.instance_crops import _cut, context_crop, cut_and_fit, masked_crop, window_crops
 from framekiln_stages.shared.device_images import DeviceImages
 from framekiln_stages.shared.masks import encode
 from tests.support.media.clip_factory import TINY

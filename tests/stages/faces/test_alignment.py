@@ -15,9 +15,9 @@ from framekiln_stages.faces.alignment import (
     align_face,
     crop_scales,
     head_angles,
+    sharpness,
     similarity_transforms,
 )
-from framekiln_stages.faces.quality import sharpness
 from tests.support.media.photos import photo
 
 

@@ -8,8 +8,7 @@ import cv2
 import numpy as np
 import pytest
 
-from framekiln_stages.faces.alignment import SIDE
-from framekiln_stages.faces.quality import face_qualities
+from framekiln_stages.faces.alignment import SIDE, face_qualities
 from framekiln_stages.nets.faces.yunet import OpenCvYuNet, YuNet
 from tests.support.media.material import media, picture, weights
 from tests.support.stages.faces.faces_factory import (

@@ -10,8 +10,14 @@ import torch
 from framekiln.contract.placement import Placement
 from framekiln.device import untimed
 from framekiln_stages.faces.aligned_faces import aligned
-from framekiln_stages.faces.alignment import SIDE, TEMPLATE, align_face, similarity_transforms
-from framekiln_stages.faces.quality import sharpness, sharpness_on_device
+from framekiln_stages.faces.alignment import (
+    SIDE,
+    TEMPLATE,
+    align_face,
+    sharpness,
+    sharpness_on_device,
+    similarity_transforms,
+)
 from framekiln_stages.nets.faces.second_look import VIEW, _cut_view, views_on_device
 from framekiln_stages.nets.faces.yunet_cells import Cells, face_rows, suppressed
 from framekiln_stages.shared import device_images

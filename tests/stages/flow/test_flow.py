@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from framekiln.contract.columns import PIXELS, pack
-from framekiln_stages.flow.kitti_png import decode
+from framekiln_stages.flow.flow_colors import decode
 from framekiln_stages.flow.motion import agreement
 from framekiln_stages.flow.stage import Flow
 from tests.support.media.photos import PHOTOS, mosaic, photo, take

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from framekiln_stages.flow import flow_colors
-from framekiln_stages.flow.kitti_png import decode, encode
+from framekiln_stages.flow.flow_colors import decode, encode
 from framekiln_stages.flow.stage import Flow
 from tests.support.media.photos import photo
 from tests.support.stages.flow_factory import ready, table, window

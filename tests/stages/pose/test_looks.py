@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from framekiln.contract.columns import pack
 from framekiln.contract.placement import Placement
-from framekiln_stages.pose.bodies import distances
-from framekiln_stages.pose.looks import Square, look, second_look, squares, tiles
+from framekiln_stages.pose.looks import Square, distances, look, second_look, squares, tiles
 from framekiln_stages.pose.stage import Pose
 from tests.support.media.photos import photo
 from tests.support.stages.pose_factory import model_file

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from framekiln_stages.nets import mediapipe_tasks as task
 from framekiln_stages.nets.mediapipe_tasks import BlazePose, FaceMesh, within
-from framekiln_stages.pose.bodies import distinct, scores
+from framekiln_stages.pose.looks import distinct, scores
 from framekiln_stages.pose.stage import LANDMARKS
 from framekiln_stages.shared.masks import landmark_boxes
 from tests.support.machine.command_line import script

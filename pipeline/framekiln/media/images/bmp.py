@@ -62,11 +62,7 @@ class Bmp:
         return stated and len(data) >= 66 and all(_read_masks(data))
 
     def image(self, data: bytes) -> Image:
-        """Return the photo (h w 3); each bit field is scaled to 0 to 255.
-
-        Raises:
-            ValueError: pixels are missing.
-        """
+        """Return the photo (h w 3); each bit field is scaled to 0 to 255. Raises ValueError: pixels are missing."""
         rows = np.frombuffer(data, np.uint8, self.height * self.stride, self.start).reshape(self.height, self.stride)
         image = self._read_palette(rows, data) if self.bits == 2 else self._read_fields(rows, data)
         return image if self.signed_height < 0 else np.ascontiguousarray(image[::-1])

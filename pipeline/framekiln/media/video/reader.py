@@ -33,8 +33,7 @@ from framekiln.media.frames import (
 from framekiln.media.shares import Share, VideoSegment
 from framekiln.media.video.audio import SoundTrack, with_sound
 from framekiln.media.video.container import PADDING, decode_errors, default_track, open_container
-from framekiln.media.video.frame_numbers import FrameNumbers
-from framekiln.media.video.packet_decoder import PacketDecoder
+from framekiln.media.video.packet_decoder import FrameNumbers, PacketDecoder
 from framekiln.media.video.segments import INDEXED, locate
 from framekiln.media.video.shown_frames import DisplayMatrix, FrameClock, to_rgb
 

@@ -25,11 +25,7 @@ _VOCABULARY = 49408  # tokens; the last two are start and end
 
 
 def read_merges(path: Path) -> list[tuple[str, str]]:
-    """Return the merges that CLIP uses, in their order.
-
-    Raises:
-        ValueError: the file has fewer merges.
-    """
+    """Return the merges that CLIP uses, in their order. Raises ValueError: the file has fewer merges."""
     lines = gzip.decompress(path.read_bytes()).decode("utf-8").split("\n")[1 : MERGES + 1]
     pairs = [(first, second) for first, space, second in (line.partition(" ") for line in lines) if space]
     if len(pairs) != MERGES:
@@ -48,11 +44,7 @@ def vocabulary(merges: Sequence[tuple[str, str]]) -> dict[str, int]:
 
 
 def clip_tokenizer(path: Path) -> Tokenizer:
-    """Build CLIP's tokenizer, which neither truncates nor pads.
-
-    Args:
-        path: bpe_simple_vocab_16e6.txt.gz.
-    """
+    """Build CLIP's tokenizer, which neither truncates nor pads. `path`: bpe_simple_vocab_16e6.txt.gz."""
     from transformers import CLIPTokenizer
 
     merges = read_merges(path)
@@ -88,11 +80,7 @@ def dummy_tokens(texts: Sequence[str], *, length: int) -> list[list[int]]:
 
 
 def token_numbers(tokenizer: Tokenizer, texts: Sequence[str], *, max_tokens: int) -> list[list[int]]:
-    """Return the token numbers of each text.
-
-    Raises:
-        ValueError: a text has more than `max_tokens`.
-    """
+    """Return the token numbers of each text. Raises ValueError: a text has more than `max_tokens`."""
     encoded = [item.ids for item in tokenizer.encode_batch(list(texts))]
     for text, ids in zip(texts, encoded, strict=True):
         if len(ids) > max_tokens:

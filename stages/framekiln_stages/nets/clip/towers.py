@@ -62,11 +62,7 @@ class TwoTowers:
         self._bias = 0.0 if self._vision.logit_bias is None else float(self._vision.logit_bias)
 
     def texts(self, texts: Sequence[str]) -> torch.Tensor:
-        """Return embeddings of texts: m d float32.
-
-        Raises:
-            ValueError: a text is longer than the model's input.
-        """
+        """Return embeddings of texts: m d float32. Raises ValueError: a text is longer than the model's input."""
         import torch
 
         ids = torch.tensor(self._tokenize(texts), device=self.device)

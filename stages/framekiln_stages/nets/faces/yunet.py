@@ -141,11 +141,7 @@ _LOGGING = threading.Lock()
 
 
 def open_detector(path: Path, min_score: float) -> cv2.FaceDetectorYN:
-    """Open OpenCV's detector.
-
-    Raises:
-        RuntimeError: OpenCV refuses the file.
-    """
+    """Open OpenCV's detector. Raises RuntimeError: OpenCV refuses the file."""
     with _LOGGING:
         level = cv2.utils.logging.setLogLevel(cv2.utils.logging.LOG_LEVEL_ERROR)  # silences a warning on the target
         try:

@@ -235,11 +235,7 @@ def load_generator(path: Path | None, sizes: Sizes | None = None) -> Generator:
 
 
 def load_script(path: Path) -> torch.jit.ScriptModule:
-    """Load a TorchScript file on the CPU.
-
-    Raises:
-        ValueError: the file is not TorchScript.
-    """
+    """Load a TorchScript file on the CPU. Raises ValueError: the file is not TorchScript."""
     try:
         return torch.jit.load(str(path), map_location="cpu")  # type: ignore[no-untyped-call]
     except RuntimeError as error:
