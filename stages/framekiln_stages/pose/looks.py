@@ -1,4 +1,4 @@
-"""Poses as arrays, and looks at parts of an image: tiles and squares that find small people, and mirrored second looks that confirm a pose.
+"""Poses as arrays, and looks at parts of an image: for small people, and mirrored ones that confirm a pose.
 
 BlazePose's detector sees 224 px of any image, so that a small person must be looked for in a part of it. There it also
 takes a knob, a flower or half a person for somebody. So each pose is looked at again, mirrored, in squares around it.
