@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 Precision = Literal["fp32", "bf16", "fp16", "auto"]
-"""Arithmetic of a model, whose weights are cast to that type. auto: the 16-bit type that suits the model on a GPU, and
+"""Arithmetic of a model; its weights are cast to that type. auto: the 16-bit type that suits the model on a GPU, and
 fp32 on the CPU."""
 
 
@@ -15,7 +15,7 @@ fp32 on the CPU."""
 class Placement:
     """The way a stage runs. A stage declares its own; a profile and `--set` may replace each field by its name.
 
-    Types and limits are those that a profile is checked against.
+    A profile is checked against these types and limits.
     """
 
     device: Literal["cpu", "cuda"] = "cpu"

@@ -6,7 +6,7 @@ DECODE_VERSION = 3
 """To be raised when the same file gives other rows or pixels: all outputs are then computed again."""
 
 MAX_CELLS = 256
-"""Cells of one film, each of which is opened anew: longer films have longer cells."""
+"""Cells of one film. Each is opened anew, so longer films have longer cells."""
 
 MAX_SHARES = 1024
 """Tasks for one file, planned before it is opened: a sparse file may state any size."""

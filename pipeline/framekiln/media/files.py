@@ -1,7 +1,7 @@
 """Access to files on the local disk and in the object stores that pyarrow supports.
 
-Errors of the operating system or the store become a `MediaError` with reason UNREADABLE, so that a file that was
-removed after the listing is a line in the errors table.
+Errors of the operating system or the store become a `MediaError` with reason UNREADABLE. So a file that was removed
+after the listing is a line in the errors table.
 """
 
 # Names stay strings as the system gave them, and pathlib would not keep them so.

@@ -1,4 +1,4 @@
-"""Frames: those that are requested, the common result of all decoders, and the limits on them.
+"""Requests for frames, frames as the common result of all decoders, and limits on them.
 
 Shapes: h height, w width, 3 channels R, G, B; all uint8.
 """

@@ -28,7 +28,7 @@ class SourceReader:
     config: DecodeConfig
     halo: int = 0  # frames after each clip
     guard: Guard = NO_GUARD  # called for each file and frame
-    drops: Collection[str] = ()  # of `columns`, those that packets do not carry
+    drops: Collection[str] = ()  # columns that packets do not carry
 
     @property
     def carried(self) -> list[str]:
@@ -62,7 +62,7 @@ class SourceReader:
         return rows if self.config.max_frames is None else min(rows, self.config.max_frames)
 
     def frames(self, media: MediaFile, source: FrameSource, failures: list[Failure]) -> Iterator[Frame]:
-        """Yield frames up to `max_frames`; after a segment's, those that follow it. Losses go to `failures`."""
+        """Yield frames up to `max_frames`, also beyond a segment's end. Losses go to `failures`."""
         frames, limit = _split_losses(media, source, failures), self.config.max_frames
         if limit is None:
             return frames

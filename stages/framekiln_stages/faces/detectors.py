@@ -19,8 +19,8 @@ from framekiln_stages.nets.faces.yunet import OpenCvYuNet, YuNet
 if TYPE_CHECKING:
     from framekiln_stages.shared.device_images import DeviceImages
 
-# Without weights (random ones find nothing, or thousands of boxes of noise) each image has the same upright faces, so
-# that the rest of the stage can be timed. Such a benchmark includes no detection.
+# Without weights each image has the same upright faces, so that the rest of the stage can be timed. Random weights
+# would find nothing, or thousands of boxes of noise. Such a benchmark includes no detection.
 FACES = 4
 SHARE = 0.125  # of the short side: 160 px of `frame_1280`, a person in front of the camera
 
@@ -57,7 +57,7 @@ IMAGES_PER_CHUNK = 8  # images per detector call in torch: 70 to 100 MB each at 
 _TORCH_DETECTORS = ("yunet", "yunet-s")
 
 Detect = Callable[[Sequence[Image], "DeviceImages | None"], list[FaceDetections]]
-"""Returns the faces of images, whose copies on the device may be at hand."""
+"""Returns the faces of images; their copies on the device save an upload."""
 
 
 def build_detector(
@@ -74,7 +74,7 @@ def build_detector(
 ) -> tuple[Detect, bool]:
     """Return a detector, and whether it takes many images at once.
 
-    The settings are those of `Faces.Config`: `side` is its `input_side`, `min_score` its `threshold`. `path` is None
+    The settings come from `Faces.Config`: `side` is its `input_side`, `min_score` its `threshold`. `path` is None
     for the stand-in. `runtime` is that of the recognition network, "torch" or "onnxruntime".
 
     Raises:

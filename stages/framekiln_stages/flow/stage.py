@@ -99,7 +99,7 @@ class Flow(PixelStage):
         model: str = RAFT_WEIGHTS[0]
         # Of DIS. Errors on RubberWhale: ultrafast 0.54 px, fast 0.44, medium 0.23.
         preset: Literal["ultrafast", "fast", "medium"] = "medium"
-        # Short side in px; 0 is full size. Pixels are those of frame_224, which have 224 to 447 px. Where their flow
+        # Short side in px; 0 is full size. It reads frame_224, whose short side is 224 to 447 px. Where their flow
         # does not agree, it is computed again at this size, and the surer of both is taken: in 11 made pairs with
         # motion of 120 px the error falls from 8.5 to 3.6 px, while this size alone doubles errors up to 60 px. Medium
         # at 224 costs what fast costs at full size, and is nearer to medium at full size: mean motion within 1-4 %

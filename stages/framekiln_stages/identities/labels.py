@@ -23,10 +23,10 @@ Floats = NDArray[np.float64]
 class Labels:
     """The identity of each face.
 
-    `of_face` is n, the position of a face's identity, or `NONE`; `numbers` is g, by position. `assigned` marks faces
-    outside of clusters that got an identity by their similarity (n), `between` those with two identities that are
-    about as similar (n), and `recognised` identities with a number from before (g). `similarity` and `runner_up` are
-    cosines to the centroids of a face's own and of the most similar other identity (n); undefined without identity,
+    `of_face` is n, the position of a face's identity, or `NONE`; `numbers` is g, by position. `assigned` (n) marks
+    faces outside of clusters that got an identity by their similarity. `between` (n) marks faces with two identities
+    that are about as similar. `recognised` (g) marks identities with a number from before. `similarity` and `runner_up`
+    are cosines to the centroids of a face's own and of the most similar other identity (n); undefined without identity,
     and -1 without another identity.
     """
 

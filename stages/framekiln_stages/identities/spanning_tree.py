@@ -6,7 +6,7 @@ each bound on unknown edges includes the largest error of float32.
 
     neighbours  ->  core distances  ->  Boruvka's rounds over known edges  ->  (neighbours in other groups  ->  rounds)*
 
-A round joins a group of points to another by the lightest known edge between them, if that edge is no heavier than any
+A round joins two groups of points by the lightest known edge between them. That edge must be no heavier than any
 unknown edge can be (Boruvka 1926; the cut property). Where no group has such an edge, the points in question are
 compared with those of all other groups once more.
 

@@ -2,8 +2,8 @@
 
     faces that pass the filters  ->  exact spanning tree  ->  HDBSCAN  ->  known people  ->  single faces  ->  numbers
 
-A single face is one outside of all clusters, as one new photo is. It gets the identity of the nearest centroid, also
-of a known person without a cluster here, if that is near and no other is about as near.
+A single face is one outside of all clusters, as one new photo is. It gets the identity of the nearest centroid
+if that is near and no other is about as near. The centroid may be of a known person without a cluster here.
 
 The distance is 1 - cosine. The spanning tree is the same for every measure that rises with the angle. They differ in
 the density, one over distance, by which HDBSCAN weighs clusters; with this measure a setting is a cosine. Rows are

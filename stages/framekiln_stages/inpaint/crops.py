@@ -4,7 +4,7 @@ A region's cost depends on its own size, not on the frame's. Crops of many frame
 batch: more of the frame is shown than a region needs. With few shapes a network is compiled once for each, before it is
 needed; where the frame ends before the shape does, its pixels are mirrored. With many, no pixels are added.
 
-Shapes: frames h w 3 uint8; masks h w bool; a crop's pixels are those of its `view`, reduced to its `size`.
+Shapes: frames h w 3 uint8; masks h w bool; a crop shows its `view`, reduced to its `size`.
 """
 
 from collections.abc import Sequence
@@ -47,7 +47,7 @@ class Crop:
 
 
 def mask_crops(mask: Mask, framing: Framing) -> list[Crop]:
-    """Return the crops of a frame's mask, none for an empty one; regions whose margins overlap share a crop."""
+    """Return the crops of a frame's mask, none for an empty one; regions with overlapping margins share a crop."""
     if not mask.any():
         return []
     inside = bounding_window(mask)
@@ -165,7 +165,7 @@ def _find_components(mask: NDArray[np.uint8], connectivity: int = 8) -> list[Win
 
 
 def _merge_overlapping(windows: Sequence[Window], shape: tuple[int, ...]) -> list[Window]:
-    """Return windows that contain the given ones and do not overlap: those that meet are joined until none do."""
+    """Join windows that overlap, until none do."""
     while len(windows) > 1:
         canvas = np.zeros(shape, np.uint8)
         for window in windows:

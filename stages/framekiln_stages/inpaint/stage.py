@@ -85,8 +85,8 @@ class Inpaint(Stage):
         # Frames with a smaller or larger painted share stay as they are: specks, or wrong masks.
         min_share: float = 0.0
         max_share: float = 1.0
-        # few: eight shapes, for each of which LaMa is compiled once. many: all multiples of 64 px, which on a CPU saves
-        # the pixels that only fill a shape.
+        # few: eight shapes, LaMa is compiled once for each. many: all multiples of 64 px; on a CPU this saves the
+        # pixels that only fill a shape.
         shapes: Literal["few", "many"] = "few"
         # webp is lossless too, a third smaller, and takes five times as long; jpeg changes pixels outside the mask too
         format: Literal["png", "webp", "jpeg"] = "png"

@@ -202,7 +202,7 @@ class Steadiness(Stage):
         # mired: the weakest correction filter sold, 1/8 CTO; a quarter of it is just noticeable (Judd 1932).
         colour_jump: float = 20.0
         direction_jump: float = 30.0  # degree: an hour of the clock face by which photographers place lights
-        strength: float = 0.1  # from which a direction counts: below, passing objects change it
+        strength: float = 0.1  # least strength of a direction that counts: below, passing objects change it
         # From the median step, in units of 1.4826 MAD, so that neither a steady ramp nor restless light is a jump;
         # normal noise goes beyond 6 once in 5e8 frames.
         deviations: float = 6.0
@@ -212,7 +212,7 @@ class Steadiness(Stage):
         rows = batch.sort_by("frame_index")
         light, kelvin, angle, strength, black = (float_values(rows[name]).copy() for name in MEASURED)
         angle[~(strength >= self.config.strength)] = np.nan
-        # Below the darkest code, stops are those of single pixels: a fade to black would be a row of jumps.
+        # Below the darkest code, stops describe single pixels: a fade to black would be a row of jumps.
         light[np.isnan(light) & (black == 1)] = -np.inf
         light = np.maximum(light, photometry.stops(0.0))
         series: dict[str, Series] = {"exposure": light, "colour": 1e6 / kelvin, "direction": angle}

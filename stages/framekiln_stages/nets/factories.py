@@ -37,7 +37,7 @@ def sam2(weights: Path | None, *, model: str) -> Model:
 
 
 def edgetam(weights: Path | None) -> Model:
-    """Return EdgeTAM's image encoder, whose time a frame of a video needs at least."""
+    """Return EdgeTAM's image encoder: the least time that a frame of a video takes."""
     from framekiln_stages.nets.sam2.image import SIDE
     from framekiln_stages.nets.sam2.video import EDGETAM, load_video_model
 

@@ -28,7 +28,7 @@ from framekiln_stages.nets.checkpoints import assign_state
 
 FEATURES, HIDDEN, CONTEXT, MOTION = 128, 96, 64, 82  # channels
 AT_ONCE = 2**15  # places sampled in one call: cuDNN's sampler does not take 65,536 images
-LEVELS, RADIUS, UPDATES = 4, 3, 12  # the paper's; its accuracies of the small network are those of 12 updates
+LEVELS, RADIUS, UPDATES = 4, 3, 12  # the paper's; its accuracies of the small network are for 12 updates
 SCALE = 8
 LEAST = SCALE << LEVELS  # px: below it, the coarsest correlation would be one pixel wide
 

@@ -68,8 +68,8 @@ def distinct(body: Body, height: int, width: int) -> list[int]:
 
 Net = Callable[[Image], tuple[Body, World]]
 
-# Sides of second looks, in longer sides of the person's box. The smaller keeps neighbours out, of whom the detector
-# takes one; the larger shows a person whose box is that of a part.
+# Sides of second looks, in longer sides of the person's box. The smaller keeps neighbours out, as the
+# detector would take one of them; the larger shows a whole person where the box has a part.
 AROUND = (1.2, 1.4, 2.0)
 OVERLAP = 1 / 3  # of neighbouring tiles: with 1/2, 12 % more looks found the same 23 of 30 people
 LEAST_SIDE = 24  # px; in smaller squares, noise holds people

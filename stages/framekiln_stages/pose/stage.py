@@ -38,7 +38,7 @@ from framekiln_stages.shared.pixel_stage import LandmarkStage
 from framekiln_stages.shared.result_agreement import Detections, match_by_boxes, mean_or
 from framekiln_stages.shared.skeleton import BONES, LANDMARK, LANDMARKS, PERSON, POINT, landmarks
 
-DRAWN = 0.5  # visibility from which a landmark is drawn; the threshold of MediaPipe's own drawing_utils
+DRAWN = 0.5  # least visibility of a landmark that is drawn; the threshold of MediaPipe's own drawing_utils
 # Least score of a pose in a part of the image, to save second looks; no other value was tried.
 PART_SCORE = 0.4
 # Least agreement of two looks at a pose in a part: on 14 photos and 6 collages, people there agree to 0.03, an arm that
@@ -207,7 +207,7 @@ def collected(
     image: Image,
     most: int,
 ) -> People:
-    """Return the most visible people, and those whose pose a second look did not confirm."""
+    """Return the most visible people, and the unknown ones: a second look did not confirm their pose."""
     body = np.array([row[0] for row in found], np.float32).reshape(-1, LANDMARKS, 5)
     world = np.array([row[1] for row in found], np.float32).reshape(-1, LANDMARKS, 3)
     disagreement = np.array([row[2] for row in found], np.float32)

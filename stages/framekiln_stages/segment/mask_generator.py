@@ -59,7 +59,7 @@ class MaskGenerator:
 
     def __init__(self, stage: Stage, net: Sam2, rules: Rules, placement: Placement, *, made: bool = False) -> None:
         self._stage, self._net, self._rules, self._placement = stage, net, rules, placement
-        self._made = made  # whether made masks stand in where the grid keeps none
+        self._made = made  # whether made masks take the place of a grid's that keeps none
         layers = range(rules.crop_n_layers + 1)
         self._points = [amg.point_grid(rules.grid_side(layer)) for layer in layers]
         self._grids = [grid_set(points, placement.device) for points in self._points]

@@ -24,8 +24,8 @@ from framekiln.device import Phase, untimed, upload_all
 if TYPE_CHECKING:
     import torch
 
-PART_PIXELS = 16 << 20  # of images whose sums are held at once: 192 MB
-_WHOLE = 2**31 // 255  # px of an image whose sums are below 2^31
+PART_PIXELS = 16 << 20  # of the images in one table of sums: 192 MB
+_WHOLE = 2**31 // 255  # px of an image: sums stay below 2^31
 
 
 class DeviceImages:
@@ -72,7 +72,7 @@ class DeviceImages:
         return torch.stack(parts).view(-1, height, width, 3)
 
     def parts(self, owners: NDArray[np.int64]) -> Iterator[tuple[NDArray[np.intp], PixelSums]]:
-        """Yield numbers of crops, whose owners are n numbers of images, and the sums of these owners' pixels."""
+        """Yield numbers of crops with the pixel sums of their images; `owners` is n, the image of each crop."""
         numbers = np.unique(owners)
         pixels = np.array([np.prod(self.shapes[number]) for number in numbers], np.int64)
         turns = np.cumsum(pixels) // PART_PIXELS
@@ -86,7 +86,7 @@ class PixelSums:
 
     Args:
         images: on a device.
-        numbers: of those that are sampled.
+        numbers: of the sampled images.
     """
 
     def __init__(self, images: DeviceImages, numbers: Sequence[int]) -> None:

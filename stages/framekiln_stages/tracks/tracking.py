@@ -42,7 +42,7 @@ class Path:
     poses: list[int]  # numbers of the person in these frames
     body: Body  # 33 5, in the last of them
     speed: Values = field(default_factory=lambda: np.zeros(2))  # px a second
-    behind: "Path | None" = None  # whose box this person's box overlapped when it was missed
+    behind: "Path | None" = None  # the person that this one's box overlapped when it was missed
     offset: Values = field(default_factory=lambda: np.zeros(2))  # px from the other's middle, at that time
 
     def append(self, frame: int, pose: int, body: Body, elapsed: float) -> None:

@@ -41,7 +41,7 @@ def decode(
         share: the share of one film to decode; None for all.
         is_done: True if the rows between two numbers exist already; such a segment yields nothing.
         guard: called for each file and frame.
-        drops: of `columns`, those that packets do not carry; their pixels are not made but count in packet sizes.
+        drops: columns that packets do not carry; their pixels are not made, but count in packet sizes.
 
     Yields:
         Packets of whole clips: at most `packet_rows` rows and `packet_bytes` of requested pixels, unless one clip has

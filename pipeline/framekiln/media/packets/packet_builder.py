@@ -33,9 +33,9 @@ def cut_clips(
 ) -> Iterator[Clip]:
     """Yield a file's clips in order, each with up to `halo` of the next frames.
 
-    A clip ends before a key frame once it has `max_frames` / 2 frames, at `max_frames` in any case, where frames were
-    lost, and at the end of a segment. `max_frames` is lowered for large frames so that a clip's full-size pixels stay
-    within `max_bytes`, whether or not full size is requested.
+    A clip ends before a key frame once it has `max_frames` / 2 frames, and at `max_frames` in any case. It also ends
+    where frames were lost, and at the end of a segment. `max_frames` is lowered for large frames so that a clip's
+    full-size pixels stay within `max_bytes`, whether or not full size is requested.
 
     The first clip has the number `first`. Frames from the number `stop` on serve as halo only.
     """

@@ -1,7 +1,7 @@
 """Sound of each frame: from its time until that of the next kept frame.
 
-Sound is read beside the video through a second handle on the file, only as far as the next frame needs, so that memory
-never holds a film's whole sound. It is mixed to mono and resampled once for the file, or for a segment from shortly
+Sound is read beside the video through a second handle on the file, only as far as the next frame needs. So memory never
+holds a film's whole sound. It is mixed to mono and resampled once for the file, or for a segment from shortly
 before its first frame. All slices together are the file's sound. Gaps in the time stamps (lost packets) become silence,
 which keeps sound and video in sync.
 """

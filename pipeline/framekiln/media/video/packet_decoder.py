@@ -1,7 +1,7 @@
 """Packets of a video track to numbered frames, with errors where data are missing.
 
-Decoders conceal missing data with grey or with the last frame. Here a damaged packet is an error, and all frames up to
-the next key frame are lost with it, since they are predicted from the damage. Frames before it are kept. Damage that a
+Decoders conceal missing data with grey or with the last frame. Here a damaged packet is an error. All frames up to the
+next key frame are lost with it, since they are predicted from the damage. Frames before it are kept. Damage that a
 decoder does not detect, such as flipped bits on a disk, remains undetected, except in FFV1 with checksums.
 """
 

@@ -4,9 +4,9 @@ What is no face scores well in one place, at one size, and in one direction: a b
 scores well in every view, a blurred or a small one too. So the least score of several views tells them apart where the
 first score does not.
 
-Photographed faces of 16 px and more had 0.85 to 0.94 here, whatever their first score from 0.6 on, and those of an
-animated film 0.62 to 0.9. Other things had 0.78 at most, a dog's face 0.76, with first scores up to 0.89. At 24, 32, 40
-or 64 px instead of 48 both overlap.
+Photographed faces of 16 px and more had 0.85 to 0.94 here, whatever their first score from 0.6 on. Faces of an animated
+film had 0.62 to 0.9. Other things had 0.78 at most, a dog's face 0.76, with first scores up to 0.89. At 24, 32, 40 or
+64 px instead of 48 both overlap.
 
 Shapes: n faces of any images.
 """
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 FACE = 48  # px, longer side of the face in its view
 VIEW = 3 * FACE  # px, side of a view
-SAME = 0.3  # IoU with the first box from which a face in the view is the same one
+SAME = 0.3  # least IoU with the first box of the same face in the view
 VIEWS_AT_ONCE = 256  # of 62 kB each; on a device, 0.2 GB while they are cut
 RunNetwork = Callable[[Sequence[Image], Sequence[int]], list[FaceDetections]]
 Box = NDArray[np.float64]  # x0 y0 x1 y1 in px

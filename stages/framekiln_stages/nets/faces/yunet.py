@@ -32,8 +32,8 @@ SMALL_SIDE = 320  # px, longest side of the second pass: 4 ms
 # three faces at 800.
 LARGEST = 400
 
-CONFIDENT = 0.85  # score from which a face of the first pass wins over any of the second
-SURE = 0.92  # score from which no second look is needed: things had 0.89 at most, portraits have 0.92 to 0.96
+CONFIDENT = 0.85  # least score with which a face of the first pass wins over any of the second
+SURE = 0.92  # least score without a second look: things had 0.89 at most, portraits have 0.92 to 0.96
 
 RunNetwork = Callable[..., list[FaceDetections]]
 """Returns the faces of RGB images (a sequence), scaled to these longest sides (a sequence of int) for the network, in

@@ -1,8 +1,8 @@
 """YuNet's output as faces, for all images of a call at once on their device: decoding and suppression.
 
 As in OpenCV's FaceDetectorYN. The host waits once: of each input a fixed number of cells is decoded, the best ones, and
-suppressed in a fixed number of rounds. A call with a crowd, of which more cells pass the threshold or need more rounds,
-is done again with more of both.
+suppressed in a fixed number of rounds. A crowd has more cells above the threshold, or needs more rounds: its call is
+done again with more of both.
 
 Shapes: r inputs of the network; m cells of all three grids of an input; k cells of each input that are decoded.
 """

@@ -63,7 +63,7 @@ def edgetam_config(side: int = 1024, encoder: str = "repvit_m1") -> Any:
     """Return EdgeTAM's published configuration, for another input side or with another of timm's encoders.
 
     EdgeTAM (Zhou et al., CVPR 2025) is SAM 2 with timm's RepViT and memories of 512 vectors a frame instead of 4,096.
-    The settings are those of transformers' `convert_edgetam_video_to_hf.py`; its defaults are another network's. In
+    The settings come from transformers' `convert_edgetam_video_to_hf.py`; its defaults describe another network. In
     transformers 5.23 one frame cannot have both a mask and a point as prompts.
     """
     from transformers import EdgeTamVideoConfig, EdgeTamVisionConfig, TimmWrapperConfig
