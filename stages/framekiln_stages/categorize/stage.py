@@ -23,7 +23,6 @@ from framekiln_stages.categorize import zero_shot
 from framekiln_stages.categorize.instance_crops import CROPS, Instance, box_area, cut_and_fit, share_box, window_crops
 from framekiln_stages.categorize.zero_shot import CATEGORIES, CATEGORY, SIZES
 from framekiln_stages.nets.clip.architectures import MODELS
-from framekiln_stages.nets.clip.towers import TwoTowers
 from framekiln_stages.shared.arrow_values import list_array, vector_array
 from framekiln_stages.shared.conventions import BOXES, UNIT_LENGTH
 from framekiln_stages.shared.device_images import DeviceImages
@@ -167,6 +166,8 @@ class Categorize(Stage):
         Raises:
             ValueError: a sentence is longer than the model's input, or the weights are another model's.
         """
+        from framekiln_stages.nets.clip.towers import TwoTowers
+
         model, tokenizer = self.weights
         self._placement, self._dtype = placement, dtype_of(placement)
         self._on_device = placement.device != "cpu"  # where launches and uploads cost more than arithmetic

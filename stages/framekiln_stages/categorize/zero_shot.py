@@ -13,11 +13,12 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from framekiln.contract.array_cache import ArrayCache
-from framekiln_stages.nets.clip.towers import TwoTowers
 from framekiln_stages.shared import result_agreement as runs
 
 if TYPE_CHECKING:
     import torch
+
+    from framekiln_stages.nets.clip.towers import TwoTowers
 
 SIZES = {"frames": 384, "instances": 1280}
 """Default short side of the pixels.

@@ -7,11 +7,10 @@ Shapes: n masks of a frame, r views in a call of the model, p prompts of a view 
 r p m s s on the device, s the side of the model's grid.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+
+import torch
 
 from framekiln.contract.columns import Image
 from framekiln.contract.placement import Placement
@@ -23,9 +22,6 @@ from framekiln_stages.segment.mask_proposals import Box, Proposals
 from framekiln_stages.segment.mask_rules import Rules
 from framekiln_stages.segment.prompt_calls import Decoding, grid_set, prompt_sets
 from framekiln_stages.shared.point_prompts import Prompt
-
-if TYPE_CHECKING:
-    import torch
 
 PROMPTS = 64  # decoded at once unless the profile sets another number, as amg's points_per_batch
 
@@ -169,8 +165,6 @@ class MaskGenerator:
         self, frame: PromptedFrame, crop: int, numbers: torch.Tensor, logits: torch.Tensor, iou: torch.Tensor
     ) -> Proposals:
         """Return the best mask of each prompt."""
-        import torch
-
         best = iou.argmax(dim=1)
         rows = torch.arange(len(best), device=best.device)
         return self._score(logits[rows, best], iou[rows, best], numbers, crop, frame.box)
@@ -186,8 +180,6 @@ class MaskGenerator:
 
     def _make_masks(self, crop: int, box: Box) -> Proposals:
         """Return the stand-ins for masks of a network without weights, as prompted by the first points of the grid."""
-        import torch
-
         logits = torch.from_numpy(amg.dummy_logits(self._net.architecture.low)).to(self._placement.device)
         iou = torch.full((len(logits),), amg.SCORE, device=logits.device)
         prompts = torch.arange(len(logits), device=logits.device) % len(self._points[0])
@@ -195,8 +187,6 @@ class MaskGenerator:
 
     def _score(self, logits: torch.Tensor, iou: torch.Tensor, prompts: torch.Tensor, crop: int, box: Box) -> Proposals:
         """Return masks with their scores and boxes, in float32."""
-        import torch
-
         rules, logits = self._rules, logits.float()
         return Proposals(
             logits=logits,
@@ -208,8 +198,6 @@ class MaskGenerator:
         )
 
     def _make_no_masks(self) -> Proposals:
-        import torch
-
         empty = torch.zeros(0, device=self._placement.device)
         return self._score(empty.view(0, *[self._net.architecture.low] * 2), empty, empty.long(), 0, (0, 0, 1, 1))
 

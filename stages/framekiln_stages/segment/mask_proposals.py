@@ -9,22 +9,17 @@ dropped.
 Shapes: n masks; logits n 256 256 float32, boxes n 4 float64 as x0 y0 x1 y1 in px of the whole frame.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING
 
 import cv2
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from framekiln_stages.shared.masks import pair_product
-
-if TYPE_CHECKING:
-    import torch
 
 Box = tuple[int, int, int, int]  # x0 y0 x1 y1
 
@@ -44,19 +39,15 @@ class Proposals:
     prompts: torch.Tensor  # n int64, number of the prompt
     crops: torch.Tensor  # n int64, number of the crop
 
-    def select(self, rows: torch.Tensor) -> Proposals:
+    def select(self, rows: torch.Tensor) -> "Proposals":
         """Return the rows chosen by a boolean mask or by their numbers."""
-        import torch
-
         if rows.dtype == torch.bool:
             rows = rows.nonzero()[:, 0]  # once, since a GPU must be waited for
         return Proposals(**{item.name: getattr(self, item.name)[rows] for item in fields(self)})
 
     @staticmethod
-    def concatenate(parts: Sequence[Proposals]) -> Proposals:
+    def concatenate(parts: "Sequence[Proposals]") -> "Proposals":
         """Join one or more sets of proposals."""
-        import torch
-
         if len(parts) == 1:
             return parts[0]
         return Proposals(
@@ -115,8 +106,6 @@ def stability_score(logits: torch.Tensor, threshold: float, offset: float) -> to
 
 def mask_boxes(masks: torch.Tensor, crop: Box) -> torch.Tensor:
     """Return the boxes of the masks (n h w bool) of a crop of the frame, all 0 where a mask is empty."""
-    import torch
-
     x0, y0, x1, y1 = crop
     height, width = masks.shape[1:]
     left, right = _find_extent(masks.any(dim=1))
@@ -150,8 +139,6 @@ def non_max_suppression(boxes: torch.Tensor, scores: torch.Tensor, threshold: fl
         scores: n.
         threshold: IoU.
     """
-    import torch
-
     order = torch.sort(scores, descending=True, stable=True).indices
     suppresses = _compare_boxes(boxes[order], threshold)
     kept = torch.ones(len(order), dtype=torch.bool, device=boxes.device)
@@ -165,8 +152,6 @@ def non_max_suppression(boxes: torch.Tensor, scores: torch.Tensor, threshold: fl
 
 def _compare_boxes(boxes: torch.Tensor, threshold: float) -> torch.Tensor:
     """Return n n bools: box i overlaps box j > i by more than the threshold."""
-    import torch
-
     count = len(boxes)
     areas = pair_product(boxes[:, 2:] - boxes[:, :2])
     result = torch.zeros((count, count), dtype=torch.bool, device=boxes.device)

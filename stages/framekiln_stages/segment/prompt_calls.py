@@ -3,20 +3,15 @@
 Shapes: p prompts of k points; r views in a call, q prompts of each view in it; f values of a view's features.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from framekiln_stages.shared.device_images import indices_by_key, numbers_on
 from framekiln_stages.shared.point_prompts import POINT, Prompt
-
-if TYPE_CHECKING:
-    import torch
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,8 +25,6 @@ class PromptSet:
 
 def grid_set(points: NDArray[np.float32], device: str) -> PromptSet:
     """Return a prompt for each point (p 2)."""
-    import torch
-
     where = torch.from_numpy(points[:, None]).to(device)
     labels = torch.full(where.shape[:2], POINT, device=device)
     return PromptSet(numbers=torch.arange(len(points), device=device), points=where, labels=labels)
@@ -74,13 +67,11 @@ class Decoding:
         missing = size - self.count
         if not missing:
             return parts
-        import torch
-
         points, labels = (torch.cat([part, part[-1:].expand(missing, *part.shape[1:])]) for part in parts)
         return points, labels
 
     @staticmethod
-    def calls(parts: Sequence[Decoding], most: int, *, alone: bool) -> Iterator[DecoderCall]:
+    def calls(parts: "Sequence[Decoding]", most: int, *, alone: bool) -> "Iterator[DecoderCall]":
         """Yield calls of at most `most` prompts, of parts of one shape; `alone`: of one part each, not padded."""
         if alone:
             yield from (DecoderCall(parts=[part], shape=(part.count, 1)) for part in parts)
@@ -102,8 +93,6 @@ class DecoderCall:
 
     def inputs(self, features: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """Return features (r f), points (r q k 2) and labels (r q k) of the call's rows."""
-        import torch
-
         padded = [part.padded(self.shape[0]) for part in self.parts]
         own = [features[part.row : part.row + 1] for part in self.parts]
         points, labels = (torch.stack(column) for column in zip(*padded, strict=True))

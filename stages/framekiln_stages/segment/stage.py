@@ -19,8 +19,6 @@ from numpy.typing import NDArray
 
 from framekiln.contract import Drawing, Placement, Weights, field, views
 from framekiln_stages.nets.sam2.image import MODELS, Sam2
-from framekiln_stages.segment.mask_generator import MaskGenerator, PromptedFrame
-from framekiln_stages.segment.mask_proposals import Proposals, non_max_suppression, remove_small_regions, scale_box
 from framekiln_stages.segment.mask_rules import Rules
 from framekiln_stages.shared.conventions import BOXES, FRACTIONS, RUN_LENGTHS
 from framekiln_stages.shared.limits import require_at_least
@@ -32,6 +30,9 @@ from framekiln_stages.shared.result_agreement import Detections, match_by_masks
 
 if TYPE_CHECKING:
     import torch
+
+    from framekiln_stages.segment.mask_generator import PromptedFrame
+    from framekiln_stages.segment.mask_proposals import Proposals
 
 CANVAS_PIXELS = 1 << 27  # px of masks upsampled at once: 512 MB of float32, 16 masks of a 4K frame
 DRAWN = 12  # masks of a preview, the largest first
@@ -137,6 +138,8 @@ class Segment(PixelStage):
             ValueError: the weights are another model's, or a prompt is invalid.
             FileNotFoundError: the file of prompts is missing.
         """
+        from framekiln_stages.segment.mask_generator import MaskGenerator
+
         config = self.config
         net = Sam2(MODELS[config.model], weights.get(config.model), placement)
         self._file = PromptFile(Path(config.prompt_file), config.prompts) if config.prompt_file else None
@@ -208,6 +211,8 @@ class Segment(PixelStage):
         """
         import torch
 
+        from framekiln_stages.segment.mask_proposals import non_max_suppression
+
         visible = np.flatnonzero(areas)
         if changed.any():
             threshold = max(self.config.box_nms_thresh, self.config.crop_nms_thresh)
@@ -221,6 +226,8 @@ class Segment(PixelStage):
     ) -> tuple[list[dict[str, Any]], NDArray[np.bool_]]:
         """Return masks at the size of the canvas as values of `SEGMENTATION`, and which of them lost small regions."""
         import torch
+
+        from framekiln_stages.segment.mask_proposals import scale_box
 
         codes, changed = np.empty(len(crops), object), np.zeros(len(crops), bool)
         at_once = max(1, CANVAS_PIXELS // (canvas[0] * canvas[1]))
@@ -237,6 +244,8 @@ class Segment(PixelStage):
         """Return masks (n w h) as values of `SEGMENTATION` without small regions, and which of them had some."""
         if not (min_area := self.config.min_mask_region_area):
             return encode_masks(masks), [False] * len(masks)
+        from framekiln_stages.segment.mask_proposals import remove_small_regions
+
         before = list(masks.cpu().numpy().transpose(0, 2, 1))
         after = [remove_small_regions(mask, min_area) for mask in before]
         return encode(after), [one is not other for one, other in zip(before, after, strict=True)]

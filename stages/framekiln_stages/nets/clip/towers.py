@@ -4,21 +4,18 @@ The text tower and random weights are transformers' own; the image tower has the
 Shapes: n images, m texts, k categories, d dimensions, s side of the input; embeddings have length 1.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import torch
 
 from framekiln.contract.placement import Placement
 from framekiln.device import Batches, ready
 from framekiln_stages.nets.checkpoints import load_model, read_state
 from framekiln_stages.nets.clip.architectures import ClipArchitecture
 from framekiln_stages.nets.clip.tokenizer import MAX_TOKENS, clip_tokenizer, dummy_tokens, padded_tokens, token_numbers
-
-if TYPE_CHECKING:
-    import torch
 
 Tokenize = Callable[[Sequence[str]], list[list[int]]]
 
@@ -63,8 +60,6 @@ class TwoTowers:
 
     def texts(self, texts: Sequence[str]) -> torch.Tensor:
         """Return embeddings of texts: m d float32. Raises ValueError: a text is longer than the model's input."""
-        import torch
-
         ids = torch.tensor(self._tokenize(texts), device=self.device)
         model = self._model = self._model or build_model(self._architecture, self._state)
         model.text_model.to(self.device)
@@ -86,8 +81,6 @@ class TwoTowers:
             rows: most images of a compiled or joint call; None for the placement's `batch`.
             int8: multiply the linear layers' inputs and weights as 8-bit numbers.
         """
-        import torch
-
         from framekiln_stages.nets.clip.image_tower import int8_layers
 
         self._model, self._state = None, {}
@@ -101,8 +94,6 @@ class TwoTowers:
 
     def images(self, pixels: torch.Tensor) -> torch.Tensor:
         """Return embeddings of one or more preprocessed images (n 3 s s, of the model's dtype): n d float32."""
-        import torch
-
         with torch.inference_mode():
             return _normalize(self._images(pixels))
 
