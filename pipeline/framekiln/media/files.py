@@ -142,9 +142,7 @@ def _open_file_system(root: str) -> fs.FileSystem:
 def open_uri(uri: str) -> tuple[fs.FileSystem, str]:
     """Return the file system of a URI, and the path inside it.
 
-    Raises:
-        ValueError: there is none that Arrow can open.
-        OSError: it refuses.
+    Raises ValueError: there is none that Arrow can open; OSError: it refuses.
     """
     if uri.lower().startswith(_AZURE):
         raise ValueError("Azure is not supported: copy the files to a disk, S3 or GCS")

@@ -30,9 +30,7 @@ def default_lock() -> Mapping[str, Entry]:
 def merged_lock(models: Mapping[str, Entry]) -> Mapping[str, Entry]:
     """Return the entries that ship and those of a pipeline file.
 
-    Raises:
-        ConfigError: a name is in both.
-        WeightsError: two entries share a file name.
+    Raises ConfigError: a name is in both; WeightsError: two entries share a file name.
     """
     shipped = default_lock()
     for name in models.keys() & shipped.keys():
@@ -72,9 +70,7 @@ def find_weights(
 ) -> tuple[dict[str, Path], dict[str, str]]:
     """Return the verified local paths of the entries, and by name a sentence for each that is missing or wrong.
 
-    Raises:
-        ConfigError: the lockfile has no such entry.
-        WeightsError: a folder given by the user does not exist.
+    Raises ConfigError: the lockfile has no such entry; WeightsError: a folder given by the user does not exist.
     """
     search_folders(weights_dir)
     paths: dict[str, Path] = {}

@@ -46,10 +46,7 @@ class Described(NamedTuple):
 class HostFaces:
     """Faces that are cut on the host, part by part when they are embedded.
 
-    Args:
-        recognizer: embeds them.
-        phase: counts the time of a block.
-        keep: whether their JPEG files are wanted.
+    `recognizer`: embeds them. `phase`: counts the time of a block. `keep`: whether their JPEG files are wanted.
     """
 
     def __init__(self, recognizer: Recognizer, phase: Phase, *, keep: bool) -> None:
@@ -115,10 +112,7 @@ class DeviceFaces:
 def aligned(images: DeviceImages, owners: NDArray[np.int64], transforms: Transforms) -> torch.Tensor:
     """Return aligned faces as by `align_face`, n 112 112 3 uint8 on the device.
 
-    Args:
-        images: on the device.
-        owners: n, the image of each face.
-        transforms: n 2 3.
+    `images`: on the device. `owners`: n, the image of each face. `transforms`: n 2 3.
     """
     import torch
 

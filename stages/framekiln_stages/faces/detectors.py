@@ -77,9 +77,7 @@ def build_detector(
     The settings come from `Faces.Config`: `side` is its `input_side`, `min_score` its `threshold`. `path` is None
     for the stand-in. `runtime` is that of the recognition network, "torch" or "onnxruntime".
 
-    Raises:
-        RuntimeError: OpenCV refuses the file.
-        ValueError: onnxruntime does, or torch cannot run its graph.
+    Raises RuntimeError: OpenCV refuses the file; ValueError: onnxruntime does, or torch cannot run its graph.
     """
     least = min_score if min_look is None else min(min_score, min_look)
     yunet = partial(YuNet, side=side, max_faces=max_faces, min_score=min_score, min_look=min_look)

@@ -28,10 +28,7 @@ def summarize(vectors: Vectors, members: NDArray[np.int64], exemplars: int) -> C
     The mean cosine of a member to all is its product with their sum. The medoid is therefore exact without m x m
     cosines.
 
-    Args:
-        vectors: n d.
-        members: m at least 1, numbers of vectors, ascending.
-        exemplars: at most this many.
+    `vectors`: n d. `members`: m at least 1, numbers of vectors, ascending. `exemplars`: at most this many.
     """
     own = vectors[members].astype(np.float64)
     total = own.sum(axis=0)

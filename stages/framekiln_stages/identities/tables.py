@@ -142,11 +142,7 @@ def _make_absent(number: int, centroid: Sequence[float], network: str | None) ->
 def faces_table(faces: FaceTable, chosen: Ints, clusters: Clusters, labels: Labels) -> pa.Table:
     """Return one row per face.
 
-    Args:
-        faces: n.
-        chosen: c, the clustered faces.
-        clusters: of these.
-        labels: the identity of each face.
+    `faces`: n. `chosen`: c, the clustered faces. `clusters`: of these. `labels`: the identity of each face.
     """
     count = len(faces)
     filtered = np.ones(count, bool)

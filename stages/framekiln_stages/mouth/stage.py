@@ -99,9 +99,7 @@ def openings(mesh: Mesh, aspect: float) -> tuple[NDArray[np.float64], NDArray[np
 
     Distances are taken in three dimensions, so that a turned head changes them less.
 
-    Args:
-        mesh: f 468 3.
-        aspect: height over width of the image.
+    `mesh`: f 468 3. `aspect`: height over width of the image.
     """
     points = mesh.astype(np.float64) * [1, aspect, 1]
 

@@ -151,10 +151,7 @@ PEOPLE = "people"  # the category of `Categorize` that counts
 def squares(batch: pa.Table, columns: Sequence[str], images: Sequence[Image]) -> list[list[Square]]:
     """Return, for each row, the squares around its faces and its masks of people.
 
-    Args:
-        batch: rows with these columns.
-        columns: `faces`, `instances`, or both.
-        images: the rows' pixels.
+    `batch`: rows with these columns. `columns`: `faces`, `instances`, or both. `images`: the rows' pixels.
     """
     rows = batch.select(list(columns)).to_pylist() if columns else [{} for _ in images]
     return [_find_in_row(row, *image.shape[:2]) for row, image in zip(rows, images, strict=True)]

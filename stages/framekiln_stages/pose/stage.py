@@ -135,9 +135,7 @@ class Pose(LandmarkStage):
     def find(self, image: Image, around: Sequence[Square] = ()) -> People:
         """Return the people of one RGB image (h w 3 uint8), each once.
 
-        Args:
-            image: the pixels.
-            around: squares to look at besides the whole image and its tiles.
+        `image`: the pixels. `around`: squares to look at besides the whole image and its tiles.
         """
         height, width = image.shape[:2]
         with self.phase("infer"):

@@ -72,10 +72,7 @@ class MaskGenerator:
     def frame(self, image: Image, size: tuple[int, int], prompts: Sequence[Prompt] | None) -> PromptedFrame:
         """Return a frame with its views.
 
-        Args:
-            image: h w 3, the pixels as read.
-            size: height and width of the full frame.
-            prompts: None for the grid.
+        `image`: h w 3, the pixels as read. `size`: height and width of the full frame. `prompts`: None for the grid.
         """
         views = []
         if prompts is None or len(prompts):

@@ -134,10 +134,7 @@ def non_max_suppression(boxes: torch.Tensor, scores: torch.Tensor, threshold: fl
     All boxes are decided at once, in rounds until nothing changes; after k rounds at least the k best are final. On a
     GPU it is not asked after every round whether something changed, since that waits.
 
-    Args:
-        boxes: n 4; boxes without area overlap none.
-        scores: n.
-        threshold: IoU.
+    `boxes`: n 4; boxes without area overlap none. `scores`: n. `threshold`: IoU.
     """
     order = torch.sort(scores, descending=True, stable=True).indices
     suppresses = _compare_boxes(boxes[order], threshold)
@@ -170,9 +167,7 @@ def remove_small_regions(mask: NDArray[np.bool_], min_area: int) -> NDArray[np.b
 
     `remove_small_regions` in sam2/utils/amg.py. Pixels that touch at a corner are connected.
 
-    Args:
-        mask: left unchanged; returned itself where there is nothing to do.
-        min_area: px; smaller regions are small.
+    `mask`: left unchanged; returned itself where there is nothing to do. `min_area`: px; smaller regions are small.
     """
     labels, areas = _label_regions(~mask)
     if (areas < min_area).any():

@@ -31,10 +31,7 @@ _WHOLE = 2**31 // 255  # px of an image: sums stay below 2^31
 class DeviceImages:
     """Images on a device; `pixels` are all of them row by row, p 3 uint8.
 
-    Args:
-        images: h w 3 each.
-        placement: its device and its `pin_memory`.
-        phase: times the copy as an upload.
+    `images`: h w 3 each. `placement`: its device and its `pin_memory`. `phase`: times the copy as an upload.
     """
 
     def __init__(self, images: Sequence[Image], placement: Placement, phase: Phase = untimed) -> None:
@@ -84,9 +81,7 @@ class DeviceImages:
 class PixelSums:
     """For each pixel, the sum of the levels above it and to its left, of some images.
 
-    Args:
-        images: on a device.
-        numbers: of the sampled images.
+    `images`: on a device. `numbers`: of the sampled images.
     """
 
     def __init__(self, images: DeviceImages, numbers: Sequence[int]) -> None:

@@ -70,10 +70,7 @@ def sound_on_grid(grid: Signal, times: Signal, levels: Signal) -> list[Signal]:
 def mouth_on_grid(grid: Signal, seen: tuple[Signal, Signal, Signal], least_s: float) -> Signal:
     """Return the mouth's opening, by a cubic spline through each unbroken track of at least `least_s`.
 
-    Args:
-        grid: g, in s.
-        seen: time, opening and track of n frames.
-        least_s: shorter tracks are left out, in s.
+    `grid`: g, in s. `seen`: time, opening and track of n frames. `least_s`: shorter tracks are left out, in s.
     """
     from scipy.interpolate import CubicSpline
 

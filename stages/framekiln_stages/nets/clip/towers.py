@@ -121,9 +121,7 @@ def model_and_config(architecture: ClipArchitecture) -> tuple[Any, Any]:
 def build_model(architecture: ClipArchitecture, state: Mapping[str, torch.Tensor] | None) -> Any:
     """Build transformers' model with these weights, or with seeded random ones, in fp32 for inference.
 
-    Raises:
-        ValueError: weights are missing.
-        RuntimeError: a weight has another shape.
+    Raises ValueError: weights are missing; RuntimeError: a weight has another shape.
     """
     model_class, config = model_and_config(architecture)
     if state is not None:

@@ -74,10 +74,7 @@ def least_of(find: Callable[[Squares], list[FaceDetections]], boxes: Boxes) -> N
 def views_on_device(images: DeviceImages, owners: NDArray[np.int64], squares: Squares) -> torch.Tensor:
     """Return views of squares as `least_scores` cuts them, n VIEW VIEW 3 uint8 on the device.
 
-    Args:
-        images: on the device.
-        owners: n, the image of each square.
-        squares: n.
+    `images`: on the device. `owners`: n, the image of each square. `squares`: n.
     """
     cells, parts, order = np.arange(VIEW + 1), [], []
     for numbers, sums in images.parts(owners):

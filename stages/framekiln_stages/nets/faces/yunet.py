@@ -60,9 +60,7 @@ class YuNet:
     def __call__(self, images: Sequence[Image], uploaded: DeviceImages | None = None) -> list[FaceDetections]:
         """Return the faces of each image.
 
-        Args:
-            images: h w 3 each.
-            uploaded: the same on the network's device, where it has one.
+        `images`: h w 3 each. `uploaded`: the same on the network's device, where it has one.
         """
         run = self._run if uploaded is None else partial(self._run, uploaded=uploaded)
         longest = [max(image.shape[:2]) for image in images]

@@ -94,9 +94,7 @@ class Sam2:
     def __init__(self, architecture: HieraArchitecture, weights: Path | None, placement: Placement) -> None:
         """Load a file of safetensors; None for seeded random weights.
 
-        Raises:
-            ValueError: weights are missing from the file, or unexpected.
-            RuntimeError: a weight has another shape.
+        Raises ValueError: weights are missing from the file, or unexpected; RuntimeError: a weight has another shape.
         """
         import torch
 
@@ -238,9 +236,7 @@ def encoder_config(architecture: HieraArchitecture) -> Any:
 def build_image_model(architecture: HieraArchitecture, path: Path | None) -> Any:
     """Build the model with the weights of a file, or with seeded random ones, in float32.
 
-    Raises:
-        ValueError: weights are missing, or unexpected.
-        RuntimeError: a weight has another shape.
+    Raises ValueError: weights are missing, or unexpected; RuntimeError: a weight has another shape.
     """
     from safetensors.torch import load_file
     from transformers import Sam2Model

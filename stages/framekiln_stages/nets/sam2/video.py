@@ -192,9 +192,7 @@ def resize_mask(mask: Mask, side: int, device: str) -> torch.Tensor:
 def load_video_model(name: str, weights: Path | None) -> Any:
     """Build a model by its name, in float32, with the weights of a file of safetensors or with seeded random ones.
 
-    Raises:
-        ValueError: weights are missing from the file, or unexpected.
-        RuntimeError: a weight has another shape.
+    Raises ValueError: weights are missing from the file, or unexpected; RuntimeError: a weight has another shape.
     """
     from safetensors.torch import load_file
 
