@@ -80,7 +80,7 @@ def category_embeddings(net: TwoTowers, prompts: list[list[str]]) -> torch.Tenso
 def top_categories(names: NDArray[np.object_], probabilities: NDArray[np.float32], top_k: int) -> list[pa.Array]:
     """Return the likeliest categories with their probabilities, the name of the first, and its probability.
 
-    `names`: k. `probabilities`: n k. `top_k`: categories kept. The arrays have n values: list<CATEGORY>, string, float32.
+    `names`: k. `probabilities`: n k. `top_k`: categories kept. The arrays (n): list<CATEGORY>, string, float32.
     """
     order = np.argsort(-probabilities, axis=1, kind="stable")[:, :top_k]
     best = np.take_along_axis(probabilities, order, axis=1)
