@@ -64,8 +64,8 @@ def _count_stated(data: bytes, seen: int, size: int) -> int:
     runs = [match for pattern in _RUNS for match in pattern.finditer(data) if match.end() > seen]
     total = sum(int.from_bytes(number, "big") for number in sizes)
     for box, flags, samples in (run.groups() for run in runs):  # those beyond what the box has data for
-        count, data = int.from_bytes(samples, "big"), 4 * (flags[0] & _DATA_FLAGS).bit_count()
-        total += max(0, count - min(size, int.from_bytes(box, "big")) // data) if data else count
+        count, each = int.from_bytes(samples, "big"), 4 * (flags[0] & _DATA_FLAGS).bit_count()
+        total += max(0, count - min(size, int.from_bytes(box, "big")) // each) if each else count
     return total
 
 
