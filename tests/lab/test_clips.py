@@ -8,20 +8,24 @@ import numpy as np
 import pytest
 import torch
 from rich.console import Console
+from typer.testing import CliRunner
 
+from framekiln.cli.app import app
 from framekiln.cli.bench.clips import ClipOptions, bench_clips
+from framekiln.cli.bench.files import BenchFiles
 from framekiln.cli.bench.options import BenchOptions
 from framekiln.contract.errors import ConfigError, InputError
 from framekiln.lab.clips.formats import Clip, ClipFormat, clip_of_file, made_clip
 from framekiln.lab.clips.frames import PHASES, Buffers, FrameCall
 from framekiln.lab.clips.measure import ClipSettings, measure_clips
 from framekiln.lab.clips.scenarios import Load, arrivals
-from framekiln.lab.clips.targets import parse_targets
 from framekiln.lab.measure.statistics import Statistics
 from framekiln.lab.models.factory import Factory
 from framekiln.lab.models.model import ModelSource
 from framekiln.lab.output.cells import Cell
-from tests.lab.report.results import section_ids
+from framekiln.lab.samples import samples
+from framekiln.lab.targets import parse_targets, verdicts
+from tests.lab.report.results import report, result, section_ids
 
 SMALL = ClipFormat(name="small", height=48, width=64, fps=30)
 STEREO = ClipFormat(name="eyes", height=48, width=128, fps=30, eyes=2)
@@ -97,8 +101,14 @@ def test_arrivals_are_random_with_the_rate_as_their_mean():
 
 def test_targets():
     values = Statistics.of([0.016] * 60 + [0.021] * 40)
-    verdicts = {t.percentile: t.verdict(values) for t in parse_targets("1080p60")}
-    assert verdicts == {"p50": "met", "p95": "not met", "p99": "not measured"}
+    found = [
+        verdict.row() for verdict in verdicts(samples(report(result(latency_ms=values))), parse_targets("1080p60"))
+    ]
+    assert [(row["target"], row["verdict"]) for row in found] == [
+        ("p50<16.67", "met"),
+        ("p95<20", "not met"),
+        ("p99<25", "not measured"),
+    ]
     assert [(t.percentile, t.ms) for t in parse_targets("p50<16.67, p90 < 20")] == [("p50", 16.67), ("p90", 20)]
     assert [t.ms for t in parse_targets("4k30")] == [33.33, 40, 50]
     for text in ("p42<3", "p50>3", "8k60"):
@@ -172,7 +182,6 @@ def test_rows_of_formats_and_scenarios(tmp_path):
         scenarios=("single", "multi"),
         pools=(True, False),
         load=Load(frames=10, batch=4),
-        targets=parse_targets("p50<10000,p95<1"),
     )
     rows = list(measure_clips("bright", "none", Model(), clips, settings))
     assert [(row.clip, row.eyes, row.scenario, row.pools) for row in rows] == [
@@ -184,7 +193,6 @@ def test_rows_of_formats_and_scenarios(tmp_path):
     for row in rows:
         assert (row.outcome, row.frames, tuple(row.shares)) == ("ok", 10, PHASES)
         assert sum(row.shares.values()) == pytest.approx(1) and row.fps > 0
-        assert row.targets == {"p50<10000": "met", "p95<1": "not measured"}  # a p95 needs 100 frames
     assert rows[2].batch == pytest.approx(10 / 3)
 
 
@@ -207,14 +215,15 @@ def test_models_without_images_or_that_raise_and_damaged_clips_are_rows(tmp_path
 
 def test_the_command_takes_files_and_refuses_unknown_scenarios(tmp_path):
     path = made_clip(STEREO, tmp_path, frames=2).path
-    options = ClipOptions(
-        clip=str(path), stereo=True, scenario="offline,server", clip_frames=6, streams=2, rate=1e6, target="p50<9"
-    )
-    cells = BenchOptions(device="cpu", size="32")
-    bench_clips(Console(quiet=True), ["tests.lab.test_clips:bright"], cells, options, tmp_path / "out")
+    options = ClipOptions(clip=str(path), stereo=True, scenario="offline,server", clip_frames=12, streams=2, rate=1e6)
+    cells, files = BenchOptions(device="cpu", size="32"), BenchFiles(out=tmp_path / "out", target="p50<1000000")
+    bench_clips(Console(quiet=True), ["tests.lab.test_clips:bright"], cells, options, files)
     assert section_ids(tmp_path / "out" / "index.html") == ["clips", "targets"]
     stats = json.loads((tmp_path / "out" / "profile_stats.json").read_text())
-    assert {target["pools"] for target in stats["targets"]} == {"on"}
+    assert [(target["placement"], target["verdict"]) for target in stats["targets"]] == [
+        ("server, batch 4, size 32, fp32", "met"),
+        ("offline, batch 4, size 32, fp32", "met"),
+    ]
     rows = stats["extra"]["clips"]
     assert [(row["scenario"], row["eyes"], row["outcome"]) for row in rows] == [
         ("server", 2, "ok"),
@@ -224,3 +233,53 @@ def test_the_command_takes_files_and_refuses_unknown_scenarios(tmp_path):
     with pytest.raises(ConfigError) as error:
         ClipOptions(clip="4k", scenario="burst").settings(cells)
     assert error.value.code == "FK-BENCH-SCENARIO"
+
+
+def bench_small(tmp_path, *words):
+    """The exit code, or the code of a mistake, of a bench of a small clip."""
+    path = tmp_path / "small.mp4"
+    path = path if path.exists() else made_clip(SMALL, tmp_path, frames=2).path
+    command = [
+        "bench",
+        "tests.lab.test_clips:bright",
+        "--clip",
+        str(path),
+        "--device",
+        "cpu",
+        "--size",
+        "32",
+        "--quiet",
+    ]
+    done = CliRunner().invoke(app, [*command, "--out", str(tmp_path / "out"), *words])
+    return getattr(done.exception, "code", None) if isinstance(done.exception, ConfigError) else done.exit_code
+
+
+def test_a_clip_that_misses_its_target_ends_with_the_code_of_the_gate(tmp_path):
+    assert bench_small(tmp_path, "--target", "p50<100000") == 0
+    assert bench_small(tmp_path, "--target", "p50<0.001") == 1
+
+
+def test_a_target_has_as_many_frames_as_it_needs(tmp_path):
+    """A p99 needs 500: without a number of frames they are measured, and a smaller number is a mistake."""
+    assert bench_small(tmp_path, "--target", "p99<100000") == 0
+    (row,) = json.loads((tmp_path / "out" / "profile_stats.json").read_text())["extra"]["clips"]
+    assert row["frames"] == 500 and row["latency_ms"]["p99"] is not None
+    assert bench_small(tmp_path, "--target", "1080p60", "--clip-frames", "499") == "FK-BENCH-TARGET"
+
+
+def test_clips_are_kept_and_compared_as_models_are(tmp_path):
+    base, history = tmp_path / "base.json", tmp_path / "runs.jsonl"
+    assert bench_small(tmp_path, "--save", str(base), "--history", str(history), "--clip-frames", "50") == 0
+    worse = json.loads(base.read_text())
+    for row in worse["extra"]["clips"]:
+        row["latency_ms"] |= {name: 2 * row["latency_ms"][name] for name in ("median", "p50", "mean")}
+        row["latency_ms"]["values"] = [10.0 + 0.01 * (i % 7) for i in range(50)]
+    (tmp_path / "worse.json").write_text(json.dumps(worse))
+    (name,) = json.loads(history.read_text())["cells"]
+    assert name == "tests.lab.test_clips:bright, small.mp4, single, batch 1, size 32, fp32"
+    words = ["bench", "--out", str(tmp_path / "new"), "--quiet", "--against"]
+    for other, against, code in (("worse.json", "base.json", 1), ("base.json", "base.json", 0)):
+        found = [str(tmp_path / other), *words[1:], str(tmp_path / against), "--fail-if", "p50>+50%"]
+        assert CliRunner().invoke(app, ["bench", *found]).exit_code == code
+    assert bench_small(tmp_path, "--against", str(base), "--fail-if", "p50>+100000%", "--clip-frames", "50") == 0
+    assert "against" in section_ids(tmp_path / "out" / "index.html")

@@ -29,9 +29,14 @@ def test_conditions_without_a_base_are_a_mistake(tmp_path):
 @pytest.mark.parametrize(
     "words",
     [
-        *("--sav . --save x.json", "--test --history x.jsonl", "--clip 4k --against x.json"),
+        *(
+            "--ncu --save x.json",
+            "--dry-run --history x.jsonl",
+            "--nsys inline --against x.json",
+            "--ncu --target p50<9",
+        ),
         *("--dry-run --fail-if p50>1", "--sav . --clip 4k", "--sav . --test", "--clip 4k --ncu"),
-        *("--target 4k30", "--runs 2", "--overlays", "--stereo", "--note x"),
+        *("--clip-frames 9", "--runs 2", "--overlays", "--stereo", "--note x"),
         *("--test --batch 2", "--clip 4k --layers", "--nsys inline -n 3", "--ncu --find-batch 8"),
         *("-n 3 -d 1", "--batch 1,2 --find-batch 8"),
     ],
@@ -58,6 +63,8 @@ def test_figures_measured_before_take_no_options_of_a_measurement(tmp_path, word
         ("--save FOLDER", "FK-IS-A-FOLDER"),
         ("--history FILE", "FK-BENCH-HISTORY"),
         ("--against FILE", "FK-BENCH-REPORT"),
+        ("--target p42<3", "FK-BENCH-TARGET"),
+        ("--target 4k30 -n 120", "FK-BENCH-TARGET"),
         ("--against BASE --fail-if p51>1", "FK-GATE-FIGURE"),
         ("--against BASE --fail-if faces.p50>1", "FK-GATE-FORM"),
         ("--lines tests.lab.models:nothing", "FK-BENCH-LINES"),
@@ -173,6 +180,32 @@ def test_figures_of_a_crowded_machine_are_called_worthless_before_the_first_one(
     assert done.output.count("load 62.0") == 1 and done.output.index("load 62.0") < done.output.index("ms a call")
     finding = json.loads((tmp_path / "profile_stats.json").read_text())["findings"][0]
     assert finding["rule"] == "load" and finding["numbers"]["load"] == 62.0
+
+
+@pytest.mark.parametrize(("limit", "code"), [("p50<100000", 0), ("p50<0.000001", 1)])
+def test_a_target_that_is_not_met_fails_a_bench_of_models(tmp_path, limit, code):
+    command = f"bench tests.lab.models:plain --target {limit} --out {tmp_path} {QUICK.replace('-n 1', '-n 10')}"
+    assert CliRunner().invoke(app, command.split()).exit_code == code
+    again = f"bench {tmp_path} --target {limit} --out {tmp_path / 'again'} --quiet"
+    assert CliRunner().invoke(app, again.split()).exit_code == code  # of figures measured before
+    (target,) = json.loads((tmp_path / "profile_stats.json").read_text())["targets"]
+    assert target["verdict"] == ("not met" if code else "met")
+
+
+@pytest.mark.parametrize(("words", "code"), [("--backends torch,tensorrt", 0), ("--size 12,5", 1)])
+def test_a_target_fails_where_a_cell_does_and_not_where_it_does_not_exist(tmp_path, words, code):
+    """TensorRT does not run on a CPU; the model raises for a size of 5."""
+    command = f"bench tests.lab.models:plain {words} --target p50<100000 --out {tmp_path} {QUICK}"
+    assert CliRunner().invoke(app, command.replace("-n 1", "-n 10").split()).exit_code == code
+    assert {cell["outcome"] for cell in cells(tmp_path)} == {"ok", "error" if code else "unsupported"}
+
+
+def test_a_target_has_as_many_calls_as_it_needs(tmp_path):
+    command = f"bench tests.lab.models:plain --target p99<100000 --out {tmp_path} --device cpu --quiet"
+    assert CliRunner().invoke(app, command.split()).exit_code == 0
+    assert cells(tmp_path)[0]["latency_ms"]["count"] >= 500
+    done = CliRunner().invoke(app, [*command.split(), "-n", "499"])
+    assert done.exception.code == "FK-BENCH-TARGET"
 
 
 @pytest.mark.parametrize(("words", "batch"), [("", 16), ("--batch 3", 3)])

@@ -144,6 +144,32 @@ def test_what_differed_from_the_profile_follows_the_times_of_that_run_only(store
         assert (sentence in command("profile", store.root).stdout) == shown
 
 
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        ((), 1),  # those of the profile
+        (("--json",), 1),
+        (("--target", "faces.rows_per_minute>5, faces.call_p95_ms<4001"), 0),
+        (("--target", "faces.call_p95_ms<3999"), 1),
+        (("--target", "gpu_use_percent>80"), 1),  # not measured
+    ],
+)
+def test_a_target_that_a_run_does_not_meet_is_an_exit_code(store, words, code):
+    kept(store, Made().step("faces", 4.0))
+    aims = {"gpu_use_percent": 80, "steps": {"faces": {"rows_per_minute": 1e6}}}
+    store.write(
+        "run.json", json.dumps({"steps": {}, "notes": {}, "run": "abc123", "profile": {"targets": aims}}).encode()
+    )
+    assert command("profile", store.root, *words).returncode == code
+
+
+@pytest.mark.parametrize(
+    "target", ["rows_per_minute>5", "faces.vram_peak_percent<5", "faces.call_p95_ms>5", "faces.speed>5", "fast"]
+)
+def test_a_target_of_another_form_is_a_mistake(store, target):
+    assert "[FK-PROFILE-TARGET]" in refused(store.root, "--target", target)
+
+
 def test_a_step_without_records_of_calls_has_no_percentiles(store):
     made = Made().step("decode", 9.0).step("faces", 3.0)
     made.lines = [line for line in made.lines if (line["step"], line["kind"]) != ("faces", "call")]

@@ -25,11 +25,15 @@ from framekiln.lab.models.registry import is_model
 from framekiln.lab.output.cells import CellResult
 from framekiln.lab.output.results import STATS, BenchReport, read_report, require_any, write_report
 from framekiln.lab.output.results import Finding as Rule
-from framekiln.lab.output.tables import write_tables
+from framekiln.lab.output.tables import SUMMARY, write_tables
+from framekiln.lab.samples import samples, video_rows
+from framekiln.lab.sav.summary import write_video_csv
+from framekiln.lab.targets import parse_targets, verdicts
 from framekiln.planning.manifest import PipelineFile
 from framekiln.reporting.bench import history
 from framekiln.reporting.bench.cells import three
 from framekiln.reporting.bench.page import PAGE, write_page
+from framekiln.reporting.bench.pictures import PictureRow
 from framekiln.reporting.bench.regression import Change, changes, conditions, judge, lost, other_machine
 from framekiln.reporting.compare.gate import Finding
 
@@ -45,6 +49,7 @@ class BenchFiles:
     save: Path | None = None  # file for the figures, as a base
     against: Path | None = None  # figures to compare with
     fail_if: str = ""
+    target: str = ""  # limits of the latency
     history: Path | None = None
     note: str = ""
 
@@ -52,7 +57,7 @@ class BenchFiles:
     def of(cls, given: Mapping[str, Any]) -> Self:
         """Return the files that options name."""
         paths = {name: given[name] and Path(given[name]) for name in ("out", "save", "against", "history")}
-        return cls(**paths, fail_if=given["fail_if"], note=given["note"])
+        return cls(**paths, fail_if=given["fail_if"], target=given["target"], note=given["note"])
 
     def check(self) -> BenchReport | None:
         """Check that all files can be written, and that there is a base for conditions; return the base.
@@ -71,6 +76,7 @@ class BenchFiles:
             raise ConfigError("--fail-if compares with a base; add --against BASE.", code="FK-BENCH-NO-BASE")
         if self.fail_if:
             conditions(self.fail_if)
+        parse_targets(self.target)
         return read_report(self.against) if self.against else None
 
     def write(self, report: BenchReport, *, is_new: bool) -> list[Path]:
@@ -78,6 +84,7 @@ class BenchFiles:
         paths = []
         if self.out is not None and is_new:
             paths = [write_report(report, self.out / STATS), *write_tables(report.cells, self.out)]
+            paths += [write_video_csv(rows, self.out / SUMMARY)] if (rows := video_rows(report)) else []
         return [*paths, write_report(report, self.save)] if self.save else paths
 
 
@@ -87,7 +94,7 @@ class BenchResult:
 
     report: BenchReport
     changes: Sequence[Change] = ()  # against the base
-    verdicts: Sequence[Finding] = ()  # of the conditions of `fail_if`
+    verdicts: Sequence[Finding] = ()  # of the conditions of `fail_if`, and of targets
     base_differs: str = ""  # what of the machine differs from the base's; times cannot be compared then
     files: Sequence[Path] = ()  # written
 
@@ -103,7 +110,7 @@ class BenchResult:
 
     @property
     def failed(self) -> bool:
-        """Whether a condition of `fail_if` is met."""
+        """Whether a condition of `fail_if` is met, or a target is not."""
         return any(verdict.failed for verdict in self.verdicts)
 
     def to_dict(self) -> dict[str, Any]:
@@ -161,7 +168,7 @@ def bench(model: Model | Given | Sequence[Model | Given] | Place, **options: Unp
             raise ConfigError(problem, code="FK-BENCH-OPTION")
         return concluded(read_report(earlier), files, base, is_new=False)
     keep = partial(concluded, files=BenchFiles(out=files.out), base=None, is_new=True)
-    plan = bench_plan(cells)
+    plan = bench_plan(cells, files.target)
     models, pipeline = _models(model, plan.pipeline)
     report = measured(models, replace(plan, pipeline=pipeline), files.out, BenchWatch(), keep)
     result = concluded(report, files, base, is_new=True)
@@ -187,21 +194,31 @@ def measured(
     return work.report()
 
 
-def concluded(report: BenchReport, files: BenchFiles, base: BenchReport | None, *, is_new: bool) -> BenchResult:
-    """Write the files of a bench, compare it with its base, and return all of it.
+def concluded(
+    report: BenchReport,
+    files: BenchFiles,
+    base: BenchReport | None,
+    *,
+    is_new: bool,
+    pictures: Sequence[PictureRow] = (),
+) -> BenchResult:
+    """Write the files of a bench, compare it with its base and its targets, and return all of it.
 
     Raises:
         ConfigError: the bench and its base have no cell in common, or a condition names a figure that no cell has.
         OutputError: a file cannot be written.
     """
+    aims = verdicts(samples(report), parse_targets(files.target))
+    report = replace(report, targets=tuple(aim.row() for aim in aims)) if aims else report
     paths = files.write(report, is_new=is_new)
     found = changes(base, report) if base else []
-    verdicts = [*judge(files.fail_if, found), *lost(base, report)] if base and files.fail_if else []
+    judged = [*judge(files.fail_if, found), *lost(base, report)] if base and files.fail_if else []
     entries = history.append(files.history, history.entry_of(report, files.note)) if files.history else []
     if files.out is not None:
-        paths.append(write_page(files.out / PAGE, report, found, verdicts, entries))
+        paths.append(write_page(files.out / PAGE, report, found, judged, entries, pictures))
+    reached = [Finding(failed=aim.failed, unclear=aim.ms is None, sentence=aim.sentence) for aim in aims]
     differs = other_machine(base, report) if base else ""
-    return BenchResult(report=report, changes=found, verdicts=verdicts, base_differs=differs, files=paths)
+    return BenchResult(report=report, changes=found, verdicts=[*judged, *reached], base_differs=differs, files=paths)
 
 
 def earlier_figures(model: Any, pipeline: Manifest | None = None) -> Path | None:

@@ -17,6 +17,7 @@ from framekiln.lab.bench import BenchPlan
 from framekiln.lab.measure.details import DetailOptions
 from framekiln.lab.measure.options import MeasureOptions, default_device
 from framekiln.lab.sweep.product import Axes
+from framekiln.lab.targets import calls_needed, parse_targets
 
 Numbers = int | str | Sequence[int] | None
 """One number, several, or a text such as "1,2,4"."""
@@ -32,6 +33,7 @@ class FileOptions(TypedDict, total=False):
     save: Place | None  # file for the figures, as a base for later benches
     against: Place | None  # figures of an earlier bench to compare with
     fail_if: str  # conditions such as `p50>+5%, peak_gb>+2%`; the result's `failed` says whether one is met
+    target: str  # limits in ms, as `p50<16.67,p95<20`, or 1080p60, 4k30, stereo60; `failed` if one is not met
     history: Place | None  # file (.jsonl) to which a line is added
     note: str  # what was changed, for the history
 
@@ -75,13 +77,13 @@ DEFAULTS: Mapping[str, Any] = {
     **{"precisions": "fp32", "compile": "off", "backends": "torch", "channels_last": "no"},
     **{"warmup": 5, "warmup_s": 0.5, "depth": 2, "lines": "", "find_batch": 0, "leak": 0},
     **dict.fromkeys(("layers", "trace", "cprofile", "cold_cache"), False),
-    **dict.fromkeys(("fail_if", "note"), ""),
+    **dict.fromkeys(("fail_if", "target", "note"), ""),
 }
 _LAST = {"no": (False,), "yes": (True,), "both": (False, True)}
 
 
-def bench_plan(options: Mapping[str, Any]) -> BenchPlan:
-    """Return the plan of these options.
+def bench_plan(options: Mapping[str, Any], target: str = "") -> BenchPlan:
+    """Return the plan of these options, with enough calls for the targets.
 
     Raises:
         ConfigError: a name is unknown, or a value is invalid.
@@ -99,7 +101,7 @@ def bench_plan(options: Mapping[str, Any]) -> BenchPlan:
     axes.check()
     return BenchPlan(
         axes=axes,
-        measure=_measure_options(given),
+        measure=_measure_options(given, calls_needed(parse_targets(target), given["iterations"], "-n")),
         details=DetailOptions(**{name: given[name] for name in ("trace", "cprofile", "lines", "depth")}),
         find_batch=given["find_batch"],
         pipeline=pipeline_of(given["pipeline"]),
@@ -108,11 +110,12 @@ def bench_plan(options: Mapping[str, Any]) -> BenchPlan:
     )
 
 
-def _measure_options(given: Mapping[str, Any]) -> MeasureOptions:
+def _measure_options(given: Mapping[str, Any], least: int) -> MeasureOptions:
     names = ("iterations", "warmup", "warmup_s", "layers", "depth", "leak", "cold_cache")
     return MeasureOptions(
         device=given["device"] or default_device(),
         seconds=given["duration"],
+        least=least,
         memory_cap_gb=given["memory_cap"],
         **{name: given[name] for name in names},
     )

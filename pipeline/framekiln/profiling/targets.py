@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 
+from framekiln.contract.errors import ConfigError
 from framekiln.planning.manifest import StepTargets, Targets
 from framekiln.profiling.stats.node_use import gpu_use
 from framekiln.profiling.stats.steps import StepStatistics
 
 MET, NOT_MET, NOT_MEASURED = "met", "not met", "not measured"
 
+_FORM = re.compile(r"(?:(?P<step>[^\s<>,]+)\.)?(?P<figure>\w+)\s*(?P<sign>[<>])\s*(?P<number>\d+(?:\.\d+)?)")
 _LESS_IS_BETTER = ("vram_peak_percent", "call_p95_ms")
 _MORE_IS_BETTER = ("rows_per_minute",)  # more than the upper end of a range is met too
 
@@ -56,6 +59,34 @@ def compare_targets(targets: Targets, gpus: GpuStatistics, steps: Sequence[StepS
         statistics = by_name.get(step)
         results += [_compare(f"{step}.{name}", aim, _measured(statistics, name)) for name, aim in _set_targets(aims)]
     return results
+
+
+def parse_targets(text: str) -> Targets:
+    """Return the targets in a list such as `faces.call_p95_ms<200, categorize.rows_per_minute>600`.
+
+    Raises:
+        ConfigError: one has another form, or names a figure that has no target.
+    """
+    of_run: dict[str, float] = {}
+    of_steps: dict[str, dict[str, float]] = {}
+    for word in (word.strip() for word in text.split(",") if word.strip()):
+        match = _FORM.fullmatch(word)
+        known = StepTargets if match and match["step"] else Targets
+        if match is None or match["figure"] not in known.model_fields.keys() - {"steps"}:
+            raise _unknown(word)
+        if (match["figure"] in _LESS_IS_BETTER) is not (match["sign"] == "<"):
+            raise _unknown(word)
+        place = of_steps.setdefault(match["step"], {}) if match["step"] else of_run
+        place[match["figure"]] = float(match["number"])
+    return Targets.model_validate({**of_run, "steps": of_steps})
+
+
+def _unknown(word: str) -> ConfigError:
+    return ConfigError(
+        f"--target {word!r} is no target of a run; write STEP.call_p95_ms<MS, STEP.rows_per_minute>ROWS, "
+        "[STEP.]gpu_use_percent>PERCENT or vram_peak_percent<PERCENT.",
+        code="FK-PROFILE-TARGET",
+    )
 
 
 def _set_targets(targets: Targets | StepTargets) -> Iterator[tuple[str, Any]]:

@@ -7,27 +7,33 @@ import csv
 import io
 import json
 import sys
+from dataclasses import fields
 
 import numpy as np
 import pytest
 from PIL import Image
 from rich.console import Console
+from typer import Exit
 
+from framekiln.cli.bench.files import BenchFiles
 from framekiln.cli.bench.options import BenchOptions
 from framekiln.cli.bench.videos import SavOptions, bench_videos
 from framekiln.contract.errors import ConfigError, InputError
 from framekiln.lab.output.results import read_report
+from framekiln.lab.samples import video_rows
 from framekiln.lab.sav.made import write_made_video
 from framekiln.reporting.bench.pictures import picture_rows
-from framekiln.reporting.bench.sections import video_rows
 from tests.lab.report.results import section_ids
 from tests.lab.sav.test_measure import Whole
+
+FILES = {item.name for item in fields(BenchFiles)}
 
 
 def run(folder, out, names=("sam2.1-tiny",), precisions="fp32", **options):
     console = Console(quiet=True)
     cells = BenchOptions(device="cpu", precisions=precisions)
-    bench_videos(console, names, cells, SavOptions(sav=folder, runs=1, limit_objects=1, **options), out)
+    files = BenchFiles(out=out, **{name: options.pop(name) for name in list(options) if name in FILES})
+    bench_videos(console, names, cells, SavOptions(sav=folder, runs=1, limit_objects=1, **options), files)
 
 
 def test_two_precisions_side_by_side(tmp_path, monkeypatch):
@@ -83,6 +89,27 @@ def test_what_was_measured_before_an_error_is_kept(tmp_path, monkeypatch):
         run(folder, tmp_path, names=("sam2.1-tiny", "sam2.1-large"))
     stats = json.loads((tmp_path / "profile_stats.json").read_text(encoding="utf-8"))
     assert [row["model"] for row in stats["video"]] == ["sam2.1-tiny"]
+
+
+def test_targets_and_conditions_end_it_as_they_do_a_bench_of_models(tmp_path, monkeypatch):
+    """12 frames after the first: a p50 needs 10, a p95 100."""
+    monkeypatch.setattr("framekiln_stages.nets.sam2.video.load_video_model", lambda *_: None)
+    monkeypatch.setattr("framekiln_stages.nets.sam2.video.Tracker", lambda *_: Whole())
+    folder, base = write_made_video(tmp_path / "made", frames=13, size=(48, 64)), tmp_path / "base.json"
+    run(folder, tmp_path, target="p50<100000", save=base, history=tmp_path / "runs.jsonl")
+    (target,) = json.loads(base.read_text())["targets"]
+    assert (target["placement"], target["verdict"]) == ("points", "met")
+    for missed in ("p50<0.000001", "p95<100000"):
+        with pytest.raises(Exit) as ended:
+            run(folder, tmp_path, target=missed)
+        assert ended.value.exit_code == 1
+    for condition, code in (("ram_gb>+1000%", 0), ("ram_gb>0.0001", 1)):
+        try:
+            run(folder, tmp_path, against=base, fail_if=condition)
+        except Exit as ended:
+            assert ended.exit_code == code
+        else:
+            assert code == 0
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ _CELL = ("size", "frames", "precisions", "compile_", "backends", "channels_last"
 _READ = {"--sav": ("precisions", *_MACHINE), "--clip": _CELL, "--nsys": ("batch", *_CELL)}
 """Fields of `BenchOptions` that a measurement other than that of cells reads."""
 
-UNMEASURED = ("out", "save", "against", "fail_if")
+UNMEASURED = ("out", "save", "against", "fail_if", "target")
 """Fields of `BenchFiles` that figures measured before need."""
 
 
@@ -42,7 +42,8 @@ def check_options(
         if not asked[name]:
             check_unread(given(group), f"without {name}")
     for name in others:
-        check_unread([*given(cells, _READ[name]), *given(files, ("out",))], f"with {name}")
+        unread = given(files, ("out",)) if name == "--nsys" else []  # recordings are compared with nothing
+        check_unread([*given(cells, _READ[name]), *unread], f"with {name}")
     if files.note and not files.history:
         check_unread(["--note"], "without --history")
     if cells.iterations is not None and cells.duration is not None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from rich.console import Console
 
-from framekiln.cli.bench.files import kept, print_findings, write_bench
+from framekiln.cli.bench.files import BenchFiles, finish, keep_figures, kept, print_findings
 from framekiln.cli.bench.options import BenchOptions
 from framekiln.cli.options import clip_option, names
 from framekiln.contract.errors import check_known
@@ -30,16 +30,16 @@ class ClipOptions:
     ] = ""
     stereo: Annotated[bool, clip_option("--stereo", help="Files show two eyes side by side, each an item.")] = False
     scenario: Annotated[str, clip_option(help="Of single, multi, server, offline.")] = "single"
-    clip_frames: Annotated[int, clip_option(min=1, help="Frames of each measurement.")] = 120
+    clip_frames: Annotated[
+        int | None,
+        clip_option(min=1, help="Frames of each measurement. [dim]Default: 120, or as many as --target needs.[/dim]"),
+    ] = None
     streams: Annotated[int, clip_option(min=1, help="Streams of multi; largest batch of server and offline.")] = 8
     rate: Annotated[float, clip_option(min=0.01, help="Requests a second of server, at random times.")] = 30.0
     linger_ms: Annotated[float, clip_option(min=0.0, help="Wait of server for a fuller batch.")] = 0.0
     pools: Annotated[Literal["on", "off", "both"], clip_option(help="Keep buffers from batch to batch.")] = "on"
-    target: Annotated[
-        str, clip_option(help="Limits in ms, as p50<16.67,p95<20, or 1080p60, 4k30, stereo60 for 60, 30, 60 a second.")
-    ] = ""
 
-    def settings(self, cells: BenchOptions) -> ClipSettings:
+    def settings(self, cells: BenchOptions, target: str = "") -> ClipSettings:
         """Return what is measured.
 
         Raises:
@@ -47,19 +47,20 @@ class ClipOptions:
         """
         from framekiln.lab.clips.measure import ClipSettings
         from framekiln.lab.clips.scenarios import SCENARIOS, Load
-        from framekiln.lab.clips.targets import parse_targets
+        from framekiln.lab.targets import calls_needed, parse_targets
 
         asked = names(self.scenario)
         for name in asked:
             check_known(name, SCENARIOS, f"--scenario: there is no {name!r}.", code="FK-BENCH-SCENARIO")
-        load = Load(frames=self.clip_frames, batch=self.streams, rate=self.rate, linger_s=self.linger_ms / 1000)
+        needed = calls_needed(parse_targets(target), self.clip_frames, "--clip-frames")
+        frames = self.clip_frames or max(Load.frames, needed)
+        load = Load(frames=frames, batch=self.streams, rate=self.rate, linger_s=self.linger_ms / 1000)
         return ClipSettings(
             scenarios=tuple(name for name in SCENARIOS if name in asked),
             pools={"on": (True,), "off": (False,), "both": (True, False)}[self.pools],
             load=load,
             cell=cells.plan().first_cell,
             device=cells.plan().measure.device,
-            targets=parse_targets(self.target),
         )
 
     def clips(self, folder: Path) -> list[Clip]:
@@ -76,53 +77,44 @@ class ClipOptions:
         ]
 
 
-def bench_clips(console: Console, models: Sequence[str], cells: BenchOptions, clips: ClipOptions, out: Path) -> None:
-    """Measure all models on all clips, and write `profile_stats.json` and the page.
+def bench_clips(
+    console: Console, models: Sequence[str], cells: BenchOptions, clips: ClipOptions, files: BenchFiles
+) -> None:
+    """Measure all models on all clips, and write and compare the figures.
 
     Raises:
         ConfigError: a model, a scenario or a target is unknown, a model cannot be built, or nothing was measured.
         InputError: a clip cannot be decoded.
         OutputError: a file cannot be written.
+        Exit: a condition is met, or a target is not.
     """
     from framekiln.lab.clips.measure import measure_clips
     from framekiln.lab.findings import load
     from framekiln.lab.models.registry import find_model
     from framekiln.lab.output.environment import bench_environment
-    from framekiln.lab.output.results import new_report, require_any
+    from framekiln.lab.output.results import BenchReport, new_report
     from framekiln.planning.manifest import read_pipeline
 
-    settings = clips.settings(cells)
+    settings, base = clips.settings(cells, files.target), files.base()
     recipes = [find_model(name, read_pipeline(None), cells.weights_dir) for name in models]
     rows: list[ClipRow] = []
     environment = bench_environment(settings.device)
     crowded = load(environment)
 
-    def write() -> None:
-        figures = {"targets": _verdicts(rows), "extra": {"clips": [asdict(row) for row in rows]}}
-        write_bench(console, new_report(environment, findings=tuple(crowded), **figures), out)
+    def report() -> BenchReport:
+        return new_report(environment, findings=tuple(crowded), extra={"clips": [asdict(row) for row in rows]})
 
     print_findings(crowded)
-    with tempfile.TemporaryDirectory() as folder, kept(rows, write):
+    if files.target and clips.clip_frames is None:
+        print_line(console, f"{settings.load.frames} frames of each clip, for --target {files.target}.")
+    with tempfile.TemporaryDirectory() as folder, kept(rows, lambda: keep_figures(report(), files)):
         made = clips.clips(Path(folder))
         for recipe in recipes:
             print_line(console, f"\n{recipe.name}, weights {recipe.weights}")
             first = len(rows)
             rows.extend(measure_clips(recipe.name, recipe.weights, recipe.build(), made, settings))
             _print(console, rows[first:])
-    write()
-    require_any(rows)
-
-
-def _verdicts(rows: Sequence[ClipRow]) -> tuple[dict[str, str], ...]:
-    """Return a row for each target of each clip."""
-    return tuple(
-        {
-            **{"model": row.model, "clip": row.clip, "scenario": row.scenario, "pools": "on" if row.pools else "off"},
-            **{"target": target, "verdict": verdict},
-        }
-        for row in rows
-        for target, verdict in row.targets.items()
-    )
+    finish(console, report(), files, base)
 
 
 def _print(console: Console, rows: Sequence[ClipRow]) -> None:
@@ -130,8 +122,7 @@ def _print(console: Console, rows: Sequence[ClipRow]) -> None:
 
     print_table(console, HEADS, map(clip_cells, rows), right=HEADS[3:], whole=HEADS[:2], padding=DENSE)
     for row in rows:
-        verdicts = [f"{target} {verdict}" for target, verdict in row.targets.items()]
         inside = [f"{name} {share:.0%}" for name, share in row.shares.items()]
         pools = "" if row.pools else ", no pools"
         said = ", ".join(inside if row.outcome == "ok" else [row.outcome, row.why])
-        print_line(console, f"{row.clip}, {row.scenario}{pools}: {'; '.join([said, *verdicts])}")
+        print_line(console, f"{row.clip}, {row.scenario}{pools}: {said}")

@@ -6,25 +6,23 @@ import logging
 from typing import TYPE_CHECKING, Annotated
 
 from rich.console import Console
-from typer import Argument, Exit, Option
+from typer import Argument, Option
 
 from framekiln.cli.bench.checks import UNMEASURED, check_options, check_unread, given
 from framekiln.cli.bench.clips import ClipOptions, bench_clips
-from framekiln.cli.bench.files import BenchFiles
+from framekiln.cli.bench.files import BenchFiles, finish
 from framekiln.cli.bench.nsight import NsightOptions, bench_nsight
 from framekiln.cli.bench.options import BenchOptions
 from framekiln.cli.bench.videos import SavOptions, bench_videos
-from framekiln.cli.console import ERRORS
 from framekiln.cli.options import Quiet, names, spread
 from framekiln.contract.errors import ConfigError
 from framekiln.reporting.terminal.console import print_line
 
 if TYPE_CHECKING:
-    from framekiln.lab.output.results import BenchReport
+    pass
 
 _CHATTY = ("torchao", "torch.utils._pytree")
 """Loggers that warn whenever torchao is imported, which transformers does where it is installed."""
-_PRINTED = 3  # findings of a rule in the terminal
 
 Models = Annotated[
     str | None,
@@ -50,7 +48,7 @@ def bench(
     """Measure models alone: time, memory, layers and precision, for each batch and size that is asked for.
 
     Nothing else should use the machine meanwhile. Weights are random where the published ones are missing.
-    Exits with 1 if a condition of --fail-if is met.
+    Exits with 1 if a condition of --fail-if is met, or a limit of --target is not.
     """
     console = Console(quiet=quiet)
     for name in _CHATTY:
@@ -62,9 +60,9 @@ def bench(
         raise ConfigError("MODEL is empty; `framekiln bench --list` names models.", code="FK-BENCH-MODEL")
     check_options(options, videos, clips, nsight, files)
     if videos.is_asked:
-        bench_videos(console, names(model), options, videos, files.out)
+        bench_videos(console, names(model), options, videos, files)
     elif clips.clip:
-        bench_clips(console, names(model), options, clips, files.out)
+        bench_clips(console, names(model), options, clips, files)
     elif nsight.is_asked:
         bench_nsight(console, names(model), options, nsight, files.out)
     else:
@@ -73,39 +71,16 @@ def bench(
 
 def _measure_or_compare(console: Console, model: str, options: BenchOptions, files: BenchFiles) -> None:
     """Measure models, or read figures measured before, and compare them with a base."""
-    from framekiln.api.bench import concluded, earlier_figures
+    from framekiln.api.bench import earlier_figures
     from framekiln.cli.bench.measure import measure
-    from framekiln.lab.findings import LOAD
-    from framekiln.lab.output.results import read_report, require_any
+    from framekiln.lab.output.results import read_report
 
-    base = read_report(files.against) if files.against else None
+    base = files.base()
     earlier = earlier_figures(model, options.pipeline)
     if earlier is not None:
         check_unread([*given(options), *given(files, UNMEASURED)], "with figures measured before")
     report = read_report(earlier) if earlier else measure(console, names(model), options, files)
-    result = concluded(report, files.files(), base, is_new=earlier is None)
-    if result.base_differs:
-        print_line(ERRORS, f"The base was measured elsewhere: {result.base_differs}.")
-    _print_findings(console, report, left_out=LOAD if earlier is None else "")
-    for verdict in result.verdicts:
-        line = f"{verdict.outcome}: {verdict.sentence}"
-        print_line(ERRORS if verdict.failed or verdict.unclear else console, line)
-    print_line(console, f"Written: {', '.join(map(str, result.files))}")
-    if earlier is None:
-        require_any(report.cells)
-    if result.failed:
-        raise Exit(1)
-
-
-def _print_findings(console: Console, report: BenchReport, *, left_out: str) -> None:
-    """Print the first findings of each rule; a sweep has a rule in many of its cells, and the page lists all."""
-    rules = dict.fromkeys(finding.rule for finding in report.findings if finding.rule != left_out)
-    for rule in rules:
-        found = [finding for finding in report.findings if finding.rule == rule]
-        for finding in found[:_PRINTED]:
-            print_line(console, f"{rule}: {finding.text} ({finding.where}); {finding.fix}.")
-        if len(found) > _PRINTED:
-            print_line(console, f"{rule}: {len(found) - _PRINTED} more on the page.")
+    finish(console, report, files, base, is_new=earlier is None)
 
 
 def _print_models(console: Console, pipeline: str | None) -> None:

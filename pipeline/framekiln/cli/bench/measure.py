@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 from framekiln.api.bench import measured
-from framekiln.cli.bench.files import BenchFiles, print_findings, write_bench
+from framekiln.cli.bench.files import BenchFiles, keep_figures, print_findings
 from framekiln.cli.bench.options import BenchOptions
 from framekiln.cli.console import interruptible
 from framekiln.lab.bench import BenchWatch
-from framekiln.lab.output.tables import write_tables
 from framekiln.reporting.bench.terminal import print_cell, print_model, print_search
 from framekiln.reporting.terminal.console import print_line
 
@@ -53,8 +52,8 @@ def measure(console: Console, models: Sequence[str], options: BenchOptions, file
         ConfigError: a value of an axis, a model or a function is unknown, or a model cannot be built.
     """
 
-    def keep(report: BenchReport) -> None:
-        write_bench(console, report, files.out, write_tables(report.cells, files.out))
-
+    plan = options.plan(files.target)
+    if plan.measure.least:
+        print_line(console, f"--target {files.target} needs {plan.measure.least} calls: each cell makes as many.")
     with interruptible("Interrupted."):
-        return measured(models, options.plan(), files.out, _Printing(console), keep)
+        return measured(models, plan, files.out, _Printing(console), lambda report: keep_figures(report, files))

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from rich.console import Console
 
-from framekiln.cli.bench.files import write_bench
 from framekiln.cli.bench.options import BenchOptions
 from framekiln.cli.console import interruptible
 from framekiln.cli.options import profiler_option
@@ -53,7 +52,8 @@ def bench_nsight(
     """
     from framekiln.lab.nsight.session import Recorder
     from framekiln.lab.output.environment import bench_environment
-    from framekiln.lab.output.results import new_report
+    from framekiln.lab.output.results import STATS, new_report, write_report
+    from framekiln.reporting.bench.page import PAGE, write_page
 
     targets = _targets(models, cells)
     recorder = Recorder(folder=out / "nsight", note=partial(print_line, console))
@@ -75,7 +75,8 @@ def bench_nsight(
         print_line(console, f"  {finding.where}: {finding.rule}: {finding.text}. {finding.fix.capitalize()}.")
     print_line(console, f"Recordings: {out / 'nsight'}")
     report = new_report(bench_environment(targets[0].device), findings=tuple(found), extra={"nsight": figures})
-    write_bench(console, report, out)
+    paths = [write_report(report, out / STATS), write_page(out / PAGE, report)]
+    print_line(console, f"Written: {', '.join(map(str, paths))}")
 
 
 def _targets(models: Sequence[str], cells: BenchOptions) -> list[Target]:

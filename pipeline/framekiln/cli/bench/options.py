@@ -57,12 +57,12 @@ class BenchOptions:
     device: Annotated[Literal["cpu", "cuda"] | None, machine_option(help="Default: cuda where there is one.")] = None
     weights_dir: WeightsDir = None
 
-    def plan(self) -> BenchPlan:
-        """Return what is measured.
+    def plan(self, target: str = "") -> BenchPlan:
+        """Return what is measured, with enough calls for targets.
 
         Raises:
             ConfigError: a value is no number above 0, or unknown, or a list of names is empty.
         """
         from framekiln.api.bench_options import bench_plan
 
-        return bench_plan({item.name.rstrip("_"): getattr(self, item.name) for item in fields(self)})
+        return bench_plan({item.name.rstrip("_"): getattr(self, item.name) for item in fields(self)}, target)

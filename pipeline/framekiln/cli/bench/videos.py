@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from rich.console import Console
 
-from framekiln.cli.bench.files import kept, print_findings, write_bench
+from framekiln.cli.bench.files import BenchFiles, finish, keep_figures, kept, print_findings
 from framekiln.cli.bench.options import BenchOptions
 from framekiln.cli.options import names, video_option
 from framekiln.contract.errors import MediaError, check_known
@@ -21,6 +21,7 @@ from framekiln.reporting.terminal.console import DENSE, print_line, print_table
 if TYPE_CHECKING:
     from framekiln.lab.sav.layout import AnnotatedVideo
     from framekiln.lab.sav.measure import SavSettings, VideoModel, VideoRow
+    from framekiln.reporting.bench.pictures import PictureRow
 
 _PRECISIONS = ("fp32", "bf16", "fp16")
 
@@ -61,43 +62,50 @@ class SavOptions:
         )
 
 
-def bench_videos(console: Console, names_: Sequence[str], cells: BenchOptions, videos: SavOptions, out: Path) -> None:
-    """Measure all models, and write `profile_summary.csv`, `profile_stats.json` and the page.
+def bench_videos(
+    console: Console, names_: Sequence[str], cells: BenchOptions, videos: SavOptions, files: BenchFiles
+) -> None:
+    """Measure all models on the objects of videos, and write and compare the figures.
 
     Raises:
         ConfigError: a model or a precision is unknown or cannot be used, or nothing was measured.
         InputError: the folder has another layout.
         OutputError: a file cannot be written.
+        Exit: a condition is met, or a target is not.
     """
     from framekiln.lab.findings import load
     from framekiln.lab.output.environment import bench_environment
-    from framekiln.lab.output.results import new_report, require_any
-    from framekiln.lab.output.tables import SUMMARY
+    from framekiln.lab.output.results import BenchReport, new_report
     from framekiln.lab.sav.layout import annotated_videos
     from framekiln.lab.sav.made import write_made_video
-    from framekiln.lab.sav.summary import summarize, write_video_csv
     from framekiln.reporting.bench.pictures import picture_rows
-    from framekiln.reporting.bench.videos import HEADS, model_cells
 
-    device = cells.plan().measure.device
-    settings = videos.settings(device, out)
+    device, base = cells.plan().measure.device, files.base()
+    settings = videos.settings(device, files.out)
     models = _models(names_, names(cells.precisions), device, cells.weights_dir)
     rows: list[VideoRow] = []
     environment = bench_environment(device)
     crowded = load(environment)
 
-    def write() -> None:
-        report = new_report(environment, findings=tuple(crowded), video=tuple(asdict(row) for row in rows))
-        pictures = picture_rows(rows, overlays) if (overlays := settings.overlays) else ()
-        write_bench(console, report, out, [write_video_csv(rows, out / SUMMARY)], pictures)
+    def report() -> BenchReport:
+        return new_report(environment, findings=tuple(crowded), video=tuple(asdict(row) for row in rows))
+
+    def pictures() -> Sequence[PictureRow]:
+        return picture_rows(rows, settings.overlays) if settings.overlays else ()
 
     print_findings(crowded)
-    with tempfile.TemporaryDirectory() as folder, kept(rows, write):
+    with tempfile.TemporaryDirectory() as folder, kept(rows, lambda: keep_figures(report(), files, pictures())):
         root = videos.sav or write_made_video(Path(folder))
         _measure(console, models, annotated_videos(root), settings, rows)
+    _print(console, rows)
+    finish(console, report(), files, base, pictures=pictures())
+
+
+def _print(console: Console, rows: Sequence[VideoRow]) -> None:
+    from framekiln.lab.sav.summary import summarize
+    from framekiln.reporting.bench.videos import HEADS, model_cells
+
     print_table(console, HEADS, map(model_cells, summarize(rows)), right=HEADS[1:], whole=("model",), padding=DENSE)
-    write()
-    require_any(rows)
 
 
 def _models(

@@ -15,12 +15,21 @@ from framekiln.cli.options import Json
 from framekiln.output.object_store import Store
 from framekiln.profiling.run_profile import RunProfile
 from framekiln.profiling.stats.steps import ProcessStatistics, StepStatistics
+from framekiln.profiling.targets import NOT_MEASURED, NOT_MET, parse_targets
 from framekiln.reporting.plan_facts import recorded_changes
 from framekiln.reporting.terminal.console import DENSE, print_line, print_table
 from framekiln.runtime.run.progress import unfinished
 
 Out = Annotated[str, typer.Argument(help="Folder or URL of a run's output; the run may be unfinished.")]
 Run = Annotated[str | None, typer.Option("--run", help="One of its runs. [dim]Default: the last one.[/dim]")]
+Target = Annotated[
+    str,
+    typer.Option(
+        "--target",
+        metavar="LIMITS",
+        help="Instead of the profile's targets, as faces.call_p95_ms<200,categorize.rows_per_minute>600.",
+    ),
+]
 Workers = Annotated[bool, typer.Option("--workers", help="Add a line for each process.")]
 
 _RATES = ("step", "rows", "steady/s", "all/s", "busy", "waits", "hands on", "VRAM GB", "GPU")
@@ -28,19 +37,25 @@ _CALLS = ("step", "calls", "call ms p50/p95/p99", "row ms p50/p95/p99", "inside"
 _SHOWN = 0.01  # least share of a step's time for a phase to be listed
 
 
-def profile(output: Out, run: Run = None, workers: Workers = False, json_: Json = False) -> None:
-    """Show where the time of a run went: rates, calls, waiting, memory, and the bottleneck with what to try."""
-    store = Store(output)
-    run_profile = read_profile(store, run, warn=print_note)
+def profile(output: Out, run: Run = None, target: Target = "", workers: Workers = False, json_: Json = False) -> None:
+    """Show where the time of a run went: rates, calls, waiting, memory, and the bottleneck with what to try.
+
+    Exits with 1 if a target is not met; those of --target must be measured, too.
+    """
+    store, targets = Store(output), parse_targets(target) if target else None
+    run_profile = read_profile(store, run, warn=print_note, targets=targets)
     record = last_record(store)
     if (cut := unfinished(store, record)) is not None:
         print_note(f"Unfinished: {cut.sentence}")
     if json_:
         print(json.dumps(run_profile.to_dict(), indent=2))
-        return
-    _print(Console(), run_profile, workers=workers)
-    for change in recorded_changes(record) if record.get("run") == run_profile.run else ():
-        print_line(Console(), change)
+    else:
+        _print(Console(), run_profile, workers=workers)
+        for change in recorded_changes(record) if record.get("run") == run_profile.run else ():
+            print_line(Console(), change)
+    failed = (NOT_MET, NOT_MEASURED) if target else (NOT_MET,)
+    if any(one.verdict in failed for one in run_profile.targets):
+        raise typer.Exit(1)
 
 
 def _print(console: Console, run_profile: RunProfile, *, workers: bool) -> None:

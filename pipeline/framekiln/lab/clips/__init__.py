@@ -3,6 +3,5 @@
 formats     1080p, 4K, stereo side by side; files of one's own
 frames      the way of a few frames through the model, by phase
 scenarios   one stream, several, requests at random times, all at once
-targets     p50<16.67,p95<20 and named sets
 measure     formats, scenarios and buffer pools, each a row
 """

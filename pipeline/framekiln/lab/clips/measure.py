@@ -13,7 +13,6 @@ from framekiln.device import is_broken_gpu, is_out_of_memory, release_memory
 from framekiln.lab.clips.formats import Clip
 from framekiln.lab.clips.frames import PHASES, Buffers, FrameCall, shares
 from framekiln.lab.clips.scenarios import Load, Scenario, Served
-from framekiln.lab.clips.targets import LatencyTarget
 from framekiln.lab.measure.precision import UnsupportedError
 from framekiln.lab.measure.statistics import Statistics
 from framekiln.lab.models.factory import one_line
@@ -33,7 +32,6 @@ class ClipSettings:
     load: Load = field(default_factory=Load)
     cell: Cell = field(default_factory=Cell)  # size, precision, compilation of the model; its batch follows
     device: str = "cpu"
-    targets: Sequence[LatencyTarget] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,6 +47,7 @@ class ClipRow:
     eyes: int
     scenario: Scenario
     pools: bool
+    cell: Cell  # how the model was called
     outcome: Outcome
     why: str = ""
     frames: int = 0
@@ -57,7 +56,6 @@ class ClipRow:
     fps: float | None = None  # over the whole measurement
     phases_ms: Mapping[str, float] = field(default_factory=dict)  # of a frame on average
     shares: Mapping[str, float] = field(default_factory=dict)  # of the phases' sum
-    targets: Mapping[str, str] = field(default_factory=dict)  # verdict by target
 
 
 def measure_clips(
@@ -67,15 +65,11 @@ def measure_clips(
     for clip in clips:
         for scenario in settings.scenarios:
             for pooled in settings.pools:
-                item = clip.format
-                blank: dict[str, object] = {
-                    "model": name,
-                    "weights": weights,
-                    "device": settings.device,
-                    "clip": item.name,
-                }
+                item, frames = clip.format, 1 if scenario == "single" else settings.load.batch
+                blank: dict[str, object] = {"model": name, "weights": weights, "device": settings.device}
                 blank |= {"clip": item.name, "height": item.height, "width": item.width, "eyes": item.eyes}
                 blank |= {"scenario": scenario, "pools": pooled}
+                blank["cell"] = replace(settings.cell, batch=frames * item.eyes)
                 yield _row(blank, model, clip, settings)
 
 
@@ -98,8 +92,8 @@ def _row(blank: Mapping[str, object], model: BenchModel, clip: Clip, settings: C
 def _measured(blank: Mapping[str, object], model: BenchModel, clip: Clip, settings: ClipSettings) -> dict[str, object]:
     """Return the figures of one row."""
     scenario: Scenario = blank["scenario"]  # type: ignore[assignment]
-    size = 1 if scenario == "single" else settings.load.batch
-    cell = replace(settings.cell, batch=size * clip.format.eyes)
+    cell: Cell = blank["cell"]  # type: ignore[assignment]
+    size = cell.batch // clip.format.eyes
     prepared = model.prepare(cell, settings.device)
     call = FrameCall(prepared=prepared, eyes=clip.format.eyes, buffers=Buffers(pooled=bool(blank["pools"])))
     load = replace(settings.load, scenario=scenario)
@@ -111,12 +105,10 @@ def _measured(blank: Mapping[str, object], model: BenchModel, clip: Clip, settin
             call.clock.take()
             done = load.serve(way.handle)
             phases = dict(call.clock.take())
-    return _figures(done, phases, settings.targets)
+    return _figures(done, phases)
 
 
-def _figures(
-    done: Sequence[Served], phases_s: Mapping[str, float], targets: Sequence[LatencyTarget]
-) -> dict[str, object]:
+def _figures(done: Sequence[Served], phases_s: Mapping[str, float]) -> dict[str, object]:
     taken = [seconds for batch in done for seconds in batch.latencies]
     latency, frames = Statistics.of(taken), len(taken)
     span = done[-1].end - min(done[0].arrivals)
@@ -127,7 +119,6 @@ def _figures(
         "fps": frames / span if span else None,
         "phases_ms": {name: 1000 * phases_s[name] / frames for name in PHASES if name in phases_s},
         "shares": shares(phases_s),
-        "targets": {f"{target.percentile}<{target.ms:g}": target.verdict(latency) for target in targets},
     }
 
 

@@ -15,6 +15,7 @@ class MeasureOptions:
     device: str = "cpu"
     iterations: int | None = None  # exactly as many timed calls; None for `seconds`
     seconds: float | None = None  # of timed calls; None for `iterations`, or for enough calls for p95
+    least: int = 0  # calls, for a percentile that is asked for, where neither is given
     warmup: int = 5  # timm's and trtexec's defaults lie between 1 and 10
     warmup_s: float = 0.5  # trtexec warms up for 0.2 s
     layers: bool = False
@@ -35,7 +36,8 @@ class MeasureOptions:
         if self.seconds is not None:
             least = TimeLimits.least if self.cold_cache else 1  # emptying the caches may take all of the time
             return TimeLimits(**warmup, seconds=self.seconds, least=least, wanted=1)  # type: ignore[arg-type]
-        return TimeLimits(**warmup, seconds=1.0, least=5, wanted=100, patience_s=15.0)  # type: ignore[arg-type]
+        counts = {"least": max(5, self.least), "wanted": max(100, self.least)}
+        return TimeLimits(**warmup, **counts, seconds=1.0, patience_s=15.0)  # type: ignore[arg-type]
 
 
 def default_device() -> str:

@@ -18,7 +18,7 @@ from framekiln.lab.models.registry import RANDOM, REAL
 from framekiln.lab.models.sample_rows import SampleRows, batch_of, open_rows, sample_rows, write_rows
 from framekiln.lab.output.cells import Cell
 from framekiln.planning.manifest import PipelineFile, read_pipeline, read_profile
-from framekiln.planning.plan import make_plan
+from framekiln.planning.plan import Plan, make_plan
 from framekiln.planning.plan_options import PlanOptions
 from framekiln.planning.processes.resources import this_machine
 from framekiln.planning.step import Step
@@ -138,17 +138,20 @@ def stage_source(
     options = PlanOptions(**chosen, missing_weights="dummy", accept_license=True)
     places = read_profile("cpu-only"), options, [this_machine()]
     plan = make_plan(pipeline or read_pipeline(None), *places, check_fit=False, calibrated=False)
-    step = next((step for step in plan.first if step.name == name), None)
-    if step is None:
-        raise ConfigError(
-            f"The step {name!r} is of the second pass, which works on whole tables; choose one of the first pass.",
-            code="FK-BENCH-SECOND-PASS",
-        )
+    step = _first_pass_step(plan, name)
     sample = sample_rows(sources, plan, [step], rows)
     _check_columns(step, sample)
     path = write_rows(sample.sizes(step.stage.scope)[-1], folder / f"{name}.arrow")
     # a step without a model was set up here for the rows, and flow cannot be pickled then
     return StageSource(name=name, step=not_set_up(step), rows=path, weights=_weights(step))
+
+
+def _first_pass_step(plan: Plan, name: str) -> Step:
+    for step in plan.first:
+        if step.name == name:
+            return step
+    problem = f"The step {name!r} is of the second pass, which works on whole tables; choose one of the first pass."
+    raise ConfigError(problem, code="FK-BENCH-SECOND-PASS")
 
 
 def _check_columns(step: Step, sample: SampleRows) -> None:

@@ -25,13 +25,13 @@ TOO_FEW = "too few"
 
 
 def write_tables(cells: Sequence[CellResult], folder: Path) -> list[Path]:
-    """Write both tables into a folder, and return their paths.
+    """Write both tables into a folder, and return the paths of those with a row.
 
     Raises:
         OutputError: a file cannot be written.
     """
     rows = [_layer_row(cell, layer) for cell in cells for layer in cell.layers]
-    paths = [_write(folder / SUMMARY, [summary_row(cell) for cell in cells])]
+    paths = [_write(folder / SUMMARY, [summary_row(cell) for cell in cells])] if cells else []
     return [*paths, _write(folder / LAYERS, rows)] if rows else paths
 
 
@@ -70,7 +70,7 @@ def _take(source: object, names: Iterable[str]) -> dict[str, Any]:
 
 def _write(path: Path, rows: Sequence[Mapping[str, Any]]) -> Path:
     with writing(path), path.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.DictWriter(file, list(rows[0]) if rows else ["model"])
+        writer = csv.DictWriter(file, list(rows[0]))
         writer.writeheader()
         writer.writerows(rows)
     return path

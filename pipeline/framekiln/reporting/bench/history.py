@@ -10,10 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from framekiln.contract.errors import ConfigError
-from framekiln.lab.output.cells import Cell, CellResult
 from framekiln.lab.output.files import writing
 from framekiln.lab.output.results import BenchReport
-from framekiln.reporting.bench.regression import FIGURES
+from framekiln.lab.samples import samples
 
 SHOWN = ("p50", "rate", "peak_gb")
 """Figures of a line; the rest is in the bench's own files."""
@@ -27,29 +26,20 @@ class Entry:
     note: str
     device: str
     torch: str
-    cells: Mapping[str, Mapping[str, float | None]]  # by model and cell, figures by name
-    work: Mapping[str, str] = field(default_factory=dict)  # by model and cell, what is computed, in whatever way
+    cells: Mapping[str, Mapping[str, float | None]]  # by sample, figures by name
+    work: Mapping[str, str] = field(default_factory=dict)  # by sample, what is computed, in whatever way
 
 
 def entry_of(report: BenchReport, note: str) -> Entry:
     """Return the line of a bench."""
-    measured = {_name(cell, cell.cell): cell for cell in report.cells if cell.outcome == "ok"}
-    cells = {name: {figure: FIGURES[figure][1](cell) for figure in SHOWN} for name, cell in measured.items()}
-    work = {name: _name(cell, _work(cell.cell)) for name, cell in measured.items()}
+    measured = [sample for sample in samples(report) if sample.outcome == "ok"]
+    cells = {sample.name: {figure: sample.figures.get(figure) for figure in SHOWN} for sample in measured}
+    work = {sample.name: sample.work for sample in measured}
     about = report.environment
     device = str(about.get("gpu") or about.get("processor") or about.get("device") or "")
     return Entry(
         made=report.made, note=note, device=device, torch=str(about.get("torch") or ""), cells=cells, work=work
     )
-
-
-def _name(result: CellResult, cell: Cell) -> str:
-    return f"{result.model}, {cell.title}"
-
-
-def _work(cell: Cell) -> Cell:
-    """Return the cell without how it is computed: its batch, size and frames."""
-    return Cell(batch=cell.batch, size=cell.size, frames=cell.frames)
 
 
 def append(path: Path, entry: Entry) -> list[Entry]:

@@ -9,12 +9,13 @@ from framekiln.lab.measure.layers import slowest
 from framekiln.lab.output.files import writing
 from framekiln.lab.output.results import BenchReport
 from framekiln.lab.output.tables import TOO_FEW
+from framekiln.lab.samples import clip_rows, video_rows
 from framekiln.reporting.bench import cells as texts
 from framekiln.reporting.bench import history, plots
 from framekiln.reporting.bench.history import Entry
 from framekiln.reporting.bench.pictures import PictureRow
 from framekiln.reporting.bench.regression import Change
-from framekiln.reporting.bench.sections import clip_rows, model_names, sections, video_rows
+from framekiln.reporting.bench.sections import model_names, sections
 from framekiln.reporting.compare.gate import Finding
 from framekiln.reporting.html.charts import lines
 from framekiln.reporting.templating import render_page

@@ -1,4 +1,4 @@
-"""Two benches cell by cell: changes with intervals, and conditions that fail the command.
+"""Two benches sample by sample: changes with intervals, and conditions that fail the command.
 
 Intervals are those of `framekiln compare`: a block bootstrap of calls. They need 40 calls, 100 for p95 and 500 for p99.
 Memory does not vary, so that its changes need none.
@@ -6,45 +6,28 @@ Memory does not vary, so that its changes need none.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from framekiln.contract.errors import ConfigError
-from framekiln.lab.output.cells import CellResult
 from framekiln.lab.output.results import BenchReport
+from framekiln.lab.samples import FIGURES, Sample, samples
 from framekiln.profiling.stats.calls import calls_of
 from framekiln.reporting.compare.bootstrap import ChangeInterval, Spread, interval, spreads
 from framekiln.reporting.compare.gate import Condition, Finding, parse
 from framekiln.reporting.formatting import number
 
-Read = Callable[[CellResult], float | None]
-
 _NOISY: Mapping[str, str] = {"mean": "ms_row", "p50": "p50", "p95": "p95", "p99": "p99", "rate": "rate"}
 """Figures with an interval, and the bootstrap's names of them."""
-
-FIGURES: Mapping[str, tuple[str, Read]] = {
-    "p50": ("ms", lambda cell: _latency(cell, "median")),
-    "p90": ("ms", lambda cell: _latency(cell, "p90")),
-    "p95": ("ms", lambda cell: _latency(cell, "p95")),
-    "p99": ("ms", lambda cell: _latency(cell, "p99")),
-    "mean": ("ms", lambda cell: _latency(cell, "mean")),
-    "rate": ("items/s", lambda cell: cell.items_per_s),
-    "peak_gb": ("GB", lambda cell: _gigabytes(getattr(cell.memory, "peak", None))),
-    "reserved_gb": ("GB", lambda cell: _gigabytes(getattr(cell.memory, "reserved", None))),
-    "weights_gb": ("GB", lambda cell: _gigabytes(cell.weights_bytes)),
-    "gflop": ("GFLOP", lambda cell: None if cell.flops is None else cell.flops / 1e9),
-    "drift": ("", lambda cell: getattr(cell.drift, "rel_l2", None)),
-}
-"""Figures of a cell by the names that --fail-if takes, with their units."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Change:
     """One figure of a cell in two benches."""
 
-    where: str  # model and cell
+    where: str  # subject and placement
     figure: str
     unit: str
     first: float | None
@@ -65,23 +48,24 @@ class Change:
 
 
 def changes(base: BenchReport, other: BenchReport) -> list[Change]:
-    """Return the figures of the cells that both measured, in the base's order.
+    """Return the figures of the samples that both measured, in the base's order.
 
     Raises:
-        ConfigError: they have no cell in common.
+        ConfigError: they have none in common.
     """
-    theirs = {_key(cell): cell for cell in other.cells if cell.outcome == "ok"}
-    pairs = [(cell, theirs[_key(cell)]) for cell in base.cells if cell.outcome == "ok" and _key(cell) in theirs]
+    theirs = {sample.name: sample for sample in samples(other) if sample.outcome == "ok"}
+    pairs = [(one, theirs[one.name]) for one in samples(base) if one.outcome == "ok" and one.name in theirs]
     if not pairs:
         raise ConfigError(
-            "The two benches have no cell in common; compare benches of the same models, batches and precisions.",
+            "The two benches have no cell, clip or video in common; compare benches of the same models, batches and "
+            "precisions.",
             code="FK-BENCH-NOTHING-COMMON",
         )
-    return [change for first, second in pairs for change in _cell_changes(first, second)]
+    return [change for first, second in pairs for change in _changes(first, second)]
 
 
 def judge(text: str, found: Sequence[Change]) -> list[Finding]:
-    """Evaluate the conditions of --fail-if on each cell.
+    """Evaluate the conditions of --fail-if on each sample.
 
     A relative change of a time whose interval contains 0, or that has none, is inconclusive.
 
@@ -115,15 +99,12 @@ def other_machine(base: BenchReport, other: BenchReport) -> str:
 
 
 def lost(base: BenchReport, other: BenchReport) -> list[Finding]:
-    """Return a failure for each cell that was measured in the base, and tried in vain in the other bench."""
-    failed = {_key(cell): cell for cell in other.cells if cell.outcome != "ok"}
-    both = [failed[_key(cell)] for cell in base.cells if cell.outcome == "ok" and _key(cell) in failed]
+    """Return a failure for each sample that was measured in the base, and tried in vain in the other bench."""
+    known = {sample.name for sample in samples(base) if sample.outcome == "ok"}
+    failed = [sample for sample in samples(other) if sample.outcome != "ok" and sample.name in known]
     return [
-        Finding(
-            failed=True,
-            sentence=f"{cell.model}, {cell.cell.title} was measured in the base; now: {cell.outcome}, {cell.why}.",
-        )
-        for cell in both
+        Finding(failed=True, sentence=f"{one.name} was measured in the base; now: {one.outcome}, {one.why}.")
+        for one in failed
     ]
 
 
@@ -163,16 +144,15 @@ def sentence(text: str, change: Change) -> str:
     return f"{words}."
 
 
-def _cell_changes(first: CellResult, second: CellResult) -> list[Change]:
+def _changes(first: Sample, second: Sample) -> list[Change]:
     drawn = [_spreads(first, "base"), _spreads(second, "other")]
-    where = f"{first.model}, {first.cell.title}"
     found = []
-    for name, (unit, read) in FIGURES.items():
-        values = read(first), read(second)
+    for name, unit in FIGURES.items():
+        values = first.figures.get(name), second.figures.get(name)
         if values != (None, None):
             limits = _interval(name, values, drawn)
             found.append(
-                Change(where=where, figure=name, unit=unit, first=values[0], second=values[1], interval=limits)
+                Change(where=first.name, figure=name, unit=unit, first=values[0], second=values[1], interval=limits)
             )
     return found
 
@@ -186,23 +166,11 @@ def _interval(
     return interval([values[0]], [values[1]], [drawn[0].get(key)], [drawn[1].get(key)])
 
 
-def _spreads(cell: CellResult, side: str) -> Mapping[str, Spread]:
-    """Return the spreads of a cell's figures over resamples of its calls, as those of one worker."""
-    if cell.latency_ms is None or not cell.latency_ms.values:
+def _spreads(sample: Sample, side: str) -> Mapping[str, Spread]:
+    """Return the spreads of a sample's figures over resamples of its calls, as those of one worker."""
+    if sample.latency is None or not sample.latency.values:
         return {}
-    seconds = np.asarray(cell.latency_ms.values) / 1000
+    seconds = np.asarray(sample.latency.values) / 1000
     started = np.concatenate([[0.0], np.cumsum(seconds)[:-1]])
-    rows = np.full(len(seconds), cell.items, np.int64)
-    return spreads(calls_of(np.zeros(len(seconds)), started, seconds, rows), f"{side} {cell.model} {cell.cell.title}")
-
-
-def _key(cell: CellResult) -> tuple[str, object]:
-    return cell.model, cell.cell
-
-
-def _latency(cell: CellResult, name: str) -> float | None:
-    return getattr(cell.latency_ms, name, None)
-
-
-def _gigabytes(size: int | None) -> float | None:
-    return None if size is None else size / 1e9
+    rows = np.full(len(seconds), sample.rows, np.int64)
+    return spreads(calls_of(np.zeros(len(seconds)), started, seconds, rows), f"{side} {sample.name}")

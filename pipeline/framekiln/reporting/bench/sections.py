@@ -12,10 +12,12 @@ from framekiln.lab.clips.measure import ClipRow
 from framekiln.lab.nsight.compute import KernelFigures
 from framekiln.lab.nsight.systems import SystemsFigures
 from framekiln.lab.output.results import BenchReport
+from framekiln.lab.samples import clip_rows, video_rows
 from framekiln.lab.sav.measure import VideoRow
 from framekiln.lab.sav.summary import summarize
 from framekiln.reporting.bench import cells, clips, videos
 from framekiln.reporting.bench.cells import three
+from framekiln.reporting.formatting import MISSING
 
 _SPANS = ("span ms", "busy ms", "idle", "pauses", "longest ms", "kernels", "small", "kernel ms", "launch ms", "copy ms")
 _KERNELS = ("kernel", "us", "arithmetic %", "memory %", "warps %")
@@ -63,21 +65,11 @@ def _leaks(report: BenchReport) -> Iterator[Section]:
         yield Section(id="leaks", title="Memory over repeated calls", heads=heads, rows=rows, texts=3, note=note)
 
 
-def clip_rows(report: BenchReport) -> list[ClipRow]:
-    """Return the rows of clips."""
-    return TypeAdapter(list[ClipRow]).validate_python(report.extra.get("clips", []))
-
-
 def model_names(report: BenchReport) -> str:
     """Return the names of all models that were measured in any way."""
     named = [model.name for model in report.models]
     rows = [*report.video, *report.extra.get("clips", [])]
     return ", ".join(dict.fromkeys([*named, *(str(row["model"]) for row in rows), *report.extra.get("nsight", {})]))
-
-
-def video_rows(report: BenchReport) -> list[VideoRow]:
-    """Return the rows of videos."""
-    return TypeAdapter(list[VideoRow]).validate_python(report.video)
 
 
 def _videos(report: BenchReport) -> Iterator[Section]:
@@ -116,7 +108,7 @@ def _weights(rows: Sequence[VideoRow | ClipRow]) -> str:
 def _targets(report: BenchReport) -> Iterator[Section]:
     if report.targets:
         heads = list(report.targets[0])
-        lines = [[str(row[name]) for name in heads] for row in report.targets]
+        lines = [[MISSING if row[name] is None else str(row[name]) for name in heads] for row in report.targets]
         yield Section(id="targets", title="Targets", heads=heads, rows=lines, texts=len(heads))
 
 
