@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from itertools import islice
 from typing import Any
 
-from framekiln.lab.sweep.runner import reason_of
+from framekiln.lab.sweep.child import reason_of
 from framekiln.runtime.recovery.captured_error import CapturedError
 from framekiln.runtime.recovery.child_process import ChildDied, ChildProcess
 

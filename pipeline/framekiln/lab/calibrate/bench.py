@@ -7,7 +7,7 @@ counts as one that does not fit.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import ExitStack, closing
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -16,10 +16,11 @@ from framekiln.device import DeviceMemory, Meter
 from framekiln.lab.calibrate.memory_fit import memory_line
 from framekiln.lab.calibrate.probe import Probe, SetUpResult
 from framekiln.lab.sweep.batch_search import BatchFailure, Limits, SearchResult, fastest, search
+from framekiln.lab.sweep.child import CellChild, reason_of
 from framekiln.planning.gpu.calibration_file import StepFigures, Trial, settings_of
 from framekiln.planning.step import Step
 from framekiln.runtime.recovery.captured_error import CapturedError
-from framekiln.runtime.recovery.child_process import ChildDied, ChildProcess
+from framekiln.runtime.recovery.child_process import ChildDied
 from framekiln.runtime.recovery.child_tasks import not_set_up
 
 _SET_UP_S = 1800.0  # timeout: imports, weights and compilation on a busy machine
@@ -113,8 +114,7 @@ class _Bench:
 
     def __init__(self, step: Step, sizes: Sequence[Path], limits: Limits, meter: Meter | None) -> None:
         self._step, self._sizes, self._limits, self._meter = step, sizes, limits, meter
-        self._stack = ExitStack()
-        self._child: ChildProcess | None = None
+        self._child = CellChild()
         self._batch = 0  # of the child's set-up
         self._deaths = 0
         self.ready: SetUpResult | None = None  # of the first child
@@ -127,9 +127,9 @@ class _Bench:
         Raises:
             GaveUpError: the step raises another error than out-of-memory, or its children keep dying.
         """
-        child = self._child_for(count)
+        self._set_up_for(count)
         result: Trial | BatchFailure | ChildDied | CapturedError
-        result = child.call("trial", size, count, timeout_s=self._limits.hang_s)
+        result = self._child.call("trial", size, count, timeout_s=self._limits.hang_s)
         if isinstance(result, CapturedError) and not result.broken_gpu:
             raise GaveUpError(f"a batch of {count} raised {result.kind}: {result.message}")
         if isinstance(result, ChildDied | CapturedError):
@@ -152,7 +152,8 @@ class _Bench:
             self.close()
             self._step = replace(step, placement=replace(step.placement, compile=False))
         try:
-            answer = self._child_for(1).call("flops", len(self._sizes) - 1, timeout_s=self._limits.hang_s)
+            self._set_up_for(1)
+            answer = self._child.call("flops", len(self._sizes) - 1, timeout_s=self._limits.hang_s)
         except GaveUpError:
             return None
         finally:
@@ -161,45 +162,35 @@ class _Bench:
 
     def chunks(self) -> dict[str, int]:
         """Return the chunk sizes of the last calls, and read the device; empty where the child has died."""
-        answer: Any = self._child.call("seen", timeout_s=self._limits.hang_s) if self._child else None
+        answer: Any = self._child.call("seen", timeout_s=self._limits.hang_s) if self._child.is_there else None
         if not isinstance(answer, tuple):
             return {}
         self.device = answer[0]
         return dict(answer[1])
 
-    def _child_for(self, count: int) -> ChildProcess:
-        """Return the child after its set-up; a compiled step needs a child for each batch."""
-        if self._child is not None and (not self._step.placement.compile or self._batch == count):
-            return self._child
-        self.close()
+    def _set_up_for(self, count: int) -> None:
+        """Start the child and set the step up, where it is not; a compiled step needs a child for each batch."""
+        if self._child.is_there and (not self._step.placement.compile or self._batch == count):
+            return
         step = not_set_up(self._step)
         if step.placement.compile:  # for one batch
             step = replace(step, placement=replace(step.placement, batch=count))
         threads = str(max(1, int(step.placement.cpus)))  # as Ray sets it for a worker
-        held = Probe(step, self._sizes, self._limits, self._meter)
-        child = self._stack.enter_context(ChildProcess(held, {"OMP_NUM_THREADS": threads}))
-        answer = child.call("set_up", timeout_s=_SET_UP_S)
+        self._child.start(Probe(step, self._sizes, self._limits, self._meter), {"OMP_NUM_THREADS": threads})
+        answer = self._child.call("set_up", timeout_s=_SET_UP_S)
         if not isinstance(answer, SetUpResult):
-            raise GaveUpError(f"it could not be set up: {_reason(answer)}")
-        self._child, self._batch, self.ready = child, count, self.ready or answer
-        return child
+            self.close()
+            raise GaveUpError(f"it could not be set up: {reason_of(answer)}")
+        self._batch, self.ready = count, self.ready or answer
 
     def _failed(self, count: int, answer: ChildDied | CapturedError) -> BatchFailure:
         self.close()
         self._deaths += 1
         if self._deaths >= _DEATHS:
-            raise GaveUpError(f"its process died {self._deaths} times, last at a batch of {count}: {_reason(answer)}")
-        return BatchFailure(why=f"its process died ({_reason(answer)})")
+            problem = f"its process died {self._deaths} times, last at a batch of {count}: {reason_of(answer)}"
+            raise GaveUpError(problem)
+        return BatchFailure(why=reason_of(answer))
 
     def close(self) -> None:
         """End the child."""
-        self._child = None
-        self._stack.close()
-
-
-def _reason(answer: ChildDied | CapturedError) -> str:
-    """Return the reason in one line."""
-    if isinstance(answer, CapturedError):
-        return answer.message or answer.kind
-    last = answer.last_lines.splitlines()[-1:] if answer.how.startswith("exit") else []
-    return ": ".join([answer.how, *last])
+        self._child.end()

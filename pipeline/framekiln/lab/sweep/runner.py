@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
@@ -15,10 +14,11 @@ from framekiln.lab.models.model import ModelRecipe
 from framekiln.lab.output.cells import Cell, CellResult
 from framekiln.lab.output.results import ModelInfo
 from framekiln.lab.sweep.batch_search import BatchFailure, Limits, SearchResult, search
+from framekiln.lab.sweep.child import CellChild, reason_of
 from framekiln.lab.sweep.model_process import ModelProcess
 from framekiln.planning.gpu.calibration_file import Trial
 from framekiln.runtime.recovery.captured_error import CapturedError
-from framekiln.runtime.recovery.child_process import ChildDied, ChildProcess
+from framekiln.runtime.recovery.child_process import ChildDied
 
 _TIMEOUT_S = 3600.0  # of one cell: max-autotune of a large model took minutes on an H200
 
@@ -27,21 +27,14 @@ class ModelBench:
     """One model's child process, from the start of the block to its end."""
 
     def __init__(self, source: ModelRecipe, options: MeasureOptions) -> None:
-        self._source, self._options = source, options
-        self._stack = ExitStack()
-        self._child: ChildProcess | None = None
+        self._source, self._options, self._child = source, options, CellChild()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         """End the child."""
-        self.restart()
-
-    def restart(self) -> None:
-        """End the child; the next call starts another one."""
-        self._child = None
-        self._stack.close()
+        self._child.end()
 
     def about(self) -> ModelInfo:
         """Return the model's facts.
@@ -65,11 +58,11 @@ class ModelBench:
         """Return a cell's result, whatever became of its process."""
         answer = self.ask("measure", cell)
         if isinstance(answer, ChildDied | CapturedError):
-            self.restart()
+            self._child.end()
             blank = CellResult(cell=cell, model=self._source.name, outcome="error", why=reason_of(answer))
             return blank if not _is_killed(answer) else _killed(blank)
         if answer.outcome == "oom":
-            self.restart()  # what an allocation that failed leaves behind is not measured
+            self._child.end()  # what an allocation that failed leaves behind is not measured
         return answer
 
     def details(self, cell: Cell, options: DetailOptions, folder: Path) -> Details:
@@ -101,21 +94,9 @@ class ModelBench:
 
     def ask(self, method: str, *arguments: object) -> Any:
         """Call a method of the child's `ModelProcess`."""
-        if self._child is None:
-            self._child = self._stack.enter_context(ChildProcess(ModelProcess(self._source, self._options)))
-        answer = self._child.call(method, *arguments, timeout_s=_TIMEOUT_S)
-        if isinstance(answer, ChildDied):
-            self.restart()
-        return answer
-
-
-def reason_of(answer: ChildDied | CapturedError) -> str:
-    """Return why a call gave nothing, in one line."""
-    if isinstance(answer, CapturedError):
-        kind = "" if answer.kind == ConfigError.__name__ else answer.kind
-        return ": ".join(filter(None, [kind, " ".join(answer.message.split())]))
-    last = answer.last_lines.splitlines()[-1:] if answer.how.startswith("exit") else []
-    return ": ".join([f"its process died ({answer.how})", *last])
+        if not self._child.is_there:
+            self._child.start(ModelProcess(self._source, self._options))
+        return self._child.call(method, *arguments, timeout_s=_TIMEOUT_S)
 
 
 def _is_killed(answer: ChildDied | CapturedError) -> bool:
