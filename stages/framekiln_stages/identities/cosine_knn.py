@@ -87,8 +87,7 @@ class Points:
             part = self._upload(rows[start : start + step])
             cosines = vectors[part] @ targets.T
             cosines = cosines if bounds is None else torch.minimum(cosines, bounds, out=cosines)
-            own = part[:, None] == chosen if owners is None else owners[part, None] == owners[chosen]
-            cosines.masked_fill_(own, -torch.inf)
+            _exclude_own_group(cosines, part, chosen, owners)
             top = cosines.topk(min(count, len(chosen)), dim=1)
             neighbours.append(torch.where(top.values.isinf(), -1, chosen[top.indices]).cpu())
             values.append(top.values.double().cpu())
@@ -106,3 +105,13 @@ class Points:
 
     def _upload(self, values: NDArray[Any]) -> torch.Tensor:
         return torch.from_numpy(values).to(self.device)
+
+
+def _exclude_own_group(
+    cosines: torch.Tensor, rows: torch.Tensor, columns: torch.Tensor, groups: torch.Tensor | None
+) -> None:
+    """Set the cosines of points in one group to minus infinity; without groups, those of each point with itself."""
+    if groups is None:
+        cosines[torch.arange(len(rows), device=cosines.device), rows] = -torch.inf
+    else:
+        cosines.masked_fill_(groups[rows, None] == groups[columns], -torch.inf)
