@@ -27,7 +27,7 @@ import numpy as np
 import pyarrow as pa
 
 from framekiln.contract import Placement, Stage, Weights, columns
-from framekiln.device import Batches, JointCalls, wait
+from framekiln.device import Batches, CallScheduler, wait
 from framekiln.job import Job
 from framekiln.planning.manifest import PipelineFile, ProfileFile
 from framekiln.planning.plan_options import PlanOptions
@@ -44,6 +44,7 @@ class Simulated(Stage):
 
     devices = ("cpu", "cuda")
     dummy_weights = True
+    thread_safe = True
     inputs = ("frame",)
     weights = ("clip-vit-b32",)  # a stage with weights has a process of its own
 
@@ -67,8 +68,8 @@ class Simulated(Stage):
         hashlib.pbkdf2_hmac("sha256", b"row", b"", 20_000)
         rate = 20_000 / (time.perf_counter() - begin)
         self._rounds = max(1, int(rate * self.config.host_share * self.config.gpu_s / placement.batch / 2))
-        if placement.in_flight > 1 and Batches.joint is None:  # as its process has one on a GPU
-            Batches.joint = JointCalls(placement.device, placement.linger_ms / 1000)
+        if placement.in_flight > 1 and not Batches.calls.has_owner:  # as its process has one on a GPU
+            Batches.calls = CallScheduler(placement.device, placement.linger_ms / 1000)
         self._batches = Batches(self._compute, placement)
         self._rows = placement.batch
 

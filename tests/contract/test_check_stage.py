@@ -17,10 +17,11 @@ from framekiln.contract.testing import (
     declarations,
     results,
     sample_rows,
+    threads,
 )
 from framekiln.contract.testing.sample import HEIGHT
 from tests.toys import heavy_import, rule_breakers
-from tests.toys.rule_breakers import FirstByte, Good, GoodTables, Squared, Watches
+from tests.toys.rule_breakers import Careful, FirstByte, Good, GoodTables, Locks, Squared, Watches
 
 BREAKERS = [
     kind
@@ -38,15 +39,22 @@ def test_the_check_of_a_broken_rule_fails(kind):
         check_stage(kind())
 
 
-@pytest.mark.parametrize("kind", [Good, GoodTables])
+@pytest.mark.parametrize("kind", [Good, GoodTables, Careful])
 def test_a_stage_that_keeps_every_rule_passes(kind):
     check_stage(kind())
 
 
 def test_every_check_is_run_and_has_a_stage_that_breaks_it():
-    functions = [item for module in (declarations, results) for item in inspect.getmembers(module, inspect.isfunction)]
+    functions = [
+        item for module in (declarations, results, threads) for item in inspect.getmembers(module, inspect.isfunction)
+    ]
     assert {function for name, function in functions if name.startswith("check_")} == CHECKS
     assert {kind.__doc__.strip("`.") for kind in BREAKERS} == {check.__name__ for check in CHECKS}
+
+
+def test_a_stage_whose_calls_wait_for_each_other_is_thread_safe(monkeypatch):
+    monkeypatch.setattr(threads, "_STUCK_S", 0.001)
+    check_stage(Locks())
 
 
 def test_rows_of_another_step_are_passed_in():

@@ -150,6 +150,7 @@ def test_a_first_pass_stage_keeps_the_contract(name, ready, tables, said):
     step = ready[name]
     for batch in calls(step, derived(tables, said, name)):
         check_stage(step.stage, rows=batch.slice(0, HEAVY.get(name)), is_set_up=True)
+    assert step.stage.thread_safe  # else its packets would wait for each other
 
 
 @pytest.mark.heavy

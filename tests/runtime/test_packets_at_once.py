@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -13,11 +14,10 @@ from hypothesis import strategies as st
 
 from framekiln.contract.columns import SOURCE
 from framekiln.contract.packet import HALO
-from framekiln.device import Batches, JointCalls
+from framekiln.device import Batches, CallScheduler
 from framekiln.output.object_store import Store
 from framekiln.profiling.step_work import StepWork
 from framekiln.profiling.tools.profilers import ProfiledCalls, ProfilerOptions
-from framekiln.runtime.calls.call_gate import CallGate
 from framekiln.runtime.calls.packet_caller import PacketCaller
 from framekiln.runtime.recovery.batch_limits import BatchLimits
 from framekiln.runtime.stage_setup import set_up
@@ -41,32 +41,28 @@ class Inside:
             self._beside, self._apart = self._beside - (not apart), self._apart - apart
 
 
-@given(st.lists(st.booleans(), min_size=2, max_size=24))
-def test_a_call_apart_has_no_other_beside_it(kinds):
-    gate, inside = CallGate(), Inside()
+@pytest.mark.parametrize("linger_s", [None, 0.0], ids=["", "by a thread as on a GPU"])
+@given(kinds=st.lists(st.booleans(), min_size=2, max_size=24))
+def test_a_call_apart_has_no_other_beside_it(kinds, linger_s):
+    calls, inside = CallScheduler("cpu", linger_s), Inside()
 
     def call(apart):
-        with gate.apart() if apart else gate.beside():
-            inside.work(apart=apart)
+        (calls.apart if apart else calls.beside)(partial(inside.work, apart=apart))
 
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(call, kinds))
+    calls.close()
     assert not inside.wrong
 
 
 def test_calls_beside_each_other_do_not_wait():
-    gate, meet = CallGate(), threading.Barrier(3)
-
-    def call(_):
-        with gate.beside():
-            meet.wait(30)
-
+    calls, meet = CallScheduler(), threading.Barrier(3)
     with ThreadPoolExecutor(3) as pool:
-        list(pool.map(call, range(3)))
+        list(pool.map(lambda _: calls.beside(lambda: meet.wait(30)), range(3)))
 
 
-def packet():
-    values = {"frame_index": range(ROWS), "clip_index": [0] * ROWS, "media_id": ["a.mp4"] * ROWS}
+def packet(frames=range(ROWS)):
+    values = {"frame_index": frames, "clip_index": [0] * ROWS, "media_id": ["a.mp4"] * ROWS}
     values |= {"height": [8] * ROWS, "width": [8] * ROWS}
     columns = [pa.array(values.get(item.name, [None] * ROWS), item.type) for item in SOURCE]
     return pa.table([*columns, [False] * ROWS], schema=pa.schema([*SOURCE, (HALO, pa.bool_())]))
@@ -81,7 +77,7 @@ def at_once(caller, threads):
 @pytest.mark.parametrize("owned", [False, True], ids=["", "by a thread as on a GPU"])
 @pytest.mark.parametrize("batch", [1, ROWS])
 def test_memory_that_another_packet_takes_is_no_failure(batch, owned, monkeypatch):
-    monkeypatch.setattr(Batches, "joint", JointCalls("cpu", 0.001) if owned else None)
+    monkeypatch.setattr(Batches, "calls", CallScheduler("cpu", 0.001 if owned else None))
     profile = {"steps": {"sharing": {"batch": batch, "in_flight": 2}}}
     step = plan({"sharing": toy("SharedMemory")}, profile, missing_weights="dummy").first[0]
     set_up(step)
@@ -90,6 +86,17 @@ def test_memory_that_another_packet_takes_is_no_failure(batch, owned, monkeypatc
     assert [outcome.failures for outcome in outcomes] == [[], []]
     assert step.stage.refused.is_set()  # both wanted the memory at once
     assert not limits.rows and not limits.chunks  # nothing was learned from it
+
+
+@pytest.mark.parametrize("owned", [False, True], ids=["", "by a thread as on a GPU"])
+def test_a_stage_that_is_not_thread_safe_makes_one_call_at_a_time(owned, monkeypatch):
+    monkeypatch.setattr(Batches, "calls", CallScheduler("cpu", 0.001 if owned else None))
+    step = plan({"keeps": toy("KeepsRows")}, missing_weights="dummy").first[0]
+    set_up(step)
+    packets, caller = [range(first, first + ROWS) for first in range(0, 16 * ROWS, ROWS)], PacketCaller(step)
+    with ThreadPoolExecutor(4) as pool:
+        outcomes = list(pool.map(lambda frames: caller.run(packet(frames), np.zeros(ROWS, bool)), packets))
+    assert [outcome.columns["byte"].to_pylist() for outcome in outcomes] == [[*frames] for frames in packets]
 
 
 def test_calls_of_several_packets_are_recorded_one_after_the_other(tmp_path):
@@ -104,18 +111,14 @@ def test_calls_of_several_packets_are_recorded_one_after_the_other(tmp_path):
     assert recorded == [*(f"{number}.json.gz" for number in range(1, calls + 1)), "operators.txt"]
 
 
-def test_the_wait_for_a_call_apart_is_no_work():
-    gate, work, inside, leave = CallGate(), StepWork(), threading.Event(), threading.Event()
-
-    def call():
-        with gate.apart():
-            inside.set()
-            leave.wait(30)
-
+def test_the_wait_for_a_call_apart_is_no_work(monkeypatch):
+    calls, work, inside, leave = CallScheduler(), StepWork(), threading.Event(), threading.Event()
+    monkeypatch.setattr(Batches, "calls", calls)
+    step = plan({"toy": toy("Blurs", side=64)}).first[0]
+    set_up(step)
     with ThreadPoolExecutor(1) as pool:
-        pool.submit(call)
+        pool.submit(calls.apart, lambda: (inside.set(), leave.wait(30)))
         inside.wait(30)
         threading.Timer(0.1, leave.set).start()
-        with work.queued(gate.beside()):
-            pass
+        PacketCaller(step).run(packet(), np.zeros(ROWS, bool), work=work)
     assert work.phases["queue"] >= 0.09

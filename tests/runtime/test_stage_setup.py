@@ -11,7 +11,7 @@ import torch
 
 from framekiln.contract.errors import WeightsError
 from framekiln.contract.placement import Placement
-from framekiln.device import Batches
+from framekiln.device import Batches, CallScheduler
 from framekiln.output.object_store import Store
 from framekiln.runtime.calls.packet_caller import PacketCaller
 from framekiln.runtime.recovery.batch_limits import BatchLimits
@@ -59,5 +59,5 @@ def test_a_model_is_set_up_by_the_thread_that_calls_it(tmp_path, monkeypatch):
     with worker.packet():
         step.stage._batches(torch.ones(3))
     assert len(threads) == 2 and threads[0] is threads[1] is not threading.current_thread()
-    Batches.joint.close()
-    Batches.joint = None
+    Batches.calls.close()
+    Batches.calls = CallScheduler()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -152,6 +153,52 @@ class Overwrites(Good):
             if data.flags.writeable:
                 data[:] = 0
         return result
+
+
+class KeepsRows(Good):
+    """`check_thread_safety`."""
+
+    thread_safe = True
+
+    def __call__(self, batch):
+        self.rows = batch
+        red = self.red(self.rows)
+        return self.table(red)
+
+
+class Careful(KeepsRows):
+    """A stage that keeps every rule: it says that one call of it may be made at a time."""
+
+    thread_safe = False
+
+
+class CountsRows(Good):
+    """`check_thread_safety`."""
+
+    thread_safe = True
+
+    def __call__(self, batch):
+        self.left = batch.num_rows
+        while self.left:
+            self.left -= 1
+            if self.left < 0:
+                raise IndexError("another call took a row")
+        return super().__call__(batch)
+
+
+class Locks(Good):
+    """A stage that keeps every rule: one thread waits in it while another keeps its rows on it."""
+
+    thread_safe = True
+
+    def setup(self, weights, placement):
+        self.lock = threading.Lock()
+
+    def __call__(self, batch):
+        with self.lock:
+            self.rows = batch
+            red = self.red(self.rows)
+            return self.table(red)
 
 
 class LooksTooFar(Good):

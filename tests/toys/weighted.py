@@ -13,7 +13,7 @@ import pyarrow as pa
 from framekiln.contract.columns import field
 from framekiln.contract.placement import Placement
 from framekiln.contract.stage import Stage
-from framekiln.device import Batches, JointCalls
+from framekiln.device import Batches, CallScheduler
 
 
 class Seeded(Stage):
@@ -64,6 +64,7 @@ class Meeting(Seeded):
 
     devices = ("cpu", "cuda")
     placement = Placement(cpus=0.25, in_flight=3, batch=4)
+    thread_safe = True
 
     @dataclass(frozen=True, kw_only=True)
     class Config(Seeded.Config):
@@ -77,7 +78,7 @@ class Meeting(Seeded):
 
     def setup(self, weights, placement):
         if self.config.joint:
-            Batches.joint = JointCalls("cpu", placement.linger_ms / 1000)
+            Batches.calls = CallScheduler("cpu", placement.linger_ms / 1000)
         self._batches = Batches(lambda numbers: 10 * numbers, placement)
         self._changed, self._inside = threading.Condition(), set()
 
@@ -102,6 +103,8 @@ class Meeting(Seeded):
 class SharedMemory(Seeded):
     """Each call wants the memory for itself; the first two want it at once, and one of them is refused."""
 
+    thread_safe = True
+
     def setup(self, weights, placement):
         self._meet, self._memory, self.refused = threading.Barrier(2), threading.Lock(), threading.Event()
         super().setup(weights, placement)
@@ -117,3 +120,12 @@ class SharedMemory(Seeded):
             return super().__call__(batch)
         finally:
             self._memory.release()
+
+
+class KeepsRows(Seeded):
+    """Each frame's number, by way of `self`: not thread-safe, as it says."""
+
+    def __call__(self, batch):
+        self.rows = batch["frame_index"].to_pylist()
+        threading.Event().wait(0.001)  # others may come between
+        return pa.table([pa.array(self.rows, pa.int64())], schema=self.outputs)

@@ -23,7 +23,7 @@ from benchmarks.gpu.results import Record
 from benchmarks.gpu.stage_steps import Case, step_of
 from benchmarks.gpu.steps.ceilings import AREA, ceilings
 from benchmarks.made_rows import Size, rows_for
-from framekiln.device import Batches, JointCalls, memory_gb, recorded_calls, wait
+from framekiln.device import Batches, CallScheduler, memory_gb, recorded_calls, wait
 from framekiln.lab.measure.timed import TimeLimits, timed
 from framekiln.planning.step import Step
 from framekiln.runtime.calls.packet_caller import PacketCaller
@@ -94,8 +94,8 @@ class StageWork:
     def rate(self) -> float:
         """Return rows a second in the steady state, with as many packets at a time as the profile says."""
         place = self.step.placement
-        joint = JointCalls(place.device, place.linger_ms / 1000) if place.in_flight > 1 else None
-        Batches.joint = joint
+        linger_s = place.linger_ms / 1000 if place.in_flight > 1 else None
+        calls = Batches.calls = CallScheduler(place.device, linger_s)
         moments: list[tuple[float, int]] = []
         begin, lock = time.perf_counter(), threading.Lock()
 
@@ -105,20 +105,16 @@ class StageWork:
 
         def work() -> None:
             while not enough(time.perf_counter() - begin):
-                if joint is None:
+                with calls.packet():
                     rows = self.packet()
-                else:
-                    with joint.packet():
-                        rows = self.packet()
                 with lock:
                     moments.append((time.perf_counter(), rows))
 
         with ThreadPoolExecutor(place.in_flight) as pool:
             for thread in [pool.submit(work) for _ in range(place.in_flight)]:
                 thread.result()
-        Batches.joint = None
-        if joint is not None:
-            joint.close()
+        Batches.calls = CallScheduler()
+        calls.close()
         return steady(sorted(moments), begin, place.in_flight)
 
     def _alone(self) -> float:

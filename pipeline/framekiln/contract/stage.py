@@ -90,6 +90,8 @@ class Stage(ABC):
     halo: ClassVar[int] = 0  # look-ahead of a CLIP stage in frames; such a stage reads source columns only
     placement: ClassVar[Placement] = Placement()
     devices: ClassVar[tuple[str, ...]] = ("cpu",)  # devices that it can run on
+    # Whether several threads may call it at a time, as they do with `in_flight`; else one call of it is made at a time.
+    thread_safe: ClassVar[bool] = False
     reads_media: ClassVar[bool] = False  # a MEDIA stage is also called with its file's `Media`
     reads_urls: ClassVar[bool] = False  # `files` may be URLs of file systems that Arrow supports
     cut_dependence: ClassVar[str] = (

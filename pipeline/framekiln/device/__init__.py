@@ -5,10 +5,10 @@
 torch is imported inside functions, because the driver plans without it.
 """
 
+from framekiln.device.call_scheduler import CallScheduler
 from framekiln.device.compiled import take_failures
 from framekiln.device.failures import is_broken_gpu, is_out_of_memory, release_memory
 from framekiln.device.flops import flops_by_module, flops_of, modules_of, traffic_of, weights_bytes
-from framekiln.device.joint_calls import JointCalls
 from framekiln.device.memory import DeviceMemory, Meter, meter_of
 from framekiln.device.mixed_sizes import fit_mixed
 from framekiln.device.model import (
@@ -32,8 +32,8 @@ __all__ = [
     "LONGEST",
     "PART_BYTES",
     "Batches",
+    "CallScheduler",
     "DeviceMemory",
-    "JointCalls",
     "Meter",
     "Phase",
     "Preparation",

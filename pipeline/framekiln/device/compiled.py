@@ -85,7 +85,7 @@ class Compiled:
         import torch
 
         count, key = len(tensors[0]), _key(tensors)
-        if self._is_lazy and key not in self._sizes and len(self._sizes) < LAZY_SHAPES:
+        if self.is_new(tensors):
             self._compile(tuple(tensor[:1] for tensor in tensors), most)
         size = next((size for size in self._sizes.get(key, ()) if count <= size <= most), None)
         if size is None:
@@ -93,6 +93,10 @@ class Compiled:
                 return self._function(*tensors)
         result = self._compiled(*(_filled(tensor, size) for tensor in tensors))
         return result if count == size else result[:count]
+
+    def is_new(self, tensors: Sequence[torch.Tensor]) -> bool:
+        """Return whether a call with rows of this shape compiles for it first."""
+        return self._is_lazy and _key(tensors) not in self._sizes and len(self._sizes) < LAZY_SHAPES
 
     def _compile(self, row: tuple[torch.Tensor, ...], most: int) -> None:
         """Compile all sizes of a shape, or note why that failed; a size that is not compiled runs uncompiled."""
@@ -121,7 +125,7 @@ def _guards(entries: Sequence[Any]) -> list[bool]:
     return [entry.guard_type != "GLOBAL_STATE" for entry in entries]
 
 
-def _key(tensors: tuple[torch.Tensor, ...]) -> object:
+def _key(tensors: Sequence[torch.Tensor]) -> object:
     return tuple((tensor.shape[1:], tensor.dtype) for tensor in tensors)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import suppress
 
 _FULL = (  # out-of-memory messages of torch on a CPU, the driver, Triton, NVIDIA's libraries, cuDNN without workspace
     "DefaultCPUAllocator: can't allocate memory",
@@ -14,11 +15,22 @@ _FULL = (  # out-of-memory messages of torch on a CPU, the driver, Triton, NVIDI
 )
 
 
+class OwnerEndedError(RuntimeError):
+    """The thread that calls the models has ended, so that this process computes no more."""
+
+    def __init__(self, cause: BaseException | None) -> None:
+        super().__init__(f"the thread that calls the models has ended: {type(cause).__name__}: {cause}")
+
+
 def release_memory() -> None:
-    """Release cached memory after an out-of-memory error, since smaller blocks may not fit into its gaps."""
+    """Release cached memory after an out-of-memory error, since smaller blocks may not fit into its gaps.
+
+    The error of an earlier kernel, which it would raise, is raised again by the next call, where it is expected.
+    """
     torch = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_initialized():
-        torch.cuda.empty_cache()
+        with suppress(RuntimeError):
+            torch.cuda.empty_cache()
 
 
 def is_out_of_memory(error: BaseException) -> bool:
@@ -39,7 +51,10 @@ def is_broken_gpu(error: BaseException) -> bool:
 
     In a process that uses a GPU, `synchronize` raises the error of a lost context again. In other processes the class
     decides: torch's `AcceleratorError`, or a RuntimeError with a text that starts with "CUDA error".
+    A process without the thread that owns the device is as good as without a GPU.
     """
+    if isinstance(error, OwnerEndedError):
+        return True
     torch = sys.modules.get("torch")
     if torch is None or is_out_of_memory(error):
         return False

@@ -11,13 +11,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from framekiln.contract.placement import Placement
+from framekiln.device.call_scheduler import CallScheduler
 from framekiln.device.compiled import Compiled
 from framekiln.device.failures import is_out_of_memory
 
 if TYPE_CHECKING:
     import torch
-
-    from framekiln.device.joint_calls import JointCalls
 
     M = TypeVar("M", bound=torch.nn.Module)
 
@@ -58,10 +57,10 @@ class Batches:
     """A function of tensors with a common first axis, compiled if the placement says so.
 
     A compiled function is called in batches of few sizes (`framekiln.device.compiled`). In a process that works on
-    several packets, rows of all of them share batches (`framekiln.device.joint_calls`).
+    several packets, rows of all of them share batches (`framekiln.device.call_scheduler`).
     """
 
-    joint: ClassVar[JointCalls | None] = None  # of this process; None where each call is made at once
+    calls: ClassVar[CallScheduler] = CallScheduler()  # of this process
     _recorded: ClassVar[list[Call] | None] = None
 
     def __init__(
@@ -100,9 +99,7 @@ class Batches:
         """Return the function's result for all rows; there must be at least one."""
         if Batches._recorded is not None:
             Batches._recorded.append(partial(self, *tensors))
-        if Batches.joint is not None and Batches.joint.takes(tensors):
-            return Batches.joint.call(self, tensors)
-        return self.direct(*tensors)
+        return Batches.calls.call(self, tensors)
 
     def direct(self, *tensors: torch.Tensor) -> torch.Tensor:
         """Return the function's result for all rows, computed now and in this thread."""
@@ -127,6 +124,10 @@ class Batches:
         """Halve the rows of a call, after one with rows of this size did not fit into the memory."""
         if self.most(tensors) > 1:
             self._budget /= 2
+
+    def compiles(self, tensors: Sequence[torch.Tensor]) -> bool:
+        """Return whether a call with rows of this size is compiled first, which takes minutes."""
+        return self._compiled is not None and self._compiled.is_new(tensors)
 
     def _part(self, part: tuple[torch.Tensor, ...], most: int) -> torch.Tensor:
         if self._compiled is None:

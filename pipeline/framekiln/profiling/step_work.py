@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import fields
 
 import numpy as np
@@ -23,7 +23,7 @@ from framekiln.profiling.events import StepEvent
 from framekiln.profiling.recorder import Recorder
 from framekiln.profiling.records import CALL, PACKET, Record, Work
 
-_NO_WAIT_S = 1e-3  # an open gate is passed within microseconds
+_NO_WAIT_S = 1e-3  # where nobody waits a call begins within microseconds
 
 
 class StepWork:
@@ -60,15 +60,10 @@ class StepWork:
         self._call_retries += 1
         self._retries += 1
 
-    @contextmanager
-    def queued(self, gate: AbstractContextManager[None]) -> Iterator[None]:
-        """Enter a gate, which may wait for calls of other packets, for this block; the wait counts as `queue`."""
-        begin = time.perf_counter()
-        with gate:
-            waited = time.perf_counter() - begin
-            if waited > _NO_WAIT_S:
-                self.phases["queue"] = self.phases.get("queue", 0.0) + waited
-            yield
+    def waited(self, seconds: float) -> None:
+        """Count a wait for calls of other packets as `queue`."""
+        if seconds > _NO_WAIT_S:
+            self.phases["queue"] = self.phases.get("queue", 0.0) + seconds
 
     def call_failed(self, stage: Stage) -> None:
         """Discard the phases and items of a call that raised: they are incomplete."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 
@@ -21,7 +21,7 @@ from framekiln.contract.columns import KEYS, SOURCE
 from framekiln.contract.errors import DamagedError, OutputError
 from framekiln.contract.packet import HALO, Packet
 from framekiln.contract.row_errors import Failure
-from framekiln.device import Batches, JointCalls
+from framekiln.device import Batches, CallScheduler
 from framekiln.media.decode_process import keep_freed_memory, use_one_thread
 from framekiln.media.packets.decode import decode
 from framekiln.media.shares import Share
@@ -40,6 +40,7 @@ from framekiln.runtime.part_files import Parts, part_of
 from framekiln.runtime.recovery.attempt_log import Attempt, AttemptLog, begin_attempt
 from framekiln.runtime.recovery.batch_limits import BatchLimits, limits_folder
 from framekiln.runtime.recovery.decode_guard import DecodeGuard
+from framekiln.runtime.recovery.watchdog import GPU_STALL_S, Watchdog
 from framekiln.runtime.stage_setup import set_up, share_gpu
 
 FAILED = "failed"
@@ -71,23 +72,21 @@ class Worker:
         self._callers = [
             (step, PacketCaller(step, BatchLimits.load(step, folder), profilers.caller(step, store))) for step in steps
         ]
-        Batches.joint = joint = _joint_calls(steps)
+        Batches.calls = _call_scheduler(steps, GPU_STALL_S if log else 0.0)
         for step in steps:
             if step.recalled:
                 continue
             record = Record(kind=SET_UP, step=step.name, device=step.placement.device, started=time.time())
             work = StepWork(record, self.recorder)
-            if joint is None:
-                set_up(step)
-            else:  # cuDNN's plans and settings of torch's compiler belong to the thread that calls the model
-                joint.alone(partial(set_up, step))
+            # cuDNN's plans and settings of torch's compiler belong to the thread that calls the model
+            Batches.calls.apart(partial(set_up, step))
             report(work.finish())
         self.recorder.idle()
 
     @contextmanager
     def packet(self) -> Iterator[None]:
         """Work on a packet in this block, from its arrival until it is handed on; other threads may do so too."""
-        with self.recorder.working(), nullcontext() if Batches.joint is None else Batches.joint.packet():
+        with self.recorder.working(), Batches.calls.packet():
             yield
 
     def apply(self, packet: Packet, waited: float | None = None, fetched: float = 0.0) -> Packet:
@@ -106,7 +105,10 @@ class Worker:
         arrival = {} if waited is None else {"wait": max(0.0, waited - fetched), "fetch": fetched}
         attempt = begin_attempt(self._log, work, self._name)
         for step, caller in self._callers:
-            packet, arrival = self._step(step, caller, packet, attempt, arrival), {}
+            carried = [name for name in step.stage.outputs.names if name not in step.drops]
+            outcome = self._stored(step, part_of(packet), carried)
+            outcome = outcome or self._computed(step, caller, packet, attempt, carried, arrival)
+            packet, arrival = replace(packet, rows=_advance(packet.rows, step, outcome, carried)), {}
         self._end(work)
         return packet
 
@@ -147,30 +149,20 @@ class Worker:
         if self._log is not None:
             self._log.end(work)
 
-    def _step(
-        self, step: Step, caller: PacketCaller, packet: Packet, attempt: Attempt, arrival: Mapping[str, float]
-    ) -> Packet:
-        part = part_of(packet)
-        carried = [name for name in step.stage.outputs.names if name not in step.drops]
-        outcome = self._stored(step, part, carried)
-        if outcome is None and step.recalled:
+    def _stored(self, step: Step, part: Part, columns: Sequence[str]) -> Outcome | None:
+        """Return an earlier result; None if it is missing, or damaged and can be computed here."""
+        if self._parts.done(step, part):
+            try:
+                return self._parts.read(step, part, columns)
+            except DamagedError:
+                if step.recalled:
+                    raise
+        elif step.recalled:
             raise OutputError(
                 f"Results of step {step.name!r} have gone from the output. Run the same command again.",
                 code="FK-PART-GONE",
             )
-        outcome = outcome or self._computed(step, caller, packet, attempt, carried, arrival)
-        return replace(packet, rows=_advance(packet.rows, step, outcome, carried))
-
-    def _stored(self, step: Step, part: Part, columns: Sequence[str]) -> Outcome | None:
-        """Return an earlier result; None if it is missing, or damaged and can be computed here."""
-        if not self._parts.done(step, part):
-            return None
-        try:
-            return self._parts.read(step, part, columns)
-        except DamagedError:
-            if step.recalled:
-                raise
-            return None
+        return None
 
     def _computed(
         self,
@@ -199,18 +191,20 @@ class Worker:
         return outcome if retried is None else self._parts.read(step, part_of(packet), carried)
 
 
-def _joint_calls(steps: Sequence[Step]) -> JointCalls | None:
-    """Return the owner of the device, where these steps' process works on several packets at a time.
+def _call_scheduler(steps: Sequence[Step], stall_s: float) -> CallScheduler:
+    """Return the scheduler of the calls of these steps' process, with an owner thread where packets share a GPU.
 
     On the CPU each packet's thread calls the models itself, on a core of its own, unless one is compiled: settings of
-    torch's compiler belong to a thread or to the process.
+    torch's compiler belong to a thread or to the process. A GPU without a sign of life for `stall_s` is given up.
     """
     with_models = [step for step in steps if step.keeps_model]
     place = combined_placement(with_models) if with_models else None
     if place is None or place.in_flight == 1:
-        return None
-    is_owned = place.device != "cpu" or any(step.placement.compile for step in with_models)
-    return JointCalls(place.device, place.linger_ms / 1000) if is_owned else None
+        return CallScheduler()
+    on_gpu = place.device != "cpu"
+    if not on_gpu and not any(step.placement.compile for step in with_models):
+        return CallScheduler()
+    return CallScheduler(place.device, place.linger_ms / 1000, Watchdog(stall_s if on_gpu else 0.0))
 
 
 def _record(step: Step | DecodeStep, packet: Packet, started: float) -> Record:

@@ -43,6 +43,7 @@ class Categorize(Stage):
     """The likeliest categories of each image, or of each of its masks from an earlier step."""
 
     version = 2  # 2: pixels of frame_384
+    thread_safe = True
     placement = Placement(cpus=1.0, batch=16)
     devices = ("cpu", "cuda")
     dummy_weights = True
@@ -53,8 +54,7 @@ class Categorize(Stage):
         """Model, categories, and the columns that are written.
 
         Raises:
-            ValueError: an unknown model, fewer than two categories, one without phrases, a template without its `{}`,
-                or a number out of range.
+            ValueError: an unknown model, a number out of range, too few categories or phrases, a template without `{}`.
         """
 
         of: Literal["frames", "instances"] = "frames"  # instances: of the column `masks`

@@ -68,6 +68,7 @@ class Lighting(Stage):
     """
 
     version = 2
+    thread_safe = True
     outputs = OUTPUTS
 
     @dataclass(frozen=True, kw_only=True)

@@ -13,6 +13,8 @@ from framekiln_stages.shared.limits import require_at_least, require_between
 class PixelStage(Stage):
     """A stage with a setting `size`: the short side of the pixels, as in frame_512; 0 is full size."""
 
+    thread_safe = True
+
     @property
     def pixels(self) -> str:
         """Name of the pixel column that is read."""

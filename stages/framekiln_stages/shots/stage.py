@@ -39,6 +39,7 @@ FEATURES = pa.schema(
 class Features(Stage):
     """Features of each frame for the detection of fades and dissolves; never null."""
 
+    thread_safe = True
     inputs = ("frame_224",)  # small pixels, since means over large tiles do not depend on the size
     outputs = FEATURES
 

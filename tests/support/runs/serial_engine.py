@@ -11,7 +11,7 @@ from contextlib import contextmanager, nullcontext
 import pytest
 
 from framekiln.contract.packet import Packet
-from framekiln.device import Batches
+from framekiln.device import Batches, CallScheduler
 from framekiln.engine.ray import session
 from framekiln.job import job
 from framekiln.media.units import share_bytes, shares_of
@@ -65,5 +65,5 @@ def without_ray() -> Iterator[None]:
         patch.setattr(job, "choose", lambda *_, **__: ("local", ""))
         patch.setattr(job, "started_ahead", lambda *_, **__: nullcontext([]))
         patch.setattr(session, "session", _session)
-        patch.setattr(Batches, "joint", None)  # a process of its own would end with its own
+        patch.setattr(Batches, "calls", CallScheduler())  # a process of its own would end with its own
         yield

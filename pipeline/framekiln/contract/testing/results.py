@@ -10,6 +10,7 @@ from framekiln.contract.phases import PHASES
 from framekiln.contract.stage import Scope, Stage
 from framekiln.contract.testing.rules import Check, constructed, nearly_equal, require
 from framekiln.contract.testing.sample import Sample
+from framekiln.contract.testing.threads import check_thread_safety
 
 
 def check_schema(stage: Stage, sample: Sample) -> None:
@@ -138,6 +139,7 @@ ROW_CHECKS: tuple[Check, ...] = (
     check_repeatability,
     check_batch_independence,
     check_cut_independence,
+    check_thread_safety,
     check_phases,
     check_drawing,
     check_agreement,

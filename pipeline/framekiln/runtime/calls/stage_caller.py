@@ -39,7 +39,6 @@ from framekiln.planning.step import Step
 from framekiln.profiling.step_work import StepWork
 from framekiln.profiling.tools.call_recorder import ProfiledStage
 from framekiln.runtime.calls.batching import Cut, take_slices
-from framekiln.runtime.calls.call_gate import CallGate
 from framekiln.runtime.recovery.attempt_log import Attempt
 from framekiln.runtime.recovery.batch_limits import BatchLimits
 from framekiln.runtime.recovery.captured_error import CapturedError, capture, end_if_gpu_broken
@@ -47,9 +46,6 @@ from framekiln.runtime.recovery.child_process import ChildDied
 from framekiln.runtime.recovery.child_tasks import NotTried, StageCalls, call_in_children
 from framekiln.runtime.recovery.watchdog import within
 from framekiln.runtime.stage_setup import set_up_stage
-
-GATE = CallGate()
-"""Of all calls in this process."""
 
 
 class State(Enum):
@@ -105,7 +101,9 @@ class StageCaller:
             count = len([*takewhile(lambda call: call.state is State.CHILD, calls)]) or 1  # one child makes several
             current, calls = calls[:count], calls[count:]
             following: list[PendingCall] = []
-            for call, result in zip(current, self._results(data, current), strict=True):
+            is_child = current[0].state is State.CHILD
+            results = self._in_children(data, current) if is_child else [self._here(data, current[0])]
+            for call, result in zip(current, results, strict=True):
                 if not isinstance(result, NoResult):
                     if call.state is not State.ON_CPU:
                         self._limits.confirm(data.bucket, call.cut.keep)
@@ -157,50 +155,58 @@ class StageCaller:
         is_suspect = data.attempt.suspects(self._name(data, cut))
         return PendingCall(cut, State.CHILD if is_suspect else State.HERE)
 
-    def _results(self, data: CallData, calls: list[PendingCall]) -> list[Any]:
-        """Make one call in this process, or several in a child process, and return their results."""
-        batches = [take_slices(data.rows.select(self._stage.inputs), call.cut.indices) for call in calls]
-        if calls[0].state is State.CHILD:
-            with data.work.queued(GATE.apart()):
-                release_memory()  # for the child
-                return call_in_children(StageCalls.of(self._step, batches, data.extra), range(len(batches)))
-        make = partial(self._noted_result, data, calls[0], batches[0])
-        is_apart = data.attempt.is_careful or data.work.is_retried
-        is_recorded = self._profiler is not None and self._profiler.is_recording
-        owner = Batches.joint if is_apart or is_recorded else None
+    def _batch(self, data: CallData, call: PendingCall) -> pa.Table:
+        return take_slices(data.rows.select(self._stage.inputs), call.cut.indices)
+
+    def _in_children(self, data: CallData, calls: list[PendingCall]) -> list[Any]:
+        """Make calls in a child process, with none beside them, and return their results."""
+        batches, asked = [self._batch(data, call) for call in calls], time.perf_counter()
+
+        def make() -> list[Any]:
+            data.work.waited(time.perf_counter() - asked)
+            release_memory()  # for the child
+            return call_in_children(StageCalls.of(self._step, batches, data.extra), range(len(batches)))
+
+        return Batches.calls.apart(make)
+
+    def _here(self, data: CallData, call: PendingCall) -> Any:
+        """Make a call in this process, beside others or apart, and return its result."""
+        calls, alone_in = Batches.calls, None if self._stage.thread_safe else self._stage
+        make = partial(self._result, data, call, self._batch(data, call), time.perf_counter())
+        if data.attempt.is_careful or data.work.is_retried:
+            return calls.apart(make)
+        if self._profiler is None or not self._profiler.is_recording:
+            return calls.beside(make, alone_in)
         # A recorded call has the GPU to itself while other packets are prepared and written, as they are without it.
-        is_apart = is_apart or (is_recorded and owner is None)
-        with data.work.queued(GATE.apart() if is_apart else GATE.beside()):
-            return [make() if owner is None else owner.alone(make)]
+        return calls.beside(partial(calls.owned, make), alone_in) if calls.has_owner else calls.apart(make)
 
-    def _noted_result(self, data: CallData, call: PendingCall, batch: pa.Table) -> Any:
-        """Return `_result`, with the call in the attempt log while it is made."""
+    def _result(self, data: CallData, call: PendingCall, batch: pa.Table, asked: float) -> Any:
+        """Return the stage's result or the error that it raised, with the call in the attempt log while it is made."""
+        data.work.waited(time.perf_counter() - asked)
         data.attempt.note(self._name(data, call.cut))
-        result = self._result(data, call, batch)
-        if data.attempt.is_logged:
-            end_if_gpu_broken(result)  # with the note unchanged, as if killed by the call
-        data.attempt.note("")
-        return result
-
-    def _result(self, data: CallData, call: PendingCall, batch: pa.Table) -> Any:
-        """Return the stage's result or the error that it raised, never the exception itself."""
         on_cpu = call.state is State.ON_CPU
         stage, device = (self._on_cpu(), "cpu") if on_cpu else (self._stage, self._step.placement.device)
-        place = self._step.placement
-        timeout_s = place.timeout_s if self._step.first_pass and data.attempt.is_logged else 0.0
-        if Batches.joint is not None and not data.attempt.is_careful:  # it may wait for calls of the other packets
-            timeout_s *= place.in_flight
         started, begin = time.time(), time.perf_counter()
         try:
-            with within(timeout_s), running(stage.clock):
+            with within(self._timeout_s(data)), running(stage.clock):
                 result = self._profiler(stage, batch) if self._profiler is not None else stage(batch, *data.extra)
             data.work.call_returned(stage, call.cut.own, device, started, time.perf_counter() - begin)
         except ContractError:
             raise
         except Exception as error:
             data.work.call_failed(stage)
-            return capture(error)
+            result = capture(error)
+        if data.attempt.is_logged:
+            end_if_gpu_broken(result)  # with the note unchanged, as if killed by the call
+        data.attempt.note("")
         return result
+
+    def _timeout_s(self, data: CallData) -> float:
+        place = self._step.placement
+        if not (self._step.first_pass and data.attempt.is_logged):
+            return 0.0
+        waits = Batches.calls.has_owner and not data.attempt.is_careful  # for calls of the other packets
+        return place.timeout_s * (place.in_flight if waits else 1)
 
     def _on_cpu(self) -> Stage:
         """Return a copy of the stage on the CPU, which stays set up."""

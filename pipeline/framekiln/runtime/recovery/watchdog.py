@@ -13,13 +13,18 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import ClassVar
 
+from framekiln.device.call_scheduler import Timer
+
 _RESTART_S = 1.0  # least time between two restarts, since each costs a thread
+
+GPU_STALL_S = 120.0
+"""Timeout of a GPU that shows no sign of life. A batch takes seconds at most, and a hung firmware never returns."""
 
 TIMEOUT_MARK = "Timeout ("
 """Start of faulthandler's first line on standard error when a timeout is over."""
 
 
-class Watchdog:
+class Watchdog(Timer):
     """A timer that ends this process with exit code 1, and all threads' stacks on standard error, unless restarted.
 
     A process has one timer, which is set for the thread whose timeout ends first. Blocks of one thread do not nest.

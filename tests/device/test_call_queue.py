@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
 
 import pytest
 import torch
@@ -14,51 +13,15 @@ from hypothesis import strategies as st
 
 from framekiln.contract.phases import PhaseClock, running
 from framekiln.contract.placement import Placement
-from framekiln.device import Batches, JointCalls
+from framekiln.device import Batches
 from framekiln.device.streams import Mark
-
-FOREVER = 1000.0  # seconds of linger: a batch leaves only when it is full, or nobody can add to it
-
-
-class Network:
-    """Doubles each row, and remembers how many rows each call had."""
-
-    def __init__(self, refuses=lambda rows: None):
-        self.sizes, self.threads, self._refuses = [], set(), refuses
-
-    def __call__(self, rows):
-        self.sizes.append(len(rows))
-        self.threads.add(threading.current_thread().name)
-        self._refuses(rows)
-        return rows * 2
+from tests.support.runs.scheduled_calls import FOREVER, Network, numbers, opened, together
 
 
 @pytest.fixture
 def joint():
-    Batches.joint = JointCalls("cpu", FOREVER)
-    yield Batches.joint
-    Batches.joint.close()
-    Batches.joint = None
-
-
-def together(joint, batches, requests):
-    """Call from one thread each, all of which hold a packet before the first one calls."""
-    barrier = threading.Barrier(len(requests))
-
-    def work(rows):
-        with joint.packet():
-            barrier.wait()
-            try:
-                return batches(rows)
-            except Exception as error:
-                return error
-
-    with ThreadPoolExecutor(len(requests)) as pool:
-        return list(pool.map(work, requests))
-
-
-def numbers(*counts):
-    return torch.arange(sum(counts), dtype=torch.float32).reshape(-1, 1).split(list(counts))
+    with opened(FOREVER) as calls:
+        yield calls
 
 
 def test_rows_of_several_packets_fill_batches(joint):
@@ -97,15 +60,10 @@ def full_above(most, rows):
 
 @given(st.lists(st.integers(1, 9), min_size=1, max_size=5), st.integers(1, 8))
 def test_each_call_gets_its_own_rows_whatever_shares_its_batches(counts, batch):
-    calls = JointCalls("cpu", 0.0)
-    Batches.joint = calls
-    try:
+    with opened(0.0) as calls:
         requests = numbers(*counts)
         network = Network()
         results = together(calls, Batches(network, Placement(batch=batch)), requests)
-    finally:
-        calls.close()
-        Batches.joint = None
     assert sum(network.sizes) == sum(counts) and max(network.sizes) <= batch
     assert all(torch.equal(result, 2 * rows) for result, rows in zip(results, requests, strict=True))
 
@@ -141,12 +99,12 @@ def waiting(calls, requests):
             return models[name](torch.ones(count, 1))
 
     with ThreadPoolExecutor(len(requests) + 1) as pool:
-        alone = pool.submit(calls.alone, lambda: (begun.set(), go.wait()))
+        alone = pool.submit(calls.apart, lambda: (begun.set(), go.wait()))
         begun.wait()
         results = []
         for number, request in enumerate(requests, 1):
             results.append(pool.submit(work, *request))
-            while len(calls._calls) < number:  # until it waits
+            while len(calls._queue.calls) < number:  # until it waits
                 time.sleep(0.001)
         go.set()
         assert [len(result.result()) for result in results] == [count for _, count in requests]
@@ -164,14 +122,8 @@ def test_a_call_is_passed_over_by_eight_batches_at_most(joint):
 
 
 def test_a_partial_batch_leaves_after_the_linger_time():
-    calls = Batches.joint = JointCalls("cpu", 0.001)
-    try:
-        with ExitStack() as stack:
-            stack.enter_context(calls.packet())  # of a thread that never calls: it might add rows
-            assert together(calls, Batches(Network(), Placement(batch=8)), numbers(2))[0].tolist() == [[0], [2]]
-    finally:
-        calls.close()
-        Batches.joint = None
+    with opened(0.001) as calls, calls.packet():  # of a thread that never calls: it might add rows
+        assert together(calls, Batches(Network(), Placement(batch=8)), numbers(2))[0].tolist() == [[0], [2]]
 
 
 def test_a_row_that_fails_fails_its_own_call_only(joint):
@@ -209,10 +161,10 @@ def test_a_device_that_is_lost_leaves_no_thread_waiting(joint, monkeypatch):
 def test_a_call_alone_has_no_other_beside_it_and_calls_models_at_once(joint):
     network = Network()
     batches = Batches(network, Placement(batch=8))
-    assert joint.alone(lambda: batches(torch.ones(3, 1))).shape == (3, 1) and network.sizes == [3]
+    assert joint.apart(lambda: batches(torch.ones(3, 1))).shape == (3, 1) and network.sizes == [3]
     with pytest.raises(ZeroDivisionError):
-        joint.alone(lambda: 1 / 0)
-    assert joint.alone(lambda: 5) == 5
+        joint.apart(lambda: 1 / 0)
+    assert joint.apart(lambda: 5) == 5
 
 
 def test_the_clock_tells_the_wait_for_other_packets_from_the_model_s_own_time(joint):

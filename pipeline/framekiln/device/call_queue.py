@@ -1,0 +1,155 @@
+"""Calls that wait for a device, and batches of their rows; for one thread, which computes them (`call_scheduler`).
+
+Tensors of a call are n ...; the rows of a batch are consecutive rows of several calls.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from framekiln.device.failures import is_out_of_memory, release_memory
+from framekiln.device.streams import Mark, thread_stream
+
+if TYPE_CHECKING:
+    import torch
+
+    from framekiln.device.model import Batches
+
+_PASSED = 8  # batches of others before the oldest call's; from 4 to 32, the share of a simulated GPU stayed within .01
+
+
+@dataclass(eq=False)
+class Call:
+    """One thread's call of a model."""
+
+    model: Batches
+    tensors: tuple[torch.Tensor, ...]
+    ready: Mark  # when its tensors are computed
+    since: float
+    taken: int = 0  # rows that are in a batch
+    passed: int = 0  # batches in a row that it had no part in
+    results: list[torch.Tensor] = field(default_factory=list)
+    batches: list[tuple[Mark, Mark, float]] = field(default_factory=list)  # begin, end, and this call's share of it
+    error: Exception | None = None
+    done: bool = False
+
+    @property
+    def rows(self) -> int:
+        """Return the number of its rows."""
+        return len(self.tensors[0])
+
+    @property
+    def key(self) -> object:
+        """Return what calls of one batch have in common."""
+        return id(self.model), *((tensor.shape[1:], tensor.dtype) for tensor in self.tensors)
+
+    @property
+    def compiles(self) -> bool:
+        """Whether its shape is compiled first, which takes minutes."""
+        return self.model.compiles(self.tensors)
+
+    def seconds(self) -> float:
+        """Return the device's seconds for this call, its share of each batch; waits until they are known."""
+        return sum(share * begin.seconds_to(end) for begin, end, share in self.batches)
+
+
+Part = tuple[Call, int, int]
+"""A call, and its first row and the row after its last one in a batch."""
+
+
+class CallQueue:
+    """The calls that wait, oldest first."""
+
+    def __init__(self, linger_s: float) -> None:
+        """Begin empty; `linger_s` is the longest wait of a row for others to fill its batch."""
+        self.calls: list[Call] = []
+        self._linger_s = linger_s
+
+    def next(self, *, may_grow: bool) -> list[Part] | float:
+        """Return the next batch, or the seconds to wait for more rows, where some `may_grow` a batch.
+
+        It is a full one, else the fullest once the oldest call has lingered. Nobody is passed over for ever.
+        """
+        groups: dict[object, list[Call]] = {}
+        for call in self.calls:
+            groups.setdefault(call.key, []).append(call)
+        oldest, fullest = self.calls[0], max(groups.values(), key=_fill)  # of equals, that with the oldest call
+        left = oldest.since + self._linger_s - time.monotonic()
+        if _fill(fullest) < 1 and left > 0 and may_grow:
+            return left
+        return self._take(groups[oldest.key] if oldest.passed >= _PASSED else fullest)
+
+    def _take(self, group: Sequence[Call]) -> list[Part]:
+        room, parts = group[0].model.most(group[0].tensors), []
+        for call in group:
+            count = min(room, call.rows - call.taken)
+            parts.append((call, call.taken, call.taken + count))
+            call.taken += count
+            room -= count
+            if call.taken == call.rows:
+                self.calls.remove(call)
+            if not room:
+                break
+        for call in self.calls:
+            call.passed = 0 if call is parts[-1][0] else call.passed + 1
+        return parts
+
+    def computed(self, parts: Sequence[Part]) -> None:
+        """Mark the calls of a computed batch as done that have all rows or an error."""
+        for call, _, stop in parts:
+            call.done = stop == call.rows or call.error is not None
+        self.calls = [call for call in self.calls if not call.done]
+
+
+def _fill(calls: Sequence[Call]) -> float:
+    """Return the share of a batch that calls with equal keys fill, at most 1."""
+    most = calls[0].model.most(calls[0].tensors)
+    return min(1.0, sum(call.rows - call.taken for call in calls) / most)
+
+
+def compute(parts: Sequence[Part], device: str) -> Mark:
+    """Compute a batch, give each call its rows, and return the mark of its end.
+
+    A batch that fails is computed again call by call; a call that fails alone gets its error.
+    """
+    model, is_full = parts[0][0].model, False
+    try:
+        return _launch(model, parts, device)
+    except Exception as error:
+        error.__traceback__ = None  # its frames hold what filled the memory
+        if len(parts) == 1:
+            parts[0][0].error = error
+            return Mark()  # not in the stream: on a lost GPU that raises
+        is_full = is_out_of_memory(error)
+    if is_full:
+        model.halve(parts[0][0].tensors)
+        release_memory()
+    return [compute([part], device) for part in parts][-1]
+
+
+def _launch(model: Batches, parts: Sequence[Part], device: str) -> Mark:
+    import torch
+
+    stream = thread_stream(device)
+    for call, _, _ in parts:
+        stream.wait_for(call.ready)
+        for tensor in call.tensors:
+            stream.uses(tensor)
+    with torch.inference_mode():
+        columns = zip(*([t[start:stop] for t in call.tensors] for call, start, stop in parts), strict=True)
+        tensors = [column[0] if len(column) == 1 else torch.cat(column) for column in columns]
+        begin = stream.mark(timed=True)
+        result = model.direct(*tensors)
+        end = stream.mark(timed=True)
+    if len(result) != len(tensors[0]):  # else a packet would get rows of another
+        raise ValueError(f"a model returned {len(result)} rows for {len(tensors[0])}; it must return one for each")
+    place = 0
+    for call, start, stop in parts:
+        count = stop - start
+        call.results.append(result[place : place + count])
+        call.batches.append((begin, end, count / len(result)))
+        place += count
+    return end

@@ -1,0 +1,241 @@
+"""The owner of calls in a process: which run beside each other, which runs apart, and who calls the models.
+
+A process works on several packets at a time, each in a thread that calls its stages through here. What stages ask of
+their models comes here too. On the CPU each thread calls them itself. On a GPU an owner thread makes all model calls:
+it joins rows of waiting calls to full batches, and gives each call its rows back. Meanwhile others prepare and write.
+
+A call is made apart if it may kill its process, or if memory ran out: another packet's call beside it would be blamed
+for the death, or take the memory.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
+from contextlib import contextmanager, suppress
+from enum import Enum, auto
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
+
+from framekiln.contract.phases import running_clock
+from framekiln.device.call_queue import Call, CallQueue, Part, compute
+from framekiln.device.failures import OwnerEndedError
+from framekiln.device.streams import Mark, thread_stream
+
+if TYPE_CHECKING:
+    import torch
+
+    from framekiln.device.model import Batches
+
+T = TypeVar("T")
+
+_AHEAD = 2  # batches launched and not finished: one that runs, and one so that the device never waits for the next
+_ASK_S = 10.0  # between two looks at an idle device, far below any timeout
+
+
+class State(Enum):
+    """What a new call meets."""
+
+    BESIDE = auto()  # it runs at once, or when the call before it has returned where a stage is not `thread_safe`
+    APART = auto()  # it waits until a call that runs or waits apart has returned
+    ENDED = auto()  # model calls raise: the owner thread has ended, and all that waited for it got the reason
+
+
+class Timer:
+    """A timer that ends the process unless it is restarted, such as a `Watchdog`; this one never does."""
+
+    def restart(self) -> None:
+        """Start it anew."""
+
+    def stop(self) -> None:
+        """Stop it."""
+
+
+class CallScheduler:
+    """The calls of a process, of its stages and of their models."""
+
+    def __init__(self, device: str = "cpu", linger_s: float | None = None, timer: Timer | None = None) -> None:
+        """Open; with `linger_s` an owner thread starts.
+
+        Args:
+            device: of the owner thread; models on others are called by the thread that asks.
+            linger_s: longest wait of a row for others to fill its batch.
+            timer: restarted by the owner thread, which a device that hangs would keep; None for no limit.
+        """
+        self._device, self._timer = "cpu" if linger_s is None else device, timer or Timer()
+        self._changed = threading.Condition()
+        self._beside = self._apart = 0  # calls beside each other; those apart, with the waiting ones
+        self._is_closed = False  # one is made apart
+        self._in_use: set[object] = set()  # stages that one call at a time may use
+        self._packets = self._blocked = 0  # threads with a packet; those that wait here
+        self._queue, self._tasks = CallQueue(linger_s or 0.0), deque[Callable[[], None]]()  # for the owner thread
+        self._ended: BaseException | None = None
+        self._owner: threading.Thread | None = None
+        self.has_owner = linger_s is not None  # an owner thread calls the models
+        if self.has_owner:
+            self._owner = threading.Thread(target=self._own, daemon=True, name="device")
+            self._owner.start()
+
+    @property
+    def state(self) -> State:
+        """What a new call meets."""
+        if self._ended is not None:
+            return State.ENDED
+        return State.APART if self._apart else State.BESIDE
+
+    def close(self) -> None:
+        """End the owner thread, once nobody waits for it; later model calls raise."""
+        with self._changed:
+            self._tasks.append(partial(sys.exit, "it was closed"))
+            self._changed.notify_all()
+        if self._owner is not None:
+            self._owner.join()
+
+    @contextmanager
+    def packet(self) -> Iterator[None]:
+        """Work on a packet in this block; what it launches on the device has a stream of this thread's own."""
+        with self._changed:
+            self._packets += 1
+        try:
+            with thread_stream(self._device).current():
+                yield
+        finally:
+            with self._changed:
+                self._packets -= 1
+                self._changed.notify_all()
+
+    def beside(self, work: Callable[[], T], alone_in: object = None) -> T:
+        """Return the result of work that runs beside others, but for others that are `alone_in` the same thing."""
+        alone_in = alone_in or object()
+        with self._changed:
+            self._wait(lambda: not (self._apart or alone_in in self._in_use))
+            self._beside += 1
+            self._in_use.add(alone_in)
+        try:
+            return work()
+        finally:
+            with self._changed:
+                self._beside -= 1
+                self._in_use.discard(alone_in)
+                self._changed.notify_all()
+
+    def apart(self, work: Callable[[], T]) -> T:
+        """Return the result of work that runs with no other beside it, in the owner thread where there is one."""
+        with self._changed:
+            self._apart += 1
+            self._wait(lambda: not (self._beside or self._is_closed))
+            self._is_closed = True
+        try:
+            return self.owned(work)
+        finally:
+            with self._changed:
+                self._apart -= 1
+                self._is_closed = False
+                self._changed.notify_all()
+
+    def owned(self, work: Callable[[], T]) -> T:
+        """Return the result of work that the owner thread does between two batches, if there is one."""
+        if self._owner in (None, threading.current_thread()):
+            return work()
+        future = Future[T]()
+
+        def run() -> None:
+            try:
+                future.set_result(work())
+            except BaseException as error:  # raised again in the thread that asked
+                future.set_exception(error)
+            with self._changed:
+                self._changed.notify_all()
+
+        with self._changed:
+            self._tasks.append(run)
+            self._wait(lambda: future.done() or self._ended is not None)
+        return future.result() if future.done() else work()  # whose model calls tell what ended the owner
+
+    def call(self, model: Batches, tensors: Sequence[torch.Tensor]) -> torch.Tensor:
+        """Return a model's result for all rows; with an owner, other threads' rows may be computed with them.
+
+        The stage's clock counts the wait as `queue`, but for the device's own seconds.
+
+        Raises:
+            OwnerEndedError: the owner thread has ended.
+        """
+        is_elsewhere = tensors[0].device.type != self._device
+        if is_elsewhere or self._owner in (None, threading.current_thread()):
+            return model.direct(*tensors)
+        import torch
+
+        stream = thread_stream(self._device)
+        call = Call(model, tuple(tensors), stream.mark(), time.monotonic())
+        clock = running_clock()
+        clock.begin()
+        try:
+            with self._changed:
+                self._queue.calls.append(call)
+                self._wait(lambda: call.done or self._ended is not None)
+            if not call.done:
+                raise OwnerEndedError(self._ended) from self._ended
+            if call.error is not None:
+                raise call.error
+            for _, end, _ in call.batches:
+                end.wait()  # here, since a wait in the download that follows would keep a core busy
+        finally:
+            clock.end("queue")
+        clock.move("queue", "infer", call.seconds)
+        for result in call.results:
+            stream.uses(result)
+        return call.results[0] if len(call.results) == 1 else torch.cat(call.results)
+
+    def _wait(self, is_done: Callable[[], bool]) -> None:
+        """Wait for other threads; the lock is held."""
+        if is_done():
+            return
+        self._blocked += 1
+        self._changed.notify_all()
+        self._changed.wait_for(is_done)
+        self._blocked -= 1
+
+    def _own(self) -> None:
+        try:
+            with thread_stream(self._device).current():
+                self._serve()
+        except BaseException as error:  # of the device outside of any call, or of a model that ends its thread
+            with self._changed:
+                self._ended = error
+                self._changed.notify_all()
+        self._timer.stop()
+
+    def _serve(self) -> None:
+        launched: list[Mark] = []
+        while True:
+            self._timer.restart()
+            if len(launched) >= _AHEAD:
+                with suppress(Exception):  # of a lost GPU: the next launch raises it too, and a call gets it
+                    launched.pop(0).wait()
+            with self._changed:
+                is_idle = not self._changed.wait_for(lambda: self._tasks or self._queue.calls, _ASK_S)
+                task = self._tasks.popleft() if self._tasks else None
+                batch = self._next() if self._queue.calls and task is None else []
+            if task is not None or (batch and batch[0][0].compiles):
+                self._timer.stop()
+            if task is not None:
+                task()
+            elif batch:
+                launched.append(compute(batch, self._device))
+                with self._changed:
+                    self._queue.computed(batch)
+                    self._changed.notify_all()
+            elif is_idle:
+                thread_stream(self._device).mark().wait()  # a device that hangs does not answer
+
+    def _next(self) -> Sequence[Part]:
+        """Return the next batch, or wait for more rows and return an empty one; the lock is held."""
+        batch = self._queue.next(may_grow=self._blocked < self._packets)
+        if isinstance(batch, float):
+            self._changed.wait(batch)
+            return []
+        return batch
