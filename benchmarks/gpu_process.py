@@ -1,6 +1,7 @@
 """Share of a GPU's time that a process with a model uses, on a simulated GPU, through the real engine.
 
     python -m benchmarks.gpu_process [--photos 1500] [--repeats 3]
+    python -m benchmarks.gpu_process --operations 150 [--in-flight 8] [--repeats 8]
 
 The simulated GPU computes a batch in a stated time, in the thread that calls it, without the interpreter's lock, as a
 GPU does. The work around the model is real: each row keeps a core busy before and after, for 80 % of the GPU's time
@@ -8,6 +9,10 @@ together. Each case runs with one packet at a time (`in_flight: 1`) and with sev
 
 The share is the GPU's time for all rows in full batches, by the time between a fifth and four fifths of the rows. So
 batches that are not full count as waste, as on a GPU with compiled models.
+
+With `--operations` a batch is that many small operations of torch, as a network launches them, beside threads that
+compute in Python; then the GPU works for 10 ms. Who waits without the interpreter's lock must get it back before the
+next launch. Switch intervals of the interpreter are compared in turns; no engine is started.
 """
 
 from __future__ import annotations
@@ -16,8 +21,11 @@ import argparse
 import hashlib
 import json
 import statistics
+import sys
 import tempfile
 import time
+import timeit
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,6 +33,7 @@ from typing import Any
 import cv2
 import numpy as np
 import pyarrow as pa
+import torch
 
 from framekiln.contract import Placement, Stage, Weights, columns
 from framekiln.device import Batches, CallScheduler, wait
@@ -36,6 +45,9 @@ from framekiln.runtime.run.request import RunRequest
 BATCH = 64
 GPU_S = 0.64  # of a batch: 100 rows a second, so that two cores keep up
 HOST_SHARE = 0.8  # of the GPU's time, before and after the model together
+PYTHON_S = 0.008  # a packet's work in Python before a batch
+DEVICE_S = 0.01  # of a batch of many operations
+INTERVALS = (5e-3, 2e-4)  # s: the interpreter's own, and that of a process with an owner thread
 SIDES = ((800, 1280), (1600, 2560), (400, 640), (1000, 1000))  # px: packets of 43 rows, and of 10 to 174
 
 
@@ -85,8 +97,6 @@ class Simulated(Stage):
 
     def __call__(self, batch: pa.Table) -> pa.Table:
         """Work, call the model, and work again."""
-        import torch
-
         with self.phase("preprocess"):
             levels = torch.tensor([float(image[0, 0, 0]) for image in columns.views(batch["frame"])])
             self._host_work(len(levels))
@@ -133,13 +143,67 @@ def share(folder: Path, steps: int, in_flight: int) -> tuple[float, float]:
     return float(steady), float(used[1:].sum() / (times[-1] - times[0]))
 
 
+def launching(operations: int, threads: int, interval: float, seconds: float = 1.0) -> tuple[float, float]:
+    """Return the seconds that a batch takes beyond the GPU's time in the median, and the batches a second."""
+    begin, taken = time.perf_counter(), list[float]()
+    count = int(1e5 * PYTHON_S / timeit.timeit(lambda: _count(100_000), number=3) * 3)
+
+    def launch(levels: Any) -> Any:
+        started = time.perf_counter()
+        for _ in range(operations):
+            levels = levels + 1
+        time.sleep(DEVICE_S)
+        taken.append(time.perf_counter() - started - DEVICE_S)
+        return levels
+
+    def packets() -> None:
+        while time.perf_counter() < begin + seconds:
+            with calls.packet():
+                _count(count)
+                batches(torch.zeros(8, 1))
+
+    calls = Batches.calls = CallScheduler("cpu", 0.0)
+    sys.setswitchinterval(interval)
+    batches, begin = Batches(launch, Placement(batch=8)), time.perf_counter()
+    with ThreadPoolExecutor(threads) as pool:
+        for _ in range(threads):
+            pool.submit(packets)
+    calls.close()
+    return statistics.median(taken), len(taken) / (time.perf_counter() - begin)
+
+
+def _count(rounds: int) -> int:
+    number = 0
+    for i in range(rounds):
+        number += i
+    return number
+
+
+def compare_intervals(operations: int, threads: int, repeats: int) -> None:
+    """Print a line for each switch interval, in pairs of runs, and one for launching beside no thread."""
+    pairs = [[launching(operations, threads, interval) for interval in INTERVALS] for _ in range(repeats)]
+    for number, interval in enumerate(INTERVALS):
+        times, rates = zip(*(pair[number] for pair in pairs), strict=True)
+        print(
+            f"{1e3 * interval:4.1f} ms   beyond the GPU's time {1e3 * statistics.median(times):6.2f} ms "
+            f"({1e3 * min(times):.2f} to {1e3 * max(times):.2f})   {statistics.median(rates):6.1f} batches/s"
+        )
+    faster = sum(new[0] < old[0] for old, new in pairs), sum(new[1] > old[1] for old, new in pairs)
+    alone = launching(operations, 1, INTERVALS[0])[0]
+    print(f"of {repeats} pairs less time in {faster[0]}, more batches in {faster[1]}; one thread {1e3 * alone:.2f} ms")
+
+
 def main() -> None:
     """Print a table: a line for each case, with the shares and their ratio."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--photos", type=int, default=1500)
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--in-flight", type=int, default=16)  # as on the largest GPU
+    parser.add_argument("--operations", type=int, default=0, help="small operations a batch; see above")
     options = parser.parse_args()
+    if options.operations:
+        compare_intervals(options.operations, options.in_flight, options.repeats)
+        return
     cases = {  # mixed sizes, models in the process
         "one model": (False, 1),
         "photos of four sizes": (True, 1),

@@ -104,7 +104,7 @@ def waiting(calls, requests):
         results = []
         for number, request in enumerate(requests, 1):
             results.append(pool.submit(work, *request))
-            while len(calls._queue.calls) < number:  # until it waits
+            while len(calls._calls) < number:  # until it waits
                 time.sleep(0.001)
         go.set()
         assert [len(result.result()) for result in results] == [count for _, count in requests]

@@ -9,11 +9,11 @@ import pytest
 import torch
 
 from framekiln.contract.placement import Placement
-from framekiln.device import Batches, call_queue
-from framekiln.device.call_scheduler import State, Timer
+from framekiln.device import Batches, call_queue, call_scheduler
+from framekiln.device.call_scheduler import State
 from framekiln.device.failures import OwnerEndedError
+from framekiln.device.watchdog import TIMEOUT_MARK
 from framekiln.runtime.recovery.captured_error import capture
-from framekiln.runtime.recovery.watchdog import TIMEOUT_MARK
 from tests.support.runs.scheduled_calls import FOREVER, Network, numbers, opened, together
 
 
@@ -58,11 +58,11 @@ def test_a_model_that_returns_other_rows_than_it_was_given_fails_its_batch(wrong
     assert all(torch.equal(result, 2 * rows) for result, rows in zip(results, requests, strict=True))
 
 
-class Noted(Timer):
+class Noted:
     """Notes what the owner thread does with it, and whether it runs."""
 
-    def __init__(self):
-        self.restarts, self.runs = 0, False
+    def __init__(self, limit_s):
+        self.limit_s, self.restarts, self.runs = limit_s, 0, False
 
     def restart(self):
         self.restarts, self.runs = self.restarts + 1, True
@@ -71,9 +71,12 @@ class Noted(Timer):
         self.runs = False
 
 
-def test_the_timer_runs_while_the_device_works_and_not_while_a_task_or_the_compiler_does():
-    timer, ran = Noted(), []
-    with opened(0.0, timer=timer) as calls:
+def test_the_time_limit_is_for_the_device_and_not_for_a_task_or_the_compiler(monkeypatch):
+    monkeypatch.setattr(call_scheduler, "Watchdog", Noted)
+    ran = []
+    with opened(0.0, limit_s=5.0) as calls:
+        timer = calls._watchdog
+        assert timer.limit_s == 5.0
         batches = Batches(lambda rows: (ran.append(timer.runs), rows)[1], Placement(batch=8))
         together(calls, batches, numbers(2, 1))
         batches.compiles = lambda _: True
@@ -91,15 +94,10 @@ def test_a_device_that_hangs_ends_its_process():
     code = """
 import threading, torch
 from framekiln.contract.placement import Placement
-from framekiln.device import Batches, CallScheduler, call_queue
-from framekiln.device.call_scheduler import State, Timer
-from framekiln.device.failures import OwnerEndedError
+from framekiln.device import Batches, CallScheduler
 from framekiln.device.streams import Mark
-from framekiln.runtime.recovery.captured_error import capture
-from framekiln.runtime.recovery.watchdog import TIMEOUT_MARK
-from framekiln.runtime.recovery.watchdog import Watchdog
 Mark.wait = lambda _: threading.Event().wait()
-Batches.calls = CallScheduler("cpu", 0.0, Watchdog(0.5))
+Batches.calls = CallScheduler("cpu", 0.0, 0.5)
 Batches(lambda rows: rows, Placement(batch=1))(torch.ones(9, 1))
 """
     child = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300, check=False)

@@ -68,7 +68,7 @@ def test_covered_seconds_are_those_of_at_least_one_interval(intervals):
 def test_the_timeout_of_one_thread_outlives_the_calls_of_others():
     code = """
 import threading, time
-from framekiln.runtime.recovery.watchdog import within
+from framekiln.device.watchdog import within
 
 def hang():
     with within(2):

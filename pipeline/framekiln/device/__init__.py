@@ -7,7 +7,7 @@ torch is imported inside functions, because the driver plans without it.
 
 from framekiln.device.call_scheduler import CallScheduler
 from framekiln.device.compiled import take_failures
-from framekiln.device.failures import is_broken_gpu, is_out_of_memory, release_memory
+from framekiln.device.failures import is_broken_gpu, is_out_of_memory, message_of, release_memory
 from framekiln.device.flops import flops_by_module, flops_of, modules_of, traffic_of, weights_bytes
 from framekiln.device.memory import DeviceMemory, Meter, meter_of
 from framekiln.device.mixed_sizes import fit_mixed
@@ -49,6 +49,7 @@ __all__ = [
     "keep_while_used",
     "limit_memory",
     "memory_gb",
+    "message_of",
     "meter_of",
     "middle",
     "modules_of",

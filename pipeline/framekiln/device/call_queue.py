@@ -46,11 +46,6 @@ class Call:
         """Return what calls of one batch have in common."""
         return id(self.model), *((tensor.shape[1:], tensor.dtype) for tensor in self.tensors)
 
-    @property
-    def compiles(self) -> bool:
-        """Whether its shape is compiled first, which takes minutes."""
-        return self.model.compiles(self.tensors)
-
     def seconds(self) -> float:
         """Return the device's seconds for this call, its share of each batch; waits until they are known."""
         return sum(share * begin.seconds_to(end) for begin, end, share in self.batches)
@@ -60,48 +55,32 @@ Part = tuple[Call, int, int]
 """A call, and its first row and the row after its last one in a batch."""
 
 
-class CallQueue:
-    """The calls that wait, oldest first."""
+def next_batch(calls: list[Call], linger_s: float, *, may_grow: bool) -> list[Part] | float:
+    """Take the next batch out of the waiting calls, oldest first, or return the seconds to wait for more rows.
 
-    def __init__(self, linger_s: float) -> None:
-        """Begin empty; `linger_s` is the longest wait of a row for others to fill its batch."""
-        self.calls: list[Call] = []
-        self._linger_s = linger_s
-
-    def next(self, *, may_grow: bool) -> list[Part] | float:
-        """Return the next batch, or the seconds to wait for more rows, where some `may_grow` a batch.
-
-        It is a full one, else the fullest once the oldest call has lingered. Nobody is passed over for ever.
-        """
-        groups: dict[object, list[Call]] = {}
-        for call in self.calls:
-            groups.setdefault(call.key, []).append(call)
-        oldest, fullest = self.calls[0], max(groups.values(), key=_fill)  # of equals, that with the oldest call
-        left = oldest.since + self._linger_s - time.monotonic()
-        if _fill(fullest) < 1 and left > 0 and may_grow:
-            return left
-        return self._take(groups[oldest.key] if oldest.passed >= _PASSED else fullest)
-
-    def _take(self, group: Sequence[Call]) -> list[Part]:
-        room, parts = group[0].model.most(group[0].tensors), []
-        for call in group:
-            count = min(room, call.rows - call.taken)
-            parts.append((call, call.taken, call.taken + count))
-            call.taken += count
-            room -= count
-            if call.taken == call.rows:
-                self.calls.remove(call)
-            if not room:
-                break
-        for call in self.calls:
-            call.passed = 0 if call is parts[-1][0] else call.passed + 1
-        return parts
-
-    def computed(self, parts: Sequence[Part]) -> None:
-        """Mark the calls of a computed batch as done that have all rows or an error."""
-        for call, _, stop in parts:
-            call.done = stop == call.rows or call.error is not None
-        self.calls = [call for call in self.calls if not call.done]
+    It is a full one, else the fullest once the oldest call has waited for `linger_s`, or none `may_grow` a batch.
+    """
+    groups: dict[object, list[Call]] = {}
+    for call in calls:
+        groups.setdefault(call.key, []).append(call)
+    oldest, fullest = calls[0], max(groups.values(), key=_fill)  # of equals, that with the oldest call
+    left = oldest.since + linger_s - time.monotonic()
+    if _fill(fullest) < 1 and left > 0 and may_grow:
+        return left
+    group = groups[oldest.key] if oldest.passed >= _PASSED else fullest
+    room, parts = group[0].model.most(group[0].tensors), []
+    for call in group:
+        count = min(room, call.rows - call.taken)
+        parts.append((call, call.taken, call.taken + count))
+        call.taken += count
+        room -= count
+        if call.taken == call.rows:
+            calls.remove(call)
+        if not room:
+            break
+    for call in calls:
+        call.passed = 0 if call is parts[-1][0] else call.passed + 1
+    return parts
 
 
 def _fill(calls: Sequence[Call]) -> float:
@@ -110,27 +89,25 @@ def _fill(calls: Sequence[Call]) -> float:
     return min(1.0, sum(call.rows - call.taken for call in calls) / most)
 
 
-def compute(parts: Sequence[Part], device: str) -> Mark:
-    """Compute a batch, give each call its rows, and return the mark of its end.
-
-    A batch that fails is computed again call by call; a call that fails alone gets its error.
-    """
-    model, is_full = parts[0][0].model, False
-    try:
-        return _launch(model, parts, device)
-    except Exception as error:
-        error.__traceback__ = None  # its frames hold what filled the memory
-        if len(parts) == 1:
-            parts[0][0].error = error
-            return Mark()  # not in the stream: on a lost GPU that raises
-        is_full = is_out_of_memory(error)
-    if is_full:
-        model.halve(parts[0][0].tensors)
+def separately(parts: Sequence[Part], error: Exception, device: str) -> Mark:
+    """Compute the calls of a batch that failed one by one; a call that fails alone gets its error."""
+    error.__traceback__ = None  # its frames hold what filled the memory
+    if len(parts) == 1:
+        parts[0][0].error = error
+        return Mark()  # not in the stream: on a lost GPU that raises
+    if is_out_of_memory(error):
+        parts[0][0].model.halve(parts[0][0].tensors)
         release_memory()
-    return [compute([part], device) for part in parts][-1]
+    for part in parts:
+        try:
+            end = launch([part], device)
+        except Exception as own:
+            end = separately([part], own, device)
+    return end
 
 
-def _launch(model: Batches, parts: Sequence[Part], device: str) -> Mark:
+def launch(parts: Sequence[Part], device: str) -> Mark:
+    """Compute a batch, give each call its rows, and return the mark of its end."""
     import torch
 
     stream = thread_stream(device)
@@ -142,7 +119,7 @@ def _launch(model: Batches, parts: Sequence[Part], device: str) -> Mark:
         columns = zip(*([t[start:stop] for t in call.tensors] for call, start, stop in parts), strict=True)
         tensors = [column[0] if len(column) == 1 else torch.cat(column) for column in columns]
         begin = stream.mark(timed=True)
-        result = model.direct(*tensors)
+        result = parts[0][0].model.direct(*tensors)
         end = stream.mark(timed=True)
     if len(result) != len(tensors[0]):  # else a packet would get rows of another
         raise ValueError(f"a model returned {len(result)} rows for {len(tensors[0])}; it must return one for each")

@@ -22,9 +22,10 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from framekiln.contract.phases import running_clock
-from framekiln.device.call_queue import Call, CallQueue, Part, compute
+from framekiln.device.call_queue import Call, Part, launch, next_batch, separately
 from framekiln.device.failures import OwnerEndedError
 from framekiln.device.streams import Mark, thread_stream
+from framekiln.device.watchdog import Watchdog
 
 if TYPE_CHECKING:
     import torch
@@ -34,6 +35,9 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _AHEAD = 2  # batches launched and not finished: one that runs, and one so that the device never waits for the next
+_SWITCH_S = (
+    2e-4  # of the interpreter: at its own 5 ms the owner thread waits for others before each launch (docs/log.md)
+)
 _ASK_S = 10.0  # between two looks at an idle device, far below any timeout
 
 
@@ -45,38 +49,30 @@ class State(Enum):
     ENDED = auto()  # model calls raise: the owner thread has ended, and all that waited for it got the reason
 
 
-class Timer:
-    """A timer that ends the process unless it is restarted, such as a `Watchdog`; this one never does."""
-
-    def restart(self) -> None:
-        """Start it anew."""
-
-    def stop(self) -> None:
-        """Stop it."""
-
-
 class CallScheduler:
     """The calls of a process, of its stages and of their models."""
 
-    def __init__(self, device: str = "cpu", linger_s: float | None = None, timer: Timer | None = None) -> None:
+    def __init__(self, device: str = "cpu", linger_s: float | None = None, limit_s: float = 0.0) -> None:
         """Open; with `linger_s` an owner thread starts.
 
         Args:
             device: of the owner thread; models on others are called by the thread that asks.
             linger_s: longest wait of a row for others to fill its batch.
-            timer: restarted by the owner thread, which a device that hangs would keep; None for no limit.
+            limit_s: longest time in which the device shows no sign of life, or the process ends; 0 for no limit.
         """
-        self._device, self._timer = "cpu" if linger_s is None else device, timer or Timer()
+        self._device, self._watchdog = "cpu" if linger_s is None else device, Watchdog(limit_s)
         self._changed = threading.Condition()
         self._beside = self._apart = 0  # calls beside each other; those apart, with the waiting ones
         self._is_closed = False  # one is made apart
         self._in_use: set[object] = set()  # stages that one call at a time may use
         self._packets = self._blocked = 0  # threads with a packet; those that wait here
-        self._queue, self._tasks = CallQueue(linger_s or 0.0), deque[Callable[[], None]]()  # for the owner thread
+        self._calls, self._tasks = list[Call](), deque[Callable[[], None]]()  # for the owner thread; oldest first
+        self._linger_s = linger_s or 0.0
         self._ended: BaseException | None = None
         self._owner: threading.Thread | None = None
         self.has_owner = linger_s is not None  # an owner thread calls the models
         if self.has_owner:
+            sys.setswitchinterval(_SWITCH_S)
             self._owner = threading.Thread(target=self._own, daemon=True, name="device")
             self._owner.start()
 
@@ -175,9 +171,9 @@ class CallScheduler:
         clock.begin()
         try:
             with self._changed:
-                self._queue.calls.append(call)
+                self._calls.append(call)
                 self._wait(lambda: call.done or self._ended is not None)
-            if not call.done:
+            if self._ended is not None and not call.done:
                 raise OwnerEndedError(self._ended) from self._ended
             if call.error is not None:
                 raise call.error
@@ -207,34 +203,40 @@ class CallScheduler:
             with self._changed:
                 self._ended = error
                 self._changed.notify_all()
-        self._timer.stop()
+        self._watchdog.stop()
 
     def _serve(self) -> None:
         launched: list[Mark] = []
         while True:
-            self._timer.restart()
+            self._watchdog.restart()
             if len(launched) >= _AHEAD:
                 with suppress(Exception):  # of a lost GPU: the next launch raises it too, and a call gets it
                     launched.pop(0).wait()
             with self._changed:
-                is_idle = not self._changed.wait_for(lambda: self._tasks or self._queue.calls, _ASK_S)
+                is_idle = not self._changed.wait_for(lambda: self._tasks or self._calls, _ASK_S)
                 task = self._tasks.popleft() if self._tasks else None
-                batch = self._next() if self._queue.calls and task is None else []
-            if task is not None or (batch and batch[0][0].compiles):
-                self._timer.stop()
+                batch = self._next() if self._calls and task is None else []
             if task is not None:
+                self._watchdog.stop()
                 task()
             elif batch:
-                launched.append(compute(batch, self._device))
+                if batch[0][0].model.compiles(batch[0][0].tensors):
+                    self._watchdog.stop()
+                try:
+                    launched.append(launch(batch, self._device))
+                except Exception as error:
+                    launched.append(separately(batch, error, self._device))
                 with self._changed:
-                    self._queue.computed(batch)
+                    for call, _, stop in batch:
+                        call.done = stop == call.rows or call.error is not None
+                    self._calls = [call for call in self._calls if not call.done]
                     self._changed.notify_all()
             elif is_idle:
                 thread_stream(self._device).mark().wait()  # a device that hangs does not answer
 
     def _next(self) -> Sequence[Part]:
         """Return the next batch, or wait for more rows and return an empty one; the lock is held."""
-        batch = self._queue.next(may_grow=self._blocked < self._packets)
+        batch = next_batch(self._calls, self._linger_s, may_grow=self._blocked < self._packets)
         if isinstance(batch, float):
             self._changed.wait(batch)
             return []

@@ -18,8 +18,16 @@ _FULL = (  # out-of-memory messages of torch on a CPU, the driver, Triton, NVIDI
 class OwnerEndedError(RuntimeError):
     """The thread that calls the models has ended, so that this process computes no more."""
 
-    def __init__(self, cause: BaseException | None) -> None:
-        super().__init__(f"the thread that calls the models has ended: {type(cause).__name__}: {cause}")
+    def __init__(self, cause: BaseException) -> None:
+        super().__init__(f"the thread that calls the models has ended: {type(cause).__name__}: {message_of(cause)}")
+
+
+def message_of(error: BaseException) -> str:
+    """Return an exception's message as text that UTF-8 can encode, also where its class cannot make it."""
+    try:
+        return str(error).encode(errors="backslashreplace").decode()
+    except Exception as other:
+        return f"its message raised {type(other).__name__}"
 
 
 def release_memory() -> None:
@@ -42,7 +50,7 @@ def is_out_of_memory(error: BaseException) -> bool:
     torch = sys.modules.get("torch")
     if torch is None:
         return isinstance(error, MemoryError)
-    is_known_text = isinstance(error, RuntimeError) and any(text in str(error) for text in _FULL)
+    is_known_text = isinstance(error, RuntimeError) and any(text in message_of(error) for text in _FULL)
     return is_known_text or isinstance(error, (MemoryError, torch.OutOfMemoryError))
 
 
@@ -64,5 +72,5 @@ def is_broken_gpu(error: BaseException) -> bool:
         except RuntimeError:
             return True
         return False
-    is_cuda_error = isinstance(error, RuntimeError) and str(error).startswith("CUDA error")
+    is_cuda_error = isinstance(error, RuntimeError) and message_of(error).startswith("CUDA error")
     return is_cuda_error or isinstance(error, torch.AcceleratorError)

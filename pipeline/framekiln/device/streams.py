@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -20,76 +19,57 @@ if TYPE_CHECKING:
 class Mark:
     """A point in a stream: on the CPU, the time at which it was made."""
 
-    def __init__(self) -> None:
-        self._time = time.perf_counter()
+    def __init__(self, event: Any = None) -> None:
+        self.event, self._time = event, time.perf_counter()
 
     def wait(self) -> None:
         """Wait until the device has reached the mark."""
+        if self.event is not None:
+            self.event.synchronize()
 
     def seconds_to(self, later: Mark) -> float:
         """Return the seconds to a later mark, made with `timed` as this one; waits for it."""
-        return later._time - self._time
+        later.wait()
+        return later._time - self._time if self.event is None else float(self.event.elapsed_time(later.event)) / 1000
 
 
 class Stream:
-    """The CPU, on which work is done when it is launched."""
+    """A stream of a GPU, or the CPU, on which work is done when it is launched."""
 
-    @contextmanager
-    def current(self) -> Iterator[None]:
-        """Launch this thread's work in this stream during the block."""
-        yield
-
-    def mark(self, *, timed: bool = False) -> Mark:  # noqa: ARG002
-        """Return a mark after all work that was launched so far; `timed` for one between which time is measured."""
-        return Mark()
-
-    def wait_for(self, mark: Mark) -> None:
-        """Do what is launched from now on after a mark of another stream."""
-
-    def uses(self, tensor: torch.Tensor) -> None:
-        """Keep the memory of another stream's tensor until the work that was launched so far is done."""
-
-
-class _CudaMark(Mark):
-    def __init__(self, event: Any) -> None:
-        self.event = event
-
-    def wait(self) -> None:
-        self.event.synchronize()
-
-    def seconds_to(self, later: Mark) -> float:
-        assert isinstance(later, _CudaMark)
-        later.wait()
-        return float(self.event.elapsed_time(later.event)) / 1000
-
-
-class _CudaStream(Stream):
     def __init__(self, device: str) -> None:
+        self._stream: Any = None
+        if device != "cpu":
+            import torch
+
+            self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+
+    def current(self) -> AbstractContextManager[Any]:
+        """Launch this thread's work in this stream during the block."""
+        if self._stream is None:
+            return nullcontext()
         import torch
 
-        self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
-
-    @contextmanager
-    def current(self) -> Iterator[None]:
-        import torch
-
-        with torch.cuda.stream(self._stream):
-            yield
+        return torch.cuda.stream(self._stream)
 
     def mark(self, *, timed: bool = False) -> Mark:
+        """Return a mark after all work that was launched so far; `timed` for one between which time is measured."""
+        if self._stream is None:
+            return Mark()
         import torch
 
         # blocking: a thread that waits for it sleeps, where CUDA's default keeps a core busy
         event = torch.cuda.Event(enable_timing=timed, blocking=True)  # type: ignore[no-untyped-call]
         event.record(self._stream)
-        return _CudaMark(event)
+        return Mark(event)
 
     def wait_for(self, mark: Mark) -> None:
-        assert isinstance(mark, _CudaMark)
-        self._stream.wait_event(mark.event)
+        """Do what is launched from now on after a mark of another stream."""
+        if self._stream is not None:
+            self._stream.wait_event(mark.event)
 
     def uses(self, tensor: torch.Tensor) -> None:
-        if tensor.is_cuda:
+        """Keep the memory of another stream's tensor until the work that was launched so far is done."""
+        if self._stream is not None and tensor.is_cuda:
             tensor.record_stream(self._stream)
 
 
@@ -112,5 +92,5 @@ def thread_stream(device: str) -> Stream:
     """Return this thread's own stream on a device."""
     streams: dict[str, Stream] = _threads.__dict__.setdefault("streams", {})
     if device not in streams:
-        streams[device] = Stream() if device == "cpu" else _CudaStream(device)
+        streams[device] = Stream(device)
     return streams[device]

@@ -21,7 +21,7 @@ from framekiln.profiling.events import worker_name
 from framekiln.profiling.tools.profilers import NO_PROFILERS, ProfilerOptions
 from framekiln.runtime.recovery.attempt_log import SET_UP
 from framekiln.runtime.recovery.memory_pressure import more_memory
-from framekiln.runtime.recovery.watchdog import within
+from framekiln.device.watchdog import within
 from framekiln.runtime.worker import Worker
 
 Piece = tuple[Unit, Share, frozenset[Span]]

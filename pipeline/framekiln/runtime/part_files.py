@@ -21,8 +21,7 @@ from framekiln.output.damage import MARKS
 from framekiln.output.ledger import Part
 from framekiln.output.object_store import Store
 from framekiln.planning.step import Step, is_file_column
-from framekiln.runtime.calls.batching import clip_bounds
-from framekiln.runtime.calls.packet_caller import Outcome
+from framekiln.runtime.calls.packet_caller import Outcome, clip_bounds
 
 
 class Parts:

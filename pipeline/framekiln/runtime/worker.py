@@ -20,8 +20,10 @@ from numpy.typing import NDArray
 from framekiln.contract.columns import KEYS, SOURCE
 from framekiln.contract.errors import DamagedError, OutputError
 from framekiln.contract.packet import HALO, Packet
+from framekiln.contract.placement import Placement
 from framekiln.contract.row_errors import Failure
 from framekiln.device import Batches, CallScheduler
+from framekiln.device.watchdog import GPU_STALL_S
 from framekiln.media.decode_process import keep_freed_memory, use_one_thread
 from framekiln.media.packets.decode import decode
 from framekiln.media.shares import Share
@@ -40,7 +42,6 @@ from framekiln.runtime.part_files import Parts, part_of
 from framekiln.runtime.recovery.attempt_log import Attempt, AttemptLog, begin_attempt
 from framekiln.runtime.recovery.batch_limits import BatchLimits, limits_folder
 from framekiln.runtime.recovery.decode_guard import DecodeGuard
-from framekiln.runtime.recovery.watchdog import GPU_STALL_S, Watchdog
 from framekiln.runtime.stage_setup import set_up, share_gpu
 
 FAILED = "failed"
@@ -198,13 +199,11 @@ def _call_scheduler(steps: Sequence[Step], stall_s: float) -> CallScheduler:
     torch's compiler belong to a thread or to the process. A GPU without a sign of life for `stall_s` is given up.
     """
     with_models = [step for step in steps if step.keeps_model]
-    place = combined_placement(with_models) if with_models else None
-    if place is None or place.in_flight == 1:
+    place = combined_placement(with_models) if with_models else Placement()
+    on_gpu, compiled = place.device != "cpu", any(step.placement.compile for step in with_models)
+    if place.in_flight == 1 or not (on_gpu or compiled):
         return CallScheduler()
-    on_gpu = place.device != "cpu"
-    if not on_gpu and not any(step.placement.compile for step in with_models):
-        return CallScheduler()
-    return CallScheduler(place.device, place.linger_ms / 1000, Watchdog(stall_s if on_gpu else 0.0))
+    return CallScheduler(place.device, place.linger_ms / 1000, stall_s if on_gpu else 0.0)
 
 
 def _record(step: Step | DecodeStep, packet: Packet, started: float) -> Record:

@@ -23,8 +23,8 @@ from random import Random
 
 import pytest
 
+from framekiln.device.watchdog import within
 from framekiln.output import lease
-from framekiln.runtime.recovery.watchdog import within
 from tests.faults.fuzz.arguments import read_arguments
 from tests.faults.outputs.output_damage import Damage, damaged
 from tests.faults.outputs.sample_output import Sample, make_sample, tables

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from framekiln.contract.columns import KEYS
 from framekiln.contract.errors import ContractError
 from framekiln.contract.packet import HALO
 from framekiln.contract.row_errors import Failure
+from framekiln.contract.stage import Scope, Stage
 from framekiln.planning.step import Step
 from framekiln.profiling.step_work import StepWork, pixels
 from framekiln.profiling.tools.call_recorder import ProfiledStage
-from framekiln.runtime.calls.batching import Cut, cuts
-from framekiln.runtime.calls.stage_caller import CallData, StageCaller
+from framekiln.runtime.calls.stage_caller import CallData, Cut, StageCaller
 from framekiln.runtime.recovery.attempt_log import Attempt
 from framekiln.runtime.recovery.batch_limits import BatchLimits, bucket_of
 from framekiln.runtime.recovery.captured_error import CapturedError
@@ -108,3 +109,33 @@ def nulls(schema: pa.Schema, count: int) -> pa.Table:
 
 def _flat(schema: pa.Schema) -> str:
     return ", ".join(f"{item.name} {item.type}" for item in schema)
+
+
+def cuts(stage: Stage, rows: pa.Table, left_out: NDArray[np.bool_], size: Callable[[], int]) -> Iterator[Cut]:
+    """Yield the calls of a packet in its order, without rows that are left out.
+
+    `size` returns the rows of a ROW stage's next call, and is called before each.
+    """
+    halo = rows[HALO].to_numpy()
+    if stage.scope is Scope.ROW:
+        usable = np.flatnonzero(~halo & ~left_out)
+        while len(usable):
+            part, usable = np.split(usable, [size()])
+            yield Cut(part, len(part))
+        return
+    for start, stop in clip_bounds(rows):
+        inside = np.arange(start, stop)
+        own = inside[~halo[start:stop] & ~left_out[start:stop]]
+        ahead = inside[halo[start:stop]][: stage.halo]
+        if len(own):
+            yield Cut(np.concatenate([own, ahead]), len(own))
+
+
+def clip_bounds(rows: pa.Table) -> Iterator[tuple[int, int]]:
+    """Yield the start and stop of each clip with the halo that follows it."""
+    if not rows.num_rows:
+        return
+    media, clips = rows[KEYS[0]], rows["clip_index"].to_numpy()
+    is_other_file = pc.not_equal(media[1:], media[:-1]).to_numpy()
+    edges = np.flatnonzero(is_other_file | (np.diff(clips) != 0)) + 1
+    yield from zip([0, *edges.tolist()], [*edges.tolist(), rows.num_rows], strict=True)

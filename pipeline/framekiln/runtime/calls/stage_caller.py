@@ -29,23 +29,36 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from framekiln.contract.columns import KEYS
 from framekiln.contract.errors import ContractError
 from framekiln.contract.phases import running
 from framekiln.contract.stage import Scope, Stage
 from framekiln.device import Batches, release_memory
+from framekiln.device.watchdog import within
 from framekiln.planning.step import Step
 from framekiln.profiling.step_work import StepWork
 from framekiln.profiling.tools.call_recorder import ProfiledStage
-from framekiln.runtime.calls.batching import Cut, take_slices
 from framekiln.runtime.recovery.attempt_log import Attempt
 from framekiln.runtime.recovery.batch_limits import BatchLimits
 from framekiln.runtime.recovery.captured_error import CapturedError, capture, end_if_gpu_broken
 from framekiln.runtime.recovery.child_process import ChildDied
 from framekiln.runtime.recovery.child_tasks import NotTried, StageCalls, call_in_children
-from framekiln.runtime.recovery.watchdog import within
 from framekiln.runtime.stage_setup import set_up_stage
+
+
+@dataclass(frozen=True)
+class Cut:
+    """The rows of one call, by their numbers in the packet: the first `keep` are computed, the rest is halo."""
+
+    indices: NDArray[np.int64]
+    keep: int
+
+    @property
+    def own(self) -> NDArray[np.int64]:
+        """Return the rows that are computed."""
+        return self.indices[: self.keep]
 
 
 class State(Enum):
@@ -60,12 +73,8 @@ NoResult = CapturedError | ChildDied | NotTried
 """Types that stand for the result of a call that did not return."""
 
 
-@dataclass(frozen=True)
-class PendingCall:
-    """A call that is still to be made."""
-
-    cut: Cut
-    state: State
+PendingCall = tuple[Cut, State]
+"""A call that is still to be made."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,54 +107,54 @@ class StageCaller:
         """
         calls = [self._pending(data, cut)]
         while calls:
-            count = len([*takewhile(lambda call: call.state is State.CHILD, calls)]) or 1  # one child makes several
+            count = len([*takewhile(lambda call: call[1] is State.CHILD, calls)]) or 1  # one child makes several
             current, calls = calls[:count], calls[count:]
             following: list[PendingCall] = []
-            is_child = current[0].state is State.CHILD
-            results = self._in_children(data, current) if is_child else [self._here(data, current[0])]
-            for call, result in zip(current, results, strict=True):
+            is_child = current[0][1] is State.CHILD
+            results = self._in_children(data, current) if is_child else [self._here(data, *current[0])]
+            for (part, state), result in zip(current, results, strict=True):
                 if not isinstance(result, NoResult):
-                    if call.state is not State.ON_CPU:
-                        self._limits.confirm(data.bucket, call.cut.keep)
-                    yield call.cut, result
+                    if state is not State.ON_CPU:
+                        self._limits.confirm(data.bucket, part.keep)
+                    yield part, result
                     continue
-                new = self._following(data, call, result)
+                new = self._following(data, part, state, result)
                 if not new:
-                    yield call.cut, self._final_error(result)
+                    yield part, self._final_error(result)
                 following += new
             calls = [*following, *calls]
 
-    def _following(self, data: CallData, call: PendingCall, result: NoResult) -> list[PendingCall]:
+    def _following(self, data: CallData, cut: Cut, state: State, result: NoResult) -> list[PendingCall]:
         """Return the calls in place of one that did not return; empty if its rows have failed."""
-        cut, is_divisible = call.cut, self._stage.scope is Scope.ROW and call.cut.keep > 1
+        is_divisible = self._stage.scope is Scope.ROW and cut.keep > 1
         match result, is_divisible:
             case CapturedError(out_of_memory=True), _:
                 release_memory()
-                return self._smaller(data, call, is_divisible=is_divisible)
+                return self._smaller(data, cut, state, is_divisible=is_divisible)
             case ((CapturedError() | NotTried()), True):
                 return self._halves(data, cut)
             case ChildDied(), True:
-                return [PendingCall(Cut(row, 1), State.CHILD) for row in np.split(cut.indices, cut.keep)]
+                return [(Cut(row, 1), State.CHILD) for row in np.split(cut.indices, cut.keep)]
             case NotTried(), False if not data.attempt.is_last:
-                return [PendingCall(cut, State.HERE)]
+                return [(cut, State.HERE)]
         return []
 
     def _halves(self, data: CallData, cut: Cut) -> list[PendingCall]:
         return [self._pending(data, Cut(half, len(half))) for half in np.array_split(cut.indices, 2)]
 
-    def _smaller(self, data: CallData, call: PendingCall, *, is_divisible: bool) -> list[PendingCall]:
+    def _smaller(self, data: CallData, cut: Cut, state: State, *, is_divisible: bool) -> list[PendingCall]:
         """Return calls in place of one that ran out of memory; empty if none needs less."""
         chunks, place = self._stage.chunk_sizes, self._step.placement
         if place.in_flight > 1 and not data.work.is_retried:
-            again = [call]  # apart from now on: another packet's call may have taken the memory
+            again = [(cut, state)]  # apart from now on: another packet's call may have taken the memory
         elif is_divisible:
-            self._limits.lower(data.bucket, call.cut.keep)
-            again = self._halves(data, call.cut)
+            self._limits.lower(data.bucket, cut.keep)
+            again = self._halves(data, cut)
         elif any(size > 1 for size in chunks.values()):
             chunks.update(self._limits.halve_chunks(data.bucket, chunks))
-            again = [self._pending(data, call.cut)]
-        elif place.too_large == "cpu" and place.device != "cpu" and call.state is not State.ON_CPU:
-            again = [PendingCall(call.cut, State.ON_CPU)]
+            again = [self._pending(data, cut)]
+        elif place.too_large == "cpu" and place.device != "cpu" and state is not State.ON_CPU:
+            again = [(cut, State.ON_CPU)]
         else:
             return []
         data.work.retry()
@@ -153,14 +162,11 @@ class StageCaller:
 
     def _pending(self, data: CallData, cut: Cut) -> PendingCall:
         is_suspect = data.attempt.suspects(self._name(data, cut))
-        return PendingCall(cut, State.CHILD if is_suspect else State.HERE)
-
-    def _batch(self, data: CallData, call: PendingCall) -> pa.Table:
-        return take_slices(data.rows.select(self._stage.inputs), call.cut.indices)
+        return cut, State.CHILD if is_suspect else State.HERE
 
     def _in_children(self, data: CallData, calls: list[PendingCall]) -> list[Any]:
         """Make calls in a child process, with none beside them, and return their results."""
-        batches, asked = [self._batch(data, call) for call in calls], time.perf_counter()
+        batches, asked = [self._slices(data, cut) for cut, _ in calls], time.perf_counter()
 
         def make() -> list[Any]:
             data.work.waited(time.perf_counter() - asked)
@@ -169,10 +175,10 @@ class StageCaller:
 
         return Batches.calls.apart(make)
 
-    def _here(self, data: CallData, call: PendingCall) -> Any:
+    def _here(self, data: CallData, cut: Cut, state: State) -> Any:
         """Make a call in this process, beside others or apart, and return its result."""
         calls, alone_in = Batches.calls, None if self._stage.thread_safe else self._stage
-        make = partial(self._result, data, call, self._batch(data, call), time.perf_counter())
+        make = partial(self._result, data, cut, self._slices(data, cut), state, time.perf_counter())
         if data.attempt.is_careful or data.work.is_retried:
             return calls.apart(make)
         if self._profiler is None or not self._profiler.is_recording:
@@ -180,33 +186,29 @@ class StageCaller:
         # A recorded call has the GPU to itself while other packets are prepared and written, as they are without it.
         return calls.beside(partial(calls.owned, make), alone_in) if calls.has_owner else calls.apart(make)
 
-    def _result(self, data: CallData, call: PendingCall, batch: pa.Table, asked: float) -> Any:
+    def _result(self, data: CallData, cut: Cut, batch: pa.Table, state: State, asked: float) -> Any:
         """Return the stage's result or the error that it raised, with the call in the attempt log while it is made."""
         data.work.waited(time.perf_counter() - asked)
-        data.attempt.note(self._name(data, call.cut))
-        on_cpu = call.state is State.ON_CPU
-        stage, device = (self._on_cpu(), "cpu") if on_cpu else (self._stage, self._step.placement.device)
+        data.attempt.note(self._name(data, cut))
+        on_cpu, place, limit_s = state is State.ON_CPU, self._step.placement, 0.0
+        stage, device = (self._on_cpu(), "cpu") if on_cpu else (self._stage, place.device)
+        if self._step.first_pass and data.attempt.is_logged:
+            waits = Batches.calls.has_owner and not data.attempt.is_careful  # for calls of the other packets
+            limit_s = place.timeout_s * (place.in_flight if waits else 1)
         started, begin = time.time(), time.perf_counter()
         try:
-            with within(self._timeout_s(data)), running(stage.clock):
+            with within(limit_s), running(stage.clock):
                 result = self._profiler(stage, batch) if self._profiler is not None else stage(batch, *data.extra)
-            data.work.call_returned(stage, call.cut.own, device, started, time.perf_counter() - begin)
+            data.work.call_returned(stage, cut.own, device, started, time.perf_counter() - begin)
         except ContractError:
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:  # `sys.exit` in a stage is no reason to end its process
             data.work.call_failed(stage)
             result = capture(error)
         if data.attempt.is_logged:
             end_if_gpu_broken(result)  # with the note unchanged, as if killed by the call
         data.attempt.note("")
         return result
-
-    def _timeout_s(self, data: CallData) -> float:
-        place = self._step.placement
-        if not (self._step.first_pass and data.attempt.is_logged):
-            return 0.0
-        waits = Batches.calls.has_owner and not data.attempt.is_careful  # for calls of the other packets
-        return place.timeout_s * (place.in_flight if waits else 1)
 
     def _on_cpu(self) -> Stage:
         """Return a copy of the stage on the CPU, which stays set up."""
@@ -232,3 +234,9 @@ class StageCaller:
             return f"{self._step.name}: {data.name}"
         media_id, frame = (data.rows[key][int(cut.indices[0])].as_py() for key in KEYS)
         return f"{self._step.name}: {cut.keep} from frame {frame} of {media_id}"
+
+    def _slices(self, data: CallData, cut: Cut) -> pa.Table:
+        """Return the rows of a cut by rising number, as slices of the packet's buffers: pixels are not copied."""
+        rows, breaks = data.rows.select(self._stage.inputs), np.flatnonzero(np.diff(cut.indices) != 1) + 1
+        runs = np.split(cut.indices, breaks)
+        return pa.concat_tables([rows.slice(int(run[0]), len(run)) for run in runs if len(run)] or [rows.slice(0, 0)])

@@ -11,12 +11,13 @@ import traceback
 from dataclasses import dataclass, replace
 
 from framekiln.contract.row_errors import Failure
-from framekiln.device import is_broken_gpu, is_out_of_memory
+from framekiln.device import is_broken_gpu, is_out_of_memory, message_of
 from framekiln.planning.step import Step
 
 BROKEN_GPU = 71
 """Exit code of a process that lost its GPU, so that another process takes over its work; EX_OSERR of sysexits.h."""
 
+_ESCAPED = "backslashreplace"  # of what UTF-8 cannot encode, such as a path with undecodable bytes
 _TRACEBACK_ENTRIES = 12  # enough to reach our frame from a library's
 
 
@@ -61,8 +62,8 @@ def capture(error: BaseException) -> CapturedError:
     """Return an exception's text, and clear the local variables of all frames that it came through."""
     captured = CapturedError(
         kind=type(error).__name__,
-        message=str(error),
-        traceback="".join(traceback.format_exception(error)[-_TRACEBACK_ENTRIES:]),
+        message=message_of(error),
+        traceback="".join(traceback.format_exception(error)[-_TRACEBACK_ENTRIES:]).encode(errors=_ESCAPED).decode(),
         out_of_memory=is_out_of_memory(error),
         broken_gpu=is_broken_gpu(error),
     )

@@ -24,8 +24,8 @@ from typing import IO, Any, Self
 
 import cloudpickle
 
+from framekiln.device.watchdog import TIMEOUT_MARK, within
 from framekiln.runtime.recovery.captured_error import BROKEN_GPU, CapturedError, capture
-from framekiln.runtime.recovery.watchdog import TIMEOUT_MARK, within
 
 _LINES = 12  # of the child's output, kept when it dies
 _GRACE_S = 10.0  # and once more the timeout: for a child that its own watchdog did not end

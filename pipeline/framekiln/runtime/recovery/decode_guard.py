@@ -11,6 +11,7 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
+from framekiln.device.watchdog import Watchdog
 from framekiln.media.files import MediaFile
 from framekiln.media.guard import Guard, ReadLimit
 from framekiln.media.shares import Share
@@ -19,7 +20,6 @@ from framekiln.planning.step import DecodeStep
 from framekiln.runtime.recovery.attempt_log import PAUSED, Attempt
 from framekiln.runtime.recovery.child_process import ChildDied
 from framekiln.runtime.recovery.child_tasks import call_in_children
-from framekiln.runtime.recovery.watchdog import Watchdog
 
 
 class DecodeGuard(Guard):

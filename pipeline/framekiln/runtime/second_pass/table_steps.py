@@ -23,8 +23,7 @@ from framekiln.profiling.events import Report, worker_name
 from framekiln.profiling.recorder import Recorder
 from framekiln.profiling.records import PACKET, Record
 from framekiln.profiling.step_work import StepWork
-from framekiln.runtime.calls.batching import Cut
-from framekiln.runtime.calls.stage_caller import CallData, StageCaller
+from framekiln.runtime.calls.stage_caller import CallData, Cut, StageCaller
 from framekiln.runtime.recovery.attempt_log import AttemptLog, begin_attempt
 from framekiln.runtime.recovery.captured_error import CapturedError
 from framekiln.runtime.second_pass.kept_tables import kept_tables, last_files, numbered

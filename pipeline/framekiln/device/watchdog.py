@@ -1,4 +1,4 @@
-"""The watchdog, which kills calls that exceed their timeout; a dead process is then recovered from as any other.
+"""The watchdog, which ends processes whose calls or GPU hang; a dead process is then recovered from as any other.
 
 faulthandler's own thread does the counting. It needs no lock of the interpreter, which code that hangs may hold.
 """
@@ -13,8 +13,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import ClassVar
 
-from framekiln.device.call_scheduler import Timer
-
 _RESTART_S = 1.0  # least time between two restarts, since each costs a thread
 
 GPU_STALL_S = 120.0
@@ -24,7 +22,7 @@ TIMEOUT_MARK = "Timeout ("
 """Start of faulthandler's first line on standard error when a timeout is over."""
 
 
-class Watchdog(Timer):
+class Watchdog:
     """A timer that ends this process with exit code 1, and all threads' stacks on standard error, unless restarted.
 
     A process has one timer, which is set for the thread whose timeout ends first. Blocks of one thread do not nest.

@@ -1,0 +1,48 @@
+"""Whatever a stage raises is a line in errors."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from framekiln.contract.columns import SOURCE
+from framekiln.contract.packet import HALO
+from framekiln.contract.row_errors import to_table
+from framekiln.runtime.calls.packet_caller import PacketCaller, nulls
+from tests.support.runs.plan_factory import plan, toy
+
+
+class MuteError(RuntimeError):
+    """Its message cannot be made."""
+
+    def __str__(self):
+        raise KeyError("no message")
+
+
+class UndecodableError(ValueError):
+    """Its message has a byte of a path that is not UTF-8."""
+
+    def __init__(self):
+        super().__init__("cannot read caf\udce9.jpg")
+
+
+@pytest.mark.parametrize(
+    ("raised", "message"),
+    [(MuteError, "its message raised KeyError"), (UndecodableError, "cannot read caf\\udce9.jpg"), (SystemExit, "")],
+)
+def test_whatever_a_call_raises_is_the_failure_of_its_row(raised, message, monkeypatch):
+    step = plan({"toy": toy("Seeded")}, missing_weights="dummy").first[0]
+
+    def call(_, batch):
+        if 2 in batch["frame_index"].to_pylist():
+            raise raised
+        return nulls(step.stage.outputs, batch.num_rows)
+
+    monkeypatch.setattr(type(step.stage), "__call__", call)
+    values = {"frame_index": range(4), "clip_index": [0] * 4, "media_id": ["a.mp4"] * 4}
+    columns = [pa.array(values.get(item.name, [None] * 4), item.type) for item in SOURCE]
+    rows = pa.table([*columns, [False] * 4], schema=pa.schema([*SOURCE, (HALO, pa.bool_())]))
+    (failure,) = PacketCaller(step).run(rows, np.zeros(4, bool)).failures
+    assert (failure.frame_index, failure.kind, failure.message) == (2, raised.__name__, message)
+    assert to_table([failure]).num_rows == 1
