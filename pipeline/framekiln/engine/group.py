@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from framekiln.contract.errors import SetupError
 from framekiln.contract.packet import Packet
 from framekiln.contract.placement import Placement
+from framekiln.device.watchdog import within
 from framekiln.engine.reporter import Reporter
 from framekiln.media.shares import Share
 from framekiln.media.units import Unit, share_bytes, shares_of
@@ -21,7 +22,6 @@ from framekiln.profiling.events import worker_name
 from framekiln.profiling.tools.profilers import NO_PROFILERS, ProfilerOptions
 from framekiln.runtime.recovery.attempt_log import SET_UP
 from framekiln.runtime.recovery.memory_pressure import more_memory
-from framekiln.device.watchdog import within
 from framekiln.runtime.worker import Worker
 
 Piece = tuple[Unit, Share, frozenset[Span]]
