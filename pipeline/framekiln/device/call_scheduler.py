@@ -35,9 +35,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _AHEAD = 2  # batches launched and not finished: one that runs, and one so that the device never waits for the next
-_SWITCH_S = (
-    2e-4  # of the interpreter: at its own 5 ms the owner thread waits for others before each launch (docs/log.md)
-)
+_SWITCH_S = 2e-4  # of the interpreter, 5 ms by default: the owner thread would wait as long before each launch
 _ASK_S = 10.0  # between two looks at an idle device, far below any timeout
 
 
