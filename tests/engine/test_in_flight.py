@@ -43,6 +43,13 @@ def test_packets_in_flight_keep_their_rows_and_their_failures(joint, clips, tmp_
     assert (max(calls["queue"].to_pylist()) > 0) == joint
 
 
+def test_a_process_whose_owner_thread_ended_is_replaced_and_no_row_is_lost(clips, tmp_path, machines):
+    settings = {"joint": True, "ends": str(tmp_path / "ended")}
+    result = Job(order(clips, tmp_path / "out", {"ten": ("Meeting", settings)}, missing_weights="dummy")).run()
+    assert (tmp_path / "ended").exists() and result.errors == {}
+    assert table(tmp_path / "out", FRAMES)["tenfold"].to_pylist() == [10 * i for i in range(FRAMES_EACH)] * CLIPS
+
+
 @pytest.mark.parametrize("joint", [True, False])
 def test_a_row_that_kills_is_set_aside_and_its_neighbours_in_flight_are_not(joint, clips, tmp_path, machines):
     settings = {"joint": joint, "kills": (7,)}

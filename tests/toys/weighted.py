@@ -6,6 +6,7 @@ import os
 import signal
 import threading
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -73,14 +74,21 @@ class Meeting(Seeded):
         meet: int = 1  # packets that must be in work at once, or calls raise
         raises: tuple[int, ...] = ()  # frames
         kills: tuple[int, ...] = ()  # frames, which kill every process
+        ends: str = ""  # path of a file: without it, it is made, and the thread that calls the model ends
 
     inputs = ("frame_index",)
 
     def setup(self, weights, placement):
         if self.config.joint:
             Batches.calls = CallScheduler("cpu", placement.linger_ms / 1000)
-        self._batches = Batches(lambda numbers: 10 * numbers, placement)
+        self._batches = Batches(self._tenfold, placement)
         self._changed, self._inside = threading.Condition(), set()
+
+    def _tenfold(self, numbers):
+        if self.config.ends and not Path(self.config.ends).exists():
+            Path(self.config.ends).touch()
+            raise SystemExit
+        return 10 * numbers
 
     def __call__(self, batch):
         import torch
