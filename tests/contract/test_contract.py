@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -57,9 +57,16 @@ FRAMES = 6  # of the clip: it is cut in many ways, and half a minute is saved
 HEAVY = {"segment": 3, "instances": 3, "inpaint": 3, "pose": 3, "mouth": 3}
 """Steps that take longest even so, and how many frames of the clip are enough."""
 
-LAMA = Sizes(width=8, blocks=2)
 ASKED = (*PLAN.decode.columns,)
 KEYS = ["media_id", "frame_index"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SmallSizes(Sizes):
+    """LaMa's in little time; a class, since modules that are imported later name it in annotations."""
+
+    width: int = 8
+    blocks: int = 2
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +77,7 @@ def ready():
             patch.setattr(f"{owner}.MODELS", CLIP)
         for owner in ("framekiln_stages.nets.sam2.image", "framekiln_stages.segment.stage"):
             patch.setattr(f"{owner}.MODELS", {"sam2.1-hiera-tiny": SAM})
-        patch.setattr("framekiln_stages.nets.lama.network.Sizes", lambda: LAMA)
+        patch.setattr("framekiln_stages.nets.lama.network.Sizes", SmallSizes)
         for step in PLAN.steps:
             set_up(step)
         yield STEPS
