@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from framekiln.lab.backends import backend
+from framekiln.lab import backends
 from framekiln.lab.measure.figures import measure_cell
 from framekiln.lab.measure.options import MeasureOptions
 from framekiln.lab.measure.precision import UnsupportedError
@@ -83,14 +83,14 @@ def test_a_cell_of_another_backend_has_its_drift_and_no_layers():
     ],
 )
 def test_what_a_backend_lacks_is_unsupported(cell, word, monkeypatch):
-    monkeypatch.setattr(backend.importlib.util, "find_spec", lambda _: True)
+    monkeypatch.setattr(backends.importlib.util, "find_spec", lambda _: True)
     with pytest.raises(UnsupportedError, match=word):
-        backend.backend_call(cell, Net(), {}, lambda *_: None, "cpu")
+        backends.backend_call(cell, Net(), {}, lambda *_: None, "cpu")
 
 
 @pytest.mark.parametrize(("name", "package"), [("onnxruntime", "onnxscript"), ("tensorrt", "torch_tensorrt")])
 def test_missing_packages_are_named(name, package, monkeypatch):
-    monkeypatch.setattr(backend.importlib.util, "find_spec", lambda name: None if name == package else True)
+    monkeypatch.setattr(backends.importlib.util, "find_spec", lambda name: None if name == package else True)
     with pytest.raises(UnsupportedError, match=f"{package} is not installed"):
         prepare(net(), Cell(batch=2, backend=name), "cpu")
 

@@ -21,9 +21,8 @@ from framekiln.lab.measure.tracing import synchronisations
 from framekiln.lab.models.factory import Factory
 from framekiln.lab.models.model import ModelSource
 from framekiln.lab.output.cells import Cell
-from framekiln.lab.sweep.model_process import ModelProcess
 from framekiln.lab.sweep.product import Axes
-from framekiln.lab.sweep.runner import ModelBench
+from framekiln.lab.sweep.runner import ModelBench, ModelProcess
 
 QUICK = {"iterations": 3, "warmup": 1, "warmup_s": 0.0}
 

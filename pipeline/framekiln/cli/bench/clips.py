@@ -118,9 +118,9 @@ def bench_clips(
 
 
 def _print(console: Console, rows: Sequence[ClipRow]) -> None:
-    from framekiln.reporting.bench.clips import HEADS, clip_cells
+    from framekiln.reporting.bench.cells import CLIP_HEADS, clip_cells
 
-    print_table(console, HEADS, map(clip_cells, rows), right=HEADS[3:], whole=HEADS[:2], padding=DENSE)
+    print_table(console, CLIP_HEADS, map(clip_cells, rows), right=CLIP_HEADS[3:], whole=CLIP_HEADS[:2], padding=DENSE)
     for row in rows:
         inside = [f"{name} {share:.0%}" for name, share in row.shares.items()]
         pools = "" if row.pools else ", no pools"

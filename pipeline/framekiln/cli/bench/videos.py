@@ -103,9 +103,10 @@ def bench_videos(
 
 def _print(console: Console, rows: Sequence[VideoRow]) -> None:
     from framekiln.lab.sav.summary import summarize
-    from framekiln.reporting.bench.videos import HEADS, model_cells
+    from framekiln.reporting.bench.cells import VIDEO_HEADS, model_cells
 
-    print_table(console, HEADS, map(model_cells, summarize(rows)), right=HEADS[1:], whole=("model",), padding=DENSE)
+    lines = map(model_cells, summarize(rows))
+    print_table(console, VIDEO_HEADS, lines, right=VIDEO_HEADS[1:], whole=("model",), padding=DENSE)
 
 
 def _models(

@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from framekiln.device import seeded, wait
-from framekiln.lab.backends.backend import backend_call
+from framekiln.lab.backends import backend_call
 from framekiln.lab.measure.precision import UnsupportedError, arithmetic, check, converted, dtype_of
 from framekiln.lab.models.factory import Built, map_tensors, tensors_in
 from framekiln.lab.output.cells import Cell

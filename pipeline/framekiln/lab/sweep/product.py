@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import product
 
 from framekiln.contract.errors import check_known
-from framekiln.lab.backends.backend import BACKENDS
+from framekiln.lab.backends import BACKENDS
 from framekiln.lab.measure.precision import PRECISIONS
 from framekiln.lab.output.cells import Cell
 

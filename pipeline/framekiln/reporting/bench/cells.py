@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from framekiln.lab.clips.measure import ClipRow
 from framekiln.lab.measure.statistics import calls_for
 from framekiln.lab.output.cells import CellResult
 from framekiln.lab.output.results import BenchReport
 from framekiln.lab.output.tables import TOO_FEW, latency_cells
+from framekiln.lab.sav.measure import VideoRow
+from framekiln.lab.sav.summary import ModelSummary
 from framekiln.reporting.formatting import MISSING, number
 
 HEADS = (
@@ -18,6 +21,9 @@ TIMES = (
     *("model", "cell", "calls", "mean ms", "std", "min", "max", "p50", "p90", "p95", "p99", "frames/s", "enqueue ms"),
     *("GPU ms", "to GPU ms", "back ms", "compile s", "set-up s"),
 )
+CLIP_HEADS = ("clip", "scenario", "pools", "batch", "fps", "mean ms", "p50", "p95", "p99")
+VIDEO_HEADS = ("model", "objects", "runs", "failed", "fps", "ms a frame", "peak GB", "J", "F", "J&F")
+RUN_HEADS = ("model", "video", "object", "run", "frames", "fps", "first ms", "median ms", "p95", "J", "F")
 METHOD = (
     "Times are of a call unless a head says otherwise; ms an item is a call's time by its batch, which no single item "
     f"waits. A percentile needs five calls beyond it: p95 {calls_for(0.95)} calls, p99 {calls_for(0.99)}."
@@ -123,3 +129,49 @@ def notes(report: BenchReport) -> dict[str, list[str]]:
         for note in cell.notes:
             found.setdefault(note, []).append(f"{cell.model}, {cell.cell.title}")
     return found
+
+
+def clip_cells(row: ClipRow) -> list[str]:
+    """Return a clip's row under `CLIP_HEADS`."""
+    first = [row.clip, row.scenario, "on" if row.pools else "off"]
+    latency = row.latency_ms
+    if latency is None:
+        return [*first, *[MISSING] * 6]
+    times = [TOO_FEW if value is None else f"{value:.1f}" for value in (latency.p50, latency.p95, latency.p99)]
+    return [*first, f"{row.batch:.1f}", f"{row.fps or 0:.1f}", f"{latency.mean:.1f}", *times]
+
+
+def model_cells(summary: ModelSummary) -> list[str]:
+    """Return a model's row under `VIDEO_HEADS`; J and F of random weights mean nothing, and say so."""
+    scores = (summary.j, summary.f, summary.j_and_f)
+    spread = "" if summary.fps_std is None else f" ± {summary.fps_std:.2f}"
+    return [
+        summary.model,
+        *(str(count) for count in (summary.objects, summary.runs, summary.failed)),
+        _number(summary.fps, 2) + spread,
+        _number(summary.median_ms, 1 if (summary.median_ms or 0.0) < 1000 else 0),
+        _number(summary.peak_gb, 2),
+        *(_score(score, summary.weights) for score in scores),
+    ]
+
+
+def run_cells(row: VideoRow) -> list[str]:
+    """Return a run's row under `RUN_HEADS`."""
+    p95 = getattr(row.latency_ms, "p95", None)
+    return [
+        *(row.model, row.video, row.object, str(row.run), str(row.frames)),
+        _number(row.fps, 2),
+        _number(row.first_ms, 1),
+        _number(getattr(row.latency_ms, "median", None), 1),
+        TOO_FEW if p95 is None and row.latency_ms is not None else _number(p95, 1),
+        _score(row.j, row.weights),
+        _score(row.f, row.weights),
+    ]
+
+
+def _score(value: float | None, weights: str) -> str:
+    return "dummy" if weights.startswith("dummy") else _number(value, 3)
+
+
+def _number(value: float | None, digits: int) -> str:
+    return MISSING if value is None else f"{value:,.{digits}f}"

@@ -15,7 +15,7 @@ from framekiln.lab.output.results import BenchReport
 from framekiln.lab.samples import clip_rows, video_rows
 from framekiln.lab.sav.measure import VideoRow
 from framekiln.lab.sav.summary import summarize
-from framekiln.reporting.bench import cells, clips, videos
+from framekiln.reporting.bench import cells
 from framekiln.reporting.bench.cells import three
 from framekiln.reporting.formatting import MISSING
 
@@ -79,17 +79,17 @@ def _videos(report: BenchReport) -> Iterator[Section]:
             "Frames a second and ms are medians over runs, with the standard deviation of runs. J and F are means over "
             f"objects. Prompts: {', '.join(dict.fromkeys(row.prompt for row in rows))}. {_weights(rows)}"
         )
-        lines = [videos.model_cells(summary) for summary in summarize(rows)]
-        yield Section(id="videos", title="Videos", heads=videos.HEADS, rows=lines, texts=1, note=note)
-        runs = [[*videos.run_cells(row), row.why] for row in rows]
-        yield _with_reasons(id="runs", title="Runs of each object", heads=videos.RUN_HEADS, rows=runs, texts=3)
+        lines = [cells.model_cells(summary) for summary in summarize(rows)]
+        yield Section(id="videos", title="Videos", heads=cells.VIDEO_HEADS, rows=lines, texts=1, note=note)
+        runs = [[*cells.run_cells(row), row.why] for row in rows]
+        yield _with_reasons(id="runs", title="Runs of each object", heads=cells.RUN_HEADS, rows=runs, texts=3)
 
 
 def _clips(rows: Sequence[ClipRow]) -> Iterator[Section]:
     if rows:
-        lines = [[row.model, *clips.clip_cells(row), row.why] for row in rows]
+        lines = [[row.model, *cells.clip_cells(row), row.why] for row in rows]
         note = "Times are a frame's, from its arrival until it is encoded. A p95 needs 100 frames, a p99 500. "
-        heads, title = ("model", *clips.HEADS), "Clips, end to end"
+        heads, title = ("model", *cells.CLIP_HEADS), "Clips, end to end"
         yield _with_reasons(id="clips", title=title, heads=heads, rows=lines, texts=4, note=note + _weights(rows))
 
 

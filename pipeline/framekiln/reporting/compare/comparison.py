@@ -10,11 +10,12 @@ from string import ascii_uppercase
 
 import numpy as np
 
+from framekiln.contract.errors import DamagedError
 from framekiln.contract.row_errors import DECODE
+from framekiln.profiling.record_log import NODES, read
 from framekiln.reporting.compare.bootstrap import ChangeInterval, Spread, change, interval, spreads
 from framekiln.reporting.compare.changes import Change, changes
 from framekiln.reporting.compare.drift.drift import Drift, find_drift
-from framekiln.reporting.compare.energy import energy_wh
 from framekiln.reporting.compare.fingerprints import (
     DIFFERENT,
     ComparedStep,
@@ -27,6 +28,7 @@ from framekiln.reporting.compare.metrics import FIGURES, OF_THE_RUN, RUN_FIGURES
 from framekiln.reporting.compare.runs import Run
 
 NONE, UNKNOWN = "none", "not known"
+LONGEST_GAP_S = 5.0  # of power, twenty samples; a longer gap is not interpolated
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -217,3 +219,27 @@ def _notes(first: Side, second: Side, work: Sequence[ComparedStep]) -> list[str]
     if any(run.record.get("limit") or run.record.get("shard") for side in sides for run in side.runs):
         notes.append("A run was limited to some of its files.")
     return list(dict.fromkeys(notes))
+
+
+def energy_wh(run: Run) -> float | None:
+    """Return the energy of a run's GPUs in Wh; None where no power was measured."""
+    if run.recorded is None:
+        return None
+    try:
+        samples = read(run.store, NODES, run.recorded)
+    except (DamagedError, KeyError, ValueError):  # damaged, or of another version
+        return None
+    watts: dict[str, dict[float, float]] = defaultdict(dict)  # by node and time
+    for row in samples.select(["node", "time", "gpus"]).to_pylist():
+        powers = [gpu["power_w"] for gpu in row["gpus"] or () if gpu["power_w"] is not None]
+        if powers:
+            watts[row["node"]][row["time"]] = sum(powers)
+    joules = [_joules(samples) for samples in watts.values() if len(samples) > 1]
+    return sum(joules) / 3600 if joules else None
+
+
+def _joules(watts: Mapping[float, float]) -> float:
+    """Integrate power over time by the trapezoidal rule, without long gaps."""
+    times = np.array(sorted(watts))
+    power, steps = np.array([watts[time] for time in times.tolist()]), np.diff(times)
+    return float((steps * (power[1:] + power[:-1]) / 2)[steps <= LONGEST_GAP_S].sum())

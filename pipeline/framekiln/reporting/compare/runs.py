@@ -1,6 +1,7 @@
 """An output as one side of a comparison, complete or not, of any version.
 
-Missing parts become notes and are left out. Only an output with nothing to compare is an error.
+Missing parts become notes and are left out. Only an output with nothing to compare is an error. Of an output that the
+last run computed only in part (resumed, a shard, a retry) the tables are whole, but its seconds are those of a part.
 """
 
 from __future__ import annotations
@@ -20,12 +21,12 @@ from framekiln.output.object_store import Store
 from framekiln.output.recognise import check_is_output
 from framekiln.output.unit_table import read_units
 from framekiln.profiling.stats.calls import StepCalls, read_calls, run_of
-from framekiln.reporting.compare.partial_runs import partial_note, partial_steps
 from framekiln.runtime.run.change_report import Facts, stored_facts
 from framekiln.runtime.run.progress import FINISHED, Unfinished, unfinished
 from framekiln.runtime.run.record import read_unchecked
 from framekiln.runtime.second_pass.assemble import unit_of
 
+_NEARLY = 0.99  # of the rows: a killed process may not have counted its last packet, which is no other run's work
 _USED = (
     *("state", "run", "files", "files_done", "reason"),
     *("started", "seconds", "frames", "profile_name", "decode", "steps", "figures", "errors"),
@@ -202,3 +203,32 @@ def _paths(word: str) -> list[str]:
 
 def _is_folder(word: str) -> bool:
     return "://" not in word and os.path.isdir(Path(word).expanduser())  # noqa: PTH112 - pathlib may raise
+
+
+def partial_steps(record: Mapping[str, Any]) -> dict[str, int]:
+    """Return the first-pass steps, and decoding, that other runs computed in part, with the rows of this one."""
+    frames, figures, waves = record.get("frames"), record.get("figures"), record.get("waves")
+    if not isinstance(frames, int) or not isinstance(figures, Mapping) or not isinstance(waves, list):
+        return {}
+    names = [step for wave in waves if isinstance(wave, list) for step in wave if isinstance(step, str)]
+    expected = {DECODE: frames * max(1, len(waves))} | dict.fromkeys(names, frames)
+    computed = {step: _rows(figures.get(step, {"rows": 0})) for step in expected}
+    return {step: rows for step, rows in computed.items() if rows is not None and rows < _NEARLY * expected[step]}
+
+
+def _rows(figures: object) -> int | None:
+    rows = figures.get("rows") if isinstance(figures, Mapping) else None
+    return rows if isinstance(rows, int) else None
+
+
+def partial_note(path: str, record: Mapping[str, Any]) -> str:
+    """Return a note on a run that computed a part of its output; empty where it computed all."""
+    steps = partial_steps(record)
+    if not steps:
+        return ""
+    rows = ", ".join(f"{step} {rows:,}" for step, rows in steps.items())
+    return (
+        f"Other runs made part of {path}, earlier runs or other shards: the compared run computed fewer than its "
+        f"{record['frames']:,} frames ({rows}). Its seconds, cost and energy are not compared, nor its errors in these "
+        "steps; rates and times are of its own rows."
+    )

@@ -23,12 +23,11 @@ from framekiln.reporting.html.gallery.frame_picks import frames_with_findings, s
 from framekiln.reporting.html.gallery.gallery import gallery
 from framekiln.reporting.html.gallery.samples import step_samples
 from framekiln.reporting.html.gallery.thumbnails import thumbnails
-from framekiln.reporting.html.recommendation import recommendation, targets_met
 from framekiln.reporting.html.recorded.recorded_run import recorded_run
 from framekiln.reporting.html.recorded.timed_run import timed_run
 from framekiln.reporting.html.recorded.timeline import lane_paths, lane_summary
 from framekiln.reporting.html.tables import table_views
-from framekiln.reporting.html.throughput import bottleneck, phase_names, phase_shares
+from framekiln.reporting.html.throughput import bottleneck, phase_names, phase_shares, recommendation, targets_met
 from framekiln.reporting.left_out import left_out
 from framekiln.reporting.plan_facts import recorded_changes
 from framekiln.reporting.stages import rebuild

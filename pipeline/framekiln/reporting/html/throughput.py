@@ -1,14 +1,15 @@
-"""The bottleneck of a run, and the phases inside each step's packets: where the time went."""
+"""The report's first lines, by run.json: the bottleneck, the change to try, targets, and the phases of each step."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from framekiln.profiling.advice import busiest_step
 from framekiln.profiling.export.trace_events import PHASES
-from framekiln.reporting.formatting import duration
+from framekiln.profiling.targets import NOT_MEASURED, NOT_MET
+from framekiln.reporting.formatting import count, duration
 from framekiln.reporting.html.recorded.activity import OTHER
 
 
@@ -55,3 +56,24 @@ def phase_shares(profile: Mapping[str, Any]) -> dict[str, dict[str, float]]:
 def phase_names(shares: Mapping[str, Mapping[str, float]]) -> list[str]:
     """Return the phases that occur in any step, in drawing order."""
     return [phase for phase in (*PHASES, OTHER) if any(phase in by_phase for by_phase in shares.values())]
+
+
+def recommendation(throughput: Mapping[str, Any], fallback: str) -> tuple[str, str]:
+    """Return the reason and the change to try, a sentence each; either may be empty.
+
+    `throughput` is that of a run.json, empty where the run kept no records; then the reason is `fallback`.
+    """
+    if not (advice := throughput.get("verdict")):
+        return fallback, ""
+    change = str(advice["change"])
+    return f"{advice['reason']}.", f"{change[:1].upper()}{change[1:]}." if change else ""
+
+
+def targets_met(targets: Sequence[Mapping[str, Any]]) -> str:
+    """Return how many targets of a run.json are met, and which are not."""
+    missed = [target["figure"] for target in targets if target["verdict"] == NOT_MET]
+    unknown = sum(target["verdict"] == NOT_MEASURED for target in targets)
+    met = len(targets) - len(missed) - unknown
+    text = f"{met} of {count(len(targets), 'target')} of the profile {'is' if met == 1 else 'are'} met"
+    text += f"; not met: {', '.join(missed)}" if missed else ""
+    return f"{text}; {unknown} not measured" if unknown else text

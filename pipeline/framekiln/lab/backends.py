@@ -15,9 +15,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from framekiln.lab.backends.graph import graph_of
 from framekiln.lab.measure.precision import UnsupportedError
-from framekiln.lab.models.factory import tensors_in
+from framekiln.lab.models.factory import map_tensors, tensors_in
 from framekiln.lab.output.cells import Cell
 
 if TYPE_CHECKING:
@@ -132,3 +131,28 @@ def _bind(bind: Callable[..., None], name: str, tensor: torch.Tensor) -> None:
 
     kind: Any = torch.empty(0, dtype=tensor.dtype).numpy().dtype
     bind(name, tensor.device.type, tensor.device.index or 0, kind, tuple(tensor.shape), tensor.data_ptr())
+
+
+def graph_of(module: Any, inputs: Any, run: Callable[[Any, Any], Any]) -> tuple[torch.nn.Module, list[torch.Tensor]]:
+    """Return a module that maps tensors to a tuple of tensors, and the tensors of the inputs.
+
+    Args:
+        module: on its device.
+        inputs: of the module; values in it that are no tensors become constants of the graph.
+        run: calls a module on inputs of its own form.
+    """
+    import torch
+
+    class Graph(torch.nn.Module):
+        """The module with its inputs' form fixed."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.module = module
+
+        def forward(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+            """Return all tensors of the module's outputs, in order."""
+            given = iter(tensors)
+            return tuple(tensors_in(run(self.module, map_tensors(inputs, lambda _: next(given)))))
+
+    return Graph().eval(), tensors_in(inputs)
