@@ -1,7 +1,5 @@
 """One model alone: its time, memory and precision by batch and size."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace

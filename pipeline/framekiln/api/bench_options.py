@@ -1,7 +1,5 @@
 """The options of `framekiln.bench`, under the names of the command, and the plan that they make."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The text of a call, for the report's lines on how to run again."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping
 from typing import Any

@@ -1,7 +1,5 @@
 """Runs side by side: the same work or not, how much faster, and how far the results agree."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass

@@ -1,7 +1,5 @@
 """Frames of an output's media, decoded again as the run decoded them."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping
 from dataclasses import fields

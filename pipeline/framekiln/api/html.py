@@ -1,7 +1,5 @@
 """Small pieces of HTML for notebooks, which escape every text."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from html import escape
 

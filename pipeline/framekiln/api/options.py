@@ -1,7 +1,5 @@
 """The options that `framekiln.run` and `framekiln.plan` share with their commands, under the same names."""
 
-from __future__ import annotations
-
 import inspect
 import os
 from collections.abc import Callable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """The plan of a run: what would run where, and what is left to do. Nothing is started."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

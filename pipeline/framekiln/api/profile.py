@@ -1,7 +1,5 @@
 """Where the time of a run went, from the records in its output."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Any
 

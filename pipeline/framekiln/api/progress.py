@@ -1,7 +1,5 @@
 """The progress of a run in a notebook, or on the terminal of a script."""
 
-from __future__ import annotations
-
 import sys
 import time
 from collections.abc import Callable, Sequence

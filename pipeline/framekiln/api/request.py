@@ -1,7 +1,5 @@
 """The request for a run or a plan, from the arguments of `framekiln.run` and of the commands."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """A run from Python."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any

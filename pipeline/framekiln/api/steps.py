@@ -1,7 +1,5 @@
 """The steps that Python code chooses for a run: names of the pipeline's, stages, and functions."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import fields

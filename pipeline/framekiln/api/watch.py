@@ -1,7 +1,5 @@
 """What a run tells while it goes on, to a terminal, a notebook or nobody."""
 
-from __future__ import annotations
-
 import logging
 import os
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Checks of files and folders before work that would be lost if they could not be written."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

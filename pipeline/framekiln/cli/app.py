@@ -1,7 +1,5 @@
 """The command line: all commands, and errors as one sentence with an exit code."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Sequence
 from contextlib import suppress

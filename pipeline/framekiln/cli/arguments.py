@@ -1,7 +1,5 @@
 """The options of a command line, read into the request for a run."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Annotated, Any

@@ -1,7 +1,5 @@
 """A run with its progress and its result on a terminal."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence

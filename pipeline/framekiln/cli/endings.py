@@ -3,8 +3,6 @@
 Each of the signals ends a command as Ctrl-C does, with the exit code of a shell: 128 and the signal's number.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

@@ -1,7 +1,5 @@
 """Options shared by several commands: one name, one meaning and one help text for each."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import is_dataclass
 from functools import partial

@@ -1,7 +1,5 @@
 """Input and output as plain words of a command line, in the order of `cp`: the inputs, then the output."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Annotated
 

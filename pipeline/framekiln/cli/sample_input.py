@@ -1,7 +1,5 @@
 """The sample collection as the input of a run that names none: the first run of a new install, or of a new cluster."""
 
-from __future__ import annotations
-
 import tempfile
 from dataclasses import replace
 from pathlib import Path

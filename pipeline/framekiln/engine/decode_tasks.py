@@ -5,8 +5,6 @@ task left waits for the last ones to end. So each task takes a fixed share of wh
 (guided self-scheduling: Polychronopoulos and Kuck, IEEE Transactions on Computers C-36, 1987).
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import accumulate
 from typing import TypeVar

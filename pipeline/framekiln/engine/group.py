@@ -1,7 +1,5 @@
 """Steps that share a process: their set-up in it, and the packets that they make of a unit of files."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The last words of a dead process: the end of its standard error, without what tells a user nothing."""
 
-from __future__ import annotations
-
 import re
 
 _LINES = 20

@@ -1,7 +1,5 @@
 """A worker process's connection to its run's state, over whatever joins the two."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """What the processes of a run tell: events for the driver, attempts at work, and the error that stops the run."""
 
-from __future__ import annotations
-
 from framekiln.contract.errors import FramekilnError
 from framekiln.planning.error_budget import Budgets
 from framekiln.profiling.events import Reading, StepEvent

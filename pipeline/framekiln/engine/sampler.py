@@ -1,7 +1,5 @@
 """Metrics of one machine during a run, four times a second."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable, Mapping

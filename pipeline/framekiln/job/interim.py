@@ -6,8 +6,6 @@ So neither memory nor the code of a stage that draws can harm the run. What fail
 the end.
 """
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Iterator, Sequence

@@ -3,8 +3,6 @@
 Nothing is computed here. The ledger shows what is left, and the engine does it. Ray is not started if nothing is left.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack

@@ -1,7 +1,5 @@
 """The result of a run, with the run.json and the report that it leaves in its output."""
 
-from __future__ import annotations
-
 import time
 from collections import Counter
 from contextlib import suppress

@@ -5,8 +5,6 @@ decide what may be written before the end: a unit waits if they hold rows of its
 run's steps made them (`held`). They go at the end of the first pass, when all new rows can be written.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress

@@ -5,8 +5,6 @@ includes the inode's change time, which no user can set. So a file with new cont
 again. A bucket's listing has only size and time, and both are reliable.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """Tables of an output that cannot be read any more. What is damaged counts as missing, and is computed again."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 

@@ -1,7 +1,5 @@
 """Columns that a table is expected to have."""
 
-from __future__ import annotations
-
 from collections.abc import Collection
 
 import pyarrow as pa

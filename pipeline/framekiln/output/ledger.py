@@ -5,8 +5,6 @@ rows `start` to `stop` of a unit, is named by those numbers alone. A step is don
 rows, wherever packets were cut. The decoder's parts end with an empty one at the number of rows.
 """
 
-from __future__ import annotations
-
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Sequence

@@ -12,8 +12,6 @@ between these two requests, after another run has ended.
 Paths are those of the file system. All methods raise OSError where it refuses, and `OutputError` for a fenced run.
 """
 
-from __future__ import annotations
-
 import errno
 import os
 import shutil

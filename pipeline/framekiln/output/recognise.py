@@ -1,7 +1,5 @@
 """Whether a folder is an output, finished or not, or may become one."""
 
-from __future__ import annotations
-
 import mimetypes
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Errors of disks and buckets as messages with a fix."""
 
-from __future__ import annotations
-
 import errno
 import os
 import re

@@ -1,7 +1,5 @@
 """The units of an output, written before anything is computed for them, so that every run forms the same ones."""
 
-from __future__ import annotations
-
 import os
 from collections import defaultdict
 from collections.abc import Iterable, Sequence

@@ -1,7 +1,5 @@
 """Refusal of numbers that change nothing: a profile that states them would promise what no run keeps."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

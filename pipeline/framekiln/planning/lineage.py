@@ -3,8 +3,6 @@
 The plan drops a column there, so that pixels travel no further than they must.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeVar

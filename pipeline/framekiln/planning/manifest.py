@@ -1,7 +1,5 @@
 """The two files that a user writes: the pipeline file for what is computed, the profile for where and how fast."""
 
-from __future__ import annotations
-
 import importlib
 from collections.abc import Mapping
 from dataclasses import fields

@@ -3,8 +3,6 @@
 Skipping a step also skips every step that reads its results; the reason is recorded for each.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path

@@ -4,8 +4,6 @@ Everything that can be known to be wrong is refused here: names, settings, colum
 missing weights, and workers that do not fit the machines.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 

@@ -1,7 +1,5 @@
 """The settings of a run that only its plan reads, beside the pipeline file and the profile."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path

@@ -3,8 +3,6 @@
 A misspelt key that is silently ignored costs a night on rented machines. So it is refused, with the nearest known key.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Hashable, Mapping, Sequence
 from typing import Any, TypeVar
 

@@ -1,7 +1,5 @@
 """Stages built from the pipeline file: their classes imported, their settings checked, their own mistakes named."""
 
-from __future__ import annotations
-
 import importlib
 import sys
 import traceback

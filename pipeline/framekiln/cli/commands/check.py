@@ -1,7 +1,5 @@
 """`framekiln check`: read an output through and name what is damaged."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import Annotated

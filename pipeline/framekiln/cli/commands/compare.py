@@ -1,7 +1,5 @@
 """`framekiln compare`: two or more runs side by side, and conditions that fail the command."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated

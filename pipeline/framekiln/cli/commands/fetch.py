@@ -1,7 +1,5 @@
 """`framekiln fetch`: download the weights that a run needs, list them, verify them, copy them for other machines."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`framekiln plan`: the steps of a run, their machines and the work that is left, with nothing started."""
 
-from __future__ import annotations
-
 import json
 
 from rich.console import Console

@@ -1,7 +1,5 @@
 """`framekiln retry`: compute the rows and files that failed again, and nothing else."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Annotated
 

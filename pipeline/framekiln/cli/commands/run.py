@@ -1,7 +1,5 @@
 """`framekiln run`: process a collection into tables and a report."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Annotated
 

@@ -4,8 +4,6 @@ They come from the models that the files are parsed with. Settings of a stage co
 from the comments in the source.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal

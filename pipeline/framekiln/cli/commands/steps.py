@@ -1,7 +1,5 @@
 """`framekiln steps` and `framekiln columns`: what a pipeline computes, and how it can be set."""
 
-from __future__ import annotations
-
 import inspect
 import json
 import re

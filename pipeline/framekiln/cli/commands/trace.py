@@ -1,7 +1,5 @@
 """`framekiln trace`: the timeline of a run, for Perfetto or chrome://tracing."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from contextlib import ExitStack

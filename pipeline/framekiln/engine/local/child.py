@@ -4,8 +4,6 @@
 The messages are pickled; no other process has the socket.
 """
 
-from __future__ import annotations
-
 import ctypes
 import faulthandler
 import os

@@ -3,8 +3,6 @@
 Each process decodes pieces of units and applies all steps to their packets, so that nothing travels between processes.
 """
 
-from __future__ import annotations
-
 import os
 import uuid
 from collections.abc import Callable, Sequence

@@ -3,8 +3,6 @@
 All talk with them is in one thread, the caller's: so Ctrl-C ends it wherever it waits, and nothing needs a lock.
 """
 
-from __future__ import annotations
-
 import time
 from collections import deque
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """One worker process of the local engine, as the engine sees it."""
 
-from __future__ import annotations
-
 import os
 import socket
 import subprocess

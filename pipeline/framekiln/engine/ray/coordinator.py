@@ -1,7 +1,5 @@
 """The coordinator of a run on Ray: an actor with the run's state."""
 
-from __future__ import annotations
-
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any

@@ -9,8 +9,6 @@ Sealed packets travel between processes (`framekiln.contract.packet`). Each proc
 holds whole files.
 """
 
-from __future__ import annotations
-
 import threading
 import time
 import uuid

@@ -5,8 +5,6 @@ imports or while it waits to hand on its packets, or the coordinator with the lo
 processes.
 """
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable, Iterator

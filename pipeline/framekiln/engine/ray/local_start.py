@@ -1,7 +1,5 @@
 """The start of a local Ray, also on a machine with too much to do: it is waited for, and tried again."""
 
-from __future__ import annotations
-
 import os
 import secrets
 from collections.abc import Callable, Iterator, Mapping

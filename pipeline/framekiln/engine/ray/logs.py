@@ -1,7 +1,5 @@
 """The last lines of a dead worker's log."""
 
-from __future__ import annotations
-
 import socket
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Metrics of each machine during a run: the coordinator samples its own, and an actor each other machine."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from contextlib import suppress

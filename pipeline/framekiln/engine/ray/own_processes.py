@@ -3,8 +3,6 @@
 `ray.init` has no arguments for this, so that functions of Ray's are replaced while it starts.
 """
 
-from __future__ import annotations
-
 import inspect
 import os
 import secrets

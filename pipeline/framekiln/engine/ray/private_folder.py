@@ -1,7 +1,5 @@
 """A folder for a local Ray, which no other user can enter: its default, /tmp/ray, is open to all."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import shutil

@@ -3,8 +3,6 @@
 The coordinator exports them, since it has all events; workers do nothing for it. Without an agent they are dropped.
 """
 
-from __future__ import annotations
-
 from contextlib import suppress
 from typing import Any
 

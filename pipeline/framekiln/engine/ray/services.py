@@ -1,7 +1,5 @@
 """Ray's own processes on this machine, which may be killed: without them, calls into Ray wait or end this process."""
 
-from __future__ import annotations
-
 from contextlib import suppress
 
 import psutil

@@ -1,7 +1,5 @@
 """The connection to Ray: a local one, or a running cluster."""
 
-from __future__ import annotations
-
 import logging
 import os
 import socket

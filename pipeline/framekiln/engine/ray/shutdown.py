@@ -4,8 +4,6 @@ Ray's scheduler waits two seconds at most for its threads, and for some not at a
 core while `ray.shutdown()` destroys it crashes the process, after the message about the interruption.
 """
 
-from __future__ import annotations
-
 import signal
 import threading
 import time

@@ -3,8 +3,6 @@
 Each is named after its steps, so that Ray's dashboard and `ps` show steps.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator
 from typing import Any

@@ -4,8 +4,6 @@ Each figure is stored with its source. It is valid for a step with the same stag
 device.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Mapping

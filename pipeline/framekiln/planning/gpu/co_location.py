@@ -4,8 +4,6 @@ The GPU serves one process after the other, so GPU seconds add up. Work of a pro
 that. A wave is as slow as the slowest of three: the GPU, one process, decoding.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 

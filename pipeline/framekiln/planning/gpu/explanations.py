@@ -1,7 +1,5 @@
 """The reasons for a layout on the GPU, in sentences for `framekiln plan`."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from framekiln.planning.gpu.calibration_file import Calibration

@@ -5,8 +5,6 @@ fast ones, it is the layout with the fewest waves, since each wave decodes every
 likeness to the profile.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 

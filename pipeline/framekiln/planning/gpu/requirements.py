@@ -1,7 +1,5 @@
 """The GPU memory and time that a step needs at one batch or another, by a calibration or as its profile states."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Collection
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """The best layout of a plan's steps on a GPU, as placements, with the reasons for it."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace

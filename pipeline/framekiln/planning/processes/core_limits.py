@@ -4,8 +4,6 @@ Ray waits without end for cores that do not exist. So numbers of workers are low
 each process books fewer cores. A GPU that is missing stays an error: nothing here makes one.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 

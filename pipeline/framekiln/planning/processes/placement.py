@@ -1,7 +1,5 @@
 """Placements of steps: merged from the stage, the profile and the command line, then fitted to the machines."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any

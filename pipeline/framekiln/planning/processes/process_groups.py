@@ -5,8 +5,6 @@ that pixels are not copied between them. Steps with the same `group` in the prof
 models share one GPU context. Each context less saves some 0.4 GB of an 8 GB GPU.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 

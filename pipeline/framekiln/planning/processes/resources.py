@@ -3,8 +3,6 @@
 Ray waits without end for resources that do not exist, so this is checked first.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

@@ -5,8 +5,6 @@ are cut by the pixels that all steps ask for, so that they are the same in every
 reads are counted for the cut and not produced.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 

@@ -4,8 +4,6 @@ A packet's next step is known only from a later record. So all flows of a run ar
 each packet and step.
 """
 
-from __future__ import annotations
-
 from array import array
 from collections import defaultdict
 from collections.abc import Iterator, Mapping

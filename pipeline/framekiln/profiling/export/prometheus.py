@@ -4,8 +4,6 @@ Names follow the conventions of Prometheus: base units, the unit in the name, `_
 `ray_` before them. `framekiln.engine.ray.prometheus` hands them to Ray.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal

@@ -4,8 +4,6 @@ The format is the "Trace Event Format" of the Chromium project, which allows eve
 events as they are read. Events that need all records (names, flows, queues) come last.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field

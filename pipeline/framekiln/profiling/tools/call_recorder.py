@@ -4,8 +4,6 @@ A recorder writes each call when it has returned, since a worker may be ended at
 writes the reason into a file beside its recordings, and the call is made all the same.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import suppress

@@ -4,8 +4,6 @@ Searched in order: the command in NSYS_CMD or NCU_CMD, the PATH, and the folders
 and of JetPack. Of several versions in one place the newest is taken.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shlex

@@ -4,8 +4,6 @@ The process starts py-spy at its first call, detached: Ray ends a worker togethe
 not write its graph. It writes when the process ends, when the run ends, or after `SECONDS`.
 """
 
-from __future__ import annotations
-
 import ctypes
 import os
 import shutil

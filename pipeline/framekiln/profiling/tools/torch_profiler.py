@@ -1,7 +1,5 @@
 """Torch's profilers of single calls: its profiler, its memory history, and NVTX ranges for Nsight Systems."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import pickle

@@ -4,8 +4,6 @@ A run reads only what it needs, so damage can lie in a table for years. The path
 output, and the next run computes these files again.
 """
 
-from __future__ import annotations
-
 import json
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Images that parts name, and that are missing, empty or cut."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress

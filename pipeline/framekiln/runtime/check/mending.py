@@ -1,7 +1,5 @@
 """Damaged files of an output are removed before a run, so that it computes them again."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 
 import pyarrow as pa

@@ -4,8 +4,6 @@ A fingerprint shows that something changed, but not what. So the facts behind ea
 before anything is computed by them. The report compares a step's current facts with the stored ones.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """The machine and the software of the driver, as run.json stores them beside a run's figures."""
 
-from __future__ import annotations
-
 import platform
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version

@@ -4,8 +4,6 @@ A run writes its state again and again, and the last time when it is finished or
 "running" for ever: only its lease shows that it has ended.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime

@@ -1,7 +1,5 @@
 """`run.json`: all that is needed to run again, how far the run is, and the machine and versions behind the figures."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """The work that a run finds, and the result of doing it."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field

@@ -5,8 +5,6 @@ other rows. Files that could not be decoded get a new unit, which replaces them 
 nothing is lost: the marks stay, and any run continues from there.
 """
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field

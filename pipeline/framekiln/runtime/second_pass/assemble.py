@@ -1,7 +1,5 @@
 """`frames/` and `errors/`, assembled from finished units at any time, and the files that no longer belong there."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection, Sequence
 

@@ -4,8 +4,6 @@ Such a table is a file that counts up from run to run. A killed run may leave tw
 A damaged file counts as missing.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from contextlib import suppress
 

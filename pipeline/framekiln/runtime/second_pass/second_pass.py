@@ -5,8 +5,6 @@ each unit in the output, named by unit and fingerprint. A file that exists is do
 swept at the end.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol

@@ -1,7 +1,5 @@
 """The tables of second-pass steps: one call of the stage a file (MEDIA), or one for the whole run (DATASET)."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
