@@ -117,11 +117,11 @@ def test_waits_of_processes_for_each_other_on_the_gpu_are_taken_out(tmp_path):
 
 
 def test_steps_of_a_run_json_are_matched_by_their_settings():
-    from framekiln.runtime.run.record import _step
+    from framekiln.runtime.run.record import _describe_step
 
     plan = make_plan(read_pipeline(None), ProfileFile(), PlanOptions(), [ROOMY], check_weights=False)
     for step in plan.steps:
-        stored = json.loads(json.dumps(_step(step), default=str))
+        stored = json.loads(json.dumps(_describe_step(step), default=str))
         assert settings_of(stored) == settings_of(step.facts), step.name
 
 

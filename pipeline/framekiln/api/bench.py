@@ -167,7 +167,7 @@ def bench(model: Model | Given | Sequence[Model | Given] | Place, **options: Unp
         return concluded(read_report(earlier), files, base, is_new=False)
     keep = partial(concluded, files=BenchFiles(out=files.out), base=None, is_new=True)
     plan = bench_plan(cells, files.target)
-    models, pipeline = _models(model, plan.pipeline)
+    models, pipeline = _list_models(model, plan.pipeline)
     report = measured(models, replace(plan, pipeline=pipeline), files.out, BenchWatch(), keep)
     result = concluded(report, files, base, is_new=True)
     require_any(result.cells)
@@ -229,7 +229,7 @@ def earlier_figures(model: Any, pipeline: Manifest | None = None) -> Path | None
     return Path(text) if is_path else None
 
 
-def _models(model: Any, pipeline: PipelineFile) -> tuple[list[Model], PipelineFile]:
+def _list_models(model: Any, pipeline: PipelineFile) -> tuple[list[Model], PipelineFile]:
     """Return the models, and the pipeline with the stages among them as steps."""
     given = [model] if isinstance(model, str | Stage) or callable(model) else list(model)
     models: list[Model] = []

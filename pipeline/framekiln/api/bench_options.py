@@ -88,18 +88,18 @@ def bench_plan(options: Mapping[str, Any], target: str = "") -> BenchPlan:
     """
     given = checked(CellOptions, options, DEFAULTS)
     axes = Axes(
-        batches=_numbers("--batch", given["batch"]) or (None,),
-        sizes=_numbers("--size", given["size"]) or (None,),
-        frames=_numbers("--frames", given["frames"]) or (None,),
-        precisions=_words("--precisions", given["precisions"]),
-        compile=_words("--compile", given["compile"]),
+        batches=_read_numbers("--batch", given["batch"]) or (None,),
+        sizes=_read_numbers("--size", given["size"]) or (None,),
+        frames=_read_numbers("--frames", given["frames"]) or (None,),
+        precisions=_read_words("--precisions", given["precisions"]),
+        compile=_read_words("--compile", given["compile"]),
         channels_last=_LAST[given["channels_last"]],
-        backends=_words("--backends", given["backends"]),
+        backends=_read_words("--backends", given["backends"]),
     )
     axes.check()
     return BenchPlan(
         axes=axes,
-        measure=_measure_options(given, calls_needed(parse_targets(target), given["iterations"], "-n")),
+        measure=_make_measure_options(given, calls_needed(parse_targets(target), given["iterations"], "-n")),
         details=DetailOptions(**{name: given[name] for name in ("trace", "cprofile", "lines", "depth")}),
         find_batch=given["find_batch"],
         pipeline=pipeline_of(given["pipeline"]),
@@ -108,7 +108,7 @@ def bench_plan(options: Mapping[str, Any], target: str = "") -> BenchPlan:
     )
 
 
-def _measure_options(given: Mapping[str, Any], least: int) -> MeasureOptions:
+def _make_measure_options(given: Mapping[str, Any], least: int) -> MeasureOptions:
     names = ("iterations", "warmup", "warmup_s", "layers", "depth", "leak", "cold_cache")
     return MeasureOptions(
         device=given["device"] or default_device(),
@@ -119,8 +119,7 @@ def _measure_options(given: Mapping[str, Any], least: int) -> MeasureOptions:
     )
 
 
-def _numbers(option: str, value: Numbers) -> Sequence[int]:
-    """Return the values of a list such as 1,2,4."""
+def _read_numbers(option: str, value: Numbers) -> Sequence[int]:
     texts = [str(value)] if isinstance(value, int) else _split(value)
     if not all(word.isdecimal() and int(word) for word in texts):
         raise ConfigError(
@@ -129,8 +128,7 @@ def _numbers(option: str, value: Numbers) -> Sequence[int]:
     return tuple(map(int, texts))
 
 
-def _words(option: str, value: Words) -> Sequence[str]:
-    """Return the names in a list such as fp32,bf16."""
+def _read_words(option: str, value: Words) -> Sequence[str]:
     if not (words := _split(value)):
         raise ConfigError(f"{option} {value!r} names nothing; leave it out.", code="FK-BENCH-LIST")
     return tuple(words)

@@ -13,12 +13,11 @@ def call_text(name: str, *places: Any, **options: Any) -> str:
     >>> call_text("framekiln.run", "photos", "out", stages=["lighting", Stage], limit=None)
     "framekiln.run('photos', 'out', stages=['lighting', Stage])"
     """
-    given = [f"{key}={_text(value)}" for key, value in options.items() if value is not None]
-    return f"{name}({', '.join([*map(_text, places), *given])})"
+    given = [f"{key}={_write_value(value)}" for key, value in options.items() if value is not None]
+    return f"{name}({', '.join([*map(_write_value, places), *given])})"
 
 
-def _text(value: Any) -> str:
-    """Return a value as code; stages by their names, which the code must have."""
+def _write_value(value: Any) -> str:
     if isinstance(value, type):
         return value.__name__
     if isinstance(value, Stage):
@@ -26,8 +25,8 @@ def _text(value: Any) -> str:
     if isinstance(value, os.PathLike):
         return repr(os.fspath(value))
     if isinstance(value, Mapping):
-        return f"{{{', '.join(f'{key!r}: {_text(item)}' for key, item in value.items())}}}"
+        return f"{{{', '.join(f'{key!r}: {_write_value(item)}' for key, item in value.items())}}}"
     if isinstance(value, list | tuple):
-        inside = ", ".join(map(_text, value))
+        inside = ", ".join(map(_write_value, value))
         return f"[{inside}]" if isinstance(value, list) else f"({inside},)"
     return repr(value)

@@ -60,7 +60,7 @@ class Comparison:
     def to_dict(self) -> dict[str, Any]:
         """Return values that JSON can hold: verdicts, work, files, figures and drift of each pair, and findings."""
         outcomes = [{"outcome": finding.outcome, "sentence": finding.sentence} for finding in self.findings]
-        return {"pairs": list(map(_pair, self.pairs)), "findings": outcomes, "failed": self.failed}
+        return {"pairs": list(map(_describe_pair, self.pairs)), "findings": outcomes, "failed": self.failed}
 
     def __str__(self) -> str:
         """Return what `framekiln compare` prints."""
@@ -106,7 +106,7 @@ def compare(
     False
     """
     conditions = parse(fail_if) if fail_if is not None else []
-    runs = read_sides([_paths(side) for side in sides])
+    runs = read_sides([_list_paths(side) for side in sides])
     names = letters()[: len(runs)]
     for name, amount in (price or {}).items():
         check_known(name, names, f"--price: there is no side {name!r}.", code="FK-PRICE-SIDE")
@@ -118,7 +118,7 @@ def compare(
     )
 
 
-def _paths(side: Side) -> str | list[str]:
+def _list_paths(side: Side) -> str | list[str]:
     if isinstance(side, Output):
         return [side.path]
     if isinstance(side, str | os.PathLike):
@@ -126,20 +126,20 @@ def _paths(side: Side) -> str | list[str]:
     return [each.path if isinstance(each, Output) else os.fspath(each) for each in side]
 
 
-def _pair(pair: Pair) -> dict[str, Any]:
+def _describe_pair(pair: Pair) -> dict[str, Any]:
     return {
         "sides": {side.name: [run.path for run in side.runs] for side in (pair.first, pair.second)},
         "verdict": verdict(pair),
         "work": [asdict(step) for step in pair.work],
         "files": pair.files.sentence,
         "changes": [asdict(change) for change in pair.changes],
-        "figures": {step: list(map(_figure, figures)) for step, figures in pair.figures.items()},
+        "figures": {step: list(map(_describe_figure, figures)) for step, figures in pair.figures.items()},
         "drift": {step: {"rows": drift.rows, "value": drift.value} for step, drift in pair.drift.items()},
         "notes": list(pair.notes),
     }
 
 
-def _figure(figure: FigurePair) -> dict[str, Any]:
+def _describe_figure(figure: FigurePair) -> dict[str, Any]:
     interval = figure.interval and [figure.interval.low, figure.interval.high]
     values = {key: getattr(figure, key) for key in ("name", "unit", "first", "second", "change", "difference")}
     return {**values, "interval": interval}

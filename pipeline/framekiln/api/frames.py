@@ -32,7 +32,7 @@ def read_frame(store: Store, settings: Mapping[str, Any], media_id: str, frame_i
     """
     from framekiln.media.packets.decode import decode_frames  # loads the decoders
 
-    media = _unchanged(_find(store, media_id))
+    media = _check_unchanged(_find(store, media_id))
     known = {item.name for item in fields(DecodeConfig)}
     config = DecodeConfig(**{name: value for name, value in settings.items() if name in known})
     for frame in decode_frames(media, (pixels,), config, first=frame_index):
@@ -45,7 +45,6 @@ def read_frame(store: Store, settings: Mapping[str, Any], media_id: str, frame_i
 
 
 def _find(store: Store, media_id: str) -> MediaFile:
-    """Return a file of the output's units; the latest unit counts."""
     units = sorted(read_units(store), key=lambda unit: unit.attempt)
     media = {item.media_id: item for unit in units for item in unit.media}
     if media_id not in media:
@@ -54,7 +53,7 @@ def _find(store: Store, media_id: str) -> MediaFile:
     return media[media_id]
 
 
-def _unchanged(media: MediaFile) -> MediaFile:
+def _check_unchanged(media: MediaFile) -> MediaFile:
     """Return a file after checking that it is as it was listed; one in a bucket is not checked."""
     if is_url(media.path):
         return media

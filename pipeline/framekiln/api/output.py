@@ -69,7 +69,7 @@ class Output:
     def tables(self) -> list[str]:
         """Names of all tables: `frames`, `errors`, and those of the second pass."""
         others = (name for name in self._store.folders() if name not in {*_ALWAYS, *INTERNAL, IMAGES})
-        return [*_ALWAYS, *(name for name in others if self._files(name))]
+        return [*_ALWAYS, *(name for name in others if self._list_files(name))]
 
     def table(self, name: str) -> Dataset:
         """Return a table, from which columns and rows are read when they are asked for.
@@ -140,20 +140,20 @@ class Output:
         return f"{type(self).__name__}({self.path!r})"
 
     def __str__(self) -> str:
-        return "\n".join([*self._lines(), f"Report: {self._store.url('report.html')}"])
+        return "\n".join([*self._list_lines(), f"Report: {self._store.url('report.html')}"])
 
     def _repr_html_(self) -> str:
         """Return a small table for notebooks: the summary, and each table with its rows."""
         rows = ((name, self.table(name).count_rows()) for name in self.tables)
-        return f"{html.lines([self.path, *self._lines()])}{html.table(('table', 'rows'), rows)}"
+        return f"{html.lines([self.path, *self._list_lines()])}{html.table(('table', 'rows'), rows)}"
 
-    def _lines(self) -> Iterator[str]:
+    def _list_lines(self) -> Iterator[str]:
         try:
             yield from self.summary.lines()
         except UserError as error:
             yield str(error)
 
-    def _files(self, table: str) -> list[str]:
+    def _list_files(self, table: str) -> list[str]:
         return [name for name in self._store.names(table) if name.endswith(".parquet")]
 
 

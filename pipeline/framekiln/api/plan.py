@@ -124,14 +124,14 @@ def make(request: RunRequest, on_wait: Callable[[str], None] = lambda _: None) -
         UserError: see `plan`.
     """
     if request.address is None:
-        return _on(request, [this_machine()], on_wait)
+        return _plan_on(request, [this_machine()], on_wait)
     from framekiln.engine.ray.session import session
 
     with session(request.address, on_wait) as nodes:
-        return _on(request, nodes, on_wait)
+        return _plan_on(request, nodes, on_wait)
 
 
-def _on(request: RunRequest, nodes: Sequence[Node], on_wait: Callable[[str], None]) -> Plan:
+def _plan_on(request: RunRequest, nodes: Sequence[Node], on_wait: Callable[[str], None]) -> Plan:
     planned = make_plan(request.pipeline, request.profile, request.options, nodes, check_weights=False, check_fit=False)
     refusal: ResourceError | None = None
     try:

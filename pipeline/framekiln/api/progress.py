@@ -4,7 +4,6 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from html import escape
-from typing import Any
 
 from framekiln.api.watch import Watch
 from framekiln.profiling.stats.totals import RunTotals
@@ -17,20 +16,14 @@ _SECONDS = 0.5  # between two updates of a cell
 
 def make_watch(progress: bool | None) -> Watch:
     """Return the display of a run: a table in a notebook, else lines on stderr; None shows it in notebooks only."""
-    shell = _shell()
+    ipython = sys.modules.get("IPython")
+    shell = None if ipython is None else ipython.get_ipython()
     if progress is False or (progress is None and not hasattr(shell, "kernel")):  # a terminal has a shell without one
         return Watch()
-    return _NotebookWatch(_cell()) if shell is not None else _TerminalWatch()
+    return _NotebookWatch(_open_cell()) if shell is not None else _TerminalWatch()
 
 
-def _shell() -> Any:
-    """Return the IPython that runs this code; None for plain Python, which never imports it."""
-    ipython = sys.modules.get("IPython")
-    return None if ipython is None else ipython.get_ipython()
-
-
-def _cell() -> Callable[[str], None]:
-    """Return a function that shows HTML below the cell, in the place of what it showed before."""
+def _open_cell() -> Callable[[str], None]:
     from IPython.display import HTML, display
 
     handle = display(HTML(""), display_id=True)
@@ -78,34 +71,34 @@ class NotebookView(ProgressView):
         self._last = figures
         if self._clock() >= self._next:
             self._next = self._clock() + _SECONDS
-            self._show(self._html())
+            self._show(self._draw())
 
     def say(self, sentence: str) -> None:
         """See `ProgressView`."""
         self._sentences.append(sentence)
-        self._show(self._html())
+        self._show(self._draw())
 
     def __exit__(self, *_: object) -> None:
-        self._show(self._html())
+        self._show(self._draw())
 
-    def _html(self) -> str:
+    def _draw(self) -> str:
         figures, moment = self._last, time.time()
         progress, names = figures.progress, tuple(self._steps)
         shares, left, slowest = progress.shares(names), progress.left(names, moment), progress.slowest(names, moment)
         done, files = progress.files(names)
         time_left = f"{elapsed(round(slowest[1]))} left" if slowest else ""
-        rows = [_row("all files", progress.done(names), f"{done:,} of {files:,}", "", time_left, "")]
+        rows = [_draw_row("all files", progress.done(names), f"{done:,} of {files:,}", "", time_left, "")]
         for name in names:
             step, now = figures.steps[name], figures.live.step(name, moment)
             rate = f"{now.rows_per_s:,.1f}/s" if now else ""
             errors = count(step.failures, "error") if step.failures else ""
             time_left = f"{elapsed(round(left[name]))} left" if name in left else ""
-            rows.append(_row(name, shares[name], f"{step.rows:,}", rate, time_left, errors))
+            rows.append(_draw_row(name, shares[name], f"{step.rows:,}", rate, time_left, errors))
         notes = "".join(f"<p>{escape(sentence)}</p>" for sentence in self._sentences)
         return f"<table>{''.join(rows)}</table>{notes}"
 
 
-def _row(name: str, share: float, *texts: str) -> str:
+def _draw_row(name: str, share: float, *texts: str) -> str:
     cells = "".join(f'<td style="text-align:right">{escape(text)}</td>' for text in texts)
     bar = f'<progress value="{share:.3f}" max="1"></progress>'
     return f'<tr><td style="text-align:left">{escape(name)}</td><td>{bar}</td>{cells}</tr>'

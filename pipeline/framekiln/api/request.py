@@ -45,22 +45,24 @@ def make_request(
     """
     given = checked(kind, {**options, "engine": options.get("engine") or os.environ.get(ENGINE) or None})
     pipeline_file, steps = with_steps(pipeline_of(pipeline), stages)
-    profile_file, profile_name = _profile(profile)
-    inputs = _inputs(input, os.environ.get(INPUT), profile_file.input, pipeline_file.input)
+    profile_file, profile_name = _load_profile(profile)
+    inputs = _choose_inputs(input, os.environ.get(INPUT), profile_file.input, pipeline_file.input)
     return RunRequest(
         input=inputs[0] if inputs else "",
         more_inputs=tuple(inputs[1:]),
-        output=_first(_text(output), os.environ.get(OUTPUT) or None, profile_file.output, pipeline_file.output),
+        output=_choose_path(
+            _to_text(output), os.environ.get(OUTPUT) or None, profile_file.output, pipeline_file.output
+        ),
         pipeline=pipeline_file,
         profile=profile_file,
         profile_name=profile_name,
-        options=_plan_options(steps, settings, given),
+        options=_make_plan_options(steps, settings, given),
         limit=given["limit"],
-        shard=_shard(given["shard"]),
+        shard=_read_shard(given["shard"]),
         by_content=given["by_content"] or pipeline_file.identify == "content",
         engine=given["engine"] or "auto",
         address=given["address"] if given["engine"] == "local" else cluster_address(given["address"]),
-        profilers=_profilers(given),
+        profilers=_read_profilers(given),
     )
 
 
@@ -77,41 +79,39 @@ def pipeline_of(pipeline: Manifest | None) -> PipelineFile:
     """
     if isinstance(pipeline, Mapping):
         return model_of(PipelineFile, pipeline, "pipeline")
-    return read_pipeline(_text(pipeline))
+    return read_pipeline(_to_text(pipeline))
 
 
-def _profile(profile: Manifest) -> tuple[ProfileFile, str]:
-    """Return a profile and its name."""
+def _load_profile(profile: Manifest) -> tuple[ProfileFile, str]:
     if isinstance(profile, Mapping):
         return model_of(ProfileFile, profile, "profile"), "given in Python"
     name = os.fspath(profile)
     return read_profile(name), name
 
 
-def _plan_options(steps: tuple[str, ...], settings: Settings, given: Mapping[str, Any]) -> PlanOptions:
-    texts = _setting_texts(settings)
+def _make_plan_options(steps: tuple[str, ...], settings: Settings, given: Mapping[str, Any]) -> PlanOptions:
+    texts = _write_settings(settings)
     if given["identities_from"]:
         texts = (*texts, f"identities.known={os.fspath(given['identities_from'])}")
     decode = {name: given[name] for name in ("every_nth", "max_frames", "max_pixels", "fast_mode")}
     return PlanOptions(
         stages=steps,
         settings=texts,
-        weights_dir=_path(given["weights_dir"]),
-        calibration=_path(given["calibration"]),
+        weights_dir=_to_path(given["weights_dir"]),
+        calibration=_to_path(given["calibration"]),
         max_errors=None if given["max_errors"] is None else str(given["max_errors"]),
         decode={name: value for name, value in decode.items() if value},
         **{name: given[name] for name in ("device", "missing_weights", "accept_license", "vram_cap")},
     )
 
 
-def _setting_texts(settings: Settings) -> tuple[str, ...]:
-    """Return settings as the options of --set, which run.json stores."""
+def _write_settings(settings: Settings) -> tuple[str, ...]:
     if not isinstance(settings, Mapping):
         return tuple(settings or ())
-    return tuple(f"{step}.{key}={_yaml(value)}" for step, keys in settings.items() for key, value in keys.items())
+    return tuple(f"{step}.{key}={_write_yaml(value)}" for step, keys in settings.items() for key, value in keys.items())
 
 
-def _yaml(value: Any) -> str:
+def _write_yaml(value: Any) -> str:
     """Return a value as YAML, a text without quotes where it needs none."""
     with suppress(*NOT_YAML):
         if isinstance(value, str) and load_yaml(value) == value:
@@ -119,7 +119,7 @@ def _yaml(value: Any) -> str:
     return json.dumps(value, default=os.fspath)
 
 
-def _profilers(given: Mapping[str, Any]) -> ProfilerOptions:
+def _read_profilers(given: Mapping[str, Any]) -> ProfilerOptions:
     calls = {
         name: ProfiledCalls.parse(f"--{name.replace('_', '-')}", given[name])
         for name in ("torch_profiler", "memory_timeline")
@@ -131,7 +131,7 @@ def _profilers(given: Mapping[str, Any]) -> ProfilerOptions:
     return ProfilerOptions(**calls, nvtx=bool(given.get("nvtx")), nsight=names, py_spy=given.get("py_spy") or "")
 
 
-def _inputs(*places: Input) -> list[str]:
+def _choose_inputs(*places: Input) -> list[str]:
     """Return the inputs of the first place that has any: arguments, environment, profile, pipeline file."""
     texts = input_texts(next((place for place in places if place), None))
     if "" in texts:
@@ -144,21 +144,20 @@ def input_texts(given: Input) -> list[str]:
     return [os.fspath(each) for each in ([given] if isinstance(given, str | os.PathLike) else given or ())]
 
 
-def _first(*paths: str | None) -> str:
+def _choose_path(*paths: str | None) -> str:
     """Return the first path that is set: the argument, the environment's, the profile's, the pipeline file's."""
     return next((path for path in paths if path is not None), "")
 
 
-def _text(place: Place | None) -> str | None:
+def _to_text(place: Place | None) -> str | None:
     return None if place is None else os.fspath(place)
 
 
-def _path(place: Place | None) -> Path | None:
+def _to_path(place: Place | None) -> Path | None:
     return None if place is None else Path(place)
 
 
-def _shard(shard: str | tuple[int, int] | None) -> tuple[int, int] | None:
-    """Return a share's number from 0, and the number of shares."""
+def _read_shard(shard: str | tuple[int, int] | None) -> tuple[int, int] | None:
     if shard is None:
         return None
     text = shard if isinstance(shard, str) else "/".join(map(str, shard))

@@ -22,7 +22,7 @@ def with_steps(pipeline: PipelineFile, steps: Steps) -> tuple[PipelineFile, tupl
         ConfigError: something else is given, or a step's name is taken by another stage.
     """
     entries, names = dict(pipeline.steps), list[str]()
-    for item in _items(steps):
+    for item in _list_items(steps):
         if isinstance(item, str):
             names += [name.strip() for name in item.split(",") if name.strip()]
             continue
@@ -33,7 +33,7 @@ def with_steps(pipeline: PipelineFile, steps: Steps) -> tuple[PipelineFile, tupl
     return pipeline.model_copy(update={"steps": entries}), tuple(dict.fromkeys(names))
 
 
-def _items(steps: Steps) -> Sequence[str | Given | Mapping[str, Given]]:
+def _list_items(steps: Steps) -> Sequence[str | Given | Mapping[str, Given]]:
     if steps is None:
         return ()
     return steps if isinstance(steps, Sequence) and not isinstance(steps, str) else (steps,)

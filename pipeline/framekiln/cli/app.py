@@ -36,11 +36,7 @@ class Commands(TyperGroup):
     """The commands by name."""
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """Return a command.
-
-        Raises:
-            ConfigError: there is none of that name.
-        """
+        """Return a command. Raises ConfigError if there is none of that name."""
         if not (ctx.resilient_parsing or cmd_name.startswith("-")):
             check_known(cmd_name, self.commands, f"There is no command {cmd_name!r}.", code="FK-UNKNOWN-COMMAND")
         return super().get_command(ctx, cmd_name)

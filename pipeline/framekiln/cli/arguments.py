@@ -116,10 +116,6 @@ class RunOptions(StepOptions):
     address: Address = None
 
     def request(self, **more: Any) -> RunRequest:
-        """See `StepOptions`.
-
-        Raises:
-            ConfigError: inputs are named in two ways, or as there.
-        """
+        """See `StepOptions`. Raises ConfigError if inputs are named in two ways, or as there."""
         inputs, output = named_paths(self.paths or (), self.input_, self.output)
         return StepOptions.request(replace(self, input_=inputs, output=output), **more)

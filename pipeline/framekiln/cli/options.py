@@ -55,7 +55,7 @@ def spread(command: Callable[..., T]) -> Callable[..., T]:
     A parameter with a dataclass as its type is replaced by the fields of that class, and the command gets an instance.
     """
     hints: dict[str, Any] = get_type_hints(command, include_extras=True)
-    groups = {name: _parameters(hint) for name, hint in hints.items() if is_dataclass(hint)}
+    groups = {name: _list_parameters(hint) for name, hint in hints.items() if is_dataclass(hint)}
 
     def call(**values: Any) -> T:
         for name, fields in groups.items():
@@ -63,13 +63,12 @@ def spread(command: Callable[..., T]) -> Callable[..., T]:
         return command(**values)
 
     call.__name__, call.__doc__ = command.__name__, command.__doc__
-    options = [option for item in _parameters(command) for option in groups.get(item.name, [item])]
+    options = [option for item in _list_parameters(command) for option in groups.get(item.name, [item])]
     call.__signature__ = Signature(options)  # type: ignore[attr-defined]
     return call
 
 
-def _parameters(target: Any) -> list[Parameter]:
-    """Return the parameters of a function or a dataclass, with types instead of their names."""
+def _list_parameters(target: Any) -> list[Parameter]:
     hints = get_type_hints(target, include_extras=True)
     parameters = signature(target).parameters.values()
     return [item.replace(annotation=hints[item.name], kind=Parameter.KEYWORD_ONLY) for item in parameters]

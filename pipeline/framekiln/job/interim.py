@@ -101,7 +101,7 @@ class Interim:
         while self._thread.is_alive():
             self._halt()
             self._thread.join(_MOMENT_S)
-        if error is None or (reason := self._reason(error)) == _LOST:
+        if error is None or (reason := self._find_reason(error)) == _LOST:
             return
         self._assembles = True
         with suppress(Exception, KeyboardInterrupt):  # a second Ctrl-C ends this, and nothing else
@@ -131,13 +131,11 @@ class Interim:
             self._busy.release()
 
     def _halt(self) -> None:
-        """Let the publication that is being made end soon."""
         self._assembles = False
         if (child := self._child) is not None:
             child.kill()
 
-    def _reason(self, error: BaseException) -> str:
-        """Return why the run stops, in the words of run.json."""
+    def _find_reason(self, error: BaseException) -> str:
         try:
             self._lease.check()  # Ctrl-C is also how other threads end the run
         except FramekilnError as fatal:
@@ -159,7 +157,7 @@ class Interim:
         """Write the tables that are due, run.json, and the report; return the seconds besides tables, and for it."""
         with self._busy, ExitStack() as stack:
             began, due = time.monotonic(), self._tables.due()
-            child = stack.enter_context(self._writer()) if (due and self._assembles) or report else None
+            child = stack.enter_context(self._start_writer()) if (due and self._assembles) or report else None
             assembling = self._assemble(child, due) if child is not None else 0.0
             self._write_record(reason, profile)
             written = time.monotonic()
@@ -179,7 +177,7 @@ class Interim:
         return time.monotonic() - began
 
     @contextmanager
-    def _writer(self) -> Iterator[ChildProcess]:
+    def _start_writer(self) -> Iterator[ChildProcess]:
         with ChildProcess(_Writer(self._store, self._tables.assembly)) as child:
             self._child = child
             try:

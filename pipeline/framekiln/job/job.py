@@ -81,8 +81,8 @@ class Job:
             plan = self._plan(nodes)
             lease = self._take_lease(plan, stack)
             files = files.identified(self.store, self._on_wait, keep=True)
-            self._mending(plan).remove_listed()
-            self._mending(plan).remove_without_images()
+            self._make_mending(plan).remove_listed()
+            self._make_mending(plan).remove_without_images()
             for attempt in count(1):
                 try:
                     if self._request.retry is not None:
@@ -94,7 +94,7 @@ class Job:
                     result = conclude(self.store, self._request, work, self._totals, started)
                     break
                 except DamagedError:
-                    if attempt == _ATTEMPTS or not self._mending(plan).remove_damaged():
+                    if attempt == _ATTEMPTS or not self._make_mending(plan).remove_damaged():
                         raise
             return result
 
@@ -106,7 +106,7 @@ class Job:
             OutputError: the output is a file, or a folder of other things.
         """
         check_may_become_output(self.store)
-        plan = self._without_dataset_steps(plan)
+        plan = self._drop_dataset_steps(plan)
         files = RunFiles.find(self._request, self._on_wait).identified(self.store, self._on_wait, keep=False)
         units = files.units(self.store, plan.decode.workers)
         changes = find_changes(self.store, list(files.listing), units.fresh)
@@ -117,7 +117,6 @@ class Job:
     # Before anything is computed
 
     def _join_cluster(self, stack: ExitStack) -> Sequence[Node]:
-        """Return the machines of the cluster that the request names, else this one."""
         if self._request.address is None:
             return [this_machine()]
         from framekiln.engine.ray.session import session
@@ -126,30 +125,28 @@ class Job:
 
     def _plan(self, nodes: Sequence[Node]) -> Plan:
         request = self._request
-        plan = self._without_dataset_steps(make_plan(request.pipeline, request.profile, request.options, nodes))
+        plan = self._drop_dataset_steps(make_plan(request.pipeline, request.profile, request.options, nodes))
         profilers = request.profilers.check(plan, self.store, here=request.address is None)
         for note in (idle_cap(plan, request.options), profilers):
             if note:
                 self._on_wait(note)
         return plan
 
-    def _without_dataset_steps(self, plan: Plan) -> Plan:
+    def _drop_dataset_steps(self, plan: Plan) -> Plan:
         """Return the plan of a shard: a run without shards computes the steps over everything at the end."""
         if self._request.shard is None:
             return plan
         return replace(plan, second=tuple(step for step in plan.second if step.stage.scope is not Scope.DATASET))
 
     def _take_lease(self, plan: Plan, stack: ExitStack) -> Lease:
-        """Reserve the output for this run."""
         check_may_become_output(self.store)
         self.store.prepare()
-        refuse_foreign(self.store, self._owners(plan))
+        refuse_foreign(self.store, self._list_owners(plan))
         lease = stack.enter_context(Lease(self.store, self._request.shard, on_wait=self._on_wait))
         self.store = self.store.of_run(lease.run)
         return lease
 
     def _mark_failures(self, plan: Plan, files: RunFiles, which: FailureFilter) -> None:
-        """Mark failures of earlier runs, so that this run computes them again."""
         if changed := [step.name for step in plan.steps if not self.store.exists(facts_path(step))]:
             raise ConfigError(
                 f"{', '.join(changed)} would give other results than before, since settings, weights or versions have "
@@ -157,18 +154,18 @@ class Job:
                 code="FK-RETRY-CHANGED",
             )
         units = files.units(self.store, plan.decode.workers)
-        rows = self._rows(plan, units.known, units.wanted)
-        marked = mark_for_retry(self.store, plan, units.known, rows, self._owners(plan), which)
+        rows = self._find_rows(plan, units.known, units.wanted)
+        marked = mark_for_retry(self.store, plan, units.known, rows, self._list_owners(plan), which)
         self._on_wait(marked.summary())
 
     def _look(self, plan: Plan, nodes: Sequence[Node], files: RunFiles) -> Workload:
         """Return what is there and what is left to do, and store the new units."""
         units = files.units(self.store, plan.decode.workers)
         changes = find_changes(self.store, list(files.listing), units.fresh)
-        rows = self._rows(plan, units.all, units.wanted)
+        rows = self._find_rows(plan, units.all, units.wanted)
         finished = {unit.unit for unit in rows}
         pending = [unit for unit in units.all if unit.name not in finished]
-        owners = self._owners(plan)
+        owners = self._list_owners(plan)
         left = bool(pending) or any(owner.pieces(rows) for owner in owners)
         outlook = outlooks(plan, self.store, units.all, units.fresh, units.wanted, changes)
         write_units(self.store, units.fresh)
@@ -196,11 +193,11 @@ class Job:
         request = self._request
         return choose(request.engine, address=request.address, plan=plan, units=units, profilers=request.profilers)
 
-    def _mending(self, plan: Plan) -> Mending:
-        return Mending(self.store, plan, self._owners(plan), self._on_wait)
+    def _make_mending(self, plan: Plan) -> Mending:
+        return Mending(self.store, plan, self._list_owners(plan), self._on_wait)
 
     def _begin(self, work: Workload, lease: Lease, started: float) -> Interim:
-        owners = self._owners(work.plan)
+        owners = self._list_owners(work.plan)
         self._interim = Interim(self.store, self._request, work, owners, lease, figures=self._totals, started=started)
         return self._interim
 
@@ -230,8 +227,12 @@ class Job:
             ) as engine:
                 if self._interim is not None:
                     self._interim.start()
-                self._first_pass(engine, work, lease)
-                self._second_pass(engine, work, files, lease)
+                for number, wave in enumerate(work.plan.waves):
+                    ledger = Ledger(self.store)
+                    unfinished = [unit for unit in work.pending if not ledger.has(wave.folders, unit.name)]
+                    engine.first_pass(number, unfinished, ledger)
+                    lease.check()
+                self._run_second_pass(engine, work, files, lease)
         finally:
             gather(self.store, (lease.run, *lease.taken_over))
 
@@ -249,22 +250,15 @@ class Job:
             return "local"
         return "ray"
 
-    def _first_pass(self, engine: Engine, work: Workload, lease: Lease) -> None:
-        for number, wave in enumerate(work.plan.waves):
-            ledger = Ledger(self.store)
-            unfinished = [unit for unit in work.pending if not ledger.has(wave.folders, unit.name)]
-            engine.first_pass(number, unfinished, ledger)
-            lease.check()
-
-    def _second_pass(self, engine: Engine, work: Workload, files: RunFiles, lease: Lease) -> None:
-        rows = self._rows(work.plan, work.units, work.wanted)
+    def _run_second_pass(self, engine: Engine, work: Workload, files: RunFiles, lease: Lease) -> None:
+        rows = self._find_rows(work.plan, work.units, work.wanted)
         if missing := len(work.units) - len(rows):
             raise OutputError(
                 f"Results of {missing} of {len(work.units)} units of files were removed from {self.store.root!r} "
                 "during the run; find out what removed them, then run the same command again to continue.",
                 code="FK-OUTPUT-GONE",
             )
-        owners, deletable = self._owners(work.plan), files.deletable(self.store)
+        owners, deletable = self._list_owners(work.plan), files.deletable(self.store)
         sweep(self.store, owners, rows, deletable)  # so that no table has rows of a file twice
         if self._interim is not None:
             self._interim.release()
@@ -277,9 +271,8 @@ class Job:
         self._totals.add(events)
         self._watch(self._totals)
 
-    def _rows(self, plan: Plan, units: Sequence[Unit], wanted: frozenset[str]) -> list[UnitRows]:
+    def _find_rows(self, plan: Plan, units: Sequence[Unit], wanted: frozenset[str]) -> list[UnitRows]:
         return unit_rows(plan, Ledger(self.store), units, wanted)
 
-    def _owners(self, plan: Plan) -> list[SecondPass]:
-        """Return the writers of the output's tables in their order; each owns its folders."""
+    def _list_owners(self, plan: Plan) -> list[SecondPass]:
         return [Assembly(plan, self.store), *(Tables(step, plan, self.store) for step in plan.second)]

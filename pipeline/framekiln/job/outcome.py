@@ -48,7 +48,6 @@ def conclude(store: Store, request: RunRequest, work: Workload, figures: RunTota
 
 
 def _count_rows(store: Store) -> tuple[int, Counter[str]]:
-    """Return the number of frames, and of errors by kind."""
     kinds: Counter[str] = Counter()
     frames = 0
     for name in store.names(ERRORS):

@@ -35,8 +35,8 @@ class TablesSoFar:
         """Look at the tables of earlier runs; `before` is their run.json, None if there is none that can be read."""
         self._store, self._work, self.assembly = store, work, Assembly(work.plan, store)
         rows = [expected_rows(unit, work.wanted) for unit in work.units]
-        self.held = _mixes(store, work.plan, owners, rows, before)
-        self._earlier = frozenset[str]() if self.held else self._files_of_earlier_runs(rows)
+        self.held = _would_mix(store, work.plan, owners, rows, before)
+        self._earlier = frozenset[str]() if self.held else self._find_earlier_files(rows)
         self._counts: dict[str, Counter[str]] = {}  # rows of a file of `frames/`, or errors of one of `errors/` by kind
         self.files_done = 0
         self._open: dict[str, Unit] = {unit.name: unit for unit in work.units}
@@ -54,12 +54,12 @@ class TablesSoFar:
         for unit in finished:
             if self.held or unit.unit not in missing:
                 self.done(unit)
-        return [unit for unit in finished if unit.unit in self._open and self._earlier.isdisjoint(_ids(unit))]
+        return [unit for unit in finished if unit.unit in self._open and self._earlier.isdisjoint(_list_ids(unit))]
 
     def done(self, unit: UnitRows) -> None:
         """Count a unit in the tables, or of which all parts are there while earlier tables stay."""
         del self._open[unit.unit]
-        self.files_done += len(_ids(unit))
+        self.files_done += len(_list_ids(unit))
         if unit.media is None:  # else it has other rows than its parts, which a look at the table shows
             rows = max((part.stop for part in unit.parts[self._work.plan.decode.folder]), default=0)
             self._counts[f"{FRAMES}/{self.assembly.name_of(unit)}"] = Counter({_ROWS: rows})
@@ -84,8 +84,7 @@ class TablesSoFar:
             return Counter({_ROWS: self._store.count_rows(path)})
         return Counter(self._store.read_table(path, ["kind"], expected=FAILURES)["kind"].to_pylist())
 
-    def _files_of_earlier_runs(self, rows: Sequence[UnitRows]) -> frozenset[str]:
-        """Return the media ids in files of `frames/` that this run will replace or delete."""
+    def _find_earlier_files(self, rows: Sequence[UnitRows]) -> frozenset[str]:
         if not (names := set(self._store.names(FRAMES))):
             return frozenset()
         stale = {unit_of(name) for name in names - self.assembly.live(rows)[FRAMES]}
@@ -93,12 +92,11 @@ class TablesSoFar:
         return frozenset(media.media_id for unit in units if unit.name in stale for media in unit.media)
 
 
-def _ids(unit: UnitRows) -> frozenset[str]:
-    """Return the files of a unit that the run wants."""
+def _list_ids(unit: UnitRows) -> frozenset[str]:
     return frozenset(media.media_id for media in unit.files) if unit.media is None else unit.media
 
 
-def _mixes(
+def _would_mix(
     store: Store, plan: Plan, owners: Sequence[SecondPass], rows: Sequence[UnitRows], before: Mapping[str, Any] | None
 ) -> bool:
     """Return whether tables of other steps or settings are there, which new rows must not be mixed with."""
@@ -112,7 +110,6 @@ def _mixes(
 
 
 def _has_others(store: Store, owner: SecondPass, rows: Sequence[UnitRows]) -> bool:
-    """Return whether the owner's tables have files that do not belong to these units."""
     written = {folder: names for folder in owner.live([]) if folder != ERRORS and (names := set(store.names(folder)))}
     live = owner.live(rows) if written else {}
     return any(names - live[folder] for folder, names in written.items())

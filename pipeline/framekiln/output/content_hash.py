@@ -36,7 +36,11 @@ def with_digests(
 
     Known digests are in the output; `keep` stores new ones there. `on_message` is told how much has to be read.
     """
-    known = _known(store)
+    tables = []
+    for name in store.names(DIGESTS):
+        with suppress(DamagedError):  # the files are read again
+            tables.append(store.read_table(f"{DIGESTS}/{name}", expected=DIGEST_SCHEMA))
+    known = {(row["path"], row["stamp"]): row["digest"] for table in tables for row in table.to_pylist()}
     keys = [(os.fsencode(item.path), _stamp(item)) for item in media]
     missing = {key: item for key, item in zip(keys, media, strict=True) if key not in known}
     if missing:
@@ -70,14 +74,6 @@ def _stamp(media: MediaFile) -> str:
             status = Path(media.path).stat()
             facts = [status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino]
     return ":".join(map(str, facts))
-
-
-def _known(store: Store) -> dict[Key, str]:
-    tables = []
-    for name in store.names(DIGESTS):
-        with suppress(DamagedError):  # the files are read again
-            tables.append(store.read_table(f"{DIGESTS}/{name}", expected=DIGEST_SCHEMA))
-    return {(row["path"], row["stamp"]): row["digest"] for table in tables for row in table.to_pylist()}
 
 
 def _write(store: Store, digests: dict[Key, str]) -> None:

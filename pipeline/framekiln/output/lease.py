@@ -83,10 +83,13 @@ class Lease:
         _RUNS_HERE.add(self.run)
         self._store.begin()
         self._update()
-        self._handle_interrupt()
+        on_main = self._owner == threading.main_thread().ident
+        self._replaced_handler = on_main and signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+        if self._replaced_handler:
+            signal.signal(signal.SIGINT, self._on_interrupt)  # a script that started this ignores Ctrl-C
         self._thread.start()
         try:
-            for other in self._conflicting():
+            for other in self._find_conflicts():
                 self._resolve(other)
             self._update(state="holding")
             if self._is_replaced():
@@ -149,13 +152,13 @@ class Lease:
                 self._store.remove(lease_name(now.run))
                 return
             if not yields and (now.machine == self._record.machine or now.beat != first.beat):
-                raise OutputError(self._in_use(now), code="FK-OUTPUT-IN-USE")
+                raise OutputError(self._describe_use(now), code="FK-OUTPUT-IN-USE")
             if not announced:
                 self._on_wait(f"A run on {now.host} has a lease; waiting up to {wait:.0f} s for its heartbeat.")
                 announced = True
             time.sleep(self._heartbeat_seconds / 10)
 
-    def _in_use(self, other: LeaseRecord) -> str:
+    def _describe_use(self, other: LeaseRecord) -> str:
         share = f", shard {other.shard[0] + 1}/{other.shard[1]}" if other.shard else ""
         owner = f"process {other.pid} on {other.host}, since {other.since}{share}"
         return (
@@ -164,7 +167,6 @@ class Lease:
         )
 
     def _heartbeat(self) -> None:
-        """Renew the lease, and check that no other run has replaced it."""
         renewed = time.monotonic()
         while not self._stop.wait(self._heartbeat_seconds):
             try:
@@ -181,7 +183,7 @@ class Lease:
     def _is_replaced(self) -> bool:
         if not self._store.exists(lease_name(self.run)):
             return True
-        return any(self.run in other.over for other in self._conflicting())
+        return any(self.run in other.over for other in self._find_conflicts())
 
     def _lose(self, reason: str) -> None:
         self._lost = True
@@ -190,13 +192,6 @@ class Lease:
             "there, then run the same command again."
         )
         self.end_run(OutputError(text, code="FK-OUTPUT-LOST"))
-
-    def _handle_interrupt(self) -> None:
-        """Handle our own SIGINT where Ctrl-C is ignored, as in a process that a script starts in the background."""
-        on_main = self._owner == threading.main_thread().ident
-        self._replaced_handler = on_main and signal.getsignal(signal.SIGINT) is signal.SIG_IGN
-        if self._replaced_handler:
-            signal.signal(signal.SIGINT, self._on_interrupt)
 
     def _on_interrupt(self, _number: int, _frame: FrameType | None) -> None:
         if self._fatal is not None:
@@ -219,8 +214,7 @@ class Lease:
             self._record = replace(self._record, **changes)  # type: ignore[arg-type]
             write_lease(self._store, self._record)
 
-    def _conflicting(self) -> list[LeaseRecord]:
-        """Return the leases of runs that must not write beside this one."""
+    def _find_conflicts(self) -> list[LeaseRecord]:
         runs = sorted(list_leases(self._store) - self._compatible - {self.run})
         records = [record for run in runs if (record := read_lease(self._store, run)) is not None]
         self._compatible |= {record.run for record in records if not self._record.conflicts(record)}

@@ -47,13 +47,12 @@ class Store:
         """
         self.run = run
         self.root = root if "://" in root else str(Path(root).expanduser().absolute())
-        self._files, self._base = self._file_system()
+        self._files, self._base = self._open_file_system()
         local = isinstance(self._files, pafs.LocalFileSystem)
         kind: type[Publisher] = DiskPublisher if local else BucketPublisher
         self._publisher = kind(self._files, self._base, run, self.root)
 
-    def _file_system(self) -> tuple[pafs.FileSystem, str]:
-        """Return the root's file system, and its path in it."""
+    def _open_file_system(self) -> tuple[pafs.FileSystem, str]:
         try:
             return open_uri(as_uri(self.root) if "://" in self.root else self.root)
         except (OSError, ValueError) as error:  # the latter: Arrow's own, and bytes that are not UTF-8
@@ -89,16 +88,12 @@ class Store:
         return self
 
     def prepare(self) -> None:
-        """Create the root and check that it is writable.
-
-        Raises:
-            OutputError: it is not writable.
-        """
+        """Create the root and check that it is writable. Raises OutputError if it is not writable."""
         probe = f"run.probe-{uuid.uuid4().hex[:8]}"
         try:
             self.check_folder()
             self._files.create_dir(self._base, recursive=True)
-            with self._publisher.publishing(self._at(probe)):
+            with self._publisher.publishing(self._locate(probe)):
                 pass
             self.remove(probe)
         except OSError as error:
@@ -136,7 +131,7 @@ class Store:
     @contextmanager
     def writing(self, path: str) -> Iterator[pa.NativeFile]:
         """Yield a stream for an object too large for memory; the object exists once the block ends without error."""
-        with write_errors(self.root, path), self._publisher.publishing(self._at(path)) as stream:
+        with write_errors(self.root, path), self._publisher.publishing(self._locate(path)) as stream:
             yield stream
 
     @property
@@ -147,7 +142,7 @@ class Store:
     def append(self, path: str, data: bytes) -> None:
         """Append bytes to an object in one write, creating it if needed; not in a bucket."""
         with write_errors(self.root, path):
-            self._publisher.append(self._at(path), data)
+            self._publisher.append(self._locate(path), data)
 
     def read(self, path: str) -> bytes:
         """Return an object's bytes."""
@@ -166,9 +161,9 @@ class Store:
     def open(self, path: str) -> Iterator[pa.NativeFile]:
         """Open an object for random access; errors of reading it inside the block are raised as the store's."""
         with read_errors(self.root, path):
-            if self.appends and self._files.get_file_info(self._at(path)).type == pafs.FileType.Unknown:
+            if self.appends and self._files.get_file_info(self._locate(path)).type == pafs.FileType.Unknown:
                 raise damaged(self.root, path, "it is a pipe or a device")  # opening it could wait for ever
-            with self._files.open_input_file(self._at(path)) as source:
+            with self._files.open_input_file(self._locate(path)) as source:
                 yield source
 
     @contextmanager
@@ -206,7 +201,7 @@ class Store:
         """
         import pyarrow.dataset as ds  # which no run needs
 
-        paths = [self._at(f"{folder}/{name}") for name in self.names(folder) if name.endswith(".parquet")]
+        paths = [self._locate(f"{folder}/{name}") for name in self.names(folder) if name.endswith(".parquet")]
         with read_errors(self.root, folder):
             if not paths:
                 return ds.dataset(empty.empty_table())
@@ -223,7 +218,7 @@ class Store:
     def exists(self, path: str) -> bool:
         """Return whether an object exists."""
         with list_errors(self.root, path):
-            return bool(self._files.get_file_info(self._at(path)).type == pafs.FileType.File)
+            return bool(self._files.get_file_info(self._locate(path)).type == pafs.FileType.File)
 
     def without_content(self, folder: str, paths: Collection[str]) -> set[str]:
         """Return those of some paths below a folder that are no object, or an empty one."""
@@ -231,48 +226,47 @@ class Store:
         with list_errors(self.root, folder):
             # a recursive listing is one request for a thousand objects of a bucket; on a disk it would follow circles
             found = (
-                [self._at(path) for path in inside]
+                [self._locate(path) for path in inside]
                 if self.appends
-                else pafs.FileSelector(self._at(folder), allow_not_found=True, recursive=True)
+                else pafs.FileSelector(self._locate(folder), allow_not_found=True, recursive=True)
             )
             infos = self._files.get_file_info(found) if inside else []
         whole = {info.path for info in infos if info.type == pafs.FileType.File and info.size != 0}
-        return {path for path in paths if path not in inside or self._at(path) not in whole}
+        return {path for path in paths if path not in inside or self._locate(path) not in whole}
 
     def names(self, folder: str) -> list[str]:
         """Return the sorted names of the objects in a folder; none if the folder is absent."""
-        names = map(_name, (info for info in self._infos(folder) if info.type == pafs.FileType.File))
+        names = map(_read_name, (info for info in self._list_infos(folder) if info.type == pafs.FileType.File))
         return sorted(name for name in names if not name.startswith("."))
 
     def folders(self, folder: str = "") -> list[str]:
         """Return the sorted names of the folders in a folder, without those that are not UTF-8: no run writes them."""
-        names = map(_name, (info for info in self._infos(folder) if info.type == pafs.FileType.Directory))
+        names = map(_read_name, (info for info in self._list_infos(folder) if info.type == pafs.FileType.Directory))
         text = (name for name in names if name.encode(errors="ignore").decode() == name)
         return sorted(name for name in text if not name.startswith(TEMPORARY))
 
-    def _infos(self, folder: str) -> Sequence[pafs.FileInfo]:
-        """Return the entries of a folder; none if it is absent."""
+    def _list_infos(self, folder: str) -> Sequence[pafs.FileInfo]:
         with list_errors(self.root, folder):
-            return self._files.get_file_info(pafs.FileSelector(self._at(folder), allow_not_found=True))
+            return self._files.get_file_info(pafs.FileSelector(self._locate(folder), allow_not_found=True))
 
     def remove(self, path: str) -> None:
         """Delete an object, if it exists."""
         with write_errors(self.root, path), suppress(FileNotFoundError):
-            self._publisher.remove(self._at(path))
+            self._publisher.remove(self._locate(path))
 
     def url(self, path: str) -> str:
         """Return an object's address for people; the query of the root's URL stays at the end."""
         place, mark, query = self.root.partition("?") if "://" in self.root else (self.root, "", "")
         return f"{place.rstrip('/')}/{path}{mark}{query}"
 
-    def _at(self, path: str) -> str:
+    def _locate(self, path: str) -> str:
         """Return an object's place; raises ValueError for paths outside the root."""
         if path and not _is_below(path):
             raise ValueError(f"{path!r} is not a path below {self.root!r}")
         return f"{self._base}/{path}" if path else self._base
 
 
-def _name(info: pafs.FileInfo) -> str:
+def _read_name(info: pafs.FileInfo) -> str:
     """Return an entry's name in Python's own form: bytes that are not UTF-8 are surrogates."""
     try:
         return str(info.base_name)

@@ -93,7 +93,7 @@ class DiskPublisher(Publisher):
     @contextmanager
     def publishing(self, path: str) -> Iterator[pa.NativeFile]:
         """See `Publisher`."""
-        with self._incomplete(path) as incomplete:
+        with self._open_incomplete(path) as incomplete:
             if not self._run:
                 incomplete.parent.mkdir(parents=True, exist_ok=True)
             with self._files.open_output_stream(str(incomplete), compression=None) as stream:
@@ -120,7 +120,7 @@ class DiskPublisher(Publisher):
         if not self._run:
             Path(path).unlink()
             return
-        with self._incomplete(path) as away:
+        with self._open_incomplete(path) as away:
             Path(path).replace(away)
 
     def check(self) -> None:
@@ -130,8 +130,7 @@ class DiskPublisher(Publisher):
         super().check()
 
     @contextmanager
-    def _incomplete(self, path: str) -> Iterator[Path]:
-        """Yield the path of an incomplete file, which is deleted at the end of the block."""
+    def _open_incomplete(self, path: str) -> Iterator[Path]:
         name = uuid.uuid4().hex[:12]
         place = Path(self._mark) / name if self._run else Path(path).with_name(f"{TEMPORARY}{name}")
         try:

@@ -64,7 +64,7 @@ def read_errors(root: str, path: str) -> Iterator[None]:
         if not isinstance(error, OSError) or (error.errno in _OF_THE_FILE and not _OF_A_BUCKET.search(str(error))):
             reason = error_text(error) if isinstance(error, OSError) else str(error)
             raise damaged(root, path, " ".join(reason.split()).rstrip(".")) from error
-        raise _unreadable(root, path, error) from error
+        raise _explain_unreadable(root, path, error) from error
 
 
 @contextmanager
@@ -73,7 +73,7 @@ def list_errors(root: str, path: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise _unreadable(root, path or "the folder itself", error) from error
+        raise _explain_unreadable(root, path or "the folder itself", error) from error
 
 
 def damaged(root: str, path: str, reason: str) -> DamagedError:
@@ -82,7 +82,7 @@ def damaged(root: str, path: str, reason: str) -> DamagedError:
     return DamagedError(message, code="FK-OUTPUT-DAMAGED")
 
 
-def _unreadable(root: str, path: str, error: OSError) -> OutputError:
+def _explain_unreadable(root: str, path: str, error: OSError) -> OutputError:
     return OutputError(
         f"{path} in the output {root!r} cannot be read ({error_text(error)}); check the disk, or delete it, then run "
         "the same command again.",

@@ -23,11 +23,7 @@ class Budget:
 
     @classmethod
     def read(cls, text: str) -> Budget:
-        """Parse a budget such as `100` or `1%`.
-
-        Raises:
-            ConfigError: the text has neither form.
-        """
+        """Parse a budget such as `100` or `1%`. Raises ConfigError if the text has neither form."""
         match = _FORM.fullmatch(text.strip())
         value = float(match["number"]) if match else -1.0
         if match is None or (match["percent"] and value > 100) or (not match["percent"] and value % 1):

@@ -27,13 +27,17 @@ def check_numbers(
         kind = "cuda" if device == "cuda" and device in stage.devices else kind
         for source, values in ((f"The profile's {name}", entry), (f"--set {name}", typed)):
             for key, value in values.items():
-                if value is not None and (reason := _idle(key, value, stage, kind, merged.get("group"))):
+                if value is not None and (reason := _explain_idle(key, value, stage, kind, merged.get("group"))):
                     raise ConfigError(
                         f"{source}.{key}={value} has no effect: {reason}; remove it.", code="FK-NO-EFFECT"
                     )
                 if key == "chunks" and isinstance(value, Mapping):  # else refused as a placement
                     _check_chunks(f"{source}.chunks", stage, value)
-    _check_vram(profile, overrides, stages, device)
+    entries = [profile.defaults, *profile.steps.values(), *overrides.values()]
+    on_gpu = any(entry.get("device") == "cuda" for entry in entries) or device == "cuda"
+    if profile.gpu_vram_gb and not on_gpu and not any(s.placement.device == "cuda" for s in stages.values()):
+        problem = f"The profile's vram_gb={profile.gpu_vram_gb:g} has no effect: no step runs on a GPU; remove it."
+        raise ConfigError(problem, code="FK-NO-EFFECT")
 
 
 def _check_chunks(where: str, stage: Stage, chunks: Mapping[str, int]) -> None:
@@ -45,16 +49,7 @@ def _check_chunks(where: str, stage: Stage, chunks: Mapping[str, int]) -> None:
         check_known(kind, stage.chunk_kinds, f"{where}: the step has no chunks of {kind!r}.", code="FK-NO-EFFECT")
 
 
-def _check_vram(profile: ProfileFile, overrides: Overrides, stages: Mapping[str, Stage], device: str | None) -> None:
-    """Check the limit on a whole GPU: some step, of any pipeline, must be on one."""
-    entries = [profile.defaults, *profile.steps.values(), *overrides.values()]
-    on_gpu = any(entry.get("device") == "cuda" for entry in entries) or device == "cuda"
-    if profile.gpu_vram_gb and not on_gpu and not any(s.placement.device == "cuda" for s in stages.values()):
-        problem = f"The profile's vram_gb={profile.gpu_vram_gb:g} has no effect: no step runs on a GPU; remove it."
-        raise ConfigError(problem, code="FK-NO-EFFECT")
-
-
-def _idle(key: str, value: Any, stage: Stage, device: str, group: str | None) -> str:
+def _explain_idle(key: str, value: Any, stage: Stage, device: str, group: str | None) -> str:
     """Return why a value of a placement has no effect on a device; empty if it has one."""
     scope = stage.scope
     match key:

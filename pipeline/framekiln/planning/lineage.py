@@ -25,7 +25,7 @@ def is_decoded(column: str) -> bool:
 
 def needs(stage: Stage) -> tuple[str, ...]:
     """Return the columns and tables that a stage reads, by their keys in `Producers`."""
-    return (*stage.inputs, *map(_key, stage.input_tables))
+    return (*stage.inputs, *map(_make_key, stage.input_tables))
 
 
 def sources(stage: Stage, producers: Producers) -> list[str]:
@@ -55,7 +55,7 @@ def find_producers(stages: Stages) -> Producers:
                 )
             producers[column] = name
         for table in stage.tables:
-            if (other := producers.setdefault(_key(table), name)) != name:
+            if (other := producers.setdefault(_make_key(table), name)) != name:
                 raise ConfigError(
                     f"Steps {other!r} and {name!r} both write a table {table!r}; remove one of them.",
                     code="FK-TABLE-TWICE",
@@ -68,7 +68,7 @@ def find_producers(stages: Stages) -> Producers:
     return producers
 
 
-def _key(table: str) -> str:
+def _make_key(table: str) -> str:
     return f"{table}/"
 
 

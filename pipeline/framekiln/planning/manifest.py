@@ -28,15 +28,14 @@ from framekiln.planning.settings import Strict, parse
 from framekiln.weights.lockfile import Entries
 
 
-def _workers(value: Any) -> Any:
+def _check_workers(value: Any) -> Any:
     """Check a number of workers. 0 is refused, since the plan would silently take it for auto."""
     if value == "auto" or (isinstance(value, int) and not isinstance(value, bool) and value >= 1):
         return value
     raise ValueError("must be a number from 1, or auto")
 
 
-def _budget(value: Any) -> Any:
-    """Check that `Budget` can read a value."""
+def _check_budget(value: Any) -> Any:
     if value is not None:
         try:
             Budget.read(str(value))
@@ -51,8 +50,7 @@ def shipped_stages() -> Mapping[str, str]:
     return names
 
 
-def _with_module(use: str) -> str:
-    """Return a stage as module:Class."""
+def _add_module(use: str) -> str:
     if ":" in use:
         return use
     names = shipped_stages()
@@ -62,14 +60,14 @@ def _with_module(use: str) -> str:
     return names[use]
 
 
-Workers = Annotated[Annotated[int, Field(ge=1)] | Literal["auto"], BeforeValidator(_workers)]
-MaxErrors = Annotated[str | int | None, BeforeValidator(_budget)]
+Workers = Annotated[Annotated[int, Field(ge=1)] | Literal["auto"], BeforeValidator(_check_workers)]
+MaxErrors = Annotated[str | int | None, BeforeValidator(_check_budget)]
 
 
 class StepEntry(Strict):
     """A step of the pipeline: a stage class and its settings."""
 
-    use: Annotated[str, AfterValidator(_with_module)] = Field(pattern=r"^[\w.]+(:\w+)?$")  # a shipped stage's name,
+    use: Annotated[str, AfterValidator(_add_module)] = Field(pattern=r"^[\w.]+(:\w+)?$")  # a shipped stage's name,
     # or module:Class
     with_: dict[str, Any] = Field(default_factory=dict, alias="with")
     max_errors: MaxErrors = None  # rows it may fail on, or a share as "1%"; then the run stops
@@ -130,7 +128,7 @@ class _PlacementKeys:
         return handler.generate_schema(with_config(ConfigDict(extra="forbid"))(kind))
 
 
-def _stored_entry(entry: Any) -> Any:
+def _accept_stored(entry: Any) -> Any:
     """Accept what run.json holds: `with_` for `with`, and empty chunks for none."""
     if not isinstance(entry, Mapping):
         return entry
@@ -138,9 +136,9 @@ def _stored_entry(entry: Any) -> Any:
     return {names.get(key, key): value for key, value in entry.items() if not (key == "chunks" and value == {})}
 
 
-PlacementSettings = Annotated[dict[str, Any], _PlacementKeys(), BeforeValidator(_stored_entry)]
+PlacementSettings = Annotated[dict[str, Any], _PlacementKeys(), BeforeValidator(_accept_stored)]
 """Some fields of `Placement`; the others come from the profile's `defaults`, then from the stage."""
-StepPlacement = Annotated[dict[str, Any], _PlacementKeys(**{"with": dict[str, Any]}), BeforeValidator(_stored_entry)]
+StepPlacement = Annotated[dict[str, Any], _PlacementKeys(**{"with": dict[str, Any]}), BeforeValidator(_accept_stored)]
 """One step's entry of a profile: also `with`, settings that the pipeline file leaves open."""
 PLACEMENT_KEYS = frozenset(item.name for item in fields(Placement))
 
@@ -153,8 +151,7 @@ class DecodePlacement(Strict):
     timeout_s: float = Field(600.0, ge=0)  # timeout for the next frame of a file; 0 for none
 
 
-def _target(value: Any) -> Any:
-    """Check a number, or [least, most] with at most one null."""
+def _check_target(value: Any) -> Any:
     ends = value if isinstance(value, list | tuple) and len(value) == 2 else (value, value)
     numbers = [end for end in ends if isinstance(end, int | float) and not isinstance(end, bool) and end >= 0]
     if not numbers or len(numbers) < sum(end is not None for end in ends):
@@ -164,7 +161,7 @@ def _target(value: Any) -> Any:
     return value
 
 
-Target = Annotated[float | tuple[float | None, float | None], BeforeValidator(_target)]
+Target = Annotated[float | tuple[float | None, float | None], BeforeValidator(_check_target)]
 """The target of a figure: a number is the least, or the most if less is better."""
 
 
@@ -200,11 +197,11 @@ class ProfileFile(Strict):
     targets: Targets = Targets()
 
     @field_serializer("defaults")
-    def _stored_defaults(self, entry: dict[str, Any]) -> dict[str, Any]:
+    def _store_defaults(self, entry: dict[str, Any]) -> dict[str, Any]:
         return {"chunks": {}, **entry}
 
     @field_serializer("steps")
-    def _stored_steps(self, steps: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    def _store_steps(self, steps: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
         """Keep the keys that run.json has had from the start."""
         return {
             name: {"chunks": {}, "with_": entry.get("with") or {}}
@@ -214,11 +211,7 @@ class ProfileFile(Strict):
 
 
 def read_pipeline(path: str | None) -> PipelineFile:
-    """Read the pipeline file at a path, or the shipped one.
-
-    Raises:
-        ConfigError: the file is missing or invalid.
-    """
+    """Read the pipeline file at a path, or the shipped one. Raises ConfigError if the file is missing or invalid."""
     text = shipped("pipeline.yaml").read_bytes() if path is None else _read(path, "pipeline file", "--pipeline")
     pipeline = parse(PipelineFile, text, path or "manifests/pipeline.yaml")
     models = {name: entry.model_copy(update={"listed_in": path}) for name, entry in pipeline.models.items()}

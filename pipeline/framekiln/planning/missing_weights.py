@@ -51,7 +51,7 @@ def available_steps(
     """
     wanted = options.stages or tuple(stages)
     order = in_order(with_producers(wanted, stages, producers), stages, producers)
-    status = _status(order, stages, producers, options, lock)
+    status = _find_status(order, stages, producers, options, lock)
     if options.missing_weights != "fail":  # steps that only skipped ones read do not run either
         rest = [name for name in wanted if name not in status.left_out]
         order = in_order(with_producers(rest, stages, producers), stages, producers)
@@ -60,7 +60,7 @@ def available_steps(
     return order, status
 
 
-def _status(
+def _find_status(
     order: Sequence[str], stages: Stages, producers: Producers, options: PlanOptions, lock: Mapping[str, Entry]
 ) -> WeightsStatus:
     names = [weight for step in order for weight in stages[step].weights]

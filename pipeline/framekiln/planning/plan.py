@@ -128,21 +128,21 @@ class _Planner:
 
     def plan(self, order: Sequence[str], status: WeightsStatus, *, calibrated: bool) -> Plan:
         """Return the named steps with all their numbers."""
-        decode = self._decode_step(order)
-        asked = self._steps(order, status, decode)
+        decode = self._make_decode_step(order)
+        asked = self._make_steps(order, status, decode)
         placed = assign_workers(asked, self._cores)
-        settings = self._gpu_settings(find_calibration(self._options.calibration) if calibrated else None)
+        settings = self._make_gpu_settings(find_calibration(self._options.calibration) if calibrated else None)
         layout = schedule([step for step in placed if step.first_pass], decode, self._nodes, settings)
         waves = split_into_waves(decode, layout.steps, layout.numbers)
         waves = tuple(limit_to_cores(fit_wave(wave, self._nodes), self._cores) for wave in waves)
         first = {step.name: step for wave in waves for step in wave.own}
-        second = [_second_pass(step, self._options.vram_cap) for step in placed if not step.first_pass]
+        second = [_place_second_pass(step, self._options.vram_cap) for step in placed if not step.first_pass]
         second = [fit_later(step, self._nodes) for step in second]
         before = {step.name: step.placement for step in (*asked, *layout.steps) if step.placement.device == "cuda"}
         before = {step.name: step.placement for step in asked} | before
         limits = describe_limits(before, [*first.values(), *second], self._cores)
         return Plan(
-            decode=_largest([wave.decode for wave in waves]),
+            decode=_find_largest([wave.decode for wave in waves]),
             first=tuple(first[name] for name in order if name in first),
             waves=waves,
             second=tuple(second),
@@ -153,10 +153,10 @@ class _Planner:
             absent=status.left_out,
             fetch=status.command,
             fetch_mb=status.missing_mb,
-            budgets=self._budgets(order),
+            budgets=self._read_budgets(order),
         )
 
-    def _decode_step(self, order: Sequence[str]) -> DecodeStep:
+    def _make_decode_step(self, order: Sequence[str]) -> DecodeStep:
         stages, place = [self.stages[name] for name in order], self._profile.decode
         most = max(1, int(self._cores / place.cpus))
         return DecodeStep(
@@ -168,8 +168,7 @@ class _Planner:
             timeout_s=place.timeout_s,
         )
 
-    def _steps(self, order: Sequence[str], status: WeightsStatus, decode: DecodeStep) -> list[Step]:
-        """Return the named steps, producers before readers."""
+    def _make_steps(self, order: Sequence[str], status: WeightsStatus, decode: DecodeStep) -> list[Step]:
         steps: dict[str, Step] = {}
         for name in order:
             stage, overrides = self.stages[name], self.overrides.get(name, {})
@@ -186,7 +185,7 @@ class _Planner:
             )
         return list(steps.values())
 
-    def _gpu_settings(self, calibration: Calibration | None) -> GpuSettings:
+    def _make_gpu_settings(self, calibration: Calibration | None) -> GpuSettings:
         return GpuSettings(
             gpu_vram_gb=self._profile.gpu_vram_gb,
             cap_gb=self._options.vram_cap,
@@ -195,7 +194,7 @@ class _Planner:
             calibration=calibration,
         )
 
-    def _budgets(self, order: Sequence[str]) -> dict[str, Budget]:
+    def _read_budgets(self, order: Sequence[str]) -> dict[str, Budget]:
         """Return each step's budget of failed rows: the command line's, else the step's own, else the pipeline's."""
         steps, common = self._pipeline.steps, self._pipeline.max_errors
         limits = {name: common if steps[name].max_errors is None else steps[name].max_errors for name in order}
@@ -228,13 +227,12 @@ def _check_names(pipeline: PipelineFile, profile: ProfileFile, options: PlanOpti
                 check_known(name, pipeline.steps, problem, code="FK-UNKNOWN-STEP")
 
 
-def _largest(decodes: Sequence[DecodeStep]) -> DecodeStep:
-    """Return the first wave's decoding with the most workers and cores of any wave."""
+def _find_largest(decodes: Sequence[DecodeStep]) -> DecodeStep:
     workers, cpus = max(each.workers for each in decodes), max(each.cpus for each in decodes)
     return replace(decodes[0], workers=workers, cpus=cpus, drops=())
 
 
-def _second_pass(step: Step, cap_gb: float | None) -> Step:
+def _place_second_pass(step: Step, cap_gb: float | None) -> Step:
     """Return a second-pass step with the GPU to itself up to the cap, and one worker if one call takes all rows."""
     if step.stage.scope is Scope.DATASET:
         step = step.placed(workers=1)

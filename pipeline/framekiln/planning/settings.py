@@ -81,7 +81,7 @@ def file_error(error: ValidationError, model: type[BaseModel], where: str) -> Co
     path = [str(part) for part in first["loc"]]
     if first["type"] == "extra_forbidden":
         parents = f" in {'.'.join(path[:-1])}" if path[:-1] else ""
-        known = did_you_mean(path[-1], _keys_at(model, path[:-1]))
+        known = did_you_mean(path[-1], _list_keys(model, path[:-1]))
         return ConfigError(f"{where}: unknown key {path[-1]!r}{parents}.{known}", code="FK-UNKNOWN-KEY")
     problem = first["msg"].removeprefix("Value error, ")
     return ConfigError(
@@ -90,8 +90,7 @@ def file_error(error: ValidationError, model: type[BaseModel], where: str) -> Co
     )
 
 
-def _keys_at(model: type[BaseModel], path: list[str]) -> list[str]:
-    """Return the keys that a model allows at a path of keys."""
+def _list_keys(model: type[BaseModel], path: list[str]) -> list[str]:
     schema = model.model_json_schema()
     place: dict[str, Any] = schema
     for name in path:

@@ -43,7 +43,7 @@ def build(
     Raises:
         ConfigError: the class cannot be found or built, or a setting is unknown or invalid.
     """
-    refused = partial(_refused, name, entry.use)
+    refused = partial(_refuse, name, entry.use)
     stage_class = entry.given or _load(entry.use, refused)
     parameters = vars(stage_class.Config).get("__dataclass_params__")  # a subclass without the decorator has none
     if parameters is None or not parameters.frozen:
@@ -56,7 +56,7 @@ def build(
         if key not in known:
             problem = f"Step {name!r} has no setting {key!r}."
             check_known(key, known | PLACEMENT_KEYS, problem, code="FK-UNKNOWN-SETTING")
-    return _constructed(stage_class, validated(stage_class.Config, settings, f"step {name!r}"), refused)
+    return _construct(stage_class, validated(stage_class.Config, settings, f"step {name!r}"), refused)
 
 
 def built_config(use: str, settings: Mapping[str, Any]) -> Stage.Config:
@@ -71,14 +71,13 @@ def built_config(use: str, settings: Mapping[str, Any]) -> Stage.Config:
     return config
 
 
-def _refused(name: str, use: str, problem: str, *, code: str) -> ConfigError:
+def _refuse(name: str, use: str, problem: str, *, code: str) -> ConfigError:
     return ConfigError(f"Step {name!r} uses {use!r}, {problem}", code=code)
 
 
 def _load(use: str, refused: Callable[..., ConfigError]) -> type[Stage]:
-    """Return the class that `use: module:Class` names."""
     module_name, _, attribute = use.partition(":")
-    module = _imported(module_name, refused)
+    module = _import(module_name, refused)
     stage_class = getattr(module, attribute, None)
     if stage_class is None and module_name == "__main__":
         problem = "which a script or a notebook defined: run it from there, or move the stage into a module."
@@ -92,7 +91,7 @@ def _load(use: str, refused: Callable[..., ConfigError]) -> type[Stage]:
     return stage_class
 
 
-def _imported(module_name: str, refused: Callable[..., ConfigError]) -> ModuleType:
+def _import(module_name: str, refused: Callable[..., ConfigError]) -> ModuleType:
     if (here := str(Path.cwd())) not in own_folders():
         sys.path.append(here)  # last, so that a user's folder hides no installed package
     try:
@@ -109,7 +108,7 @@ def _imported(module_name: str, refused: Callable[..., ConfigError]) -> ModuleTy
         problem = f"which imports {missing!r}, and that is not installed; install it."
         raise refused(problem, code="FK-STAGE-IMPORT") from error
     except Exception as error:
-        problem = f"which cannot be imported: {_described(error)}; correct the module."
+        problem = f"which cannot be imported: {_describe(error)}; correct the module."
         raise refused(problem, code="FK-STAGE-IMPORT") from error
 
 
@@ -120,14 +119,13 @@ def own_folders() -> list[str]:
     return list(dict.fromkeys(p for p in places if not p.startswith(libraries) and Path(p).is_dir()))
 
 
-def _constructed(stage_class: type[Stage], config: Any, refused: Callable[..., ConfigError]) -> Stage:
-    """Return a stage after checks of its declarations."""
+def _construct(stage_class: type[Stage], config: Any, refused: Callable[..., ConfigError]) -> Stage:
     try:
         stage = stage_class(config)
     except FramekilnError:
         raise
     except Exception as error:
-        problem = f"which cannot be constructed: {_described(error)}; correct the class."
+        problem = f"which cannot be constructed: {_describe(error)}; correct the class."
         raise refused(problem, code="FK-STAGE-CONSTRUCTOR") from error
     if not {"config", "clock"} <= vars(stage).keys():
         problem = "and its constructor does not call super().__init__(config); add the call."
@@ -138,7 +136,7 @@ def _constructed(stage_class: type[Stage], config: Any, refused: Callable[..., C
     return stage
 
 
-def _described(error: Exception) -> str:
+def _describe(error: Exception) -> str:
     """Return an error of a stage's own code in one line, with the line of that code where there is one."""
     last = traceback.extract_tb(error.__traceback__)[-1]
     place = "" if last.filename == __file__ or last.filename.startswith("<") else f" ({last.filename}:{last.lineno})"

@@ -178,7 +178,7 @@ def contents(path: str, *, urls: bool = False) -> str:
         ConfigError: the path does not exist or cannot be read.
     """
     if urls and "://" in path:
-        return _contents_at(path)
+        return _hash_url(path)
     place = Path(path).expanduser()
     try:
         if place.is_file():
@@ -193,7 +193,7 @@ def contents(path: str, *, urls: bool = False) -> str:
     raise ConfigError(f"A setting names {path!r}, {problem}; check the path.", code="FK-SETTING-NO-FILE")
 
 
-def _contents_at(url: str) -> str:
+def _hash_url(url: str) -> str:
     try:
         system, base = open_uri(url)
         info = system.get_file_info(base)

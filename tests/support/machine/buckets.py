@@ -34,7 +34,7 @@ class BucketStore(Store):
 
     files = Bucket()
 
-    def _file_system(self):
+    def _open_file_system(self):
         return PyFileSystem(FSSpecHandler(self.files)), self.root
 
 

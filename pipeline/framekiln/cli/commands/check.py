@@ -38,9 +38,9 @@ def check(output: Out) -> None:
             raise
         text = "damaged, and it names the columns of all tables: check again after a run"
         record = [Finding(path=RUN_RECORD, text=text)]
-    for note in _notes(store):
+    for note in _list_notes(store):
         print_line(console, note)
-    findings = [*record, *check_output(store, fingerprints, _expected(store, fingerprints))]
+    findings = [*record, *check_output(store, fingerprints, _find_expected(store, fingerprints))]
     for finding in findings:
         print_line(console, f"{finding.path}: {finding.text}.")
     if findings:
@@ -51,7 +51,7 @@ def check(output: Out) -> None:
     print_line(console, f"{store.root}: nothing is damaged, lost or double.")
 
 
-def _notes(store: Store) -> list[str]:
+def _list_notes(store: Store) -> list[str]:
     """Return a sentence on a run that is not finished: what it has not computed is neither lost nor damaged."""
     with suppress(FileNotFoundError, ConfigError):
         if (cut := unfinished(store, read_run_record(store))) is not None:
@@ -59,7 +59,7 @@ def _notes(store: Store) -> list[str]:
     return []
 
 
-def _expected(store: Store, fingerprints: Mapping[str, str]) -> dict[str, pa.Schema]:
+def _find_expected(store: Store, fingerprints: Mapping[str, str]) -> dict[str, pa.Schema]:
     """Return the columns that tables have by the code of the last run's steps; empty where its record is damaged."""
     with suppress(FileNotFoundError, ConfigError):
         steps = read_run_record(store)["steps"]

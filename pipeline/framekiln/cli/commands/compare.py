@@ -67,7 +67,7 @@ def compare(
     if html:
         check_file("--html", Path(html))
     base = [baseline] if baseline is not None else []
-    comparison = compared(*base, *outputs, fail_if=fail_if, price=_prices(price or ()), drift_rows=drift_rows)
+    comparison = compared(*base, *outputs, fail_if=fail_if, price=_parse_prices(price or ()), drift_rows=drift_rows)
     console = Console(quiet=quiet)
     print_comparison(console, comparison.sides)
     for pair in (pair for pair in comparison.pairs if fail_if is not None and pair.files.differ):
@@ -81,12 +81,8 @@ def compare(
         raise Exit(1)
 
 
-def _prices(arguments: Sequence[str]) -> dict[str, float]:
-    """Parse prices like `A=1.20`, by side.
-
-    Raises:
-        ConfigError: an argument has another form.
-    """
+def _parse_prices(arguments: Sequence[str]) -> dict[str, float]:
+    """Parse prices like `A=1.20`, by side. Raises ConfigError if an argument has another form."""
     prices: dict[str, float] = {}
     for argument in arguments:
         name, _, text = argument.partition("=")

@@ -49,10 +49,10 @@ def fetch(
 ) -> None:
     """Download the weights that a run needs. A download that was cut short continues where it stopped."""
     console = Console()
-    users = _users(pipeline, profile, PlanOptions(stages=names(stages), settings=tuple(settings or ())))
+    users = _find_users(pipeline, profile, PlanOptions(stages=names(stages), settings=tuple(settings or ())))
     everything = all_ or ((list_ or verify) and not stages)
     lock = merged_lock(read_pipeline(pipeline).models)
-    entries = _chosen(lock, wanted or list(lock if everything else users))
+    entries = _choose(lock, wanted or list(lock if everything else users))
     if list_:
         _print_list(console, entries, users, weights_dir)
     elif verify:
@@ -61,8 +61,7 @@ def fetch(
         _bring(console, entries, weights_dir, to, accepted=accept_license)
 
 
-def _users(pipeline: str | None, profile: str, options: PlanOptions) -> Users:
-    """Return the weights that a run with the same options would need, and the steps that use them."""
+def _find_users(pipeline: str | None, profile: str, options: PlanOptions) -> Users:
     steps, places = read_pipeline(pipeline), read_profile(profile)
     plan = make_plan(steps, places, options, [ROOMY], check_weights=False, check_fit=False)
     users: dict[str, list[str]] = defaultdict(list)
@@ -72,7 +71,7 @@ def _users(pipeline: str | None, profile: str, options: PlanOptions) -> Users:
     return users
 
 
-def _chosen(lock: Mapping[str, Entry], wanted: Sequence[str]) -> list[Entry]:
+def _choose(lock: Mapping[str, Entry], wanted: Sequence[str]) -> list[Entry]:
     for name in wanted:
         check_known(name, lock, f"The weights lockfile has no entry {name!r}.", code="FK-UNKNOWN-WEIGHTS")
     return [lock[name] for name in dict.fromkeys(wanted)]
@@ -95,9 +94,9 @@ def _bring(
             path = fetch(entry, weights_dir=weights_dir, on_progress=on_progress)
             return copy_to(entry, path, to) if to else path
 
-        paths = list(_paths(entries, bring, errors))
+        paths = list(_collect_paths(entries, bring, errors))
     for entry, path in paths:
-        print_line(console, f"{entry.name}: {path} ({_size(entry)}, {entry.licence})")
+        print_line(console, f"{entry.name}: {path} ({_write_size(entry)}, {entry.licence})")
     if not entries:
         print_line(console, "These steps need no weights.")
     _raise_all(errors)
@@ -108,14 +107,14 @@ def _verify(console: Console, entries: Sequence[Entry], weights_dir: Path | None
 
     errors: list[WeightsError] = []
     good = 0
-    for entry, path in _paths(entries, lambda entry: verify(entry, weights_dir), errors):
+    for entry, path in _collect_paths(entries, lambda entry: verify(entry, weights_dir), errors):
         good += 1
         print_line(console, f"{entry.name}: {path} matches the lockfile")
     print_line(console, f"{good} verified, {len(errors)} wrong, {len(entries) - good - len(errors)} missing.")
     _raise_all(errors)
 
 
-def _paths(
+def _collect_paths(
     entries: Sequence[Entry], work: Callable[[Entry], Path | None], errors: list[WeightsError]
 ) -> Iterator[tuple[Entry, Path]]:
     """Yield the entries with the files that some work gives; its errors are added to a list."""
@@ -148,10 +147,10 @@ def _print_list(console: Console, entries: Sequence[Entry], users: Users, weight
         (
             entry.name,
             ", ".join(users.get(entry.name, ())),
-            _size(entry),
+            _write_size(entry),
             f"{entry.licence}, to be accepted" if entry.ask else entry.licence,
             "present" if entry.name in found else "missing",
-            _source(entry),
+            _name_source(entry),
         )
         for entry in entries
     ]
@@ -163,7 +162,7 @@ def _print_list(console: Console, entries: Sequence[Entry], users: Users, weight
     )
 
 
-def _source(entry: Entry) -> str:
+def _name_source(entry: Entry) -> str:
     match entry.sources[0]:
         case Url(url=url):
             return urlsplit(url).hostname or url
@@ -173,5 +172,5 @@ def _source(entry: Entry) -> str:
             return "not published"
 
 
-def _size(entry: Entry) -> str:
+def _write_size(entry: Entry) -> str:
     return f"{entry.bytes / 1e6:,.1f} MB"

@@ -24,11 +24,7 @@ def plan(options: RunOptions, *, json_: Json = False) -> None:
 
 
 def show_plan(console: Console, request: RunRequest, *, as_json: bool = False) -> None:
-    """Print the plan, then raise the errors that would stop its run.
-
-    Raises:
-        UserError: a run would be refused.
-    """
+    """Print the plan, then raise the errors that would stop its run. Raises UserError if a run would be refused."""
     plan = make(request, on_wait=print_note)
     if as_json:
         print(json.dumps(plan.to_dict(), indent=2))

@@ -54,20 +54,23 @@ def file_schema(kind: str, pipeline: str | None = None) -> dict[str, Any]:
     if kind == "models":
         found = TypeAdapter(Entries).json_schema()
     else:
-        found = _with_settings(PipelineFile if kind == "pipeline" else ProfileFile, pipeline)
+        found = _add_settings(PipelineFile if kind == "pipeline" else ProfileFile, pipeline)
     definitions = found.setdefault("$defs", {})
-    for name, definition in {**definitions, found.get("title", ""): found}.items():
-        _describe(definition, name)
+    for name, definition in {**definitions, found.get("title", ""): found}.items():  # titles only repeat names
+        owner = next((one for one in _CLASSES if one.__name__ == name), None)
+        if owner is None and "too_large" in definition.get("properties", {}):
+            owner = Placement
+        _add_meanings(definition, setting_meanings(owner) if owner else {})
     return {"$schema": DIALECT, **found, "title": f"Framekiln: {kind} file"}
 
 
-def _with_settings(model: type[BaseModel], pipeline: str | None) -> dict[str, Any]:
+def _add_settings(model: type[BaseModel], pipeline: str | None) -> dict[str, Any]:
     """Return a model's schema with the settings of each step, by its class in a pipeline file, by its name else."""
     entries = read_pipeline(pipeline)
     configs = {name: type(stage.config) for name, stage in build_all(entries, ProfileFile(), {}).items()}
     found = model.model_json_schema(by_alias=True)
     definitions = found["$defs"]
-    settings = {name: _settings_schema(config, definitions) for name, config in configs.items()}
+    settings = {name: _describe_settings(config, definitions) for name, config in configs.items()}
     if model is PipelineFile:
         by_class = {entries.steps[name].use: one for name, one in settings.items()}
         names = {use: name for name, use in shipped_stages().items()}
@@ -85,24 +88,15 @@ def _with_settings(model: type[BaseModel], pipeline: str | None) -> dict[str, An
     return found
 
 
-def _settings_schema(config: type, definitions: dict[str, Any]) -> dict[str, Any]:
-    """Return the schema of a stage's settings; shared parts are added to the definitions."""
+def _describe_settings(config: type, definitions: dict[str, Any]) -> dict[str, Any]:
     found = TypeAdapter(config).json_schema()
     definitions |= found.pop("$defs", {})
     found.pop("title", None)
     found |= {"additionalProperties": False, "description": f"Settings of {config.__module__}."}
-    return _with_meanings(found, setting_meanings(config))
+    return _add_meanings(found, setting_meanings(config))
 
 
-def _describe(definition: dict[str, Any], name: str) -> None:
-    """Add the meanings of keys, and leave out titles that repeat their names."""
-    owner = next((one for one in _CLASSES if one.__name__ == name), None)
-    if owner is None and "too_large" in definition.get("properties", {}):
-        owner = Placement
-    _with_meanings(definition, setting_meanings(owner) if owner else {})
-
-
-def _with_meanings(definition: dict[str, Any], meanings: Mapping[str, str]) -> dict[str, Any]:
+def _add_meanings(definition: dict[str, Any], meanings: Mapping[str, str]) -> dict[str, Any]:
     for key, item in definition.get("properties", {}).items():
         item.pop("title", None)
         meaning = meanings.get(key) or meanings.get(f"{key}_")

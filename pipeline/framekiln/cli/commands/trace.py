@@ -30,7 +30,7 @@ def trace(
     """Write the timeline of a run: processes, calls, waiting, memory, machines and the path of each packet."""
     store = Store(output).check_folder()
     name = choose_run(store, run, warn=print_note)
-    folder, target = (store, f"trace-{name}.json.gz") if file is None else _beside(file)
+    folder, target = (store, f"trace-{name}.json.gz") if file is None else _open_folder(file)
     with ExitStack() as stack:
         sink: Any = stack.enter_context(folder.writing(target))
         if target.endswith(".gz"):
@@ -44,12 +44,8 @@ def trace(
     print_line(Console(), f"{folder.url(target)}: open it at ui.perfetto.dev or chrome://tracing.")
 
 
-def _beside(file: str) -> tuple[Store, str]:
-    """Return a file's folder and name.
-
-    Raises:
-        OutputError: the path is a folder.
-    """
+def _open_folder(file: str) -> tuple[Store, str]:
+    """Return a file's folder and name. Raises OutputError if the path is a folder."""
     folder, slash, name = file.rpartition("/")
     if name in ("", ".", ".."):
         raise OutputError(

@@ -112,7 +112,6 @@ class Tabling:
 
 
 def _serve(link: Link) -> None:
-    """Work until the engine closes the connection."""
     held: dict[str, Callable[[Any, Link], None]] = {}
     while True:
         try:

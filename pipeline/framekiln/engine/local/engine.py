@@ -65,7 +65,7 @@ class LocalEngine:
             return
         wave = self._plan.waves[number]
         steps = tuple(step.placed(in_flight=1) for group in wave.groups() for step in group)
-        size = _processes(wave, steps)
+        size = _count_processes(wave, steps)
         pieces = divide_into_tasks(pieces_of(wave, units, ledger), size)
         key = f"{self._run}-{number}"
         work = Decoding(key=key, steps=steps, store=self._store, decode=wave.decode, profilers=self._profilers)
@@ -77,7 +77,7 @@ class LocalEngine:
 
     def second_pass(self, step: SecondPass, pieces: Sequence[Any]) -> None:
         """Run one second-pass step, or the final assembly, over pieces of work."""
-        size = max(1, int(_cores() / step.cpus))
+        size = max(1, int(_count_cores() / step.cpus))
         if step.processes is not None:
             size = min(size, step.processes.workers)
         key = f"{self._run}-{step.name}"
@@ -86,25 +86,25 @@ class LocalEngine:
     def _share_out(self, key: str, work: object, pieces: Sequence[Any], size: int) -> None:
         size = min(size, len(pieces))
         if size:
-            packed = PackedWork(content=cloudpickle.dumps(work), threads=max(1, _cores() // size))
+            packed = PackedWork(content=cloudpickle.dumps(work), threads=max(1, _count_cores() // size))
             self._pool.run(key, packed, pieces, size)
 
     def _tick(self) -> None:
         self._on_events(self._state.take())
 
 
-def _cores() -> int:
+def _count_cores() -> int:
     return len(os.sched_getaffinity(0))
 
 
-def _processes(wave: Wave, steps: Sequence[Step]) -> int:
+def _count_processes(wave: Wave, steps: Sequence[Step]) -> int:
     """Return the number of processes for a wave: one a core, as far as the profile and the memory allow."""
     models = [step for step in steps if step.keeps_model]
     if any(step.placement.device != "cpu" for step in models):
         return 1  # they share a GPU
     places = [combined_placement(group) for group in wave.groups() if any(step.keeps_model for step in group)]
     asked = wave.decode.workers + sum(place.workers * place.in_flight for place in places)
-    size = min(_cores(), asked)
+    size = min(_count_cores(), asked)
     if models:
         weights = sum(entry.bytes for step in models for entry in step.entries.values())
         each = _PROCESS_BYTES + _WEIGHTS_FACTOR * weights

@@ -44,16 +44,18 @@ class Pool:
             FramekilnError: the error that stops the run.
         """
         waiting = deque(pieces)
-        while waiting or self._busy():
-            while waiting and len(self._busy()) < size:
-                self._idle().start(key, work, waiting.popleft())
-            for connection in wait([process.connection for process in self._busy()], timeout=_TICK_S):
+        while waiting or self._list_busy():
+            while waiting and len(self._list_busy()) < size:
+                self._find_idle().start(key, work, waiting.popleft())
+            for connection in wait([process.connection for process in self._list_busy()], timeout=_TICK_S):
                 process = next(each for each in self._processes if each.connection is connection)
                 try:
                     self._answer(process, *process.receive())
                 except (EOFError, OSError):
                     waiting.appendleft(process.piece)
-                    self._bury(process)
+                    self._processes.remove(process)
+                    self._output[process.name] = process.end()
+                    self._deaths += 1
             self._look()
         self._tick()
 
@@ -66,11 +68,10 @@ class Pool:
         """Return the last lines of a dead process's output; empty if it is not known."""
         return self._output.get(worker, "")
 
-    def _busy(self) -> list[WorkerProcess]:
+    def _list_busy(self) -> list[WorkerProcess]:
         return [process for process in self._processes if process.piece is not None]
 
-    def _idle(self) -> WorkerProcess:
-        """Return an idle process, started if there is none."""
+    def _find_idle(self) -> WorkerProcess:
         for process in self._processes:
             if process.piece is None:
                 return process
@@ -91,18 +92,8 @@ class Pool:
                 last = problem.strip().splitlines()[-1]
                 self._state.fail(FramekilnError(f"A worker process stopped the run: {last}", code="FK-WORKER-STOPPED"))
 
-    def _bury(self, process: WorkerProcess) -> None:
-        """Forget a process that died, but for its last lines."""
-        self._processes.remove(process)
-        self._output[process.name] = process.end()
-        self._deaths += 1
-
     def _look(self) -> None:
-        """Look at the run as a whole, twice a second.
-
-        Raises:
-            FramekilnError: the error that stops the run.
-        """
+        """Look at the run as a whole, twice a second. Raises FramekilnError: the error that stops the run."""
         if error := self._state.error():
             raise error
         now = time.monotonic()

@@ -98,8 +98,8 @@ class RayEngine:
         if not units:
             return
         wave = self._plan.waves[number]
-        groups = self._groups(wave, f"{self._run}-{number}")
-        with DataContext.current(_context(hold_back=len(groups) > 1)):
+        groups = self._make_groups(wave, f"{self._run}-{number}")
+        with DataContext.current(_make_context(hold_back=len(groups) > 1)):
             tasks = divide_into_tasks(pieces_of(wave, units, ledger), wave.decode.workers)
             dataset = _spread(tasks)
             for group in groups:
@@ -110,8 +110,8 @@ class RayEngine:
         """Run one second-pass step, or the final assembly, over pieces of work."""
         if not pieces:
             return
-        reporter, place, arguments = RayReporter(self._coordinator), step.processes, _arguments(step.cpus)
-        with DataContext.current(_context(hold_back=False)):
+        reporter, place, arguments = RayReporter(self._coordinator), step.processes, _make_arguments(step.cpus)
+        with DataContext.current(_make_context(hold_back=False)):
             dataset = _spread(pieces)
             if place is None:
                 slots = int(ray.cluster_resources().get("CPU", 1) / step.cpus)
@@ -120,13 +120,13 @@ class RayEngine:
             else:
                 self._pools.append(step.name)
                 place = replace(place, in_flight=1)  # a call holds a whole file's rows
-                model = _model_pool(
+                model = _make_pool(
                     step.name, partial(keep_later_model, step, reporter), place, min(place.workers, len(pieces))
                 )
                 dataset = dataset.map_batches(**model, **arguments)
             self._consume(dataset)
 
-    def _groups(self, wave: Wave, key: str) -> list[Group]:
+    def _make_groups(self, wave: Wave, key: str) -> list[Group]:
         groups = wave.groups()
         reporter = RayReporter(self._coordinator)
         return [
@@ -147,23 +147,23 @@ class RayEngine:
             size = group.decode.workers
             size += 1 + size // _RUNNING if group.last else 0
             pool = TaskPoolStrategy(size=min(size, most))
-            return dataset.map_batches(decoding_function(group), compute=pool, **_arguments(group.decode.cpus))
+            return dataset.map_batches(decoding_function(group), compute=pool, **_make_arguments(group.decode.cpus))
         placement = group.placement
         if not group.keeps_model:
             pool = TaskPoolStrategy(size=placement.workers)
-            return dataset.map_batches(task_function(group), compute=pool, **_arguments(placement.cpus))
+            return dataset.map_batches(task_function(group), compute=pool, **_make_arguments(placement.cpus))
         self._pools.append(group.name)
         return dataset.map_batches(
-            **_model_pool(group.name, partial(keep_models, group), placement, placement.workers),
+            **_make_pool(group.name, partial(keep_models, group), placement, placement.workers),
             label_selector={},  # keeps the tasks before it from being fused into the model's process
-            **_arguments(placement.cpus),
+            **_make_arguments(placement.cpus),
             **self._profilers.ray_options(group.steps, self._store),
         )
 
     def _consume(self, dataset: Any) -> None:
         batches = iter(dataset.iter_batches(batch_size=None, batch_format="pyarrow", prefetch_batches=0))
         try:
-            with ended(batches), self._watching():
+            with ended(batches), self._watch_events():
                 for _ in batches:
                     pass
         except ray.exceptions.RayError as error:
@@ -176,14 +176,16 @@ class RayEngine:
         RayReporter(self._coordinator).check()
 
     @contextmanager
-    def _watching(self) -> Iterator[None]:
+    def _watch_events(self) -> Iterator[None]:
         """Take events from the coordinator during the block: a packet may take minutes to reach the end."""
         done = threading.Event()
         requests: list[Any] = []  # unanswered ones, at most one
 
         def watch() -> None:
             while not done.wait(_WATCH_SECONDS):
-                self._sample_machines()
+                if self._samplers is None and self._store.run and time.monotonic() - self._began >= _SAMPLED_SECONDS:
+                    with suppress(ray.exceptions.RayError):
+                        self._samplers = Samplers(self._store, self._coordinator)
                 if not requests:
                     requests.append(self._coordinator.take.remote())
                 if ray.wait(requests, timeout=_WATCH_SECONDS)[0]:
@@ -199,23 +201,16 @@ class RayEngine:
         for request in (*requests, self._coordinator.take.remote()):
             self._on_events(ray.get(request))
 
-    def _sample_machines(self) -> None:
-        """Start samplers on other machines, once a run has lasted: they take a process on each."""
-        if self._samplers is None and self._store.run and time.monotonic() - self._began >= _SAMPLED_SECONDS:
-            with suppress(ray.exceptions.RayError):
-                self._samplers = Samplers(self._store, self._coordinator)
-
 
 def _spread(pieces: Sequence[Any]) -> Any:
-    """Return a dataset with one block for each piece of work."""
     return ray.data.from_items([pack(piece) for piece in pieces], override_num_blocks=len(pieces))
 
 
-def _arguments(cpus: float) -> dict[str, Any]:
+def _make_arguments(cpus: float) -> dict[str, Any]:
     return {"batch_size": 1, "batch_format": "pyarrow", "zero_copy_batch": True, "num_cpus": cpus}
 
 
-def _model_pool(name: str, set_up: Any, place: Placement, most: int) -> dict[str, Any]:
+def _make_pool(name: str, set_up: Any, place: Placement, most: int) -> dict[str, Any]:
     """Return the arguments for a pool of processes of this name that keep a model; `set_up` as in `KeepsModel`."""
     return {
         "fn": type(name, (KeepsModel,), {}),
@@ -229,7 +224,7 @@ def _model_pool(name: str, set_up: Any, place: Placement, most: int) -> dict[str
     }
 
 
-def _context(*, hold_back: bool) -> DataContext:
+def _make_context(*, hold_back: bool) -> DataContext:
     """Return Ray Data's settings; it holds tasks back whose CPUs or results would find no room now, if it should.
 
     Where only receipts are returned, tasks wait at Ray instead.

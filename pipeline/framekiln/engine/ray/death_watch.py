@@ -46,69 +46,57 @@ class DeathWatch:
 
     def _watch(self) -> None:
         with suppress(Exception):
-            self._known = frozenset(_workers())  # of earlier runs on this Ray; the coordinator may answer late
+            self._known = frozenset(_list_workers())  # of earlier runs on this Ray; the coordinator may answer late
         while not self._done.wait(_SECONDS):
             with suppress(Exception):  # Ray is ending, or its own processes are gone; the run notices that by itself
                 if dead_services():
                     self._stop(services_error())
                     return
-                workers = _workers()
-                if progress := self._has_progress():
-                    self._known = frozenset(workers)
+                workers = _list_workers()
+                before = self._seen
+                with suppress(ray.exceptions.RayError):  # the coordinator may be the one that is killed
+                    self._seen = self._advances()
+                if progress := self._seen != before:
+                    self._since, self._known = time.monotonic(), frozenset(workers)
                 deaths = sum(dead for key, dead in workers.items() if key not in self._known)
                 if deaths:
                     self._measure()
                 if deaths >= _MOST_DEATHS and time.monotonic() - self._since >= _LEAST_S:
-                    self._stop(self._killed(deaths))
+                    self._stop(self._explain_deaths(deaths))
                     return
                 if self._standstill.lasts(progress=progress):
                     self._measure()
-                    self._stop(self._full())
-                    self._kill_steps()
+                    self._stop(self._explain_standstill())
+                    for process, _ in _find_processes():
+                        with suppress(psutil.Error):
+                            process.kill()
                     return
 
-    def _has_progress(self) -> bool:
-        """Return whether any work has advanced since the last look."""
-        before = self._seen
-        with suppress(ray.exceptions.RayError):  # the coordinator may be the one that is killed
-            self._seen = self._advances()
-        if self._seen != before:
-            self._since = time.monotonic()
-        return self._seen != before
-
     def _measure(self) -> None:
-        """Note the memory of processes of steps on this machine."""
-        for process, steps in _processes_of_steps():
+        for process, steps in _find_processes():
             with suppress(psutil.Error):
                 self._memory[steps] = max(process.memory_info().rss / 1e6, self._memory.get(steps, 0.0))
 
-    def _kill_steps(self) -> None:
-        """Kill the processes of steps, whose memory the main thread needs to end the run."""
-        for process, _ in _processes_of_steps():
-            with suppress(psutil.Error):
-                process.kill()
-
-    def _killed(self, deaths: int) -> SetupError:
+    def _explain_deaths(self, deaths: int) -> SetupError:
         return SetupError(
-            f"{deaths} processes were killed one after the other, and no work was finished in between: {self._held()}. "
-            f"Probably memory ran out: {more_memory()}",
+            f"{deaths} processes were killed one after the other, and no work was finished in between: "
+            f"{self._describe_memory()}. Probably memory ran out: {more_memory()}",
             code="FK-PROCESSES-KILLED",
         )
 
-    def _full(self) -> SetupError:
+    def _explain_standstill(self) -> SetupError:
         return SetupError(
             "Memory is full, and nothing is computed any more, as every process reads its code from the disk again and "
-            f"again: {self._held()}. Too little memory: {more_memory()}",
+            f"again: {self._describe_memory()}. Too little memory: {more_memory()}",
             code="FK-MEMORY-FULL",
         )
 
-    def _held(self) -> str:
+    def _describe_memory(self) -> str:
         held = ", ".join(f"{steps} ({mb:.0f} MB when last seen)" for steps, mb in sorted(self._memory.items()))
         return held or "before they had imported anything"
 
 
-def _processes_of_steps() -> Iterator[tuple[psutil.Process, str]]:
-    """Yield the processes on this machine that compute steps, with the steps' names."""
+def _find_processes() -> Iterator[tuple[psutil.Process, str]]:
     for process in psutil.Process().children(recursive=True):
         with suppress(psutil.Error):
             title = (process.cmdline() or [""])[0].replace("MapWorker(", "")
@@ -116,7 +104,7 @@ def _processes_of_steps() -> Iterator[tuple[psutil.Process, str]]:
                 yield process, title.removeprefix(_TITLE).partition(")")[0]
 
 
-def _workers() -> dict[bytes, bool]:
+def _list_workers() -> dict[bytes, bool]:
     """Return all processes that Ray has started for this driver's work, and whether each was killed."""
     mine = {ray._private.worker.global_worker.current_job_id.binary(), b""}
     table = ray._private.state.state._connect_and_get_accessor().get_worker_table()

@@ -38,8 +38,10 @@ def local_ray(connect: Callable[[Mapping[str, Any]], None], on_wait: Callable[[s
     """
     for name, value in _SETTINGS.items():
         os.environ.setdefault(name, value)
-    _make_token()
-    with _on_loopback(), _started(connect, on_wait):
+    folder = Path(os.path.expanduser("~"))  # noqa: PTH111 - `Path.home` raises for a user without a home
+    if not (folder / ".ray" / "auth_token").is_file() and not os.access(folder, os.W_OK):
+        os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
+    with _bind_to_loopback(), _start(connect, on_wait):
         yield
 
 
@@ -48,11 +50,14 @@ def first_line(error: Exception) -> str:
     return (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
 
 
-def _started(connect: Callable[[Mapping[str, Any]], None], on_wait: Callable[[str], None]) -> ExitStack:
-    """Start Ray, and return what keeps its folder."""
+def _start(connect: Callable[[Mapping[str, Any]], None], on_wait: Callable[[str], None]) -> ExitStack:
     for attempt in range(1, _TRIES + 1):
         try:
-            return _start(connect)
+            with ExitStack() as stack:
+                folder = stack.enter_context(private_folder())
+                with our_start():
+                    connect(_make_arguments(f"{folder}/r"))  # inside ours: Ray opens its own to all users
+                return stack.pop_all()
         except FramekilnError:  # there is no folder for it
             raise
         except Exception as error:  # of many classes, a bare one among them
@@ -66,16 +71,8 @@ def _started(connect: Callable[[Mapping[str, Any]], None], on_wait: Callable[[st
     ) from cause
 
 
-def _start(connect: Callable[[Mapping[str, Any]], None]) -> ExitStack:
-    with ExitStack() as stack:
-        folder = stack.enter_context(private_folder())
-        with our_start():
-            connect(_arguments(f"{folder}/r"))  # inside the private one: Ray opens its own to all users of the machine
-        return stack.pop_all()
-
-
 @contextmanager
-def _on_loopback() -> Iterator[None]:
+def _bind_to_loopback() -> Iterator[None]:
     """Bind a local Ray to 127.0.0.1, its own default on Windows and macOS, where it supports no clusters.
 
     Otherwise it listens on all addresses, whatever address it is given. A variable set by the user is kept.
@@ -92,14 +89,7 @@ def _on_loopback() -> Iterator[None]:
         del os.environ[_CLUSTERS]
 
 
-def _make_token() -> None:
-    """Give a local Ray its token where Ray cannot write one into the home folder."""
-    folder = Path(os.path.expanduser("~"))  # noqa: PTH111 - `Path.home` raises for a user without a home
-    if not (folder / ".ray" / "auth_token").is_file() and not os.access(folder, os.W_OK):
-        os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
-
-
-def _arguments(folder: str) -> dict[str, Any]:
+def _make_arguments(folder: str) -> dict[str, Any]:
     # Ray puts the working directory first on its workers' paths. Marked as a client's, a job keeps the paths that it is
     # given. Workers insert each at the front: the last wins.
     places = own_folders()

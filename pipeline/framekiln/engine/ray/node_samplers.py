@@ -20,7 +20,7 @@ class NodeSampler(Sampler):
     """The sampler of a machine of the cluster, whose raylet starts this process and the workers."""
 
     def __init__(self, store: Store, send: Callable[[Reading], None]) -> None:
-        super().__init__(store, send, parent=os.getppid(), object_store=partial(_object_store_gb, *_raylet()))
+        super().__init__(store, send, parent=os.getppid(), object_store=partial(_measure_store, *_find_raylet()))
 
 
 class Samplers:
@@ -46,11 +46,10 @@ class Samplers:
 
 
 def _send(coordinator: Any, reading: Reading) -> None:
-    """Send a reading to the coordinator without waiting."""
     coordinator.add_event.remote(reading)
 
 
-def _object_store_gb(address: str, port: int) -> float | None:
+def _measure_store(address: str, port: int) -> float | None:
     """Return the gigabytes in a machine's object store, by a private call to its raylet; None if that fails."""
     with suppress(Exception):
         from ray._private.internal_api import node_stats
@@ -60,8 +59,7 @@ def _object_store_gb(address: str, port: int) -> float | None:
     return None
 
 
-def _raylet() -> tuple[str, int]:
-    """Return the address and port of this machine's raylet."""
+def _find_raylet() -> tuple[str, int]:
     here = ray.get_runtime_context().get_node_id()
     node = next(node for node in ray.nodes() if node["NodeID"] == here)
     return str(node["NodeManagerAddress"]), int(node["NodeManagerPort"])

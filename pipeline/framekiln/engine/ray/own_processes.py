@@ -51,15 +51,15 @@ def our_start() -> Iterator[None]:
     - With a wait for the raylet of `RAY_raylet_start_wait_time_s`, which ends when the raylet does. Ray waits 30 s.
     """
     own: list[Process] = []
-    settings = dict(zip(_PORTS, _free_ports(len(_PORTS)), strict=True)) | {
+    settings = dict(zip(_PORTS, _find_ports(len(_PORTS)), strict=True)) | {
         "no_monitor": True,
         "include_log_monitor": False,
     }
     replaced: tuple[tuple[Any, str, Any], ...] = (
-        (parameter, "RayParams", partial(_with, settings, parameter.RayParams)),
+        (parameter, "RayParams", partial(_call_with, settings, parameter.RayParams)),
         (services, "ConsolePopen", partial(_spawn, services.ConsolePopen, own)),
         (services, "start_raylet", partial(_start_raylet, services.start_raylet)),
-        (services, "get_node", partial(_registered, services.get_node, own)),
+        (services, "get_node", partial(_await_raylet, services.get_node, own)),
         (utils, "set_sigterm_handler", lambda _: None),
     )
     with ExitStack() as stack:
@@ -83,7 +83,7 @@ def ask_gcs(address: str) -> Any:
     return _raylet.GcsClient(address=address)
 
 
-def _free_ports(number: int) -> list[int]:
+def _find_ports(number: int) -> list[int]:
     """Return ports that nobody uses and that systems do not give out by themselves (Linux: from 32768 on).
 
     An agent that finds its port taken ends, and its raylet too.
@@ -98,7 +98,7 @@ def _free_ports(number: int) -> list[int]:
     raise OSError("no port from 20000 to 29999 is free")
 
 
-def _with(settings: Mapping[str, Any], call: Callable[..., Any], **given: Any) -> Any:
+def _call_with(settings: Mapping[str, Any], call: Callable[..., Any], **given: Any) -> Any:
     return call(**{**given, **settings})
 
 
@@ -116,7 +116,7 @@ def _start_raylet(start: Callable[..., Any], *args: Any, **options: Any) -> Any:
     return start(*args, **options)
 
 
-def _registered(get_node: Callable[[str, str], Any], own: list[Process], gcs_address: str, node_id: str) -> Any:
+def _await_raylet(get_node: Callable[[str, str], Any], own: list[Process], gcs_address: str, node_id: str) -> Any:
     """Return what Ray knows of the new raylet, once it has registered.
 
     Raises:
@@ -125,7 +125,9 @@ def _registered(get_node: Callable[[str, str], Any], own: list[Process], gcs_add
     end = time.monotonic() + float(os.environ[WAIT])
     gcs = ask_gcs(gcs_address)
     while time.monotonic() < end:
-        if ended := [name for process in own if (name := _program(process)) in _NEEDED and process.poll() is not None]:
+        if ended := [
+            name for process in own if (name := _name_program(process)) in _NEEDED and process.poll() is not None
+        ]:
             raise ConnectionError(f"its process {ended[0]} has ended")
         with suppress(RayError):  # an answer that takes too long
             if node_id in {key.hex() for key in gcs.get_all_node_info(timeout=_ANSWER_S)}:
@@ -134,7 +136,7 @@ def _registered(get_node: Callable[[str, str], Any], own: list[Process], gcs_add
     raise TimeoutError(f"its raylet has not registered within {os.environ[WAIT]} s")
 
 
-def _program(process: Process) -> str:
+def _name_program(process: Process) -> str:
     return Path(process.args[0]).name  # type: ignore[index, arg-type]
 
 

@@ -30,7 +30,7 @@ def private_folder() -> Iterator[str]:
     for parent in dict.fromkeys([os.environ.get("RAY_TMPDIR"), os.environ.get("TMPDIR"), "/tmp", "/var/tmp"]):  # noqa: S108
         if parent and len(parent) <= _LONGEST:
             try:
-                folder, lock = _locked_folder(parent)
+                folder, lock = _lock_folder(parent)
             except OSError as error:
                 reasons.append(f"{parent}: {error.strerror}")
                 continue
@@ -55,7 +55,7 @@ def private_folder() -> Iterator[str]:
         os.close(lock)
 
 
-def _locked_folder(parent: str) -> tuple[str, int]:
+def _lock_folder(parent: str) -> tuple[str, int]:
     """Return a new folder and the descriptor that holds its lock; another run may remove it before it is locked."""
     while True:
         folder = tempfile.mkdtemp(prefix=_PREFIX, dir=parent)

@@ -17,7 +17,7 @@ class Exporter:
 
     def __init__(self, run: str) -> None:
         self._run = run
-        self._record = {metric.name: _recorder(metric) for metric in METRICS}
+        self._record = {metric.name: _make_recorder(metric) for metric in METRICS}
 
     def add(self, event: StepEvent | Reading) -> None:
         """Count an event; a metric that Ray refuses is skipped."""
@@ -26,8 +26,7 @@ class Exporter:
                 self._record[metric.name](value, labels)
 
 
-def _recorder(metric: Metric) -> Any:
-    """Return the function that adds, sets or observes a value with its labels."""
+def _make_recorder(metric: Metric) -> Any:
     about = {"description": metric.what, "tag_keys": metric.labels}
     if metric.kind == "counter":
         return Counter(metric.name, **about).inc

@@ -43,7 +43,7 @@ def session(address: str | None, on_wait: Callable[[str], None] = lambda _: None
     for name in ("ray", "ray.data"):  # we print the error that stops a run, once
         logging.getLogger(name).setLevel(logging.CRITICAL)
     if ray.is_initialized():  # inside another session: share it
-        yield _nodes()
+        yield _list_nodes()
         return
     os.environ.setdefault(_NO_USAGE_REPORTS, "1")
     os.environ.setdefault("RAY_IGNORE_UNHANDLED_ERRORS", "1")  # of Ray's own statistics, with their tracebacks
@@ -56,24 +56,23 @@ def session(address: str | None, on_wait: Callable[[str], None] = lambda _: None
             try:
                 connect({"address": address})
             except Exception as error:  # of many classes
-                raise _no_cluster(address, error) from error
+                raise _explain_no_cluster(address, error) from error
         try:
-            yield _nodes()
+            yield _list_nodes()
         finally:
             with interrupts_held():
                 kill_services() if dead_services() else ray.shutdown()
 
 
 def _connect(on_wait: Callable[[str], None], arguments: Mapping[str, Any]) -> None:
-    utils.get_entrypoint_name = _command_line
-    with _without_stderr(on_wait) as say, signals_kept(), _waiting_words(say):
+    utils.get_entrypoint_name = _join_arguments
+    with _hide_stderr(on_wait) as say, signals_kept(), _report_waiting(say):
         ray.init(**arguments, **_QUIET)
     worker.print_to_stdstream = _print_nothing  # it prints each death of a process on the terminal
 
 
 @contextmanager
-def _waiting_words(say: Callable[[str], None]) -> Iterator[None]:
-    """Say every 15 s of the block, from another thread, that Ray is still waited for."""
+def _report_waiting(say: Callable[[str], None]) -> Iterator[None]:
     over, begun = threading.Event(), time.monotonic()
 
     def speak() -> None:
@@ -90,13 +89,13 @@ def _waiting_words(say: Callable[[str], None]) -> Iterator[None]:
         thread.join()
 
 
-def _command_line() -> str:
+def _join_arguments() -> str:
     """Return this process's command line for Ray's list of jobs; Ray's own refuses paths that are not UTF-8."""
     return " ".join(sys.argv).encode(errors="backslashreplace").decode()
 
 
 @contextmanager
-def _without_stderr(on_wait: Callable[[str], None]) -> Iterator[Callable[[str], None]]:
+def _hide_stderr(on_wait: Callable[[str], None]) -> Iterator[Callable[[str], None]]:
     """Hide a line on the terminal: Ray's C++ core prints that its log level was set before the level holds.
 
     Yields:
@@ -136,7 +135,7 @@ def _check_answers(address: str) -> None:
     try:
         socket.create_connection((host.rpartition("/")[2] or "127.0.0.1", int(port)), timeout=10).close()
     except (OSError, ValueError) as error:
-        raise _no_cluster(address, error) from error
+        raise _explain_no_cluster(address, error) from error
     if "/" not in host:
         try:
             ask_gcs(address)
@@ -150,14 +149,14 @@ def _check_answers(address: str) -> None:
             pass  # it may be slow: Ray waits for it
 
 
-def _no_cluster(address: str, error: Exception) -> ResourceError:
+def _explain_no_cluster(address: str, error: Exception) -> ResourceError:
     return ResourceError(
         f"No Ray cluster answers at {address!r} ({first_line(error)}). Start one, or leave out --address.",
         code="FK-NO-CLUSTER",
     )
 
 
-def _nodes() -> list[Node]:
+def _list_nodes() -> list[Node]:
     alive = [node for node in ray.nodes() if node["Alive"]]
     sizes = [(str(node["NodeManagerAddress"]), node["Resources"]) for node in alive]
     return [Node(name=name, cpus=size.get("CPU", 0.0), gpus=size.get("GPU", 0.0)) for name, size in sizes]

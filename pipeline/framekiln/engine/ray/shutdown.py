@@ -32,14 +32,10 @@ def ended(batches: Any) -> Iterator[None]:
         with interrupts_held():
             if not dead_services():  # else its threads wait for ever
                 batches.close()
-                _join(set(threading.enumerate()) - before)
-
-
-def _join(threads: Collection[threading.Thread]) -> None:
-    end = time.monotonic() + _SECONDS
-    for thread in threads:
-        if thread.name not in PARKED and not isinstance(thread, threading._DummyThread):  # of Ray's core
-            thread.join(max(0.0, end - time.monotonic()))
+                end = time.monotonic() + _SECONDS
+                for thread in set(threading.enumerate()) - before:
+                    if thread.name not in PARKED and not isinstance(thread, threading._DummyThread):  # of Ray's core
+                        thread.join(max(0.0, end - time.monotonic()))
 
 
 def kill_model_processes(pools: Collection[str]) -> None:

@@ -20,7 +20,6 @@ from framekiln.runtime.worker import Worker
 
 
 def _open(sealed: pa.Table) -> tuple[Packet, float]:
-    """Return the packet in a row, and the seconds that opening it took."""
     begin = time.perf_counter()
     return Packet.open(sealed), time.perf_counter() - begin
 

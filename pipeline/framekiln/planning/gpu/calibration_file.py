@@ -153,11 +153,7 @@ def read_gpu_calibration(path: Path) -> Calibration:
 
 
 def read_calibration(path: Path) -> Calibration:
-    """Read the calibration at a path.
-
-    Raises:
-        ConfigError: the file is missing, or is no calibration.
-    """
+    """Read the calibration at a path. Raises ConfigError if the file is missing, or is no calibration."""
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
         if not isinstance(data, dict) or not data.keys() >= _REQUIRED:
@@ -186,15 +182,14 @@ def write_calibration(calibration: Calibration, folder: Path) -> Path:
     with suppress(ConfigError):  # there is no earlier file, or it cannot be read any more
         before = read_calibration(path)
         if before.device == calibration.device and before.steps.keys() - calibration.steps.keys():
-            calibration = _merged(before, calibration)
+            calibration = _merge(before, calibration)
     half = path.with_suffix(".half")
     half.write_text(calibration.model_dump_json(indent=1, by_alias=True) + "\n", encoding="utf-8")
     half.replace(path)
     return path
 
 
-def _merged(before: Calibration, after: Calibration) -> Calibration:
-    """Return both together, with the later figures of steps that both have."""
+def _merge(before: Calibration, after: Calibration) -> Calibration:
     rates = [rate for rate in (before.decode_rows_per_s, after.decode_rows_per_s) if rate is not None]
     return after.model_copy(
         update={

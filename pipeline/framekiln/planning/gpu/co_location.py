@@ -104,20 +104,20 @@ def lay_out(requirements: Sequence[Requirement], processes: Processes, capacity:
     members = {
         each.name: PlacedStep(requirement=each, option=each.options[0], workers=each.workers) for each in requirements
     }
-    while _gb(members, processes, capacity) > capacity.limit_gb + 1e-9:
-        smaller = [option for member in members.values() if (option := _smaller(member)) is not None]
+    while _sum_gb(members, processes, capacity) > capacity.limit_gb + 1e-9:
+        smaller = [option for member in members.values() if (option := _shrink(member)) is not None]
         if not smaller:
             return None
         best = min(smaller, key=lambda option: _price(members[option.name], option))
         members[best.name] = best
-    return _with_more_workers(_layout(members, processes, capacity), capacity)
+    return _add_workers(_make_layout(members, processes, capacity), capacity)
 
 
-def _layout(members: Mapping[str, PlacedStep], processes: Processes, capacity: GpuCapacity) -> WaveLayout:
-    return WaveLayout(members=tuple(members.values()), processes=processes, gb=_gb(members, processes, capacity))
+def _make_layout(members: Mapping[str, PlacedStep], processes: Processes, capacity: GpuCapacity) -> WaveLayout:
+    return WaveLayout(members=tuple(members.values()), processes=processes, gb=_sum_gb(members, processes, capacity))
 
 
-def _gb(members: Mapping[str, PlacedStep], processes: Processes, capacity: GpuCapacity) -> float:
+def _sum_gb(members: Mapping[str, PlacedStep], processes: Processes, capacity: GpuCapacity) -> float:
     """Return the memory of all processes: steps of one hold their weights together and share the rest by turns."""
     gb = 0.0
     for names in processes:
@@ -127,8 +127,7 @@ def _gb(members: Mapping[str, PlacedStep], processes: Processes, capacity: GpuCa
     return gb
 
 
-def _smaller(member: PlacedStep) -> PlacedStep | None:
-    """Return the step at its next option, which takes less memory; None if there is none."""
+def _shrink(member: PlacedStep) -> PlacedStep | None:
     following = member.requirement.options.index(member.option) + 1
     if following == len(member.requirement.options):
         return None
@@ -136,12 +135,11 @@ def _smaller(member: PlacedStep) -> PlacedStep | None:
 
 
 def _price(before: PlacedStep, after: PlacedStep) -> float:
-    """Return the seconds a row that each freed GB costs."""
     lost = (after.option.own_s or 0.0) - (before.option.own_s or 0.0)
     return lost / max(1e-9, before.option.gb - after.option.gb)
 
 
-def _with_more_workers(layout: WaveLayout, capacity: GpuCapacity) -> WaveLayout:
+def _add_workers(layout: WaveLayout, capacity: GpuCapacity) -> WaveLayout:
     """Add workers to the slowest process as long as it is the bottleneck and cores and memory allow."""
     cpus = capacity.cpus
     while (limits := layout.limits(capacity)) is not None:
@@ -151,9 +149,9 @@ def _with_more_workers(layout: WaveLayout, capacity: GpuCapacity) -> WaveLayout:
             return layout
         more = replace(member, workers=member.workers + 1)
         members = {each.name: more if each is member else each for each in layout.members}
-        if _gb(members, layout.processes, capacity) > capacity.limit_gb + 1e-9:
+        if _sum_gb(members, layout.processes, capacity) > capacity.limit_gb + 1e-9:
             return layout
-        layout = _layout(members, layout.processes, capacity)
+        layout = _make_layout(members, layout.processes, capacity)
         cpus -= member.requirement.step.placement.cpus
     return layout
 

@@ -29,33 +29,36 @@ def reasons(
     """Return the reasons for the first of some layouts."""
     best, *others = candidates
     return [
-        *_source(calibration, steps),
-        _chosen(best, capacity),
-        *_bottlenecks(best, capacity),
-        *_others(best, others, capacity),
+        *_tell_source(calibration, steps),
+        _tell_layout(best, capacity),
+        *_tell_bottlenecks(best, capacity),
+        *_tell_others(best, others, capacity),
     ]
 
 
-def _source(calibration: Calibration | None, steps: Sequence[Step]) -> list[str]:
+def _tell_source(calibration: Calibration | None, steps: Sequence[Step]) -> list[str]:
     if calibration is None:
         return []
     missing = [step.name for step in steps if calibration.of(step) is None]
     sentences = [f"By the calibration of {calibration.device}, {calibration.made[:10]}; rates are estimates."]
     if missing:
         sentences.append(f"It has no figures of {', '.join(missing)} with these settings, so rates are not compared.")
-    return [*sentences, *(_unseen(step, calibration) for step in steps if (f := calibration.of(step)) and f.unseen)]
+    return [
+        *sentences,
+        *(_tell_unseen(step, calibration) for step in steps if (f := calibration.of(step)) and f.unseen),
+    ]
 
 
-def _unseen(step: Step, calibration: Calibration) -> str:
+def _tell_unseen(step: Step, calibration: Calibration) -> str:
     figures, gb = calibration.of(step), step.placement.vram_gb
     kinds = " and ".join(figures.unseen if figures else ())
     memory = f"gets the profile's {gb:.3g} GB" if gb else "gets what it took without"
     return f"There were no {kinds} where {step.name} was calibrated: it {memory}, and the rate is of rows without."
 
 
-def _chosen(best: Layout, capacity: GpuCapacity) -> str:
+def _tell_layout(best: Layout, capacity: GpuCapacity) -> str:
     count = len(best.waves)
-    waves = " | ".join(_wave(wave, capacity) for wave in best.waves)
+    waves = " | ".join(_tell_wave(wave, capacity) for wave in best.waves)
     rate = best.rate(capacity)
     estimate = f"; an estimate of {rate:.3g} rows/s for {capacity.rows:,} rows" if rate else ""
     if count == 1:
@@ -63,38 +66,37 @@ def _chosen(best: Layout, capacity: GpuCapacity) -> str:
     return f"The first pass goes over the media {_TIMES.get(count, f'{count} times')}: {waves}{estimate}."
 
 
-def _wave(wave: WaveLayout, capacity: GpuCapacity) -> str:
+def _tell_wave(wave: WaveLayout, capacity: GpuCapacity) -> str:
     processes = " and ".join(" + ".join(names) for names in wave.processes)
     contexts = sum(max(each.workers for each in wave.members if each.name in names) for names in wave.processes)
     shared = f"{capacity.context_gb * contexts:.2g} of it for {contexts} process{'es' if contexts > 1 else ''}"
     return f"{processes} ({wave.gb:.3g} of {capacity.limit_gb:.3g} GB, {shared})"
 
 
-def _bottlenecks(best: Layout, capacity: GpuCapacity) -> list[str]:
-    """Return the bottleneck of each wave, with the batches that were chosen."""
+def _tell_bottlenecks(best: Layout, capacity: GpuCapacity) -> list[str]:
     sentences = []
     for wave in best.waves:
         if (limits := wave.limits(capacity)) is None:
             continue
         slowest = max(limits, key=lambda name: limits[name])
-        batches = ", ".join(_batch(member) for member in wave.members)
+        batches = ", ".join(_tell_batch(member) for member in wave.members)
         sentences.append(f"{batches}: {slowest} holds this wave to {1 / max(limits[slowest], 1e-12):.3g} rows/s.")
     return sentences
 
 
-def _batch(member: PlacedStep) -> str:
+def _tell_batch(member: PlacedStep) -> str:
     workers = f", {member.workers} workers" if member.workers > 1 else ""
     fastest = member.requirement.options[0]
     less = f" instead of {fastest.batch}" if fastest.batch != member.option.batch else ""
     return f"{member.name} in batches of {member.option.batch}{less} ({member.option.gb:.3g} GB{workers})"
 
 
-def _others(best: Layout, others: Sequence[Layout], capacity: GpuCapacity) -> list[str]:
+def _tell_others(best: Layout, others: Sequence[Layout], capacity: GpuCapacity) -> list[str]:
     """Return other layouts by their estimates; without rates, the reason for other processes than the profile's."""
     rate = best.rate(capacity)
     if rate is not None:
         first = {len(each.waves): each for each in reversed(others)}  # the best for each number of waves
-        rates = [(_shape(first[count]), first[count].rate(capacity) or 0.0) for count in sorted(first)[:_OTHERS]]
+        rates = [(_tell_shape(first[count]), first[count].rate(capacity) or 0.0) for count in sorted(first)[:_OTHERS]]
         changes = [(shape, other, round(100 * other / rate - 100)) for shape, other in rates]
         return [f"Instead, {shape}: {other:.3g} rows/s ({change:+} %)." for shape, other, change in changes]
     if best.departures:
@@ -102,5 +104,5 @@ def _others(best: Layout, others: Sequence[Layout], capacity: GpuCapacity) -> li
     return []
 
 
-def _shape(layout: Layout) -> str:
+def _tell_shape(layout: Layout) -> str:
     return " | ".join(" and ".join(" + ".join(names) for names in wave.processes) for wave in layout.waves)

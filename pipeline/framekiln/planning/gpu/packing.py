@@ -41,34 +41,34 @@ def layouts(requirements: Sequence[Requirement], steps: Sequence[Step], capacity
     The steps with requirements are on the GPU, producers before readers. Others of the first pass run on the CPU, and
     may have to run between them.
     """
-    tried = (layout(blocks, steps, capacity) for blocks in _partitions(requirements, capacity))
-    fitting = sorted((each for each in tried if each is not None), key=_complexity)
+    tried = (layout(blocks, steps, capacity) for blocks in _list_partitions(requirements, capacity))
+    fitting = sorted((each for each in tried if each is not None), key=_rank)
     if not fitting or not all(each.measured for each in requirements):
         return fitting
     seconds = {id(each): each.seconds(capacity) or 0.0 for each in fitting}
     enough = _EQUAL * min(seconds.values())
     fitting.sort(key=lambda each: seconds[id(each)])
-    best = min((each for each in fitting if seconds[id(each)] <= enough), key=_complexity)
+    best = min((each for each in fitting if seconds[id(each)] <= enough), key=_rank)
     return [best, *(each for each in fitting if each is not best)]
 
 
-def _complexity(candidate: Layout) -> tuple[int, int]:
+def _rank(candidate: Layout) -> tuple[int, int]:
     return len(candidate.waves), candidate.departures
 
 
 def layout(blocks: Sequence[Sequence[Requirement]], steps: Sequence[Step], capacity: GpuCapacity) -> Layout | None:
     """Return the waves of given steps, each in its best processes; None if one does not fit."""
-    waves = [wave for block in blocks if (wave := _best_wave(block, steps, capacity)) is not None]
+    waves = [wave for block in blocks if (wave := _choose_wave(block, steps, capacity)) is not None]
     if len(waves) < len(blocks):
         return None
-    departures = sum(wave.processes != _stated(block) for wave, block in zip(waves, blocks, strict=True))
+    departures = sum(wave.processes != _group_as_stated(block) for wave, block in zip(waves, blocks, strict=True))
     return Layout(waves=tuple(waves), departures=departures)
 
 
-def _best_wave(block: Sequence[Requirement], steps: Sequence[Step], capacity: GpuCapacity) -> WaveLayout | None:
+def _choose_wave(block: Sequence[Requirement], steps: Sequence[Step], capacity: GpuCapacity) -> WaveLayout | None:
     """Return the best of three: processes as the profile groups them, one for each step, or one for all."""
     names = tuple(each.name for each in block)
-    ways: list[Processes] = [_stated(block), tuple((name,) for name in names)]
+    ways: list[Processes] = [_group_as_stated(block), tuple((name,) for name in names)]
     if len({each.workers for each in block}) == 1 and _can_share(names, steps):
         ways.append((names,))
     fitting = [wave for way in dict.fromkeys(ways) if (wave := lay_out(block, way, capacity)) is not None]
@@ -77,8 +77,7 @@ def _best_wave(block: Sequence[Requirement], steps: Sequence[Step], capacity: Gp
     return fitting[0] if fitting else None
 
 
-def _stated(block: Sequence[Requirement]) -> Processes:
-    """Return the processes by the profile's groups."""
+def _group_as_stated(block: Sequence[Requirement]) -> Processes:
     return tuple(tuple(step.name for step in members) for members in processes(each.step for each in block).values())
 
 
@@ -89,28 +88,27 @@ def _can_share(names: Sequence[str], steps: Sequence[Step]) -> bool:
     return not any(step.depends & between for step in steps if step.name in members)
 
 
-def _partitions(requirements: Sequence[Requirement], capacity: GpuCapacity) -> Iterator[list[list[Requirement]]]:
-    """Yield ways to put steps into waves, each in an order with producers first."""
+def _list_partitions(requirements: Sequence[Requirement], capacity: GpuCapacity) -> Iterator[list[list[Requirement]]]:
     if len(requirements) > _MOST_TRIED:
-        yield _one_by_one(requirements, capacity)
+        yield _fill_in_order(requirements, capacity)
         return
-    for blocks in _set_partitions(list(requirements)):
-        if (order := _ordered(blocks)) is not None:
+    for blocks in _partition(list(requirements)):
+        if (order := _order(blocks)) is not None:
             yield order
 
 
-def _set_partitions(requirements: list[Requirement]) -> Iterator[list[list[Requirement]]]:
+def _partition(requirements: list[Requirement]) -> Iterator[list[list[Requirement]]]:
     if not requirements:
         yield []
         return
     *rest, last = requirements
-    for blocks in _set_partitions(rest):
+    for blocks in _partition(rest):
         for i, block in enumerate(blocks):
             yield [*blocks[:i], [*block, last], *blocks[i + 1 :]]
         yield [*blocks, [last]]
 
 
-def _ordered(blocks: list[list[Requirement]]) -> list[list[Requirement]] | None:
+def _order(blocks: list[list[Requirement]]) -> list[list[Requirement]] | None:
     """Return blocks with producers before readers; None if two blocks read each other."""
     home = {each.name: number for number, block in enumerate(blocks) for each in block}
     needs = [{home[name] for each in block for name in each.step.depends & home.keys()} for block in blocks]
@@ -118,11 +116,11 @@ def _ordered(blocks: list[list[Requirement]]) -> list[list[Requirement]] | None:
     return None if waiting else [blocks[number] for number in order]
 
 
-def _one_by_one(requirements: Sequence[Requirement], capacity: GpuCapacity) -> list[list[Requirement]]:
+def _fill_in_order(requirements: Sequence[Requirement], capacity: GpuCapacity) -> list[list[Requirement]]:
     """Return blocks filled in order: a step joins the last one if that fits, else it starts another."""
     blocks: list[list[Requirement]] = []
     for each in requirements:
-        if blocks and lay_out([*blocks[-1], each], _stated([*blocks[-1], each]), capacity) is not None:
+        if blocks and lay_out([*blocks[-1], each], _group_as_stated([*blocks[-1], each]), capacity) is not None:
             blocks[-1].append(each)
         else:
             blocks.append([each])

@@ -66,10 +66,16 @@ def measured(step: Step, figures: StepFigures, workers: int, pinned: Collection[
         sizes = [min(step.placement.batch, figures.largest_batch)]
     least = step.placement.vram_gb if figures.unseen else 0.0
     others = (step.placement.in_flight - 1) * IN_FLIGHT_GB  # a calibration has one packet in work
-    options = [replace(option, gb=max(option.gb + others, least)) for option in (_option(figures, n) for n in sizes)]
+    options = [
+        replace(option, gb=max(option.gb + others, least)) for option in (_make_option(figures, n) for n in sizes)
+    ]
+    kept: list[BatchOption] = []
+    for option in sorted(options, key=lambda each: (each.gb, each.batch)):
+        if not kept or (option.own_s or math.inf) < (kept[-1].own_s or math.inf):
+            kept.append(option)
     return Requirement(
         step=step,
-        options=_pareto_optimal(options),
+        options=tuple(reversed(kept)),
         workers=workers,
         fixed_workers="workers" in pinned,
         set_up_s=figures.set_up_s,
@@ -77,34 +83,25 @@ def measured(step: Step, figures: StepFigures, workers: int, pinned: Collection[
     )
 
 
-def _option(figures: StepFigures, batch: int) -> BatchOption:
+def _make_option(figures: StepFigures, batch: int) -> BatchOption:
     own = 1 / figures.rate(batch)
     phases = max(figures.trials, key=lambda trial: (trial.batch <= batch, trial.batch)).phases
     total = sum(phases.values())
     share = sum(phases.get(name, 0.0) for name in _ON_GPU) / total if total else 1.0
-    return BatchOption(batch=batch, gb=_gb(figures, batch), gpu_s=own * share, own_s=own)
+    return BatchOption(batch=batch, gb=_estimate_gb(figures, batch), gpu_s=own * share, own_s=own)
 
 
-def _gb(figures: StepFigures, batch: int) -> float:
+def _estimate_gb(figures: StepFigures, batch: int) -> float:
     """Return the memory that torch holds at a batch: the fitted line at the largest images and its error."""
-    held = max((_held(trial) for trial in figures.trials), default=FRAGMENTS)
+    held = max((_estimate_held(trial) for trial in figures.trials), default=FRAGMENTS)
     if figures.memory is None:
         return figures.weights_gb * held
     largest = max(trial.megapixels for trial in figures.trials)
     return (figures.memory.at(batch, largest) + figures.memory.error_gb) * held
 
 
-def _held(trial: Trial) -> float:
+def _estimate_held(trial: Trial) -> float:
     """Return the bytes that torch held for each byte allocated: fragments stay with the allocator."""
     if not trial.peak_gb or not trial.reserved_gb:
         return 1.0
     return max(1.0, min(trial.reserved_gb / trial.peak_gb, FRAGMENTS * FRAGMENTS))
-
-
-def _pareto_optimal(options: list[BatchOption]) -> tuple[BatchOption, ...]:
-    """Return the options that are faster than all with less memory, the fastest first."""
-    kept: list[BatchOption] = []
-    for option in sorted(options, key=lambda each: (each.gb, each.batch)):
-        if not kept or (option.own_s or math.inf) < (kept[-1].own_s or math.inf):
-            kept.append(option)
-    return tuple(reversed(kept))

@@ -61,17 +61,17 @@ def schedule(steps: Sequence[Step], decode: DecodeStep, nodes: Sequence[Node], s
     if limit is None or not on_gpu:
         return Schedule(steps=tuple(steps), numbers=wave_numbers(steps, waves))
     gpus = max(1, round(sum(node.gpus for node in nodes)))
-    capacity = _capacity(steps, decode, nodes, settings, limit)
-    wanted = [_requirement(step, gpus, capacity, settings) for step in on_gpu]
-    limited = [_limited(each, capacity) for each in wanted]
+    capacity = _measure_capacity(steps, decode, nodes, settings, limit)
+    wanted = [_make_requirement(step, gpus, capacity, settings) for step in on_gpu]
+    limited = [_limit(each, capacity) for each in wanted]
     if settings.waves is None:
         candidates = layouts(limited, steps, capacity)
     else:
-        candidates = _named_layout(limited, steps, capacity, waves)
+        candidates = _lay_out_named(limited, steps, capacity, waves)
     if not candidates:
-        raise _no_layout(limited, capacity, waves)
+        raise _explain_refusal(limited, capacity, waves)
     best = candidates[0]
-    placed = {step.name: step for wave in best.waves for step in _placed(wave, gpus)}
+    placed = {step.name: step for wave in best.waves for step in _place(wave, gpus)}
     return Schedule(
         steps=tuple(placed.get(step.name, step) for step in steps),
         numbers=wave_numbers(steps, waves or [wave.names for wave in best.waves]),
@@ -79,7 +79,7 @@ def schedule(steps: Sequence[Step], decode: DecodeStep, nodes: Sequence[Node], s
     )
 
 
-def _capacity(
+def _measure_capacity(
     steps: Sequence[Step], decode: DecodeStep, nodes: Sequence[Node], settings: GpuSettings, limit: float
 ) -> GpuCapacity:
     calibration = settings.calibration
@@ -95,7 +95,7 @@ def _capacity(
     )
 
 
-def _requirement(step: Step, gpus: int, capacity: GpuCapacity, settings: GpuSettings) -> Requirement:
+def _make_requirement(step: Step, gpus: int, capacity: GpuCapacity, settings: GpuSettings) -> Requirement:
     workers = math.ceil(step.placement.workers / gpus)
     pinned = settings.pinned.get(step.name, frozenset())
     figures = settings.calibration.of(step) if settings.calibration else None
@@ -107,7 +107,7 @@ def _requirement(step: Step, gpus: int, capacity: GpuCapacity, settings: GpuSett
     return stated(step, workers, gb)
 
 
-def _limited(requirement: Requirement, capacity: GpuCapacity) -> Requirement:
+def _limit(requirement: Requirement, capacity: GpuCapacity) -> Requirement:
     """Return the options that fit; a step that does not fit alone in one process gets all memory."""
     fitting = tuple(each for each in requirement.options if each.gb + capacity.context_gb <= capacity.limit_gb)
     if fitting and requirement.workers * (fitting[-1].gb + capacity.context_gb) <= capacity.limit_gb:
@@ -119,17 +119,16 @@ def _limited(requirement: Requirement, capacity: GpuCapacity) -> Requirement:
     return replace(requirement, options=(option,), workers=1, held_gb=min(requirement.held_gb, most))
 
 
-def _named_layout(
+def _lay_out_named(
     requirements: Sequence[Requirement], steps: Sequence[Step], capacity: GpuCapacity, waves: Sequence[Sequence[str]]
 ) -> list[Layout]:
-    """Return the layout of the waves that the profile names; none if one does not fit."""
     numbers = wave_numbers(steps, waves)
     blocks = [[each for each in requirements if numbers[each.name] == i] for i in sorted(set(numbers.values()))]
     named = layout([block for block in blocks if block], steps, capacity)
     return [named] if named is not None else []
 
 
-def _no_layout(
+def _explain_refusal(
     requirements: Sequence[Requirement], capacity: GpuCapacity, waves: Sequence[Sequence[str]]
 ) -> ResourceError:
     needs = ", ".join(f"{each.name} {each.options[-1].gb:.3g} GB" for each in requirements)
@@ -146,14 +145,13 @@ def _no_layout(
     )
 
 
-def _placed(wave: WaveLayout, gpus: int) -> list[Step]:
-    """Return a wave's steps with their batches, processes and shares of the GPU."""
+def _place(wave: WaveLayout, gpus: int) -> list[Step]:
     process = {name: names for names in wave.processes for name in names}
     gb = wave.budgets()
-    return [_placed_step(each, wave, gb[each.name], len(process[each.name]) > 1, gpus) for each in wave.members]
+    return [_place_step(each, wave, gb[each.name], len(process[each.name]) > 1, gpus) for each in wave.members]
 
 
-def _placed_step(member: PlacedStep, wave: WaveLayout, gb: float, together: bool, gpus: int) -> Step:
+def _place_step(member: PlacedStep, wave: WaveLayout, gb: float, together: bool, gpus: int) -> Step:
     step, place = member.requirement.step, member.requirement.step.placement
     changes: dict[str, Any] = {
         "group": (place.group or _GROUP) if together else "",

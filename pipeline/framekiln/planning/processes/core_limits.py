@@ -24,10 +24,10 @@ LEAST_CPUS = 1.0  # a process that books less shares its core with another
 def fit_wave(wave: Wave, nodes: Sequence[Node]) -> Wave:
     """Return a wave with numbers that fit the nodes; unchanged if none do, or if they all fit."""
     for candidate in (wave, _share_processes(wave)):
-        smaller = _with_fewer_workers(candidate, nodes)
+        smaller = _take_workers(candidate, nodes)
         if _fits(smaller, nodes):
             return smaller
-    smaller = _with_fewer_cpus(_with_fewer_workers(wave, nodes), nodes)
+    smaller = _halve_cpus(_take_workers(wave, nodes), nodes)
     return smaller if _fits(smaller, nodes) else wave
 
 
@@ -67,7 +67,7 @@ def _fits(wave: Wave, nodes: Sequence[Node]) -> bool:
     return fits(process_demands(wave.decode, wave.own), nodes)
 
 
-def _with_fewer_workers(wave: Wave, nodes: Sequence[Node]) -> Wave:
+def _take_workers(wave: Wave, nodes: Sequence[Node]) -> Wave:
     """Take workers from a wave's models, those with most first, until it fits or each has one; return the wave."""
     while not _fits(wave, nodes):
         models = [step for step in wave.steps if step.keeps_model]
@@ -80,7 +80,7 @@ def _with_fewer_workers(wave: Wave, nodes: Sequence[Node]) -> Wave:
     return wave
 
 
-def _with_fewer_cpus(wave: Wave, nodes: Sequence[Node]) -> Wave:
+def _halve_cpus(wave: Wave, nodes: Sequence[Node]) -> Wave:
     """Halve the cores of a wave's largest processes until it fits, or until all have one; return the wave."""
     while not _fits(wave, nodes):
         largest = max([wave.decode.cpus, *(step.placement.cpus for step in wave.own)])

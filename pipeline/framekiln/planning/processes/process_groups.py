@@ -51,7 +51,9 @@ def order_by_process(steps: Sequence[Step]) -> list[Step]:
     _check_same(members)
     names = sorted(members, key=lambda name: any(step.keeps_model for step in members[name]))
     home = {step.name: name for name in names for step in members[name]}
-    order, waiting = ordered({name: [home.get(other, other) for other in _needs(members[name])] for name in names})
+    order, waiting = ordered(
+        {name: [home.get(other, other) for other in _collect_needs(members[name])] for name in names}
+    )
     done = [step for name in order for step in members[name]]
     if waiting:
         raise _split_group({name: members[name] for name in waiting}, {step.name for step in done})
@@ -72,8 +74,7 @@ def by_process(decode: DecodeStep, steps: Sequence[Step]) -> list[tuple[Step, ..
     return [tuple(group) for group in groups]
 
 
-def _needs(members: Sequence[Step]) -> set[str]:
-    """Return the steps outside a group that its members depend on."""
+def _collect_needs(members: Sequence[Step]) -> set[str]:
     return {name for step in members for name in step.depends} - {step.name for step in members}
 
 
@@ -91,7 +92,7 @@ def _check_same(processes: dict[str, list[Step]]) -> None:
 
 def _split_group(processes: dict[str, list[Step]], done: set[str]) -> ConfigError:
     group = next(name for name, members in processes.items() if len(members) > 1)
-    between = ", ".join(map(repr, sorted(_needs(processes[group]) - done)))
+    between = ", ".join(map(repr, sorted(_collect_needs(processes[group]) - done)))
     return ConfigError(
         f"The steps of {group} cannot share a process: {between} must run between its members; put it into the group "
         "too, or split the group.",

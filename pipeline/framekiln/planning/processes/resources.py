@@ -41,7 +41,7 @@ def this_machine() -> Node:
 
     It counts at least two CPUs, since a model's process and a decode worker must be able to run at the same time.
     """
-    return Node(name="this machine", cpus=float(max(2, len(os.sched_getaffinity(0)))), gpus=float(_gpu_count()))
+    return Node(name="this machine", cpus=float(max(2, len(os.sched_getaffinity(0)))), gpus=float(_count_gpus()))
 
 
 def gpu_names() -> list[str]:
@@ -53,7 +53,7 @@ def gpu_names() -> list[str]:
         return []
 
 
-def _gpu_count() -> int:
+def _count_gpus() -> int:
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is not None:
         return len([part for part in visible.split(",") if part.strip() not in ("", "-1")])
@@ -66,13 +66,13 @@ def place(demands: Sequence[Demand], nodes: Sequence[Node]) -> None:
     Raises:
         ResourceError: a process does not fit. The message names its step, what it needs and what was free.
     """
-    if (refused := _first_refused(demands, nodes)) is not None:
-        raise _error(refused, demands, nodes)
+    if (refused := _find_refused(demands, nodes)) is not None:
+        raise _explain_refused(refused, demands, nodes)
 
 
 def fits(demands: Sequence[Demand], nodes: Sequence[Node]) -> bool:
     """Return whether all processes fit the nodes; see `place`."""
-    return _first_refused(demands, nodes) is None
+    return _find_refused(demands, nodes) is None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,13 +85,13 @@ class _Refused:
     placed: Sequence[Demand]
 
 
-def _first_refused(demands: Sequence[Demand], nodes: Sequence[Node]) -> _Refused | None:
+def _find_refused(demands: Sequence[Demand], nodes: Sequence[Node]) -> _Refused | None:
     free = [replace(node) for node in nodes]
     placed: list[Demand] = []
     for demand in sorted(demands, key=lambda d: (-d.gpus, -d.cpus)):
         left = demand.copies
         for i, node in enumerate(free):
-            count = min(left, _room(demand, node))
+            count = min(left, _count_room(demand, node))
             free[i] = replace(node, cpus=node.cpus - count * demand.cpus, gpus=node.gpus - count * demand.gpus)
             left -= count
         if left:
@@ -100,13 +100,12 @@ def _first_refused(demands: Sequence[Demand], nodes: Sequence[Node]) -> _Refused
     return None
 
 
-def _room(demand: Demand, node: Node) -> int:
-    """Return the number of processes that fit a node."""
+def _count_room(demand: Demand, node: Node) -> int:
     pairs = ((node.cpus, demand.cpus), (node.gpus, demand.gpus))
     return min((int((free + SLACK) / need) for free, need in pairs if need), default=demand.copies)
 
 
-def _error(refused: _Refused, demands: Sequence[Demand], nodes: Sequence[Node]) -> ResourceError:
+def _explain_refused(refused: _Refused, demands: Sequence[Demand], nodes: Sequence[Node]) -> ResourceError:
     demand = refused.demand
     need = f"{demand.cpus:g} CPU" + (f" and {demand.gpus:g} GPU" if demand.gpus else "")
     have = "; ".join(f"{node.name} has {node.cpus:g} CPU, {node.gpus:g} GPU" for node in nodes[:4])
@@ -122,30 +121,25 @@ def _error(refused: _Refused, demands: Sequence[Demand], nodes: Sequence[Node]) 
     after = f" after placing {names}" if names else ""
     worker = f"worker {refused.copy + 1} of {demand.copies} needs {need}, but at most {left} on one node is free{after}"
     return ResourceError(
-        f"Step {demand.step!r} does not fit: {worker} ({have}); {_fix(refused, demands, nodes)}.",
+        f"Step {demand.step!r} does not fit: {worker} ({have}); {_suggest_fix(refused, demands, nodes)}.",
         code="FK-WORKERS-DO-NOT-FIT",
     )
 
 
-def _fix(refused: _Refused, demands: Sequence[Demand], nodes: Sequence[Node]) -> str:
+def _suggest_fix(refused: _Refused, demands: Sequence[Demand], nodes: Sequence[Node]) -> str:
     """Return the smallest change that makes all processes fit: fewer workers of one step, else smaller demands."""
     demand = refused.demand
     for candidate in (demand, *reversed(refused.placed)):
-        if workers := _most_workers(candidate, demands, nodes):
+        low, high = 0, candidate.copies - 1
+        while low < high:
+            middle = (low + high + 1) // 2
+            fewer = [replace(each, copies=middle) if each is candidate else each for each in demands]
+            low, high = (middle, high) if _find_refused(fewer, nodes) is None else (low, middle - 1)
+        if workers := low:
             settings = " ".join(f"--set {name}.workers={workers}" for name in candidate.step.split("+"))
             return f"give {candidate.step} fewer workers in the profile, or {settings}"
     keys = "`cpus` or `gpus`" if demand.gpus else "`cpus`"
-    if not any(_room(demand, node) for node in nodes):
+    if not any(_count_room(demand, node) for node in nodes):
         return f"lower {keys} of {demand.step} in the profile"
     names = ", ".join(each.step for each in (*refused.placed, demand))
     return f"lower `workers` or {keys} of {names} in the profile, or name fewer steps with --stages"
-
-
-def _most_workers(demand: Demand, demands: Sequence[Demand], nodes: Sequence[Node]) -> int:
-    """Return the most workers of one step with which all demands fit; 0 if even one is too many."""
-    low, high = 0, demand.copies - 1
-    while low < high:
-        middle = (low + high + 1) // 2
-        fewer = [replace(each, copies=middle) if each is demand else each for each in demands]
-        low, high = (middle, high) if _first_refused(fewer, nodes) is None else (low, middle - 1)
-    return low

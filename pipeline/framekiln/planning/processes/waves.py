@@ -39,7 +39,7 @@ class Wave:
 def split_into_waves(decode: DecodeStep, steps: Sequence[Step], numbers: Mapping[str, int]) -> tuple[Wave, ...]:
     """Return first-pass steps, producers before readers, as waves; they are numbered from 0, without gaps."""
     count = max(numbers.values(), default=0) + 1
-    return tuple(_wave(decode, steps, numbers, number) for number in range(count))
+    return tuple(_make_wave(decode, steps, numbers, number) for number in range(count))
 
 
 def wave_numbers(steps: Sequence[Step], waves: Sequence[Sequence[str]]) -> dict[str, int]:
@@ -71,17 +71,16 @@ def wave_numbers(steps: Sequence[Step], waves: Sequence[Sequence[str]]) -> dict[
     return {name: order[number] for name, number in numbers.items()}
 
 
-def _wave(decode: DecodeStep, steps: Sequence[Step], numbers: Mapping[str, int], number: int) -> Wave:
+def _make_wave(decode: DecodeStep, steps: Sequence[Step], numbers: Mapping[str, int], number: int) -> Wave:
     own = [step for step in steps if numbers[step.name] == number]
     read = {name for step in own for name in step.depends}
-    before = [_recalled(step, decode) for step in steps if step.name in read and numbers[step.name] < number]
+    before = [_recall(step, decode) for step in steps if step.name in read and numbers[step.name] < number]
     inputs = {name for step in own for name in step.stage.inputs}
     drops = tuple(name for name in decode.columns if name not in inputs)
     kept = [name for name in decode.columns if name in inputs]
     return Wave(decode=replace(decode, drops=drops), steps=with_drops(order_by_process([*before, *own]), kept))
 
 
-def _recalled(step: Step, decode: DecodeStep) -> Step:
-    """Return a step placed in the decoding process, which reads its parts."""
+def _recall(step: Step, decode: DecodeStep) -> Step:
     place = {"device": "cpu", "cpus": decode.cpus, "workers": decode.workers, "gpus": 0.0, "group": ""}
     return replace(step.placed(**place), recalled=True)

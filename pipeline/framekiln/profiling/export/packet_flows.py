@@ -80,7 +80,7 @@ class PacketFlows:
         until = np.concatenate([np.maximum(began[passed + 1], ended[passed]), np.full(len(stuck), np.inf)])
         for number in np.unique(waits_for):
             mine = waits_for == number
-            yield int(number), *_depths(since[mine], until[mine])
+            yield int(number), *_count_depths(since[mine], until[mine])
 
     def _order(self) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
         """Return row numbers sorted by packet and time, and a mask: the row's packet is that of the next row."""
@@ -90,8 +90,7 @@ class PacketFlows:
         return order, (unit[1:] == unit[:-1]) & (start[1:] == start[:-1])
 
 
-def _depths(since: NDArray[np.float64], until: NDArray[np.float64]) -> tuple[NDArray[np.float64], list[int]]:
-    """Return the moments at which a queue's length changes, and the length from each on."""
+def _count_depths(since: NDArray[np.float64], until: NDArray[np.float64]) -> tuple[NDArray[np.float64], list[int]]:
     until = until[np.isfinite(until)]
     moments, where = np.unique(np.concatenate([since, until]), return_inverse=True)
     changes = np.bincount(where, np.repeat([1, -1], [len(since), len(until)]), len(moments))

@@ -81,12 +81,12 @@ def observations(event: StepEvent | Reading, run: str) -> Iterator[Observation]:
     A counter's increase is never zero.
     """
     if isinstance(event, Reading):
-        yield from _of_gpus(event, run)
+        yield from _observe_gpus(event, run)
     elif event.kind != SET_UP:
-        yield from _of_packet(event, run)
+        yield from _observe_packet(event, run)
 
 
-def _of_packet(event: StepEvent, run: str) -> Iterator[Observation]:
+def _observe_packet(event: StepEvent, run: str) -> Iterator[Observation]:
     node = {"run": run, "step": event.step, "node": event.node}
     labels = {**node, "worker": event.worker}
     counts = (
@@ -105,7 +105,7 @@ def _of_packet(event: StepEvent, run: str) -> Iterator[Observation]:
         yield from ((metric, value * GB, labels) for metric, value in zip(_TORCH_MEMORY, event.memory, strict=True))
 
 
-def _of_gpus(reading: Reading, run: str) -> Iterator[Observation]:
+def _observe_gpus(reading: Reading, run: str) -> Iterator[Observation]:
     for number, gpu in enumerate(reading.gpus):
         labels = {"run": run, "node": reading.node, "gpu": str(number)}
         known = ((*_GPU_METRICS[name], value) for name, value in gpu.items() if value is not None)

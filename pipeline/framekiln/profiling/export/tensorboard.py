@@ -58,7 +58,7 @@ class Scalars:
 
     def say(self, sentence: str) -> None:
         """Write a sentence as a text; see `View`."""
-        self._writer.add_text("advice", sentence, self._second())
+        self._writer.add_text("advice", sentence, self._count_seconds())
 
     def __enter__(self) -> Scalars:
         return self
@@ -69,11 +69,11 @@ class Scalars:
         self._writer.close()
 
     def _write(self, totals: RunTotals) -> None:
-        now, second = time.time(), self._second()
+        now, second = time.time(), self._count_seconds()
         for name, value in points(totals, self._steps, now):
             self._writer.add_scalar(name, value, second, walltime=now)
 
-    def _second(self) -> int:
+    def _count_seconds(self) -> int:
         return round(time.time() - self._began)
 
 

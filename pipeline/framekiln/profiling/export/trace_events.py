@@ -76,47 +76,51 @@ class _Timeline:
 
     def slices(self, record: Mapping[str, Any]) -> Iterator[Event]:
         """Yield one record's slices, and the VRAM counter of a call."""
-        worker = self._worker(record)
-        start, kind = self._at(record["started"]), record["kind"]
+        name = f"{record['worker']} #{record['lane']}" if record["lane"] else record["worker"]
+        if name not in self._workers:
+            self._workers[name] = _Worker(name=name, pid=self._nodes[record["node"]], tid=len(self._workers) + 1)
+        self._workers[name].steps.add(record["step"])
+        worker = self._workers[name]
+        start, kind = self._to_us(record["started"]), record["kind"]
         if kind == CALL:
-            yield from self._call(worker, record, start)
+            yield from self._draw_call(worker, record, start)
             return
         if 0 < worker.free - start < _TOUCHING_US:
             start = worker.free
-        end = self._at(record["started"] + record["seconds"] + (record["seal"] if kind == HAND_ON else 0.0))
+        end = self._to_us(record["started"] + record["seconds"] + (record["seal"] if kind == HAND_ON else 0.0))
         if kind == PACKET:
-            yield from self._arrival(worker, record, start)
-            yield from self._packet(worker, record, start, end)
+            yield from self._draw_arrival(worker, record, start)
+            yield from self._draw_packet(worker, record, start, end)
         elif kind in (HAND_ON, SET_UP):
-            yield _slice(worker, f"{kind} {record['step']}", kind, start, end, _about(record))
+            yield _draw_slice(worker, f"{kind} {record['step']}", kind, start, end, _describe(record))
         worker.free = max(worker.free, end)
 
-    def _arrival(self, worker: _Worker, record: Mapping[str, Any], start: float) -> Iterator[Event]:
+    def _draw_arrival(self, worker: _Worker, record: Mapping[str, Any], start: float) -> Iterator[Event]:
         """Yield a process's time before a packet: waiting for it, then opening it."""
         opened = max(worker.free, start - 1e6 * record["fetch"])
         waited = max(worker.free, opened - 1e6 * record["wait"])
         if record["wait"] and waited < opened:
-            yield _slice(worker, "wait", "wait", waited, opened, {"seconds": record["wait"]}) | _GREY
+            yield _draw_slice(worker, "wait", "wait", waited, opened, {"seconds": record["wait"]}) | _GREY
         if record["fetch"] and opened < start:
-            yield _slice(worker, "fetch", "fetch", opened, start, {"seconds": record["fetch"]})
+            yield _draw_slice(worker, "fetch", "fetch", opened, start, {"seconds": record["fetch"]})
 
-    def _packet(self, worker: _Worker, record: Mapping[str, Any], start: float, end: float) -> Iterator[Event]:
+    def _draw_packet(self, worker: _Worker, record: Mapping[str, Any], start: float, end: float) -> Iterator[Event]:
         """Yield a packet and its phases outside calls: decoding at its start, writing at its end."""
         step, unit = record["step"], record["unit"] or ""
         began, later = self._steps.get(step, (start, False))
         self._steps[step] = min(began, start), later or unit.endswith(".parquet")
         self._flows.add(unit, record["start"], self._numbers[step], worker.tid, start, end)
-        yield _slice(worker, step, PACKET, start, end, _about(record))
+        yield _draw_slice(worker, step, PACKET, start, end, _describe(record))
         written = max(start, end - 1e6 * record["write"])
         if 0 < worker.called - written < _TOUCHING_US:
             written = min(worker.called, end)
         worker.packet = (start, written)
         if step == DECODE and record["decode"]:
-            yield _phase(worker, "decode", start, min(written, start + 1e6 * record["decode"]), record["decode"])
+            yield _draw_phase(worker, "decode", start, min(written, start + 1e6 * record["decode"]), record["decode"])
         if record["write"]:
-            yield _phase(worker, "write", written, end, record["write"])
+            yield _draw_phase(worker, "write", written, end, record["write"])
 
-    def _call(self, worker: _Worker, record: Mapping[str, Any], start: float) -> Iterator[Event]:
+    def _draw_call(self, worker: _Worker, record: Mapping[str, Any], start: float) -> Iterator[Event]:
         """Yield a call and its phases end to end; all are shortened where they sum to more, by a GPU's clock."""
         end = start + 1e6 * record["seconds"]
         begin, until = worker.packet
@@ -126,24 +130,24 @@ class _Timeline:
             start = worker.called
         end = max(start, end)
         worker.called = end
-        yield _slice(worker, f"{record['step']} call", CALL, start, end, _about(record))
+        yield _draw_slice(worker, f"{record['step']} call", CALL, start, end, _describe(record))
         known = [(name, record[name]) for name in PHASES if record[name]]
         scale = min(1e6, (end - start) / sum(seconds for _, seconds in known)) if known else 0.0
         at = start
         for name, seconds in known:
-            yield _phase(worker, name, at, min(end, at + scale * seconds), seconds)
+            yield _draw_phase(worker, name, at, min(end, at + scale * seconds), seconds)
             at += scale * seconds
         memory = {what: record[column] for what, column in _VRAM.items() if record[column] is not None}
         if memory:
-            yield _counter(worker.pid, f"VRAM GB {record['worker']}", end, memory)
+            yield _draw_counter(worker.pid, f"VRAM GB {record['worker']}", end, memory)
 
     def counters(self, sample: Mapping[str, Any]) -> Iterator[Event]:
         """Yield one sample of a node."""
-        pid, at = self._nodes[sample["node"]], self._at(sample["time"])
+        pid, at = self._nodes[sample["node"]], self._to_us(sample["time"])
         values = [(name, sample[column]) for column, name in _NODE_COUNTERS.items()]
         for number, gpu in enumerate(sample["gpus"] or ()):
             values += [(f"GPU {number} {name}", gpu[column]) for column, name in _GPU_COUNTERS.items()]
-        yield from (_counter(pid, name, at, {"value": value}) for name, value in values if value is not None)
+        yield from (_draw_counter(pid, name, at, {"value": value}) for name, value in values if value is not None)
 
     def flows(self) -> Iterator[Event]:
         """Yield the arrows from step to step."""
@@ -154,19 +158,19 @@ class _Timeline:
 
     def queues(self, *, going_on: bool) -> Iterator[Event]:
         """Yield the number of packets that wait for each step."""
-        order = [step for step in self._ordered() if not self._steps[step][1]]
+        order = [step for step in self._order_steps() if not self._steps[step][1]]
         following = {self._numbers[step]: self._numbers[after] for step, after in pairwise(order)} if going_on else None
         names = list(self._numbers)
         for step, moments, depths in self._flows.queues(following):
             for moment, depth in zip(moments.tolist(), depths, strict=True):
-                yield _counter(_PIPELINE, f"waiting for {names[step]}", moment, {"packets": depth})
+                yield _draw_counter(_PIPELINE, f"waiting for {names[step]}", moment, {"packets": depth})
 
     def names(self) -> Iterator[Event]:
         """Yield the names of rows: the pipeline, then nodes, each with its processes in the order of their steps."""
         for place, (name, pid) in enumerate((("pipeline", _PIPELINE), *self._nodes.items())):
-            yield _named("process_name", pid, 0, {"name": name})
-            yield _named("process_sort_index", pid, 0, {"sort_index": place})
-        places = {step: place for place, step in enumerate(self._ordered())}
+            yield _draw_name("process_name", pid, 0, {"name": name})
+            yield _draw_name("process_sort_index", pid, 0, {"sort_index": place})
+        places = {step: place for place, step in enumerate(self._order_steps())}
 
         def place_of(step: str) -> int:
             return places.get(step, len(places))
@@ -174,42 +178,35 @@ class _Timeline:
         workers = sorted(self._workers.values(), key=lambda worker: (sorted(map(place_of, worker.steps)), worker.name))
         for place, worker in enumerate(workers):
             steps = sorted(worker.steps, key=lambda step: (place_of(step), step))
-            yield _named("thread_name", worker.pid, worker.tid, {"name": f"{'+'.join(steps)} ({worker.name})"})
-            yield _named("thread_sort_index", worker.pid, worker.tid, {"sort_index": place})
+            yield _draw_name("thread_name", worker.pid, worker.tid, {"name": f"{'+'.join(steps)} ({worker.name})"})
+            yield _draw_name("thread_sort_index", worker.pid, worker.tid, {"sort_index": place})
 
-    def _ordered(self) -> list[str]:
+    def _order_steps(self) -> list[str]:
         return sorted(self._steps, key=lambda step: self._steps[step][0])
 
-    def _at(self, seconds: float) -> float:
+    def _to_us(self, seconds: float) -> float:
         return 1e6 * (seconds - self._first)
 
-    def _worker(self, record: Mapping[str, Any]) -> _Worker:
-        name = f"{record['worker']} #{record['lane']}" if record["lane"] else record["worker"]
-        if name not in self._workers:
-            self._workers[name] = _Worker(name=name, pid=self._nodes[record["node"]], tid=len(self._workers) + 1)
-        self._workers[name].steps.add(record["step"])
-        return self._workers[name]
 
-
-def _slice(worker: _Worker, name: str, category: str, start: float, end: float, args: Mapping[str, Any]) -> Event:
+def _draw_slice(worker: _Worker, name: str, category: str, start: float, end: float, args: Mapping[str, Any]) -> Event:
     begin = round(start, 3)  # both ends in whole nanoseconds: Perfetto drops slices that overlap by one
     times = {"ts": begin, "dur": round(max(0.0, round(end, 3) - begin), 3)}
     return {"name": name, "cat": category, "ph": "X", "pid": worker.pid, "tid": worker.tid, "args": args} | times
 
 
-def _phase(worker: _Worker, name: str, start: float, end: float, seconds: float) -> Event:
-    return _slice(worker, name, "phase", start, end, {"seconds": seconds})
+def _draw_phase(worker: _Worker, name: str, start: float, end: float, seconds: float) -> Event:
+    return _draw_slice(worker, name, "phase", start, end, {"seconds": seconds})
 
 
-def _counter(pid: int, name: str, at: float, values: Mapping[str, float]) -> Event:
+def _draw_counter(pid: int, name: str, at: float, values: Mapping[str, float]) -> Event:
     return {"name": name, "ph": "C", "ts": round(at, 3), "pid": pid, "args": values}
 
 
-def _named(name: str, pid: int, tid: int, args: Mapping[str, Any]) -> Event:
+def _draw_name(name: str, pid: int, tid: int, args: Mapping[str, Any]) -> Event:
     return {"name": name, "ph": "M", "pid": pid, "tid": tid, "args": args}
 
 
-def _about(record: Mapping[str, Any]) -> dict[str, Any]:
+def _describe(record: Mapping[str, Any]) -> dict[str, Any]:
     items: Iterable[tuple[str, int]] = record["items"] or ()
     facts = {name: record[name] for name in ("unit", "start", "stop") if record["unit"]}
     more = {name: record[name] for name in ("retries", "device") if record[name]}

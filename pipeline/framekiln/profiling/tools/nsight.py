@@ -79,7 +79,7 @@ def find_tool(tool: NsightTool, root: Path = Path("/")) -> list[str] | None:
     for pattern in tool.places:
         found = [place for place in root.glob(pattern) if os.access(place, os.X_OK) and place.is_file()]
         if found:
-            return [str(max(found, key=_version))]
+            return [str(max(found, key=_read_version))]
     return None
 
 
@@ -103,6 +103,6 @@ def missing(tool: NsightTool, option: str) -> str:
     )
 
 
-def _version(path: Path) -> list[list[int]]:
+def _read_version(path: Path) -> list[list[int]]:
     """Return the numbers in each part of a path, so that 2025.10 is above 2025.9."""
     return [[int(number) for number in re.findall(r"\d+", part)] for part in path.parts]

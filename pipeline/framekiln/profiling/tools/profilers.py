@@ -80,7 +80,7 @@ class ProfilerOptions:
             ConfigError: a step is unknown, or a tool is missing or not permitted.
         """
         steps = {step.name: step for step in plan.first}
-        for option, name in self._named():
+        for option, name in self._list_named():
             if name not in steps:
                 later = name in (step.name for step in plan.second)
                 why = " of the first pass: the second cannot be looked into." if later else "."
@@ -97,7 +97,7 @@ class ProfilerOptions:
             )
         if self.py_spy and here:
             py_spy.check()
-        return " ".join(self._doubts(steps))
+        return " ".join(self._find_doubts(steps))
 
     def caller(self, step: Step, store: Store) -> ProfiledStage | None:
         """Return the caller of a step's stage that records; None for a step without profilers."""
@@ -120,8 +120,9 @@ class ProfilerOptions:
             return {}
         folder = Path(store.root.removeprefix("file://")) / NSIGHT
         folder.mkdir(parents=True, exist_ok=True)
-        options = {"t": "cuda,cudnn,cublas,nvtx", "o": _escaped(f"{folder}/{'+'.join(names)}-{store.run}-%p")}
-        options |= {"stop-on-exit": "true", "force-overwrite": "true"}
+        file = f"{folder}/{'+'.join(names)}-{store.run}-%p"
+        file = re.sub(r"([\s!\"#$&'()*;<>?\[\\\]^`{|}~])", r"\\\1", file)  # Ray takes a quoted path for a relative one
+        options = {"t": "cuda,cudnn,cublas,nvtx", "o": file, "stop-on-exit": "true", "force-overwrite": "true"}
         # Ray has nsys start the first "python" on the PATH
         path = os.pathsep.join((str(Path(sys.executable).parent), os.environ.get("PATH", "")))
         return {"runtime_env": {"nsight": options, "env_vars": {"PATH": path}}}
@@ -130,7 +131,7 @@ class ProfilerOptions:
         """Yield a line for each folder with recordings of this run, and the reason for each missing recording."""
         if self.py_spy:
             py_spy.finish(store, PY_SPY)
-        for option in dict.fromkeys(option for option, _ in self._named()):
+        for option in dict.fromkeys(option for option, _ in self._list_named()):
             folder = _FOLDERS[option]
             names = [name for name in store.names(folder) if f"-{store.run}-" in name]
             failed = [name for name in names if name.endswith(FAILED)]
@@ -140,7 +141,7 @@ class ProfilerOptions:
             elif not names:
                 yield f"{option}: nothing was recorded: the step was called too seldom, or on another machine."
 
-    def _doubts(self, steps: Mapping[str, Step]) -> Iterator[str]:
+    def _find_doubts(self, steps: Mapping[str, Step]) -> Iterator[str]:
         """Yield a sentence for each profiler that may record nothing.
 
         A step that cannot run on a GPU may still use torch on the CPU.
@@ -154,7 +155,7 @@ class ProfilerOptions:
     def _check_together(self) -> None:
         """Refuse two profilers of one call: two of torch's, one inside the other, killed the process."""
         users: dict[str, str] = {}
-        for option, name in self._named():
+        for option, name in self._list_named():
             if option == "--py-spy":
                 continue
             if name in users:
@@ -164,8 +165,7 @@ class ProfilerOptions:
                 )
             users[name] = option
 
-    def _named(self) -> Iterator[tuple[str, str]]:
-        """Yield the options that name a step, with the step."""
+    def _list_named(self) -> Iterator[tuple[str, str]]:
         recorders = {"--torch-profiler": self.torch_profiler, "--memory-timeline": self.memory_timeline}
         for option, profiled in recorders.items():
             if profiled is not None:
@@ -190,8 +190,3 @@ def _check_nsight(steps: list[Step], *, here: bool) -> None:
         program = require_tool(NSYS, "--nsight")[0]
         if shutil.which(Path(program).name) != shutil.which(program):  # Ray looks for it on the PATH alone
             os.environ["PATH"] = os.pathsep.join((str(Path(program).parent), os.environ.get("PATH", "")))
-
-
-def _escaped(path: str) -> str:
-    """Escape a path for Ray's shell command; in quotes Ray would take it for a relative path."""
-    return re.sub(r"([\s!\"#$&'()*;<>?\[\\\]^`{|}~])", r"\\\1", path)

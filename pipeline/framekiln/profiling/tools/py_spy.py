@@ -40,13 +40,13 @@ def check() -> None:
     Raises:
         ConfigError: it is missing or not permitted.
     """
-    tool = _tool()
+    tool = _find_tool()
     if tool is None:
         raise ConfigError("--py-spy needs py-spy, which is not installed: pip install py-spy", code="FK-PY-SPY-MISSING")
     with subprocess.Popen([sys.executable, "-c", _ASLEEP], stdout=subprocess.PIPE) as asleep:
         assert asleep.stdout is not None
         asleep.stdout.readline()
-        reason = _refusal([tool, "dump", "--pid", str(asleep.pid)])
+        reason = _find_refusal([tool, "dump", "--pid", str(asleep.pid)])
         asleep.kill()
     if reason:
         raise ConfigError(
@@ -56,7 +56,7 @@ def check() -> None:
         )
 
 
-def _refusal(command: list[str]) -> str:
+def _find_refusal(command: list[str]) -> str:
     """Return why py-spy cannot look into a process; empty if it can."""
     try:
         trial = subprocess.run(command, capture_output=True, text=True, timeout=_TRIAL_S, check=False)
@@ -83,7 +83,7 @@ class PySpy:
 
 def attach(path: Path) -> None:
     """Start py-spy on this process; `path` is that of its graph without the ending."""
-    tool = _tool()
+    tool = _find_tool()
     path.parent.mkdir(parents=True, exist_ok=True)
     if tool is None:
         Path(f"{path}{FAILED}").write_text(f"py-spy is not installed on {socket.gethostname()}: pip install py-spy")
@@ -136,6 +136,5 @@ def _is_spy(pid: int) -> bool:
     return False
 
 
-def _tool() -> str | None:
-    """Return the path of py-spy, beside this Python or on the PATH; None if missing."""
+def _find_tool() -> str | None:
     return shutil.which("py-spy", path=os.pathsep.join((str(Path(sys.executable).parent), os.environ.get("PATH", ""))))

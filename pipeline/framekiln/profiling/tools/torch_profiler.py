@@ -59,14 +59,14 @@ class TorchProfiler(CallRecorder):
         """See `CallRecorder`."""
         self._range.__exit__(None, None, None)
         self._profile.stop()
-        self.save(f"-{number}.json.gz", _trace(self._profile))
+        self.save(f"-{number}.json.gz", _write_trace(self._profile))
         if self._events is None:
             self._events = self._profile.events()
         else:
             self._events.extend(self._profile.events())
-        self.save("-operators.txt", self._tables(number).encode())
+        self.save("-operators.txt", self._write_tables(number).encode())
 
-    def _tables(self, number: int) -> str:
+    def _write_tables(self, number: int) -> str:
         where, averages = "cpu" if self._device == "cpu" else "device", self._events.key_averages()
         parts = [f"Step {self._step}: {number} calls, after {FIRST} that was not recorded.\n"]
         for what, key in (("time", f"self_{where}_time_total"), ("memory", f"self_{where}_memory_usage")):
@@ -100,8 +100,8 @@ class MemoryTimeline(CallRecorder):
                 torch.cuda.memory._record_memory_history(enabled=None)
             return
         self._profile.stop()
-        trace = json.loads(gzip.decompress(_trace(self._profile)))
-        counters = list(_counters(trace["traceEvents"]))
+        trace = json.loads(gzip.decompress(_write_trace(self._profile)))
+        counters = list(_find_counters(trace["traceEvents"]))
         if not counters:
             self.fail("its call made no tensors by torch, whose memory alone can be watched on the CPU")
             return
@@ -116,16 +116,14 @@ def _profile(device: str) -> Any:
     return profile(activities=activities, profile_memory=True, record_shapes=True)
 
 
-def _trace(profile: Any) -> bytes:
-    """Return a Chrome trace, compressed by gzip."""
+def _write_trace(profile: Any) -> bytes:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "trace.json.gz"
         profile.export_chrome_trace(str(path))
         return path.read_bytes()
 
 
-def _counters(events: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """Yield a counter event for each allocation: the memory of tensors since the call began."""
+def _find_counters(events: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
     for event in events:
         if event.get("name") == "[memory]" and event["args"].get("Device Type") == 0:
             value = {"MB": event["args"]["Total Allocated"] / 1e6}

@@ -53,15 +53,15 @@ def check_output(store: Store, fingerprints: Mapping[str, str], expected: Mappin
         for path, count in parts_without_images(store, store.folders(COLUMNS), read=True)
         if path not in skip
     ]
-    findings += _lost_errors(store, skip)
-    findings += _double_rows(store, skip)
+    findings += _find_lost_errors(store, skip)
+    findings += _find_double_rows(store, skip)
     folders = [f"{name}-{fingerprint}" for name, fingerprint in fingerprints.items()]
-    findings += _lost_files(store, folders[0], skip) if folders else ()
+    findings += _find_lost_files(store, folders[0], skip) if folders else ()
     if findings:
         store.write(DAMAGED, json.dumps([finding.path for finding in findings]).encode())
     else:
         store.remove(DAMAGED)
-    return [*findings, *_lost_parts(store, folders)]  # a run finds lost parts by itself
+    return [*findings, *_find_lost_parts(store, folders)]  # a run finds lost parts by itself
 
 
 def listed_damage(store: Store) -> list[str]:
@@ -72,7 +72,7 @@ def listed_damage(store: Store) -> list[str]:
     return []
 
 
-def _lost_errors(store: Store, skip: set[str]) -> Iterator[Finding]:
+def _find_lost_errors(store: Store, skip: set[str]) -> Iterator[Finding]:
     """Yield files of the table of frames of units with failures, that lack a file in the table of errors.
 
     Failures of a file that a later unit read again, as `retry` does, are that unit's.
@@ -96,7 +96,7 @@ def _lost_errors(store: Store, skip: set[str]) -> Iterator[Finding]:
             yield Finding(path=f"{FRAMES}/{name}", text="has failures without a line in the table of errors")
 
 
-def _lost_files(store: Store, decode: str, skip: set[str]) -> Iterator[Finding]:
+def _find_lost_files(store: Store, decode: str, skip: set[str]) -> Iterator[Finding]:
     """Yield the decoder's parts, and the tables of their rows, of units with files that have no row and no error."""
     tables = [f"{folder}/{name}" for folder in (FRAMES, ERRORS) for name in store.names(folder)]
     if skip & {*tables, *(f"{UNITS}/{name}" for name in store.names(UNITS))}:
@@ -116,8 +116,7 @@ def _lost_files(store: Store, decode: str, skip: set[str]) -> Iterator[Finding]:
                     yield Finding(path=f"{folder}/{name}", text=text)
 
 
-def _double_rows(store: Store, skip: set[str]) -> Iterator[Finding]:
-    """Yield files of the table of frames with rows that the table holds more than once."""
+def _find_double_rows(store: Store, skip: set[str]) -> Iterator[Finding]:
     paths = [path for name in store.names(FRAMES) if (path := f"{FRAMES}/{name}") not in skip]
     keys = [store.read_table(path, KEYS) for path in paths]
     files = [
@@ -135,8 +134,7 @@ def _double_rows(store: Store, skip: set[str]) -> Iterator[Finding]:
         )
 
 
-def _lost_parts(store: Store, folders: Sequence[str]) -> Iterator[Finding]:
-    """Yield steps that lack rows of units which the table of frames has; the decoder's folder comes first."""
+def _find_lost_parts(store: Store, folders: Sequence[str]) -> Iterator[Finding]:
     ledger = Ledger(store)
     assembled = {unit for name in store.names(FRAMES) if (unit := unit_of(name))}
     for folder in set(folders) & set(store.folders(COLUMNS)):

@@ -30,7 +30,7 @@ class Mending:
 
     def remove_listed(self) -> None:
         """Remove the files that `framekiln check` found to be damaged."""
-        folders = self._folders()
+        folders = self._list_folders()
         self._remove([path for path in listed_damage(self._store) if path.rpartition("/")[0] in folders])
         self._store.remove(DAMAGED)
 
@@ -42,11 +42,11 @@ class Mending:
     def remove_damaged(self) -> bool:
         """Remove tables that cannot be read, and return whether there were any."""
         stages = {step.folder: step.stage for step in self._plan.steps}
-        damaged = damaged_tables(self._store, self._folders(), expected_parts(self._plan.decode.folder, stages))
+        damaged = damaged_tables(self._store, self._list_folders(), expected_parts(self._plan.decode.folder, stages))
         self._remove(damaged)
         return bool(damaged)
 
-    def _folders(self) -> list[str]:
+    def _list_folders(self) -> list[str]:
         tables = {folder for owner in self._owners for folder in owner.live([])}
         parts = [f"{COLUMNS}/{name}" for name in self._store.folders(COLUMNS)]
         return [UNITS, DIGESTS, *parts, *sorted(tables)]
@@ -54,14 +54,14 @@ class Mending:
     def _remove(self, damaged: Sequence[str]) -> None:
         for path in damaged:
             self._store.remove(path)
-            for other in self._dependent(path):
+            for other in self._find_dependent(path):
                 self._store.remove(other)
         if damaged:
             more = f" and {len(damaged) - _NAMED} more" if len(damaged) > _NAMED else ""
             names = ", ".join(damaged[:_NAMED])
             self._on_message(f"Damaged files of the output are computed again: {names}{more}.")
 
-    def _dependent(self, path: str) -> list[str]:
+    def _find_dependent(self, path: str) -> list[str]:
         """Return what says nothing without a table of failures: the part, or the tables of the same rows."""
         folder, _, name = path.rpartition("/")
         if name.endswith(ERRORS_SUFFIX):

@@ -165,9 +165,9 @@ def differences(before: Facts, now: Facts, word: str) -> list[str]:
     """Return a phrase for each difference between the facts behind two fingerprints; `word` stands for a setting."""
     pairs = ((key, before.get(key), now.get(key)) for key in ("use", "version"))
     phrases = [f"{key} {old} -> {new}" for key, old, new in pairs if old != new]
-    phrases += _settings(word, settings_in_use(before), settings_in_use(now))
+    phrases += _compare_settings(word, settings_in_use(before), settings_in_use(now))
     if before.get("weights") != now.get("weights"):
-        phrases.append(_weights(before.get("weights", []), now.get("weights", [])))
+        phrases.append(_compare_weights(before.get("weights", []), now.get("weights", [])))
     if before.get("files") != now.get("files"):
         phrases.append("files that a setting names have changed")
     reads, are = before.get("reads", {}), now.get("reads", {})
@@ -192,7 +192,7 @@ def settings_in_use(facts: Facts) -> Facts:
     return {key: used.get(key) if value is None else value for key, value in settings.items()}
 
 
-def _settings(word: str, before: Facts, now: Facts) -> list[str]:
+def _compare_settings(word: str, before: Facts, now: Facts) -> list[str]:
     phrases = []
     for key in sorted({*before, *now}):
         if key not in before:
@@ -200,18 +200,18 @@ def _settings(word: str, before: Facts, now: Facts) -> list[str]:
         elif key not in now:
             phrases.append(f"{word} {key!r} has gone")
         elif before[key] != now[key]:
-            phrases.append(f"{word} {key!r} changed {_short(before[key])} -> {_short(now[key])}")
+            phrases.append(f"{word} {key!r} changed {_shorten(before[key])} -> {_shorten(now[key])}")
     return phrases
 
 
-def _weights(before: Sequence[str], now: Sequence[str]) -> str:
+def _compare_weights(before: Sequence[str], now: Sequence[str]) -> str:
     random = [any(str(one).startswith("random ") for one in weights) for weights in (before, now)]
     if random == [True, False]:
         return "real weights instead of random ones"
     return "random weights instead of real ones" if random == [False, True] else "weights changed"
 
 
-def _short(value: object) -> str:
+def _shorten(value: object) -> str:
     text = "not set" if value is None else str(value)
     return text if len(text) <= 40 else f"{text[:39]}…"
 

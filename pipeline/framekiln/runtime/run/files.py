@@ -38,11 +38,7 @@ class RunFiles:
 
     @classmethod
     def find(cls, request: RunRequest, on_message: Callable[[str], None]) -> RunFiles:
-        """List the input of a request, without the output.
-
-        Raises:
-            InputError: there is no input.
-        """
+        """List the input of a request, without the output. Raises InputError if there is no input."""
         return cls(request=request, listing=list_inputs(request.inputs, request.output, on_message))
 
     @property

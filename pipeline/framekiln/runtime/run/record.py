@@ -33,7 +33,7 @@ def write_run_record(store: Store, request: RunRequest, result: RunResult) -> bo
     """
     before = read_earlier(store)
     state = RunState(state="finished", run=store.run, files_done=len(result.work.media))
-    record = _record(request, result, state, before)
+    record = _make_record(request, result, state, before)
     if before is not None and not result.work.changed:
         kept = (*_LEFT_OUT, *(_ENDED if _ends(before, record) else ()))
         record = {key: value for key, value in before.items() if key != LATER} | {key: record[key] for key in kept}
@@ -49,7 +49,7 @@ def write_progress(store: Store, request: RunRequest, result: RunResult, state: 
     Where the tables are those of an earlier run (`later`), its record stays, and this one is a part of it.
     """
     before = read_earlier(store)
-    record = _record(request, result, state, before)
+    record = _make_record(request, result, state, before)
     _write(store, {**before, LATER: record} if later and before is not None else record)
 
 
@@ -75,9 +75,9 @@ def read_run_record(store: Store, needs: Sequence[str] = ()) -> dict[str, Any]:
     """
     record = read_unchecked(store)
     if (wrong := wrong_type(record)) is not None:
-        raise _damaged(store, wrong)
+        raise _explain_damage(store, wrong)
     if missing := [key for key in needs if key not in record]:
-        raise _other_version(store, f" and lacks {', '.join(missing)}")
+        raise _explain_version(store, f" and lacks {', '.join(missing)}")
     return record
 
 
@@ -91,7 +91,7 @@ def read_unchecked(store: Store) -> dict[str, Any]:
     try:
         record: Any = store.read_json(RUN_RECORD)
     except DamagedError as error:
-        raise _damaged(store, str(error.__cause__ or error)) from error
+        raise _explain_damage(store, str(error.__cause__ or error)) from error
     if not isinstance(record, dict) or not {"steps", "figures", "profile"} & record.keys():
         raise ConfigError(
             f"The {RUN_RECORD} in {store.root!r} was not written by Framekiln; give the folder that --output named.",
@@ -111,7 +111,7 @@ def stored_request(store: Store) -> RunRequest:
     try:
         return RunRequest.from_record(record.get(LATER, record), store.root)
     except (KeyError, TypeError, ValueError) as error:
-        raise _other_version(store) from error
+        raise _explain_version(store) from error
 
 
 def read_earlier(store: Store) -> dict[str, Any] | None:
@@ -130,7 +130,7 @@ def no_record(store: Store) -> ConfigError:
     )
 
 
-def _damaged(store: Store, why: str) -> ConfigError:
+def _explain_damage(store: Store, why: str) -> ConfigError:
     return ConfigError(
         f"The {RUN_RECORD} in {store.root!r} is damaged ({why}); run the same command again, which writes it anew and "
         "computes nothing twice.",
@@ -138,7 +138,7 @@ def _damaged(store: Store, why: str) -> ConfigError:
     )
 
 
-def _other_version(store: Store, details: str = "") -> ConfigError:
+def _explain_version(store: Store, details: str = "") -> ConfigError:
     return ConfigError(
         f"The {RUN_RECORD} in {store.root!r} was written by another version of Framekiln{details}; run the same "
         "command again with this version first.",
@@ -146,11 +146,12 @@ def _other_version(store: Store, details: str = "") -> ConfigError:
     )
 
 
-def _record(
+def _make_record(
     request: RunRequest, result: RunResult, state: RunState, before: Mapping[str, Any] | None
 ) -> dict[str, Any]:
     """Return the record of a run; a retry keeps the command of the run before, which is the one to repeat."""
     latest = (before or {}).get(LATER, before or {})
+    unmeasured = {} if state.state == FINISHED else {"run": state.run, "full": sorted(result.work.saturated)}
     command = {} if request.retry is None else {key: latest[key] for key in _COMMAND if key in latest}
     return {
         **request.to_record(),
@@ -159,7 +160,7 @@ def _record(
         "seconds": round(result.seconds, 2),
         "folder": str(Path.cwd()),
         **command,
-        **_plan(result.work.plan),
+        **_describe_plan(result.work.plan),
         "files": len(result.work.media),
         "frames": result.frames,
         "errors": dict(result.errors),
@@ -167,17 +168,17 @@ def _record(
         "figures": result.figures.to_dict(),
         "notes": result.figures.notes,
         "engine": result.figures.engine,
-        "throughput": result.profile.to_dict() if result.profile else _of_no_profile(result, state),
+        "throughput": result.profile.to_dict() if result.profile else unmeasured,
         "machines": [vars(node) for node in result.work.nodes],
         **environment(),
     }
 
 
-def _plan(plan: Plan) -> dict[str, Any]:
+def _describe_plan(plan: Plan) -> dict[str, Any]:
     return {
         "decode": vars(plan.decode.config) | {"fingerprint": plan.decode.fingerprint, "columns": plan.decode.columns},
         "decode_workers": {"workers": plan.decode.workers, "cpus": plan.decode.cpus},
-        "steps": {step.name: _step(step) for step in plan.steps},
+        "steps": {step.name: _describe_step(step) for step in plan.steps},
         "skipped": dict(plan.skipped),
         "fetch": plan.fetch,
         "fetch_mb": round(plan.fetch_mb, 1),
@@ -190,12 +191,7 @@ def _plan(plan: Plan) -> dict[str, Any]:
     }
 
 
-def _of_no_profile(result: RunResult, state: RunState) -> dict[str, Any]:
-    """Return what the records of a run do not tell."""
-    return {} if state.state == FINISHED else {"run": state.run, "full": sorted(result.work.saturated)}
-
-
-def _step(step: Step) -> dict[str, Any]:
+def _describe_step(step: Step) -> dict[str, Any]:
     placement = vars(step.placement)
     return {
         "use": step.use,

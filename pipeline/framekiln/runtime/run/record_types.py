@@ -12,7 +12,7 @@ Names = list[str]
 Percentiles = Annotated[list[float], Field(min_length=3, max_length=3)]
 
 
-def _date(text: str) -> str:
+def _check_date(text: str) -> str:
     datetime.fromisoformat(text)
     return text
 
@@ -92,7 +92,7 @@ class _Record(_Part):
     run: str = ""
     files_done: int = 0
     reason: str = ""
-    written: Annotated[str, AfterValidator(_date)] = ""
+    written: Annotated[str, AfterValidator(_check_date)] = ""
     unfinished: _Record | None = None  # a later run; see `runtime.run.progress`
     input: str = ""
     more_inputs: Names = []
@@ -105,7 +105,7 @@ class _Record(_Part):
     choices: _Choices = _Choices()
     profile: dict[str, Any] = {}
     pipeline: dict[str, Any] = {}
-    started: Annotated[str, AfterValidator(_date)] = ""
+    started: Annotated[str, AfterValidator(_check_date)] = ""
     seconds: float = 0.0
     arguments: Names = []
     call: str = ""

@@ -97,9 +97,5 @@ class RunRequest:
 
 
 def recorded_inputs(record: Mapping[str, Any]) -> list[Any]:
-    """Return all inputs in a run.json.
-
-    Raises:
-        KeyError: another version of Framekiln wrote it.
-    """
+    """Return all inputs in a run.json. Raises KeyError if another version of Framekiln wrote it."""
     return [record["input"], *(record.get("more_inputs") or ())]

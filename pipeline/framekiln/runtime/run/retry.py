@@ -54,9 +54,9 @@ class MarkedFailures:
         if not self.rows:
             return "No failure matches: nothing is retried."
         steps = dict.fromkeys(step for step, _ in sorted(self.rows))
-        return "Retried: " + "; ".join(self._summary_of(step) for step in steps) + "."
+        return "Retried: " + "; ".join(self._summarise(step) for step in steps) + "."
 
-    def _summary_of(self, step: str) -> str:
+    def _summarise(self, step: str) -> str:
         kinds = {kind: count for (name, kind), count in self.rows.items() if name == step}
         what = "files that were not read completely" if step == DECODE else f"failures of {step}"
         return f"{sum(kinds.values())} {what} ({', '.join(f'{count} {kind}' for kind, count in sorted(kinds.items()))})"
@@ -71,29 +71,26 @@ def find_failures(store: Store, plan: Plan, units: Sequence[UnitRows], failures:
                 marked.files.setdefault(unit.unit, set()).add(row["media_id"])
                 marked.rows[DECODE, row["kind"]] += 1
         for step in plan.first:
-            for part, key, kind in _failed_rows(store, unit, step, failures):
+            for part, key, kind in _find_failed_rows(store, unit, step, failures):
                 marked.rows[step.name, kind] += 1
-                _add_dependents(marked, plan, unit, step, part, key)
+                for later in plan.first:
+                    if later is step or step.name in later.depends:
+                        marked.steps[unit.unit].add(later.name)
+                        for own in unit.parts[later.folder]:
+                            if own.start < part.stop and part.start < own.stop:
+                                marked.parts[later.folder, own].add(key)
     return marked
 
 
-def _failed_rows(store: Store, unit: UnitRows, step: Step, failures: FailureFilter) -> Iterator[tuple[Part, Key, str]]:
+def _find_failed_rows(
+    store: Store, unit: UnitRows, step: Step, failures: FailureFilter
+) -> Iterator[tuple[Part, Key, str]]:
     for part in unit.parts[step.folder]:
         path = f"{COLUMNS}/{step.folder}/{part.errors_name}"
         if store.exists(path):
             for row in store.read_table(path, expected=FAILURES).to_pylist():
                 if failures.matches(step.name, row["kind"]):
                     yield part, (row["media_id"], row["frame_index"]), row["kind"]
-
-
-def _add_dependents(marked: MarkedFailures, plan: Plan, unit: UnitRows, step: Step, part: Part, key: Key) -> None:
-    """Add a row to the parts of its step and of later steps that depend on it."""
-    for later in plan.first:
-        if later is step or step.name in later.depends:
-            marked.steps[unit.unit].add(later.name)
-            for own in unit.parts[later.folder]:
-                if own.start < part.stop and part.start < own.stop:
-                    marked.parts[later.folder, own].add(key)
 
 
 def mark_for_retry(
@@ -126,7 +123,6 @@ def mark_for_retry(
 def _add_second_pass(
     store: Store, plan: Plan, units: Sequence[UnitRows], failures: FailureFilter, marked: MarkedFailures
 ) -> None:
-    """Add the files on which a step of the second pass failed."""
     names = store.names(ERRORS)
     for step in plan.second:
         for unit in units:

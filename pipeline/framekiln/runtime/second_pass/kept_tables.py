@@ -31,19 +31,19 @@ def kept_tables(store: Store, stage: Stage) -> dict[str, pa.Table]:
 
 def last_files(store: Store, table: str, replacements: Collection[str]) -> set[str]:
     """Return the name of the file with the last content of a table, unless one of `replacements` exists."""
-    generations = _generations(store, table)
-    return set() if generations.keys() & set(replacements) else set(_last(generations))
+    generations = _read_generations(store, table)
+    return set() if generations.keys() & set(replacements) else set(_find_last(generations))
 
 
 def numbered(store: Store, content: pa.Table, table: str) -> pa.Table:
     """Return the content of a table, to be written as its last."""
-    number = 1 + max(_generations(store, table).values(), default=0)
+    number = 1 + max(_read_generations(store, table).values(), default=0)
     return content.replace_schema_metadata({**(content.schema.metadata or {}), GENERATION: str(number)})
 
 
 def _read(store: Store, name: str, table: Table) -> pa.Table:
     schema, empty = table.schema, table.schema.empty_table()
-    for file in _last(_generations(store, name)):
+    for file in _find_last(_read_generations(store, name)):
         with suppress(DamagedError):  # a foreign file: its columns have other types or names
             content = store.read_table(f"{name}/{file}", expected=exact(optional(schema, table.keys)))
             present = [item for item in schema if item.name in content.column_names]
@@ -52,11 +52,11 @@ def _read(store: Store, name: str, table: Table) -> pa.Table:
     return empty
 
 
-def _last(generations: dict[str, int]) -> list[str]:
+def _find_last(generations: dict[str, int]) -> list[str]:
     return [max(generations, key=lambda name: (generations[name], name))] if generations else []
 
 
-def _generations(store: Store, table: str) -> dict[str, int]:
+def _read_generations(store: Store, table: str) -> dict[str, int]:
     """Return the number of each readable file of a table; 0 if it was written before tables were kept."""
     found = {}
     for name in store.names(table):

@@ -50,7 +50,7 @@ class UnitRows:
             return pa.table({})
         fields = [item for piece in tables for item in piece.schema]
         columns_read = [piece[name] for piece in tables for name in piece.column_names]
-        return self._requested(pa.table(columns_read, schema=pa.schema(fields)))
+        return self._select_requested(pa.table(columns_read, schema=pa.schema(fields)))
 
     def failures(self, store: Store, folder: str, empty_too: bool = False) -> pa.Table:
         """Return the failures that a step wrote; with `empty_too`, also those of the part that ends the unit."""
@@ -60,9 +60,9 @@ class UnitRows:
             parts.add(Part(self.unit, total, total))
         paths = [f"{COLUMNS}/{folder}/{part.errors_name}" for part in sorted(parts)]
         tables = [store.read_table(path, FAILURES.names, expected=FAILURES) for path in paths if store.exists(path)]
-        return self._requested(pa.concat_tables([*tables, FAILURES.empty_table()]))
+        return self._select_requested(pa.concat_tables([*tables, FAILURES.empty_table()]))
 
-    def _requested(self, table: pa.Table) -> pa.Table:
+    def _select_requested(self, table: pa.Table) -> pa.Table:
         if self.media is None:
             return table
         return table.filter(pc.is_in(table["media_id"], pa.array(sorted(self.media), pa.string())))
@@ -120,12 +120,12 @@ class SecondPass(Protocol):
 
 def columns_of(plan: Plan, names: Sequence[str]) -> dict[str, pa.Schema]:
     """Return the named columns by the step folder that holds them; the decoder's is first."""
-    columns = {plan.decode.folder: _selected(SOURCE, names)}
+    columns = {plan.decode.folder: _select(SOURCE, names)}
     for step in plan.first:
-        if own := _selected(step.table_schema, names):
+        if own := _select(step.table_schema, names):
             columns[step.folder] = own
     return columns
 
 
-def _selected(schema: pa.Schema, names: Sequence[str]) -> pa.Schema:
+def _select(schema: pa.Schema, names: Sequence[str]) -> pa.Schema:
     return pa.schema([schema.field(name) for name in dict.fromkeys(names) if name in schema.names])

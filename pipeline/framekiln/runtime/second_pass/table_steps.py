@@ -40,22 +40,24 @@ class Tables:
         self._step, self._store, self._decode_config, self._is_set_up = step, store, plan.decode.config, False
         self._caller = StageCaller(step)
         self._columns = columns_of(plan, ("media_id", *step.stage.inputs))
-        self._writers = {name: _writer(plan, name) for name in step.stage.input_tables}
+        self._writers = {
+            name: next(step for step in plan.second if name in step.stage.tables) for name in step.stage.input_tables
+        }
 
     def pieces(self, units: Sequence[UnitRows]) -> list[tuple[UnitRows, ...]]:
         """Return the missing pieces of work: one a unit, or one for all of them."""
         written = [set(self._store.names(name)) for name in self._step.stage.tables]
         done = set[str].intersection(*written)
-        return [piece for piece in self._pieces(units) if _file(self._step, piece) not in done]
+        return [piece for piece in self._list_pieces(units) if _name_file(self._step, piece) not in done]
 
     def live(self, units: Sequence[UnitRows]) -> dict[str, set[str]]:
         """Return the names of the files that belong to these units, by table."""
-        names = {_file(self._step, piece) for piece in self._pieces(units, allow_empty=True)}
+        names = {_name_file(self._step, piece) for piece in self._list_pieces(units, allow_empty=True)}
         tables = dict.fromkeys(self._step.stage.tables, names)
         tables |= {name: names | last_files(self._store, name, names) for name in self.kept}
         return {**tables, ERRORS: {f"{self.name}-{name}" for name in names}}
 
-    def _pieces(self, units: Sequence[UnitRows], *, allow_empty: bool = False) -> list[tuple[UnitRows, ...]]:
+    def _list_pieces(self, units: Sequence[UnitRows], *, allow_empty: bool = False) -> list[tuple[UnitRows, ...]]:
         if self.over_all:
             return [tuple(units)] if units or allow_empty else []
         return [(unit,) for unit in units]
@@ -69,7 +71,7 @@ class Tables:
 
     def __call__(self, piece: tuple[UnitRows, ...], report: Report, log: AttemptLog) -> None:
         """Write the tables of one piece of work."""
-        file, recorder = _file(self._step, piece), Recorder.of(self._store)
+        file, recorder = _name_file(self._step, piece), Recorder.of(self._store)
         record = Record(kind=PACKET, step=self.name, unit=file, started=time.time())
         record.device = self._step.placement.device
         name = f"step {self.name!r} at {file}"
@@ -82,14 +84,14 @@ class Tables:
         results: dict[str, list[pa.Table]] = {name: [] for name in self._step.stage.tables}
         failures: list[Failure] = []
         work = StepWork(record, recorder)
-        for media_id, data in self._calls(piece, rows, kept):
+        for media_id, data in self._list_calls(piece, rows, kept):
             cut = Cut(np.arange(data.rows.num_rows), data.rows.num_rows)
             ((_, result),) = self._caller.settle(replace(data, attempt=attempt, work=work), cut)
             if isinstance(result, CapturedError):
                 failures.append(result.failure(self.name, media_id))
                 continue
             for table, declared in self._step.stage.tables.items():
-                results[table].append(_checked(self.name, table, declared, result))
+                results[table].append(_check_table(self.name, table, declared, result))
         results |= {name: results[name] or [table] for name, table in kept.items()}  # no call returned
         before_write = time.time()
         self._write(piece, results, failures)
@@ -102,7 +104,7 @@ class Tables:
     def _write(
         self, piece: tuple[UnitRows, ...], results: Mapping[str, list[pa.Table]], failures: Sequence[Failure]
     ) -> None:
-        file = _file(self._step, piece)
+        file = _name_file(self._step, piece)
         if failures:
             inputs = {name: path for unit in piece for name, path in unit.inputs.items()}
             errors = traced(to_table(failures), inputs, {self.name: self._step.fingerprint})
@@ -113,17 +115,17 @@ class Tables:
                 f"{name}/{file}", numbered(self._store, whole, name) if name in self.kept else whole
             )
 
-    def _calls(
+    def _list_calls(
         self, piece: tuple[UnitRows, ...], rows: pa.Table, kept: Mapping[str, pa.Table]
     ) -> Iterator[tuple[str, CallData]]:
         """Yield the media_id and the data of each call; the media_id is empty for the call of a whole run."""
-        tables = {name: self._table(name, piece) for name in self._writers}
-        for media_id, batch in self._batches(rows):
-            own = (_of_media(tables, media_id),) if tables else ()
-            last = (kept,) if kept else self._media(media_id, piece)
+        tables = {name: self._read_table(name, piece) for name in self._writers}
+        for media_id, batch in self._split_batches(rows):
+            own = (_select_media(tables, media_id),) if tables else ()
+            last = (kept,) if kept else self._open_media(media_id, piece)
             yield media_id, CallData(rows=batch, extra=(*own, *last), name=media_id)
 
-    def _batches(self, rows: pa.Table) -> list[tuple[str, pa.Table]]:
+    def _split_batches(self, rows: pa.Table) -> list[tuple[str, pa.Table]]:
         inputs = list(self._step.stage.inputs)
         if not rows.num_rows:
             return []
@@ -132,8 +134,7 @@ class Tables:
         names = pc.unique(rows["media_id"]).to_pylist()
         return [(name, rows.filter(pc.equal(rows["media_id"], name)).select(inputs)) for name in names]
 
-    def _media(self, media_id: str, piece: tuple[UnitRows, ...]) -> tuple[object, ...]:
-        """Return the reader of a file, as the last argument of a stage that reads media."""
+    def _open_media(self, media_id: str, piece: tuple[UnitRows, ...]) -> tuple[object, ...]:
         if not self._step.stage.reads_media:
             return ()
         from framekiln.media.packets.decode import Reader  # decoders are loaded where they are used, not by the driver
@@ -141,35 +142,28 @@ class Tables:
         (media,) = (media for unit in piece for media in unit.files if media.media_id == media_id)
         return (Reader(media=media, config=self._decode_config),)
 
-    def _table(self, name: str, piece: tuple[UnitRows, ...]) -> pa.Table:
-        """Return another step's table, as far as it was computed from these units."""
+    def _read_table(self, name: str, piece: tuple[UnitRows, ...]) -> pa.Table:
         writer = self._writers[name]
         groups = [piece] if writer.stage.scope is Scope.DATASET else [(unit,) for unit in piece]
         schema = writer.stage.tables[name].schema
-        tables = [self._store.read_table(f"{name}/{_file(writer, group)}", expected=schema) for group in groups]
+        tables = [self._store.read_table(f"{name}/{_name_file(writer, group)}", expected=schema) for group in groups]
         return pa.concat_tables(tables).replace_schema_metadata(None)
 
 
-def _writer(plan: Plan, table: str) -> Step:
-    return next(step for step in plan.second if table in step.stage.tables)
-
-
-def _file(step: Step, piece: tuple[UnitRows, ...]) -> str:
-    """Return the name of a step's file in each of its tables."""
+def _name_file(step: Step, piece: tuple[UnitRows, ...]) -> str:
     if step.stage.scope is Scope.DATASET:
         everything = fingerprint({"units": [unit.tag(step.fingerprint) for unit in piece]})
         return f"all-{everything}.parquet"
     return piece[0].tag(step.fingerprint)
 
 
-def _of_media(tables: Mapping[str, pa.Table], media_id: str) -> dict[str, pa.Table]:
-    """Return the rows of one file, or all rows for the call of a whole run."""
+def _select_media(tables: Mapping[str, pa.Table], media_id: str) -> dict[str, pa.Table]:
     if not media_id:
         return dict(tables)
     return {name: table.filter(pc.equal(table[MEDIA_ID.name], media_id)) for name, table in tables.items()}
 
 
-def _checked(step: str, name: str, declared: Table, result: Any) -> pa.Table:
+def _check_table(step: str, name: str, declared: Table, result: Any) -> pa.Table:
     table = result.get(name) if isinstance(result, Mapping) else None
     if isinstance(table, pa.Table):
         if table.schema.names == declared.schema.names and table.schema.types == declared.schema.types:
