@@ -74,7 +74,7 @@ def seconds(who: Worker, one: Packet) -> tuple[float, float]:
 
 def live(packets: int = 200, calls: int = 32) -> tuple[float, float]:
     """Return the processor seconds of a packet's metrics, and of one update with so many packets in the window."""
-    from framekiln.engine.ray.prometheus import Exporter
+    from framekiln.engine.ray.coordinator import Exporter
 
     exporter, figures, now = Exporter("benchmark"), LiveWindow(), time.time()
     about = {"step": "a", "rows": 512, "seconds": 0.05, "phases": {"infer": 0.03, "preprocess": 0.01}}

@@ -31,7 +31,7 @@ def test_deaths_before_the_run_do_not_count_while_the_coordinator_starts(monkeyp
         errors.append(error.code)
         looked.set()
 
-    monkeypatch.setattr(death_watch, "_list_workers", workers)
+    monkeypatch.setattr(death_watch, "list_workers", workers)
     monkeypatch.setattr(death_watch, "_SECONDS", 0.01)
     monkeypatch.setattr(death_watch, "_LEAST_S", 0.0)
     watch = DeathWatch(stop, advances)
@@ -46,7 +46,7 @@ def test_a_standstill_for_want_of_memory_stops_the_run(monkeypatch):
             return not progress
 
     errors, stopped = [], threading.Event()
-    monkeypatch.setattr(death_watch, "_list_workers", dict)
+    monkeypatch.setattr(death_watch, "list_workers", dict)
     monkeypatch.setattr(death_watch, "_SECONDS", 0.01)
     monkeypatch.setattr(death_watch, "Standstill", Lasts)
     watch = DeathWatch(lambda error: (errors.append(error.code), stopped.set()), lambda: 7)
@@ -66,7 +66,7 @@ def test_deaths_between_which_work_ends_do_not_stop_the_run(monkeypatch, advance
             looked.set()
         return looks[-1]
 
-    monkeypatch.setattr(death_watch, "_list_workers", workers)
+    monkeypatch.setattr(death_watch, "list_workers", workers)
     monkeypatch.setattr(death_watch, "_SECONDS", 0.01)
     monkeypatch.setattr(death_watch, "_LEAST_S", 0.0)
     watch = DeathWatch(lambda error: (errors.append(error.code), looked.set()), advances)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from framekiln.engine.decode_tasks import divide_into_tasks
+from framekiln.engine.group import divide_into_tasks
 from framekiln.media.files import MediaFile
 from framekiln.media.units import form_units
 

@@ -16,7 +16,7 @@ from framekiln.profiling.tools.profilers import ProfilerOptions
 from framekiln.runtime.second_pass.second_pass import SecondPass
 
 if TYPE_CHECKING:
-    from framekiln.engine.local.process import WorkerProcess
+    from framekiln.engine.local.pool import WorkerProcess
 
 EngineName = Literal["auto", "local", "ray"]
 
@@ -92,7 +92,7 @@ def started_ahead(
         raise ConfigError(f"--engine local: {problem}; leave out one of the two.", code="FK-ENGINE-LOCAL")
     ahead: list[WorkerProcess] = []
     if asked != "ray" and not _needs_ray(address, profilers):
-        from framekiln.engine.local.process import WorkerProcess
+        from framekiln.engine.local.pool import WorkerProcess
 
         ahead.append(WorkerProcess())
     try:

@@ -1,9 +1,21 @@
 """What the processes of a run tell: events for the driver, attempts at work, and the error that stops the run."""
 
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
 from framekiln.contract.errors import FramekilnError
 from framekiln.planning.error_budget import Budgets
 from framekiln.profiling.events import Reading, StepEvent
-from framekiln.runtime.recovery.attempt_log import AttemptTable
+from framekiln.runtime.recovery.attempt_log import AttemptTable, PastAttempts
+
+_LINES = 20
+_NOISE = re.compile(
+    r"^ +File \"[^\"]*\", line \d+ in |^:|^Extension modules:|^PC: @|^ +@ +0x|logging\.cc|/site-packages/ray/"
+)  # Ray's, faulthandler's
+_LONGEST = 300  # of a line
 
 
 class RunState(AttemptTable):
@@ -39,3 +51,59 @@ class RunState(AttemptTable):
         """Return all events since the last call."""
         events, self._events = self._events, []
         return events
+
+
+class Reporter(ABC):
+    """A worker's connection to its run's state, pickled with a group.
+
+    It sends events without waiting, and waits for the answers of the attempt log.
+    """
+
+    @abstractmethod
+    def __call__(self, event: StepEvent) -> None:
+        """Send an event."""
+
+    @abstractmethod
+    def _ask(self, method: str, *arguments: object) -> Any:
+        """Return the answer of a method of the run's state; events that were sent before have arrived."""
+
+    @abstractmethod
+    def last_lines(self, worker: str) -> str:
+        """Return the last lines on standard error of a dead worker; empty if there are none."""
+
+    def begin(self, work: str, worker: str) -> PastAttempts:
+        """See `AttemptLog`."""
+        past: PastAttempts = self._ask("begin", work, worker)
+        return past
+
+    def note(self, work: str, call: str) -> None:
+        """See `AttemptLog`."""
+        self._ask("note", work, call)
+
+    def end(self, work: str) -> None:
+        """See `AttemptLog`."""
+        self._ask("end", work)
+
+    def check(self) -> None:
+        """Raise the error that stops the run, if there is one."""
+        if error := self._ask("error"):
+            raise error
+
+    @contextmanager
+    def fatal(self) -> Iterator[None]:
+        """Send our own errors to the driver as they are."""
+        try:
+            yield
+        except FramekilnError as error:
+            self._ask("fail", error)
+            raise
+
+
+def last_lines(output: str) -> str:
+    """Return the last lines of a process's output that are its own words.
+
+    >>> last_lines("the file is from the future\\nExtension modules: numpy, torch")
+    'the file is from the future'
+    """
+    lines = [line[:_LONGEST] for line in output.strip().splitlines() if not _NOISE.search(line)]
+    return "\n".join(lines[-_LINES:])

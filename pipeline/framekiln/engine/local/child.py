@@ -21,7 +21,7 @@ import cloudpickle
 
 from framekiln.contract.errors import FramekilnError
 from framekiln.engine.group import Group, Piece, decoded, setting_up
-from framekiln.engine.reporter import Reporter
+from framekiln.engine.run_state import Reporter
 from framekiln.output.object_store import Store
 from framekiln.planning.step import DecodeStep, Step
 from framekiln.profiling.events import StepEvent

@@ -11,11 +11,9 @@ from typing import Any
 import cloudpickle
 import psutil
 
-from framekiln.engine.decode_tasks import divide_into_tasks
-from framekiln.engine.group import pieces_of
+from framekiln.engine.group import divide_into_tasks, pieces_of
 from framekiln.engine.local.child import Decoding, PackedWork, Tabling
-from framekiln.engine.local.pool import Pool
-from framekiln.engine.local.process import WorkerProcess
+from framekiln.engine.local.pool import Pool, WorkerProcess
 from framekiln.engine.run_state import RunState
 from framekiln.engine.sampler import Sampler
 from framekiln.media.units import Unit

@@ -1,19 +1,91 @@
-"""The coordinator of a run on Ray: an actor with the run's state."""
+"""The coordinator of a run on Ray: an actor with the run's state, which also samples its machine and exports metrics.
 
+Each other machine has an actor that samples it.
+"""
+
+import os
+import socket
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import ray
+from ray.util.metrics import Counter, Gauge, Histogram
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from framekiln.engine.ray.logs import log_of
-from framekiln.engine.ray.node_samplers import NodeSampler
-from framekiln.engine.ray.prometheus import Exporter
-from framekiln.engine.reporter import Reporter
-from framekiln.engine.run_state import RunState
+from framekiln.engine.ray.private import log_folder, measure_store
+from framekiln.engine.run_state import Reporter, RunState, last_lines
+from framekiln.engine.sampler import Sampler
 from framekiln.output.object_store import Store
 from framekiln.planning.error_budget import Budgets
 from framekiln.profiling.events import Reading, StepEvent
+from framekiln.profiling.export.prometheus import BOUNDS, METRICS, Metric, observations
+
+_STOP_SECONDS = 5.0  # for the last lines; then samplers are ended without them
+
+
+class Exporter:
+    """The live metrics of a run, for Ray's metrics agent, from which Prometheus fetches them; dropped without one."""
+
+    def __init__(self, run: str) -> None:
+        self._run = run
+        self._record = {metric.name: _make_recorder(metric) for metric in METRICS}
+
+    def add(self, event: StepEvent | Reading) -> None:
+        """Count an event; a metric that Ray refuses is skipped."""
+        with suppress(Exception):
+            for metric, value, labels in observations(event, self._run):
+                self._record[metric.name](value, labels)
+
+
+def _make_recorder(metric: Metric) -> Any:
+    about = {"description": metric.what, "tag_keys": metric.labels}
+    if metric.kind == "counter":
+        return Counter(metric.name, **about).inc
+    if metric.kind == "gauge":
+        return Gauge(metric.name, **about).set
+    return Histogram(metric.name, boundaries=list(BOUNDS), **about).observe
+
+
+class NodeSampler(Sampler):
+    """The sampler of a machine of the cluster, whose raylet starts this process and the workers."""
+
+    def __init__(self, store: Store, send: Callable[[Reading], None]) -> None:
+        super().__init__(store, send, parent=os.getppid(), object_store=partial(measure_store, *_find_raylet()))
+
+
+class Samplers:
+    """The samplers of a run, on every machine that is alive at the start but the coordinator's, which has its own."""
+
+    def __init__(self, store: Store, coordinator: Any) -> None:
+        make: Any = ray.remote(num_cpus=0, max_restarts=-1)(NodeSampler)
+        sampled = ray.get(coordinator.node.remote())
+        nodes = [node["NodeID"] for node in ray.nodes() if node["Alive"] and node["NodeID"] != sampled]
+        places = [NodeAffinitySchedulingStrategy(node_id=node, soft=False) for node in nodes]
+        send = partial(_send, coordinator)
+        self._actors = [make.options(scheduling_strategy=place).remote(store, send) for place in places]
+
+    def stop(self) -> None:
+        """End all samplers."""
+        with suppress(ray.exceptions.RayError):
+            ray.wait(
+                [actor.stop.remote() for actor in self._actors], num_returns=len(self._actors), timeout=_STOP_SECONDS
+            )
+        for actor in self._actors:
+            with suppress(ray.exceptions.RayError):
+                ray.kill(actor)
+
+
+def _send(coordinator: Any, reading: Reading) -> None:
+    coordinator.add_event.remote(reading)
+
+
+def _find_raylet() -> tuple[str, int]:
+    here = ray.get_runtime_context().get_node_id()
+    node = next(node for node in ray.nodes() if node["NodeID"] == here)
+    return str(node["NodeManagerAddress"]), int(node["NodeManagerPort"])
 
 
 class Coordinator(RunState):
@@ -71,5 +143,8 @@ class RayReporter(Reporter):
         return getattr(self.coordinator, method).remote(*arguments).future().result()
 
     def last_lines(self, worker: str) -> str:
-        """Return the last lines on standard error of a dead process of this machine."""
-        return log_of(worker)
+        """Return the last lines on standard error of a dead process of this machine; empty if there are none."""
+        host, _, pid = worker.rpartition(":")
+        for path in log_folder().glob(f"worker-*-{pid}.err") if host == socket.gethostname() else ():
+            return last_lines(path.read_text(encoding="utf-8", errors="replace"))
+        return ""

@@ -24,13 +24,11 @@ from ray.data import ActorPoolStrategy, DataContext, TaskPoolStrategy
 
 from framekiln.contract.errors import FramekilnError
 from framekiln.contract.placement import Placement
-from framekiln.engine.decode_tasks import divide_into_tasks
-from framekiln.engine.group import Group, pieces_of
-from framekiln.engine.ray.coordinator import RayReporter, start_coordinator
-from framekiln.engine.ray.death_watch import DeathWatch
-from framekiln.engine.ray.node_samplers import Samplers
-from framekiln.engine.ray.services import dead_services, services_error
-from framekiln.engine.ray.shutdown import ended, kill_model_processes
+from framekiln.engine.group import Group, divide_into_tasks, pieces_of
+from framekiln.engine.ray.coordinator import RayReporter, Samplers, start_coordinator
+from framekiln.engine.ray.death_watch import DeathWatch, services_error
+from framekiln.engine.ray.private import dead_services, kill_model_processes
+from framekiln.engine.ray.shutdown import ended
 from framekiln.engine.ray.workers import (
     KeepsModel,
     decoding_function,

@@ -12,17 +12,14 @@ from contextlib import suppress
 
 import psutil
 import ray
-import ray._private.state
-from ray.core.generated import common_pb2, gcs_pb2
 
 from framekiln.contract.errors import FramekilnError, SetupError
-from framekiln.engine.ray.services import dead_services, services_error
+from framekiln.engine.ray.private import dead_services, list_workers
 from framekiln.runtime.recovery.memory_pressure import Standstill, more_memory
 
 _MOST_DEATHS = 10  # in a row; a lost machine with many workers counts once, as they had started before
 _LEAST_S = 60.0  # without progress: of many processes that start at once, those that fit get time to end some work
 _SECONDS = 2.0  # between two looks; one took 0.4 ms with two workers
-_KILLED = {common_pb2.SYSTEM_ERROR, common_pb2.NODE_OUT_OF_MEMORY}
 _TITLE = "ray::MapBatches("  # of a task with steps; a model's process has "ray::MapWorker(MapBatches("
 
 
@@ -46,13 +43,13 @@ class DeathWatch:
 
     def _watch(self) -> None:
         with suppress(Exception):
-            self._known = frozenset(_list_workers())  # of earlier runs on this Ray; the coordinator may answer late
+            self._known = frozenset(list_workers())  # of earlier runs on this Ray; the coordinator may answer late
         while not self._done.wait(_SECONDS):
             with suppress(Exception):  # Ray is ending, or its own processes are gone; the run notices that by itself
                 if dead_services():
                     self._stop(services_error())
                     return
-                workers = _list_workers()
+                workers = list_workers()
                 before = self._seen
                 with suppress(ray.exceptions.RayError):  # the coordinator may be the one that is killed
                     self._seen = self._advances()
@@ -104,13 +101,10 @@ def _find_processes() -> Iterator[tuple[psutil.Process, str]]:
                 yield process, title.removeprefix(_TITLE).partition(")")[0]
 
 
-def _list_workers() -> dict[bytes, bool]:
-    """Return all processes that Ray has started for this driver's work, and whether each was killed."""
-    mine = {ray._private.worker.global_worker.current_job_id.binary(), b""}
-    table = ray._private.state.state._connect_and_get_accessor().get_worker_table()
-    entries = [gcs_pb2.WorkerTableData.FromString(entry) for entry in table]
-    return {
-        entry.worker_address.worker_id: not entry.is_alive and entry.exit_type in _KILLED
-        for entry in entries
-        if entry.worker_type == common_pb2.WORKER and entry.job_id in mine
-    }
+def services_error() -> FramekilnError:
+    """Return the error of a run without Ray's own processes: calls into Ray wait, or end this process."""
+    return FramekilnError(
+        f"Ray's own process {' and '.join(dead_services())} has ended, which no run survives; the kernel's log names "
+        "its OOM killer. What is finished is kept, and the same command continues from there.",
+        code="FK-RAY-STOPPED",
+    )

@@ -1,4 +1,4 @@
-"""The connection to Ray: a local one, or a running cluster."""
+"""The connection to Ray: a running cluster, or a local one, also on a machine with too much to do."""
 
 import logging
 import os
@@ -13,19 +13,17 @@ from typing import Any
 
 import ray
 import ray.data  # sets its loggers up, so before `session` silences them
-from ray._private import utils, worker
 from ray.exceptions import AuthenticationError, RayError
 
-from framekiln.contract.errors import ResourceError
-from framekiln.engine.ray.local_start import first_line, local_ray
-from framekiln.engine.ray.own_processes import ask_gcs, forks
-from framekiln.engine.ray.services import dead_services, kill_services
+from framekiln.contract.errors import FramekilnError, ResourceError, StartError
+from framekiln.engine.ray import private
+from framekiln.engine.ray.private_folder import private_folder
 from framekiln.engine.ray.shutdown import interrupts_held, signals_kept
-from framekiln.planning.processes.resources import Node
+from framekiln.planning.processes.resources import Node, this_machine
+from framekiln.planning.stage_building import own_folders
 
+_TRIES = 3
 _WORD_S = 15.0
-_NO_USAGE_REPORTS = "RAY_DATA_USAGE_DISABLED"  # else Ray Data reports on each dataset, from a thread that never ends
-
 _QUIET: dict[str, Any] = {"log_to_driver": False, "logging_level": "error"}
 
 
@@ -37,20 +35,19 @@ def session(address: str | None, on_wait: Callable[[str], None] = lambda _: None
 
     Raises:
         ResourceError: no cluster answers at the address, or it refuses our token.
-        StartError: a local Ray does not start.
+        StartError: a local Ray does not start, three times.
     """
-    os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")  # else Ray's C++ core logs to the terminal
     for name in ("ray", "ray.data"):  # we print the error that stops a run, once
         logging.getLogger(name).setLevel(logging.CRITICAL)
     if ray.is_initialized():  # inside another session: share it
         yield _list_nodes()
         return
-    os.environ.setdefault(_NO_USAGE_REPORTS, "1")
-    os.environ.setdefault("RAY_IGNORE_UNHANDLED_ERRORS", "1")  # of Ray's own statistics, with their tracebacks
+    private.prepare_settings(local=address is None)
     with ExitStack() as stack:
         connect = partial(_connect, on_wait)
         if address is None:
-            stack.enter_context(local_ray(connect, on_wait))
+            stack.enter_context(private.bind_to_loopback())
+            stack.enter_context(_start(connect, on_wait))
         else:
             _check_answers(address)
             try:
@@ -61,14 +58,47 @@ def session(address: str | None, on_wait: Callable[[str], None] = lambda _: None
             yield _list_nodes()
         finally:
             with interrupts_held():
-                kill_services() if dead_services() else ray.shutdown()
+                private.kill_services() if private.dead_services() else ray.shutdown()
+
+
+def _start(connect: Callable[[Mapping[str, Any]], None], on_wait: Callable[[str], None]) -> ExitStack:
+    """Start a local Ray, and return what keeps its folder."""
+    for attempt in range(1, _TRIES + 1):
+        try:
+            with ExitStack() as stack:
+                folder = stack.enter_context(private_folder())
+                with private.our_start(interrupts_held):
+                    connect(_make_arguments(f"{folder}/r"))  # inside ours: Ray opens its own to all users
+                return stack.pop_all()
+        except FramekilnError:  # there is no folder for it
+            raise
+        except Exception as error:  # of many classes, a bare one among them
+            cause = error
+        if attempt < _TRIES:
+            on_wait(f"Ray did not start ({_first_line(cause)}). Trying again, {attempt + 1} of {_TRIES}.")
+    raise StartError(
+        f"Ray did not start on this machine, {_TRIES} times in a row ({_first_line(cause)}). Run the same command "
+        "again when the machine has less to do, or with --engine local.",
+        code="FK-RAY-START",
+    ) from cause
+
+
+def _make_arguments(folder: str) -> dict[str, Any]:
+    places, here = own_folders(), this_machine()
+    os.environ["PYTHONPATH"] = os.pathsep.join(places)
+    own = {"address": "local", "num_cpus": int(here.cpus), "num_gpus": int(here.gpus), "include_dashboard": False}
+    return own | private.private_arguments(folder, places)
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
 
 
 def _connect(on_wait: Callable[[str], None], arguments: Mapping[str, Any]) -> None:
-    utils.get_entrypoint_name = _join_arguments
+    private.take_command_line()
     with _hide_stderr(on_wait) as say, signals_kept(), _report_waiting(say):
         ray.init(**arguments, **_QUIET)
-    worker.print_to_stdstream = _print_nothing  # it prints each death of a process on the terminal
+    private.silence_deaths()
 
 
 @contextmanager
@@ -77,7 +107,7 @@ def _report_waiting(say: Callable[[str], None]) -> Iterator[None]:
 
     def speak() -> None:
         while not over.wait(_WORD_S):
-            with forks:
+            with private.forks:
                 say(f"Still waiting for Ray, after {time.monotonic() - begun:.0f} s.")
 
     thread = threading.Thread(target=speak, daemon=True)
@@ -87,11 +117,6 @@ def _report_waiting(say: Callable[[str], None]) -> Iterator[None]:
     finally:
         over.set()
         thread.join()
-
-
-def _join_arguments() -> str:
-    """Return this process's command line for Ray's list of jobs; Ray's own refuses paths that are not UTF-8."""
-    return " ".join(sys.argv).encode(errors="backslashreplace").decode()
 
 
 @contextmanager
@@ -119,16 +144,8 @@ def _hide_stderr(on_wait: Callable[[str], None]) -> Iterator[Callable[[str], Non
         os.close(nowhere)
 
 
-def _print_nothing(*_: object, **__: object) -> None:
-    """Replace Ray's printing of messages from its raylets, which `log_to_driver` does not stop."""
-
-
 def _check_answers(address: str) -> None:
-    """Check that the port is open and takes our token: Ray tries for minutes, or for ever.
-
-    Raises:
-        ResourceError: it does not.
-    """
+    """Check that the port is open and takes our token: Ray tries for minutes, or for ever."""
     host, colon, port = address.rpartition(":")
     if not (colon and port.isdecimal()):
         return
@@ -138,7 +155,7 @@ def _check_answers(address: str) -> None:
         raise _explain_no_cluster(address, error) from error
     if "/" not in host:
         try:
-            ask_gcs(address)
+            private.ask_gcs(address)
         except AuthenticationError as error:
             raise ResourceError(
                 f"The Ray cluster at {address!r} refuses the token of this user, or its absence. Set "
@@ -151,7 +168,7 @@ def _check_answers(address: str) -> None:
 
 def _explain_no_cluster(address: str, error: Exception) -> ResourceError:
     return ResourceError(
-        f"No Ray cluster answers at {address!r} ({first_line(error)}). Start one, or leave out --address.",
+        f"No Ray cluster answers at {address!r} ({_first_line(error)}). Start one, or leave out --address.",
         code="FK-NO-CLUSTER",
     )
 

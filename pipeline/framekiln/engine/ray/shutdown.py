@@ -7,18 +7,14 @@ core while `ray.shutdown()` destroys it crashes the process, after the message a
 import signal
 import threading
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import ray
-import ray._private.state
-
-from framekiln.engine.ray.services import dead_services
+from framekiln.engine.ray.private import dead_services
 
 _SECONDS = 30.0  # for a scheduler on a busy machine; then it is left alone
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-_POOL_CLASS = "MapWorker(MapBatches({}))"  # Ray Data's name for the processes of a pool
 PARKED = ("Prefetcher",)  # of Ray Data: it waits for work outside the core, and lives as long as the dataset
 
 
@@ -36,18 +32,6 @@ def ended(batches: Any) -> Iterator[None]:
                 for thread in set(threading.enumerate()) - before:
                     if thread.name not in PARKED and not isinstance(thread, threading._DummyThread):  # of Ray's core
                         thread.join(max(0.0, end - time.monotonic()))
-
-
-def kill_model_processes(pools: Collection[str]) -> None:
-    """Kill the processes with models that a failed run of this driver left, by the names of their pools.
-
-    Ray ends them only once Python has collected the run's exception. Until then, they would keep CPUs and GPUs from the
-    next run on the same Ray.
-    """
-    worker, classes = ray._private.worker.global_worker, {_POOL_CLASS.format(name) for name in pools}
-    for key, actor in ray._private.state.actors(job_id=worker.current_job_id).items():
-        if actor["ActorClassName"] in classes and actor["State"] != "DEAD":
-            worker.core_worker.kill_actor(ray.ActorID.from_hex(key), True)  # it is not started again
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from framekiln.contract.errors import FramekilnError
 from framekiln.contract.packet import Packet
 from framekiln.contract.row_errors import DECODE
 from framekiln.engine.group import Group, decoded, make_worker, setting_up, worker_of
-from framekiln.engine.reporter import Reporter
+from framekiln.engine.run_state import Reporter
 from framekiln.runtime.second_pass.second_pass import SecondPass
 from framekiln.runtime.worker import Worker
 

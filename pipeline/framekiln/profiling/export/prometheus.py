@@ -1,7 +1,7 @@
 """Prometheus metrics: their names, and the values that each event adds to them.
 
 Names follow the conventions of Prometheus: base units, the unit in the name, `_total` after counters. Ray's agents put
-`ray_` before them. `framekiln.engine.ray.prometheus` hands them to Ray.
+`ray_` before them. `framekiln.engine.ray.coordinator` hands them to Ray.
 """
 
 from collections.abc import Iterator, Mapping

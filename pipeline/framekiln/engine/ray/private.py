@@ -1,0 +1,259 @@
+"""Ray's private parts, each with the reason for its use. `tests/engine/test_ray_private.py` tells when one is gone.
+
+A local Ray is started as a part of this process. `ray.init` has no arguments for this, so functions of Ray's are
+replaced while it starts.
+"""
+
+import inspect
+import os
+import secrets
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from functools import partial
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+import psutil
+import ray
+import ray._private.state
+from ray._private import parameter, ray_constants, services, utils, worker
+from ray._private.internal_api import node_stats
+from ray.core.generated import common_pb2, gcs_pb2
+from ray.exceptions import RayError
+from ray.job_config import JobConfig
+
+forks = Lock()
+"""Held while Ray forks, with Python code in the child: beside a thread that allocates, that can hang."""
+
+_CLUSTERS, _WAIT = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "RAY_raylet_start_wait_time_s"
+_SETTINGS = {  # those of the user's are kept
+    "RAY_BACKEND_LOG_LEVEL": "fatal",  # else Ray's C++ core logs to the terminal
+    "RAY_DATA_USAGE_DISABLED": "1",  # else Ray Data reports on each dataset, from a thread that never ends
+    "RAY_IGNORE_UNHANDLED_ERRORS": "1",  # of Ray's own statistics, with their tracebacks
+}
+_LOCAL_SETTINGS = {
+    _WAIT: "120",  # seconds; Ray's 30 are too few on a machine with much to do
+    "RAY_worker_register_timeout_seconds": "300",  # Ray kills workers that start for 60 s, and starts others, for ever
+    "RAY_prestart_worker_first_driver": "0",  # else `ray.init` waits for workers, and no signal or thread is heard
+}
+_raylet: Any = ray._raylet  # compiled; its stub lacks most of it
+_PORTS = ("metrics_agent_port", "metrics_export_port", "runtime_env_agent_port")
+_NEEDED = (ray_constants.PROCESS_TYPE_RAYLET, ray_constants.PROCESS_TYPE_GCS_SERVER)  # no run survives their end
+_KILLED = {common_pb2.SYSTEM_ERROR, common_pb2.NODE_OUT_OF_MEMORY}
+_POOL_CLASS = "MapWorker(MapBatches({}))"  # Ray Data's name for the processes of a pool
+_ANSWER_S = 5.0  # for one question to Ray's GCS, which Ctrl-C waits for
+_PAUSE_S = 0.05  # Ray's own wait asks once a second
+
+Process = subprocess.Popen[bytes]
+
+
+def prepare_settings(*, local: bool) -> None:
+    """Set the variables of the environment that Ray reads, for a `local` one or for any."""
+    for name, value in {**_SETTINGS, **(_LOCAL_SETTINGS if local else {})}.items():
+        os.environ.setdefault(name, value)
+    folder = Path(os.path.expanduser("~"))  # noqa: PTH111 - `Path.home` raises for a user without a home
+    if local and not (folder / ".ray" / "auth_token").is_file() and not os.access(folder, os.W_OK):
+        os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))  # Ray cannot write one there
+
+
+def take_command_line() -> None:
+    """Replace Ray's command line in its list of jobs, which refuses paths that are not UTF-8."""
+    utils.get_entrypoint_name = lambda: " ".join(sys.argv).encode(errors="backslashreplace").decode()
+
+
+def silence_deaths() -> None:
+    """Replace the printing of messages from raylets, such as each death, which `log_to_driver` does not stop."""
+    worker.print_to_stdstream = lambda *_, **__: None
+
+
+@contextmanager
+def bind_to_loopback() -> Iterator[None]:
+    """Bind a local Ray to 127.0.0.1, its own default on Windows and macOS, where it supports no clusters.
+
+    Otherwise it listens on all addresses, whatever address it is given. A variable set by the user is kept.
+    """
+    if _CLUSTERS in os.environ:
+        yield
+        return
+    before, os.environ[_CLUSTERS] = ray_constants.ENABLE_RAY_CLUSTER, "0"
+    ray_constants.ENABLE_RAY_CLUSTER = False  # it was read when Ray was imported
+    try:
+        yield
+    finally:
+        ray_constants.ENABLE_RAY_CLUSTER = before
+        del os.environ[_CLUSTERS]
+
+
+def private_arguments(folder: str, places: Collection[str]) -> dict[str, Any]:
+    """Return arguments of `ray.init` for its folder, and for workers that import from these `places`.
+
+    Ray puts the working directory first on its workers' paths. Marked as a client's, a job keeps the paths that it is
+    given. Workers insert each at the front: the last wins.
+    """
+    paths = [str(Path.cwd()), *reversed([*places])]
+    return {"job_config": JobConfig(_client_job=True, _py_driver_sys_path=paths), "_temp_dir": folder}
+
+
+@contextmanager
+def our_start(hold_interrupts: Callable[[], AbstractContextManager[None]]) -> Iterator[None]:
+    """Start a local Ray in the block, as a part of this process. Where the block raises, no process of it is left.
+
+    - Without its autoscaler and log monitor, which cost a second of start-up: nothing uses them.
+    - In process groups of their own. Schedulers, `timeout` and terminals send their signals to a whole group, and once
+      Ray's own processes have ended, its core ends this one without a message.
+    - With our handler of SIGTERM: Ray's own would exit without a message.
+    - With ports for its agents. Else its raylet waits for them, two Python programs, and after 15 s it dies.
+    - With a wait for the raylet of `RAY_raylet_start_wait_time_s`, which ends when the raylet does. Ray waits 30 s.
+    """
+    own: list[Process] = []
+    settings = {**dict(zip(_PORTS, _find_ports(len(_PORTS)), strict=True)), "no_monitor": True}
+    settings["include_log_monitor"] = False
+    replaced: tuple[tuple[Any, str, Any], ...] = (
+        (parameter, "RayParams", partial(_call_with, settings, parameter.RayParams)),
+        (services, "ConsolePopen", partial(_spawn, services.ConsolePopen, own)),
+        (services, "start_raylet", partial(_start_raylet, services.start_raylet)),
+        (services, "get_node", partial(_await_raylet, services.get_node, own)),
+        (utils, "set_sigterm_handler", lambda _: None),
+    )
+    with ExitStack() as stack:
+        for owner, name, value in replaced:
+            stack.callback(setattr, owner, name, getattr(owner, name))
+            setattr(owner, name, value)
+        try:
+            yield
+        except BaseException:
+            with hold_interrupts():
+                _end(own)
+            raise
+
+
+def ask_gcs(address: str) -> Any:
+    """Return a client of the GCS at host:port, which has answered; RayError if it has not, or refuses our token."""
+    return _raylet.GcsClient(address=address)
+
+
+def dead_services() -> list[str]:
+    """Return the names of processes of a local Ray that have ended though a run needs them; none of a cluster's."""
+    node = worker._global_node
+    started = node.all_processes if node is not None else {}
+    return [name for name in _NEEDED if any(item.process.poll() is not None for item in started.get(name, ()))]
+
+
+def kill_services() -> None:
+    """Kill what is left of a local Ray: it would go on for a minute, and end this process without a message."""
+    left = psutil.Process().children(recursive=True)
+    with suppress(Exception):  # Ray is broken
+        worker._global_node.kill_all_processes(check_alive=False, allow_graceful=False)
+    _kill(left)
+
+
+def kill_model_processes(pools: Collection[str]) -> None:
+    """Kill the processes with models that a failed run of this driver left, by the names of their pools.
+
+    Ray ends them only once Python has collected the run's exception. Until then, they would keep CPUs and GPUs from the
+    next run on the same Ray.
+    """
+    driver, classes = worker.global_worker, {_POOL_CLASS.format(name) for name in pools}
+    for key, actor in ray._private.state.actors(job_id=driver.current_job_id).items():
+        if actor["ActorClassName"] in classes and actor["State"] != "DEAD":
+            driver.core_worker.kill_actor(ray.ActorID.from_hex(key), True)  # it is not started again
+
+
+def list_workers() -> dict[bytes, bool]:
+    """Return all processes that Ray has started for this driver's work, and whether each was killed."""
+    mine = {worker.global_worker.current_job_id.binary(), b""}
+    table = ray._private.state.state._connect_and_get_accessor().get_worker_table()
+    entries = [gcs_pb2.WorkerTableData.FromString(entry) for entry in table]
+    return {
+        entry.worker_address.worker_id: not entry.is_alive and entry.exit_type in _KILLED
+        for entry in entries
+        if entry.worker_type == common_pb2.WORKER and entry.job_id in mine
+    }
+
+
+def measure_store(address: str, port: int) -> float | None:
+    """Return the gigabytes in a machine's object store, by a call to its raylet; None if that fails."""
+    with suppress(Exception):
+        stats = node_stats(address, port, False)  # without a list of all objects
+        return float(stats.store_stats.object_store_bytes_used) / 1e9
+    return None
+
+
+def log_folder() -> Path:
+    """Return the folder of the logs of this machine's workers; the usual one where Ray names none."""
+    node = worker._global_node
+    return Path(node.get_logs_dir_path()) if node else Path("/tmp/ray/session_latest/logs")  # noqa: S108 - Ray's
+
+
+def _find_ports(number: int) -> list[int]:
+    """Return ports that nobody uses and that systems do not give out by themselves (Linux: from 32768 on).
+
+    An agent that finds its port taken ends, and its raylet too.
+    """
+    free: list[int] = []
+    for port in secrets.SystemRandom().sample(range(20_000, 30_000), 10_000):
+        with socket.socket() as item, suppress(OSError):
+            item.bind(("", port))
+            free.append(port)
+        if len(free) == number:
+            return free
+    raise OSError("no port from 20000 to 29999 is free")
+
+
+def _call_with(settings: Mapping[str, Any], call: Callable[..., Any], **given: Any) -> Any:
+    return call(**{**given, **settings})
+
+
+def _spawn(popen: type[Process], own: list[Process], *args: Any, **options: Any) -> Process:
+    with forks:
+        own.append(popen(*args, process_group=0, **options))
+    return own[-1]
+
+
+def _start_raylet(start: Callable[..., Any], *args: Any, **options: Any) -> Any:
+    """Start the raylet. Ray does not tell it the third port of its agent, which is therefore written down as absent."""
+    given = inspect.signature(start).bind(*args, **options).arguments
+    _raylet.persist_port(given["session_dir"], given["node_id"], _raylet.DASHBOARD_AGENT_LISTEN_PORT_NAME, -1)
+    return start(*args, **options)
+
+
+def _await_raylet(get_node: Callable[[str, str], Any], own: list[Process], gcs_address: str, node_id: str) -> Any:
+    """Return what Ray knows of the new raylet, once it has registered; OSError if it or the wait has ended."""
+    end = time.monotonic() + float(os.environ[_WAIT])
+    gcs = ask_gcs(gcs_address)
+    while time.monotonic() < end:
+        for process in own:
+            name = Path(process.args[0]).name  # type: ignore[index, arg-type]
+            if name in _NEEDED and process.poll() is not None:
+                raise ConnectionError(f"its process {name} has ended")
+        with suppress(RayError):  # an answer that takes too long
+            if node_id in {key.hex() for key in gcs.get_all_node_info(timeout=_ANSWER_S)}:
+                return get_node(gcs_address, node_id)
+        time.sleep(_PAUSE_S)
+    raise TimeoutError(f"its raylet has not registered within {os.environ[_WAIT]} s")
+
+
+def _end(own: list[Process]) -> None:
+    """Kill what a failed start has left: Ray's processes, agents in their groups, and workers, their children."""
+    workers = [child for process in own if process.poll() is None for child in psutil.Process(process.pid).children()]
+    if not dead_services():  # else calls into Ray wait or end this process
+        with suppress(Exception):  # Ray is broken
+            ray.shutdown()
+    worker._global_node = None
+    for process in own:
+        with suppress(OSError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+    _kill(workers)
+
+
+def _kill(processes: Collection[psutil.Process]) -> None:
+    for process in processes:
+        with suppress(psutil.Error):
+            process.kill()
