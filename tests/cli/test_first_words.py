@@ -7,8 +7,7 @@ from importlib.metadata import version
 import pytest
 
 from framekiln.cli.app import app, main
-from framekiln.cli.arguments import RunOptions
-from framekiln.cli.paths import named_paths
+from framekiln.cli.arguments import RunOptions, named_paths
 from framekiln.contract.errors import ConfigError
 from tests.support.machine.command_line import command
 

@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from framekiln.cli.arguments import RunOptions
-from framekiln.cli.sample_input import with_samples
+from framekiln.cli.commands.run import with_samples
 
 WORDS = ("run", "--stages", "lighting", "--every-nth", "25")
 

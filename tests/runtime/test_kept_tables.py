@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from framekiln.output.object_store import Store
-from framekiln.runtime.second_pass.kept_tables import kept_tables, last_files, numbered
+from framekiln.runtime.second_pass.table_steps import kept_tables, last_files, numbered
 from tests.toys import Guests
 
 FIRST, SECOND, THIRD = (f"all-{digit * 12}.parquet" for digit in "9ab")

@@ -23,8 +23,7 @@ from framekiln.cli.commands.run import EXAMPLES, run
 from framekiln.cli.commands.schema import schema
 from framekiln.cli.commands.steps import columns, steps
 from framekiln.cli.commands.trace import trace
-from framekiln.cli.console import ERRORS, leave, print_report
-from framekiln.cli.endings import handle_signals
+from framekiln.cli.console import ERRORS, handle_signals, leave, print_report
 from framekiln.contract.errors import FramekilnError, UserError, check_known
 from framekiln.reporting.terminal.console import printable
 from framekiln.runtime.run.environment import package_version

@@ -1,10 +1,11 @@
 """The options of a command line, read into the request for a run."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Annotated, Any
 
-from typer import Option
+from typer import Argument, Option
 
 from framekiln.api.options import RunOptions as ApiOptions
 from framekiln.api.request import make_request
@@ -19,9 +20,44 @@ from framekiln.cli.options import (
     file_option,
     machine_option,
 )
-from framekiln.cli.paths import Paths, named_paths
+from framekiln.contract.errors import ConfigError
 from framekiln.planning.plan_options import Policy
 from framekiln.runtime.run.request import RunRequest
+
+Paths = Annotated[
+    list[str] | None,
+    Argument(
+        metavar="PATH",
+        show_default=False,
+        help="Inputs, then the output: photos/ more/ out/. With --output all are inputs.",
+    ),
+]
+
+
+def named_paths(
+    words: Sequence[str], inputs: Sequence[str] | None, output: str | None
+) -> tuple[list[str] | None, str | None]:
+    """Return the inputs and the output of a command line; None for what it does not name.
+
+    `words` stand without an option's name. One word alone is an input. With `output` all of them are.
+
+    >>> named_paths(["photos", "more", "out"], None, None)
+    (['photos', 'more'], 'out')
+
+    Raises:
+        ConfigError: inputs are named both ways.
+    """
+    if not words:
+        return list(inputs) if inputs is not None else None, output
+    if inputs:
+        raise ConfigError(
+            f"{words[0]!r} stands beside --input {inputs[0]}, so it could be an input or the output: name all paths "
+            "in one way, as in `run photos more out` or `run --input photos --input more --output out`.",
+            code="FK-PATHS-TWICE",
+        )
+    if output is not None or len(words) == 1:
+        return list(words), output
+    return list(words[:-1]), words[-1]
 
 
 @dataclass(frozen=True, kw_only=True)

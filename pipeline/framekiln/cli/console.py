@@ -1,18 +1,24 @@
-"""A run with its progress and its result on a terminal."""
+"""A run with its progress and its result on a terminal, and endings from outside.
+
+Ctrl-C, SIGTERM of a scheduler and a terminal that closes end a command with the exit code of a shell: 128 and the
+signal's number. A command goes on where its pipe has lost its reader.
+"""
 
 import os
+import signal
 import sys
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
+from types import FrameType
 from typing import NoReturn
 
 import typer
 from rich.console import Console
 
 from framekiln.api.watch import Watch, WatchedRun
-from framekiln.cli.endings import RunConsole, exit_code
 from framekiln.contract.output_names import ERRORS as ERRORS_TABLE
 from framekiln.reporting.terminal.console import print_line
 from framekiln.reporting.terminal.progress import ProgressView, make_view
@@ -22,6 +28,42 @@ from framekiln.runtime.run.result import Workload
 
 NOTHING_READ = 4
 """Exit code of a run that ended well and has no frame, so that a script does not take it for a success."""
+
+
+class Interrupted(KeyboardInterrupt):
+    """A signal that ends the command."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
+
+
+def handle_signals() -> None:
+    """Raise `Interrupted` in the main thread on SIGTERM and SIGHUP, where `nohup` does not ignore it."""
+    if threading.current_thread() is threading.main_thread():
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            if signal.getsignal(number) is not signal.SIG_IGN:
+                signal.signal(number, _interrupt)
+
+
+def exit_code(error: KeyboardInterrupt) -> int:
+    """Return the exit code of a command that was interrupted."""
+    return 128 + (error.number if isinstance(error, Interrupted) else signal.SIGINT)
+
+
+class RunConsole(Console):
+    """A terminal for commands that do more than to print: they go on when nobody reads any more."""
+
+    def on_broken_pipe(self) -> None:
+        """Print nothing from now on."""
+        self.quiet = True
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, (sys.stderr if self.stderr else sys.stdout).fileno())
+
+
+def _interrupt(number: int, _frame: FrameType | None) -> None:
+    raise Interrupted(number)
+
 
 ERRORS = RunConsole(stderr=True, highlight=False, soft_wrap=True)
 print_note = partial(print_line, ERRORS)  # beside output that a program may read

@@ -12,8 +12,7 @@ from typer import Option
 
 from framekiln.api.writable import check_folder
 from framekiln.cli.arguments import StepOptions
-from framekiln.cli.console import interruptible
-from framekiln.cli.endings import RunConsole
+from framekiln.cli.console import RunConsole, interruptible
 from framekiln.cli.options import Quiet, spread
 from framekiln.planning.plan import make_plan
 from framekiln.planning.processes.resources import this_machine

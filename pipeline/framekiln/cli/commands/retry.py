@@ -6,8 +6,7 @@ from typing import Annotated
 from typer import Argument, Option
 
 from framekiln.api.request import cluster_address
-from framekiln.cli.console import execute
-from framekiln.cli.endings import RunConsole
+from framekiln.cli.console import RunConsole, execute
 from framekiln.cli.options import Address, Quiet, WeightsDir
 from framekiln.contract.errors import check_known
 from framekiln.contract.row_errors import DECODE

@@ -12,8 +12,7 @@ from framekiln.output.expected_columns import exact, optional
 from framekiln.output.object_store import Store
 from framekiln.planning.plan import Plan
 from framekiln.planning.step import is_file_column, parts_schema
-from framekiln.runtime.check.check import listed_damage
-from framekiln.runtime.check.lost_images import parts_without_images
+from framekiln.runtime.check.check import listed_damage, parts_without_images
 from framekiln.runtime.second_pass.second_pass import SecondPass
 
 _NAMED = 3  # files in a message at most

@@ -1,7 +1,8 @@
 """The tables of second-pass steps: one call of the stage a file (MEDIA), or one for the whole run (DATASET)."""
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -10,10 +11,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from framekiln.contract.columns import MEDIA_ID
-from framekiln.contract.errors import ContractError
+from framekiln.contract.errors import ContractError, DamagedError
 from framekiln.contract.output_names import ERRORS
 from framekiln.contract.row_errors import Failure, to_table, traced
-from framekiln.contract.stage import Scope, Table
+from framekiln.contract.stage import Scope, Stage, Table
+from framekiln.output.expected_columns import exact, optional
 from framekiln.output.object_store import Store
 from framekiln.planning.plan import Plan
 from framekiln.planning.step import Step, fingerprint
@@ -24,9 +26,63 @@ from framekiln.profiling.step_work import StepWork
 from framekiln.runtime.calls.stage_caller import CallData, Cut, StageCaller
 from framekiln.runtime.recovery.attempt_log import AttemptLog, begin_attempt
 from framekiln.runtime.recovery.captured_error import CapturedError
-from framekiln.runtime.second_pass.kept_tables import kept_tables, last_files, numbered
 from framekiln.runtime.second_pass.second_pass import UnitRows, columns_of
 from framekiln.runtime.stage_setup import set_up, share_gpu
+
+GENERATION = b"framekiln.generation"
+"""Key in a Parquet file's metadata for the number of tables before it."""
+
+
+def kept_tables(store: Store, stage: Stage) -> dict[str, pa.Table]:
+    """Return the tables of the last run that a stage keeps, without rows where there are none.
+
+    Columns that an earlier version did not write are null, and columns that a later one wrote are left out.
+
+    Raises:
+        OutputError: the disk or the bucket refuses.
+    """
+    return {name: _read(store, name, stage.tables[name]) for name in stage.keeps}
+
+
+def last_files(store: Store, table: str, replacements: Collection[str]) -> set[str]:
+    """Return the name of the file with the last content of a table, unless one of `replacements` exists."""
+    generations = _read_generations(store, table)
+    return set() if generations.keys() & set(replacements) else set(_find_last(generations))
+
+
+def numbered(store: Store, content: pa.Table, table: str) -> pa.Table:
+    """Return the content of a table, to be written as its last."""
+    number = 1 + max(_read_generations(store, table).values(), default=0)
+    return content.replace_schema_metadata({**(content.schema.metadata or {}), GENERATION: str(number)})
+
+
+def _read(store: Store, name: str, table: Table) -> pa.Table:
+    schema, empty = table.schema, table.schema.empty_table()
+    for file in _find_last(_read_generations(store, name)):
+        with suppress(DamagedError):  # a foreign file: its columns have other types or names
+            content = store.read_table(f"{name}/{file}", expected=exact(optional(schema, table.keys)))
+            present = [item for item in schema if item.name in content.column_names]
+            content = content.select([item.name for item in present]).cast(pa.schema(present))
+            return pa.concat_tables([empty, content], promote_options="default")
+    return empty
+
+
+def _find_last(generations: dict[str, int]) -> list[str]:
+    return [max(generations, key=lambda name: (generations[name], name))] if generations else []
+
+
+def _read_generations(store: Store, table: str) -> dict[str, int]:
+    """Return the number of each readable file of a table; 0 if it was written before tables were kept."""
+    found = {}
+    for name in store.names(table):
+        try:
+            with store.parquet(f"{table}/{name}") as file:
+                for _ in file.iter_batches():
+                    pass  # a damaged page is found where it is read
+                found[name] = int((file.schema_arrow.metadata or {}).get(GENERATION, b"0"))
+        except (DamagedError, ValueError):  # the latter: of the number
+            continue
+    return found
 
 
 class Tables:
