@@ -88,7 +88,7 @@ def output(
             records.append((f"a:{each}", Record(kind=PACKET, step=each, **times, **place)))
         for worker, record in records:
             store.append(f"{PROFILE}/calls-{RUN}-{worker.replace(':', '-')}.jsonl", record.line(RUN, worker))
-    place = {"device": device, "batch_rows": batch, "precision": "auto", "compile": False, "group": "", "gpus": gpus}
+    place = {"device": device, "batch": batch, "precision": "auto", "compile": False, "group": "", "gpus": gpus}
     record = {"run": RUN, "gpu_names": [DEVICE] if device == "cuda" else []}
     record |= {"folder": "/", "input": "in", "profile": {}, "profile_name": "", "choices": asdict(PlanOptions())}
     record |= {

@@ -18,8 +18,8 @@ from framekiln.contract.errors import ConfigError, InputError, UserError, check_
 from framekiln.contract.output_names import ERRORS, FRAMES, IMAGES, INTERNAL
 from framekiln.contract.row_errors import ERRORS_SCHEMA
 from framekiln.media.config import DecodeConfig
-from framekiln.media.media_ids import is_url
 from framekiln.media.files import MediaFile, as_int64
+from framekiln.media.media_ids import is_url
 from framekiln.output.object_store import Store
 from framekiln.output.recognise import check_is_output
 from framekiln.output.unit_table import read_units

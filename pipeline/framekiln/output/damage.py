@@ -11,15 +11,14 @@ from framekiln.contract.output_names import DIGESTS, ERRORS, UNITS
 from framekiln.contract.row_errors import ERRORS_SCHEMA
 from framekiln.contract.row_errors import SCHEMA as FAILURES
 from framekiln.output.content_hash import DIGEST_SCHEMA
-from framekiln.output.expected_columns import check_types, optional
+from framekiln.output.expected_columns import check_types
 from framekiln.output.ledger import RETRY_SUFFIX
 from framekiln.output.object_store import Store
 from framekiln.output.unit_table import UNITS_TABLE
 
 ERRORS_SUFFIX = ".errors.parquet"
 MARKS = pa.schema([SOURCE.field(name) for name in KEYS])  # rows to be retried
-ERRORS_TABLE = pa.schema([*FAILURES, *optional(pa.schema(list(ERRORS_SCHEMA)[len(FAILURES) :]))])
-_BY_FOLDER = {UNITS: UNITS_TABLE, DIGESTS: DIGEST_SCHEMA, ERRORS: ERRORS_TABLE}
+_BY_FOLDER = {UNITS: UNITS_TABLE, DIGESTS: DIGEST_SCHEMA, ERRORS: ERRORS_SCHEMA}
 _BY_SUFFIX = {ERRORS_SUFFIX: FAILURES, RETRY_SUFFIX: MARKS}
 
 

@@ -13,7 +13,6 @@ from pydantic import (
     Field,
     GetCoreSchemaHandler,
     PrivateAttr,
-    field_serializer,
     with_config,
 )
 from pydantic_core import CoreSchema
@@ -128,17 +127,9 @@ class _PlacementKeys:
         return handler.generate_schema(with_config(ConfigDict(extra="forbid"))(kind))
 
 
-def _accept_stored(entry: Any) -> Any:
-    """Accept what run.json holds: `with_` for `with`, and empty chunks for none."""
-    if not isinstance(entry, Mapping):
-        return entry
-    names = {"with_": "with"}
-    return {names.get(key, key): value for key, value in entry.items() if not (key == "chunks" and value == {})}
-
-
-PlacementSettings = Annotated[dict[str, Any], _PlacementKeys(), BeforeValidator(_accept_stored)]
+PlacementSettings = Annotated[dict[str, Any], _PlacementKeys()]
 """Some fields of `Placement`; the others come from the profile's `defaults`, then from the stage."""
-StepPlacement = Annotated[dict[str, Any], _PlacementKeys(**{"with": dict[str, Any]}), BeforeValidator(_accept_stored)]
+StepPlacement = Annotated[dict[str, Any], _PlacementKeys(**{"with": dict[str, Any]})]
 """One step's entry of a profile: also `with`, settings that the pipeline file leaves open."""
 PLACEMENT_KEYS = frozenset(item.name for item in fields(Placement))
 
@@ -195,19 +186,6 @@ class ProfileFile(Strict):
     defaults: PlacementSettings = Field(default_factory=dict)
     steps: dict[str, StepPlacement] = Field(default_factory=dict)
     targets: Targets = Targets()
-
-    @field_serializer("defaults")
-    def _store_defaults(self, entry: dict[str, Any]) -> dict[str, Any]:
-        return {"chunks": {}, **entry}
-
-    @field_serializer("steps")
-    def _store_steps(self, steps: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
-        """Keep the keys that run.json has had from the start."""
-        return {
-            name: {"chunks": {}, "with_": entry.get("with") or {}}
-            | {key: value for key, value in entry.items() if key != "with" and value is not None}
-            for name, entry in steps.items()
-        }
 
 
 def read_pipeline(path: str | None) -> PipelineFile:

@@ -128,7 +128,7 @@ class Later(Stage):
 
 
 def step(use="tests.support.runs.report_factory:Marked", **settings):
-    placement = {"device": "cpu", "cpus": 1.0, "gpus": 0.0, "workers": 2, "batch_rows": 16, "vram_gb": 0.0}
+    placement = {"device": "cpu", "cpus": 1.0, "gpus": 0.0, "workers": 2, "batch": 16, "vram_gb": 0.0}
     return {"use": use, "version": 1, "settings": settings, "placement": placement, "fingerprint": "f", "weights": []}
 
 

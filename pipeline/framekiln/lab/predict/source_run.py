@@ -197,7 +197,7 @@ def _step(step: StepStatistics, record: Mapping[str, Any], calls: pa.Table, proc
         device=str(steady["device"][0].as_py()),
         workers=len(step.workers),
         in_flight=int(place.get("in_flight", 1)),
-        batch=int(place.get("batch_rows", 1)),
+        batch=int(place.get("batch", 1)),
         megapixels=float(pc.sum(steady["cost"]).as_py() or 0) / rows / 1e6,
         seconds={phase: value / rows for phase, value in seconds.items()},
         settings=settings_of(stored) if {"use", "version", "settings"} <= stored.keys() else "",

@@ -10,8 +10,7 @@ import pyarrow.compute as pc
 
 from framekiln.contract.errors import Reason
 from framekiln.contract.output_names import ERRORS
-from framekiln.contract.row_errors import DECODE, PASSED_OVER
-from framekiln.output.damage import ERRORS_TABLE
+from framekiln.contract.row_errors import DECODE, ERRORS_SCHEMA, PASSED_OVER
 from framekiln.output.object_store import Store
 from framekiln.reporting.html.gallery.frame_picks import MOST_DECODED, FrameKey
 from framekiln.reporting.table_rows import batches
@@ -37,7 +36,7 @@ def error_groups(store: Store) -> list[ErrorGroup]:
     """Return errors by step and kind, the most frequent first, with examples of different files."""
     groups: dict[tuple[str, str], ErrorGroup] = {}
     for name in store.names(ERRORS):
-        for batch in batches(store, f"{ERRORS}/{name}", expected=ERRORS_TABLE):
+        for batch in batches(store, f"{ERRORS}/{name}", expected=ERRORS_SCHEMA):
             for row in batch.filter(pc.not_equal(batch["kind"], PASSED_OVER)).to_pylist():
                 key = (row["step"], row["kind"])
                 group = groups.setdefault(key, ErrorGroup(step=row["step"], kind=row["kind"]))

@@ -18,7 +18,6 @@ from framekiln.runtime.run.record_types import wrong_type
 from framekiln.runtime.run.request import RunRequest
 from framekiln.runtime.run.result import RunResult
 
-_STORED_AS = {"batch": "batch_rows"}  # fields of Placement with another name in run.json
 _COMMAND = ("arguments", "call", "folder", "output")
 _LEFT_OUT = ("skipped", "fetch", "fetch_mb")
 _ENDED = ("state", "reason", "files_done", "written", "files", "frames", "errors", "passed_over")
@@ -197,7 +196,7 @@ def _describe_step(step: Step) -> dict[str, Any]:
         "use": step.use,
         "version": step.stage.version,
         "settings": vars(step.stage.config),
-        "placement": {_STORED_AS.get(key, key): value for key, value in placement.items() if key != "chunks"},
+        "placement": {key: value for key, value in placement.items() if key != "chunks"},
         "fingerprint": step.fingerprint,
         "weights": list(step.stage.weights),
     }
