@@ -47,12 +47,11 @@ def make_request(
     pipeline_file, steps = with_steps(pipeline_of(pipeline), stages)
     profile_file, profile_name = _load_profile(profile)
     inputs = _choose_inputs(input, os.environ.get(INPUT), profile_file.input, pipeline_file.input)
+    outputs = (_to_text(output), os.environ.get(OUTPUT) or None, profile_file.output, pipeline_file.output)
     return RunRequest(
         input=inputs[0] if inputs else "",
         more_inputs=tuple(inputs[1:]),
-        output=_choose_path(
-            _to_text(output), os.environ.get(OUTPUT) or None, profile_file.output, pipeline_file.output
-        ),
+        output=next((path for path in outputs if path is not None), ""),
         pipeline=pipeline_file,
         profile=profile_file,
         profile_name=profile_name,
@@ -90,7 +89,9 @@ def _load_profile(profile: Manifest) -> tuple[ProfileFile, str]:
 
 
 def _make_plan_options(steps: tuple[str, ...], settings: Settings, given: Mapping[str, Any]) -> PlanOptions:
-    texts = _write_settings(settings)
+    pairs = settings.items() if isinstance(settings, Mapping) else ()
+    texts = tuple(f"{step}.{key}={_write_yaml(value)}" for step, keys in pairs for key, value in keys.items())
+    texts = texts if isinstance(settings, Mapping) else tuple(settings or ())
     if given["identities_from"]:
         texts = (*texts, f"identities.known={os.fspath(given['identities_from'])}")
     decode = {name: given[name] for name in ("every_nth", "max_frames", "max_pixels", "fast_mode")}
@@ -103,12 +104,6 @@ def _make_plan_options(steps: tuple[str, ...], settings: Settings, given: Mappin
         decode={name: value for name, value in decode.items() if value},
         **{name: given[name] for name in ("device", "missing_weights", "accept_license", "vram_cap")},
     )
-
-
-def _write_settings(settings: Settings) -> tuple[str, ...]:
-    if not isinstance(settings, Mapping):
-        return tuple(settings or ())
-    return tuple(f"{step}.{key}={_write_yaml(value)}" for step, keys in settings.items() for key, value in keys.items())
 
 
 def _write_yaml(value: Any) -> str:
@@ -142,11 +137,6 @@ def _choose_inputs(*places: Input) -> list[str]:
 def input_texts(given: Input) -> list[str]:
     """Return inputs as texts."""
     return [os.fspath(each) for each in ([given] if isinstance(given, str | os.PathLike) else given or ())]
-
-
-def _choose_path(*paths: str | None) -> str:
-    """Return the first path that is set: the argument, the environment's, the profile's, the pipeline file's."""
-    return next((path for path in paths if path is not None), "")
 
 
 def _to_text(place: Place | None) -> str | None:

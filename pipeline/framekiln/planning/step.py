@@ -214,13 +214,10 @@ def _hash_url(url: str) -> str:
 
 def parts_schema(stage: Stage) -> pa.Schema:
     """Return the schema of a first-pass stage's parts: its columns, with paths for encoded files."""
-    return pa.schema([_as_path(item) for item in stage.outputs])
+    paths = [pa.field(item.name, pa.string(), metadata=item.metadata) for item in stage.outputs]
+    return pa.schema([path if is_file_column(own) else own for own, path in zip(stage.outputs, paths, strict=True)])
 
 
 def is_file_column(item: pa.Field) -> bool:
     """Return whether a column's values are whole encoded files, which are stored beside the tables."""
     return bool(pa.types.is_large_binary(item.type))
-
-
-def _as_path(item: pa.Field) -> pa.Field:
-    return pa.field(item.name, pa.string(), metadata=item.metadata) if is_file_column(item) else item

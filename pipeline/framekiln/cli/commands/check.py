@@ -38,8 +38,9 @@ def check(output: Out) -> None:
             raise
         text = "damaged, and it names the columns of all tables: check again after a run"
         record = [Finding(path=RUN_RECORD, text=text)]
-    for note in _list_notes(store):
-        print_line(console, note)
+    with suppress(FileNotFoundError, ConfigError):  # what a run has not computed yet is neither lost nor damaged
+        if (cut := unfinished(store, read_run_record(store))) is not None:
+            print_line(console, f"Unfinished: {cut.sentence}")
     findings = [*record, *check_output(store, fingerprints, _find_expected(store, fingerprints))]
     for finding in findings:
         print_line(console, f"{finding.path}: {finding.text}.")
@@ -49,14 +50,6 @@ def check(output: Out) -> None:
         )
         raise typer.Exit(_FOUND)
     print_line(console, f"{store.root}: nothing is damaged, lost or double.")
-
-
-def _list_notes(store: Store) -> list[str]:
-    """Return a sentence on a run that is not finished: what it has not computed is neither lost nor damaged."""
-    with suppress(FileNotFoundError, ConfigError):
-        if (cut := unfinished(store, read_run_record(store))) is not None:
-            return [f"Unfinished: {cut.sentence}"]
-    return []
 
 
 def _find_expected(store: Store, fingerprints: Mapping[str, str]) -> dict[str, pa.Schema]:

@@ -44,10 +44,10 @@ class LocalEngine:
         started: Sequence[WorkerProcess] = (),
     ) -> None:
         """Start the sampling of this machine; `started` are idle processes, which this engine takes over."""
-        self._plan, self._store, self._on_events, self._profilers = plan, store, on_events, profilers
+        self._plan, self._store, self._profilers = plan, store, profilers
         self._run = uuid.uuid4().hex[:8]
         self._state = RunState(Budgets(plan.budgets))
-        self._pool = Pool(self._state, self._tick, started)
+        self._pool = Pool(self._state, lambda: on_events(self._state.take()), started)
         self._sampler = Sampler(store, self._state.add_event, parent=os.getpid()) if store.run else None
 
     def close(self) -> None:
@@ -85,9 +85,6 @@ class LocalEngine:
         if size:
             packed = PackedWork(content=cloudpickle.dumps(work), threads=max(1, _count_cores() // size))
             self._pool.run(key, packed, pieces, size)
-
-    def _tick(self) -> None:
-        self._on_events(self._state.take())
 
 
 def _count_cores() -> int:

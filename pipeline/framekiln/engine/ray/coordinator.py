@@ -53,7 +53,10 @@ class NodeSampler(Sampler):
     """The sampler of a machine of the cluster, whose raylet starts this process and the workers."""
 
     def __init__(self, store: Store, send: Callable[[Reading], None]) -> None:
-        super().__init__(store, send, parent=os.getppid(), object_store=partial(measure_store, *_find_raylet()))
+        here = ray.get_runtime_context().get_node_id()
+        node = next(node for node in ray.nodes() if node["NodeID"] == here)
+        size = partial(measure_store, str(node["NodeManagerAddress"]), int(node["NodeManagerPort"]))
+        super().__init__(store, send, parent=os.getppid(), object_store=size)
 
 
 class Samplers:
@@ -80,12 +83,6 @@ class Samplers:
 
 def _send(coordinator: Any, reading: Reading) -> None:
     coordinator.add_event.remote(reading)
-
-
-def _find_raylet() -> tuple[str, int]:
-    here = ray.get_runtime_context().get_node_id()
-    node = next(node for node in ray.nodes() if node["NodeID"] == here)
-    return str(node["NodeManagerAddress"]), int(node["NodeManagerPort"])
 
 
 class Coordinator(RunState):

@@ -165,13 +165,10 @@ def wave_numbers(steps: Sequence[Step], waves: Sequence[Sequence[str]]) -> dict[
 def _make_wave(decode: DecodeStep, steps: Sequence[Step], numbers: Mapping[str, int], number: int) -> Wave:
     own = [step for step in steps if numbers[step.name] == number]
     read = {name for step in own for name in step.depends}
-    before = [_recall(step, decode) for step in steps if step.name in read and numbers[step.name] < number]
+    before = [step for step in steps if step.name in read and numbers[step.name] < number]
+    place = {"device": "cpu", "cpus": decode.cpus, "workers": decode.workers, "gpus": 0.0, "group": ""}
+    before = [replace(step.placed(**place), recalled=True) for step in before]  # where decoding reads their parts
     inputs = {name for step in own for name in step.stage.inputs}
     drops = tuple(name for name in decode.columns if name not in inputs)
     kept = [name for name in decode.columns if name in inputs]
     return Wave(decode=replace(decode, drops=drops), steps=with_drops(order_by_process([*before, *own]), kept))
-
-
-def _recall(step: Step, decode: DecodeStep) -> Step:
-    place = {"device": "cpu", "cpus": decode.cpus, "workers": decode.workers, "gpus": 0.0, "group": ""}
-    return replace(step.placed(**place), recalled=True)
