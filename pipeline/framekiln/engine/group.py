@@ -10,7 +10,7 @@ from framekiln.contract.errors import SetupError
 from framekiln.contract.packet import Packet
 from framekiln.contract.placement import Placement
 from framekiln.device.watchdog import within
-from framekiln.engine.reporter import Reporter
+from framekiln.engine.run_state import Reporter
 from framekiln.media.shares import Share
 from framekiln.media.units import Unit, share_bytes, shares_of
 from framekiln.output.ledger import Ledger, Span
