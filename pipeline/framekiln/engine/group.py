@@ -80,7 +80,7 @@ def make_worker(group: Group, occasion: str) -> Worker:
 
 @contextmanager
 def setting_up(steps: str, occasion: str, report: Reporter) -> Iterator[None]:
-    """Log the set-up of steps in the block, with a timeout; `occasion` stays when the work is repeated after a death.
+    """Record a set-up in the attempt log, with a timeout; `occasion` is the same when a dead process is replaced.
 
     Raises:
         SetupError: processes keep dying at it.
@@ -114,7 +114,7 @@ def decoded(group: Group, work: Sequence[Piece]) -> Iterator[tuple[Worker, Packe
 
 
 def pieces_of(wave: Wave, units: Sequence[Unit], ledger: Ledger) -> list[list[tuple[Piece, int]]]:
-    """Return the shares of each unit with the spans of its packets that were finished before, and their bytes."""
+    """For each unit, return its shares, the row spans already finished, and their size in bytes."""
     config = wave.decode.config
     each = share_bytes(units, config, wave.decode.workers)
     pieces = []

@@ -110,7 +110,7 @@ class Interim:
 
     @property
     def extent(self) -> str:
-        """What is there of a run that was interrupted, in words."""
+        """What an interrupted run has written, in words."""
         if self._thread.ident is None:
             return "What is finished is kept"
         if self._tables.held:
@@ -119,7 +119,7 @@ class Interim:
         return f"Tables of {min(files, self._tables.files_done):,} of {files:,} files are written"
 
     def release(self) -> None:
-        """Leave the tables to the engine, which writes the rest of them, now that earlier ones were swept."""
+        """Leave the rest of the tables to the engine, after earlier ones were swept."""
         while not self._busy.acquire(timeout=_MOMENT_S):
             self._halt()
         try:

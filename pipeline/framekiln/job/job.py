@@ -203,7 +203,7 @@ class Job:
 
     @property
     def extent(self) -> str:
-        """What there is of a run that was interrupted, in words."""
+        """What an interrupted run has written, in words."""
         return self._interim.extent if self._interim is not None else "What is finished is kept"
 
     # The two passes

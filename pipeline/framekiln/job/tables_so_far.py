@@ -57,7 +57,7 @@ class TablesSoFar:
         return [unit for unit in finished if unit.unit in self._open and self._earlier.isdisjoint(_list_ids(unit))]
 
     def done(self, unit: UnitRows) -> None:
-        """Count a unit in the tables, or of which all parts are there while earlier tables stay."""
+        """Count a unit as done: its rows are in the tables, or complete while earlier tables stay."""
         del self._open[unit.unit]
         self.files_done += len(_list_ids(unit))
         if unit.media is None:  # else it has other rows than its parts, which a look at the table shows

@@ -23,9 +23,9 @@ _BY_SUFFIX = {ERRORS_SUFFIX: FAILURES, RETRY_SUFFIX: MARKS}
 
 
 def damaged_tables(store: Store, folders: Iterable[str], expected: Mapping[str, pa.Schema]) -> list[str]:
-    """Return the paths of tables in some folders that cannot be read, after reading all of them through.
+    """Read all tables in some folders, and return the paths of damaged ones.
 
-    `expected` has, by folder, columns that each of its tables has, among others.
+    `expected` has the columns that the tables of each folder must have, among others.
 
     Raises:
         OutputError: the disk or the bucket refuses.

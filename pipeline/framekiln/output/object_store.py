@@ -221,7 +221,7 @@ class Store:
             return bool(self._files.get_file_info(self._locate(path)).type == pafs.FileType.File)
 
     def without_content(self, folder: str, paths: Collection[str]) -> set[str]:
-        """Return those of some paths below a folder that are no object, or an empty one."""
+        """Return the paths without content: absent, empty, or outside of the folder."""
         inside = {path for path in paths if path.startswith(f"{folder}/") and _is_below(path)}
         with list_errors(self.root, folder):
             # a recursive listing is one request for a thousand objects of a bucket; on a disk it would follow circles

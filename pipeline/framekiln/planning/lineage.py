@@ -143,7 +143,7 @@ def in_order(names: set[str], stages: Stages, producers: Producers) -> list[str]
 
 
 def ordered(needs: Mapping[K, Collection[K]]) -> tuple[list[K], list[K]]:
-    """Return keys with those that each needs before it, else in their order, and the keys that lack one for ever."""
+    """Sort keys after the keys that they need, else in their order; also return the keys in a circle."""
     order: list[K] = []
     waiting = list(needs)
     while (ready := next((key for key in waiting if set(needs[key]) <= set(order)), None)) is not None:

@@ -43,7 +43,7 @@ class WeightsStatus:
 def available_steps(
     stages: Stages, producers: Producers, options: PlanOptions, lock: Mapping[str, Entry], *, check: bool
 ) -> tuple[list[str], WeightsStatus]:
-    """Return the steps that run, in order, and the state of their weights; without `check` it shows missing ones.
+    """Return the steps that run, in order, and their weights; without `check` missing ones raise nothing.
 
     Raises:
         ConfigError: the lockfile has no such entry, or steps read each other in a circle.

@@ -96,7 +96,7 @@ class WaveLayout:
 
 
 def lay_out(requirements: Sequence[Requirement], processes: Processes, capacity: GpuCapacity) -> WaveLayout | None:
-    """Return steps together, as fast as the GPU's memory allows; None if they do not fit at all.
+    """Lay steps out in one wave, as fast as the GPU's memory allows; None if they do not fit.
 
     It starts from the fastest batches. The batch that frees most memory for the least time is made smaller until all
     fit.

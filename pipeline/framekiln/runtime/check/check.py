@@ -120,7 +120,7 @@ def listed_damage(store: Store) -> list[str]:
 
 
 def _find_lost_errors(store: Store, skip: set[str]) -> Iterator[Finding]:
-    """Yield files of the table of frames of units with failures, that lack a file in the table of errors.
+    """Yield files of `frames/` from units with failures that have no file in `errors/`.
 
     Failures of a file that a later unit read again, as `retry` does, are that unit's.
     """
@@ -144,7 +144,7 @@ def _find_lost_errors(store: Store, skip: set[str]) -> Iterator[Finding]:
 
 
 def _find_lost_files(store: Store, decode: str, skip: set[str]) -> Iterator[Finding]:
-    """Yield the decoder's parts, and the tables of their rows, of units with files that have no row and no error."""
+    """Yield decode parts and files of `frames/` from units with a file that has neither a row nor an error."""
     tables = [f"{folder}/{name}" for folder in (FRAMES, ERRORS) for name in store.names(folder)]
     if skip & {*tables, *(f"{UNITS}/{name}" for name in store.names(UNITS))}:
         return  # the next run makes them anew

@@ -61,7 +61,7 @@ class Mending:
             self._on_message(f"Damaged files of the output are computed again: {names}{more}.")
 
     def _find_dependent(self, path: str) -> list[str]:
-        """Return what says nothing without a table of failures: the part, or the tables of the same rows."""
+        """Return the files that are void without a table of failures: the part, or tables of the same rows."""
         folder, _, name = path.rpartition("/")
         if name.endswith(ERRORS_SUFFIX):
             return [path.removesuffix(ERRORS_SUFFIX) + ".parquet"]

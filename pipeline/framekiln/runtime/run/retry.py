@@ -29,7 +29,7 @@ Key = tuple[str, int]
 
 @dataclass(frozen=True, kw_only=True)
 class FailureFilter:
-    """The failures to be retried, by step and kind; None for any. Files that are no media only by their kind."""
+    """The failures to be retried, by step and kind; None for any. Files that are no media match by their kind alone."""
 
     step: str | None = None
     kind: str | None = None

@@ -34,7 +34,7 @@ class Assembly:
     processes: Placement | None = None
 
     def __init__(self, plan: Plan, store: Store) -> None:
-        """Keep what the tables need of a plan, without its stages: a process without their code can assemble too."""
+        """Keep the plan's names and schemas, without its stages: a process without their code can assemble too."""
         self._store, self._decode = store, plan.decode.folder
         self._columns = columns_of(plan, [*SOURCE.names, *(c for step in plan.first for c in step.stage.outputs.names)])
         self._facts, self._schema = plan.first_folders, frames_schema(plan)
@@ -135,6 +135,6 @@ def _is_foreign(name: str) -> bool:
 
 
 def unit_of(path: str) -> str | None:
-    """Return the unit that a table's file, by its name or path, was computed from; None for a file of several."""
+    """Return the unit behind a table's file, by its name or path; None for a file of several units."""
     match = _OF_A_UNIT.fullmatch(path.rpartition("/")[2])
     return match["unit"] if match else None
