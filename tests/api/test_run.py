@@ -102,6 +102,10 @@ def test_an_edited_function_is_computed_again_and_nothing_else(media, tmp_path, 
     ("options", "code", "value"),
     [
         ({"every_nht": 2}, "FK-UNKNOWN-OPTION", "Did you mean 'every_nth'"),
+        ({"stagess": ["crc"]}, "FK-UNKNOWN-OPTION", "Did you mean 'stages'"),
+        ({"stages": []}, "FK-UNKNOWN-STEP", "stages is empty"),
+        ({"settings": "crc.colum=frame"}, "FK-UNKNOWN-SETTING", "Did you mean 'column'"),
+        ({"profile": 5}, "FK-INVALID-SETTING", "profile: 5"),
         ({"limit": 0}, "FK-INVALID-SETTING", "'limit'"),
         ({"missing_weights": "skp"}, "FK-INVALID-SETTING", "'missing_weights'"),
         ({"shard": (3, 2)}, "FK-BAD-SHARD", "'3/2'"),
@@ -128,6 +132,11 @@ def test_places_are_checked(places, code, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with fails(code):
         framekiln.run(*places, pipeline=STEPS)
+
+
+def test_what_is_no_path_is_said():
+    with fails("FK-INVALID-SETTING", "input: 5"):
+        framekiln.run(5, "out", pipeline=STEPS)
 
 
 def test_a_class_that_the_pipeline_file_names_keeps_the_files_settings(media, tmp_path, local):

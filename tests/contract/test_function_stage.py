@@ -69,6 +69,7 @@ def named(name, parameters, result):
         (named("none", "", 0), NUMBER),
         (named("empty", "image", 0), {}),
         (named("no_types", "image", 0), ["number"]),
+        (named("a_class", "image", 0), {"number": float}),
     ],
 )
 def test_a_mistake_is_found_where_the_stage_is_made(function, outputs):

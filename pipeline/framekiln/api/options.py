@@ -59,15 +59,19 @@ _DEFAULTS: Mapping[str, Any] = {
 }
 
 
-def checked(kind: type, options: Mapping[str, Any], defaults: Mapping[str, Any] = _DEFAULTS) -> dict[str, Any]:
+def checked(
+    kind: type, options: Mapping[str, Any], defaults: Mapping[str, Any] = _DEFAULTS, also: Sequence[str] = ()
+) -> dict[str, Any]:
     """Return all options of a kind, with defaults for those that were not given.
+
+    A message on an unknown one knows the function's parameters of its own `also`.
 
     Raises:
         ConfigError: a name is unknown, or a value is invalid.
     """
     names = get_type_hints(kind)
     for name in options:
-        check_known(name, names, f"There is no option {name!r}.", code="FK-UNKNOWN-OPTION")
+        check_known(name, [*also, *names], f"There is no option {name!r}.", code="FK-UNKNOWN-OPTION")
     given = {name: value for name, value in options.items() if value is not None}
     return dict.fromkeys(names) | dict(defaults) | dict(validated(kind, given, "options"))
 

@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from framekiln.planning.settings import NOT_YAML, load_yaml, model_of
 from framekiln.profiling.tools.profilers import ProfiledCalls, ProfilerOptions
 from framekiln.runtime.run.request import RunRequest
 
+_NAMED = ("input", "output", "profile", "pipeline", "stages", "settings")
 INPUT, OUTPUT, ENGINE = "FRAMEKILN_INPUT", "FRAMEKILN_OUTPUT", "FRAMEKILN_ENGINE"
 """Environment variables for what a machine or a cluster file sets once."""
 
@@ -23,7 +24,7 @@ Input = Place | Sequence[Place] | None
 """A folder, a glob, a file, a list of files, or a URL; several of them; None for that of the environment or a file."""
 Manifest = Place | Mapping[str, Any]
 """A profile or a pipeline: a path, or the content of such a file. For a profile also the name of a shipped one."""
-Settings = Mapping[str, Mapping[str, Any]] | Sequence[str] | None
+Settings = Mapping[str, Mapping[str, Any]] | str | Sequence[str] | None
 """Settings by step and name, as in `{"flow": {"preset": "fast"}}`; or texts, as in `["flow.preset=fast"]`."""
 
 
@@ -43,7 +44,7 @@ def make_request(
     Raises:
         ConfigError: a name, a file or a value is wrong.
     """
-    given = checked(kind, {**options, "engine": options.get("engine") or os.environ.get(ENGINE) or None})
+    given = checked(kind, {**options, "engine": options.get("engine") or os.environ.get(ENGINE) or None}, also=_NAMED)
     pipeline_file, steps = with_steps(pipeline_of(pipeline), stages)
     profile_file, profile_name = _load_profile(profile)
     inputs = _choose_inputs(input, os.environ.get(INPUT), profile_file.input, pipeline_file.input)
@@ -84,14 +85,15 @@ def pipeline_of(pipeline: Manifest | None) -> PipelineFile:
 def _load_profile(profile: Manifest) -> tuple[ProfileFile, str]:
     if isinstance(profile, Mapping):
         return model_of(ProfileFile, profile, "profile"), "given in Python"
-    name = os.fspath(profile)
+    name = _as_text("profile", profile)
     return read_profile(name), name
 
 
 def _make_plan_options(steps: tuple[str, ...], settings: Settings, given: Mapping[str, Any]) -> PlanOptions:
     pairs = settings.items() if isinstance(settings, Mapping) else ()
     texts = tuple(f"{step}.{key}={_write_yaml(value)}" for step, keys in pairs for key, value in keys.items())
-    texts = texts if isinstance(settings, Mapping) else tuple(settings or ())
+    if not isinstance(settings, Mapping):
+        texts = (settings,) if isinstance(settings, str) else tuple(settings or ())
     if given["identities_from"]:
         texts = (*texts, f"identities.known={os.fspath(given['identities_from'])}")
     decode = {name: given[name] for name in ("every_nth", "max_frames", "max_pixels", "fast_mode")}
@@ -135,12 +137,23 @@ def _choose_inputs(*places: Input) -> list[str]:
 
 
 def input_texts(given: Input) -> list[str]:
-    """Return inputs as texts."""
-    return [os.fspath(each) for each in ([given] if isinstance(given, str | os.PathLike) else given or ())]
+    """Return inputs as texts.
+
+    Raises:
+        ConfigError: one is no path.
+    """
+    several = isinstance(given, Iterable) and not isinstance(given, str | os.PathLike)
+    return [_as_text("input", each) for each in (given if several else [given] if given is not None else [])]
 
 
 def _to_text(place: Place | None) -> str | None:
-    return None if place is None else os.fspath(place)
+    return None if place is None else _as_text("path", place)
+
+
+def _as_text(what: str, place: Any) -> str:
+    if isinstance(place, str | os.PathLike):
+        return os.fspath(place)
+    raise ConfigError(f"{what}: {place!r} is neither a path nor a URL.", code="FK-INVALID-SETTING")
 
 
 def _to_path(place: Place | None) -> Path | None:

@@ -130,7 +130,14 @@ def _check(function: Callable[..., Any], inputs: Sequence[str]) -> None:
 def _make_schema(function: Callable[..., Any], outputs: Outputs) -> pa.Schema:
     """Return the columns; one without a description has the first line of the function's."""
     about = (inspect.getdoc(function) or "").partition("\n")[0] or f"result of {function.__name__}"
-    fields = [field(*pair, about) for pair in outputs.items()] if isinstance(outputs, Mapping) else list(outputs)
+    pairs = outputs.items() if isinstance(outputs, Mapping) else ()
+    if wrong := [f"{name}: {kind!r}" for name, kind in pairs if not isinstance(kind, pa.DataType)]:
+        raise ConfigError(
+            f"The stage {function.__name__!r} has outputs of no Arrow type ({', '.join(wrong)}); write one such as "
+            "pyarrow.float32().",
+            code="FK-STAGE-FUNCTION",
+        )
+    fields = [field(*pair, about) for pair in pairs] if isinstance(outputs, Mapping) else list(outputs)
     if not fields or not all(isinstance(item, pa.Field) for item in fields):
         raise ConfigError(
             f"The stage {function.__name__!r} has no outputs; give them as {{'NAME': pyarrow.float32()}}.",
