@@ -54,4 +54,4 @@ def check_device(device: str | None) -> None:
         ConfigError: it is a GPU, and torch sees none.
     """
     if device == "cuda" and default_device() != "cuda":
-        raise ConfigError("--device cuda: torch sees no GPU here; leave it out.", code="FK-BENCH-NO-GPU")
+        raise ConfigError("device cuda: torch sees no GPU here; leave it out, or give cpu.", code="FK-BENCH-NO-GPU")
