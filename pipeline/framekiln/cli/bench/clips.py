@@ -89,6 +89,7 @@ def bench_clips(
         Exit: a condition is met, or a target is not.
     """
     from framekiln.lab.clips.measure import measure_clips
+    from framekiln.lab.clips.scenarios import Load
     from framekiln.lab.findings import load
     from framekiln.lab.models.registry import find_model
     from framekiln.lab.output.environment import bench_environment
@@ -105,7 +106,7 @@ def bench_clips(
         return new_report(environment, findings=tuple(crowded), extra={"clips": [asdict(row) for row in rows]})
 
     print_findings(crowded)
-    if files.target and clips.clip_frames is None:
+    if clips.clip_frames is None and settings.load.frames > Load.frames:
         print_line(console, f"{settings.load.frames} frames of each clip, for --target {files.target}.")
     with tempfile.TemporaryDirectory() as folder, kept(rows, lambda: keep_figures(report(), files)):
         made = clips.clips(Path(folder))

@@ -12,6 +12,7 @@ from framekiln.cli.bench.files import BenchFiles, keep_figures, print_findings
 from framekiln.cli.bench.options import BenchOptions
 from framekiln.cli.console import interruptible
 from framekiln.lab.bench import BenchWatch
+from framekiln.lab.measure.options import USUAL_CALLS
 from framekiln.reporting.bench.terminal import print_cell, print_model, print_search
 from framekiln.reporting.terminal.console import print_line
 
@@ -53,7 +54,8 @@ def measure(console: Console, models: Sequence[str], options: BenchOptions, file
     """
 
     plan = options.plan(files.target)
-    if plan.measure.least:
-        print_line(console, f"--target {files.target} needs {plan.measure.least} calls: each cell makes as many.")
+    is_open = options.iterations is None and options.duration is None
+    if is_open and plan.measure.least > USUAL_CALLS:
+        print_line(console, f"{plan.measure.least} calls of each cell, for --target {files.target}.")
     with interruptible("Interrupted."):
         return measured(models, plan, files.out, _Printing(console), lambda report: keep_figures(report, files))

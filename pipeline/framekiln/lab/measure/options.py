@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from framekiln.contract.errors import ConfigError
 from framekiln.lab.measure.timed import TimeLimits
 
+USUAL_CALLS = 100  # enough for a p95
+
 
 @dataclass(frozen=True, kw_only=True)
 class MeasureOptions:
@@ -36,7 +38,7 @@ class MeasureOptions:
         if self.seconds is not None:
             least = TimeLimits.least if self.cold_cache else 1  # emptying the caches may take all of the time
             return TimeLimits(**warmup, seconds=self.seconds, least=least, wanted=1)  # type: ignore[arg-type]
-        counts = {"least": max(5, self.least), "wanted": max(100, self.least)}
+        counts = {"least": max(5, self.least), "wanted": max(USUAL_CALLS, self.least)}
         return TimeLimits(**warmup, **counts, seconds=1.0, patience_s=15.0)  # type: ignore[arg-type]
 
 
