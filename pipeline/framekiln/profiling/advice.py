@@ -164,10 +164,9 @@ def _on_gpu(step: StepStatistics, phase: str) -> str:
 def _without_workers(step: StepStatistics) -> str:
     """Return the change to try where another worker would find no core."""
     less = "with smaller images such as frame_1024" if step.step == DECODE else "by its settings"
-    ways = [f"lower {step.step}'s cost {less}"]
     if step.cpu_use is not None and step.cpu_use < SATURATED:
-        ways.append("lower cpus in the profile, so that more find a place")
-    ways.append("take a machine with more cores")
+        return f"{_BOOK_LESS.format(step.step)}; or lower its cost {less}"
+    ways = [f"lower {step.step}'s cost {less}", "take a machine with more cores"]
     if step.device == "cpu" and step.step != DECODE:
         ways.append("run it on a GPU where it can use one")
     return f"more workers will not help; {', or '.join(ways)}"
@@ -225,6 +224,8 @@ def _starved(
     less = f", or lower {step.name}'s workers from {workers}" if workers > 1 else ""
     if full := saturation(live[slow].cpu_use, saturated=(DECODE if beside else slow) in saturated):
         change = f"more workers will not help, as {full}: lower {slow}'s cost{less}"
+        if (used := live[slow].cpu_use) is not None and used < SATURATED:
+            change = f"{_BOOK_LESS.format(slow)}, as {full}{less}"
     else:
         more = "decode's workers, whose processes it shares," if beside else f"{slow}'s workers"
         change = f"raise {more} in the profile{less}"
@@ -246,6 +247,9 @@ def _underused(step: Step, gpu_percent: float, now: LiveStep, saturated: Collect
     return Advice(rule="batch", step=step.name, reason=reason, change=f"raise {step.name}'s batch in the profile")
 
 
+_BOOK_LESS = "lower {}'s cpus in the profile, so that more of its workers run"
+
+
 def saturation(cpu_use: float | None, *, saturated: bool) -> str:
     """Explain why another worker would not help; empty where it might.
 
@@ -255,7 +259,7 @@ def saturation(cpu_use: float | None, *, saturated: bool) -> str:
     used = "" if cpu_use is None else f" (CPU {_percent(cpu_use)})"
     if cpu_use is not None and cpu_use >= SATURATED:
         return f"all cores are taken{used}"
-    return f"no core is left for one more worker{used}" if saturated else ""
+    return f"the profile books every core{used}" if saturated else ""
 
 
 def _length(steps: Sequence[StepStatistics]) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from typer.testing import CliRunner
 
 from framekiln.cli.app import app
 from framekiln.reporting.compare.comparison import compare
+from framekiln.reporting.compare.drift.drift import Drift, TableDrift
 from framekiln.reporting.compare.page import default_path, render
 from framekiln.reporting.compare.runs import read_sides
 from framekiln.reporting.compare.verdict import verdict
@@ -37,13 +39,29 @@ def test_the_same_work_at_the_same_speed(make):
     )
 
 
+@pytest.mark.parametrize(
+    ("alone", "every", "words"),
+    [
+        (0, 1, "; equal results;"),
+        (1, 1, "; equal results where both have rows, 1 row on one side only;"),
+        (9, 2, "; equal results where both have rows, rows on one side only;"),
+    ],
+)
+def test_rows_that_one_side_lacks_are_no_equal_results(make, alone, every, words):
+    table = TableDrift(
+        name="frames", rows=3, only_first=alone, only_second=0, every=every, value=0.0, figures={}, columns=()
+    )
+    compared = pair(make("a"), make("b"))
+    assert words in verdict(replace(compared, drift={"marked": Drift(step="marked", tables=[table])}))
+
+
 def test_a_slower_run_of_other_work(make):
     steps = {"marked": step(word="x") | {"fingerprint": "g"}, "added": step()}
     a = make("a", calls(400), **DECODE)
     photo(make.folder / "c.png", 3)
     figures = {"decode": {"rows": 12, "busy_s": 1.0}, "marked": {"rows": 12, "busy_s": 2.0, "rows_per_s": 10.0}}
     sentence = judged(a, make("b", calls(400, ms=40.0, seed=1), steps=steps, figures=figures, **DECODE))
-    assert "other work in marked, added on one side only, other files;" in sentence
+    assert "other work in marked and added on one side only and other files;" in sentence
     assert "marked 50% slower." in sentence
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from framekiln.reporting.compare.comparison import NONE, UNKNOWN, Pair
 from framekiln.reporting.compare.fingerprints import DIFFERENT, SAME
-from framekiln.reporting.formatting import number
+from framekiln.reporting.formatting import count, number
 
 _MOST_NAMED = 3  # steps
 
@@ -23,7 +23,7 @@ def _work(pair: Pair) -> str:
     parts += [f"work of {_named(unknown)} not known"] if unknown else []
     if pair.files.differ:
         parts.append("other files")
-    return ", ".join(parts) or "the same work on the same files"
+    return " and ".join(parts) or "the same work on the same files"
 
 
 def _results(pair: Pair) -> str:
@@ -31,9 +31,13 @@ def _results(pair: Pair) -> str:
     if not known:
         return "results not compared"
     most = max(known, key=lambda name: known[name])
+    tables = [table for drift in pair.drift.values() for table in drift.tables]
+    alone = max((table.only_first + table.only_second for table in tables), default=0)
+    rows = "rows" if any(table.every > 1 for table in tables) else count(alone, "row")  # counted in a sample
+    where = f" where both have rows, {rows} on one side only" if alone else ""
     if known[most] == 0:
-        return "equal results"
-    return f"results differ, most in {most} (drift {number(known[most])} of 1)"
+        return f"equal results{where}"
+    return f"results differ, most in {most} (drift {number(known[most])} of 1){where}"
 
 
 def _speed(pair: Pair) -> str:
