@@ -7,7 +7,7 @@ import shutil
 import pyarrow as pa
 import pytest
 
-from framekiln.contract.row_errors import Failure, to_table
+from framekiln.contract.row_errors import Failure, to_table, traced
 from framekiln.output.ledger import Part
 from framekiln.output.object_store import Store
 from framekiln.output.unit_table import UNITS_TABLE
@@ -99,7 +99,7 @@ def test_a_file_without_rows_and_errors_names_the_decoders_parts(store, mentione
     store.write_table("units/u.parquet", pa.Table.from_pylist(files, UNITS_TABLE))
     if mentioned:
         failure = Failure(media_id="c.png", kind="truncated", message="JPEG: Truncated File Read")
-        store.write_table(f"errors/{UNIT}-{'1' * 12}.parquet", to_table([failure]))
+        store.write_table(f"errors/{UNIT}-{'1' * 12}.parquet", traced(to_table([failure]), {}, {}))
     parts = [f"columns/decode-ab/{part.name}" for part in (Part(UNIT, 0, 2), Part(UNIT, 2, 2))]
     assert found(store) == (set() if mentioned else {*parts, f"frames/{UNIT}-{'1' * 12}.parquet"})
 
@@ -117,5 +117,5 @@ def test_failures_of_a_file_that_a_later_unit_read_again_are_not_lost(store, aga
     store.write_table(f"columns/decode-ab/{Part(UNIT, 0, 2).name.removesuffix('.parquet')}.errors.parquet", failures)
     if again:
         store.write_table(f"frames/{later}-{'1' * 12}.parquet", rows(("a.png", 0)).slice(0, 0))
-        store.write_table(f"errors/{later}-{'1' * 12}.parquet", failures)
+        store.write_table(f"errors/{later}-{'1' * 12}.parquet", traced(failures, {}, {}))
     assert (f"frames/{UNIT}-{'1' * 12}.parquet" in found(store)) != again
