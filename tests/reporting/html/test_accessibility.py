@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from framekiln.contract.row_errors import Failure, to_table
+from framekiln.contract.row_errors import Failure, to_table, traced
 from tests.support.media.collections_factory import photo
 from tests.support.runs.report_factory import figures, output, recorded, step
 from tests.support.runs.report_reader import HOSTILE, page, parsed, text
@@ -157,7 +157,7 @@ def empty(tmp_path, failures=(), **changes):
     for name in store.names("errors"):
         store.remove(f"errors/{name}")
     if failures:
-        store.write_table("errors/x.parquet", to_table(failures))
+        store.write_table("errors/x.parquet", traced(to_table(failures), {}, {}))
     return store
 
 

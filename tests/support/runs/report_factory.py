@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from framekiln.contract.columns import field
 from framekiln.contract.drawing import Area, Drawing, Label, Legend
-from framekiln.contract.row_errors import to_table
+from framekiln.contract.row_errors import to_table, traced
 from framekiln.contract.stage import Scope, Stage, Table
 from framekiln.media.config import DecodeConfig
 from framekiln.media.discovery.listing import list_media
@@ -195,14 +195,14 @@ def output(folder, out, failures=(), **changes):
         rows = pa.concat_tables([packet.rows for packet in packets]).drop_columns("halo")
         failed = [failure for packet in packets for failure in packet.failures]
         if failed:
-            store.write_table(f"errors/{unit.name}-x.parquet", to_table(failed))
+            store.write_table(f"errors/{unit.name}-x.parquet", traced(to_table(failed), {}, {}))
         results = values(start, start := start + rows.num_rows)
         columns = [*rows.columns, *results.columns]
         store.write_table(
             f"frames/{unit.name}-x.parquet", pa.table(columns, schema=pa.schema([*rows.schema, *results.schema]))
         )
     if failures:
-        store.write_table("errors/marked-x.parquet", to_table(failures))
+        store.write_table("errors/marked-x.parquet", traced(to_table(failures), {}, {}))
     store.write("run.json", json.dumps(record(folder, out, files=len(listing), **changes)).encode())
     return store
 
