@@ -64,3 +64,9 @@ def test_meanings_are_the_comments_of_the_source():
     meanings = setting_meanings(Faces.Config)
     assert meanings["keep_crops"] == "the aligned face as a JPEG, for contact sheets"
     assert meanings["size"].startswith("Short side of the pixels that faces are cut from")
+
+
+def test_types_of_settings_are_written_as_in_code():
+    settings = json.loads(command("steps", "faces", "--json").stdout)["faces"]["settings"]
+    types = {name: setting["type"] for name, setting in settings.items()}
+    assert types["size"] == "int" and types["model"].startswith("Literal['mobilefacenet', ")

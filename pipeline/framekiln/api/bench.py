@@ -19,6 +19,7 @@ from framekiln.contract.errors import ConfigError
 from framekiln.contract.stage import Stage
 from framekiln.lab.bench import Bench, BenchPlan, BenchWatch, Model
 from framekiln.lab.findings import LOAD
+from framekiln.lab.measure.options import check_device
 from framekiln.lab.models.registry import is_model
 from framekiln.lab.output.cells import CellResult
 from framekiln.lab.output.results import STATS, BenchReport, read_report, require_any, write_report
@@ -165,6 +166,7 @@ def bench(model: Model | Given | Sequence[Model | Given] | Place, **options: Unp
             problem = f"{name} changes nothing with figures measured before; leave it out."
             raise ConfigError(problem, code="FK-BENCH-OPTION")
         return concluded(read_report(earlier), files, base, is_new=False)
+    check_device(options.get("device"))
     keep = partial(concluded, files=BenchFiles(out=files.out), base=None, is_new=True)
     plan = bench_plan(cells, files.target)
     models, pipeline = _list_models(model, plan.pipeline)

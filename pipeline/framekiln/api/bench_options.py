@@ -13,7 +13,7 @@ from framekiln.api.request import Input, Manifest, input_texts, pipeline_of
 from framekiln.contract.errors import ConfigError
 from framekiln.lab.bench import BenchPlan
 from framekiln.lab.measure.details import DetailOptions
-from framekiln.lab.measure.options import MeasureOptions, check_device, default_device
+from framekiln.lab.measure.options import MeasureOptions, default_device
 from framekiln.lab.sweep.product import Axes
 from framekiln.lab.targets import calls_needed, parse_targets
 
@@ -110,7 +110,6 @@ def bench_plan(options: Mapping[str, Any], target: str = "") -> BenchPlan:
 
 def _make_measure_options(given: Mapping[str, Any], least: int) -> MeasureOptions:
     names = ("iterations", "warmup", "warmup_s", "layers", "depth", "leak", "cold_cache")
-    check_device(given["device"])
     return MeasureOptions(
         device=given["device"] or default_device(),
         seconds=given["duration"],

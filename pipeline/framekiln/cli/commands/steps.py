@@ -71,7 +71,7 @@ def describe_stage(use: str, stage: Stage) -> dict[str, Any]:
         value = getattr(stage.config, item.name)
         default = item.default_factory() if item.default_factory is not MISSING else item.default
         settings[item.name] = {
-            "type": str(item.type),
+            "type": item.type if isinstance(item.type, str) else inspect.formatannotation(item.type),
             "default": None if default is MISSING else default,
             "value": used.get(item.name) if value is None else value,
             "meaning": meanings.get(item.name, ""),
