@@ -69,11 +69,10 @@ demo-full: demo-about $(SAMPLES)/.made
 	$(BIN)/framekiln fetch
 	$(BIN)/framekiln run $(SAMPLES) $(OUT)
 
-# Tests that start Ray (`slow`) run two at a time, each with a Ray of its own. The others share the cores.
 test: install
-	$(BIN)/python -m pytest -m "not (slow or heavy or chaos or cluster)" -n auto --dist loadfile
-	$(BIN)/python -m pytest -m "slow and not (heavy or chaos or cluster)" -n 2 --dist loadfile
+	$(BIN)/python -m pytest -m "not (heavy or chaos or cluster)" -n auto --dist loadfile
 
+# Tests that start Ray or further processes (`slow`) run two at a time. The others share the cores.
 test-all: install
 	$(BIN)/python -m pytest -m "heavy and not (slow or chaos or cluster)" -n auto --dist loadfile
 	$(BIN)/python -m pytest -m "heavy and slow and not (chaos or cluster)" -n 2 --dist loadfile

@@ -32,7 +32,7 @@ hypothesis.settings.load_profile("untimed")
 def pytest_collection_modifyitems(items):
     """Mark tests on the shared Ray as slow: they run one after the other, with the machine to themselves."""
     for item in items:
-        if "machines" in item.fixturenames:
+        if {"machines", "shared_ray"} & set(item.fixturenames):
             item.add_marker("slow")
     # A task that writes to an output that is gone keeps its core until Ray ends, so these tests come last.
     items.sort(key=lambda item: item.path.name == "test_disk.py")
@@ -58,7 +58,7 @@ def collection(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def machines():
+def shared_ray():
     """The machines of one Ray, which all tests share since a start takes seconds."""
     from framekiln.engine.ray.session import session
 
@@ -66,6 +66,16 @@ def machines():
         yield nodes
         # Its questions to a Ray that ends would end this process, without a message.
         assert "deaths" not in {thread.name for thread in threading.enumerate()}, "a test has not closed its Engine"
+
+
+@pytest.fixture
+def machines(request):
+    """The machines of a test's runs: this one for the local engine, else those of a Ray."""
+    if "engine" in request.fixturenames and request.getfixturevalue("engine") == "local":
+        from framekiln.planning.processes.resources import this_machine
+
+        return [this_machine()]
+    return request.getfixturevalue("shared_ray")
 
 
 @pytest.fixture(params=["local", pytest.param("ray", marks=pytest.mark.heavy)])  # a Ray takes most of the time

@@ -33,6 +33,7 @@ def test_a_function_of_ones_own_is_measured(tmp_path, monkeypatch, capfd):
     assert list(tmp_path.iterdir()) == [] and capfd.readouterr() == ("", "")
 
 
+@pytest.mark.heavy
 def test_a_stage_of_ones_own_is_measured():
     @framekiln.stage(inputs="frame_224", outputs={"level": pa.float32()})
     def level(image):
@@ -61,6 +62,7 @@ def test_conditions_fail_a_result(tmp_path):
     assert not passed.failed and {change.figure for change in passed.changes} >= {"p50", "rate"}
 
 
+@pytest.mark.heavy
 def test_what_was_measured_before_an_error_is_kept(tmp_path):
     with fails("FK-BENCH-BUILD"):
         framekiln.bench(["tests.lab.models:plain", "tests.lab.models:raises_two_lines"], out=tmp_path, **QUICK)

@@ -74,6 +74,7 @@ def test_a_row_that_kills_its_process_is_set_aside_from_a_script_without_a_guard
     assert rows["number"].null_count == 1 and rows["number"].to_pylist()[-1] == 29
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("engine", BOTH)
 def test_a_run_is_interrupted_and_continued_in_one_process(media, tmp_path, engine):
     said = run_script(INTERRUPTED, media, tmp_path / "out", engine)

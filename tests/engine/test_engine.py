@@ -160,6 +160,7 @@ def test_steps_in_one_process_say_what_they_say_apart(small, tmp_path):
         assert results[0].num_rows and results[0].equals(results[1]), folder
 
 
+@pytest.mark.heavy
 def test_a_model_has_processes_of_its_own(collection, tmp_path, machines):
     shared = ProfileFile.model_validate(
         {"defaults": {"workers": "auto"}}

@@ -38,6 +38,7 @@ def test_an_added_step_and_an_added_file_cost_only_themselves(small, tmp_path, m
     assert frames.num_rows == 37 and frames["twice"].to_pylist() == [2 * value for value in frames["crc"].to_pylist()]
 
 
+@pytest.mark.heavy
 def test_a_changed_setting_computes_again_what_depends_on_it(small, tmp_path, machines):
     out = tmp_path / "out"
     steps = {"crc": ("Checksum", {}), "near": ("Neighbours", {}), "twice": ("Double", {})}

@@ -25,7 +25,7 @@ class Undisturbed:
 
 
 @pytest.fixture(scope="session")
-def undisturbed(tmp_path_factory, machines):
+def undisturbed(tmp_path_factory, shared_ray):
     folder = tmp_path_factory.mktemp("undisturbed")
     run = Undisturbed(chaos.collection(folder / "in"), chaos.pipeline(folder / "pipeline.yaml"), folder / "out")
     with pytest.raises(SystemExit) as end:

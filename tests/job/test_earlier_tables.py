@@ -39,6 +39,7 @@ def values(gated: Gated, column: str) -> dict[str, int]:
     return dict(zip(table["media_id"].to_pylist(), table[column].to_pylist(), strict=True))
 
 
+@pytest.mark.heavy
 def test_files_that_changed_keep_their_old_rows_until_all_new_ones_can_be_written(gated):
     photo(gated.source / "p01.png", 1001)
     photo(gated.source / "y.png", 500)
@@ -59,6 +60,7 @@ def test_files_that_changed_keep_their_old_rows_until_all_new_ones_can_be_writte
     assert sorted(gated.names()) == sorted({*before, "y.png", HELD})
 
 
+@pytest.mark.heavy
 def test_a_run_with_other_settings_shows_none_of_its_rows_before_it_can_show_all(gated):
     photo(gated.source / HELD, 501)
     gated.set(HELD, factor=10)

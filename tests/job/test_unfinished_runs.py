@@ -58,6 +58,7 @@ def commands(gated: Gated, other: Gated, how: str) -> None:
     assert "[FK-PREDICT-UNFINISHED]" in command("predict", gated.out, "--for", "l4").stderr
 
 
+@pytest.mark.heavy
 def test_an_output_is_whole_as_far_as_it_goes_during_a_run_and_after_its_death(gated, tmp_path):
     other = Gated(gated.source, tmp_path / "whole", tmp_path / "open", tmp_path / "whole.yaml")
     other.set("nothing")

@@ -113,6 +113,7 @@ def test_cancellation_is_seen_though_all_values_are_finite():
     assert drift_of("plain", "fp16").rel_l2 < 0.01
 
 
+@pytest.mark.heavy
 def test_outputs_without_floating_numbers_have_no_drift():
     result = measure("labels", precision="bf16")
     assert result.outcome == "ok" and result.drift == drift(None, None)
@@ -235,6 +236,7 @@ def test_times_by_line(tmp_path):
     assert error.value.code == "FK-BENCH-LINES"
 
 
+@pytest.mark.heavy
 def test_the_search_for_a_batch_ends_where_memory_does_and_the_next_cell_runs():
     seen = []
     with ModelBench(source("large"), MeasureOptions(**QUICK, memory_cap_gb=2.0)) as bench:

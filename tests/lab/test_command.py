@@ -96,6 +96,7 @@ def test_a_folder_with_the_name_of_a_model_is_not_read_instead_of_it(tmp_path, m
     assert CliRunner().invoke(app, ["bench", "./lama", "--quiet"]).exit_code == 0
 
 
+@pytest.mark.heavy
 def test_cells_before_a_model_that_cannot_be_built_are_kept(tmp_path):
     models = "tests.lab.models:plain,tests.lab.models:raises_two_lines"
     words = f"bench {models} --device cpu -n 1 --warmup 0 --warmup-s 0 --quiet"
@@ -152,6 +153,7 @@ def cells(folder):
     return json.loads((folder / "profile_stats.json").read_text())["cells"]
 
 
+@pytest.mark.heavy
 def test_a_step_of_a_users_pipeline_is_called_on_what_its_steps_before_made(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "own_stages.py").write_text(OWN_STAGES)
@@ -171,6 +173,7 @@ def test_a_step_of_a_users_pipeline_is_called_on_what_its_steps_before_made(tmp_
     assert "Steps: grey, sharpness, blunt" in listed
 
 
+@pytest.mark.heavy
 def test_figures_of_a_crowded_machine_are_called_worthless_before_the_first_one(tmp_path, monkeypatch):
     monkeypatch.setattr("os.getloadavg", lambda: (62.0, 50.0, 40.0))
     command = f"bench tests.lab.models:plain --out {tmp_path} {QUICK}"
@@ -200,6 +203,7 @@ def test_a_target_fails_where_a_cell_does_and_not_where_it_does_not_exist(tmp_pa
     assert {cell["outcome"] for cell in cells(tmp_path)} == {"ok", "error" if code else "unsupported"}
 
 
+@pytest.mark.heavy
 def test_a_target_has_as_many_calls_as_it_needs(tmp_path):
     command = f"bench tests.lab.models:plain --target p99<100000 --out {tmp_path} --device cpu --quiet"
     assert CliRunner().invoke(app, command.split()).exit_code == 0
@@ -208,6 +212,7 @@ def test_a_target_has_as_many_calls_as_it_needs(tmp_path):
     assert done.exception.code == "FK-BENCH-TARGET"
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize(("words", "batch"), [("", 16), ("--batch 3", 3)])
 def test_a_model_is_measured_at_its_own_batch_where_no_other_is_asked_for(tmp_path, words, batch):
     command = f"bench tests.lab.models:own_batch {words} --out {tmp_path} {QUICK}"

@@ -34,7 +34,7 @@ def order(folder, out, steps=STEPS, **choices):
 
 
 @pytest.fixture(scope="module")
-def done(machines, tmp_path_factory):
+def done(tmp_path_factory):
     """An input of five files, and the output of a run over it."""
     folder = tmp_path_factory.mktemp("done")
     for i in range(4):
@@ -137,6 +137,7 @@ def written(out):
     return {path: (path.stat().st_mtime_ns, step) for path, step in (parts | tables).items()}
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("case", [pytest.param(FIRST, marks=pytest.mark.heavy), *REST])
 def test_a_run_computes_the_steps_that_a_plan_lists(shared, tmp_path, case):
     mine, seen = shutil.copytree(shared, tmp_path / "mine"), []

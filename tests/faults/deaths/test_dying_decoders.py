@@ -62,6 +62,7 @@ def test_a_child_finds_how_far_a_file_can_be_read(media, monkeypatch):
     }
 
 
+@pytest.mark.heavy
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "culprits", [("fatal.mp4",), pytest.param(tuple(FATES), marks=pytest.mark.heavy)], ids=["film", "all"]

@@ -110,6 +110,7 @@ def test_two_deaths_from_outside_cost_no_row(media, tmp_path, machines, device):
     assert not list((tmp_path / "out" / ERRORS).glob("*"))
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("device", [pytest.param("cpu", marks=pytest.mark.chaos), "cuda"])
 def test_a_set_up_that_keeps_dying_stops_the_run_with_its_last_words(media, tmp_path, machines, device):
     profile = {"steps": {"odd": {"device": device, "gpus": 0.0}}}

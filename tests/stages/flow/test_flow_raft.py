@@ -174,6 +174,7 @@ def test_only_raft_asks_for_weights_and_runs_on_a_gpu():
     assert error.value.code == "FK-DEVICE-UNSUPPORTED"
 
 
+@pytest.mark.heavy
 def test_a_compiled_network_is_equal_for_sizes_that_come_again(monkeypatch):
     """Traced as on a GPU, without generating code."""
     from torch._dynamo.utils import counters

@@ -60,6 +60,7 @@ print(people, (end.user + end.system - start.user - start.system) / (end.elapsed
 """
 
 
+@pytest.mark.heavy
 def test_a_process_is_quiet_ends_well_and_keeps_to_one_core():
     done = script(SCRIPT, model_file("pose_landmarker_full_bundled"), photo_file("grace_hopper.jpg"))
     assert (done.returncode, done.stderr) == (0, "")
