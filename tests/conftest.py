@@ -70,12 +70,14 @@ def shared_ray():
 
 @pytest.fixture
 def machines(request):
-    """The machines of a test's runs: this one for the local engine, else those of a Ray."""
-    if "engine" in request.fixturenames and request.getfixturevalue("engine") == "local":
-        from framekiln.planning.processes.resources import this_machine
+    """The machines of a test's runs: those of a Ray for `engine` ray and `on_ray`, else this one."""
+    for name in {"engine", "on_ray"} & set(request.fixturenames):
+        request.getfixturevalue(name)  # which sets the variable
+    if os.environ.get("FRAMEKILN_ENGINE") == "ray":
+        return request.getfixturevalue("shared_ray")
+    from framekiln.planning.processes.resources import this_machine
 
-        return [this_machine()]
-    return request.getfixturevalue("shared_ray")
+    return [this_machine()]
 
 
 @pytest.fixture(params=["local", pytest.param("ray", marks=pytest.mark.heavy)])  # a Ray takes most of the time
@@ -93,7 +95,7 @@ def on_ray(monkeypatch):
 
 @pytest.fixture
 def framekiln(machines, capsys):
-    """The command line in this process, on the shared Ray: a call takes its words and returns its output."""
+    """The command line in this process: a call takes its words and returns its output."""
     from framekiln.cli.app import main
 
     def call(*words, code=0):
