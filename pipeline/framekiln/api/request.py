@@ -142,8 +142,10 @@ def input_texts(given: Input) -> list[str]:
     Raises:
         ConfigError: one is no path.
     """
-    several = isinstance(given, Iterable) and not isinstance(given, str | os.PathLike)
-    return [_as_text("input", each) for each in (given if several else [given] if given is not None else [])]
+    if given is None:
+        return []
+    several: Iterable[Any] = [given] if isinstance(given, str) or not isinstance(given, Iterable) else given
+    return [_as_text("input", each) for each in several]
 
 
 def _to_text(place: Place | None) -> str | None:
