@@ -92,13 +92,17 @@ def test_with_saturated_cores_no_more_workers_are_advised(step):
     run = TAKEN[step]
     assert "worker" in run.bottleneck(cpu=60.0).change and "more workers" not in run.bottleneck(cpu=60.0).change
     busy, placed = run.bottleneck(cpu=98.0), run.bottleneck(cpu=60.0, saturated=[step])
-    for advice, why in ((busy, "all cores are taken (CPU 98 %)"), (placed, "the profile books every core (CPU 60 %)")):
+    for advice, why in (
+        (busy, "all cores are taken (CPU 98 %)"),
+        (placed, "no core is free for another process (CPU 60 %)"),
+    ):
         assert advice.step == step and advice.reason.endswith(f", and {why}")
         assert "cost " in advice.change
         assert "raise" not in advice.change
     assert busy.change.startswith("more workers will not help; ") and "a machine with more cores" in busy.change
     assert ("GPU" in busy.change) == (step in ("pose", "light", "identities"))
-    assert placed.change.startswith(f"lower {step}'s cpus in the profile") and "cpus" not in busy.change
+    is_alone = step in ("pose", "identities", "faces")  # the others lie in decoding's processes, as all steps do without Ray
+    assert ("cpus in the profile" in placed.change) == is_alone and "cpus" not in busy.change
 
 
 def test_other_changes_are_advised_on_saturated_cores_too():

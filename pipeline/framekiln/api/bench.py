@@ -42,7 +42,7 @@ _DETAILS = "details"
 
 @dataclass(frozen=True, kw_only=True)
 class BenchFiles:
-    """What a bench writes, and what it compares with."""
+    """The files of a bench: those that it writes, and the base that it compares with."""
 
     out: Path | None = None  # folder for tables, figures and the page
     save: Path | None = None  # file for the figures, as a base
@@ -104,12 +104,12 @@ class BenchResult:
 
     @property
     def findings(self) -> Sequence[Rule]:
-        """What the figures say is slow or wrong, each with a fix."""
+        """Findings on what is slow or wrong, each with a fix."""
         return self.report.findings
 
     @property
     def failed(self) -> bool:
-        """Whether a condition of `fail_if` is met, or a target is not."""
+        """True if a condition of `fail_if` is met, or a target is not."""
         return any(verdict.failed for verdict in self.verdicts)
 
     def to_dict(self) -> dict[str, Any]:

@@ -25,7 +25,7 @@ _Count = Annotated[int, Field(ge=0)]
 
 
 class FileOptions(TypedDict, total=False):
-    """What a bench writes, and what it compares with; None: nothing."""
+    """The files that a bench writes, and the base that it compares with; None: nothing."""
 
     out: Place | None  # folder for tables, figures and the page
     save: Place | None  # file for the figures, as a base for later benches

@@ -37,7 +37,7 @@ class Comparison:
 
     @property
     def failed(self) -> bool:
-        """Whether a condition of `fail_if` is met."""
+        """True if a condition of `fail_if` is met."""
         return any(finding.failed for finding in self.findings)
 
     @property

@@ -64,7 +64,7 @@ def checked(
 ) -> dict[str, Any]:
     """Return all options of a kind, with defaults for those that were not given.
 
-    A message on an unknown one knows the function's parameters of its own `also`.
+    The message on an unknown name proposes the names in `also` too.
 
     Raises:
         ConfigError: a name is unknown, or a value is invalid.

@@ -167,8 +167,6 @@ class Output:
             InputError: the file was moved or changed since the run, or has no such frame.
             MediaError: the file cannot be opened any more.
         """
-        from framekiln.api.output import read_frame
-
         return read_frame(self._store, self.record["decode"], media_id, frame_index, pixels)
 
     def report(self, run: str | None = None, *, again: bool = False) -> str:

@@ -40,7 +40,7 @@ class Plan:
 
     @property
     def fits(self) -> bool:
-        """Whether these machines can run it."""
+        """True if these machines can run it."""
         return self.refusal is None
 
     @property

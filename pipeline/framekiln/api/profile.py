@@ -1,4 +1,4 @@
-"""Where the time of a run went, from the records in its output."""
+"""The profile of a run, from the records in its output."""
 
 from collections.abc import Callable, Mapping
 from typing import Any

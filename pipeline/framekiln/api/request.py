@@ -16,7 +16,7 @@ from framekiln.planning.settings import NOT_YAML, load_yaml, model_of
 from framekiln.profiling.tools.profilers import ProfiledCalls, ProfilerOptions
 from framekiln.runtime.run.request import RunRequest
 
-_NAMED = ("input", "output", "profile", "pipeline", "stages", "settings")
+_NAMED = ("input", "output", "profile", "pipeline", "stages", "settings")  # arguments beside the options
 INPUT, OUTPUT, ENGINE = "FRAMEKILN_INPUT", "FRAMEKILN_OUTPUT", "FRAMEKILN_ENGINE"
 """Environment variables for what a machine or a cluster file sets once."""
 
@@ -90,10 +90,7 @@ def _load_profile(profile: Manifest) -> tuple[ProfileFile, str]:
 
 
 def _make_plan_options(steps: tuple[str, ...], settings: Settings, given: Mapping[str, Any]) -> PlanOptions:
-    pairs = settings.items() if isinstance(settings, Mapping) else ()
-    texts = tuple(f"{step}.{key}={_write_yaml(value)}" for step, keys in pairs for key, value in keys.items())
-    if not isinstance(settings, Mapping):
-        texts = (settings,) if isinstance(settings, str) else tuple(settings or ())
+    texts = _list_settings(settings)
     if given["identities_from"]:
         texts = (*texts, f"identities.known={os.fspath(given['identities_from'])}")
     decode = {name: given[name] for name in ("every_nth", "max_frames", "max_pixels", "fast_mode")}
@@ -106,6 +103,14 @@ def _make_plan_options(steps: tuple[str, ...], settings: Settings, given: Mappin
         decode={name: value for name, value in decode.items() if value},
         **{name: given[name] for name in ("device", "missing_weights", "accept_license", "vram_cap")},
     )
+
+
+def _list_settings(settings: Settings) -> tuple[str, ...]:
+    if isinstance(settings, str):
+        return (settings,)
+    if not isinstance(settings, Mapping):
+        return tuple(settings or ())
+    return tuple(f"{step}.{key}={_write_yaml(value)}" for step, keys in settings.items() for key, value in keys.items())
 
 
 def _write_yaml(value: Any) -> str:

@@ -21,7 +21,7 @@ def with_steps(pipeline: PipelineFile, steps: Steps) -> tuple[PipelineFile, tupl
     Raises:
         ConfigError: something else is given, or a step's name is taken by another stage.
     """
-    if steps is not None and not isinstance(steps, str) and isinstance(steps, Sequence | Mapping) and not steps:
+    if isinstance(steps, Sequence | Mapping) and not (steps or isinstance(steps, str)):
         raise ConfigError("stages is empty: name a step, or leave it out for all.", code="FK-UNKNOWN-STEP")
     entries, names = dict(pipeline.steps), list[str]()
     for item in _list_items(steps):

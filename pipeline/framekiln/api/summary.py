@@ -14,7 +14,7 @@ _SAME = ("files", "frames", "errors", "passed_over", "seconds", "fetch", "fetch_
 
 @dataclass(frozen=True, kw_only=True)
 class Summary:
-    """What the run that wrote the tables found, did, and left out."""
+    """The results, the extent and the gaps of the run that wrote the tables."""
 
     files: int  # of the input
     frames: int  # rows of the table `frames`
@@ -41,7 +41,7 @@ class Summary:
 
     @property
     def finished(self) -> bool:
-        """Whether the last run came to its end, so that all tables are whole."""
+        """True if the last run came to its end, so that all tables are whole."""
         return not self.unfinished
 
     def lines(self) -> list[str]:

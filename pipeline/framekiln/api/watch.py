@@ -1,4 +1,4 @@
-"""What a run tells while it goes on: to a notebook, a terminal, or nobody."""
+"""The display of a run while it goes on: a notebook, a terminal, or none."""
 
 import logging
 import os

@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from framekiln.device.failures import is_out_of_memory, release_memory
 from framekiln.device.streams import Mark, thread_stream
@@ -16,16 +16,30 @@ from framekiln.device.streams import Mark, thread_stream
 if TYPE_CHECKING:
     import torch
 
-    from framekiln.device.model import Batches
-
 _PASSED = 8  # batches of others before the oldest call's; from 4 to 32, the share of a simulated GPU stayed within .01
+
+
+class Model(Protocol):
+    """A model that waiting calls ask for: `framekiln.device.model.Batches`."""
+
+    def direct(self, *tensors: torch.Tensor) -> torch.Tensor:
+        """Compute all rows now, in this thread."""
+
+    def most(self, tensors: Sequence[torch.Tensor]) -> int:
+        """Return the most rows of a call with rows of this size."""
+
+    def halve(self, tensors: Sequence[torch.Tensor]) -> None:
+        """Halve the rows of a call, after one did not fit into the memory."""
+
+    def compiles(self, tensors: Sequence[torch.Tensor]) -> bool:
+        """Return whether a call is compiled first."""
 
 
 @dataclass(eq=False)
 class Call:
     """One thread's call of a model."""
 
-    model: Batches
+    model: Model
     tensors: tuple[torch.Tensor, ...]
     ready: Mark  # when its tensors are computed
     since: float

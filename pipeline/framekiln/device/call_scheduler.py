@@ -22,15 +22,13 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from framekiln.contract.phases import running_clock
-from framekiln.device.call_queue import Call, Part, launch, next_batch, separately
+from framekiln.device.call_queue import Call, Model, Part, launch, next_batch, separately
 from framekiln.device.failures import OwnerEndedError
 from framekiln.device.streams import Mark, thread_stream
 from framekiln.device.watchdog import Watchdog
 
 if TYPE_CHECKING:
     import torch
-
-    from framekiln.device.model import Batches
 
 T = TypeVar("T")
 
@@ -40,7 +38,7 @@ _ASK_S = 10.0  # between two looks at an idle device, far below any timeout
 
 
 class State(Enum):
-    """What a new call meets."""
+    """The states in which a new call finds the scheduler."""
 
     BESIDE = auto()  # it runs at once, or when the call before it has returned where a stage is not `thread_safe`
     APART = auto()  # it waits until a call that runs or waits apart has returned
@@ -76,7 +74,7 @@ class CallScheduler:
 
     @property
     def state(self) -> State:
-        """What a new call meets."""
+        """The state that a new call meets."""
         if self._ended is not None:
             return State.ENDED
         return State.APART if self._apart else State.BESIDE
@@ -150,7 +148,7 @@ class CallScheduler:
             self._wait(lambda: future.done() or self._ended is not None)
         return future.result() if future.done() else work()  # whose model calls tell what ended the owner
 
-    def call(self, model: Batches, tensors: Sequence[torch.Tensor]) -> torch.Tensor:
+    def call(self, model: Model, tensors: Sequence[torch.Tensor]) -> torch.Tensor:
         """Return a model's result for all rows; with an owner, other threads' rows may be computed with them.
 
         The stage's clock counts the wait as `queue`, but for the device's own seconds.

@@ -15,7 +15,8 @@ from framekiln.media.shares import Share
 from framekiln.media.units import Unit, share_bytes, shares_of
 from framekiln.output.ledger import Ledger, Span
 from framekiln.output.object_store import Store
-from framekiln.planning.processes.waves import Wave, combined_placement
+from framekiln.planning.processes.process_groups import combined_placement
+from framekiln.planning.processes.waves import Wave
 from framekiln.planning.step import DecodeStep, Step
 from framekiln.profiling.events import worker_name
 from framekiln.profiling.tools.profilers import NO_PROFILERS, ProfilerOptions

@@ -1,4 +1,4 @@
-"""What the processes of a run tell: events for the driver, attempts at work, and the error that stops the run."""
+"""The reports of a run's processes: events for the driver, attempts at work, and the error that stops the run."""
 
 import re
 from abc import ABC, abstractmethod

@@ -110,7 +110,7 @@ class Interim:
 
     @property
     def extent(self) -> str:
-        """What an interrupted run has written, in words."""
+        """The extent of the tables that an interrupted run has written, in words."""
         if self._thread.ident is None:
             return "What is finished is kept"
         if self._tables.held:

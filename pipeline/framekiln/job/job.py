@@ -72,6 +72,7 @@ class Job:
             ContractError: a stage broke its promise.
         """
         started = time.time()
+        check_may_become_output(self.store)  # before inputs are listed, which may take minutes
         with ExitStack() as stack:
             request = self._request
             starting = started_ahead(request.engine, address=request.address, profilers=request.profilers)
@@ -139,7 +140,6 @@ class Job:
         return replace(plan, second=tuple(step for step in plan.second if step.stage.scope is not Scope.DATASET))
 
     def _take_lease(self, plan: Plan, stack: ExitStack) -> Lease:
-        check_may_become_output(self.store)
         self.store.prepare()
         refuse_foreign(self.store, self._list_owners(plan))
         lease = stack.enter_context(Lease(self.store, self._request.shard, on_wait=self._on_wait))
@@ -183,8 +183,8 @@ class Job:
             files=changes,
             outlook=outlook,
         )
-        if left and self._choose(plan, pending)[0] == "local":  # its processes are as many as the cores
-            work = replace(work, plan=replace(plan, limits=""))
+        if left and self._choose(plan, pending)[0] == "local":
+            work = replace(work, plan=replace(plan, limits=""), has_local_engine=True)
         self._totals = RunTotals(pending, len(plan.waves))
         self._on_plan(work)
         return work
@@ -203,7 +203,7 @@ class Job:
 
     @property
     def extent(self) -> str:
-        """What an interrupted run has written, in words."""
+        """The extent of the tables that an interrupted run has written, in words."""
         return self._interim.extent if self._interim is not None else "What is finished is kept"
 
     # The two passes

@@ -31,7 +31,7 @@ Model = str | Callable[..., Any]
 
 @dataclass(frozen=True, kw_only=True)
 class BenchPlan:
-    """What is measured of each model."""
+    """The measurements of each model."""
 
     axes: Axes
     measure: MeasureOptions

@@ -1,4 +1,4 @@
-"""What a bench measured, in one form for targets, gates and histories: cells of models, clips, objects of videos."""
+"""The measurements of a bench in one form, for targets, gates and histories: cells, clips, objects of videos."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ class LatencyTarget:
 
 @dataclass(frozen=True, kw_only=True)
 class TargetVerdict:
-    """Whether a sample meets a target."""
+    """The verdict on a sample and a target."""
 
     sample: Sample
     target: LatencyTarget
@@ -56,7 +56,7 @@ class TargetVerdict:
 
     @property
     def failed(self) -> bool:
-        """Whether it is not known to be met; what this machine cannot run has no target."""
+        """True if it is not known to be met. A sample that this machine cannot run has no target."""
         return self.verdict != MET and self.sample.outcome != "unsupported"
 
     @property

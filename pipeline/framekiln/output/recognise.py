@@ -1,10 +1,11 @@
-"""Whether a folder is an output, finished or not, or may become one."""
+"""Checks that a folder is an output, finished or not, or may become one."""
 
 import mimetypes
 from pathlib import Path
 
 from framekiln.contract.errors import OutputError
-from framekiln.contract.output_names import COLUMNS, FACTS, REPORT, RUN_RECORD, UNITS
+from framekiln.contract.output_names import COLUMNS, FACTS, REPORT, RUN_RECORD
+from framekiln.media.discovery.output_filter import is_output
 from framekiln.output.object_store import Store
 
 
@@ -32,9 +33,10 @@ def check_may_become_output(store: Store) -> None:
     Raises:
         OutputError: it is a file, or has a report or a record of another program, or photos and videos of its own.
     """
-    if {COLUMNS, FACTS, UNITS} & set(store.check_folder().folders()):
+    names = store.check_folder().names("")
+    if is_output([*names, *store.folders()]):
         return
-    for name in store.names(""):
+    for name in names:
         if name in (RUN_RECORD, REPORT):
             raise OutputError(
                 f"{store.root!r} holds a {name} that no run wrote and this one would replace; move it, or choose "

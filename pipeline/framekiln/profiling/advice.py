@@ -164,7 +164,8 @@ def _on_gpu(step: StepStatistics, phase: str) -> str:
 def _without_workers(step: StepStatistics) -> str:
     """Return the change to try where another worker would find no core."""
     less = "with smaller images such as frame_1024" if step.step == DECODE else "by its settings"
-    if step.cpu_use is not None and step.cpu_use < SATURATED:
+    is_alone = step.step != DECODE and not step.beside_decode  # else decoding decides on the number of processes
+    if is_alone and step.cpu_use is not None and step.cpu_use < SATURATED:
         return f"{_BOOK_LESS.format(step.step)}; or lower its cost {less}"
     ways = [f"lower {step.step}'s cost {less}", "take a machine with more cores"]
     if step.device == "cpu" and step.step != DECODE:
@@ -224,7 +225,7 @@ def _starved(
     less = f", or lower {step.name}'s workers from {workers}" if workers > 1 else ""
     if full := saturation(live[slow].cpu_use, saturated=(DECODE if beside else slow) in saturated):
         change = f"more workers will not help, as {full}: lower {slow}'s cost{less}"
-        if (used := live[slow].cpu_use) is not None and used < SATURATED:
+        if not beside and slow != DECODE and (used := live[slow].cpu_use) is not None and used < SATURATED:
             change = f"{_BOOK_LESS.format(slow)}, as {full}{less}"
     else:
         more = "decode's workers, whose processes it shares," if beside else f"{slow}'s workers"
@@ -259,7 +260,7 @@ def saturation(cpu_use: float | None, *, saturated: bool) -> str:
     used = "" if cpu_use is None else f" (CPU {_percent(cpu_use)})"
     if cpu_use is not None and cpu_use >= SATURATED:
         return f"all cores are taken{used}"
-    return f"the profile books every core{used}" if saturated else ""
+    return f"no core is free for another process{used}" if saturated else ""
 
 
 def _length(steps: Sequence[StepStatistics]) -> float:

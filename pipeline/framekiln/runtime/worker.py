@@ -30,7 +30,7 @@ from framekiln.media.shares import Share
 from framekiln.media.units import Unit
 from framekiln.output.ledger import Part, Span, tiling
 from framekiln.output.object_store import Store
-from framekiln.planning.processes.waves import combined_placement
+from framekiln.planning.processes.process_groups import combined_placement
 from framekiln.planning.step import DecodeStep, Step
 from framekiln.profiling.events import Report, worker_name
 from framekiln.profiling.recorder import Recorder

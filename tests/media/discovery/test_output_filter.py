@@ -9,6 +9,8 @@ from pyarrow import fs
 
 from framekiln.job import Job
 from framekiln.media.discovery.listing import list_media
+from framekiln.output.object_store import Store
+from framekiln.output.recognise import check_may_become_output
 from tests.support.errors import fails
 from tests.support.runs.engine_factory import order, small
 from tests.support.runs.serial_engine import without_ray
@@ -142,6 +144,14 @@ def test_a_folder_of_other_things_becomes_no_output(small: Path, tmp_path: Path,
         job.run()
     assert own.read_text() == '{"mine": 1}'
     assert len([*own.parent.iterdir()]) == 1 or not code
+
+
+def test_an_output_without_its_columns_stays_one(tmp_path: Path) -> None:
+    for name in ("frames", "facts", "profile"):
+        (tmp_path / name).mkdir()
+    for name in ("run.json", "report.html"):
+        (tmp_path / name).write_text("{}")
+    check_may_become_output(Store(str(tmp_path)))
 
 
 @pytest.mark.heavy

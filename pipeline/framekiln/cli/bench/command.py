@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from rich.console import Console
 from typer import Argument, Option
@@ -17,9 +17,6 @@ from framekiln.cli.bench.videos import SavOptions, bench_videos
 from framekiln.cli.options import Quiet, names, spread
 from framekiln.contract.errors import ConfigError
 from framekiln.reporting.terminal.console import print_line
-
-if TYPE_CHECKING:
-    pass
 
 _CHATTY = ("torchao", "torch.utils._pytree")
 """Loggers that warn whenever torchao is imported, which transformers does where it is installed."""

@@ -21,7 +21,8 @@ from framekiln.output.ledger import Ledger
 from framekiln.output.object_store import Store
 from framekiln.planning.error_budget import Budgets
 from framekiln.planning.plan import Plan
-from framekiln.planning.processes.waves import Wave, combined_placement
+from framekiln.planning.processes.process_groups import combined_placement
+from framekiln.planning.processes.waves import Wave
 from framekiln.planning.step import Step
 from framekiln.profiling.events import Reading, StepEvent
 from framekiln.profiling.tools.profilers import NO_PROFILERS, ProfilerOptions

@@ -20,7 +20,7 @@ class CellChild:
 
     @property
     def is_there(self) -> bool:
-        """Whether there is a child that no call has ended."""
+        """True if there is a child that no call has ended."""
         return self._process is not None
 
     def start(self, held: object, environment: Mapping[str, str] | None = None) -> None:

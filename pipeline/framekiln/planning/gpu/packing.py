@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from framekiln.planning.gpu.co_location import GpuCapacity, Processes, WaveLayout, lay_out, total
 from framekiln.planning.gpu.requirements import Requirement
 from framekiln.planning.lineage import ordered
-from framekiln.planning.processes.waves import processes
+from framekiln.planning.processes.process_groups import processes
 from framekiln.planning.step import Step
 
 _EQUAL = 1.03  # ratio of estimates below which their difference means nothing

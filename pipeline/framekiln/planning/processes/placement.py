@@ -9,8 +9,9 @@ from framekiln.contract.placement import Placement
 from framekiln.contract.row_errors import DECODE
 from framekiln.contract.stage import Stage
 from framekiln.planning.manifest import PLACEMENT_KEYS, PlacementSettings, ProfileFile
+from framekiln.planning.processes.process_groups import combined_placement, process_name, processes
 from framekiln.planning.processes.resources import SLACK, Demand, Node, place
-from framekiln.planning.processes.waves import Wave, combined_placement, process_name, processes
+from framekiln.planning.processes.waves import Wave
 from framekiln.planning.settings import validated
 from framekiln.planning.step import DecodeStep, Step
 

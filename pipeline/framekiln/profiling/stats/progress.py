@@ -19,7 +19,7 @@ _WHOLE = 1 - 1e-6  # shares of a unit are floats that add up to 1
 
 @dataclass
 class _Place:
-    """How far a step is."""
+    """The progress of a step."""
 
     wave: int = 1  # that it runs in, from 1
     rows: int = 0  # that it computed
@@ -29,7 +29,7 @@ class _Place:
 
 
 class Progress:
-    """How far each step of the first pass is."""
+    """The progress of each step of the first pass."""
 
     def __init__(self, units: Iterable[Unit] = (), waves: int = 1) -> None:
         """Start at zero, for a run that decodes these units so many times."""

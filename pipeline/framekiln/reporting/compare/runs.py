@@ -81,7 +81,7 @@ class Run:
 
     @property
     def cut(self) -> bool:
-        """Whether the run that wrote the tables is not finished."""
+        """True if the run that wrote the tables is not finished."""
         return bool(self.record.get("state", FINISHED) != FINISHED)
 
     @cached_property

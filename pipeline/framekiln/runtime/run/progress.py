@@ -1,4 +1,4 @@
-"""How far a run has come, as run.json tells it from the start of the computing on.
+"""The progress of a run, as run.json tells it from the start of the computing on.
 
 A run writes its state again and again, and the last time when it is finished or stopped. One that was killed says
 "running" for ever: only its lease shows that it has ended.

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from framekiln.contract.row_errors import DECODE
 from framekiln.media.files import MediaFile
 from framekiln.media.units import Unit
 from framekiln.planning.plan import Plan
@@ -28,11 +29,13 @@ class Workload:
     changed: bool  # the run changes tables
     files: Changes = field(default_factory=Changes)
     outlook: Sequence[Outlook] = ()  # the work of each step, and the reason for it
+    has_local_engine: bool = False  # as many processes as cores, each with all first-pass steps
 
     @property
     def saturated(self) -> frozenset[str]:
         """Steps, decoding included, for which no core is left for one more worker."""
-        return saturated_steps(self.plan.waves, self.plan.second, sum(node.cpus for node in self.nodes))
+        found = saturated_steps(self.plan.waves, self.plan.second, sum(node.cpus for node in self.nodes))
+        return found | {DECODE, *(step.name for step in self.plan.first)} if self.has_local_engine else found
 
 
 @dataclass(frozen=True, kw_only=True)

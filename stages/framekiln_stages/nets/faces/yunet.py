@@ -135,7 +135,7 @@ class OpenCvYuNet:
 
 
 _LOGGING = threading.Lock()
-"""Of OpenCV's log level, which is the process's."""
+"""Held while OpenCV's log level, which is the process's, is another."""
 
 
 def open_detector(path: Path, min_score: float) -> cv2.FaceDetectorYN:
