@@ -101,7 +101,7 @@ def test_with_saturated_cores_no_more_workers_are_advised(step):
         assert "raise" not in advice.change
     assert busy.change.startswith("more workers will not help; ") and "a machine with more cores" in busy.change
     assert ("GPU" in busy.change) == (step in ("pose", "light", "identities"))
-    is_alone = step in ("pose", "identities", "faces")  # the others lie in decoding's processes, as all steps do without Ray
+    is_alone = step in ("pose", "identities", "faces")  # others lie in decoding's processes
     assert ("cpus in the profile" in placed.change) == is_alone and "cpus" not in busy.change
 
 
