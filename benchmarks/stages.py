@@ -47,7 +47,7 @@ SMALL: dict[str, dict[str, Any]] = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Case:
+class StageCase:
     """One way to run one stage."""
 
     stage: str
@@ -69,11 +69,11 @@ class Measurement:
     set_up: float  # seconds, with the first call, which compiles the model
 
 
-def _settings(case: Case) -> dict[str, Any]:
+def _settings(case: StageCase) -> dict[str, Any]:
     return SETTINGS.get(case.stage, {}) | (SMALL.get(case.stage, {}) if case.small else {})
 
 
-def step_of(case: Case) -> Step:
+def step_of(case: StageCase) -> Step:
     """Return the step of the shipped pipeline with the placement of a case."""
     entry = {"device": case.device, "batch": case.batch, "precision": case.precision, "compile": case.compile}
     profile = {"steps": {case.stage: {**entry, "gpus": 0.0, "with": _settings(case)}}}
@@ -91,7 +91,7 @@ def rate(call: Callable[[], object], rows: int, device: str, seconds: float) -> 
     return timed(call, partial(wait, device), limits).rate(rows)
 
 
-def measure(case: Case, seconds: float, repeats: int) -> Measurement:
+def measure(case: StageCase, seconds: float, repeats: int) -> Measurement:
     """Measure the worker and the limit in turns, after one call of each."""
     import torch
 
@@ -139,14 +139,14 @@ def machine(device: str) -> str:
     return f"one CPU thread, torch {torch.__version__}, Python {platform.python_version()}"
 
 
-def cases(options: argparse.Namespace) -> Iterator[Case]:
+def cases(options: argparse.Namespace) -> Iterator[StageCase]:
     """Yield all cases of the command line."""
     compiles = {"no": (False,), "yes": (True,), "both": (False, True)}[options.compile]
     for stage in options.stages.split(","):
         for batch in map(int, options.batches.split(",")):
             for precision in options.precisions.split(","):
                 for compiled in compiles:
-                    yield Case(
+                    yield StageCase(
                         stage=stage,
                         batch=batch,
                         precision=precision,

@@ -35,13 +35,13 @@ from pathlib import Path
 from framekiln.contract.placement import Placement
 import framekiln.engine.ray.workers  # as in each process of a run
 from framekiln.runtime.stage_setup import set_up_stage
-from framekiln.weights.lockfile import Entry
+from framekiln.weights.lockfile import WeightsEntry
 from framekiln_stages.categorize.stage import Categorize
 import torch
 imported = time.process_time()
 stage = Categorize(Categorize.Config(model="clip-vit-b32"))
 paths = dict(zip(stage.weights, map(Path, sys.argv[1:]), strict=True))
-entries = {name: Entry.model_construct(name=name, sha256=path.name) for name, path in paths.items()}
+entries = {name: WeightsEntry.model_construct(name=name, sha256=path.name) for name, path in paths.items()}
 import framekiln.runtime.stage_setup as setup
 setup.check_unchanged = lambda *_: None  # the names stand for hashes
 set_up_stage(stage, "categorize", paths, Placement(), entries)

@@ -20,7 +20,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from benchmarks import accuracy
-from benchmarks.accuracy.figure import Figure
+from benchmarks.accuracy.figure import AccuracyFigure
 
 TOLERANCE = 1e-3  # figures are rounded to three digits in the table
 
@@ -31,7 +31,7 @@ def subjects() -> list[str]:
     return sorted(set(names) - {"__main__", "figure"})
 
 
-def table(figures: Sequence[Figure]) -> str:
+def table(figures: Sequence[AccuracyFigure]) -> str:
     """Return the figures as a Markdown table."""
     lines = ["| subject | media | measure | Framekiln | library | better |", "|---|---|---|---|---|---|"]
     for figure in figures:
@@ -41,7 +41,7 @@ def table(figures: Sequence[Figure]) -> str:
     return "\n".join(lines)
 
 
-def worse(before: Sequence[Figure], after: Sequence[Figure]) -> list[str]:
+def worse(before: Sequence[AccuracyFigure], after: Sequence[AccuracyFigure]) -> list[str]:
     """Return a line for each figure that got worse."""
     now = {figure.key: figure for figure in after}
     lines = []
@@ -60,14 +60,14 @@ def main() -> None:
     parser.add_argument("--save", type=Path, help="write the figures as JSON")
     parser.add_argument("--against", type=Path, help="figures of an earlier measurement")
     options = parser.parse_args()
-    figures: list[Figure] = []
+    figures: list[AccuracyFigure] = []
     for name in options.only.split(",") if options.only else subjects():
         figures += importlib.import_module(f"benchmarks.accuracy.{name}").measure()
     print(table(figures))
     if options.save:
         options.save.write_text(json.dumps([asdict(figure) for figure in figures], indent=1))
     if options.against:
-        before = [Figure(**entry) for entry in json.loads(options.against.read_text())]
+        before = [AccuracyFigure(**entry) for entry in json.loads(options.against.read_text())]
         lines = worse(before, figures)
         print("\n".join(lines) or "no figure got worse")
         sys.exit(1 if lines else 0)

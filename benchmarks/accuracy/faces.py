@@ -16,7 +16,7 @@ import cv2
 import numpy as np
 import pyarrow as pa
 
-from benchmarks.accuracy.figure import Figure
+from benchmarks.accuracy.figure import AccuracyFigure
 from framekiln.contract.columns import Image, pack
 from framekiln.contract.placement import Placement
 from framekiln_stages.faces.stage import Faces
@@ -42,7 +42,7 @@ Counts = Callable[[Image], int]
 Scenes = list[tuple[Image, int]]
 
 
-def measure() -> list[Figure]:
+def measure() -> list[AccuracyFigure]:
     """Return recall by size of the face, and false faces in photos without any."""
     stage, net = real_stage(), cv2.FaceDetectorYN.create(str(weights("yunet_n_dynamic.onnx")), "", (LONG, LONG))
 
@@ -71,7 +71,7 @@ def measure() -> list[Figure]:
             figures.append(_recall(f"{name}: {len(small)} images, face of {side} px", small, ours, library))
         views = [view for path in empty for view in _views(_shrunk(_load(path), 1))]
         figures.append(
-            Figure(
+            AccuracyFigure(
                 subject="faces",
                 data=f"{name}: {len(views)} views of {len(empty)} photos without faces",
                 measure="false faces",
@@ -93,10 +93,10 @@ def real_stage() -> Faces:
     return stage
 
 
-def _recall(data: str, scenes: Scenes, ours: Counts, library: Counts) -> Figure:
+def _recall(data: str, scenes: Scenes, ours: Counts, library: Counts) -> AccuracyFigure:
     total = sum(count for _, count in scenes)
     found = [sum(min(count, finder(image)) for image, count in scenes) / total for finder in (ours, library)]
-    return Figure(
+    return AccuracyFigure(
         subject="faces", data=data, measure="share of faces found", value=found[0], library=found[1], better="higher"
     )
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, kw_only=True)
-class Figure:
+class AccuracyFigure:
     """A measured value; `value` and `library` share the unit that `measure` names."""
 
     subject: str  # "faces", "sync"

@@ -11,7 +11,7 @@ from typing import Any
 import cv2
 import numpy as np
 
-from benchmarks.accuracy.figure import Figure
+from benchmarks.accuracy.figure import AccuracyFigure
 from framekiln_stages.flow.flow_colors import decode
 from tests.support.media.photos import PHOTOS, photo
 from tests.support.stages.flow_factory import driven, off, ready, rubberwhale, table
@@ -20,7 +20,7 @@ MOTIONS = (5, 20, 45, 90, 150, 220)  # px of 1242
 RIGHT = 0.3  # largest relative error of a mean length that counts as right
 
 
-def measure() -> list[Figure]:
+def measure() -> list[AccuracyFigure]:
     """Return the figures of flow."""
     frames, truth = rubberwhale()
     direct = _dis(frames)
@@ -30,7 +30,7 @@ def measure() -> list[Figure]:
     return [exact, *_large()]
 
 
-def _large() -> list[Figure]:
+def _large() -> list[AccuracyFigure]:
     """Return figures of made motion at 1242x375; the library is DIS called on the full frames, without agreement."""
     mine, theirs, given = [], [], []
     for name in PHOTOS:
@@ -55,8 +55,8 @@ def _dis(frames: Sequence[np.ndarray]) -> np.ndarray:
     return np.asarray(dis.calc(now, then, start))
 
 
-def _figure(data: str, what: str, value: float, library: float, better: str = "lower") -> Figure:
-    return Figure(subject="flow", data=data, measure=what, value=value, library=library, better=better)
+def _figure(data: str, what: str, value: float, library: float, better: str = "lower") -> AccuracyFigure:
+    return AccuracyFigure(subject="flow", data=data, measure=what, value=value, library=library, better=better)
 
 
 def _full(row: dict[str, Any], shape: tuple[int, ...]) -> np.ndarray:

@@ -16,7 +16,7 @@ import pyarrow as pa
 from sklearn.metrics import adjusted_rand_score
 
 from benchmarks.accuracy.faces import COUPLE, frames, read, real_stage, with_face_of
-from benchmarks.accuracy.figure import Figure
+from benchmarks.accuracy.figure import AccuracyFigure
 from framekiln.contract.columns import Image, pack
 from framekiln.contract.placement import Placement
 from framekiln_stages.faces.stage import Faces
@@ -34,7 +34,7 @@ FULL = 0
 
 
 @dataclass(frozen=True, kw_only=True)
-class Picture:
+class PersonPicture:
     """An image of one person with the faces that were found."""
 
     person: str
@@ -43,7 +43,7 @@ class Picture:
     rows: pa.Table
 
 
-def measure() -> list[Figure]:
+def measure() -> list[AccuracyFigure]:
     """Return figures of grouping, of numbers that stay, and of new photos."""
     pictures = list(_pictures())
     figures = [_grouping([p for p in pictures if p.side == FULL]), _stability(pictures)]
@@ -56,7 +56,7 @@ def measure() -> list[Figure]:
     return figures
 
 
-def _pictures() -> Iterable[Picture]:
+def _pictures() -> Iterable[PersonPicture]:
     images: list[tuple[str, str, Image]] = []
     for clip, person in SPEAKERS.items():
         images += [(person, f"{clip}{i}", frame) for i, frame in enumerate(frames(f"av/grid/{clip}.mpg", 15))]
@@ -66,10 +66,10 @@ def _pictures() -> Iterable[Picture]:
     stage = real_stage()
     for person, name, image in images:
         rows = _rows(stage, name, image)
-        yield Picture(person=person, name=name, side=FULL, rows=rows)
+        yield PersonPicture(person=person, name=name, side=FULL, rows=rows)
         for side in SIDES:
             if (small := with_face_of(image, side)) is not None:
-                yield Picture(
+                yield PersonPicture(
                     person=person, name=f"{name}@{side}", side=side, rows=_rows(stage, f"{name}@{side}", small)
                 )
 
@@ -90,11 +90,11 @@ def _numbers(tables: dict[str, pa.Table]) -> list[int]:
     return [-1 if number is None else number for number in tables["identities"]["identity"].to_pylist()]
 
 
-def _together(pictures: Sequence[Picture]) -> pa.Table:
+def _together(pictures: Sequence[PersonPicture]) -> pa.Table:
     return pa.concat_tables([picture.rows for picture in pictures])
 
 
-def _people(pictures: Sequence[Picture], tables: dict[str, pa.Table]) -> dict[str, int]:
+def _people(pictures: Sequence[PersonPicture], tables: dict[str, pa.Table]) -> dict[str, int]:
     """Return the number that most faces of each person have."""
     owner = {picture.name: picture.person for picture in pictures}
     seen: dict[str, list[int]] = {}
@@ -103,7 +103,7 @@ def _people(pictures: Sequence[Picture], tables: dict[str, pa.Table]) -> dict[st
     return {person: max(set(values), key=values.count) for person, values in seen.items()}
 
 
-def _grouping(pictures: Sequence[Picture]) -> Figure:
+def _grouping(pictures: Sequence[PersonPicture]) -> AccuracyFigure:
     tables = _stage()(_together(pictures))
     owner = {picture.name: picture.person for picture in pictures}
     who = [owner[name] for name in tables["identities"]["media_id"].to_pylist()]
@@ -119,7 +119,7 @@ def _singles(labels: Sequence[int]) -> list[int]:
     return [-1 - i if label < 0 else label for i, label in enumerate(labels)]
 
 
-def _stability(pictures: Sequence[Picture]) -> Figure:
+def _stability(pictures: Sequence[PersonPicture]) -> AccuracyFigure:
     """Add the people one by one to an output, in an order in which each newcomer sorts first."""
     stage, full = _stage(), [p for p in pictures if p.side == FULL]
     order = [*dict.fromkeys(p.person for p in full if p.person not in ALONE)]
@@ -142,7 +142,9 @@ def _stability(pictures: Sequence[Picture]) -> Figure:
     )
 
 
-def _new_photos(name: str, mine: Sequence[Picture], pictures: Sequence[Picture], side: int) -> list[Figure]:
+def _new_photos(
+    name: str, mine: Sequence[PersonPicture], pictures: Sequence[PersonPicture], side: int
+) -> list[AccuracyFigure]:
     gallery = _gallery(pictures)
     inside, owners = {p.name for p in gallery}, {p.person for p in gallery}
     probes = [p for p in mine if p.side == side and p.name not in inside]
@@ -169,13 +171,13 @@ def _new_photos(name: str, mine: Sequence[Picture], pictures: Sequence[Picture],
     ]
 
 
-def _gallery(pictures: Sequence[Picture]) -> list[Picture]:
+def _gallery(pictures: Sequence[PersonPicture]) -> list[PersonPicture]:
     full = [p for p in pictures if p.side == FULL]
     often = {p.person for p in full if sum(q.person == p.person for q in full) > GALLERY}
     return [p for person in sorted(often) for p in [q for q in full if q.person == person][:GALLERY]]
 
 
-def _number(probe: Picture, known: dict[str, pa.Table]) -> int:
+def _number(probe: PersonPicture, known: dict[str, pa.Table]) -> int:
     """Return the identity that the largest face of a photo gets in a run of its own; -1 for none."""
     stage = _stage()
     if not probe.rows["faces"][0].as_py():
@@ -184,7 +186,7 @@ def _number(probe: Picture, known: dict[str, pa.Table]) -> int:
     return _numbers(tables)[0]
 
 
-def _beside_large(pictures: Sequence[Picture], side: int) -> Figure:
+def _beside_large(pictures: Sequence[PersonPicture], side: int) -> AccuracyFigure:
     """Give one run the galleries and all shrunk images."""
     gallery = _gallery(pictures)
     people = {p.person for p in gallery}
@@ -201,5 +203,5 @@ def _beside_large(pictures: Sequence[Picture], side: int) -> Figure:
     )
 
 
-def _figure(data: str, what: str, value: float, library: float | None = None, better: str = "higher") -> Figure:
-    return Figure(subject="identities", data=data, measure=what, value=value, library=library, better=better)
+def _figure(data: str, what: str, value: float, library: float | None = None, better: str = "higher") -> AccuracyFigure:
+    return AccuracyFigure(subject="identities", data=data, measure=what, value=value, library=library, better=better)

@@ -5,19 +5,19 @@ from __future__ import annotations
 import cv2
 import numpy as np
 
-from benchmarks.accuracy.figure import Figure
+from benchmarks.accuracy.figure import AccuracyFigure
 from tests.support.media.photos import PHOTOS
 from tests.support.stages.lighting_factory import even_scene, gain, light, photo
 
 STOPS = (-6.0, -4.0, -2.0, -1.0)  # darker, so that nothing is clipped at the top
 
 
-def measure() -> list[Figure]:
+def measure() -> list[AccuracyFigure]:
     """Return the figures of lighting."""
     return [_exposure(), _ties(), _direction()]
 
 
-def _exposure() -> Figure:
+def _exposure() -> AccuracyFigure:
     """Return the error of changes of exposure; OpenCV's mean of the grey image knows no linear light."""
     mine, theirs = [], []
     for name in PHOTOS:
@@ -32,7 +32,7 @@ def _exposure() -> Figure:
     return _figure(data, "error of the change, stops", float(np.mean(mine)), float(np.mean(theirs)))
 
 
-def _ties() -> Figure:
+def _ties() -> AccuracyFigure:
     """Return the share of very dark photos that have the same exposure as another."""
     values = [light(gain(photo(name), 2.0**-stops))[0]["exposure"] for name in PHOTOS for stops in (9, 9.5, 10, 10.5)]
     known = [value for value in values if value is not None]
@@ -40,7 +40,7 @@ def _ties() -> Figure:
     return _figure(f"{len(values)} photos darkened by 9 to 10.5 stops", "equal exposures, share", ties, None)
 
 
-def _direction() -> Figure:
+def _direction() -> AccuracyFigure:
     """Return the error of the direction from which an even scene was lit."""
     image, errors = even_scene(), []
     y, x = (axis / 112 - 1 for axis in np.mgrid[0:224, 0:224].astype(float))
@@ -53,5 +53,5 @@ def _direction() -> Figure:
     )
 
 
-def _figure(data: str, what: str, value: float, library: float | None) -> Figure:
-    return Figure(subject="lighting", data=data, measure=what, value=value, library=library, better="lower")
+def _figure(data: str, what: str, value: float, library: float | None) -> AccuracyFigure:
+    return AccuracyFigure(subject="lighting", data=data, measure=what, value=value, library=library, better="lower")

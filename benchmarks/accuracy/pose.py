@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 import cv2
 import numpy as np
 
-from benchmarks.accuracy.figure import Figure
+from benchmarks.accuracy.figure import AccuracyFigure
 from framekiln.contract.columns import Image
 from framekiln.contract.placement import Placement
 from framekiln.weights.resolver import resolve
@@ -31,7 +31,7 @@ BLURS = (0.05, 0.1, 0.2, 0.3)  # lengths of motion blur, of the image's height
 Finder = Callable[[Image], Body]
 
 
-def measure() -> list[Figure]:
+def measure() -> list[AccuracyFigure]:
     """Return recall, false people, and wrong poses under motion blur."""
     weights = ROOT / "weights"
     stage = Pose()
@@ -51,18 +51,22 @@ def measure() -> list[Figure]:
     return figures
 
 
-def _figure(data: str, what: str, count: int | None, photos: Sequence[Image], ours: Finder, library: Finder) -> Figure:
+def _figure(
+    data: str, what: str, count: int | None, photos: Sequence[Image], ours: Finder, library: Finder
+) -> AccuracyFigure:
     found = [sum(len(finder(photo)) for photo in photos) for finder in (ours, library)]
     share = count or 1
     better = "lower" if count is None else "higher"
     measure_ = what if count is None else f"{what}, of {count}"
     values = [min(number, share) / share if count else float(number) for number in found]
-    return Figure(subject="pose", data=data, measure=measure_, value=values[0], library=values[1], better=better)
+    return AccuracyFigure(
+        subject="pose", data=data, measure=measure_, value=values[0], library=values[1], better=better
+    )
 
 
 def _of_collages(
     name: str, people: Sequence[tuple[Image, Body]], scenes: Sequence[Image], ours: Finder, library: Finder
-) -> list[Figure]:
+) -> list[AccuracyFigure]:
     """Return recall of small people, and the number of poses that are nobody's."""
     collages = [collage(people, scene, size) for size, scene in zip(SIZES, scenes, strict=False)]
     hits, false = [], []
@@ -75,12 +79,12 @@ def _of_collages(
     recall = [number / count for number in hits]
     figures = (f"people found, of {count}", recall, "higher"), ("false people", false, "lower")
     return [
-        Figure(subject="pose", data=data, measure=what, value=value, library=other, better=better)
+        AccuracyFigure(subject="pose", data=data, measure=what, value=value, library=other, better=better)
         for what, (value, other), better in figures
     ]
 
 
-def _of_blur(name: str, photos: Sequence[Image], ours: Finder, library: Finder) -> Figure:
+def _of_blur(name: str, photos: Sequence[Image], ours: Finder, library: Finder) -> AccuracyFigure:
     """Return the number of poses that motion blur moved by more than a tenth of the box's diagonal."""
     wrong = [0, 0]
     for photo in photos:
@@ -90,7 +94,9 @@ def _of_blur(name: str, photos: Sequence[Image], ours: Finder, library: Finder) 
             for i, finder in enumerate((ours, library)):
                 wrong[i] += sum(not _is_near(one, truth, photo.shape[:2]) for one in finder(image))
     data = f"{name}: {len(photos) * len(BLURS)} photos under motion blur"
-    return Figure(subject="pose", data=data, measure="wrong poses", value=wrong[0], library=wrong[1], better="lower")
+    return AccuracyFigure(
+        subject="pose", data=data, measure="wrong poses", value=wrong[0], library=wrong[1], better="lower"
+    )
 
 
 def collage(people: Sequence[tuple[Image, Body]], scene: Image, size: float) -> tuple[Image, Body]:

@@ -11,7 +11,7 @@ from itertools import permutations
 
 import numpy as np
 
-from benchmarks.accuracy.figure import Figure
+from benchmarks.accuracy.figure import AccuracyFigure
 from framekiln_stages.shots.stage import Shots
 from tests.support.media.photos import PHOTOS
 from tests.support.stages.shots_factory import clip, described, dissolve, mixed, through, whip, wipe
@@ -24,7 +24,7 @@ FAST = (20, 40, 60, 80)  # px a frame
 Frames = Sequence[np.ndarray]
 
 
-def measure() -> list[Figure]:
+def measure() -> list[AccuracyFigure]:
     """Return the figures of shots."""
     cuts = [[*clip(*one, 12), *clip(*other, 12)] for one, other in PAIRS]
     dissolves = [dissolve(*pair, length) for pair in PAIRS for length in LENGTHS]
@@ -47,12 +47,12 @@ def measure() -> list[Figure]:
     ]
 
 
-def _share(what: str, made: Sequence[Frames], kinds: Sequence[str], better: str) -> Figure:
+def _share(what: str, made: Sequence[Frames], kinds: Sequence[str], better: str) -> AccuracyFigure:
     """Return the share of clips in which exactly these transitions are found."""
     found = [Shots()(described(frames))["transitions"]["kind"].to_pylist() for frames in made]
     right = [own == kinds for own in found]
     data, measure_ = f"{len(made)} {what}", "clips with these transitions and no other, share"
-    return Figure(
+    return AccuracyFigure(
         subject="shots", data=data, measure=measure_, value=float(np.mean(right)), library=None, better=better
     )
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.accuracy.figure import Figure
+from benchmarks.accuracy.figure import AccuracyFigure
 from tests.support.stages.sync_factory import ASIDE, CLIPS, FRAME, clip, heard, judge, moved, spoken, table_of
 
 NEAR = (-8, -4, 0, 4, 8)  # frames, of 40 ms: within what broadcasts and phones do
@@ -22,7 +22,7 @@ NOISE = (None, 15.0, 5.0)  # dB of the speech over white noise
 Row = dict[str, Any]
 
 
-def measure() -> list[Figure]:
+def measure() -> list[AccuracyFigure]:
     """Return the figures of sync."""
     near, far, beyond = (_own(CLIPS, moves) for moves in (NEAR, FAR, BEYOND))
     others = [judge(table_of(a, heard(b))) for a in CLIPS for b in CLIPS if a != b]
@@ -43,9 +43,9 @@ def measure() -> list[Figure]:
     return [*figures, _calibration(NOISE, "clean and noisy"), _calibration((None,), "clean")]
 
 
-def _figure(data: str, what: str, value: float, better: str) -> Figure:
+def _figure(data: str, what: str, value: float, better: str) -> AccuracyFigure:
     """Return a figure; no library at hand answers the question without a network's weights."""
-    return Figure(subject="sync", data=data, measure=what, value=value, library=None, better=better)
+    return AccuracyFigure(subject="sync", data=data, measure=what, value=value, library=None, better=better)
 
 
 def _own(clips: Sequence[str], moves: Sequence[int]) -> list[tuple[int, Row]]:
@@ -70,7 +70,7 @@ def _auc(own: Sequence[Row], others: Sequence[Row]) -> float:
     return float(((mine[:, None] > theirs) + 0.5 * (mine[:, None] == theirs)).mean())
 
 
-def _calibration(noise: Sequence[float | None], what: str) -> Figure:
+def _calibration(noise: Sequence[float | None], what: str) -> AccuracyFigure:
     """Return the gap between confidence and share of right offsets, of speakers that no threshold was chosen on."""
     own = [(by, row) for name in ASIDE for by, row in _noisy(name, name, noise)]
     swapped = [row for name in ASIDE for other in CLIPS if other != name for _, row in _noisy(name, other, noise)]

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from framekiln.api.compare import Comparison, compare
     from framekiln.api.output import Output
     from framekiln.api.output import open_output as open
-    from framekiln.api.plan import Plan, plan
+    from framekiln.api.plan import RunPlan, plan
     from framekiln.api.run import run
     from framekiln.contract.columns import field
     from framekiln.contract.errors import FramekilnError, UserError
@@ -33,7 +33,7 @@ _PLACES = {
     "Comparison": "framekiln.api.compare:Comparison",
     "FramekilnError": "framekiln.contract.errors:FramekilnError",
     "Output": "framekiln.api.output:Output",
-    "Plan": "framekiln.api.plan:Plan",
+    "RunPlan": "framekiln.api.plan:RunPlan",
     "Stage": "framekiln.contract.stage:Stage",
     "UserError": "framekiln.contract.errors:UserError",
     "bench": "framekiln.api.bench:bench",
@@ -50,7 +50,7 @@ __all__ = [
     "Comparison",
     "FramekilnError",
     "Output",
-    "Plan",
+    "RunPlan",
     "Stage",
     "UserError",
     "__version__",

@@ -11,8 +11,8 @@ import pytest
 import torch
 
 import framekiln
-from framekiln.cli.bench.files import BenchFiles
-from framekiln.cli.bench.options import BenchOptions
+from framekiln.cli.bench.files import FileArguments
+from framekiln.cli.bench.options import CellArguments
 from framekiln.lab.output.results import write_report
 from tests.lab.report.results import noisy, report, result
 from tests.support.errors import fails
@@ -87,5 +87,5 @@ def test_mistakes_are_raised(model, options, code):
 
 
 def test_every_option_of_the_command_has_its_name_here():
-    theirs = {item.name.rstrip("_") for kind in (BenchOptions, BenchFiles) for item in fields(kind)}
+    theirs = {item.name.rstrip("_") for kind in (CellArguments, FileArguments) for item in fields(kind)}
     assert set(inspect.signature(framekiln.bench).parameters) == {"model", *theirs}

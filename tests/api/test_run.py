@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 import framekiln
-from framekiln.cli.arguments import RunOptions
+from framekiln.cli.arguments import RunArguments
 from framekiln.cli.commands.run import Instruments
 from framekiln.contract.errors import BudgetError
 from tests.support.errors import fails
@@ -74,7 +74,7 @@ def test_a_run_is_the_command(media, tmp_path, local, capfd):
 
 def test_every_option_of_the_command_has_its_name_here():
     ours = set(inspect.signature(framekiln.run).parameters)
-    theirs = {item.name.rstrip("_") for kind in (RunOptions, Instruments) for item in fields(kind)} - {"paths"}
+    theirs = {item.name.rstrip("_") for kind in (RunArguments, Instruments) for item in fields(kind)} - {"paths"}
     assert ours - theirs == {"progress"} and theirs <= ours
     assert set(inspect.signature(framekiln.plan).parameters) == theirs - {item.name for item in fields(Instruments)}
 

@@ -7,7 +7,7 @@ from importlib.metadata import version
 import pytest
 
 from framekiln.cli.app import app, main
-from framekiln.cli.arguments import RunOptions, named_paths
+from framekiln.cli.arguments import RunArguments, named_paths
 from framekiln.contract.errors import ConfigError
 from tests.support.machine.command_line import command
 
@@ -67,9 +67,9 @@ def test_paths_beside_an_input_are_refused(output):
 def test_plain_paths_come_before_the_environment(monkeypatch):
     monkeypatch.setenv("FRAMEKILN_INPUT", "theirs")
     monkeypatch.setenv("FRAMEKILN_OUTPUT", "theirs-out")
-    request = RunOptions(paths=["a", "b", "out"]).request()
+    request = RunArguments(paths=["a", "b", "out"]).request()
     assert (request.inputs, request.output) == (("a", "b"), "out")
-    request = RunOptions(paths=["a"]).request()
+    request = RunArguments(paths=["a"]).request()
     assert (request.inputs, request.output) == (("a",), "theirs-out")
 
 

@@ -10,7 +10,7 @@ import torch
 
 from framekiln.contract.placement import Placement
 from framekiln.device import Batches, call_queue, call_scheduler
-from framekiln.device.call_scheduler import State
+from framekiln.device.call_scheduler import SchedulerState
 from framekiln.device.failures import OwnerEndedError
 from framekiln.device.watchdog import TIMEOUT_MARK
 from framekiln.runtime.recovery.captured_error import capture
@@ -38,7 +38,7 @@ def test_what_ends_the_owner_reaches_all_that_wait_and_all_that_come_later(cause
         if cause == "most":
             batches.most = refused
         waiting = together(calls, batches, numbers(3, 2))
-        assert [type(error) for error in waiting] == [OwnerEndedError] * 2 and calls.state is State.ENDED
+        assert [type(error) for error in waiting] == [OwnerEndedError] * 2 and calls.state is SchedulerState.ENDED
         assert all(isinstance(error.__cause__, (RuntimeError, SystemExit, KeyboardInterrupt)) for error in waiting)
         (later,) = together(calls, Batches(Network(), Placement(batch=8)), numbers(1))
         assert type(later) is OwnerEndedError and capture(later).broken_gpu  # so that another process takes over

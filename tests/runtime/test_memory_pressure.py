@@ -8,7 +8,7 @@ import psutil
 import pytest
 
 from framekiln.runtime.recovery import memory_pressure
-from framekiln.runtime.recovery.memory_pressure import Memory, Standstill, read_memory
+from framekiln.runtime.recovery.memory_pressure import MemoryState, Standstill, read_memory
 
 FULL = {"limit": 1000, "left": 20, "rate": 25_000}
 
@@ -28,7 +28,7 @@ def test_memory_is_full_where_nothing_is_computed_and_code_is_read_again(looks, 
     now, read = 0.0, 0
 
     def state():
-        return Memory(limit=look["limit"], left=look["left"], refaults=read)
+        return MemoryState(limit=look["limit"], left=look["left"], refaults=read)
 
     look = looks[0]
     standstill = Standstill(state, lambda: now)
@@ -57,7 +57,7 @@ def test_the_limit_of_a_control_group_holds(tmp_path, monkeypatch, controllers, 
     (tmp_path / "cgroup").write_text(f"3:cpu:/other\n0:{controllers}:/a\n")
     monkeypatch.setattr(memory_pressure, "_OWN_GROUPS", tmp_path / "cgroup")
     monkeypatch.setattr(memory_pressure, "_GROUPS", {controllers: (str(tmp_path), *names, prefix)})
-    assert read_memory() == Memory(limit=1000, left=200, refaults=7)
+    assert read_memory() == MemoryState(limit=1000, left=200, refaults=7)
 
 
 @pytest.mark.parametrize("limit", ["max", str(2**63 - 4096)], ids=["version 2", "version 1"])

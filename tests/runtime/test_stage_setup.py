@@ -17,7 +17,7 @@ from framekiln.runtime.calls.packet_caller import PacketCaller
 from framekiln.runtime.recovery.batch_limits import BatchLimits
 from framekiln.runtime.stage_setup import set_up, set_up_stage
 from framekiln.runtime.worker import Worker
-from framekiln.weights.lockfile import Entry
+from framekiln.weights.lockfile import WeightsEntry
 from tests.support.runs.plan_factory import plan, toy
 from tests.toys import Checksum, Meeting
 
@@ -27,7 +27,7 @@ def test_a_file_that_was_replaced_is_refused(tmp_path, monkeypatch):
     path = tmp_path / "net.pt"
     path.write_bytes(b"what was verified")
     digest = hashlib.sha256(path.read_bytes()).hexdigest()
-    entry = Entry.model_construct(name="net", sha256=digest)
+    entry = WeightsEntry.model_construct(name="net", sha256=digest)
     set_up_stage(Checksum(), "crc", {"net": path}, Placement(), {"net": entry})
     path.write_bytes(b"what was swapped!")
     with pytest.raises(WeightsError) as error:

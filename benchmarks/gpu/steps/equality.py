@@ -41,7 +41,7 @@ _POINTS = 3000  # of a spanning tree
 
 
 @dataclass
-class Comparison:
+class EqualityCase:
     """One stage on the CPU, and on the GPU in each way; it is pickled before use."""
 
     step: Step  # not set up
@@ -92,7 +92,7 @@ def measure(options: GpuOptions, record: Record) -> None:
         for stage in STAGES:
             case = _case(stage, options)
             name = f"{stage}, {'/'.join(ways)}"
-            held[name] = Comparison(step_of(case, options), case, options.device, ways, options.threads)
+            held[name] = EqualityCase(step_of(case, options), case, options.device, ways, options.threads)
     for name, differences in measured(held, options.at_once, methods=("compare",)):
         stage = held[name].case.stage
         if isinstance(differences, MeasureError):

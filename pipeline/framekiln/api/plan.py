@@ -13,8 +13,7 @@ from framekiln.api.request import Input, Manifest, Settings, make_request
 from framekiln.api.steps import Steps
 from framekiln.contract.errors import ResourceError
 from framekiln.job import Job
-from framekiln.planning.plan import Plan as PlannedRun
-from framekiln.planning.plan import idle_cap, make_plan
+from framekiln.planning.plan import Plan, idle_cap, make_plan
 from framekiln.planning.processes.placement import check_capacity
 from framekiln.planning.processes.resources import Node, this_machine
 from framekiln.reporting.plan_facts import plan_facts
@@ -25,10 +24,10 @@ from framekiln.runtime.run.request import RunRequest
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
+class RunPlan:
     """Steps in the order they run, each with its place, and the work that is left."""
 
-    planned: PlannedRun
+    planned: Plan
     note: str = ""  # on an option that has no effect, and on the engine
     work: tuple[Changes, Sequence[Outlook]] | None = None  # None without an input or an output
     refusal: ResourceError | None = None  # why these machines cannot run it
@@ -98,7 +97,7 @@ def plan(
     stages: Steps = None,
     settings: Settings = None,
     **options: Unpack[Options],
-) -> Plan:
+) -> RunPlan:
     """Check a run against this machine, or a cluster, and return what would run where.
 
     It takes the arguments of `framekiln.run`. With an input and an output it also tells what is left to do there.
@@ -117,7 +116,7 @@ def plan(
     return make(request)
 
 
-def make(request: RunRequest, on_wait: Callable[[str], None] = lambda _: None) -> Plan:
+def make(request: RunRequest, on_wait: Callable[[str], None] = lambda _: None) -> RunPlan:
     """Return the plan of a request; `on_wait` gets sentences about a cluster and files that take long.
 
     Raises:
@@ -131,7 +130,7 @@ def make(request: RunRequest, on_wait: Callable[[str], None] = lambda _: None) -
         return _plan_on(request, nodes, on_wait)
 
 
-def _plan_on(request: RunRequest, nodes: Sequence[Node], on_wait: Callable[[str], None]) -> Plan:
+def _plan_on(request: RunRequest, nodes: Sequence[Node], on_wait: Callable[[str], None]) -> RunPlan:
     planned = make_plan(request.pipeline, request.profile, request.options, nodes, check_weights=False, check_fit=False)
     refusal: ResourceError | None = None
     try:
@@ -140,7 +139,7 @@ def _plan_on(request: RunRequest, nodes: Sequence[Node], on_wait: Callable[[str]
         refusal = error
     has_files = bool(request.input and request.output)
     changes, outlook, engine = Job(request, on_wait=on_wait).preview(planned) if has_files else (None, (), "")
-    return Plan(
+    return RunPlan(
         planned=planned,
         note=" ".join(filter(None, (idle_cap(planned, request.options), engine))),
         work=(changes, outlook) if changes is not None else None,

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from typer import Argument, Option
 
-from framekiln.api.options import RunOptions as ApiOptions
+from framekiln.api.options import RunOptions
 from framekiln.api.request import make_request
 from framekiln.cli.options import (
     Address,
@@ -99,11 +99,11 @@ class StepOptions:
             ConfigError: the pipeline file, the profile or --shard is wrong.
         """
         given = {item.name: getattr(self, item.name) for item in fields(self) if item.name != "paths"}
-        return make_request(given.pop("input_"), given.pop("output", None), kind=ApiOptions, **given, **more)
+        return make_request(given.pop("input_"), given.pop("output", None), kind=RunOptions, **given, **more)
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunOptions(StepOptions):
+class RunArguments(StepOptions):
     """Options for a run."""
 
     paths: Paths = None

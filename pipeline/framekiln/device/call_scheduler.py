@@ -37,7 +37,7 @@ _SWITCH_S = 2e-4  # of the interpreter, 5 ms by default: the owner thread would 
 _ASK_S = 10.0  # between two looks at an idle device, far below any timeout
 
 
-class State(Enum):
+class SchedulerState(Enum):
     """The states in which a new call finds the scheduler."""
 
     BESIDE = auto()  # it runs at once, or when the call before it has returned where a stage is not `thread_safe`
@@ -73,11 +73,11 @@ class CallScheduler:
             self._owner.start()
 
     @property
-    def state(self) -> State:
+    def state(self) -> SchedulerState:
         """The state that a new call meets."""
         if self._ended is not None:
-            return State.ENDED
-        return State.APART if self._apart else State.BESIDE
+            return SchedulerState.ENDED
+        return SchedulerState.APART if self._apart else SchedulerState.BESIDE
 
     def close(self) -> None:
         """End the owner thread, once nobody waits for it; later model calls raise."""

@@ -33,7 +33,7 @@ class Mark:
         return later._time - self._time if self.event is None else float(self.event.elapsed_time(later.event)) / 1000
 
 
-class Stream:
+class DeviceStream:
     """A stream of a GPU, or the CPU, on which work is done when it is launched."""
 
     def __init__(self, device: str) -> None:
@@ -88,9 +88,9 @@ def keep_while_used(tensor: torch.Tensor) -> torch.Tensor:
 _threads = threading.local()
 
 
-def thread_stream(device: str) -> Stream:
+def thread_stream(device: str) -> DeviceStream:
     """Return this thread's own stream on a device."""
-    streams: dict[str, Stream] = _threads.__dict__.setdefault("streams", {})
+    streams: dict[str, DeviceStream] = _threads.__dict__.setdefault("streams", {})
     if device not in streams:
-        streams[device] = Stream(device)
+        streams[device] = DeviceStream(device)
     return streams[device]

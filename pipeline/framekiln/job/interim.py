@@ -23,7 +23,7 @@ from framekiln.output.object_store import Store
 from framekiln.profiling.run_profile import RunProfile
 from framekiln.profiling.stats.totals import RunTotals
 from framekiln.runtime.recovery.child_process import ChildDied, ChildProcess
-from framekiln.runtime.run.progress import INTERRUPTED, RunState
+from framekiln.runtime.run.progress import INTERRUPTED, RunProgress
 from framekiln.runtime.run.record import read_earlier, write_progress
 from framekiln.runtime.run.request import RunRequest
 from framekiln.runtime.run.result import RunResult, Workload
@@ -198,7 +198,7 @@ class Interim:
             profile=profile,
         )
         files_done = min(len(self._work.media), self._tables.files_done)
-        state = RunState(
+        state = RunProgress(
             state="stopped" if reason else "running", run=self._store.run, files_done=files_done, reason=reason
         )
         write_progress(self._store, self._request, result, state, later=self._tables.held)

@@ -10,7 +10,7 @@ from pathlib import Path
 from framekiln.contract.errors import WeightsError
 from framekiln.planning.lineage import Producers, Stages, in_order, needs, with_producers
 from framekiln.planning.plan_options import PlanOptions
-from framekiln.weights.lockfile import Entry
+from framekiln.weights.lockfile import WeightsEntry
 from framekiln.weights.messages import check_licences, explain_missing, fetch_command
 from framekiln.weights.resolver import cache_folder, find_weights, with_stand_ins
 
@@ -21,7 +21,7 @@ class WeightsStatus:
 
     found: Mapping[str, Path]
     problems: Mapping[str, str]  # why weights are missing, by their name
-    lock: Mapping[str, Entry]  # by name of weights
+    lock: Mapping[str, WeightsEntry]  # by name of weights
     left_out: Mapping[str, str] = field(default_factory=dict)  # steps that skipping leaves out, in order, and why
     stand_ins: tuple[str, ...] = ()  # sentences on files that are used in the place of missing ones
 
@@ -41,7 +41,7 @@ class WeightsStatus:
 
 
 def available_steps(
-    stages: Stages, producers: Producers, options: PlanOptions, lock: Mapping[str, Entry], *, check: bool
+    stages: Stages, producers: Producers, options: PlanOptions, lock: Mapping[str, WeightsEntry], *, check: bool
 ) -> tuple[list[str], WeightsStatus]:
     """Return the steps that run, in order, and their weights; without `check` missing ones raise nothing.
 
@@ -61,7 +61,7 @@ def available_steps(
 
 
 def _find_status(
-    order: Sequence[str], stages: Stages, producers: Producers, options: PlanOptions, lock: Mapping[str, Entry]
+    order: Sequence[str], stages: Stages, producers: Producers, options: PlanOptions, lock: Mapping[str, WeightsEntry]
 ) -> WeightsStatus:
     names = [weight for step in order for weight in stages[step].weights]
     lock, stand_ins = with_stand_ins(names, lock, weights_dir=options.weights_dir)

@@ -21,7 +21,7 @@ from framekiln.contract.row_errors import DECODE
 from framekiln.contract.stage import Stage
 from framekiln.media.config import DECODE_VERSION, DecodeConfig
 from framekiln.media.files import open_uri
-from framekiln.weights.lockfile import Entry
+from framekiln.weights.lockfile import WeightsEntry
 
 DUMMY = "framekiln.dummy"
 """Key in a Parquet file's metadata for the steps with random weights behind its values."""
@@ -39,7 +39,7 @@ class Step:
     depends: frozenset[str] = frozenset()  # all producers behind it, direct or not
     drops: tuple[str, ...] = ()  # columns of a packet that no later step reads
     weights: Mapping[str, Path] = field(default_factory=dict)
-    entries: Mapping[str, Entry] = field(default_factory=dict)  # of the lockfile, by name of weights
+    entries: Mapping[str, WeightsEntry] = field(default_factory=dict)  # of the lockfile, by name of weights
     dummies: tuple[str, ...] = ()  # steps with random weights behind its results, itself included
     facts: Mapping[str, Any] = field(default_factory=dict)  # the input of the fingerprint, with `reads` by name
     recalled: bool = False  # an earlier wave computed its parts, which are read
@@ -125,7 +125,7 @@ def make_step(
     *,
     producers: Sequence[Step],
     weights: Mapping[str, Path],
-    entries: Mapping[str, Entry],
+    entries: Mapping[str, WeightsEntry],
     random: bool,
 ) -> Step:
     """Return a step with the fingerprint of all that decides its results.

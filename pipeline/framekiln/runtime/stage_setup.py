@@ -13,7 +13,7 @@ from framekiln.contract.stage import Stage
 from framekiln.device import clock_of, disable_tf32, is_out_of_memory, limit_memory, release_memory, wait
 from framekiln.planning.step import Step
 from framekiln.weights.checksums import cache_root
-from framekiln.weights.lockfile import Entry
+from framekiln.weights.lockfile import WeightsEntry
 from framekiln.weights.resolver import check_unchanged, resolve
 
 
@@ -33,7 +33,7 @@ def set_up_stage(
     name: str,
     weights: Mapping[str, Path],
     placement: Placement,
-    entries: Mapping[str, Entry] | None = None,
+    entries: Mapping[str, WeightsEntry] | None = None,
 ) -> None:
     """Set up the stage of a step with a name; see `set_up`."""
     if placement.device != "cpu":

@@ -14,7 +14,7 @@ from urllib3.util import Retry
 
 from framekiln.contract.errors import WeightsError
 from framekiln.weights.checksums import digest_of
-from framekiln.weights.lockfile import Entry
+from framekiln.weights.lockfile import WeightsEntry
 
 ProgressCallback = Callable[[str, int, int], None]
 """Called with the name of an entry, the bytes downloaded so far, and the bytes in total."""
@@ -31,7 +31,7 @@ class UnreachableError(WeightsError):
     """A source that does not respond."""
 
 
-def download(entry: Entry, url: str, part: Path, on_progress: ProgressCallback) -> None:
+def download(entry: WeightsEntry, url: str, part: Path, on_progress: ProgressCallback) -> None:
     """Download a file to `part`, which may hold its beginning, and check its hash.
 
     An interrupted connection is resumed as long as attempts bring new bytes. A file with the wrong hash is removed.
@@ -53,7 +53,7 @@ def download(entry: Entry, url: str, part: Path, on_progress: ProgressCallback) 
         raise _make_mismatch(f"{_get_host(url)} sent another file (sha256 {digest}, the lockfile has {entry.sha256})")
 
 
-def _complete(entry: Entry, url: str, part: Path, on_progress: ProgressCallback) -> None:
+def _complete(entry: WeightsEntry, url: str, part: Path, on_progress: ProgressCallback) -> None:
     empty = 0
     with requests.Session() as session:
         for scheme in ("https://", "http://"):
@@ -70,7 +70,7 @@ def _complete(entry: Entry, url: str, part: Path, on_progress: ProgressCallback)
 
 
 def _attempt(
-    session: requests.Session, entry: Entry, url: str, part: Path, on_progress: ProgressCallback
+    session: requests.Session, entry: WeightsEntry, url: str, part: Path, on_progress: ProgressCallback
 ) -> Exception | None:
     """Make one request; return the error that interrupted its response, or None."""
     before = _get_size(part)
@@ -91,7 +91,9 @@ def _attempt(
     return None
 
 
-def _receive(session: requests.Session, entry: Entry, url: str, part: Path, on_progress: ProgressCallback) -> None:
+def _receive(
+    session: requests.Session, entry: WeightsEntry, url: str, part: Path, on_progress: ProgressCallback
+) -> None:
     start = _get_size(part)
     headers = {"Accept-Encoding": "identity"} | ({"Range": f"bytes={start}-"} if start else {})
     with session.get(url, headers=headers, stream=True, timeout=_TIMEOUT) as response:

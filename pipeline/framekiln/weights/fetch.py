@@ -18,7 +18,7 @@ from filelock import FileLock
 from framekiln.contract.errors import WeightsError
 from framekiln.weights.checksums import atomic_file, sha256
 from framekiln.weights.download import ProgressCallback, UnreachableError, download
-from framekiln.weights.lockfile import Bundle, Entry, Local, Member, Url, Wheel
+from framekiln.weights.lockfile import Bundle, Local, Member, Url, WeightsEntry, Wheel
 from framekiln.weights.messages import NotFetchedError
 from framekiln.weights.resolver import cache_folder, extract_to_cache, locate, search_folders
 
@@ -26,7 +26,9 @@ _STALE_SECONDS = 600.0  # since a copy was last written to; the slowest USB stic
 _PARTIAL = ".partial"  # two levels above its files, so that no search for weights sees them
 
 
-def fetch(entry: Entry, *, weights_dir: Path | None = None, on_progress: ProgressCallback = lambda *_: None) -> Path:
+def fetch(
+    entry: WeightsEntry, *, weights_dir: Path | None = None, on_progress: ProgressCallback = lambda *_: None
+) -> Path:
     """Return the verified local file of an entry, downloaded into the cache if this machine lacks it.
 
     Several processes may fetch one entry at once: one downloads it, and the others wait for its file.
@@ -40,7 +42,7 @@ def fetch(entry: Entry, *, weights_dir: Path | None = None, on_progress: Progres
         return _find_local(entry, weights_dir) or _try_sources(entry, folder, on_progress)
 
 
-def _find_local(entry: Entry, weights_dir: Path | None) -> Path | None:
+def _find_local(entry: WeightsEntry, weights_dir: Path | None) -> Path | None:
     """Return the verified local file of an entry, or None, also where another file has its name."""
     search_folders(weights_dir)  # raises where a folder that the user gave does not exist
     try:
@@ -49,7 +51,7 @@ def _find_local(entry: Entry, weights_dir: Path | None) -> Path | None:
         return None
 
 
-def copy_to(entry: Entry, path: Path, folder: Path) -> Path:
+def copy_to(entry: WeightsEntry, path: Path, folder: Path) -> Path:
     """Put a verified copy, under the entry's own file name, into a folder for machines without network.
 
     Raises:
@@ -74,7 +76,7 @@ def copy_to(entry: Entry, path: Path, folder: Path) -> Path:
     return target
 
 
-def verify(entry: Entry, weights_dir: Path | None = None) -> Path | None:
+def verify(entry: WeightsEntry, weights_dir: Path | None = None) -> Path | None:
     """Return the local file of an entry after hashing it again without the cache; None if it is missing.
 
     Raises:
@@ -90,7 +92,7 @@ def verify(entry: Entry, weights_dir: Path | None = None) -> Path | None:
 
 
 @contextlib.contextmanager
-def _lock(entry: Entry) -> Iterator[Path]:
+def _lock(entry: WeightsEntry) -> Iterator[Path]:
     """Yield the entry's own folder under `.partial/`, to one process at a time."""
     folder = cache_folder() / _PARTIAL / entry.name
     try:
@@ -106,7 +108,7 @@ def _lock(entry: Entry) -> Iterator[Path]:
         lock.release()
 
 
-def _try_sources(entry: Entry, folder: Path, on_progress: ProgressCallback) -> Path:
+def _try_sources(entry: WeightsEntry, folder: Path, on_progress: ProgressCallback) -> Path:
     failures: list[str] = []
     offline = False
     for source in entry.sources:
@@ -129,7 +131,7 @@ def _try_sources(entry: Entry, folder: Path, on_progress: ProgressCallback) -> P
     raise NotFetchedError(reasons, offline=offline, code="FK-FETCH-FAILED")
 
 
-def _download(entry: Entry, url: str, folder: Path, on_progress: ProgressCallback) -> Path:
+def _download(entry: WeightsEntry, url: str, folder: Path, on_progress: ProgressCallback) -> Path:
     part = folder / f"{entry.sha256[:16]}.part"  # named by hash: the beginning of an older version is never resumed
     download(entry, url, part, on_progress)
     target = cache_folder() / entry.file

@@ -1,6 +1,6 @@
 """The weights lockfile, parsed strictly: unknown keys are errors, so that a typo cannot disable a check.
 
-Entry                 one file: size, sha256, licence, format, and its sources in order of preference
+WeightsEntry                 one file: size, sha256, licence, format, and its sources in order of preference
 └── sources
     ├── Url           the publisher's own download
     ├── Bundle        a zip built from files inside a wheel of a package registry
@@ -109,7 +109,7 @@ class Local(LockModel):
 Source = Annotated[Url | Bundle | Member | Local, Field(discriminator="kind")]
 
 
-class Entry(LockModel):
+class WeightsEntry(LockModel):
     """One file of weights."""
 
     name: SkipJsonSchema[FileName]  # its key in the lockfile, which a stage's `weights` names
@@ -132,10 +132,10 @@ def _name_entries(entries: Any) -> Any:
     return {name: {"name": name} | body if isinstance(body, dict) else body for name, body in entries.items()}
 
 
-Entries = Annotated[dict[str, Entry], pydantic.BeforeValidator(_name_entries)]
+Entries = Annotated[dict[str, WeightsEntry], pydantic.BeforeValidator(_name_entries)]
 
 
-def load_lock(source: str | Path) -> dict[str, Entry]:
+def load_lock(source: str | Path) -> dict[str, WeightsEntry]:
     """Return the entries of a lockfile, a YAML text or the path of a file with it, by name.
 
     Raises:
@@ -144,7 +144,7 @@ def load_lock(source: str | Path) -> dict[str, Entry]:
     where = str(source) if isinstance(source, Path) else "the weights lockfile"
     text = source.read_text(encoding="utf-8") if isinstance(source, Path) else source
     try:
-        lock: dict[str, Entry] = pydantic.TypeAdapter(Entries).validate_python(yaml.safe_load(text))
+        lock: dict[str, WeightsEntry] = pydantic.TypeAdapter(Entries).validate_python(yaml.safe_load(text))
     except yaml.YAMLError as error:
         message = f"{where} is not valid YAML: {' '.join(str(error).split())}."
         raise WeightsError(message, code="FK-NOT-YAML") from error
@@ -156,7 +156,7 @@ def load_lock(source: str | Path) -> dict[str, Entry]:
     return lock
 
 
-def check_file_names(lock: Mapping[str, Entry], where: str) -> None:
+def check_file_names(lock: Mapping[str, WeightsEntry], where: str) -> None:
     """Refuse two entries that share a file name. Raises WeightsError: they do."""
     owners: dict[str, str] = {}
     for entry in lock.values():

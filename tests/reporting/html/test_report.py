@@ -16,7 +16,7 @@ import pytest
 import typer
 
 from framekiln.cli.app import app
-from framekiln.cli.arguments import RunOptions
+from framekiln.cli.arguments import RunArguments
 from framekiln.contract.columns import field
 from framekiln.contract.errors import ConfigError
 from framekiln.contract.row_errors import Failure
@@ -213,7 +213,7 @@ def test_a_run_that_no_run_command_started_gets_one_that_does_the_same_work(star
     assert words[:2] == ["framekiln", "run"]
     kind = typer.main.get_command(app).commands["run"]
     options = kind.make_context("run", words[2:]).params
-    request = RunOptions(**{key: options[key] for key in signature(RunOptions).parameters}).request()
+    request = RunArguments(**{key: options[key] for key in signature(RunArguments).parameters}).request()
     assert request.options == chosen
     assert (request.input, request.output, request.profile_name) == ("/in put", "/out", "cpu-only")
     assert (request.limit, request.shard, request.by_content) == (3, (1, 4), True)

@@ -15,7 +15,7 @@ from framekiln.contract.placement import Placement
 from framekiln.planning.manifest import StepEntry, read_pipeline
 from framekiln.planning.stage_building import build as build_stage
 from framekiln.runtime.stage_setup import set_up_stage
-from framekiln.weights.lockfile import Entry
+from framekiln.weights.lockfile import WeightsEntry
 from framekiln.weights.resolver import default_lock
 from framekiln_stages.categorize.stage import Categorize
 from framekiln_stages.categorize.zero_shot import CATEGORIES
@@ -160,7 +160,7 @@ def test_settings_decide_inputs_and_weights():
 def test_a_later_set_up_finds_the_embeddings_of_its_categories(tiny, tmp_path, monkeypatch):
     monkeypatch.setenv("FRAMEKILN_CACHE", str(tmp_path / "cache"))
     entries = {
-        name: Entry.model_construct(name=name, sha256=hashlib.sha256(path.read_bytes()).hexdigest())
+        name: WeightsEntry.model_construct(name=name, sha256=hashlib.sha256(path.read_bytes()).hexdigest())
         for name, path in (("clip-vit-b32", tiny), ("clip-bpe", bpe()))
     }
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from framekiln.weights.lockfile import Entry, Local, Url
+from framekiln.weights.lockfile import Local, Url, WeightsEntry
 from framekiln.weights.resolver import cache_folder
 from tests.support.runs.weights_factory import sha
 
@@ -14,7 +14,7 @@ OTHER = CONTENT[:-1] + bytes([CONTENT[-1] ^ 1])
 
 def entry(*sources, content=CONTENT, **changes):
     facts = {"bytes": len(content), "sha256": sha(content), "licence": "MIT", "licence_note": "", "format": "bytes"}
-    checked = Entry(name="toy", file="toy.bin", sources=(Local(kind="local", note="x"),), **facts | changes)
+    checked = WeightsEntry(name="toy", file="toy.bin", sources=(Local(kind="local", note="x"),), **facts | changes)
     return checked.model_copy(update={"sources": sources})  # unchecked: the lockfile takes no plain http
 
 

@@ -15,18 +15,18 @@ import yaml
 
 from framekiln.contract.errors import WeightsError
 from framekiln.weights.download import download
-from framekiln.weights.lockfile import Entry, Local, Url, load_lock
+from framekiln.weights.lockfile import Local, Url, WeightsEntry, load_lock
 from tests.support.media.material import DOWNLOADS, LOCKFILE
 
 
-def load_material(path: Path = LOCKFILE) -> dict[str, Entry]:
+def load_material(path: Path = LOCKFILE) -> dict[str, WeightsEntry]:
     """Return the entries by their paths below the folder of the material."""
     folders = yaml.safe_load(path.read_text(encoding="utf-8"))
     locks = {folder: load_lock(yaml.safe_dump(entries)) for folder, entries in folders.items()}
     return {f"{folder}/{entry.file}": entry for folder, lock in locks.items() for entry in lock.values()}
 
 
-def bring(material: Mapping[str, Entry], folder: Path, report: Callable[[str], None] = print) -> int:
+def bring(material: Mapping[str, WeightsEntry], folder: Path, report: Callable[[str], None] = print) -> int:
     """Download what the folder lacks.
 
     Args:
@@ -55,13 +55,13 @@ def _place(name: str, folder: Path) -> Path:
     return folder / path
 
 
-def _is_whole(entry: Entry, path: Path) -> bool:
+def _is_whole(entry: WeightsEntry, path: Path) -> bool:
     if not path.is_file() or path.stat().st_size != entry.bytes:
         return False
     return hashlib.sha256(path.read_bytes()).hexdigest() == entry.sha256
 
 
-def _brought(entry: Entry, target: Path) -> str | None:
+def _brought(entry: WeightsEntry, target: Path) -> str | None:
     """Download one file from the first of its sources that has it; None, or why none has it."""
     problems = []
     target.parent.mkdir(parents=True, exist_ok=True)

@@ -7,23 +7,23 @@ from dataclasses import fields
 from typing import Any
 
 from framekiln.cli.bench.clips import ClipOptions
-from framekiln.cli.bench.files import BenchFiles
+from framekiln.cli.bench.files import FileArguments
 from framekiln.cli.bench.nsight import NsightOptions
-from framekiln.cli.bench.options import BenchOptions
+from framekiln.cli.bench.options import CellArguments
 from framekiln.cli.bench.videos import SavOptions
 from framekiln.contract.errors import ConfigError
 
 _MACHINE = ("device", "weights_dir")
 _CELL = ("size", "frames", "precisions", "compile_", "backends", "channels_last", *_MACHINE)
 _READ = {"--sav": ("precisions", *_MACHINE), "--clip": _CELL, "--nsys": ("batch", *_CELL)}
-"""Fields of `BenchOptions` that a measurement other than that of cells reads."""
+"""Fields of `CellArguments` that a measurement other than that of cells reads."""
 
 UNMEASURED = ("out", "save", "against", "fail_if", "target")
-"""Fields of `BenchFiles` that figures measured before need."""
+"""Fields of `FileArguments` that figures measured before need."""
 
 
 def check_options(
-    cells: BenchOptions, videos: SavOptions, clips: ClipOptions, nsight: NsightOptions, files: BenchFiles
+    cells: CellArguments, videos: SavOptions, clips: ClipOptions, nsight: NsightOptions, files: FileArguments
 ) -> None:
     """Check that everything that was asked for is measured, and that the files of it can be written.
 
@@ -48,7 +48,7 @@ def check_options(
         check_unread(["--note"], "without --history")
     if cells.iterations is not None and cells.duration is not None:
         check_unread(["--duration"], "with --iterations")
-    if cells.find_batch and cells.batch != BenchOptions.batch:
+    if cells.find_batch and cells.batch != CellArguments.batch:
         check_unread(["--batch"], "with --find-batch")
     files.files().check()
     if not nsight.dry_run:

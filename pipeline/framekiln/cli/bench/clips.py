@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from rich.console import Console
 
-from framekiln.cli.bench.files import BenchFiles, finish, keep_figures, kept, print_findings
-from framekiln.cli.bench.options import BenchOptions
+from framekiln.cli.bench.files import FileArguments, finish, keep_figures, kept, print_findings
+from framekiln.cli.bench.options import CellArguments
 from framekiln.cli.options import clip_option, names
 from framekiln.contract.errors import check_known
 from framekiln.reporting.terminal.console import DENSE, print_line, print_table
@@ -39,7 +39,7 @@ class ClipOptions:
     linger_ms: Annotated[float, clip_option(min=0.0, help="Wait of server for a fuller batch.")] = 0.0
     pools: Annotated[Literal["on", "off", "both"], clip_option(help="Keep buffers from batch to batch.")] = "on"
 
-    def settings(self, cells: BenchOptions, target: str = "") -> ClipSettings:
+    def settings(self, cells: CellArguments, target: str = "") -> ClipSettings:
         """Return what is measured.
 
         Raises:
@@ -78,7 +78,7 @@ class ClipOptions:
 
 
 def bench_clips(
-    console: Console, models: Sequence[str], cells: BenchOptions, clips: ClipOptions, files: BenchFiles
+    console: Console, models: Sequence[str], cells: CellArguments, clips: ClipOptions, files: FileArguments
 ) -> None:
     """Measure all models on all clips, and write and compare the figures.
 

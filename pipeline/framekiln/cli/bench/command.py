@@ -10,9 +10,9 @@ from typer import Argument, Option
 
 from framekiln.cli.bench.checks import UNMEASURED, check_options, check_unread, given
 from framekiln.cli.bench.clips import ClipOptions, bench_clips
-from framekiln.cli.bench.files import BenchFiles, finish
+from framekiln.cli.bench.files import FileArguments, finish
 from framekiln.cli.bench.nsight import NsightOptions, bench_nsight
-from framekiln.cli.bench.options import BenchOptions
+from framekiln.cli.bench.options import CellArguments
 from framekiln.cli.bench.videos import SavOptions, bench_videos
 from framekiln.cli.options import Quiet, names, spread
 from framekiln.contract.errors import ConfigError
@@ -34,11 +34,11 @@ Models = Annotated[
 def bench(
     model: Models = None,
     *,
-    options: BenchOptions,
+    options: CellArguments,
     videos: SavOptions,
     clips: ClipOptions,
     nsight: NsightOptions,
-    files: BenchFiles,
+    files: FileArguments,
     list_: Annotated[bool, Option("--list", help="List the models by name and exit.")] = False,
     quiet: Quiet = False,
 ) -> None:
@@ -66,7 +66,7 @@ def bench(
         _measure_or_compare(console, model, options, files)
 
 
-def _measure_or_compare(console: Console, model: str, options: BenchOptions, files: BenchFiles) -> None:
+def _measure_or_compare(console: Console, model: str, options: CellArguments, files: FileArguments) -> None:
     """Measure models, or read figures measured before, and compare them with a base."""
     from framekiln.api.bench import earlier_figures
     from framekiln.cli.bench.measure import measure

@@ -15,7 +15,7 @@ from framekiln.cli.console import ERRORS, interruptible, print_note
 from framekiln.reporting.terminal.console import print_line
 
 if TYPE_CHECKING:
-    from framekiln.api.bench import BenchFiles as ApiFiles
+    from framekiln.api.bench import BenchFiles
     from framekiln.lab.output.results import BenchReport, Finding
     from framekiln.reporting.bench.pictures import PictureRow
 
@@ -24,7 +24,7 @@ _PRINTED = 3  # findings of a rule in the terminal
 
 
 @dataclass(frozen=True, kw_only=True)
-class BenchFiles:
+class FileArguments:
     """Options for files."""
 
     out: Annotated[Path, Option("--out", metavar="DIR", help="Folder for tables, figures, the page.")] = Path("bench")
@@ -57,11 +57,11 @@ class BenchFiles:
 
         return read_report(self.against) if self.against else None
 
-    def files(self) -> ApiFiles:
+    def files(self) -> BenchFiles:
         """Return the same for `framekiln.bench`."""
-        from framekiln.api.bench import BenchFiles as ApiFiles
+        from framekiln.api.bench import BenchFiles
 
-        return ApiFiles(**vars(self))
+        return BenchFiles(**vars(self))
 
 
 class Measured(Protocol):
@@ -94,22 +94,21 @@ def print_findings(findings: Sequence[Finding]) -> None:
         print_note(f"{finding.rule}: {finding.text}; {finding.fix}.")
 
 
-def keep_figures(report: BenchReport, files: BenchFiles, pictures: Sequence[PictureRow] = ()) -> None:
+def keep_figures(report: BenchReport, files: FileArguments, pictures: Sequence[PictureRow] = ()) -> None:
     """Write the figures and the page of a bench that an error or Ctrl-C has ended, and compare nothing.
 
     Raises:
         OutputError: a file cannot be written.
     """
-    from framekiln.api.bench import BenchFiles as ApiFiles
-    from framekiln.api.bench import concluded
+    from framekiln.api.bench import BenchFiles, concluded
 
-    concluded(report, ApiFiles(out=files.out), None, is_new=True, pictures=pictures)
+    concluded(report, BenchFiles(out=files.out), None, is_new=True, pictures=pictures)
 
 
 def finish(
     console: Console,
     report: BenchReport,
-    files: BenchFiles,
+    files: FileArguments,
     base: BenchReport | None,
     *,
     is_new: bool = True,

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 from framekiln.api.bench import measured
-from framekiln.cli.bench.files import BenchFiles, keep_figures, print_findings
-from framekiln.cli.bench.options import BenchOptions
+from framekiln.cli.bench.files import FileArguments, keep_figures, print_findings
+from framekiln.cli.bench.options import CellArguments
 from framekiln.cli.console import interruptible
 from framekiln.lab.bench import BenchWatch
 from framekiln.lab.measure.options import USUAL_CALLS
@@ -46,7 +46,7 @@ class _Printing(BenchWatch):
             print_line(self._console, f"  not recorded: {note}")
 
 
-def measure(console: Console, models: Sequence[str], options: BenchOptions, files: BenchFiles) -> BenchReport:
+def measure(console: Console, models: Sequence[str], options: CellArguments, files: FileArguments) -> BenchReport:
     """Measure all cells of all models, and print each; an error or Ctrl-C keeps what was measured before.
 
     Raises:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from rich.console import Console
 
-from framekiln.cli.bench.options import BenchOptions
+from framekiln.cli.bench.options import CellArguments
 from framekiln.cli.console import interruptible
 from framekiln.cli.options import profiler_option
 from framekiln.reporting.terminal.console import print_line
@@ -42,7 +42,7 @@ class NsightOptions:
 
 
 def bench_nsight(
-    console: Console, models: Sequence[str], cells: BenchOptions, nsight: NsightOptions, out: Path
+    console: Console, models: Sequence[str], cells: CellArguments, nsight: NsightOptions, out: Path
 ) -> None:
     """Record the first cell of each model, and write findings into `profile_stats.json` and the page.
 
@@ -79,7 +79,7 @@ def bench_nsight(
     print_line(console, f"Written: {', '.join(map(str, paths))}")
 
 
-def _targets(models: Sequence[str], cells: BenchOptions) -> list[Target]:
+def _targets(models: Sequence[str], cells: CellArguments) -> list[Target]:
     """Return the calls that are recorded of each model, which must be known."""
     from framekiln.lab.models.registry import find_model
     from framekiln.lab.nsight.commands import Target

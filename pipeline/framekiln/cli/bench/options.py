@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class BenchOptions:
+class CellArguments:
     """Options for cells, and for what is measured in each."""
 
     batch: Annotated[str, Option(help="Batches, as 1,2,4,8. [dim]Default: the model's own, or 1.[/dim]")] = ""

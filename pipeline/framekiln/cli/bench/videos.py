@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from rich.console import Console
 
-from framekiln.cli.bench.files import BenchFiles, finish, keep_figures, kept, print_findings
-from framekiln.cli.bench.options import BenchOptions
+from framekiln.cli.bench.files import FileArguments, finish, keep_figures, kept, print_findings
+from framekiln.cli.bench.options import CellArguments
 from framekiln.cli.options import names, video_option
 from framekiln.contract.errors import MediaError, check_known
 from framekiln.reporting.terminal.console import DENSE, print_line, print_table
@@ -63,7 +63,7 @@ class SavOptions:
 
 
 def bench_videos(
-    console: Console, names_: Sequence[str], cells: BenchOptions, videos: SavOptions, files: BenchFiles
+    console: Console, names_: Sequence[str], cells: CellArguments, videos: SavOptions, files: FileArguments
 ) -> None:
     """Measure all models on the objects of videos, and write and compare the figures.
 

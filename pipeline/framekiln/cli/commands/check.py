@@ -15,7 +15,7 @@ from framekiln.output.object_store import Store
 from framekiln.reporting.compare.runs import read_run
 from framekiln.reporting.stages import rebuild
 from framekiln.reporting.terminal.console import print_line
-from framekiln.runtime.check.check import Finding, check_output
+from framekiln.runtime.check.check import DamagedFile, check_output
 from framekiln.runtime.check.mending import expected_parts
 from framekiln.runtime.run.progress import unfinished
 from framekiln.runtime.run.record import read_run_record
@@ -30,14 +30,14 @@ def check(output: Out) -> None:
 
     Ends with exit code 1 if there are any. `framekiln run` with the same options computes the files again.
     """
-    console, store, fingerprints, record = Console(), Store(output), dict[str, str](), list[Finding]()
+    console, store, fingerprints, record = Console(), Store(output), dict[str, str](), list[DamagedFile]()
     try:
         fingerprints = read_run(output).fingerprints
     except ConfigError as error:
         if error.code != "FK-RUN-RECORD-DAMAGED":
             raise
         text = "damaged, and it names the columns of all tables: check again after a run"
-        record = [Finding(path=RUN_RECORD, text=text)]
+        record = [DamagedFile(path=RUN_RECORD, text=text)]
     with suppress(FileNotFoundError, ConfigError):  # what a run has not computed yet is neither lost nor damaged
         if (cut := unfinished(store, read_run_record(store))) is not None:
             print_line(console, f"Unfinished: {cut.sentence}")

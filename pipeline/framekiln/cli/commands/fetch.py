@@ -18,7 +18,7 @@ from framekiln.planning.plan_options import PlanOptions
 from framekiln.planning.processes.resources import ROOMY
 from framekiln.reporting.terminal.console import print_line, print_table
 from framekiln.reporting.terminal.downloads import downloads
-from framekiln.weights.lockfile import Entry, Url, Wheel
+from framekiln.weights.lockfile import Url, WeightsEntry, Wheel
 from framekiln.weights.messages import NotFetchedError, check_licences
 from framekiln.weights.resolver import cache_folder, find_weights, merged_lock
 
@@ -71,14 +71,14 @@ def _find_users(pipeline: str | None, profile: str, options: PlanOptions) -> Use
     return users
 
 
-def _choose(lock: Mapping[str, Entry], wanted: Sequence[str]) -> list[Entry]:
+def _choose(lock: Mapping[str, WeightsEntry], wanted: Sequence[str]) -> list[WeightsEntry]:
     for name in wanted:
         check_known(name, lock, f"The weights lockfile has no entry {name!r}.", code="FK-UNKNOWN-WEIGHTS")
     return [lock[name] for name in dict.fromkeys(wanted)]
 
 
 def _bring(
-    console: Console, entries: Sequence[Entry], weights_dir: Path | None, to: Path | None, *, accepted: bool
+    console: Console, entries: Sequence[WeightsEntry], weights_dir: Path | None, to: Path | None, *, accepted: bool
 ) -> None:
     """Fetch each entry from the first source that has it; errors are raised after all were tried."""
     from framekiln.weights.fetch import copy_to, fetch
@@ -90,7 +90,7 @@ def _bring(
         downloads(console) as on_progress,
     ):
 
-        def bring(entry: Entry) -> Path:
+        def bring(entry: WeightsEntry) -> Path:
             path = fetch(entry, weights_dir=weights_dir, on_progress=on_progress)
             return copy_to(entry, path, to) if to else path
 
@@ -102,7 +102,7 @@ def _bring(
     _raise_all(errors)
 
 
-def _verify(console: Console, entries: Sequence[Entry], weights_dir: Path | None) -> None:
+def _verify(console: Console, entries: Sequence[WeightsEntry], weights_dir: Path | None) -> None:
     from framekiln.weights.fetch import verify
 
     errors: list[WeightsError] = []
@@ -115,8 +115,8 @@ def _verify(console: Console, entries: Sequence[Entry], weights_dir: Path | None
 
 
 def _collect_paths(
-    entries: Sequence[Entry], work: Callable[[Entry], Path | None], errors: list[WeightsError]
-) -> Iterator[tuple[Entry, Path]]:
+    entries: Sequence[WeightsEntry], work: Callable[[WeightsEntry], Path | None], errors: list[WeightsError]
+) -> Iterator[tuple[WeightsEntry, Path]]:
     """Yield the entries with the files that some work gives; its errors are added to a list."""
     for entry in entries:
         try:
@@ -140,7 +140,7 @@ def _raise_all(errors: Sequence[WeightsError]) -> None:
         raise WeightsError("\n".join([*lines, str(last)]), code=last.code)
 
 
-def _print_list(console: Console, entries: Sequence[Entry], users: Users, weights_dir: Path | None) -> None:
+def _print_list(console: Console, entries: Sequence[WeightsEntry], users: Users, weights_dir: Path | None) -> None:
     lock = {entry.name: entry for entry in entries}
     found, problems = find_weights(list(lock), weights_dir=weights_dir, lock=lock)
     rows = [
@@ -162,7 +162,7 @@ def _print_list(console: Console, entries: Sequence[Entry], users: Users, weight
     )
 
 
-def _name_source(entry: Entry) -> str:
+def _name_source(entry: WeightsEntry) -> str:
     match entry.sources[0]:
         case Url(url=url):
             return urlsplit(url).hostname or url
@@ -172,5 +172,5 @@ def _name_source(entry: Entry) -> str:
             return "not published"
 
 
-def _write_size(entry: Entry) -> str:
+def _write_size(entry: WeightsEntry) -> str:
     return f"{entry.bytes / 1e6:,.1f} MB"

@@ -5,7 +5,7 @@ import json
 from rich.console import Console
 
 from framekiln.api.plan import make
-from framekiln.cli.arguments import RunOptions
+from framekiln.cli.arguments import RunArguments
 from framekiln.cli.console import print_note
 from framekiln.cli.options import Json, spread
 from framekiln.reporting.terminal.tables import print_whole_plan
@@ -15,7 +15,7 @@ _DOES_NOT_FIT = 3  # exit code: the plan is right, and was printed, but these ma
 
 
 @spread
-def plan(options: RunOptions, *, json_: Json = False) -> None:
+def plan(options: RunArguments, *, json_: Json = False) -> None:
     """Check a pipeline and a profile against the machines, and print what would run where.
 
     With --input and --output also what is left to do there, and why.

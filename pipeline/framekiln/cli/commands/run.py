@@ -9,7 +9,7 @@ from rich.console import Console
 from typer import Option
 
 from framekiln.api.watch import scalars_folder
-from framekiln.cli.arguments import RunOptions
+from framekiln.cli.arguments import RunArguments
 from framekiln.cli.commands.plan import show_plan
 from framekiln.cli.console import RunConsole, execute
 from framekiln.cli.options import Quiet, profiler_option, spread
@@ -96,7 +96,7 @@ class Instruments:
 @spread
 def run(
     *,
-    options: RunOptions,
+    options: RunArguments,
     dry_run: Annotated[bool, Option("--dry-run", help="Print the plan and stop.")] = False,
     instruments: Instruments,
     quiet: Quiet = False,

@@ -26,14 +26,14 @@ from framekiln.planning.manifest import (
     shipped_stages,
 )
 from framekiln.planning.stage_building import build_all
-from framekiln.weights.lockfile import Entries, Entry
+from framekiln.weights.lockfile import Entries, WeightsEntry
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 Kind = Annotated[Literal["pipeline", "profile", "models"], Argument(help="The kind of file.", metavar="KIND")]
 _CLASSES: tuple[type, ...] = (
     *(PipelineFile, StepEntry, DecodeRule),
     *(ProfileFile, DecodePlacement, Placement, Targets, StepTargets),
-    Entry,
+    WeightsEntry,
 )
 
 

@@ -5,7 +5,7 @@
     def test_contract():
         check_stage(MyStage())
 
-Each `check_*` function tests one rule. It takes a stage and a `Sample`, and raises an AssertionError.
+Each `check_*` function tests one rule. It takes a stage and a `StageSample`, and raises an AssertionError.
 """
 
 from collections.abc import Mapping
@@ -18,15 +18,15 @@ from framekiln.contract.stage import Media, Stage, Weights
 from framekiln.contract.testing.declarations import DECLARATION_CHECKS
 from framekiln.contract.testing.results import ROW_CHECKS, TABLE_CHECKS
 from framekiln.contract.testing.rules import Check, nearly_equal
-from framekiln.contract.testing.sample import Sample, SampleMedia, sample_rows
+from framekiln.contract.testing.sample import SampleMedia, StageSample, sample_rows
 
 __all__ = [
     "DECLARATION_CHECKS",
     "ROW_CHECKS",
     "TABLE_CHECKS",
     "Check",
-    "Sample",
     "SampleMedia",
+    "StageSample",
     "check_stage",
     "nearly_equal",
     "sample_rows",
@@ -58,8 +58,8 @@ def check_stage(
         AssertionError: the stage breaks a rule; the message names the stage, the check and the rule.
     """
     for check in DECLARATION_CHECKS:
-        _run(check, stage, Sample(rows=pa.table({})))
-    sample = Sample(
+        _run(check, stage, StageSample(rows=pa.table({})))
+    sample = StageSample(
         rows=sample_rows(stage.inputs) if rows is None else rows.select(stage.inputs),
         tables=tables or {},
         media=media or SampleMedia(),
@@ -70,7 +70,7 @@ def check_stage(
         _run(check, stage, sample)
 
 
-def _run(check: Check, stage: Stage, sample: Sample) -> None:
+def _run(check: Check, stage: Stage, sample: StageSample) -> None:
     try:
         check(stage, sample)
     except Exception as error:

@@ -15,13 +15,13 @@ from typing import Any
 from framekiln.contract.columns import ON_REQUEST, SOURCE, is_pixel_column
 from framekiln.contract.stage import Scope, Stage
 from framekiln.contract.testing.rules import Check, constructed, require
-from framekiln.contract.testing.sample import Sample
+from framekiln.contract.testing.sample import StageSample
 
 HEAVY_LIBRARIES = ("jax", "librosa", "mediapipe", "onnxruntime", "ray", "tensorflow", "torch", "transformers")
 """Libraries that take long to import, so that a stage imports them in `setup`."""
 
 
-def check_config(stage: Stage, _: Sample) -> None:
+def check_config(stage: Stage, _: StageSample) -> None:
     """Check that settings are a frozen, keyword-only dataclass named Config."""
     kind = type(stage).Config
     parameters: Any = vars(kind).get("__dataclass_params__")
@@ -31,7 +31,7 @@ def check_config(stage: Stage, _: Sample) -> None:
     require(isinstance(stage.config, kind), "config must be an instance of the stage's own Config")
 
 
-def check_declarations(stage: Stage, _: Sample) -> None:
+def check_declarations(stage: Stage, _: StageSample) -> None:
     """Check that declarations are complete and fit the scope."""
     first = stage.scope.first_pass
     is_set = isinstance(stage.version, str) or stage.version >= 1
@@ -52,21 +52,21 @@ def check_declarations(stage: Stage, _: Sample) -> None:
         require(bool(table.keys) and set(table.keys) <= set(table.schema.names), "keys must name columns of the table")
 
 
-def check_descriptions(stage: Stage, _: Sample) -> None:
+def check_descriptions(stage: Stage, _: StageSample) -> None:
     """Check that each column that the stage writes has a description, as `columns.field` gives it."""
     for schema in (stage.outputs, *(table.schema for table in stage.tables.values())):
         for item in schema:
             require(bool((item.metadata or {}).get(b"description")), f"column {item.name!r} has no description")
 
 
-def check_construction(stage: Stage, sample: Sample) -> None:
+def check_construction(stage: Stage, sample: StageSample) -> None:
     """Check that construction and declarations open no file."""
     with _opened_files() as opened:
         check_declarations(constructed(stage), sample)
     require(not opened, f"construction opened {opened[:1]}; open files in setup")
 
 
-def check_imports(stage: Stage, _: Sample) -> None:
+def check_imports(stage: Stage, _: StageSample) -> None:
     """Check, in a new process, that importing the stage's module imports no heavy library."""
     module = type(stage).__module__
     if module == "__main__":
@@ -86,7 +86,7 @@ def _imported(module: str, path: str) -> tuple[frozenset[str], str]:
     return frozenset(result.stdout.split()), result.stderr[-500:] if result.returncode else ""
 
 
-def check_pickling(stage: Stage, _: Sample) -> None:
+def check_pickling(stage: Stage, _: StageSample) -> None:
     """Check that a stage that was only constructed is the same after pickling."""
     fresh = constructed(stage)
     copy = pickle.loads(pickle.dumps(fresh))  # noqa: S301 - the stage itself

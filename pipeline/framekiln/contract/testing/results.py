@@ -9,11 +9,11 @@ from framekiln.contract.drawing import Drawing
 from framekiln.contract.phases import PHASES
 from framekiln.contract.stage import Scope, Stage
 from framekiln.contract.testing.rules import Check, constructed, nearly_equal, require
-from framekiln.contract.testing.sample import Sample
+from framekiln.contract.testing.sample import StageSample
 from framekiln.contract.testing.threads import check_thread_safety
 
 
-def check_schema(stage: Stage, sample: Sample) -> None:
+def check_schema(stage: Stage, sample: StageSample) -> None:
     """Check that no row, one row and many rows give exactly the declared outputs, one row each."""
     for count in (0, 1, sample.rows.num_rows):
         result = stage(sample.rows.slice(0, count))
@@ -25,19 +25,19 @@ def check_schema(stage: Stage, sample: Sample) -> None:
             require(item.nullable or not result[item.name].null_count, f"{item.name!r} is not nullable but has nulls")
 
 
-def check_repeatability(stage: Stage, sample: Sample) -> None:
+def check_repeatability(stage: Stage, sample: StageSample) -> None:
     """Check that the same rows give the same result again, bit for bit."""
     require(stage(sample.rows).equals(stage(sample.rows)), "two calls with the same rows gave different results")
 
 
-def check_inputs_unchanged(stage: Stage, sample: Sample) -> None:
+def check_inputs_unchanged(stage: Stage, sample: StageSample) -> None:
     """Check that a call leaves its rows unchanged."""
     before = sample.rows.take(pa.array(range(sample.rows.num_rows), pa.int64()))  # in buffers of its own
     stage(sample.rows)
     require(sample.rows.equals(before), "a call wrote into its input columns; copy before writing")
 
 
-def check_batch_independence(stage: Stage, sample: Sample) -> None:
+def check_batch_independence(stage: Stage, sample: StageSample) -> None:
     """Check that a ROW stage computes each row alone: no other row and no order of rows changes its result."""
     if stage.scope is not Scope.ROW:
         return
@@ -51,7 +51,7 @@ def check_batch_independence(stage: Stage, sample: Sample) -> None:
     require(nearly_equal(reversed_rows[::-1], whole), "rows in another order gave other results")
 
 
-def check_cut_independence(stage: Stage, sample: Sample) -> None:
+def check_cut_independence(stage: Stage, sample: StageSample) -> None:
     """Check that a CLIP stage gives the same for a clip cut in two; not where it states `cut_dependence`."""
     if stage.scope is not Scope.CLIP or stage.cut_dependence:
         return
@@ -65,7 +65,7 @@ def check_cut_independence(stage: Stage, sample: Sample) -> None:
     )
 
 
-def check_phases(stage: Stage, sample: Sample) -> None:
+def check_phases(stage: Stage, sample: StageSample) -> None:
     """Check that phases have one of the names in `PHASES`."""
     stage.clock.take()
     stage(sample.rows, *_more(stage, sample))
@@ -73,7 +73,7 @@ def check_phases(stage: Stage, sample: Sample) -> None:
     require(not unknown, f"unknown phases {unknown}; the names are {', '.join(PHASES)}")
 
 
-def check_drawing(stage: Stage, sample: Sample) -> None:
+def check_drawing(stage: Stage, sample: StageSample) -> None:
     """Check that a drawing is None, or a Drawing with finite coordinates."""
     for row in stage(sample.rows).to_pylist():
         drawing = stage.draw(row)
@@ -86,7 +86,7 @@ def check_drawing(stage: Stage, sample: Sample) -> None:
         require(all(map(math.isfinite, values)), "a drawing has a coordinate that is not a finite number")
 
 
-def check_agreement(stage: Stage, sample: Sample) -> None:
+def check_agreement(stage: Stage, sample: StageSample) -> None:
     """Check that results agree with themselves: finite values, and a `drift` of 0."""
     fresh = constructed(stage)
     result = stage(sample.rows, *_more(stage, sample))
@@ -99,7 +99,7 @@ def check_agreement(stage: Stage, sample: Sample) -> None:
             require(all(map(math.isfinite, agreement.values())), "agreement has a value that is not a finite number")
 
 
-def check_tables(stage: Stage, sample: Sample) -> None:
+def check_tables(stage: Stage, sample: StageSample) -> None:
     """Check that a second-pass stage returns exactly its declared tables, with unique keys."""
     result = stage(sample.rows, *_more(stage, sample))
     require(isinstance(result, dict), f"a call returned {type(result).__name__}, not a dict of tables")
@@ -110,7 +110,7 @@ def check_tables(stage: Stage, sample: Sample) -> None:
         require(len(set(keys)) == len(keys), f"the keys of table {name!r} are not unique")
 
 
-def check_table_repeatability(stage: Stage, sample: Sample) -> None:
+def check_table_repeatability(stage: Stage, sample: StageSample) -> None:
     """Check that tables depend neither on the order of rows nor on earlier calls."""
     more = _more(stage, sample)
     expected = stage(sample.rows, *more)
@@ -126,7 +126,7 @@ def _same_schema(schema: pa.Schema, declared: pa.Schema, what: str) -> None:
     )
 
 
-def _more(stage: Stage, sample: Sample) -> tuple[Any, ...]:
+def _more(stage: Stage, sample: StageSample) -> tuple[Any, ...]:
     """Return what a call takes after its rows."""
     tables = ({name: sample.tables[name] for name in stage.input_tables},) if stage.input_tables else ()
     kept = ({name: stage.tables[name].schema.empty_table() for name in stage.keeps},) if stage.keeps else ()

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 from framekiln.contract.stage import Stage
-from framekiln.contract.testing.sample import Sample
+from framekiln.contract.testing.sample import StageSample
 
-Check = Callable[[Stage, Sample], None]
+Check = Callable[[Stage, StageSample], None]
 """A function that raises an AssertionError where a stage breaks its rule."""
 
 

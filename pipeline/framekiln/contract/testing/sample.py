@@ -61,7 +61,7 @@ class SampleMedia:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sample:
+class StageSample:
     """The input of a stage's calls."""
 
     rows: pa.Table  # its input columns; of a CLIP stage one clip, of a MEDIA stage one file

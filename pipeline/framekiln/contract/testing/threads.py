@@ -16,12 +16,12 @@ from typing import Any
 
 from framekiln.contract.stage import Stage
 from framekiln.contract.testing.rules import nearly_equal, require
-from framekiln.contract.testing.sample import Sample
+from framekiln.contract.testing.sample import StageSample
 
 _STUCK_S = 5.0  # longest wait for the other thread's next line: it may be in a long call, or wait for this one
 
 
-def check_thread_safety(stage: Stage, sample: Sample) -> None:
+def check_thread_safety(stage: Stage, sample: StageSample) -> None:
     """Check that a stage which says that it is `thread_safe` gives two threads the rows that each gets alone."""
     if not stage.thread_safe:
         return

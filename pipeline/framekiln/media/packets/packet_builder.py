@@ -15,7 +15,7 @@ from framekiln.media.frames import Frame, FrameSource
 
 
 @dataclass(kw_only=True)
-class Clip:
+class OpenClip:
     """Consecutive frames of one file, and copies of the frames after them."""
 
     index: int
@@ -30,7 +30,7 @@ class Clip:
 
 def cut_clips(
     frames: Iterable[Frame], *, max_frames: int, max_bytes: int, halo: int, first: int = 0, stop: int | None = None
-) -> Iterator[Clip]:
+) -> Iterator[OpenClip]:
     """Yield a file's clips in order, each with up to `halo` of the next frames.
 
     A clip ends before a key frame once it has `max_frames` / 2 frames, and at `max_frames` in any case. It also ends
@@ -39,7 +39,7 @@ def cut_clips(
 
     The first clip has the number `first`. Frames from the number `stop` on serve as halo only.
     """
-    open_clips: deque[Clip] = deque()  # the last one grows; the others wait for their halo
+    open_clips: deque[OpenClip] = deque()  # the last one grows; the others wait for their halo
     for frame in frames:
         if stop is not None and frame.index >= stop:
             for clip in open_clips:
@@ -48,7 +48,7 @@ def cut_clips(
                 break
             continue
         if not open_clips or _ends_before(frame, open_clips[-1].frames, max_frames, max_bytes):
-            open_clips.append(Clip(index=first))
+            open_clips.append(OpenClip(index=first))
             first += 1
         for clip in open_clips:
             if clip is not open_clips[-1] and len(clip.halo) < halo:
@@ -84,7 +84,7 @@ class PacketBuilder:
         self._start, self._stop = start, stop
         self._clear()
 
-    def add(self, media_id: str, source: FrameSource, clip: Clip) -> Iterator[Packet]:
+    def add(self, media_id: str, source: FrameSource, clip: OpenClip) -> Iterator[Packet]:
         """Add a clip; yield the packets that are full before or with it."""
         rows, size = len(clip.frames), clip.nbytes
         most_rows, most_bytes = self._config.packet_rows, self._config.packet_bytes

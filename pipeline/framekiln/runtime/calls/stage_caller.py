@@ -61,7 +61,7 @@ class Cut:
         return self.indices[: self.keep]
 
 
-class State(Enum):
+class CallPlace(Enum):
     """The place of a call."""
 
     HERE = auto()
@@ -73,7 +73,7 @@ NoResult = CapturedError | ChildDied | NotTried
 """Types that stand for the result of a call that did not return."""
 
 
-PendingCall = tuple[Cut, State]
+PendingCall = tuple[Cut, CallPlace]
 """A call that is still to be made."""
 
 
@@ -107,14 +107,14 @@ class StageCaller:
         """
         calls = [self._pending(data, cut)]
         while calls:
-            count = len([*takewhile(lambda call: call[1] is State.CHILD, calls)]) or 1  # one child makes several
+            count = len([*takewhile(lambda call: call[1] is CallPlace.CHILD, calls)]) or 1  # one child makes several
             current, calls = calls[:count], calls[count:]
             following: list[PendingCall] = []
-            is_child = current[0][1] is State.CHILD
+            is_child = current[0][1] is CallPlace.CHILD
             results = self._in_children(data, current) if is_child else [self._here(data, *current[0])]
             for (part, state), result in zip(current, results, strict=True):
                 if not isinstance(result, NoResult):
-                    if state is not State.ON_CPU:
+                    if state is not CallPlace.ON_CPU:
                         self._limits.confirm(data.bucket, part.keep)
                     yield part, result
                     continue
@@ -124,7 +124,7 @@ class StageCaller:
                 following += new
             calls = [*following, *calls]
 
-    def _following(self, data: CallData, cut: Cut, state: State, result: NoResult) -> list[PendingCall]:
+    def _following(self, data: CallData, cut: Cut, state: CallPlace, result: NoResult) -> list[PendingCall]:
         """Return the calls in place of one that did not return; empty if its rows have failed."""
         is_divisible = self._stage.scope is Scope.ROW and cut.keep > 1
         match result, is_divisible:
@@ -134,15 +134,15 @@ class StageCaller:
             case ((CapturedError() | NotTried()), True):
                 return self._halves(data, cut)
             case ChildDied(), True:
-                return [(Cut(row, 1), State.CHILD) for row in np.split(cut.indices, cut.keep)]
+                return [(Cut(row, 1), CallPlace.CHILD) for row in np.split(cut.indices, cut.keep)]
             case NotTried(), False if not data.attempt.is_last:
-                return [(cut, State.HERE)]
+                return [(cut, CallPlace.HERE)]
         return []
 
     def _halves(self, data: CallData, cut: Cut) -> list[PendingCall]:
         return [self._pending(data, Cut(half, len(half))) for half in np.array_split(cut.indices, 2)]
 
-    def _smaller(self, data: CallData, cut: Cut, state: State, *, is_divisible: bool) -> list[PendingCall]:
+    def _smaller(self, data: CallData, cut: Cut, state: CallPlace, *, is_divisible: bool) -> list[PendingCall]:
         """Return calls in place of one that ran out of memory; empty if none needs less."""
         chunks, place = self._stage.chunk_sizes, self._step.placement
         if place.in_flight > 1 and not data.work.is_retried:
@@ -153,8 +153,8 @@ class StageCaller:
         elif any(size > 1 for size in chunks.values()):
             chunks.update(self._limits.halve_chunks(data.bucket, chunks))
             again = [self._pending(data, cut)]
-        elif place.too_large == "cpu" and place.device != "cpu" and state is not State.ON_CPU:
-            again = [(cut, State.ON_CPU)]
+        elif place.too_large == "cpu" and place.device != "cpu" and state is not CallPlace.ON_CPU:
+            again = [(cut, CallPlace.ON_CPU)]
         else:
             return []
         data.work.retry()
@@ -162,7 +162,7 @@ class StageCaller:
 
     def _pending(self, data: CallData, cut: Cut) -> PendingCall:
         is_suspect = data.attempt.suspects(self._name(data, cut))
-        return cut, State.CHILD if is_suspect else State.HERE
+        return cut, CallPlace.CHILD if is_suspect else CallPlace.HERE
 
     def _in_children(self, data: CallData, calls: list[PendingCall]) -> list[Any]:
         """Make calls in a child process, with none beside them, and return their results."""
@@ -175,7 +175,7 @@ class StageCaller:
 
         return Batches.calls.apart(make)
 
-    def _here(self, data: CallData, cut: Cut, state: State) -> Any:
+    def _here(self, data: CallData, cut: Cut, state: CallPlace) -> Any:
         """Make a call in this process, beside others or apart, and return its result."""
         calls, alone_in = Batches.calls, None if self._stage.thread_safe else self._stage
         make = partial(self._result, data, cut, self._slices(data, cut), state, time.perf_counter())
@@ -186,11 +186,11 @@ class StageCaller:
         # A recorded call has the GPU to itself while other packets are prepared and written, as they are without it.
         return calls.beside(partial(calls.owned, make), alone_in) if calls.has_owner else calls.apart(make)
 
-    def _result(self, data: CallData, cut: Cut, batch: pa.Table, state: State, asked: float) -> Any:
+    def _result(self, data: CallData, cut: Cut, batch: pa.Table, state: CallPlace, asked: float) -> Any:
         """Return the stage's result or the error that it raised, with the call in the attempt log while it is made."""
         data.work.waited(time.perf_counter() - asked)
         data.attempt.note(self._name(data, cut))
-        on_cpu, place, limit_s = state is State.ON_CPU, self._step.placement, 0.0
+        on_cpu, place, limit_s = state is CallPlace.ON_CPU, self._step.placement, 0.0
         stage, device = (self._on_cpu(), "cpu") if on_cpu else (self._stage, place.device)
         if self._step.first_pass and data.attempt.is_logged:
             waits = Batches.calls.has_owner and not data.attempt.is_careful  # for calls of the other packets

@@ -74,14 +74,14 @@ def _list_images(store: Store, part: str) -> list[str]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Finding:
+class DamagedFile:
     """A file of an output with something wrong about it."""
 
     path: str  # below the output
     text: str
 
 
-def check_output(store: Store, fingerprints: Mapping[str, str], expected: Mapping[str, pa.Schema]) -> list[Finding]:
+def check_output(store: Store, fingerprints: Mapping[str, str], expected: Mapping[str, pa.Schema]) -> list[DamagedFile]:
     """Return what is wrong with an output, and store the paths of files to be replaced for the next run.
 
     The fingerprints are of the steps of the last run that ended, decoding first. `expected` columns are by folder.
@@ -93,10 +93,10 @@ def check_output(store: Store, fingerprints: Mapping[str, str], expected: Mappin
     parts = [f"{COLUMNS}/{name}" for name in store.folders(COLUMNS)]
     tables = [name for name in store.folders() if name not in _NO_TABLES]
     damaged = damaged_tables(store, [*tables, *parts], expected)
-    findings = [Finding(path=path, text="damaged: its bytes are not what was written") for path in damaged]
+    findings = [DamagedFile(path=path, text="damaged: its bytes are not what was written") for path in damaged]
     skip = set(damaged)
     findings += [
-        Finding(path=path, text=f"names {count} images that are missing or damaged")
+        DamagedFile(path=path, text=f"names {count} images that are missing or damaged")
         for path, count in parts_without_images(store, store.folders(COLUMNS), read=True)
         if path not in skip
     ]
@@ -119,7 +119,7 @@ def listed_damage(store: Store) -> list[str]:
     return []
 
 
-def _find_lost_errors(store: Store, skip: set[str]) -> Iterator[Finding]:
+def _find_lost_errors(store: Store, skip: set[str]) -> Iterator[DamagedFile]:
     """Yield files of `frames/` from units with failures that have no file in `errors/`.
 
     Failures of a file that a later unit read again, as `retry` does, are that unit's.
@@ -140,10 +140,10 @@ def _find_lost_errors(store: Store, skip: set[str]) -> Iterator[Finding]:
         paths = [path for path in failed[unit_of(name)] if path not in skip]
         own = {media for path in paths for media in store.read_table(path, [MEDIA_ID.name])[MEDIA_ID.name].to_pylist()}
         if any(holder.get(media, unit_of(name)) == unit_of(name) for media in own):
-            yield Finding(path=f"{FRAMES}/{name}", text="has failures without a line in the table of errors")
+            yield DamagedFile(path=f"{FRAMES}/{name}", text="has failures without a line in the table of errors")
 
 
-def _find_lost_files(store: Store, decode: str, skip: set[str]) -> Iterator[Finding]:
+def _find_lost_files(store: Store, decode: str, skip: set[str]) -> Iterator[DamagedFile]:
     """Yield decode parts and files of `frames/` from units with a file that has neither a row nor an error."""
     tables = [f"{folder}/{name}" for folder in (FRAMES, ERRORS) for name in store.names(folder)]
     if skip & {*tables, *(f"{UNITS}/{name}" for name in store.names(UNITS))}:
@@ -160,10 +160,10 @@ def _find_lost_files(store: Store, decode: str, skip: set[str]) -> Iterator[Find
         for name in store.names(folder):
             for unit_name, text in lacking.items():
                 if name.startswith(unit_name):
-                    yield Finding(path=f"{folder}/{name}", text=text)
+                    yield DamagedFile(path=f"{folder}/{name}", text=text)
 
 
-def _find_double_rows(store: Store, skip: set[str]) -> Iterator[Finding]:
+def _find_double_rows(store: Store, skip: set[str]) -> Iterator[DamagedFile]:
     paths = [path for name in store.names(FRAMES) if (path := f"{FRAMES}/{name}") not in skip]
     keys = [store.read_table(path, KEYS) for path in paths]
     files = [
@@ -176,16 +176,16 @@ def _find_double_rows(store: Store, skip: set[str]) -> Iterator[Finding]:
     counts = rows.group_by(list(KEYS)).aggregate([([], "count_all")])
     double = rows.join(counts.filter(pc.greater(counts["count_all"], 1)), list(KEYS), join_type="inner")
     for entry in pc.value_counts(double["file"]).to_pylist():
-        yield Finding(
+        yield DamagedFile(
             path=paths[entry["values"]], text=f"has {entry['counts']} rows that the table holds more than once"
         )
 
 
-def _find_lost_parts(store: Store, folders: Sequence[str]) -> Iterator[Finding]:
+def _find_lost_parts(store: Store, folders: Sequence[str]) -> Iterator[DamagedFile]:
     ledger = Ledger(store)
     assembled = {unit for name in store.names(FRAMES) if (unit := unit_of(name))}
     for folder in set(folders) & set(store.folders(COLUMNS)):
         if lost := sum(ledger.parts(folder, folders[0], unit) is None for unit in assembled):
-            yield Finding(
+            yield DamagedFile(
                 path=f"{COLUMNS}/{folder}", text=f"lacks results of {lost} of {len(assembled)} units of files"
             )

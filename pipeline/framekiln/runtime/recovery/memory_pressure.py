@@ -27,7 +27,7 @@ _GROUPS = {  # by the controllers of a line there: folder, files of limit and us
 
 
 @dataclass(frozen=True, kw_only=True)
-class Memory:
+class MemoryState:
     """The memory for this process and its children together: the machine's, or that of their control group."""
 
     limit: int  # bytes
@@ -35,10 +35,12 @@ class Memory:
     refaults: int  # pages read again after they were dropped, since the start
 
 
-def read_memory() -> Memory:
+def read_memory() -> MemoryState:
     """Return the state of the narrowest limit that holds here."""
     whole = psutil.virtual_memory()
-    found = Memory(limit=whole.total, left=whole.available, refaults=_counts(Path("/proc/vmstat")).get(_READ_AGAIN, 0))
+    found = MemoryState(
+        limit=whole.total, left=whole.available, refaults=_counts(Path("/proc/vmstat")).get(_READ_AGAIN, 0)
+    )
     with suppress(OSError):
         for line in _OWN_GROUPS.read_text(encoding="utf-8").splitlines():
             _, controllers, path = line.split(":", 2)
@@ -58,11 +60,11 @@ def more_memory() -> str:
     )
 
 
-def _of_group(folder: Path, limit_name: str, use_name: str, prefix: str) -> Memory:
+def _of_group(folder: Path, limit_name: str, use_name: str, prefix: str) -> MemoryState:
     limit, use = (int((folder / name).read_text(encoding="ascii")) for name in (limit_name, use_name))
     counts = _counts(folder / "memory.stat")
     *cached, refaults = (counts.get(prefix + name, 0) for name in (*_CACHES, _READ_AGAIN))
-    return Memory(limit=limit, left=limit - use + sum(cached), refaults=refaults)
+    return MemoryState(limit=limit, left=limit - use + sum(cached), refaults=refaults)
 
 
 def _counts(file: Path) -> dict[str, int]:
@@ -74,7 +76,9 @@ def _counts(file: Path) -> dict[str, int]:
 class Standstill:
     """Watch for memory that is full for a while in which no work ends."""
 
-    def __init__(self, read: Callable[[], Memory] = read_memory, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, read: Callable[[], MemoryState] = read_memory, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._read, self._clock = read, clock
         self._at = self._since = clock()
         self._refaults = read().refaults

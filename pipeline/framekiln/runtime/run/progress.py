@@ -21,7 +21,7 @@ LATER = "unfinished"
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunState:
+class RunProgress:
     """The state of a run and of its tables."""
 
     state: Literal["running", "stopped", "finished"]

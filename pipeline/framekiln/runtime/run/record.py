@@ -13,7 +13,7 @@ from framekiln.output.object_store import Store
 from framekiln.planning.plan import Plan
 from framekiln.planning.step import Step
 from framekiln.runtime.run.environment import environment
-from framekiln.runtime.run.progress import FINISHED, LATER, RunState
+from framekiln.runtime.run.progress import FINISHED, LATER, RunProgress
 from framekiln.runtime.run.record_types import wrong_type
 from framekiln.runtime.run.request import RunRequest
 from framekiln.runtime.run.result import RunResult
@@ -31,7 +31,7 @@ def write_run_record(store: Store, request: RunRequest, result: RunResult) -> bo
     since the parts show it.
     """
     before = read_earlier(store)
-    state = RunState(state="finished", run=store.run, files_done=len(result.work.media))
+    state = RunProgress(state="finished", run=store.run, files_done=len(result.work.media))
     record = _make_record(request, result, state, before)
     if before is not None and not result.work.changed:
         kept = (*_LEFT_OUT, *(_ENDED if _ends(before, record) else ()))
@@ -42,7 +42,7 @@ def write_run_record(store: Store, request: RunRequest, result: RunResult) -> bo
     return True
 
 
-def write_progress(store: Store, request: RunRequest, result: RunResult, state: RunState, *, later: bool) -> None:
+def write_progress(store: Store, request: RunRequest, result: RunResult, state: RunProgress, *, later: bool) -> None:
     """Write the run.json of a run that is not finished.
 
     Where the tables are those of an earlier run (`later`), its record stays, and this one is a part of it.
@@ -146,7 +146,7 @@ def _explain_version(store: Store, details: str = "") -> ConfigError:
 
 
 def _make_record(
-    request: RunRequest, result: RunResult, state: RunState, before: Mapping[str, Any] | None
+    request: RunRequest, result: RunResult, state: RunProgress, before: Mapping[str, Any] | None
 ) -> dict[str, Any]:
     """Return the record of a run; a retry keeps the command of the run before, which is the one to repeat."""
     latest = (before or {}).get(LATER, before or {})
