@@ -32,7 +32,7 @@ define pip_install
 	      "$$(grep -oE '^ *(Collecting|Downloading|Using cached|Installing) .*' $$log | tail -n 1 | sed 's/^ *//; s/ collected packages.*/ them/')"; \
 	  done ) & \
 	$(PIP) $(1) >> $$log 2>&1; code=$$?; kill $$!; \
-	if [ $$code != 0 ]; then tail -n 15 $$log; exit $$code; fi
+	if [ $$code != 0 ]; then tail -n 15 $$log; echo "pip failed: its last lines are above, all are in $$log. The same command continues."; exit $$code; fi
 endef
 
 # `fetch` gets MediaPipe's own wheel of 0.10.21, which carries its pose networks: a source of weights, never installed.
@@ -61,7 +61,7 @@ demo-about:
 
 # Faces and identities need 4.3 MB of weights from GitHub. They are tried for a minute at most.
 demo: demo-about $(SAMPLES)/.made
-	@timeout 60 $(BIN)/framekiln fetch yunet_n_dynamic mobilefacenet 2>/dev/null || echo "Not downloaded: networks for faces (4.3 MB)."
+	@timeout 60 $(BIN)/framekiln fetch yunet_n_dynamic mobilefacenet || echo "Not downloaded: networks for faces (4.3 MB). The run goes on without them."
 	$(BIN)/framekiln run $(SAMPLES) $(OUT) --missing-weights skip
 	@grep -q '"skipped": {}' $(OUT)/run.json || echo "Both in one command: make demo-full (fetches 1.0 GB at most, and runs every step)."
 

