@@ -10,7 +10,6 @@ from framekiln.device.compiled import take_failures
 from framekiln.device.failures import is_broken_gpu, is_out_of_memory, message_of, release_memory
 from framekiln.device.flops import flops_by_module, flops_of, modules_of, traffic_of, weights_bytes
 from framekiln.device.memory import DeviceMemory, Meter, meter_of
-from framekiln.device.mixed_sizes import fit_mixed
 from framekiln.device.model import (
     Batches,
     device_name,
@@ -22,15 +21,14 @@ from framekiln.device.model import (
     seeded,
     wait,
 )
-from framekiln.device.preprocessing import LONGEST, PART_BYTES, middle, normalized, prepare
-from framekiln.device.resizing import Preparation
+from framekiln.device.preprocessing import LONGEST, middle, normalized, prepare
+from framekiln.device.resizing import Preparation, fit_mixed
 from framekiln.device.streams import keep_while_used
 from framekiln.device.timing import clock_of, memory_gb
 from framekiln.device.transfer import Phase, untimed, upload, upload_all
 
 __all__ = [
     "LONGEST",
-    "PART_BYTES",
     "Batches",
     "CallScheduler",
     "DeviceMemory",

@@ -13,8 +13,7 @@ import numpy as np
 
 from framekiln.contract.columns import Image
 from framekiln.contract.placement import Placement
-from framekiln.device.mixed_sizes import STEP, fit_mixed, padded
-from framekiln.device.resizing import Preparation, fit
+from framekiln.device.resizing import STEP, Preparation, fit, fit_mixed, padded
 from framekiln.device.transfer import Phase, untimed, upload
 
 if TYPE_CHECKING:

@@ -1,20 +1,30 @@
-"""Resizing and cropping of pixels of one size on a device, as Pillow does it.
+"""Resizing and cropping of pixels on a device, as Pillow does it.
 
 Published models were trained on images resized by Pillow: first horizontally, then vertically, each time rounded to
 whole levels. The same steps with torch's antialiased filters differ by at most one level (1/255), rarely two. A single
 floating-point pass differs by up to three. The arithmetic is the same on the CPU and on a GPU.
 
-Shapes: n images, h height, w width, s the model's side; pixels RGB uint8 n h w 3.
+Images of one size take nine operations. Crops of objects and mixed albums have a size each, so that a GPU would wait
+for launches. For them each axis is a product with a matrix of weights of its own for each image: those of Pillow's
+filters, made on the device.
+
+Shapes: n images, h height and w width (the largest of several), s the model's side; pixels RGB uint8 n h w 3.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+import numpy as np
+
+from framekiln.contract.columns import Image
 
 if TYPE_CHECKING:
     import torch
 
+STEP = 128  # px: images of several sizes share a call where their sides, rounded up to it, are equal
 Triple = tuple[float, float, float]
 
 
@@ -55,3 +65,59 @@ def _resize(levels: torch.Tensor, size: tuple[int, int], method: str) -> torch.T
 
     # halves round up, as in Pillow; torch.round would round them to the even level
     return interpolate(levels, size, mode=method, antialias=True).add_(0.5).floor_().clamp_(0, 255)
+
+
+def padded(images: Sequence[Image]) -> Image:
+    """Return images (h w 3 each) in the upper left corners of n h w 3 uint8."""
+    height, width = (max(image.shape[axis] for image in images) for axis in (0, 1))
+    result = np.zeros((len(images), height, width, 3), np.uint8)
+    for whole, image in zip(result, images, strict=True):
+        whole[: image.shape[0], : image.shape[1]] = image
+    return result
+
+
+def fit_mixed(pixels: torch.Tensor, shapes: Sequence[tuple[int, int]], how: Preparation) -> torch.Tensor:
+    """Return `padded` images (n h w 3 uint8) of these heights and widths resized and cropped.
+
+    The result is n 3 s s float32, with whole levels from 0 to 255.
+    """
+    import torch
+
+    sizes = np.array([(*shape, *resized(*shape, how)) for shape in shapes], np.float32)  # n 4: old, new
+    axes = torch.from_numpy(sizes).to(pixels.device, non_blocking=True)
+    count, height, width = pixels.shape[:3]
+    down, across = (_weights(axes[:, axis::2], side, how) for axis, side in ((0, height), (1, width)))
+    levels = pixels.permute(0, 3, 1, 2).reshape(count, 3 * height, width).float()
+    levels = _rounded(torch.bmm(levels, across.transpose(1, 2)))  # n 3h s
+    columns = levels.view(count, 3, height, how.side).permute(0, 2, 1, 3).reshape(count, height, -1)
+    levels = _rounded(torch.bmm(down, columns))  # n s 3s
+    return levels.view(count, how.side, 3, how.side).permute(0, 2, 1, 3)
+
+
+def _weights(lengths: torch.Tensor, longest: int, how: Preparation) -> torch.Tensor:
+    """Return the weight of each old pixel of a line in each new one: n s `longest`, 0 beyond an image's own pixels.
+
+    `lengths` are those of the line before and after resizing, n 2.
+    """
+    import torch
+
+    old, new = lengths[:, :1, None], lengths[:, 1:, None]
+    scale = old / new
+    first = ((new - how.side) / 2).round()  # of the crop
+    places = torch.arange(longest, device=lengths.device, dtype=torch.float32)
+    centres = (torch.arange(how.side, device=lengths.device)[:, None] + first + 0.5) * scale
+    weights = _filter((places + 0.5 - centres) / scale.clamp(min=1), how.method) * (places < old)
+    return weights / weights.sum(dim=2, keepdim=True)
+
+
+def _filter(x: torch.Tensor, method: str) -> torch.Tensor:
+    """Return Pillow's filters: bicubic with a = -0.5 (Keys 1981), or bilinear."""
+    x = x.abs()
+    if method == "bilinear":
+        return (1 - x).clamp(min=0)
+    inner, outer = (1.5 * x - 2.5) * x * x + 1, ((-0.5 * x + 2.5) * x - 4) * x + 2
+    return inner.where(x < 1, outer.where(x < 2, 0.0))
+
+
+def _rounded(levels: torch.Tensor) -> torch.Tensor:
+    return levels.add_(0.5).floor_().clamp_(0, 255)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import uuid
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal
 
 from framekiln.contract.errors import ConfigError, FramekilnError
 from framekiln.media.units import Unit
@@ -31,9 +33,20 @@ times as many it is less than a tenth of a run, and Ray's dashboard and live met
 _LOCAL = "a process a core, each with all steps"
 
 
-class Engine(Protocol):
+class Engine(ABC):
     """An owner of worker processes, for one plan."""
 
+    def __init__(
+        self,
+        plan: Plan,
+        store: Store,
+        on_events: Callable[[list[StepEvent | Reading]], None],
+        profilers: ProfilerOptions,
+    ) -> None:
+        self._plan, self._store, self._on_events, self._profilers = plan, store, on_events, profilers
+        self._run = uuid.uuid4().hex[:8]  # opens the keys of its work in processes that several runs may use
+
+    @abstractmethod
     def first_pass(self, number: int, units: Sequence[Unit], ledger: Ledger) -> None:
         """Decode units and compute the columns of a wave's steps, except those that the ledger has.
 
@@ -41,13 +54,15 @@ class Engine(Protocol):
             FramekilnError: the error that stops the run.
         """
 
-    def second_pass(self, step: SecondPass, pieces: Sequence[Any]) -> None:
-        """Run one second-pass step, or the final assembly, over pieces of work.
+    @abstractmethod
+    def second_pass(self, step: SecondPass, work: Sequence[Any]) -> None:
+        """Run one second-pass step, or the final assembly.
 
         Raises:
             FramekilnError: the error that stops the run.
         """
 
+    @abstractmethod
     def close(self) -> None:
         """End all processes."""
 

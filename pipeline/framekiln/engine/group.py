@@ -1,4 +1,4 @@
-"""Steps that share a process: their set-up in it, the work of decode tasks, and the packets that they make of it."""
+"""Work in a process, by either engine: steps that share the process, their set-up, and what they make of the work."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -22,11 +22,12 @@ from framekiln.profiling.events import worker_name
 from framekiln.profiling.tools.profilers import NO_PROFILERS, ProfilerOptions
 from framekiln.runtime.recovery.attempt_log import SET_UP
 from framekiln.runtime.recovery.memory_pressure import more_memory
+from framekiln.runtime.second_pass.second_pass import SecondPass, UnitRows
 from framekiln.runtime.worker import Worker
 
 T = TypeVar("T")
-Piece = tuple[Unit, Share, frozenset[Span]]
-"""Work of a decode task: a share of a unit, and the spans of its packets that were finished before."""
+DecodeWork = tuple[Unit, Share, frozenset[Span]]
+"""A share of a unit, and the spans of its packets that were finished before."""
 
 _SET_UPS = 3  # processes that die in their set-up before the run stops: up to two may be killed from outside
 _SET_UP_SECONDS = 1800.0  # imports, weights, and models that are compiled, on a busy machine
@@ -42,7 +43,6 @@ class Group:
     key: str  # of this run and this group: a process sets up one worker for each
     steps: tuple[Step, ...]
     store: Store
-    report: Reporter
     decode: DecodeStep | None = None
     last: bool = False
     profilers: ProfilerOptions = NO_PROFILERS
@@ -64,23 +64,19 @@ class Group:
 
 
 _workers: dict[str, Worker] = {}  # of this process, by the key of their group
+_later: set[str] = set()  # occasions of second-pass steps that are set up in this process
 
 
-def worker_of(group: Group, occasion: str) -> Worker:
-    """Return this process's worker of a group: a stage is set up once in each process."""
+def worker_of(group: Group, occasion: str, report: Reporter) -> Worker:
+    """Return this process's worker of a group: a stage is set up once in each process. See `_setting_up`."""
     if group.key not in _workers:
-        _workers[group.key] = make_worker(group, occasion)
+        with _setting_up(", ".join(step.name for step in group.steps), f"{group.key} {occasion}", report):
+            _workers[group.key] = Worker(group.steps, group.store, report, report, group.key, group.profilers)
     return _workers[group.key]
 
 
-def make_worker(group: Group, occasion: str) -> Worker:
-    """Set up a worker in this process; see `setting_up`."""
-    with setting_up(", ".join(step.name for step in group.steps), f"{group.key} {occasion}", group.report):
-        return Worker(group.steps, group.store, group.report, group.report, group.key, group.profilers)
-
-
 @contextmanager
-def setting_up(steps: str, occasion: str, report: Reporter) -> Iterator[None]:
+def _setting_up(steps: str, occasion: str, report: Reporter) -> Iterator[None]:
     """Record a set-up in the attempt log, with a timeout; `occasion` is the same when a dead process is replaced.
 
     Raises:
@@ -101,48 +97,57 @@ def setting_up(steps: str, occasion: str, report: Reporter) -> Iterator[None]:
         report.end(work)
 
 
-def decoded(group: Group, work: Sequence[Piece]) -> Iterator[tuple[Worker, Packet]]:
-    """Decode pieces of units, and yield each packet after the group's steps, with the worker that made it."""
+def decoded(group: Group, work: Sequence[DecodeWork], report: Reporter) -> Iterator[tuple[Worker, Packet]]:
+    """Decode units, and yield each packet after the group's steps, with the worker that made it."""
     assert group.decode is not None
-    with group.report.fatal():
+    with report.fatal():
         first, number, _ = work[0]
-        worker = worker_of(group, f"{first.name} {number}")
+        worker = worker_of(group, f"{first.name} {number}", report)
         for unit, share, finished in work:
             for packet in worker.decode(group.decode, unit, share, finished):
                 yield worker, packet
-                group.report.check()
-        group.report.check()
+                report.check()
+        report.check()
 
 
-def pieces_of(wave: Wave, units: Sequence[Unit], ledger: Ledger) -> list[list[tuple[Piece, int]]]:
-    """For each unit, return its shares, the row spans already finished, and their size in bytes."""
-    config = wave.decode.config
-    each = share_bytes(units, config, wave.decode.workers)
-    pieces = []
+def write_tables(step: SecondPass, occasion: str, units: tuple[UnitRows, ...], report: Reporter) -> None:
+    """Do second-pass work; a step with a model is set up first, once for an `occasion`. See `_setting_up`."""
+    with report.fatal():
+        if step.processes is not None and occasion not in _later:
+            with _setting_up(step.name, occasion, report):
+                step.set_up()
+            _later.add(occasion)
+        step(units, report, report)
+
+
+def decode_work(wave: Wave, units: Sequence[Unit], ledger: Ledger, slots: int) -> list[tuple[DecodeWork, ...]]:
+    """Return what a wave has left of units, as the work of each decode task; `slots` tasks run at once."""
+    each = share_bytes(units, wave.decode.config, wave.decode.workers)
+    sized = []
     for unit in units:
         spans, size = ledger.common(wave.folders, unit.name), sum(media.size for media in unit.media)
-        pieces.append([((unit, share, spans), size) for share in shares_of(unit, each)])
-    return pieces
+        sized.append([((unit, share, spans), size) for share in shares_of(unit, each)])
+    return divide_into_tasks(sized, slots)
 
 
 def divide_into_tasks(units: Sequence[Sequence[tuple[T, int]]], slots: int) -> list[tuple[T, ...]]:
     """Return the work of each decode task, long ones first: a share of a film, or several small units.
 
-    `units` holds each unit's pieces with their sizes; a unit of several pieces is a film. `slots` tasks run at once.
+    `units` holds each unit's shares with their sizes; a unit of several shares is a film. `slots` tasks run at once.
 
     Ray takes 0.02 to 0.2 s from the end of a task to the start of the next. So the first tasks are long. A slot that
     has no task left waits for the last ones to end. So each task takes a fixed share of what is left, which shrinks to
     one unit (guided self-scheduling: Polychronopoulos and Kuck, IEEE Transactions on Computers C-36, 1987).
     """
-    films = [(piece,) for pieces in units if len(pieces) > 1 for piece, _ in pieces]
-    small = [pieces[0] for pieces in units if len(pieces) == 1]
+    films = [(share,) for shares in units if len(shares) > 1 for share, _ in shares]
+    small = [shares[0] for shares in units if len(shares) == 1]
     left = sum(size for _, size in small)
     tasks: list[tuple[T, ...]] = []
     begin = 0
     while begin < len(small):
         totals = [*accumulate(size for _, size in small[begin : begin + _TASK_UNITS])]
         number = max(1, sum(total <= left / (_SHARE * slots) for total in totals))
-        tasks.append(tuple(piece for piece, _ in small[begin : begin + number]))
+        tasks.append(tuple(share for share, _ in small[begin : begin + number]))
         left -= totals[number - 1]
         begin += number
     return [*films, *tasks]

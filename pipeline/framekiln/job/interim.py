@@ -15,8 +15,7 @@ from types import TracebackType
 from typing import Self
 
 from framekiln.contract.errors import FramekilnError, OutputError
-from framekiln.contract.row_errors import PASSED_OVER
-from framekiln.job.outcome import recorded_profile
+from framekiln.job.outcome import make_result, recorded_profile
 from framekiln.job.tables_so_far import TablesSoFar
 from framekiln.output.lease import Lease
 from framekiln.output.object_store import Store
@@ -26,7 +25,7 @@ from framekiln.runtime.recovery.child_process import ChildDied, ChildProcess
 from framekiln.runtime.run.progress import INTERRUPTED, RunProgress
 from framekiln.runtime.run.record import read_earlier, write_progress
 from framekiln.runtime.run.request import RunRequest
-from framekiln.runtime.run.result import RunResult, Workload
+from framekiln.runtime.run.result import Workload
 from framekiln.runtime.second_pass.assemble import Assembly
 from framekiln.runtime.second_pass.second_pass import SecondPass, UnitRows
 
@@ -186,17 +185,8 @@ class Interim:
                 self._child = None
 
     def _write_record(self, reason: str = "", profile: RunProfile | None = None, *, count: bool = True) -> None:
-        frames, kinds = self._tables.count(anew=count)
-        result = RunResult(
-            work=self._work,
-            frames=frames,
-            passed_over=kinds.pop(PASSED_OVER, 0),
-            errors=kinds,
-            started=self._started,
-            seconds=time.time() - self._started,
-            figures=self._figures,
-            profile=profile,
-        )
+        counted = self._tables.count(anew=count)
+        result = make_result(self._work, counted, self._figures, self._started, profile)
         files_done = min(len(self._work.media), self._tables.files_done)
         state = RunProgress(
             state="stopped" if reason else "running", run=self._store.run, files_done=files_done, reason=reason

@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
-from itertools import count
 from typing import Literal
 
 from framekiln.contract.errors import ConfigError, DamagedError, OutputError, StartError
@@ -77,27 +76,32 @@ class Job:
             request = self._request
             starting = started_ahead(request.engine, address=request.address, profilers=request.profilers)
             self._ahead = stack.enter_context(starting)
-            nodes = self._join_cluster(stack)
-            files = RunFiles.find(self._request, self._on_wait)
+            nodes = [this_machine()] if request.address is None else self._join_ray(stack)
+            files = RunFiles.find(request, self._on_wait)
             plan = self._plan(nodes)
             lease = self._take_lease(plan, stack)
             files = files.identified(self.store, self._on_wait, keep=True)
-            self._make_mending(plan).remove_listed()
-            self._make_mending(plan).remove_without_images()
-            for attempt in count(1):
+            owners = self._list_owners(plan)
+            mending = Mending(self.store, plan, owners, self._on_wait)
+            mending.remove_listed()
+            mending.remove_without_images()
+            attempt = 0
+            while True:
+                attempt += 1
                 try:
-                    if self._request.retry is not None:
-                        self._mark_failures(plan, files, self._request.retry)
+                    if request.retry is not None:
+                        self._mark_failures(plan, files, request.retry)
                     work = self._look(plan, nodes, files)
                     if work.left:
-                        with self._begin(work, lease, started):
-                            self._compute(work, files, lease, stack)
-                    result = conclude(self.store, self._request, work, self._totals, started)
-                    break
+                        self._interim = Interim(
+                            self.store, request, work, owners, lease, figures=self._totals, started=started
+                        )
+                        with self._interim as interim:
+                            self._compute(work, files, lease, interim, stack)
+                    return conclude(self.store, request, work, self._totals, started)
                 except DamagedError:
-                    if attempt == _ATTEMPTS or not self._make_mending(plan).remove_damaged():
+                    if attempt == _ATTEMPTS or not mending.remove_damaged():
                         raise
-            return result
 
     def preview(self, plan: Plan) -> tuple[Changes, Sequence[Outlook], str]:
         """Return what a run by a plan would do and why, and a sentence on its engine; nothing is written.
@@ -117,9 +121,7 @@ class Job:
 
     # Before anything is computed
 
-    def _join_cluster(self, stack: ExitStack) -> Sequence[Node]:
-        if self._request.address is None:
-            return [this_machine()]
+    def _join_ray(self, stack: ExitStack) -> Sequence[Node]:
         from framekiln.engine.ray.session import session
 
         return stack.enter_context(session(self._request.address, self._on_wait))
@@ -166,7 +168,7 @@ class Job:
         finished = {unit.unit for unit in rows}
         pending = [unit for unit in units.all if unit.name not in finished]
         owners = self._list_owners(plan)
-        left = bool(pending) or any(owner.pieces(rows) for owner in owners)
+        left = bool(pending) or any(owner.missing(rows) for owner in owners)
         outlook = outlooks(plan, self.store, units.all, units.fresh, units.wanted, changes)
         write_units(self.store, units.fresh)
         remember(self.store, plan)
@@ -183,7 +185,8 @@ class Job:
             files=changes,
             outlook=outlook,
         )
-        if left and self._choose(plan, pending)[0] == "local":
+        self._engine = self._choose(plan, pending)
+        if left and self._engine[0] == "local":
             work = replace(work, plan=replace(plan, limits=""), has_local_engine=True)
         self._totals = RunTotals(pending, len(plan.waves))
         self._on_plan(work)
@@ -193,14 +196,6 @@ class Job:
         request = self._request
         return choose(request.engine, address=request.address, plan=plan, units=units, profilers=request.profilers)
 
-    def _make_mending(self, plan: Plan) -> Mending:
-        return Mending(self.store, plan, self._list_owners(plan), self._on_wait)
-
-    def _begin(self, work: Workload, lease: Lease, started: float) -> Interim:
-        owners = self._list_owners(work.plan)
-        self._interim = Interim(self.store, self._request, work, owners, lease, figures=self._totals, started=started)
-        return self._interim
-
     @property
     def extent(self) -> str:
         """The extent of the tables that an interrupted run has written, in words."""
@@ -208,41 +203,33 @@ class Job:
 
     # The two passes
 
-    def _compute(self, work: Workload, files: RunFiles, lease: Lease, stack: ExitStack) -> None:
-        request = self._request
-        name, reason = self._choose(work.plan, work.pending)
+    def _compute(self, work: Workload, files: RunFiles, lease: Lease, interim: Interim, stack: ExitStack) -> None:
+        request, plan = self._request, work.plan
+        name, reason = self._engine
         self._on_wait(reason)
         if name == "ray" and request.address is None:
             name = self._start_ray(stack)
         self._totals.engine = name
+        opening = opened(
+            name, plan, self.store, self._on_events, request.profilers, ahead=self._ahead, stop=lease.end_run
+        )
         try:
-            with opened(
-                name,
-                work.plan,
-                self.store,
-                self._on_events,
-                request.profilers,
-                ahead=self._ahead,
-                stop=lease.end_run,
-            ) as engine:
-                if self._interim is not None:
-                    self._interim.start()
-                for number, wave in enumerate(work.plan.waves):
+            with opening as engine:
+                interim.start()
+                for number, wave in enumerate(plan.waves):
                     ledger = Ledger(self.store)
-                    unfinished = [unit for unit in work.pending if not ledger.has(wave.folders, unit.name)]
-                    engine.first_pass(number, unfinished, ledger)
+                    if unfinished := [unit for unit in work.pending if not ledger.has(wave.folders, unit.name)]:
+                        engine.first_pass(number, unfinished, ledger)
                     lease.check()
-                self._run_second_pass(engine, work, files, lease)
+                self._run_second_pass(engine, work, files, lease, interim)
         finally:
             gather(self.store, (lease.run, *lease.taken_over))
 
     def _start_ray(self, stack: ExitStack) -> Literal["local", "ray"]:
         """Start Ray on this machine; return the engine that is ready, the local one where `auto` may take it."""
-        from framekiln.engine.ray.session import session
-
         self._on_wait("Starting Ray on this machine, which takes some seconds.")
         try:
-            stack.enter_context(session(None, self._on_wait))
+            self._join_ray(stack)
         except StartError as error:
             if self._request.engine != "auto" or self._request.profilers.nsight:
                 raise
@@ -250,7 +237,7 @@ class Job:
             return "local"
         return "ray"
 
-    def _run_second_pass(self, engine: Engine, work: Workload, files: RunFiles, lease: Lease) -> None:
+    def _run_second_pass(self, engine: Engine, work: Workload, files: RunFiles, lease: Lease, interim: Interim) -> None:
         rows = self._find_rows(work.plan, work.units, work.wanted)
         if missing := len(work.units) - len(rows):
             raise OutputError(
@@ -260,10 +247,10 @@ class Job:
             )
         owners, deletable = self._list_owners(work.plan), files.deletable(self.store)
         sweep(self.store, owners, rows, deletable)  # so that no table has rows of a file twice
-        if self._interim is not None:
-            self._interim.release()
+        interim.release()
         for owner in owners:
-            engine.second_pass(owner, owner.pieces(rows))
+            if missing_tables := owner.missing(rows):
+                engine.second_pass(owner, missing_tables)
             lease.check()
         sweep(self.store, owners, rows, deletable)  # tables that stages replace
 

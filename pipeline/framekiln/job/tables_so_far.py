@@ -50,7 +50,7 @@ class TablesSoFar:
         """Return the units whose rows can be written now; each is `done` afterwards."""
         ledger = Ledger(self._store)
         finished = unit_rows(self._work.plan, ledger, list(self._open.values()), self._work.wanted)
-        missing = {unit.unit for (unit,) in self.assembly.pieces(finished)}
+        missing = {unit.unit for (unit,) in self.assembly.missing(finished)}
         for unit in finished:
             if self.held or unit.unit not in missing:
                 self.done(unit)
@@ -69,27 +69,32 @@ class TablesSoFar:
 
         Without `anew` files that were not opened before are left out.
         """
-        paths = [f"{folder}/{name}" for folder in (FRAMES, ERRORS) for name in self._store.names(folder)]
-        for path in paths if anew else ():
-            if path not in self._counts:
-                with suppress(GoneError):  # another shard may have replaced it
-                    self._counts[path] = self._read(path)
-        kinds: Counter[str] = Counter()
-        for path in paths:
-            kinds.update(self._counts.get(path, ()))
-        return kinds.pop(_ROWS, 0), kinds
-
-    def _read(self, path: str) -> Counter[str]:
-        if path.startswith(f"{FRAMES}/"):
-            return Counter({_ROWS: self._store.count_rows(path)})
-        return Counter(self._store.read_table(path, ["kind"], expected=FAILURES)["kind"].to_pylist())
+        return count_rows(self._store, self._counts, anew=anew)
 
     def _find_earlier_files(self, rows: Sequence[UnitRows]) -> frozenset[str]:
-        if not (names := set(self._store.names(FRAMES))):
-            return frozenset()
-        stale = {unit_of(name) for name in names - self.assembly.live(rows)[FRAMES]}
+        names = set(self._store.names(FRAMES))
+        stale = {unit_of(name) for name in names - self.assembly.live(rows)[FRAMES]} if names else set()
         units = read_units(self._store) if stale else []
         return frozenset(media.media_id for unit in units if unit.name in stale for media in unit.media)
+
+
+def count_rows(store: Store, known: dict[str, Counter[str]], *, anew: bool = True) -> tuple[int, Counter[str]]:
+    """Return the numbers of frames and of errors by kind in the tables; see `TablesSoFar.count`.
+
+    `known` keeps the counts of each file.
+    """
+    kinds: Counter[str] = Counter()
+    for folder in (FRAMES, ERRORS):
+        for path in (f"{folder}/{name}" for name in store.names(folder)):
+            if anew and path not in known:
+                with suppress(GoneError):  # another shard may have replaced it
+                    if folder == FRAMES:
+                        known[path] = Counter({_ROWS: store.count_rows(path)})
+                    else:
+                        errors = store.read_table(path, ["kind"], expected=FAILURES)
+                        known[path] = Counter(errors["kind"].to_pylist())
+            kinds.update(known.get(path, ()))
+    return kinds.pop(_ROWS, 0), kinds
 
 
 def _list_ids(unit: UnitRows) -> frozenset[str]:

@@ -12,15 +12,20 @@ from framekiln.contract.row_errors import DECODE
 from framekiln.contract.stage import Scope
 from framekiln.media.config import DecodeConfig
 from framekiln.planning.error_budget import Budget
-from framekiln.planning.gpu import CONTEXT_GB, GpuSettings, schedule
 from framekiln.planning.gpu.calibration_file import Calibration, find_calibration
-from framekiln.planning.idle_numbers import check_numbers
+from framekiln.planning.gpu.scheduler import CONTEXT_GB, GpuSettings, schedule
 from framekiln.planning.lineage import find_producers, is_decoded, sources
 from framekiln.planning.manifest import PLACEMENT_KEYS, DecodeRule, PipelineFile, ProfileFile, read_pipeline
 from framekiln.planning.missing_weights import WeightsStatus, available_steps
 from framekiln.planning.plan_options import PlanOptions
 from framekiln.planning.processes.core_limits import describe_limits, fit_later, fit_wave
-from framekiln.planning.processes.placement import assign_workers, check_capacity, limit_to_cores, merge_placement
+from framekiln.planning.processes.placement import (
+    assign_workers,
+    check_capacity,
+    check_numbers,
+    limit_to_cores,
+    merge_placement,
+)
 from framekiln.planning.processes.resources import Node
 from framekiln.planning.processes.waves import Wave, split_into_waves
 from framekiln.planning.settings import read_overrides, validated
@@ -142,7 +147,12 @@ class _Planner:
         before = {step.name: step.placement for step in asked} | before
         limits = describe_limits(before, [*first.values(), *second], self._cores)
         return Plan(
-            decode=_find_largest([wave.decode for wave in waves]),
+            decode=replace(
+                waves[0].decode,
+                workers=max(wave.decode.workers for wave in waves),
+                cpus=max(wave.decode.cpus for wave in waves),
+                drops=(),
+            ),
             first=tuple(first[name] for name in order if name in first),
             waves=waves,
             second=tuple(second),
@@ -225,11 +235,6 @@ def _check_names(pipeline: PipelineFile, profile: ProfileFile, options: PlanOpti
             if name not in everything:
                 problem = f"The profile {verb} a step {name!r} that the pipeline does not have."
                 check_known(name, pipeline.steps, problem, code="FK-UNKNOWN-STEP")
-
-
-def _find_largest(decodes: Sequence[DecodeStep]) -> DecodeStep:
-    workers, cpus = max(each.workers for each in decodes), max(each.cpus for each in decodes)
-    return replace(decodes[0], workers=workers, cpus=cpus, drops=())
 
 
 def _place_second_pass(step: Step, cap_gb: float | None) -> Step:

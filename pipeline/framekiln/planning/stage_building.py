@@ -5,7 +5,6 @@ import sys
 import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import fields
-from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -43,7 +42,10 @@ def build(
     Raises:
         ConfigError: the class cannot be found or built, or a setting is unknown or invalid.
     """
-    refused = partial(_refuse, name, entry.use)
+
+    def refused(problem: str, *, code: str) -> ConfigError:
+        return ConfigError(f"Step {name!r} uses {entry.use!r}, {problem}", code=code)
+
     stage_class = entry.given or _load(entry.use, refused)
     parameters = vars(stage_class.Config).get("__dataclass_params__")  # a subclass without the decorator has none
     if parameters is None or not parameters.frozen:
@@ -69,10 +71,6 @@ def built_config(use: str, settings: Mapping[str, Any]) -> Stage.Config:
     config = TypeAdapter(getattr(importlib.import_module(module), attribute).Config).validate_python(dict(settings))
     assert isinstance(config, Stage.Config)
     return config
-
-
-def _refuse(name: str, use: str, problem: str, *, code: str) -> ConfigError:
-    return ConfigError(f"Step {name!r} uses {use!r}, {problem}", code=code)
 
 
 def _load(use: str, refused: Callable[..., ConfigError]) -> type[Stage]:

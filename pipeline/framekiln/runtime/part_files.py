@@ -119,7 +119,9 @@ class Parts:
     def _put_file(self, folder: str, key: dict[str, Any], data: bytes | None) -> str | None:
         if data is None:
             return None
-        path = f"{folder}/{as_folder(key['media_id'])}/{key['frame_index']:08d}{_suffix(data)}"
+        signatures = {b"\x89PNG": ".png", b"\xff\xd8\xff": ".jpg", b"RIFF": ".webp"}
+        suffix = next((end for start, end in signatures.items() if data.startswith(start)), ".bin")
+        path = f"{folder}/{as_folder(key['media_id'])}/{key['frame_index']:08d}{suffix}"
         self._store.write(path, data)
         return path
 
@@ -131,9 +133,3 @@ def part_of(packet: Packet) -> Part:
 
 def _path(step: Step, name: str) -> str:
     return f"{COLUMNS}/{step.folder}/{name}"
-
-
-def _suffix(data: bytes) -> str:
-    """Return a file name's ending by the first bytes of an image."""
-    signatures = {b"\x89PNG": ".png", b"\xff\xd8\xff": ".jpg", b"RIFF": ".webp"}
-    return next((end for start, end in signatures.items() if bytes(data[:4]).startswith(start)), ".bin")

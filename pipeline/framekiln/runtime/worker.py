@@ -110,7 +110,7 @@ class Worker:
             outcome = self._stored(step, part_of(packet), carried)
             outcome = outcome or self._computed(step, caller, packet, attempt, carried, arrival)
             packet, arrival = replace(packet, rows=_advance(packet.rows, step, outcome, carried)), {}
-        self._end(work)
+        attempt.end()
         return packet
 
     def decode(self, step: DecodeStep, unit: Unit, share: Share, finished: Collection[Span]) -> Iterator[Packet]:
@@ -123,7 +123,8 @@ class Worker:
         use_one_thread()
         keep_freed_memory()
         name = f"decoding of {share} of unit {unit.name}"
-        guard = DecodeGuard(step, begin_attempt(self._log, name, self._name))
+        attempt = begin_attempt(self._log, name, self._name)
+        guard = DecodeGuard(step, attempt)
         tiled = partial(_tiled, finished)
         packets = decode(unit, step.columns, step.halo, step.config, share, tiled, guard, drops=step.drops)
         started, around, ended = time.time(), {"wait": self.recorder.waited()}, False
@@ -144,11 +145,7 @@ class Worker:
                 yield self.apply(replace(packet, rows=packet.rows.append_column(FAILED, empty), failures=()))
             started, around = time.time(), {}
         self.recorder.flush()
-        self._end(name)
-
-    def _end(self, work: str) -> None:
-        if self._log is not None:
-            self._log.end(work)
+        attempt.end()
 
     def _stored(self, step: Step, part: Part, columns: Sequence[str]) -> Outcome | None:
         """Return an earlier result; None if it is missing, or damaged and can be computed here."""

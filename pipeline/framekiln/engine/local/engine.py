@@ -1,18 +1,18 @@
 """Both passes in a few worker processes of this machine.
 
-Each process decodes pieces of units and applies all steps to their packets, so that nothing travels between processes.
+Each process decodes units and applies all steps to their packets, so that nothing travels between processes.
 """
 
 import os
-import uuid
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
-import cloudpickle
 import psutil
 
-from framekiln.engine.group import divide_into_tasks, pieces_of
-from framekiln.engine.local.child import Decoding, PackedWork, Tabling
+from framekiln.engine.engine import Engine
+from framekiln.engine.group import Group, decode_work, write_tables
+from framekiln.engine.local.child import write_parts
 from framekiln.engine.local.pool import Pool, WorkerProcess
 from framekiln.engine.run_state import RunState
 from framekiln.engine.sampler import Sampler
@@ -33,7 +33,7 @@ _WEIGHTS_FACTOR = 2.0  # memory for weights, by their files: as loaded, and whil
 _MEMORY_SHARE = 0.7  # of what is available that processes with models may take
 
 
-class LocalEngine:
+class LocalEngine(Engine):
     """A plan on this machine, without Ray."""
 
     def __init__(
@@ -45,8 +45,7 @@ class LocalEngine:
         started: Sequence[WorkerProcess] = (),
     ) -> None:
         """Start the sampling of this machine; `started` are idle processes, which this engine takes over."""
-        self._plan, self._store, self._profilers = plan, store, profilers
-        self._run = uuid.uuid4().hex[:8]
+        super().__init__(plan, store, on_events, profilers)
         self._state = RunState(Budgets(plan.budgets))
         self._pool = Pool(self._state, lambda: on_events(self._state.take()), started)
         self._sampler = Sampler(store, self._state.add_event, parent=os.getpid()) if store.run else None
@@ -59,37 +58,23 @@ class LocalEngine:
 
     def first_pass(self, number: int, units: Sequence[Unit], ledger: Ledger) -> None:
         """Decode units and compute the columns of a wave's steps, except those that the ledger has."""
-        if not units:
-            return
-        wave = self._plan.waves[number]
+        wave, key = self._plan.waves[number], f"{self._run}-{number}"
         steps = tuple(step.placed(in_flight=1) for group in wave.groups() for step in group)
+        group = Group(key=key, steps=steps, store=self._store, decode=wave.decode, last=True, profilers=self._profilers)
         size = _count_processes(wave, steps)
-        pieces = divide_into_tasks(pieces_of(wave, units, ledger), size)
-        key = f"{self._run}-{number}"
-        work = Decoding(key=key, steps=steps, store=self._store, decode=wave.decode, profilers=self._profilers)
         try:
-            self._share_out(key, work, pieces, size)
+            self._pool.run(key, partial(write_parts, group), decode_work(wave, units, ledger, size), size)
         finally:
-            if any(step.keeps_model for step in steps):
+            if group.keeps_model:
                 self._pool.close()  # frees their memory for what comes next
 
-    def second_pass(self, step: SecondPass, pieces: Sequence[Any]) -> None:
-        """Run one second-pass step, or the final assembly, over pieces of work."""
-        size = max(1, int(_count_cores() / step.cpus))
+    def second_pass(self, step: SecondPass, work: Sequence[Any]) -> None:
+        """Run one second-pass step, or the final assembly."""
+        size = max(1, int(len(os.sched_getaffinity(0)) / step.cpus))
         if step.processes is not None:
             size = min(size, step.processes.workers)
         key = f"{self._run}-{step.name}"
-        self._share_out(key, Tabling(step, key), pieces, size)
-
-    def _share_out(self, key: str, work: object, pieces: Sequence[Any], size: int) -> None:
-        size = min(size, len(pieces))
-        if size:
-            packed = PackedWork(content=cloudpickle.dumps(work), threads=max(1, _count_cores() // size))
-            self._pool.run(key, packed, pieces, size)
-
-
-def _count_cores() -> int:
-    return len(os.sched_getaffinity(0))
+        self._pool.run(key, partial(write_tables, step, key), work, size)
 
 
 def _count_processes(wave: Wave, steps: Sequence[Step]) -> int:
@@ -99,7 +84,7 @@ def _count_processes(wave: Wave, steps: Sequence[Step]) -> int:
         return 1  # they share a GPU
     places = [combined_placement(group) for group in wave.groups() if any(step.keeps_model for step in group)]
     asked = wave.decode.workers + sum(place.workers * place.in_flight for place in places)
-    size = min(_count_cores(), asked)
+    size = min(len(os.sched_getaffinity(0)), asked)
     if models:
         weights = sum(entry.bytes for step in models for entry in step.entries.values())
         each = _PROCESS_BYTES + _WEIGHTS_FACTOR * weights

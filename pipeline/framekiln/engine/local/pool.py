@@ -1,4 +1,4 @@
-"""Worker processes that share pieces of work, until all are done; one that dies is replaced, and its piece done again.
+"""Worker processes that share work, until all of it is done; one that dies is replaced, and its work is done again.
 
 All talk with them is in one thread, the caller's: so Ctrl-C ends it wherever it waits, and nothing needs a lock.
 """
@@ -7,21 +7,21 @@ import os
 import socket
 import subprocess
 import sys
-import tempfile
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from multiprocessing.connection import Pipe, wait
+from multiprocessing.connection import wait
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import cloudpickle
 
 from framekiln.contract.errors import FramekilnError, SetupError
-from framekiln.engine.local.child import ASK, DO, DONE, EVENT, HOLD, LAST_LINES, PackedWork
-from framekiln.engine.run_state import RunState, last_lines
-from framekiln.runtime.recovery.memory_pressure import Standstill, more_memory
+from framekiln.engine.local.child import ASK, DO, DONE, EVENT, HOLD, LAST_LINES
+from framekiln.engine.run_state import Reporter, RunState, last_lines
+from framekiln.runtime.recovery.child_process import start_child
+from framekiln.runtime.recovery.memory_pressure import Standstill, memory_full, more_memory
 
 _TICK_S = 0.5  # between two looks at the run as a whole: fast enough for a progress bar
 _MOST_DEATHS = 10  # in a row without any progress
@@ -30,39 +30,30 @@ _END_S = 5.0  # for the own end of a process, once nobody talks to it any more
 
 
 class WorkerProcess:
-    """A process that works on one piece at a time."""
+    """A process that does one piece of work at a time."""
 
     def __init__(self) -> None:
         """Start it, in a process group of its own: terminals and schedulers send their signals to a whole group."""
-        self.connection, child_end = Pipe()
-        self._output: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed in `end`
-        paths = {"PYTHONPATH": os.pathsep.join(path or str(Path.cwd()) for path in sys.path)}
-        with child_end:
-            self._process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "framekiln.engine.local.child", str(child_end.fileno())],
-                env={**os.environ, **paths, "OMP_NUM_THREADS": "1"},  # of NumPy; torch takes those of its work
-                stdin=subprocess.DEVNULL,
-                stdout=self._output,
-                stderr=self._output,
-                pass_fds=(child_end.fileno(),),
-                process_group=0,
-            )
+        threads = {"OMP_NUM_THREADS": "1"}  # of NumPy; torch takes those of its work
+        self.connection, self._process, self._output = start_child(
+            "framekiln.engine.local.child", threads, process_group=0
+        )
         self._held: set[str] = set()
-        self.piece: Any = None  # what it works on; None while it is idle
+        self.work: Any = None  # None while it is idle
 
     @property
     def name(self) -> str:
         """Return its name in the attempt log, as `worker_name` gives it there."""
         return f"{socket.gethostname()}:{self._process.pid}"
 
-    def start(self, key: str, work: PackedWork, piece: Any) -> None:
-        """Let it do a piece of some work, which each process gets once."""
-        self.piece = piece
+    def start(self, key: str, function: object, work: Any) -> None:
+        """Let it do work by a function, which each process gets once, by its key."""
+        self.work = work
         with suppress(OSError):  # it has died; reading from it tells so
             if key not in self._held:
-                self.send((HOLD, key, work))
+                self.send((HOLD, key, function))
                 self._held.add(key)
-            self.send((DO, key, piece))
+            self.send((DO, key, work))
 
     def send(self, message: Any) -> None:
         """Send a message or an answer."""
@@ -76,7 +67,7 @@ class WorkerProcess:
         """End it, and return the last lines of its output."""
         self.connection.close()
         try:
-            self._process.wait(timeout=0 if self.piece is not None else _END_S)
+            self._process.wait(timeout=0 if self.work is not None else _END_S)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
@@ -96,28 +87,34 @@ class Pool:
         self._advances, self._since, self._deaths = 0, time.monotonic(), 0  # since the last progress
         self._standstill, self._looked = Standstill(), 0.0
 
-    def run(self, key: str, work: PackedWork, pieces: Sequence[Any], size: int) -> None:
-        """Do all pieces, in `size` processes at most.
+    def run(self, key: str, function: Callable[[Any, Reporter], None], work: Sequence[Any], size: int) -> None:
+        """Do all work.
 
         Args:
-            key: names the work, so that a process gets it once.
-            work: the function of a piece.
-            pieces: what it is called with; none is None.
+            key: names the function, so that a process gets it once.
+            function: takes one piece of the work.
+            work: none of it is None.
             size: processes at most.
 
         Raises:
             FramekilnError: the error that stops the run.
         """
-        waiting = deque(pieces)
+        waiting, size = deque(work), max(1, min(size, len(work)))
+        paths = [path or str(Path.cwd()) for path in sys.path]
+        # Packed by itself: a process that was started before the function was known learns first where its modules are.
+        packed = cloudpickle.dumps(function), max(1, len(os.sched_getaffinity(0)) // size), paths
         while waiting or self._list_busy():
             while waiting and len(self._list_busy()) < size:
-                self._find_idle().start(key, work, waiting.popleft())
+                process = next((each for each in self._processes if each.work is None), None)
+                if process is None:
+                    self._processes.append(process := WorkerProcess())
+                process.start(key, packed, waiting.popleft())
             for connection in wait([process.connection for process in self._list_busy()], timeout=_TICK_S):
                 process = next(each for each in self._processes if each.connection is connection)
                 try:
                     self._answer(process, *process.receive())
                 except (EOFError, OSError):
-                    waiting.appendleft(process.piece)
+                    waiting.appendleft(process.work)
                     self._processes.remove(process)
                     self._output[process.name] = process.end()
                     self._deaths += 1
@@ -134,14 +131,7 @@ class Pool:
         return self._output.get(worker, "")
 
     def _list_busy(self) -> list[WorkerProcess]:
-        return [process for process in self._processes if process.piece is not None]
-
-    def _find_idle(self) -> WorkerProcess:
-        for process in self._processes:
-            if process.piece is None:
-                return process
-        self._processes.append(WorkerProcess())
-        return self._processes[-1]
+        return [process for process in self._processes if process.work is not None]
 
     def _answer(self, process: WorkerProcess, kind: str, *content: Any) -> None:
         if kind == EVENT:
@@ -151,7 +141,7 @@ class Pool:
             owner: object = self if method == LAST_LINES else self._state
             process.send(getattr(owner, method)(*arguments))
         elif kind == DONE:
-            process.piece = None
+            process.work = None
             (problem,) = content
             if problem:
                 last = problem.strip().splitlines()[-1]
@@ -175,8 +165,4 @@ class Pool:
                 code="FK-PROCESSES-KILLED",
             )
         if self._standstill.lasts(progress=progress):
-            raise SetupError(
-                "Memory is full, and nothing is computed any more, as every process reads its code from the disk again "
-                f"and again. Too little memory: {more_memory()}",
-                code="FK-MEMORY-FULL",
-            )
+            raise memory_full()

@@ -67,7 +67,10 @@ class Samplers:
         sampled = ray.get(coordinator.node.remote())
         nodes = [node["NodeID"] for node in ray.nodes() if node["Alive"] and node["NodeID"] != sampled]
         places = [NodeAffinitySchedulingStrategy(node_id=node, soft=False) for node in nodes]
-        send = partial(_send, coordinator)
+
+        def send(reading: Reading) -> None:
+            coordinator.add_event.remote(reading)
+
         self._actors = [make.options(scheduling_strategy=place).remote(store, send) for place in places]
 
     def stop(self) -> None:
@@ -79,10 +82,6 @@ class Samplers:
         for actor in self._actors:
             with suppress(ray.exceptions.RayError):
                 ray.kill(actor)
-
-
-def _send(coordinator: Any, reading: Reading) -> None:
-    coordinator.add_event.remote(reading)
 
 
 class Coordinator(RunState):

@@ -11,7 +11,6 @@ holds whole files.
 
 import threading
 import time
-import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -24,33 +23,34 @@ from ray.data import ActorPoolStrategy, DataContext, TaskPoolStrategy
 
 from framekiln.contract.errors import FramekilnError
 from framekiln.contract.placement import Placement
-from framekiln.engine.group import Group, divide_into_tasks, pieces_of
+from framekiln.engine.engine import Engine
+from framekiln.engine.group import Group, decode_work
 from framekiln.engine.ray.coordinator import RayReporter, Samplers, start_coordinator
 from framekiln.engine.ray.death_watch import DeathWatch, services_error
 from framekiln.engine.ray.private import dead_services, kill_model_processes
 from framekiln.engine.ray.shutdown import ended
 from framekiln.engine.ray.workers import (
     KeepsModel,
-    decoding_function,
+    apply_steps,
+    decode_units,
+    do_later,
     keep_later_model,
     keep_models,
+    named,
     pack,
-    second_pass_function,
-    task_function,
 )
 from framekiln.media.units import Unit
 from framekiln.output.ledger import Ledger
 from framekiln.output.object_store import Store
 from framekiln.planning.error_budget import Budgets
 from framekiln.planning.plan import Plan
-from framekiln.planning.processes.waves import Wave
 from framekiln.profiling.events import Reading, StepEvent
 from framekiln.profiling.tools.profilers import NO_PROFILERS, ProfilerOptions
 from framekiln.runtime.second_pass.second_pass import SecondPass
 
 # Ray Data takes up to 0.2 s from a task's end to the submission of the next, so some tasks wait at Ray for a free CPU.
 _RUNNING = 8  # decode tasks for one that waits besides the first; more would lose the order, the long ones first
-_WAITING = 100  # pieces of a second pass, which are short, in any order
+_WAITING = 100  # tasks of a second pass, which are short, in any order
 
 _FETCHED = 1  # packets that a process with a model has fetched, besides those in work
 _SAMPLED_SECONDS = 5.0  # of a run, before other machines are sampled, each by a process
@@ -58,7 +58,7 @@ _STOP_SECONDS = 5.0  # for the coordinator's last lines
 _WATCH_SECONDS = 0.5  # fast enough for a progress bar
 
 
-class RayEngine:
+class RayEngine(Engine):
     """A plan on the connected Ray."""
 
     def __init__(
@@ -71,10 +71,10 @@ class RayEngine:
         stop: Callable[[FramekilnError], None],
     ) -> None:
         """Start the coordinator; `stop` ends the run with an error, from another thread."""
-        self._plan, self._store, self._on_events, self._profilers = plan, store, on_events, profilers
+        super().__init__(plan, store, on_events, profilers)
         self._pools: list[str] = []  # names of those with models
-        self._run = uuid.uuid4().hex[:8]
         self._coordinator = start_coordinator(Budgets(plan.budgets), store)
+        self._reporter = RayReporter(self._coordinator)
         self._began = time.monotonic()
         self._samplers: Samplers | None = None
         self._deaths = DeathWatch(stop, lambda: ray.get(self._coordinator.advances.remote(), timeout=_WATCH_SECONDS))
@@ -93,66 +93,56 @@ class RayEngine:
 
     def first_pass(self, number: int, units: Sequence[Unit], ledger: Ledger) -> None:
         """Decode units and compute the columns of a wave's steps, except those that the ledger has."""
-        if not units:
-            return
         wave = self._plan.waves[number]
-        groups = self._make_groups(wave, f"{self._run}-{number}")
+        groups = wave.groups()
         with DataContext.current(_make_context(hold_back=len(groups) > 1)):
-            tasks = divide_into_tasks(pieces_of(wave, units, ledger), wave.decode.workers)
+            tasks = decode_work(wave, units, ledger, wave.decode.workers)
             dataset = _spread(tasks)
-            for group in groups:
+            for i, steps in enumerate(groups):
+                group = Group(
+                    key=f"{self._run}-{number}-{i}",
+                    steps=steps,
+                    store=self._store,
+                    decode=wave.decode if i == 0 else None,
+                    last=i == len(groups) - 1,
+                    profilers=self._profilers,
+                )
                 dataset = self._add(dataset, group, len(tasks))
             self._consume(dataset)
 
-    def second_pass(self, step: SecondPass, pieces: Sequence[Any]) -> None:
-        """Run one second-pass step, or the final assembly, over pieces of work."""
-        if not pieces:
-            return
-        reporter, place, arguments = RayReporter(self._coordinator), step.processes, _make_arguments(step.cpus)
+    def second_pass(self, step: SecondPass, work: Sequence[Any]) -> None:
+        """Run one second-pass step, or the final assembly."""
+        place, arguments = step.processes, _make_arguments(step.cpus)
         with DataContext.current(_make_context(hold_back=False)):
-            dataset = _spread(pieces)
+            dataset = _spread(work)
             if place is None:
                 slots = int(ray.cluster_resources().get("CPU", 1) / step.cpus)
-                pool = TaskPoolStrategy(size=min(slots + _WAITING, len(pieces)))
-                dataset = dataset.map_batches(second_pass_function(step, reporter), compute=pool, **arguments)
+                pool = TaskPoolStrategy(size=min(slots + _WAITING, len(work)))
+                task = named(step.name, do_later, step, self._reporter, "")
+                dataset = dataset.map_batches(task, compute=pool, **arguments)
             else:
                 self._pools.append(step.name)
                 place = replace(place, in_flight=1)  # a call holds a whole file's rows
-                model = _make_pool(
-                    step.name, partial(keep_later_model, step, reporter), place, min(place.workers, len(pieces))
-                )
+                set_up = partial(keep_later_model, step, self._reporter)
+                model = _make_pool(step.name, set_up, place, min(place.workers, len(work)))
                 dataset = dataset.map_batches(**model, **arguments)
             self._consume(dataset)
-
-    def _make_groups(self, wave: Wave, key: str) -> list[Group]:
-        groups = wave.groups()
-        reporter = RayReporter(self._coordinator)
-        return [
-            Group(
-                key=f"{key}-{i}",
-                steps=steps,
-                store=self._store,
-                report=reporter,
-                decode=wave.decode if i == 0 else None,
-                last=i == len(groups) - 1,
-                profilers=self._profilers,
-            )
-            for i, steps in enumerate(groups)
-        ]
 
     def _add(self, dataset: Any, group: Group, most: int) -> Any:
         if group.decode is not None:
             size = group.decode.workers
             size += 1 + size // _RUNNING if group.last else 0
             pool = TaskPoolStrategy(size=min(size, most))
-            return dataset.map_batches(decoding_function(group), compute=pool, **_make_arguments(group.decode.cpus))
+            task = named(group.name, decode_units, group, self._reporter)
+            return dataset.map_batches(task, compute=pool, **_make_arguments(group.decode.cpus))
         placement = group.placement
         if not group.keeps_model:
             pool = TaskPoolStrategy(size=placement.workers)
-            return dataset.map_batches(task_function(group), compute=pool, **_make_arguments(placement.cpus))
+            task = named(group.name, apply_steps, group, self._reporter)
+            return dataset.map_batches(task, compute=pool, **_make_arguments(placement.cpus))
         self._pools.append(group.name)
         return dataset.map_batches(
-            **_make_pool(group.name, partial(keep_models, group), placement, placement.workers),
+            **_make_pool(group.name, partial(keep_models, group, self._reporter), placement, placement.workers),
             label_selector={},  # keeps the tasks before it from being fused into the model's process
             **_make_arguments(placement.cpus),
             **self._profilers.ray_options(group.steps, self._store),
@@ -171,7 +161,7 @@ class RayEngine:
             fatal = ray.get(self._coordinator.error.remote())
             reason = (str(error).strip().splitlines() or [type(error).__name__])[-1]
             raise fatal or FramekilnError(f"Ray stopped the run: {reason}", code="FK-RAY-STOPPED") from error
-        RayReporter(self._coordinator).check()
+        self._reporter.check()
 
     @contextmanager
     def _watch_events(self) -> Iterator[None]:
@@ -200,8 +190,8 @@ class RayEngine:
             self._on_events(ray.get(request))
 
 
-def _spread(pieces: Sequence[Any]) -> Any:
-    return ray.data.from_items([pack(piece) for piece in pieces], override_num_blocks=len(pieces))
+def _spread(work: Sequence[Any]) -> Any:
+    return ray.data.from_items([pack(each) for each in work], override_num_blocks=len(work))
 
 
 def _make_arguments(cpus: float) -> dict[str, Any]:

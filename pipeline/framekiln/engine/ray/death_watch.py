@@ -15,7 +15,7 @@ import ray
 
 from framekiln.contract.errors import FramekilnError, SetupError
 from framekiln.engine.ray.private import dead_services, list_workers
-from framekiln.runtime.recovery.memory_pressure import Standstill, more_memory
+from framekiln.runtime.recovery.memory_pressure import Standstill, memory_full, more_memory
 
 _MOST_DEATHS = 10  # in a row; a lost machine with many workers counts once, as they had started before
 _LEAST_S = 60.0  # without progress: of many processes that start at once, those that fit get time to end some work
@@ -59,11 +59,17 @@ class DeathWatch:
                 if deaths:
                     self._measure()
                 if deaths >= _MOST_DEATHS and time.monotonic() - self._since >= _LEAST_S:
-                    self._stop(self._explain_deaths(deaths))
+                    self._stop(
+                        SetupError(
+                            f"{deaths} processes were killed one after the other, and no work was finished in between: "
+                            f"{self._describe_memory()}. Probably memory ran out: {more_memory()}",
+                            code="FK-PROCESSES-KILLED",
+                        )
+                    )
                     return
                 if self._standstill.lasts(progress=progress):
                     self._measure()
-                    self._stop(self._explain_standstill())
+                    self._stop(memory_full(self._describe_memory()))
                     for process, _ in _find_processes():
                         with suppress(psutil.Error):
                             process.kill()
@@ -73,20 +79,6 @@ class DeathWatch:
         for process, steps in _find_processes():
             with suppress(psutil.Error):
                 self._memory[steps] = max(process.memory_info().rss / 1e6, self._memory.get(steps, 0.0))
-
-    def _explain_deaths(self, deaths: int) -> SetupError:
-        return SetupError(
-            f"{deaths} processes were killed one after the other, and no work was finished in between: "
-            f"{self._describe_memory()}. Probably memory ran out: {more_memory()}",
-            code="FK-PROCESSES-KILLED",
-        )
-
-    def _explain_standstill(self) -> SetupError:
-        return SetupError(
-            "Memory is full, and nothing is computed any more, as every process reads its code from the disk again and "
-            f"again: {self._describe_memory()}. Too little memory: {more_memory()}",
-            code="FK-MEMORY-FULL",
-        )
 
     def _describe_memory(self) -> str:
         held = ", ".join(f"{steps} ({mb:.0f} MB when last seen)" for steps, mb in sorted(self._memory.items()))

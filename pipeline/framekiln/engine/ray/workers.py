@@ -5,6 +5,7 @@ Each is named after its steps, so that Ray's dashboard and `ps` show steps.
 
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -13,22 +14,43 @@ import ray
 from framekiln.contract.errors import FramekilnError
 from framekiln.contract.packet import Packet
 from framekiln.contract.row_errors import DECODE
-from framekiln.engine.group import Group, decoded, make_worker, setting_up, worker_of
+from framekiln.engine.group import Group, decoded, worker_of, write_tables
 from framekiln.engine.run_state import Reporter
 from framekiln.runtime.second_pass.second_pass import SecondPass
 from framekiln.runtime.worker import Worker
 
 
-def _open(sealed: pa.Table) -> tuple[Packet, float]:
+def named(name: str, function: Callable[..., Any], *bound: object) -> Callable[[pa.Table], Any]:
+    """Return a function of a row, its last argument; the others are bound."""
+
+    def run(row: pa.Table) -> Any:
+        return function(*bound, row)
+
+    run.__name__ = run.__qualname__ = name
+    return run
+
+
+def decode_units(group: Group, report: Reporter, row: pa.Table) -> Iterator[pa.Table]:
+    """Decode the units in a row, and yield each packet after the group's steps."""
+    for worker, packet in decoded(group, unpack(row), report):
+        yield from _hand_on(worker, packet, group)
+
+
+def apply_steps(group: Group, report: Reporter, row: pa.Table) -> Iterator[pa.Table]:
+    """Yield the packet in a row after the group's steps."""
     begin = time.perf_counter()
-    return Packet.open(sealed), time.perf_counter() - begin
-
-
-def _forward(worker: Worker, group: Group, packet: Packet, fetched: float) -> Iterator[pa.Table]:
+    packet, fetched = Packet.open(row), time.perf_counter() - begin
+    worker = worker_of(group, f"{packet.unit} {packet.start}", report)
     waited = worker.recorder.waited()
-    with group.report.fatal(), worker.packet():
-        group.report.check()
+    with report.fatal(), worker.packet():
+        report.check()
         yield from _hand_on(worker, worker.apply(packet, waited, fetched), group)
+
+
+def do_later(step: SecondPass, report: Reporter, occasion: str, row: pa.Table) -> pa.Table:
+    """Do the second-pass work in a row."""
+    write_tables(step, occasion, unpack(row), report)
+    return pa.table({"done": [1]})
 
 
 def _hand_on(worker: Worker, packet: Packet, group: Group) -> Iterator[pa.Table]:
@@ -39,40 +61,6 @@ def _hand_on(worker: Worker, packet: Packet, group: Group) -> Iterator[pa.Table]
             yield pa.table({"unit": [packet.unit], "start": [packet.start], "stop": [packet.stop]})
         else:
             yield packet.seal()
-
-
-def decoding_function(group: Group) -> Callable[[pa.Table], Iterator[pa.Table]]:
-    """Return a task that decodes units, or shares of one, and applies the group's steps to each packet."""
-
-    def run(batch: pa.Table) -> Iterator[pa.Table]:
-        for worker, packet in decoded(group, unpack(batch)):
-            yield from _hand_on(worker, packet, group)
-
-    run.__name__ = run.__qualname__ = group.name
-    return run
-
-
-def task_function(group: Group) -> Callable[[pa.Table], Iterator[pa.Table]]:
-    """Return a task that applies the group's steps to a packet."""
-
-    def run(sealed: pa.Table) -> Iterator[pa.Table]:
-        packet, fetched = _open(sealed)
-        return _forward(worker_of(group, f"{packet.unit} {packet.start}"), group, packet, fetched)
-
-    run.__name__ = run.__qualname__ = group.name
-    return run
-
-
-def second_pass_function(step: SecondPass, report: Reporter) -> Callable[[pa.Table], pa.Table]:
-    """Return a task that does the piece of work in a row."""
-
-    def run(batch: pa.Table) -> pa.Table:
-        with report.fatal():
-            step(unpack(batch), report, report)
-        return pa.table({"done": [1]})
-
-    run.__name__ = run.__qualname__ = step.name
-    return run
 
 
 class KeepsModel:
@@ -96,24 +84,22 @@ class KeepsModel:
         return self._work(row)
 
 
-def keep_models(group: Group, occasion: str) -> Callable[[pa.Table], Iterator[pa.Table]]:
-    """Set up a group's steps, and return a function that applies them to a packet."""
-    worker = make_worker(group, occasion)
-    return lambda sealed: _forward(worker, group, *_open(sealed))
+def keep_models(group: Group, report: Reporter, occasion: str) -> Callable[[pa.Table], Iterator[pa.Table]]:
+    """Set up a group's steps, and return the function that applies them to a packet."""
+    worker_of(group, occasion, report)
+    return partial(apply_steps, group, report)
 
 
 def keep_later_model(step: SecondPass, report: Reporter, occasion: str) -> Callable[[pa.Table], pa.Table]:
-    """Set up a second-pass step, and return the function that does its work."""
-    with setting_up(step.name, occasion, report):
-        step.set_up()
-    return second_pass_function(step, report)
+    """Return the function that does a second-pass step's work, which sets it up first."""
+    return partial(do_later, step, report, occasion)
 
 
-def pack(piece: object) -> dict[str, bytes]:
-    """Return a piece of work as a row. It is pickled: paths may hold bytes that Arrow's strings cannot."""
-    return {"piece": ray.cloudpickle.dumps(piece)}
+def pack(work: object) -> dict[str, bytes]:
+    """Return work as a row. It is pickled: paths may hold bytes that Arrow's strings cannot."""
+    return {"work": ray.cloudpickle.dumps(work)}
 
 
-def unpack(batch: pa.Table) -> Any:
-    """Return the piece of work in a row."""
-    return ray.cloudpickle.loads(batch["piece"][0].as_py())
+def unpack(row: pa.Table) -> Any:
+    """Return the work in a row."""
+    return ray.cloudpickle.loads(row["work"][0].as_py())

@@ -185,7 +185,7 @@ def _packets(media: Sequence[MediaFile], how: DecodeStep, each: int) -> Iterator
 def _in_children(step: Step, _: pa.Table, own: pa.Table) -> tuple[pa.Table, str]:
     """Return a step's columns and its first error; called row by row in child processes, which alone use the device."""
     batches = [batch_of(step.stage, own.slice(i, 1), 1) for i in range(own.num_rows)]
-    answers = call_in_children(StageCalls.of(step, batches), range(len(batches)))
+    answers = call_in_children(StageCalls.of(step, batches), len(batches))
     error = next((_reason(answer) for answer in answers if not isinstance(answer, pa.Table)), "")
     empty = pa.table([pa.nulls(1, item.type) for item in step.stage.outputs], schema=step.stage.outputs)
     tables = (answer.slice(0, 1).cast(empty.schema) if isinstance(answer, pa.Table) else empty for answer in answers)

@@ -15,8 +15,8 @@ from framekiln.lab.predict.fit import CombinedFit, StepFit, fit, fit_together
 from framekiln.lab.predict.gpu_specs import GpuSpecs
 from framekiln.lab.predict.roofline import Scaling, scaling
 from framekiln.lab.predict.source_run import SourceRun, StepTimes
-from framekiln.planning.gpu import CONTEXT_GB
 from framekiln.planning.gpu.calibration_file import Calibration, StepFigures, slug
+from framekiln.planning.gpu.scheduler import CONTEXT_GB
 
 _SLACK = 0.01  # rounding error of shares of a GPU that add up to one
 

@@ -6,7 +6,3 @@ packing        layouts of all waves, and the cost of each
 scheduler      the best layout, as placements
 explanations   the reasons for it, in sentences
 """
-
-from framekiln.planning.gpu.scheduler import CONTEXT_GB, GpuSettings, Schedule, schedule
-
-__all__ = ["CONTEXT_GB", "GpuSettings", "Schedule", "schedule"]

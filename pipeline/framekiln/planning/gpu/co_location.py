@@ -25,34 +25,10 @@ class GpuCapacity:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PlacedStep:
-    """A step at one of its batches."""
-
-    requirement: Requirement
-    option: BatchOption
-    workers: int
-
-    @property
-    def name(self) -> str:
-        """The name of the step."""
-        return self.requirement.name
-
-    @property
-    def held_gb(self) -> float:
-        """Memory that it keeps between calls."""
-        return min(self.requirement.held_gb, self.option.gb)
-
-    @property
-    def call_gb(self) -> float:
-        """Memory that its calls take beside that."""
-        return self.option.gb - self.held_gb
-
-
-@dataclass(frozen=True, kw_only=True)
 class WaveLayout:
     """One wave."""
 
-    members: tuple[PlacedStep, ...]
+    members: tuple[Requirement, ...]
     processes: Processes
     gb: float  # contexts included
 
@@ -72,7 +48,7 @@ class WaveLayout:
         for names in self.processes:
             sharing = [member for member in self.members if member.name in names]
             for member in sharing:
-                limits[member.name] = member.held_gb + max(other.call_gb for other in sharing) / len(sharing)
+                limits[member.name] = member.kept_gb + max(other.call_gb for other in sharing) / len(sharing)
         return limits
 
     def limits(self, capacity: GpuCapacity) -> dict[str, float] | None:
@@ -82,9 +58,7 @@ class WaveLayout:
             return None
         limits = {"the GPU": gpu_s}
         for names in self.processes:
-            sharing = [members[name] for name in names]
-            own = [member.requirement.process_s(member.option) / member.workers for member in sharing]
-            limits["+".join(names)] = sum(own)
+            limits["+".join(names)] = sum(members[name].process_s / members[name].workers for name in names)
         return limits | ({"decoding": capacity.decode_s} if capacity.decode_s is not None else {})
 
     def seconds(self, capacity: GpuCapacity) -> float | None:
@@ -92,7 +66,7 @@ class WaveLayout:
         limits = self.limits(capacity)
         if limits is None:
             return None
-        return capacity.rows * max(limits.values()) + max(member.requirement.set_up_s for member in self.members)
+        return capacity.rows * max(limits.values()) + max(member.set_up_s for member in self.members)
 
 
 def lay_out(requirements: Sequence[Requirement], processes: Processes, capacity: GpuCapacity) -> WaveLayout | None:
@@ -101,42 +75,32 @@ def lay_out(requirements: Sequence[Requirement], processes: Processes, capacity:
     It starts from the fastest batches. The batch that frees most memory for the least time is made smaller until all
     fit.
     """
-    members = {
-        each.name: PlacedStep(requirement=each, option=each.options[0], workers=each.workers) for each in requirements
-    }
+    members = {each.name: each for each in requirements}
     while _sum_gb(members, processes, capacity) > capacity.limit_gb + 1e-9:
-        smaller = [option for member in members.values() if (option := _shrink(member)) is not None]
+        smaller = [replace(each, used=each.used + 1) for each in members.values() if each.used + 1 < len(each.options)]
         if not smaller:
             return None
-        best = min(smaller, key=lambda option: _price(members[option.name], option))
+        best = min(smaller, key=lambda each: _price(members[each.name].option, each.option))
         members[best.name] = best
     return _add_workers(_make_layout(members, processes, capacity), capacity)
 
 
-def _make_layout(members: Mapping[str, PlacedStep], processes: Processes, capacity: GpuCapacity) -> WaveLayout:
+def _make_layout(members: Mapping[str, Requirement], processes: Processes, capacity: GpuCapacity) -> WaveLayout:
     return WaveLayout(members=tuple(members.values()), processes=processes, gb=_sum_gb(members, processes, capacity))
 
 
-def _sum_gb(members: Mapping[str, PlacedStep], processes: Processes, capacity: GpuCapacity) -> float:
+def _sum_gb(members: Mapping[str, Requirement], processes: Processes, capacity: GpuCapacity) -> float:
     """Return the memory of all processes: steps of one hold their weights together and share the rest by turns."""
     gb = 0.0
     for names in processes:
         sharing = [members[name] for name in names]
-        held, call = sum(member.held_gb for member in sharing), max(member.call_gb for member in sharing)
+        held, call = sum(member.kept_gb for member in sharing), max(member.call_gb for member in sharing)
         gb += max(member.workers for member in sharing) * (held + call + capacity.context_gb)
     return gb
 
 
-def _shrink(member: PlacedStep) -> PlacedStep | None:
-    following = member.requirement.options.index(member.option) + 1
-    if following == len(member.requirement.options):
-        return None
-    return replace(member, option=member.requirement.options[following])
-
-
-def _price(before: PlacedStep, after: PlacedStep) -> float:
-    lost = (after.option.own_s or 0.0) - (before.option.own_s or 0.0)
-    return lost / max(1e-9, before.option.gb - after.option.gb)
+def _price(before: BatchOption, after: BatchOption) -> float:
+    return ((after.own_s or 0.0) - (before.own_s or 0.0)) / max(1e-9, before.gb - after.gb)
 
 
 def _add_workers(layout: WaveLayout, capacity: GpuCapacity) -> WaveLayout:
@@ -145,14 +109,14 @@ def _add_workers(layout: WaveLayout, capacity: GpuCapacity) -> WaveLayout:
     while (limits := layout.limits(capacity)) is not None:
         slowest = max(limits, key=lambda name: limits[name])
         member = next((member for member in layout.members if member.name == slowest), None)
-        if member is None or member.requirement.fixed_workers or member.requirement.step.placement.cpus > cpus:
+        if member is None or member.fixed_workers or member.step.placement.cpus > cpus:
             return layout
         more = replace(member, workers=member.workers + 1)
         members = {each.name: more if each is member else each for each in layout.members}
         if _sum_gb(members, layout.processes, capacity) > capacity.limit_gb + 1e-9:
             return layout
         layout = _make_layout(members, layout.processes, capacity)
-        cpus -= member.requirement.step.placement.cpus
+        cpus -= member.step.placement.cpus
     return layout
 
 

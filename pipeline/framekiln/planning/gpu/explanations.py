@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from framekiln.planning.gpu.calibration_file import Calibration
-from framekiln.planning.gpu.co_location import GpuCapacity, PlacedStep, WaveLayout
+from framekiln.planning.gpu.co_location import GpuCapacity, WaveLayout
 from framekiln.planning.gpu.packing import Layout
 from framekiln.planning.gpu.requirements import Requirement
 from framekiln.planning.step import Step
@@ -39,21 +39,18 @@ def reasons(
 def _tell_source(calibration: Calibration | None, steps: Sequence[Step]) -> list[str]:
     if calibration is None:
         return []
-    missing = [step.name for step in steps if calibration.of(step) is None]
     sentences = [f"By the calibration of {calibration.device}, {calibration.made[:10]}; rates are estimates."]
-    if missing:
+    found = [(step, calibration.of(step)) for step in steps]
+    if missing := [step.name for step, figures in found if figures is None]:
         sentences.append(f"It has no figures of {', '.join(missing)} with these settings, so rates are not compared.")
-    return [
-        *sentences,
-        *(_tell_unseen(step, calibration) for step in steps if (f := calibration.of(step)) and f.unseen),
-    ]
-
-
-def _tell_unseen(step: Step, calibration: Calibration) -> str:
-    figures, gb = calibration.of(step), step.placement.vram_gb
-    kinds = " and ".join(figures.unseen if figures else ())
-    memory = f"gets the profile's {gb:.3g} GB" if gb else "gets what it took without"
-    return f"There were no {kinds} where {step.name} was calibrated: it {memory}, and the rate is of rows without."
+    for step, figures in found:
+        if figures is not None and figures.unseen:
+            kinds, gb = " and ".join(figures.unseen), step.placement.vram_gb
+            got = f"it gets the profile's {gb:.3g} GB" if gb else "it gets what it took without"
+            sentences.append(
+                f"There were no {kinds} where {step.name} was calibrated: {got}, and the rate is of rows without."
+            )
+    return sentences
 
 
 def _tell_layout(best: Layout, capacity: GpuCapacity) -> str:
@@ -84,9 +81,9 @@ def _tell_bottlenecks(best: Layout, capacity: GpuCapacity) -> list[str]:
     return sentences
 
 
-def _tell_batch(member: PlacedStep) -> str:
+def _tell_batch(member: Requirement) -> str:
     workers = f", {member.workers} workers" if member.workers > 1 else ""
-    fastest = member.requirement.options[0]
+    fastest = member.options[0]
     less = f" instead of {fastest.batch}" if fastest.batch != member.option.batch else ""
     return f"{member.name} in batches of {member.option.batch}{less} ({member.option.gb:.3g} GB{workers})"
 

@@ -25,7 +25,7 @@ class BatchOption:
 
 @dataclass(frozen=True, kw_only=True)
 class Requirement:
-    """A step with its Pareto-optimal batches: none takes more memory than another and is slower."""
+    """A step with its Pareto-optimal batches: none takes more memory than another and is slower. One is in use."""
 
     step: Step
     options: tuple[BatchOption, ...]  # the fastest first
@@ -33,6 +33,7 @@ class Requirement:
     fixed_workers: bool = False  # set for this run by --set
     set_up_s: float = 0.0
     held_gb: float = 0.0  # part of `gb` that it keeps between calls: its weights
+    used: int = 0  # number of the option in use
 
     @property
     def name(self) -> str:
@@ -44,9 +45,25 @@ class Requirement:
         """True if its rate is known."""
         return self.options[0].own_s is not None
 
-    def process_s(self, option: BatchOption) -> float:
-        """Return a process's seconds a row: with several packets in work, its own work overlaps with the GPU's."""
-        return max(option.gpu_s or 0.0, (option.own_s or 0.0) / self.step.placement.in_flight)
+    @property
+    def option(self) -> BatchOption:
+        """The batch in use."""
+        return self.options[self.used]
+
+    @property
+    def kept_gb(self) -> float:
+        """Memory that it keeps between calls."""
+        return min(self.held_gb, self.option.gb)
+
+    @property
+    def call_gb(self) -> float:
+        """Memory that its calls take beside that."""
+        return self.option.gb - self.kept_gb
+
+    @property
+    def process_s(self) -> float:
+        """A process's seconds a row: with several packets in work, its own work overlaps with the GPU's."""
+        return max(self.option.gpu_s or 0.0, (self.option.own_s or 0.0) / self.step.placement.in_flight)
 
 
 def stated(step: Step, workers: int, gb: float) -> Requirement:

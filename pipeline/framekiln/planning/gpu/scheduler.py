@@ -7,7 +7,7 @@ from typing import Any
 
 from framekiln.contract.errors import ResourceError
 from framekiln.planning.gpu.calibration_file import Calibration
-from framekiln.planning.gpu.co_location import GpuCapacity, PlacedStep, WaveLayout
+from framekiln.planning.gpu.co_location import GpuCapacity, WaveLayout
 from framekiln.planning.gpu.explanations import reasons, too_large
 from framekiln.planning.gpu.packing import Layout, layout, layouts
 from framekiln.planning.gpu.requirements import Requirement, measured, stated
@@ -71,7 +71,7 @@ def schedule(steps: Sequence[Step], decode: DecodeStep, nodes: Sequence[Node], s
     if not candidates:
         raise _explain_refusal(limited, capacity, waves)
     best = candidates[0]
-    placed = {step.name: step for wave in best.waves for step in _place(wave, gpus)}
+    placed = {member.name: _place(member, wave, gpus) for wave in best.waves for member in wave.members}
     return Schedule(
         steps=tuple(placed.get(step.name, step) for step in steps),
         numbers=wave_numbers(steps, waves or [wave.names for wave in best.waves]),
@@ -145,21 +145,16 @@ def _explain_refusal(
     )
 
 
-def _place(wave: WaveLayout, gpus: int) -> list[Step]:
-    process = {name: names for names in wave.processes for name in names}
-    gb = wave.budgets()
-    return [_place_step(each, wave, gb[each.name], len(process[each.name]) > 1, gpus) for each in wave.members]
-
-
-def _place_step(member: PlacedStep, wave: WaveLayout, gb: float, together: bool, gpus: int) -> Step:
-    step, place = member.requirement.step, member.requirement.step.placement
+def _place(member: Requirement, wave: WaveLayout, gpus: int) -> Step:
+    step, place, gb = member.step, member.step.placement, wave.budgets()[member.name]
+    together = any(len(names) > 1 for names in wave.processes if member.name in names)
     changes: dict[str, Any] = {
         "group": (place.group or _GROUP) if together else "",
         "vram_gb": math.ceil(1000 * gb) / 1000 if gb else 0.0,
     }
     if member.workers != math.ceil(place.workers / gpus):
         changes["workers"] = member.workers * gpus
-    if member.requirement.measured:
+    if member.measured:
         changes["batch"] = member.option.batch
     if wave.gpu_s:
         share = (member.option.gpu_s or 0.0) / wave.gpu_s / member.workers

@@ -41,7 +41,9 @@ def this_machine() -> Node:
 
     It counts at least two CPUs, since a model's process and a decode worker must be able to run at the same time.
     """
-    return Node(name="this machine", cpus=float(max(2, len(os.sched_getaffinity(0)))), gpus=float(_count_gpus()))
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    gpus = gpu_names() if visible is None else [part for part in visible.split(",") if part.strip() not in ("", "-1")]
+    return Node(name="this machine", cpus=float(max(2, len(os.sched_getaffinity(0)))), gpus=float(len(gpus)))
 
 
 def gpu_names() -> list[str]:
@@ -51,13 +53,6 @@ def gpu_names() -> list[str]:
         return [text(nvml.nvmlDeviceGetName(handle)) for handle in handles(nvml)]
     except Exception:  # a GPU that fell off the bus raises
         return []
-
-
-def _count_gpus() -> int:
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if visible is not None:
-        return len([part for part in visible.split(",") if part.strip() not in ("", "-1")])
-    return len(gpu_names())
 
 
 def place(demands: Sequence[Demand], nodes: Sequence[Node]) -> None:

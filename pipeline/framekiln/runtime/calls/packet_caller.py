@@ -55,17 +55,13 @@ class PacketCaller:
         failures: list[Failure] = []
         for cut in cuts(self._stage, rows, left_out, lambda: self._limits.allowed(data.bucket, batch)):
             for part, result in self._caller.settle(data, cut):
-                if isinstance(result, CapturedError):
-                    failures += self._failures(rows, part, result)
+                if isinstance(result, CapturedError):  # a clip fails as a whole
+                    keys = zip(*(rows[key].take(pa.array(part.own)).to_pylist() for key in KEYS), strict=True)
+                    failures += [result.failure(self._step.name, media_id, frame) for media_id, frame in keys]
                     continue
                 tables.append(self._checked(result, len(part.indices)).slice(0, part.keep))
                 places.append(part.own)
         return Outcome(self._in_order(tables, places, rows[HALO].to_numpy()), failures)
-
-    def _failures(self, rows: pa.Table, cut: Cut, error: CapturedError) -> list[Failure]:
-        """Return a line of the errors table for each row of a cut: a clip fails as a whole."""
-        names, frames = (rows[key].take(pa.array(cut.own)).to_pylist() for key in KEYS)
-        return [error.failure(self._step.name, name, frame) for name, frame in zip(names, frames, strict=True)]
 
     def _checked(self, result: object, count: int) -> pa.Table:
         declared, step = self._stage.outputs, self._step.name

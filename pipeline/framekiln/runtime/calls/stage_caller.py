@@ -19,6 +19,7 @@ which finds it in the attempt log.
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -42,7 +43,7 @@ from framekiln.profiling.step_work import StepWork
 from framekiln.profiling.tools.call_recorder import ProfiledStage
 from framekiln.runtime.recovery.attempt_log import Attempt
 from framekiln.runtime.recovery.batch_limits import BatchLimits
-from framekiln.runtime.recovery.captured_error import CapturedError, capture, end_if_gpu_broken
+from framekiln.runtime.recovery.captured_error import BROKEN_GPU, CapturedError, capture
 from framekiln.runtime.recovery.child_process import ChildDied
 from framekiln.runtime.recovery.child_tasks import NotTried, StageCalls, call_in_children
 from framekiln.runtime.stage_setup import set_up_stage
@@ -171,7 +172,7 @@ class StageCaller:
         def make() -> list[Any]:
             data.work.waited(time.perf_counter() - asked)
             release_memory()  # for the child
-            return call_in_children(StageCalls.of(self._step, batches, data.extra), range(len(batches)))
+            return call_in_children(StageCalls.of(self._step, batches, data.extra), len(batches))
 
         return Batches.calls.apart(make)
 
@@ -205,8 +206,8 @@ class StageCaller:
         except (Exception, SystemExit) as error:  # `sys.exit` in a stage is no reason to end its process
             data.work.call_failed(stage)
             result = capture(error)
-        if data.attempt.is_logged:
-            end_if_gpu_broken(result)  # with the note unchanged, as if killed by the call
+        if data.attempt.is_logged and isinstance(result, CapturedError) and result.broken_gpu:
+            os._exit(BROKEN_GPU)  # only another process can use the GPU again; the note stays, as if killed by the call
         data.attempt.note("")
         return result
 

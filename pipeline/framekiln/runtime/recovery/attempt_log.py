@@ -1,4 +1,4 @@
-"""Attempts at each piece of work, logged outside of the process, to find a row that kills every process it meets.
+"""Attempts at all work, logged outside of the process, to find a row that kills every process it meets.
 
 Ray restarts a process that died and gives it the same work, without end. So each process logs what it begins and what
 it has ended. Work that is already begun has lost a process before, perhaps to a cause outside of it. It is then done
@@ -13,9 +13,7 @@ The log is held by the coordinator, not on a disk: several machines need not sha
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Protocol
 
 from framekiln.contract.errors import FramekilnError
@@ -34,7 +32,7 @@ _MOST_DEATHS = 6  # of work without a suspect: it is killed from outside, or die
 
 @dataclass(frozen=True)
 class PastAttempts:
-    """Earlier attempts at a piece of work."""
+    """Earlier attempts at some work."""
 
     workers: tuple[str, ...] = ()  # host:pid of those that died
     suspects: frozenset[str] = frozenset()  # calls that were being made when they died
@@ -118,15 +116,16 @@ class AttemptTable:
 
 @dataclass(frozen=True)
 class Attempt:
-    """The current attempt at a piece of work."""
+    """The current attempt at some work."""
 
     past: PastAttempts = PastAttempts()
-    log_call: Callable[[str], None] | None = None  # None without a log
+    log: AttemptLog | None = None  # None: a first attempt
+    work: str = ""  # its name in the log
 
     @property
     def is_logged(self) -> bool:
         """Return whether this process is restarted after a death, with more care."""
-        return self.log_call is not None
+        return self.log is not None
 
     @property
     def is_careful(self) -> bool:
@@ -140,8 +139,13 @@ class Attempt:
 
     def note(self, call: str) -> None:
         """Log a call that is about to be made; empty when it has returned."""
-        if self.is_careful and self.log_call is not None:
-            self.log_call(call)
+        if self.is_careful and self.log is not None:
+            self.log.note(self.work, call)
+
+    def end(self) -> None:
+        """Log that the work is done."""
+        if self.log is not None:
+            self.log.end(self.work)
 
     def suspects(self, call: str) -> bool:
         """Return whether a process died at the call, so that a child process must make it."""
@@ -163,4 +167,4 @@ def begin_attempt(log: AttemptLog | None, work: str, worker: str) -> Attempt:
             f"Probably memory ran out: {more_memory()}",
             code="FK-PROCESSES-KEEP-DYING",
         )
-    return Attempt(past, partial(log.note, work))
+    return Attempt(past, log, work)

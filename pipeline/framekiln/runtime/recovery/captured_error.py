@@ -1,12 +1,11 @@
 """An exception reduced to text, so that its memory can be freed.
 
 A traceback holds every frame that the exception came through, and the frames hold the tensors that filled the memory.
-A retry in smaller pieces must not find them there.
+A retry in smaller batches must not find them there.
 """
 
 from __future__ import annotations
 
-import os
 import traceback
 from dataclasses import dataclass, replace
 
@@ -50,12 +49,6 @@ class CapturedError:
             message=self.message,
             traceback=self.traceback,
         )
-
-
-def end_if_gpu_broken(result: object) -> None:
-    """End this process if a call failed because its GPU is lost: only another process can use the GPU again."""
-    if isinstance(result, CapturedError) and result.broken_gpu:
-        os._exit(BROKEN_GPU)
 
 
 def capture(error: BaseException) -> CapturedError:

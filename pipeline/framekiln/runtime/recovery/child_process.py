@@ -45,23 +45,36 @@ class ChildDied:
         return CapturedError(kind="Died", message=message, traceback=self.last_lines)
 
 
+def start_child(
+    module: str, environment: Mapping[str, str], **options: Any
+) -> tuple[Connection, subprocess.Popen[bytes], IO[bytes]]:
+    """Start `python -m MODULE NUMBER`, and return the other end of its socket, the process, and a file of its output.
+
+    NUMBER is the descriptor of the socket. Variables are added to this process's environment, `options` are of `Popen`.
+    """
+    connection, child_end = Pipe()
+    output = tempfile.TemporaryFile()  # noqa: SIM115 - closed by the caller
+    paths = {"PYTHONPATH": os.pathsep.join(path or str(Path.cwd()) for path in sys.path)}
+    with child_end:
+        process = subprocess.Popen(
+            [sys.executable, "-P", "-m", module, str(child_end.fileno())],
+            env={**os.environ, **paths, **environment},
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            pass_fds=(child_end.fileno(),),
+            **options,
+        )
+    return connection, process, output
+
+
 class ChildProcess:
     """One child process, from the start of the block to its end."""
 
     def __init__(self, held: object, environment: Mapping[str, str] | None = None) -> None:
         """Start it with a pickled object; variables are added to this process's environment."""
-        self._connection, child_end = Pipe()
-        self._output: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed in __exit__
-        paths = {"PYTHONPATH": os.pathsep.join(path or str(Path.cwd()) for path in sys.path)}
-        with child_end:
-            self._process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "framekiln.runtime.recovery.child_process", str(child_end.fileno())],
-                env={**os.environ, **paths, **(environment or {})},
-                stdin=subprocess.DEVNULL,
-                stdout=self._output,
-                stderr=self._output,
-                pass_fds=(child_end.fileno(),),
-            )
+        own = "framekiln.runtime.recovery.child_process"  # `__name__` is another where it runs as a script
+        self._connection, self._process, self._output = start_child(own, environment or {})
         with suppress(OSError):  # it has died already: the first call finds that out
             self._connection.send_bytes(cloudpickle.dumps(held))
 

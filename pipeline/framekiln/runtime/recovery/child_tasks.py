@@ -16,7 +16,7 @@ from framekiln.runtime.stage_setup import set_up, share_gpu
 _SET_UP_S = 1800.0  # imports, weights, and a model that is compiled, on a busy machine
 
 
-class Task(Protocol):
+class ChildCalls(Protocol):
     """Numbered calls for a child process; pickled."""
 
     timeout_s: float  # of one call; 0 for no limit
@@ -35,37 +35,32 @@ class NotTried:
     last_lines: str
 
 
-def call_in_children(task: Task, numbers: Sequence[int]) -> list[Any]:
-    """Return the results of a task's calls: for each its own, `CapturedError`, `ChildDied` or `NotTried`.
+def call_in_children(calls: ChildCalls, count: int) -> list[Any]:
+    """Return the result of each call, from number 0 on: its own, `CapturedError`, `ChildDied` or `NotTried`.
 
     A child that dies is followed by another one for the remaining calls. If a child cannot be set up, as beside a
     model that fills the GPU, no call is blamed for it.
     """
-    results: dict[int, Any] = {}
-    while waiting := [number for number in numbers if number not in results]:
-        with ChildProcess(task) as child:
+    results: list[Any] = []
+    while len(results) < count:
+        with ChildProcess(calls) as child:
             ready = child.call("set_up", timeout_s=_SET_UP_S)
             if isinstance(ready, ChildDied | CapturedError):
                 output = ready.traceback if isinstance(ready, CapturedError) else ready.last_lines
-                results |= dict.fromkeys(waiting, NotTried(output))
-                break
-            for number in waiting:
-                result = results[number] = _result(child.call("call", number, timeout_s=task.timeout_s))
+                return [*results, *(NotTried(output) for _ in range(count - len(results)))]
+            for number in range(len(results), count):
+                result = child.call("call", number, timeout_s=calls.timeout_s)
+                if isinstance(result, CapturedError) and result.broken_gpu:  # the process is as good as dead
+                    result = ChildDied("it lost the GPU", result.traceback)
+                results.append(result)
                 if isinstance(result, ChildDied):
                     break
-    return [results[number] for number in numbers]
-
-
-def _result(result: Any) -> Any:
-    """Return a call's result; a process that lost the GPU is as good as dead."""
-    if isinstance(result, CapturedError) and result.broken_gpu:
-        return ChildDied("it lost the GPU", result.traceback)
-    return result
+    return results
 
 
 @dataclass
 class StageCalls:
-    """A task that calls a stage."""
+    """Calls of a stage."""
 
     step: Step  # with a stage that has not been set up
     batches: Sequence[bytes]  # Arrow IPC: pickled slices would bring the whole packet with them
@@ -74,10 +69,16 @@ class StageCalls:
 
     @classmethod
     def of(cls, step: Step, batches: Sequence[pa.Table], extra: Sequence[Any] = ()) -> StageCalls:
-        """Return the task of a step, which may be set up in this process already."""
+        """Return the calls of a step's stage, which may be set up in this process already."""
         timeout_s = step.placement.timeout_s if step.first_pass else 0.0
         step = step.placed(compile=False)  # for a few calls it would not pay
-        return cls(not_set_up(step), [_packed(batch) for batch in batches], tuple(extra), timeout_s)
+        packed = []
+        for batch in batches:
+            sink = pa.BufferOutputStream()
+            with pa.ipc.new_stream(sink, batch.schema) as writer:
+                writer.write_table(batch)
+            packed.append(bytes(sink.getvalue()))
+        return cls(not_set_up(step), packed, tuple(extra), timeout_s)
 
     def set_up(self) -> None:
         """Load the stage's model once more."""
@@ -92,10 +93,3 @@ class StageCalls:
 def not_set_up(step: Step) -> Step:
     """Return the step with a stage that was not set up: models need not be picklable."""
     return replace(step, stage=type(step.stage)(step.stage.config))
-
-
-def _packed(table: pa.Table) -> bytes:
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema) as writer:
-        writer.write_table(table)
-    return bytes(sink.getvalue())

@@ -58,7 +58,7 @@ def find_limit(step: DecodeStep, media: MediaFile, share: Share) -> ReadLimit | 
     """Decode a file in a child process, and return how far it can be read; None if the child survives."""
     with tempfile.TemporaryDirectory(prefix="framekiln-") as folder:
         count = Path(folder) / "count"
-        (result,) = call_in_children(_Decoding(step, media, share, str(count)), [0])
+        (result,) = call_in_children(_Decoding(step, media, share, str(count)), 1)
         if not isinstance(result, ChildDied):
             return None
         text = count.read_text() if count.exists() else ""
@@ -67,7 +67,7 @@ def find_limit(step: DecodeStep, media: MediaFile, share: Share) -> ReadLimit | 
 
 @dataclass
 class _Decoding:
-    """A task that decodes a file and counts its frames."""
+    """One call, which decodes a file and counts its frames."""
 
     step: DecodeStep
     media: MediaFile

@@ -14,6 +14,8 @@ from pathlib import Path
 
 import psutil
 
+from framekiln.contract.errors import SetupError
+
 _STANDSTILL_S = 20.0  # with 1.1 GB a run ended 30 s after its start; with 45 s here, 155 s after
 _LEFT = 0.05  # of the limit
 _REFAULTS = 5000  # pages a second read again, 20 MB; 25,000 at a standstill, up to 5,000 where work still ended
@@ -57,6 +59,15 @@ def more_memory() -> str:
     return (
         f"this machine lets its processes use {total:.1f} GB together. Give it more, or compute fewer steps at once "
         "with --stages."
+    )
+
+
+def memory_full(held: str = "") -> SetupError:
+    """Return the error of a run at a standstill; `held` says what its processes held."""
+    return SetupError(
+        "Memory is full, and nothing is computed any more, as every process reads its code from the disk again and "
+        f"again{held and f': {held}'}. Too little memory: {more_memory()}",
+        code="FK-MEMORY-FULL",
     )
 
 

@@ -111,7 +111,7 @@ def outlooks(
     for step in steps:
         over_all = isinstance(step, Step) and step.stage.scope is Scope.DATASET
         if isinstance(step, Step) and not step.first_pass:
-            todo = {row.unit for piece in Tables(step, plan, store).pieces(rows) for row in piece}
+            todo = {row.unit for call in Tables(step, plan, store).missing(rows) for row in call}
         else:
             decode = plan.decode.folder
             todo = {unit.name for unit in units if ledger.parts(step.folder, decode, unit.name) is None}
@@ -166,8 +166,14 @@ def differences(before: Facts, now: Facts, word: str) -> list[str]:
     pairs = ((key, before.get(key), now.get(key)) for key in ("use", "version"))
     phrases = [f"{key} {old} -> {new}" for key, old, new in pairs if old != new]
     phrases += _compare_settings(word, settings_in_use(before), settings_in_use(now))
-    if before.get("weights") != now.get("weights"):
-        phrases.append(_compare_weights(before.get("weights", []), now.get("weights", [])))
+    weights = [facts.get("weights", []) for facts in (before, now)]
+    if weights[0] != weights[1]:
+        random = [any(str(one).startswith("random ") for one in each) for each in weights]
+        mixed = {
+            (True, False): "real weights instead of random ones",
+            (False, True): "random weights instead of real ones",
+        }
+        phrases.append(mixed.get((random[0], random[1]), "weights changed"))
     if before.get("files") != now.get("files"):
         phrases.append("files that a setting names have changed")
     reads, are = before.get("reads", {}), now.get("reads", {})
@@ -202,13 +208,6 @@ def _compare_settings(word: str, before: Facts, now: Facts) -> list[str]:
         elif before[key] != now[key]:
             phrases.append(f"{word} {key!r} changed {_shorten(before[key])} -> {_shorten(now[key])}")
     return phrases
-
-
-def _compare_weights(before: Sequence[str], now: Sequence[str]) -> str:
-    random = [any(str(one).startswith("random ") for one in weights) for weights in (before, now)]
-    if random == [True, False]:
-        return "real weights instead of random ones"
-    return "random weights instead of real ones" if random == [False, True] else "weights changed"
 
 
 def _shorten(value: object) -> str:

@@ -8,6 +8,7 @@ nothing is lost: the marks stay, and any run continues from there.
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 
 import pyarrow as pa
 
@@ -53,13 +54,13 @@ class MarkedFailures:
         """Return one sentence for the user."""
         if not self.rows:
             return "No failure matches: nothing is retried."
-        steps = dict.fromkeys(step for step, _ in sorted(self.rows))
-        return "Retried: " + "; ".join(self._summarise(step) for step in steps) + "."
-
-    def _summarise(self, step: str) -> str:
-        kinds = {kind: count for (name, kind), count in self.rows.items() if name == step}
-        what = "files that were not read completely" if step == DECODE else f"failures of {step}"
-        return f"{sum(kinds.values())} {what} ({', '.join(f'{count} {kind}' for kind, count in sorted(kinds.items()))})"
+        phrases = []
+        for step, rows in groupby(sorted(self.rows.items()), key=lambda item: item[0][0]):
+            kinds = {kind: count for (_, kind), count in rows}
+            what = "files that were not read completely" if step == DECODE else f"failures of {step}"
+            each = ", ".join(f"{count} {kind}" for kind, count in kinds.items())
+            phrases.append(f"{sum(kinds.values())} {what} ({each})")
+        return f"Retried: {'; '.join(phrases)}."
 
 
 def find_failures(store: Store, plan: Plan, units: Sequence[UnitRows], failures: FailureFilter) -> MarkedFailures:

@@ -42,7 +42,7 @@ class Assembly:
         self._dummies = {dummy for step in plan.first for dummy in step.dummies}
         self._fingerprints = fingerprints(plan)
 
-    def pieces(self, units: Sequence[UnitRows]) -> list[tuple[UnitRows, ...]]:
+    def missing(self, units: Sequence[UnitRows]) -> list[tuple[UnitRows, ...]]:
         """Return the units with rows that are not in `frames/` yet."""
         written = set(self._store.names(FRAMES))
         return [(unit,) for unit in units if self.name_of(unit) not in written]
@@ -55,9 +55,9 @@ class Assembly:
     def set_up(self) -> None:
         """Do nothing."""
 
-    def __call__(self, piece: tuple[UnitRows, ...], report: Report, log: AttemptLog) -> None:  # noqa: ARG002
-        """Write one unit's rows and errors."""
-        self.assemble(*piece)
+    def __call__(self, units: tuple[UnitRows, ...], report: Report, log: AttemptLog) -> None:  # noqa: ARG002
+        """Write one unit's errors, then its rows."""
+        self.assemble(*units)
 
     def assemble(self, unit: UnitRows) -> None:
         """Write one unit's errors, then its rows."""
@@ -99,19 +99,15 @@ def sweep(
 
     A shard may delete the files of a `share` of the units; None for all.
     """
-    stale = [path for path in stale_files(store, owners, units) if share is None or unit_of(path) in share]
-    for path in stale:
-        store.remove(path)
-    return len(stale)
-
-
-def stale_files(store: Store, owners: Sequence[SecondPass], units: Sequence[UnitRows]) -> list[str]:
-    """Return the paths of files in the owners' tables that do not belong to these units."""
     live: dict[str, set[str]] = {}
     for owner in owners:
         for folder, names in owner.live(units).items():
             live.setdefault(folder, set()).update(names)
-    return [f"{folder}/{name}" for folder, names in live.items() for name in set(store.names(folder)) - names]
+    others = [f"{folder}/{name}" for folder, names in live.items() for name in set(store.names(folder)) - names]
+    stale = [path for path in others if share is None or unit_of(path) in share]
+    for path in stale:
+        store.remove(path)
+    return len(stale)
 
 
 def refuse_foreign(store: Store, owners: Sequence[SecondPass]) -> None:
@@ -121,17 +117,13 @@ def refuse_foreign(store: Store, owners: Sequence[SecondPass]) -> None:
         OutputError: a file was not.
     """
     for folder in sorted({folder for owner in owners for folder in owner.live([])}):
-        if other := next(filter(_is_foreign, store.names(folder)), None):
+        names = [name for name in store.names(folder) if not name.startswith(".")]  # file managers write hidden ones
+        if other := next((name for name in names if _OF_A_RUN.fullmatch(name) is None), None):
             raise OutputError(
                 f"{store.url(folder)!r} holds {other!r}, which no run wrote and the sweep at the end would delete. "
                 "Move it, or choose another --output.",
                 code="FK-FOREIGN-FILE",
             )
-
-
-def _is_foreign(name: str) -> bool:
-    """Return whether no run wrote a file; hidden files are by file managers, and may be deleted."""
-    return not name.startswith(".") and _OF_A_RUN.fullmatch(name) is None
 
 
 def unit_of(path: str) -> str | None:

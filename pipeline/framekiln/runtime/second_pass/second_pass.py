@@ -97,25 +97,25 @@ def expected_rows(unit: Unit, wanted: frozenset[str]) -> UnitRows:
 
 
 class SecondPass(Protocol):
-    """Work of the second pass, called once for each piece, in any process."""
+    """Work of the second pass, called in any process with one unit, or with all."""
 
     name: str
     cpus: float
-    over_all: bool  # one piece of work covers all units
+    over_all: bool  # one call covers all units
     kept: frozenset[str]  # tables that are replaced, but never only deleted
     processes: Placement | None  # of the processes that keep its model; None: it has no model, and runs in tasks
 
     def set_up(self) -> None:
-        """Load what all pieces in this process share; later calls do nothing."""
+        """Load what all calls in this process share; once it is there, do nothing."""
 
-    def pieces(self, units: Sequence[UnitRows]) -> list[tuple[UnitRows, ...]]:
-        """Return the missing pieces of work."""
+    def missing(self, units: Sequence[UnitRows]) -> list[tuple[UnitRows, ...]]:
+        """Return the units without tables, by the calls that write them."""
 
     def live(self, units: Sequence[UnitRows]) -> dict[str, set[str]]:
         """Return the names of the files that belong to these units, by table."""
 
-    def __call__(self, piece: tuple[UnitRows, ...], report: Report, log: AttemptLog) -> None:
-        """Do one piece."""
+    def __call__(self, units: tuple[UnitRows, ...], report: Report, log: AttemptLog) -> None:
+        """Write the tables of units."""
 
 
 def columns_of(plan: Plan, names: Sequence[str]) -> dict[str, pa.Schema]:

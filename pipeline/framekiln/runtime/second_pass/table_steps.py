@@ -100,20 +100,20 @@ class Tables:
             name: next(step for step in plan.second if name in step.stage.tables) for name in step.stage.input_tables
         }
 
-    def pieces(self, units: Sequence[UnitRows]) -> list[tuple[UnitRows, ...]]:
-        """Return the missing pieces of work: one a unit, or one for all of them."""
+    def missing(self, units: Sequence[UnitRows]) -> list[tuple[UnitRows, ...]]:
+        """Return the units without tables, one by one or all together."""
         written = [set(self._store.names(name)) for name in self._step.stage.tables]
         done = set[str].intersection(*written)
-        return [piece for piece in self._list_pieces(units) if _name_file(self._step, piece) not in done]
+        return [call for call in self._list_calls(units) if _name_file(self._step, call) not in done]
 
     def live(self, units: Sequence[UnitRows]) -> dict[str, set[str]]:
         """Return the names of the files that belong to these units, by table."""
-        names = {_name_file(self._step, piece) for piece in self._list_pieces(units, allow_empty=True)}
+        names = {_name_file(self._step, call) for call in self._list_calls(units, allow_empty=True)}
         tables = dict.fromkeys(self._step.stage.tables, names)
         tables |= {name: names | last_files(self._store, name, names) for name in self.kept}
         return {**tables, ERRORS: {f"{self.name}-{name}" for name in names}}
 
-    def _list_pieces(self, units: Sequence[UnitRows], *, allow_empty: bool = False) -> list[tuple[UnitRows, ...]]:
+    def _list_calls(self, units: Sequence[UnitRows], *, allow_empty: bool = False) -> list[tuple[UnitRows, ...]]:
         if self.over_all:
             return [tuple(units)] if units or allow_empty else []
         return [(unit,) for unit in units]
@@ -125,22 +125,21 @@ class Tables:
             set_up(self._step)
             self._is_set_up = True
 
-    def __call__(self, piece: tuple[UnitRows, ...], report: Report, log: AttemptLog) -> None:
-        """Write the tables of one piece of work."""
-        file, recorder = _name_file(self._step, piece), Recorder.of(self._store)
+    def __call__(self, units: tuple[UnitRows, ...], report: Report, log: AttemptLog) -> None:
+        """Write the tables of one unit, or of all."""
+        file, recorder = _name_file(self._step, units), Recorder.of(self._store)
         record = Record(kind=PACKET, step=self.name, unit=file, started=time.time())
         record.device = self._step.placement.device
-        name = f"step {self.name!r} at {file}"
-        attempt = begin_attempt(log, name, worker_name())
+        attempt = begin_attempt(log, f"step {self.name!r} at {file}", worker_name())
         self.set_up()
-        tables = [unit.read(self._store, self._columns) for unit in piece]
+        tables = [unit.read(self._store, self._columns) for unit in units]
         rows = pa.concat_tables([table for table in tables if table.num_columns] or [pa.table({})])
         record.stop = rows.num_rows
         kept = kept_tables(self._store, self._step.stage)
         results: dict[str, list[pa.Table]] = {name: [] for name in self._step.stage.tables}
         failures: list[Failure] = []
         work = StepWork(record, recorder)
-        for media_id, data in self._list_calls(piece, rows, kept):
+        for media_id, data in self._list_stage_calls(units, rows, kept):
             cut = Cut(np.arange(data.rows.num_rows), data.rows.num_rows)
             ((_, result),) = self._caller.settle(replace(data, attempt=attempt, work=work), cut)
             if isinstance(result, CapturedError):
@@ -150,19 +149,19 @@ class Tables:
                 results[table].append(_check_table(self.name, table, declared, result))
         results |= {name: results[name] or [table] for name, table in kept.items()}  # no call returned
         before_write = time.time()
-        self._write(piece, results, failures)
+        self._write(units, results, failures)
         event = work.finish(rows=rows.num_rows, failures=failures, around={"write": time.time() - before_write})
         recorder.flush()  # before anybody learns that the work is done
         recorder.idle()
-        log.end(name)
+        attempt.end()
         report(event)
 
     def _write(
-        self, piece: tuple[UnitRows, ...], results: Mapping[str, list[pa.Table]], failures: Sequence[Failure]
+        self, units: tuple[UnitRows, ...], results: Mapping[str, list[pa.Table]], failures: Sequence[Failure]
     ) -> None:
-        file = _name_file(self._step, piece)
+        file = _name_file(self._step, units)
         if failures:
-            inputs = {name: path for unit in piece for name, path in unit.inputs.items()}
+            inputs = {name: path for unit in units for name, path in unit.inputs.items()}
             errors = traced(to_table(failures), inputs, {self.name: self._step.fingerprint})
             self._store.write_table(f"{ERRORS}/{self.name}-{file}", self._step.mark(errors))
         for name, table in self._step.stage.tables.items():
@@ -171,15 +170,23 @@ class Tables:
                 f"{name}/{file}", numbered(self._store, whole, name) if name in self.kept else whole
             )
 
-    def _list_calls(
-        self, piece: tuple[UnitRows, ...], rows: pa.Table, kept: Mapping[str, pa.Table]
+    def _list_stage_calls(
+        self, units: tuple[UnitRows, ...], rows: pa.Table, kept: Mapping[str, pa.Table]
     ) -> Iterator[tuple[str, CallData]]:
         """Yield the media_id and the data of each call; the media_id is empty for the call of a whole run."""
-        tables = {name: self._read_table(name, piece) for name in self._writers}
+        tables = {name: self._read_table(name, units) for name in self._writers}
         for media_id, batch in self._split_batches(rows):
-            own = (_select_media(tables, media_id),) if tables else ()
-            last = (kept,) if kept else self._open_media(media_id, piece)
-            yield media_id, CallData(rows=batch, extra=(*own, *last), name=media_id)
+            extra: list[object] = []
+            if tables:
+                extra.append({name: _select_media(table, media_id) for name, table in tables.items()})
+            if kept:
+                extra.append(kept)
+            elif self._step.stage.reads_media:
+                from framekiln.media.packets.decode import Reader  # decoders are loaded here, not by the driver
+
+                (media,) = (media for unit in units for media in unit.files if media.media_id == media_id)
+                extra.append(Reader(media=media, config=self._decode_config))
+            yield media_id, CallData(rows=batch, extra=tuple(extra), name=media_id)
 
     def _split_batches(self, rows: pa.Table) -> list[tuple[str, pa.Table]]:
         inputs = list(self._step.stage.inputs)
@@ -190,33 +197,23 @@ class Tables:
         names = pc.unique(rows["media_id"]).to_pylist()
         return [(name, rows.filter(pc.equal(rows["media_id"], name)).select(inputs)) for name in names]
 
-    def _open_media(self, media_id: str, piece: tuple[UnitRows, ...]) -> tuple[object, ...]:
-        if not self._step.stage.reads_media:
-            return ()
-        from framekiln.media.packets.decode import Reader  # decoders are loaded where they are used, not by the driver
-
-        (media,) = (media for unit in piece for media in unit.files if media.media_id == media_id)
-        return (Reader(media=media, config=self._decode_config),)
-
-    def _read_table(self, name: str, piece: tuple[UnitRows, ...]) -> pa.Table:
+    def _read_table(self, name: str, units: tuple[UnitRows, ...]) -> pa.Table:
         writer = self._writers[name]
-        groups = [piece] if writer.stage.scope is Scope.DATASET else [(unit,) for unit in piece]
+        groups = [units] if writer.stage.scope is Scope.DATASET else [(unit,) for unit in units]
         schema = writer.stage.tables[name].schema
         tables = [self._store.read_table(f"{name}/{_name_file(writer, group)}", expected=schema) for group in groups]
         return pa.concat_tables(tables).replace_schema_metadata(None)
 
 
-def _name_file(step: Step, piece: tuple[UnitRows, ...]) -> str:
+def _name_file(step: Step, units: tuple[UnitRows, ...]) -> str:
     if step.stage.scope is Scope.DATASET:
-        everything = fingerprint({"units": [unit.tag(step.fingerprint) for unit in piece]})
+        everything = fingerprint({"units": [unit.tag(step.fingerprint) for unit in units]})
         return f"all-{everything}.parquet"
-    return piece[0].tag(step.fingerprint)
+    return units[0].tag(step.fingerprint)
 
 
-def _select_media(tables: Mapping[str, pa.Table], media_id: str) -> dict[str, pa.Table]:
-    if not media_id:
-        return dict(tables)
-    return {name: table.filter(pc.equal(table[MEDIA_ID.name], media_id)) for name, table in tables.items()}
+def _select_media(table: pa.Table, media_id: str) -> pa.Table:
+    return table.filter(pc.equal(table[MEDIA_ID.name], media_id)) if media_id else table
 
 
 def _check_table(step: str, name: str, declared: Table, result: Any) -> pa.Table:

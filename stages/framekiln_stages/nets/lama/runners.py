@@ -126,7 +126,7 @@ class LamaCleaner:
     """
 
     def __init__(self, path: Path | None, placement: Placement) -> None:
-        if placement.precision in ("fp16", "bf16"):
+        if dtype_of(placement, best="fp32") != torch.float32:
             raise ValueError(
                 f"implementation 'lama-cleaner' runs in fp32 only, not in {placement.precision}: choose 'eager'"
             )
