@@ -103,7 +103,7 @@ format: install
 bench: install $(SAMPLES)/.made
 	$(BIN)/python -m benchmarks.engine_overhead
 	$(BIN)/python -m benchmarks.identities
-	$(BIN)/python -m benchmarks.stages --small
+	$(BIN)/framekiln bench lighting,categorize,faces --device cpu --batch 1,8
 
 clean:
 	rm -rf out samples .cache build dist

@@ -20,13 +20,3 @@ def test_a_benchmark_ends(words):
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=240, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     assert re.search(r"\d", done.stdout)
-
-
-@pytest.mark.heavy
-def test_the_stages_benchmark_prints_a_row_for_each_case():
-    words = ["--small", "--stages", "faces", "--batches", "1,2", "--seconds", "0.01", "--repeats", "1"]
-    command = [sys.executable, "-m", "benchmarks.stages", *words]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=240, check=False)
-    assert (done.returncode, done.stderr) == (0, "")
-    rows = [line.split("|")[1:3] for line in done.stdout.splitlines() if line.startswith("| faces")]
-    assert [[cell.strip() for cell in row] for row in rows] == [["faces", "1"], ["faces", "2"]]

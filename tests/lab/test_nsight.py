@@ -137,8 +137,26 @@ def test_the_limit_of_the_slowest_kernel():
         return [finding.rule for finding in compute_findings("m", [KernelFigures(**kernel, occupancy_percent=20)])]
 
     assert [finding.rule for finding in compute_findings("m", [first, second])] == ["kernel bound by arithmetic"]
+    deep = {"name": "k", "us": 1.0, "compute_percent": 80, "memory_percent": 10, "occupancy_percent": 20}
+    (used,) = compute_findings("m", [KernelFigures(**deep, tensor_percent=75.0)])
+    (idle,) = compute_findings("m", [KernelFigures(**deep, tensor_percent=0.0)])
+    assert used.numbers["tensor_percent"] == 75 and used.fix != idle.fix
+    _, scattered = compute_findings("m", [KernelFigures(**deep, sector_percent=12.5)])
+    assert scattered.rule == "scattered access" and scattered.numbers == {"sector_percent": 12.5}
     assert rules(30, 70) == ["kernel bound by memory"] and rules(59, 59) == ["kernel bound by latency"]
     assert read_compute("==ERROR== nothing") == [] and list(compute_findings("m", [])) == []
+
+
+def test_figures_whose_names_differ_between_versions_are_found():
+    """Tensor cores by the busiest pipe; bytes of a sector of the worse of loads and stores, in percent or of 32."""
+    sector = "smsp__sass_average_data_bytes_per_sector_mem_global_op_"
+    names = ["Kernel Name", "gpu__time_duration.sum", "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_active"]
+    names += ["sm__inst_executed_pipe_tensor_op_hmma.avg.pct_of_peak_sustained_active", "lts__t_sector_hit_rate.pct"]
+    names += ["l1tex__t_sector_hit_rate.pct", f"{sector}ld.pct", f"{sector}st.ratio"]
+    table = [names, ["", "us", "%", "%", "%", "%", "%", "byte"], ["k", "3", "41", "44.5", "60", "5", "100", "8"]]
+    (kernel,) = read_compute("\n".join(",".join(f'"{cell}"' for cell in line) for line in table))
+    assert (kernel.us, kernel.tensor_percent) == (3, 44.5)
+    assert (kernel.l1_hit_percent, kernel.l2_hit_percent, kernel.sector_percent) == (5, 60, 25)
 
 
 def test_the_exact_commands(tmp_path):

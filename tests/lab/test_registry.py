@@ -107,6 +107,18 @@ def test_a_step_without_a_network_in_torch_has_a_note_in_place_of_layers(tmp_pat
     options = MeasureOptions(iterations=3, warmup=1, warmup_s=0, layers=True)
     result = measure_cell(source.build(), CellResult(cell=Cell(), model="lighting", outcome="ok"), options)
     assert result.layers == () and any("no layers" in note for note in result.notes)
+    assert result.extra == {}, "without a model there is no share of its rate"
+
+
+@pytest.mark.heavy
+def test_a_step_is_timed_beside_its_models_calls_alone(tmp_path):
+    from tests.support.media.photos import photo_file
+
+    source = stage_source("categorize", [str(photo_file("china.jpg"))], "cpu", tmp_path, rows=1)
+    options = MeasureOptions(iterations=1, warmup=0, warmup_s=0)
+    result = measure_cell(source.build(), CellResult(cell=Cell(), model="categorize", outcome="ok"), options)
+    share = result.extra["model_share"]
+    assert 0 < share["low"] <= share["factor"] <= share["high"] and share["turns"] in (1, 5)
 
 
 def test_a_step_of_the_second_pass_is_no_model(tmp_path):

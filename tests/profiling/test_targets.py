@@ -76,4 +76,4 @@ def test_targets_of_an_unknown_step_are_refused(tmp_path):
     assert error.value.code == "FK-UNKNOWN-STEP" and all(name in str(error.value) for name in ("'facs'", "'faces'"))
     shipped = read_profile("high-throughput").targets
     kept = json.loads(json.dumps({"profile": {"targets": shipped.model_dump(exclude_none=True)}}))
-    assert targets_of(kept) == shipped and shipped.steps["segment"].rows_per_minute == (10, 20)
+    assert targets_of(kept) == shipped and shipped.steps["segment"].rows_per_minute == (90, 160)

@@ -93,7 +93,10 @@ class Bench:
             raise ConfigError("trace, cprofile and lines write files; give them a folder: out.", code="FK-BENCH-OPTION")
         if self._plan.details.lines:
             function_of(self._plan.details.lines)
-        with recipes(models, self._plan) as sources:
+        plan = self._plan
+        with recipes(
+            models, plan.pipeline, plan.measure.device, inputs=plan.inputs, weights_dir=plan.weights_dir
+        ) as sources:
             self._watch.begin(self._load)
             for source in sources:
                 with ModelBench(source, self._plan.measure) as process:
@@ -124,27 +127,39 @@ class Bench:
 
 
 @contextmanager
-def recipes(models: Sequence[Model], plan: BenchPlan) -> Iterator[list[ModelRecipe]]:
+def recipes(
+    models: Sequence[Model],
+    pipeline: PipelineFile,
+    device: str,
+    *,
+    inputs: Sequence[str] = (),
+    weights_dir: Path | None = None,
+) -> Iterator[list[ModelRecipe]]:
     """Return the models; rows of steps are kept until the end of the block.
+
+    Args:
+        models: names, or factories.
+        pipeline: with the steps among them.
+        device: cpu or cuda.
+        inputs: media for a step; none: the sample collection.
+        weights_dir: another folder of weights.
 
     Raises:
         ConfigError: a model is unknown.
     """
-    pipeline = plan.pipeline
     with tempfile.TemporaryDirectory(prefix="framekiln-") as name:
-        folder = Path(name)
-        inputs = list(plan.inputs)
-        if not inputs and any(isinstance(model, str) and is_step(model, pipeline) for model in models):
+        folder, sources = Path(name), list(inputs)
+        if not sources and any(isinstance(model, str) and is_step(model, pipeline) for model in models):
             from framekiln.media.samples import make
 
-            inputs = [str(folder / "samples")]
+            sources = [str(folder / "samples")]
             make(folder / "samples")
 
         def recipe(model: Model) -> ModelRecipe:
             if not isinstance(model, str):
                 return of_function(model)
             if is_step(model, pipeline):
-                return stage_source(model, inputs, plan.measure.device, folder, plan.weights_dir, pipeline=pipeline)
-            return find_model(model, pipeline, plan.weights_dir)
+                return stage_source(model, sources, device, folder, weights_dir, pipeline=pipeline)
+            return find_model(model, pipeline, weights_dir)
 
         yield [recipe(model) for model in models]

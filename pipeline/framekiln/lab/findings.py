@@ -11,6 +11,7 @@ import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from framekiln.lab.measure.figures import MODEL_SHARE
 from framekiln.lab.measure.layers import WHOLE, slowest
 from framekiln.lab.output.cells import CellResult, Layer
 from framekiln.lab.output.results import Finding
@@ -24,6 +25,7 @@ LOW_USE = 0.8  # share of a call in which the GPU works
 SLIGHT, GOOD = 1.1, 1.5  # speed-up: below the first it is none, from the second on it is good
 SMALL_MS = 0.5  # layers below it, as the guides have it
 SMALL_SHARE = 0.3  # of the model's time in such layers
+NEAR_MODEL = 0.9  # share of its model's rate that a stage should reach
 LAUNCH = 1.0  # enqueueing as a multiple of the GPU's time: from here on launches are the limit
 SPREAD = 0.25  # deviation of calls, as a share of their mean
 DRIFTS = 0.05  # relative L2 of outputs: a twentieth of their length
@@ -168,6 +170,16 @@ def _gpu_use(cell: CellResult) -> Iterator[Finding]:
         yield _finding("bound by launches", cell, text, fix, ratio=ratio)
 
 
+def _around(cell: CellResult) -> Iterator[Finding]:
+    """Compare a stage with its model's calls alone; a share that is unclear is only noted."""
+    share = cell.extra.get(MODEL_SHARE)
+    if share is not None and share["factor"] < NEAR_MODEL:
+        text = f"the stage runs at {share['factor']:.0%} of the rate of its model alone"
+        text += f", {share['low']:.0%} to {share['high']:.0%} over {share['turns']} turns"
+        fix = "look at its phases with --cprofile: the rest is preprocessing, copies and postprocessing"
+        yield _finding("work around the model", cell, text, fix, share=share["factor"])
+
+
 def _small(cell: CellResult) -> Iterator[Finding]:
     """Look at the deepest layers only, since a part holds the time of those in it."""
     paths = [layer.path for layer in cell.layers]
@@ -217,6 +229,7 @@ RULES: tuple[Rule, ...] = (
     _speed_up,
     _drift,
     _gpu_use,
+    _around,
     _small,
     _unsteady,
     _throttled,

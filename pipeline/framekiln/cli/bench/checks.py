@@ -15,7 +15,7 @@ from framekiln.contract.errors import ConfigError
 
 _MACHINE = ("device", "weights_dir")
 _CELL = ("size", "frames", "precisions", "compile_", "backends", "channels_last", *_MACHINE)
-_READ = {"--sav": ("precisions", *_MACHINE), "--clip": _CELL, "--nsys": ("batch", *_CELL)}
+_READ = {"--sav": ("precisions", *_MACHINE), "--clip": _CELL, "--nsys": ("batch", "pipeline", "input_", *_CELL)}
 """Fields of `CellArguments` that a measurement other than that of cells reads."""
 
 UNMEASURED = ("out", "save", "against", "fail_if", "target")

@@ -80,16 +80,21 @@ def bench_nsight(
 
 
 def _targets(models: Sequence[str], cells: CellArguments) -> list[Target]:
-    """Return the calls that are recorded of each model, which must be known."""
-    from framekiln.lab.models.registry import find_model
+    """Return the calls that are recorded of each model or step, which must be known."""
+    from framekiln.lab.models.registry import find_model, is_step
     from framekiln.lab.nsight.commands import Target
-    from framekiln.planning.manifest import read_pipeline
 
-    plan, own = cells.plan(), not cells.batch
+    plan = cells.plan()
     for name in models:
-        find_model(name, read_pipeline(None), cells.weights_dir)
-    how: dict[str, Any] = {"device": plan.measure.device, "weights_dir": cells.weights_dir}
-    return [Target(model=name, cell=plan.first_cell, own_batch=own, **how) for name in models]
+        if not is_step(name, plan.pipeline):
+            find_model(name, plan.pipeline, cells.weights_dir)
+    how: dict[str, Any] = {
+        "device": plan.measure.device,
+        "weights_dir": cells.weights_dir,
+        "own_batch": not cells.batch,
+    }
+    how |= {"pipeline": cells.pipeline, "inputs": tuple(cells.input_ or ())}
+    return [Target(model=name, cell=plan.first_cell, **how) for name in models]
 
 
 def _asked(nsight: NsightOptions) -> list[tuple[str, NsightTool, Mode | None]]:

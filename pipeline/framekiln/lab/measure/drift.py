@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
-from framekiln.lab.measure.prepared import Prepared
+from framekiln.device import wait
 from framekiln.lab.measure.timed import TimeLimits, timed
 from framekiln.lab.models.factory import tensors_in
 from framekiln.lab.output.cells import Drift, SpeedUp
 
 TURNS = 5
 """Turns of two variants, A B A B ...: other load of the machine then disturbs both."""
+SLOW_S = 1.0  # of a call, from which one turn is enough: it takes two calls of each
 
 _TURN = TimeLimits(warmup=1, least=1, wanted=3, seconds=0.2, patience_s=1.0)
 
@@ -46,11 +48,11 @@ def drift(outputs: Any, reference: Any) -> Drift:
     )
 
 
-def speed_up(prepared: Prepared, reference: Prepared, turns: int = TURNS) -> SpeedUp:
-    """Return how many times as fast a variant is as a reference, by medians of calls in turns."""
+def speed_up(call: Callable[[], Any], reference: Callable[[], Any], device: str, turns: int = TURNS) -> SpeedUp:
+    """Return how many times as fast a call is as a reference, by medians of calls in turns."""
     ratios = []
     for _ in range(turns):
-        seconds = [_median(each.call, each.wait) for each in (reference, prepared)]
+        seconds = [_median(each, partial(wait, device)) for each in (reference, call)]
         ratios.append(seconds[0] / seconds[1])
     return SpeedUp(factor=statistics.median(ratios), low=min(ratios), high=max(ratios), turns=turns)
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
 from framekiln.device import is_out_of_memory, meter_of, release_memory, traffic_of, weights_bytes
 from framekiln.lab.measure.device.gpu_state import gpu_states
 from framekiln.lab.measure.device.peaks import peak_gb_s, peak_tflops
-from framekiln.lab.measure.drift import drift, speed_up
+from framekiln.lab.measure.drift import SLOW_S, TURNS, drift, speed_up
 from framekiln.lab.measure.layers import WHOLE, measure_layers
 from framekiln.lab.measure.memory import measure_leak, measure_memory
 from framekiln.lab.measure.options import MeasureOptions
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 ABOVE = "more than the measured peak: other work slowed that measurement down, or its shape has a slower kernel here"
 CACHED = "more traffic than the measured bandwidth: caches serve a part, or other work slowed that measurement down"
+MODEL_SHARE = "model_share"
+"""Name of the extra figure with a stage's rate as a share of its model's."""
 _LAYER_CALLS = 20  # timed calls with hooks, enough for a mean and its spread
 
 
@@ -52,7 +54,7 @@ def measure_cell(model: BenchModel, blank: CellResult, options: MeasureOptions) 
     if options.leak:
         result = replace(result, leak=measure_leak(prepared, options.leak))
     is_reference = cell.precision == FP32 and cell.backend == "torch"
-    return result if is_reference else _with_drift(result, model, prepared)
+    return _with_model_share(result if is_reference else _with_drift(result, model, prepared), prepared)
 
 
 def _with_speed(blank: CellResult, prepared: Prepared, speed: Speed) -> CellResult:
@@ -148,7 +150,7 @@ def _with_drift(result: CellResult, model: BenchModel, prepared: Prepared) -> Ce
         elif (figures := prepared.agreement(*outputs)) is not None:
             result = replace(result, extra={**result.extra, "agreement": dict(figures)})
         if is_eager:
-            result = replace(result, speedup=speed_up(prepared, reference))
+            result = replace(result, speedup=speed_up(prepared.call, reference.call, prepared.device))
     except UnsupportedError as error:
         return _noted(result, f"not compared with fp32: {error}")
     except Exception as error:
@@ -159,6 +161,16 @@ def _with_drift(result: CellResult, model: BenchModel, prepared: Prepared) -> Ce
     return (
         result if is_eager else _noted(result, "speed-up: compare with the cell in fp32; compiled models take no turns")
     )
+
+
+def _with_model_share(result: CellResult, prepared: Prepared) -> CellResult:
+    """Add the rate of a stage as a share of its model's calls alone, in turns; the rest is the work around them."""
+    prepared.before(0)
+    if (alone := prepared.alone()) is None or result.latency_ms is None:
+        return result
+    turns = 1 if result.latency_ms.median > 1000 * SLOW_S else TURNS
+    share = speed_up(prepared.call, alone, prepared.device, turns)
+    return replace(result, extra={**result.extra, MODEL_SHARE: asdict(share)})
 
 
 def reference_cell(cell: Cell) -> Cell:

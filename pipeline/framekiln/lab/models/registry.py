@@ -77,7 +77,7 @@ def find_model(name: str, pipeline: PipelineFile, weights_dir: Path | None = Non
     check_known(name, {*known, *pipeline.steps}, f"There is no model {name!r}.", code="FK-BENCH-MODEL")
     if name not in known:
         raise ConfigError(
-            f"{name!r} is a step of the pipeline; --clip, --nsys and --ncu take models (framekiln bench --list) alone.",
+            f"{name!r} is a step of the pipeline; --clip takes models (framekiln bench --list) alone.",
             code="FK-BENCH-OPTION",
         )
     entry = known[name]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from framekiln.contract.errors import ConfigError
-from framekiln.device import flops_by_module, modules_of, wait
+from framekiln.device import flops_by_module, modules_of, recorded_calls, wait
 from framekiln.lab.measure.precision import UnsupportedError
 from framekiln.lab.measure.prepared import Prepared
 from framekiln.lab.models.registry import RANDOM, REAL
@@ -74,7 +74,23 @@ class StageModel:
             before=before,
             agreement=step.stage.agreement,
             set_up_s=time.perf_counter() - began,
+            alone=lambda: self._model_alone(step, batches[0]),
         )
+
+    @staticmethod
+    def _model_alone(step: Step, batch: pa.Table) -> Callable[[], None] | None:
+        """Return a repetition of the model's calls on their inputs, which are on the device; None without any."""
+        import torch
+
+        with recorded_calls() as calls:
+            step.stage(batch)
+
+        def repeat() -> None:
+            with torch.inference_mode():
+                for call in calls:
+                    call()
+
+        return repeat if calls else None
 
     def flops(self, cell: Cell, prepared: Prepared) -> Mapping[str, float]:  # noqa: ARG002
         """Count in a call."""

@@ -22,7 +22,10 @@ Mode = Literal["external", "inline"]
 
 REPORTS = ("cuda_gpu_kern_sum", "cuda_gpu_mem_time_sum", "cuda_gpu_mem_size_sum", "cuda_api_sum", "nvtx_sum")
 KERNELS = 20  # launches that ncu repeats: one call's first blocks, about a minute
-_SECTIONS = ("SpeedOfLight", "LaunchStats", "Occupancy")  # what the rules read
+_SECTIONS = (  # what the rules read: peaks and occupancy, tensor cores, hits of the caches, bytes of a sector
+    *("SpeedOfLight", "LaunchStats", "Occupancy"),
+    *("ComputeWorkloadAnalysis", "MemoryWorkloadAnalysis", "MemoryWorkloadAnalysis_Tables"),
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,6 +37,8 @@ class Target:
     own_batch: bool = False  # that of the model instead of the cell's
     device: str = "cuda"
     weights_dir: Path | None = None
+    pipeline: str | None = None  # path of the file with the step that the model may be; None for the shipped one
+    inputs: Sequence[str] = ()  # media for a step; none: the sample collection
 
     def words(self, *, ranged: bool) -> list[str]:
         """Return the command that makes the calls; `ranged` marks them for the profiler."""
@@ -41,6 +46,9 @@ class Target:
         words = [self.model, "--device", self.device, "--cell", json.dumps(cell)]
         if self.weights_dir is not None:
             words += ["--weights-dir", str(self.weights_dir)]
+        if self.pipeline is not None:
+            words += ["--pipeline", self.pipeline]
+        words += [word for source in self.inputs for word in ("--input", source)]
         return [sys.executable, "-m", "framekiln.lab.nsight.target", *words, *["--range"] * ranged]
 
 

@@ -14,6 +14,8 @@ LAUNCHING = 1.0  # time in launches as a multiple of the busy time: from here on
 SMALL = 0.5  # share of kernels below SMALL_US
 NEAR_PEAK = 60.0  # percent of a peak, from which Nsight Compute's own rules call a kernel well used
 OCCUPANCY = 30.0  # percent of warps, below which latency is hardly hidden
+TENSOR = 10.0  # percent of tensor cores, below which a kernel does its arithmetic elsewhere
+COALESCED = 50.0  # percent of the bytes of a sector: below it more than half of the traffic serves nobody
 
 
 def systems_findings(where: str, figures: SystemsFigures) -> Iterator[Finding]:
@@ -50,12 +52,22 @@ def _copies(where: str, figures: SystemsFigures) -> Iterator[Finding]:
 
 
 def compute_findings(where: str, kernels: Sequence[KernelFigures]) -> Iterator[Finding]:
-    """Yield the limit of the slowest kernel that ncu recorded."""
+    """Yield the limit of the slowest kernel that ncu recorded, and what else its figures show."""
     timed = [kernel for kernel in kernels if kernel.us is not None]
     if not timed:
         return
     slow = max(timed, key=lambda kernel: kernel.us or 0.0)
+    yield _limit(where, slow)
+    if slow.sector_percent is not None and slow.sector_percent < COALESCED:
+        text = f"{slow.name[:80]} uses {slow.sector_percent:.0f} % of the bytes that it moves from or to global memory"
+        fix = "let neighbouring threads take neighbouring values: contiguous tensors, channels last, no strided slices"
+        numbers = {"sector_percent": slow.sector_percent}
+        yield Finding(rule="scattered access", where=where, text=text, fix=fix, numbers=numbers)
+
+
+def _limit(where: str, slow: KernelFigures) -> Finding:
     compute, memory = slow.compute_percent or 0.0, slow.memory_percent or 0.0
+    text = f"{slow.name[:80]} ({slow.us:,.1f} us) reaches {compute:.0f} % of arithmetic and {memory:.0f} % of memory"
     numbers = {"us": slow.us or 0.0, "compute_percent": compute, "memory_percent": memory}
     if max(compute, memory) < NEAR_PEAK:
         rule, fix = "kernel bound by latency", "give it more work: a larger batch, or fused with its neighbours"
@@ -63,7 +75,15 @@ def compute_findings(where: str, kernels: Sequence[KernelFigures]) -> Iterator[F
             fix += f"; only {slow.occupancy_percent:.0f} % of the warps are active"
     elif memory >= compute:
         rule, fix = "kernel bound by memory", "use a 16-bit type, fuse it by --compile, or channels last"
+        if slow.l2_hit_percent is not None:
+            l1 = "" if slow.l1_hit_percent is None else f" and the L1 cache {slow.l1_hit_percent:.0f} %"
+            text += f"; the L2 cache serves {slow.l2_hit_percent:.0f} % of its accesses{l1}"
+            numbers["l2_hit_percent"] = slow.l2_hit_percent
     else:
         rule, fix = "kernel bound by arithmetic", "use tensor cores: tf32, bf16 or fp16"
-    text = f"{slow.name[:80]} ({slow.us:,.1f} us) reaches {compute:.0f} % of arithmetic and {memory:.0f} % of memory"
-    yield Finding(rule=rule, where=where, text=text, fix=fix, numbers=numbers)
+        if slow.tensor_percent is not None:
+            text += f"; its tensor cores are used {slow.tensor_percent:.0f} %"
+            numbers["tensor_percent"] = slow.tensor_percent
+            if slow.tensor_percent >= TENSOR:
+                fix = "it uses tensor cores: only a narrower type, or a smaller model, is faster"
+    return Finding(rule=rule, where=where, text=text, fix=fix, numbers=numbers)

@@ -11,21 +11,30 @@ import json
 from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from framekiln.lab.measure.prepared import Prepared
 
 _WARM_UP = 3  # calls: the first loads kernels and chooses algorithms
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Make the calls, and return how many."""
-    from framekiln.lab.models.registry import find_model
+    from framekiln.lab.bench import recipes
     from framekiln.lab.output.cells import Cell
     from framekiln.planning.manifest import read_pipeline
 
     args = _parser().parse_args(arguments)
-    model = find_model(args.model, read_pipeline(None), args.weights_dir).build()
-    own = {"batch": model.about()["axes"].get("batch") or 1}
-    prepared = model.prepare(Cell(**own | args.cell), args.device)
+    place = {"pipeline": read_pipeline(args.pipeline), "inputs": args.input, "weights_dir": args.weights_dir}
+    with recipes([args.model], device=args.device, **place) as (recipe,):
+        model = recipe.build()
+        own = {"batch": model.about()["axes"].get("batch") or 1}
+        prepared = model.prepare(Cell(**own | args.cell), args.device)
+        return _record_calls(prepared, args)
+
+
+def _record_calls(prepared: Prepared, args: argparse.Namespace) -> int:
     for number in range(_WARM_UP):
         _marked(args.device, f"warm-up {number + 1}", prepared.call)
     prepared.wait()
@@ -58,6 +67,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--cell", type=json.loads, default={}, help="fields of a bench's cell, as JSON")
     parser.add_argument("--calls", type=int, default=10)  # enough to see what repeats, few enough to read
     parser.add_argument("--weights-dir", type=Path)
+    parser.add_argument("--pipeline", help="with the step that MODEL may be")
+    parser.add_argument("--input", action="append", default=[], help="media for a step")
     parser.add_argument("--range", action="store_true")
     return parser
 

@@ -20,7 +20,17 @@ from framekiln.reporting.bench.cells import three
 from framekiln.reporting.formatting import MISSING
 
 _SPANS = ("span ms", "busy ms", "idle", "pauses", "longest ms", "kernels", "small", "kernel ms", "launch ms", "copy ms")
-_KERNELS = ("kernel", "us", "arithmetic %", "memory %", "warps %")
+_KERNELS = (
+    "kernel",
+    "us",
+    "arithmetic %",
+    "tensor cores %",
+    "memory %",
+    "L1 hits %",
+    "L2 hits %",
+    "bytes used %",
+    "warps %",
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,13 +132,18 @@ def _nsight(figures: Mapping[str, Mapping[str, Any]]) -> Iterator[Section]:
         yield Section(id="nsys", title="Nsight Systems", heads=("model", *_SPANS), rows=lines, texts=1, note=note)
     for number, (model, of) in enumerate(figures.items()):
         if kernels := of.get("--ncu"):
-            lines = [
-                [one.name[:80], *map(three, (one.us, one.compute_percent, one.memory_percent, one.occupancy_percent))]
-                for one in TypeAdapter(list[KernelFigures]).validate_python(kernels)
-            ]
+            lines = [_kernel(one) for one in TypeAdapter(list[KernelFigures]).validate_python(kernels)]
             title = f"Nsight Compute: {model}"
             note = "Launches after the warm-up in their order. Percent of the GPU's peaks; of warps, those active."
             yield Section(id=f"ncu-{number}", title=title, heads=_KERNELS, rows=lines, texts=1, note=note)
+
+
+def _kernel(one: KernelFigures) -> list[str]:
+    memory = (one.memory_percent, one.l1_hit_percent, one.l2_hit_percent, one.sector_percent)
+    return [
+        one.name[:80],
+        *map(three, (one.us, one.compute_percent, one.tensor_percent, *memory, one.occupancy_percent)),
+    ]
 
 
 def _span(figures: SystemsFigures) -> list[str]:

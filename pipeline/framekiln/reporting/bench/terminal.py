@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from rich.console import Console
 
+from framekiln.lab.measure.figures import MODEL_SHARE
 from framekiln.lab.output.cells import CellResult
 from framekiln.lab.output.results import ModelInfo
 from framekiln.lab.sweep.batch_search import SearchResult
@@ -42,6 +43,8 @@ def print_cell(console: Console, result: CellResult) -> None:
         more.append(f"peak {size} MB {share}".rstrip())
     more += [f"{speed_up(result)} times as fast as fp32"] if result.speedup is not None else []
     more += [f"drift {drift(result)}"] if result.drift is not None else []
+    if (alone := result.extra.get(MODEL_SHARE)) is not None:
+        more.append(f"{alone['factor']:.2f} of its model alone ({alone['low']:.2f} to {alone['high']:.2f})")
     if leak := result.leak:
         more.append(f"{'leaks' if leak.leaks else 'no leak'} ({leak.slope:,.0f} bytes a call over {leak.calls} calls)")
     print_line(console, f"    {', '.join([*more, *result.notes])}")
