@@ -106,6 +106,7 @@ def test_a_wrong_option_is_one_sentence_with_a_code(words, code, told, capsys):
     assert f"[{code}]" in said and told in said
 
 
-def test_no_words_are_help():
-    done = command()
-    assert done.returncode == 0 and "Usage: framekiln" in done.stdout
+def test_no_words_are_help(capsys):
+    with pytest.raises(SystemExit) as end:
+        main([])
+    assert end.value.code == 0 and "Usage: framekiln" in capsys.readouterr().out

@@ -12,11 +12,12 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
+import psutil
 import pytest
 
 from framekiln.contract.errors import OutputError
 from framekiln.output.lease import MAX_MISSED, Lease
-from framekiln.output.lease_record import LeaseRecord, write_lease
+from framekiln.output.lease_record import LeaseRecord, birth, write_lease
 from framekiln.output.object_store import Store
 from tests.support.errors import fails
 
@@ -124,6 +125,17 @@ def test_a_failed_run_leaves_its_lease(store, error):
         raise error
     with lease(store) as second:
         assert second.taken_over == {first.run}
+
+
+def test_a_step_of_the_clock_ends_no_run(monkeypatch):
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as other:
+        process = psutil.Process(other.pid)
+        record = LeaseRecord(run="a", host="h", machine="m", pid=other.pid, born=birth(process), since="")
+        monkeypatch.setattr(psutil.Process, "create_time", lambda _: time.time() + 3600)
+        assert not record.has_ended("m", ())
+        assert replace(record, born=record.born - 100).has_ended("m", ())  # another process had this number
+        other.communicate(b"\n")
+    assert record.has_ended("m", ())
 
 
 def elsewhere(store, **changes) -> LeaseRecord:

@@ -27,6 +27,17 @@ MISTAKES = {
     "a syntax error": ("class Mine(:", "FK-STAGE-IMPORT", "SyntaxError"),
     "a missing import": ("import nowhere_to_be_found", "FK-STAGE-IMPORT", "'nowhere_to_be_found'"),
     "an error while it is imported": ("\n\nraise RuntimeError('two\\nlines')", "FK-STAGE-IMPORT", "own_stage.py:3"),
+    "sys.exit while it is imported": ("import sys\n\nsys.exit(0)", "FK-STAGE-IMPORT", "SystemExit: 0 ("),
+    "sys.exit in the constructor": (
+        HEAD + "    def __init__(self, config):\n        raise SystemExit\n",
+        "FK-STAGE-CONSTRUCTOR",
+        "SystemExit",
+    ),
+    "an error without a message": (
+        "class Silent(Exception):\n    def __str__(self):\n        raise KeyError\n\nraise Silent\n",
+        "FK-STAGE-IMPORT",
+        "its message raised KeyError",
+    ),
     "no such class": (HEAD.replace("Mine", "Mime"), "FK-STAGE-NOT-FOUND", "Did you mean 'Mime'"),
     "a function": ("def Mine(): ...", "FK-NOT-A-STAGE", "'own_stage:Mine'"),
     "a class of another kind": ("class Mine: ...", "FK-NOT-A-STAGE", "'own_stage:Mine'"),

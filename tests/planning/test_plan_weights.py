@@ -37,7 +37,7 @@ def seeded(**settings):
 def test_a_run_fails_before_it_starts_and_lists_all_missing_weights(no_weights):
     steps = {"one": toy("Bound"), "two": toy("Bound", model="pose_landmarker_full", column="other")}
     missing = "pose_landmarker_heavy.task (pose_landmarker_heavy, 30.7 MB, licence Apache-2.0) is missing"
-    command = "To get them: framekiln fetch pose_landmarker_heavy pose_landmarker_full\n"
+    command = "To get them: framekiln fetch pose_landmarker_heavy pose_landmarker_full (without network"
     with fails("FK-WEIGHTS-MISSING", missing, command, "one, two: --missing-weights skip"):
         plan(steps)
 

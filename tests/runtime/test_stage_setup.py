@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from framekiln.contract.errors import WeightsError
+from framekiln.contract.errors import SetupError, WeightsError
 from framekiln.contract.placement import Placement
 from framekiln.device import Batches, CallScheduler
 from framekiln.output.object_store import Store
@@ -61,3 +61,14 @@ def test_a_model_is_set_up_by_the_thread_that_calls_it(tmp_path, monkeypatch):
     assert len(threads) == 2 and threads[0] is threads[1] is not threading.current_thread()
     Batches.calls.close()
     Batches.calls = CallScheduler()
+
+
+@pytest.mark.parametrize(("error", "told"), [(SystemExit(0), "SystemExit: 0"), (ValueError("\udcff"), r"\udcff")])
+def test_whatever_a_setup_raises_is_a_setup_error(error, told, monkeypatch):
+    def end(*_):
+        raise error
+
+    monkeypatch.setattr(Checksum, "setup", end)
+    with pytest.raises(SetupError) as caught:
+        set_up_stage(Checksum(), "crc", {}, Placement())
+    assert caught.value.code == "FK-STAGE-SETUP" and told in str(caught.value)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 
 from framekiln.contract.errors import WeightsError
 from framekiln.weights import checksums
+from framekiln.weights.checksums import cache_root
 from framekiln.weights.resolver import cache_folder, locate, resolve
 from tests.support.errors import fails
 from tests.support.machine.permissions import permissions_count
@@ -89,8 +91,7 @@ def test_one_message_lists_all_missing_weights():
         resolve(["one", "two", "three", "one"], lock=lock)
     message = str(error.value)
     assert error.value.code == "FK-WEIGHTS-MISSING" and message.count("one.bin (") == 1
-    sources = ("https://example.org/one.bin", "pip download", "toymodels==1.2", "ask Ada", str(cache_folder()))
-    for value in ("two.bin", "three.bin", "0.0 MB", "MIT", *sources):
+    for value in ("two.bin", "three.bin", "0.0 MB", "MIT", "framekiln fetch one two", "--weights-dir", "ask Ada"):
         assert value in message
 
 
@@ -125,3 +126,13 @@ def test_the_hash_of_a_new_file_is_not_cached(tmp_path):
     path.write_bytes(CONTENT)
     checksums.sha256(path, tmp_path / "cache")
     assert not (tmp_path / "cache").exists()
+
+
+def test_a_user_without_a_home_has_a_cache_among_temporary_files(monkeypatch):
+    def unknown(number):
+        raise KeyError(number)
+
+    for name in ("FRAMEKILN_CACHE", "HOME", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("pwd.getpwuid", unknown)
+    assert cache_root() == Path(tempfile.gettempdir(), f"framekiln-{os.getuid()}")

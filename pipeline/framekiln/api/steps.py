@@ -7,7 +7,7 @@ from typing import Any
 
 from framekiln.contract.errors import ConfigError
 from framekiln.contract.stage import Stage
-from framekiln.planning.manifest import PipelineFile, StepEntry
+from framekiln.planning.manifest import PipelineFile, StepEntry, check_step_name
 
 Given = type[Stage] | Stage
 """A stage class, one of its instances with its settings, or a function under `framekiln.stage`."""
@@ -60,6 +60,10 @@ def _add(entries: dict[str, StepEntry], name: str, stage: Any) -> None:
             "@framekiln.stage(...) above a function.",
             code="FK-NOT-A-STAGE",
         )
+    try:
+        check_step_name(name)
+    except ValueError as error:
+        raise ConfigError(f"stages: {error}.", code="FK-INVALID-VALUE") from None
     settings = {} if stage is kind else {item.name: getattr(stage.config, item.name) for item in fields(stage.config)}
     entry, other = StepEntry.of(kind, settings), entries.get(name)
     if other is not None and (other.use, other.given or kind) != (entry.use, kind):

@@ -108,7 +108,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     handle_signals()
     words = list(sys.argv[1:] if arguments is None else arguments)
     try:
-        sys.exit(app(args=words or ["--help"], prog_name="framekiln", standalone_mode=False))
+        sys.exit(app(args=words or ["--help"], prog_name="framekiln", standalone_mode=False) or 0)
     except _UsageError as error:
         _exit_for_usage(error)
     except UserError as error:

@@ -112,6 +112,10 @@ class ContractError(FramekilnError):
     """A stage returned rows or columns other than those it declared."""
 
 
+OWN_CODE: tuple[type[BaseException], ...] = (Exception, SystemExit)
+"""What a stage's own code may raise. `sys.exit` in it ends no run and no process: it is an error as others are."""
+
+
 def check_known(name: str, known: Collection[str], problem: str, *, code: str) -> None:
     """Check that a name is known; the message is the problem, followed by the nearest known name.
 

@@ -25,6 +25,7 @@ from framekiln.contract.errors import FramekilnError, OutputError
 from framekiln.output.lease_record import (
     LeaseRecord,
     Shard,
+    birth,
     lease_name,
     list_leases,
     machine_id,
@@ -63,7 +64,7 @@ class Lease:
             host=socket.gethostname(),
             machine=machine or machine_id(),
             pid=process.pid,
-            born=process.create_time(),
+            born=birth(process),
             since=datetime.now(UTC).isoformat(timespec="seconds"),
             shard=shard,
         )

@@ -32,7 +32,7 @@ class LeaseRecord:
     host: str
     machine: str  # host, boot and container: process numbers are comparable within one
     pid: int
-    born: float  # creation time of the process, so that a later one with its number is not confused with it
+    born: float  # `birth` of the process, so that a later one with its number is not confused with it
     since: str  # ISO 8601, UTC; for people only
     shard: Shard | None = None
     state: Literal["asking", "holding", "left"] = "asking"
@@ -57,9 +57,24 @@ class LeaseRecord:
             return self.run not in runs_here
         try:
             process = psutil.Process(self.pid)
-            return abs(process.create_time() - self.born) > 1 or process.status() == psutil.STATUS_ZOMBIE
+            return abs(birth(process) - self.born) > 1 or process.status() == psutil.STATUS_ZOMBIE
         except psutil.NoSuchProcess:
             return True
+
+
+def birth(process: psutil.Process) -> float:
+    """Return when a process was created: ticks since the boot, or seconds since 1970 on systems without /proc.
+
+    psutil's time is the wall clock's, so a step of that clock would give each living process another one.
+
+    Raises:
+        psutil.NoSuchProcess: it has ended.
+    """
+    try:
+        stat = Path(f"/proc/{process.pid}/stat").read_text(errors="replace")
+    except OSError:
+        return process.create_time()
+    return float(stat.rpartition(")")[2].split()[19])  # field 22 of proc(5); the name before it may hold anything
 
 
 def lease_name(run: str) -> str:

@@ -15,16 +15,14 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.fs as pafs
-import pyarrow.parquet as pq
 
 from framekiln.contract.errors import OutputError
 from framekiln.media.files import open_uri
 from framekiln.media.media_ids import as_uri
 from framekiln.output.expected_columns import check_text, check_types
+from framekiln.output.parquet import ParquetTable, to_parquet
 from framekiln.output.publisher import TEMPORARY, BucketPublisher, DiskPublisher, Publisher
 from framekiln.output.store_errors import damaged, error_text, list_errors, read_errors, write_errors
-
-_PARQUET: dict[str, Any] = {"compression": "zstd", "write_page_checksum": True}
 
 
 class Store:
@@ -120,13 +118,9 @@ class Store:
 
     def write_table(self, path: str, table: pa.Table) -> None:
         """Write a table as Parquet (zstd)."""
-        if self.appends:
-            with self.writing(path) as stream:
-                pq.write_table(table, stream, **_PARQUET)
-        else:
-            sink = pa.BufferOutputStream()
-            pq.write_table(table, sink, **_PARQUET)
-            self.write(path, sink.getvalue())
+        with self.writing(path) as stream:
+            for part in to_parquet(table):
+                stream.write(part)
 
     @contextmanager
     def writing(self, path: str) -> Iterator[pa.NativeFile]:
@@ -167,11 +161,11 @@ class Store:
                 yield source
 
     @contextmanager
-    def parquet(self, path: str) -> Iterator[pq.ParquetFile]:
+    def parquet(self, path: str) -> Iterator[ParquetTable]:
         """Open a Parquet table; errors of reading it inside the block are raised as the store's."""
         with self.open(path) as source:
             try:
-                file = pq.ParquetFile(source, page_checksum_verification=True)
+                file = ParquetTable(source)
                 check_text(file.schema_arrow)
             except UnicodeDecodeError as error:  # no checksum covers a file's schema
                 raise pa.ArrowInvalid(f"its schema is no text: {error}") from error

@@ -1,6 +1,7 @@
 """The two files that a user writes: the pipeline file for what is computed, the profile for where and how fast."""
 
 import importlib
+import re
 from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
@@ -20,6 +21,7 @@ from typing_extensions import TypedDict
 
 from framekiln.contract.errors import ConfigError, did_you_mean
 from framekiln.contract.placement import Placement, Precision
+from framekiln.contract.row_errors import DECODE
 from framekiln.contract.shipped_files import shipped
 from framekiln.contract.stage import Stage
 from framekiln.planning.error_budget import Budget
@@ -99,6 +101,20 @@ class DecodeRule(Strict):
     fast_mode: bool = False  # previews: every frame is first reduced to a short side of at least 360 px
 
 
+_STEP_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")  # it names columns, folders and commands
+
+
+def check_step_name(name: str) -> str:
+    """Return the name of a step. Raises ValueError if it is no name, or stands for decoding."""
+    if name == DECODE:
+        raise ValueError(f"{name!r} stands for decoding; choose another name for the step")
+    if not _STEP_NAME.fullmatch(name):
+        raise ValueError(
+            f"{name!r} is no name of a step; it takes 1 to 64 letters, digits, _ and -, a letter or _ first"
+        )
+    return name
+
+
 class PipelineFile(Strict):
     """A pipeline file: what is computed."""
 
@@ -107,7 +123,7 @@ class PipelineFile(Strict):
     identify: Literal["time", "content"] = "time"  # how a changed file is detected; by content reads each once more
     decode: DecodeRule = DecodeRule()
     max_errors: MaxErrors = None  # of each step without its own, except decoding
-    steps: dict[str, StepEntry]
+    steps: dict[Annotated[str, AfterValidator(check_step_name)], StepEntry]
     models: Entries = Field(default_factory=dict)  # weights of its stages
     planned: tuple[str, ...] = ()  # steps that profiles may place before a pipeline has them
 

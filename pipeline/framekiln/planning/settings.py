@@ -79,6 +79,8 @@ def file_error(error: ValidationError, model: type[BaseModel], where: str) -> Co
     problems = error.errors(include_url=False)
     first = next((item for item in problems if item["type"] == "extra_forbidden"), problems[0])
     path = [str(part) for part in first["loc"]]
+    if path[-1] == "[key]":  # the message has the key itself
+        path = path[:-2]
     if first["type"] == "extra_forbidden":
         parents = f" in {'.'.join(path[:-1])}" if path[:-1] else ""
         known = did_you_mean(path[-1], _list_keys(model, path[:-1]))

@@ -11,8 +11,9 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from framekiln.contract.errors import ConfigError, FramekilnError, check_known, did_you_mean
+from framekiln.contract.errors import OWN_CODE, ConfigError, FramekilnError, check_known, did_you_mean
 from framekiln.contract.stage import Stage
+from framekiln.device.failures import message_of
 from framekiln.planning.manifest import PLACEMENT_KEYS, PipelineFile, ProfileFile, StepEntry
 from framekiln.planning.settings import Overrides, validated
 
@@ -105,7 +106,7 @@ def _import(module_name: str, refused: Callable[..., ConfigError]) -> ModuleType
             ) from error
         problem = f"which imports {missing!r}, and that is not installed; install it."
         raise refused(problem, code="FK-STAGE-IMPORT") from error
-    except Exception as error:
+    except OWN_CODE as error:
         problem = f"which cannot be imported: {_describe(error)}; correct the module."
         raise refused(problem, code="FK-STAGE-IMPORT") from error
 
@@ -122,7 +123,7 @@ def _construct(stage_class: type[Stage], config: Any, refused: Callable[..., Con
         stage = stage_class(config)
     except FramekilnError:
         raise
-    except Exception as error:
+    except OWN_CODE as error:
         problem = f"which cannot be constructed: {_describe(error)}; correct the class."
         raise refused(problem, code="FK-STAGE-CONSTRUCTOR") from error
     if not {"config", "clock"} <= vars(stage).keys():
@@ -134,8 +135,8 @@ def _construct(stage_class: type[Stage], config: Any, refused: Callable[..., Con
     return stage
 
 
-def _describe(error: Exception) -> str:
+def _describe(error: BaseException) -> str:
     """Return an error of a stage's own code in one line, with the line of that code where there is one."""
     last = traceback.extract_tb(error.__traceback__)[-1]
     place = "" if last.filename == __file__ or last.filename.startswith("<") else f" ({last.filename}:{last.lineno})"
-    return f"{type(error).__name__}: {' '.join(str(error).split()).rstrip('.')}{place}"
+    return f"{type(error).__name__}: {' '.join(message_of(error).split()).rstrip('.')}{place}"

@@ -7,10 +7,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from framekiln.contract.array_cache import ArrayCache
-from framekiln.contract.errors import SetupError, WeightsError
+from framekiln.contract.errors import OWN_CODE, SetupError, WeightsError
 from framekiln.contract.placement import Placement
 from framekiln.contract.stage import Stage
 from framekiln.device import clock_of, disable_tf32, is_out_of_memory, limit_memory, release_memory, wait
+from framekiln.device.failures import message_of
 from framekiln.planning.step import Step
 from framekiln.weights.checksums import cache_root
 from framekiln.weights.lockfile import WeightsEntry
@@ -54,7 +55,7 @@ def set_up_stage(
         stage.arrays.keep()
     except WeightsError:
         raise
-    except Exception as error:
+    except OWN_CODE as error:
         raise _setup_error(error, name, placement) from error
     wait(placement.device)  # other threads use what was made here, in streams of their own
     release_memory()  # used during set-up only: others may share the GPU
@@ -62,10 +63,10 @@ def set_up_stage(
     stage.item_counts.take()
 
 
-def _setup_error(error: Exception, name: str, placement: Placement) -> SetupError:
+def _setup_error(error: BaseException, name: str, placement: Placement) -> SetupError:
     problem = f"Step {name!r} could not be set up:"
     if not is_out_of_memory(error):
-        return SetupError(f"{problem} {type(error).__name__}: {error}", code="FK-STAGE-SETUP")
+        return SetupError(f"{problem} {type(error).__name__}: {message_of(error)}", code="FK-STAGE-SETUP")
     if placement.device == "cpu":
         return SetupError(
             f"{problem} the machine's memory does not hold its model. Close other programs, or run fewer workers.",

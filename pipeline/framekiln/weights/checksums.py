@@ -15,9 +15,15 @@ from platformdirs import user_cache_path
 def cache_root() -> Path:
     """Return `FRAMEKILN_CACHE`, by default the user's cache folder (~/.cache/framekiln); it need not exist.
 
-    In a container it is a mounted folder, or each start would compile and download again.
+    In a container it is a mounted folder, or each start would compile and download again. A user without a home, as
+    an arbitrary number in a container is, has a folder for temporary files.
     """
-    return Path(os.environ.get("FRAMEKILN_CACHE") or user_cache_path("framekiln"))
+    if folder := os.environ.get("FRAMEKILN_CACHE"):
+        return Path(folder)
+    try:
+        return user_cache_path("framekiln")
+    except RuntimeError:
+        return Path(tempfile.gettempdir(), f"framekiln-{os.getuid()}")
 
 
 _CACHE_FILE = "hashes.json"

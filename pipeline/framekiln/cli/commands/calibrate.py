@@ -14,6 +14,7 @@ from framekiln.api.writable import check_folder
 from framekiln.cli.arguments import StepOptions
 from framekiln.cli.console import RunConsole, interruptible
 from framekiln.cli.options import Quiet, spread
+from framekiln.device.cores import usable_cores
 from framekiln.planning.plan import make_plan
 from framekiln.planning.processes.resources import this_machine
 from framekiln.reporting.terminal.console import DENSE, print_line, print_table
@@ -58,7 +59,7 @@ def calibrate(
     steps = measurable(plan, request.options.stages)
     console = RunConsole(quiet=quiet)
     print_absent(console, plan)
-    load, cores = os.getloadavg()[0], len(os.sched_getaffinity(0))
+    load, cores = os.getloadavg()[0], usable_cores()
     if load > _BUSY * cores:
         note = f"Other work runs on this machine (load {load:.1f}, cores {cores}): rates will be too low and uneven."
         print_line(console, note)

@@ -17,7 +17,7 @@ from typing import Any
 
 import cloudpickle
 
-from framekiln.contract.errors import FramekilnError
+from framekiln.contract.errors import OWN_CODE, FramekilnError
 from framekiln.engine.group import DecodeWork, Group, decoded
 from framekiln.engine.run_state import Reporter
 from framekiln.profiling.events import StepEvent
@@ -82,7 +82,7 @@ def _serve(link: Link) -> None:
             held[key](content, link)
         except FramekilnError as error:
             link._ask("fail", error)
-        except Exception as error:
+        except OWN_CODE as error:
             problem = capture(error).traceback
         link.send(DONE, problem)
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import psutil
 
+from framekiln.device.cores import usable_cores
 from framekiln.engine.engine import Engine
 from framekiln.engine.group import Group, decode_work, write_tables
 from framekiln.engine.local.child import write_parts
@@ -70,7 +71,7 @@ class LocalEngine(Engine):
 
     def second_pass(self, step: SecondPass, work: Sequence[Any]) -> None:
         """Run one second-pass step, or the final assembly."""
-        size = max(1, int(len(os.sched_getaffinity(0)) / step.cpus))
+        size = max(1, int(usable_cores() / step.cpus))
         if step.processes is not None:
             size = min(size, step.processes.workers)
         key = f"{self._run}-{step.name}"
@@ -84,7 +85,7 @@ def _count_processes(wave: Wave, steps: Sequence[Step]) -> int:
         return 1  # they share a GPU
     places = [combined_placement(group) for group in wave.groups() if any(step.keeps_model for step in group)]
     asked = wave.decode.workers + sum(place.workers * place.in_flight for place in places)
-    size = min(len(os.sched_getaffinity(0)), asked)
+    size = min(usable_cores(), asked)
     if models:
         weights = sum(entry.bytes for step in models for entry in step.entries.values())
         each = _PROCESS_BYTES + _WEIGHTS_FACTOR * weights

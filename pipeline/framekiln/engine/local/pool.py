@@ -3,7 +3,6 @@
 All talk with them is in one thread, the caller's: so Ctrl-C ends it wherever it waits, and nothing needs a lock.
 """
 
-import os
 import socket
 import subprocess
 import sys
@@ -18,6 +17,7 @@ from typing import Any
 import cloudpickle
 
 from framekiln.contract.errors import FramekilnError, SetupError
+from framekiln.device.cores import usable_cores
 from framekiln.engine.local.child import ASK, DO, DONE, EVENT, HOLD, LAST_LINES
 from framekiln.engine.run_state import Reporter, RunState, last_lines
 from framekiln.runtime.recovery.child_process import start_child
@@ -102,7 +102,7 @@ class Pool:
         waiting, size = deque(work), max(1, min(size, len(work)))
         paths = [path or str(Path.cwd()) for path in sys.path]
         # Packed by itself: a process that was started before the function was known learns first where its modules are.
-        packed = cloudpickle.dumps(function), max(1, len(os.sched_getaffinity(0)) // size), paths
+        packed = cloudpickle.dumps(function), max(1, usable_cores() // size), paths
         while waiting or self._list_busy():
             while waiting and len(self._list_busy()) < size:
                 process = next((each for each in self._processes if each.work is None), None)

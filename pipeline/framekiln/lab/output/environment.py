@@ -6,6 +6,7 @@ import os
 from contextlib import suppress
 from typing import Any
 
+from framekiln.device.cores import usable_cores
 from framekiln.device.nvml import library, text
 from framekiln.lab.measure.device.gpu_state import gpu_states
 from framekiln.runtime.run.environment import environment, package_version
@@ -28,7 +29,7 @@ def bench_environment(device: str) -> dict[str, Any]:
         "cudnn": torch.backends.cudnn.version(),  # type: ignore[no-untyped-call]
         "torch": torch.__version__,
         "threads": torch.get_num_threads(),
-        "cores": len(os.sched_getaffinity(0)),
+        "cores": usable_cores(),
         "machine_cores": os.cpu_count(),  # those that the load is of
         "load": os.getloadavg()[0],  # of one minute, before the first cell
         "clocks": gpu_states(),

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from framekiln.contract.errors import ResourceError
+from framekiln.device.cores import usable_cores
 from framekiln.device.nvml import handles, library, text
 
 SLACK = 1e-6
@@ -43,7 +44,7 @@ def this_machine() -> Node:
     """
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     gpus = gpu_names() if visible is None else [part for part in visible.split(",") if part.strip() not in ("", "-1")]
-    return Node(name="this machine", cpus=float(max(2, len(os.sched_getaffinity(0)))), gpus=float(len(gpus)))
+    return Node(name="this machine", cpus=float(max(2, usable_cores())), gpus=float(len(gpus)))
 
 
 def gpu_names() -> list[str]:

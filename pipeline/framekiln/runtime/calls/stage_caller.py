@@ -33,7 +33,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from framekiln.contract.columns import KEYS
-from framekiln.contract.errors import ContractError
+from framekiln.contract.errors import OWN_CODE, ContractError
 from framekiln.contract.phases import running
 from framekiln.contract.stage import Scope, Stage
 from framekiln.device import Batches, release_memory
@@ -203,7 +203,7 @@ class StageCaller:
             data.work.call_returned(stage, cut.own, device, started, time.perf_counter() - begin)
         except ContractError:
             raise
-        except (Exception, SystemExit) as error:  # `sys.exit` in a stage is no reason to end its process
+        except OWN_CODE as error:  # `sys.exit` in a stage is no reason to end its process
             data.work.call_failed(stage)
             result = capture(error)
         if data.attempt.is_logged and isinstance(result, CapturedError) and result.broken_gpu:

@@ -24,6 +24,7 @@ from typing import IO, Any, Self
 
 import cloudpickle
 
+from framekiln.contract.errors import OWN_CODE
 from framekiln.device.watchdog import TIMEOUT_MARK, within
 from framekiln.runtime.recovery.captured_error import BROKEN_GPU, CapturedError, capture
 
@@ -130,7 +131,7 @@ def _serve(connection: Connection) -> None:
     faulthandler.enable()
     try:
         held = connection.recv()
-    except Exception:
+    except OWN_CODE:
         traceback.print_exc()
         sys.exit(_NOT_READY)
     while True:
@@ -142,7 +143,7 @@ def _serve(connection: Connection) -> None:
             with within(timeout_s):
                 result = getattr(held, method)(*arguments)
             connection.send(result)
-        except Exception as error:
+        except OWN_CODE as error:
             connection.send(capture(error))
 
 
