@@ -81,8 +81,7 @@ def pixel_column(size: int) -> str:
 def short_side(name: str) -> int | None:
     """Return the least short side of a pixel column in pixels; None for full size.
 
-    Raises:
-        ValueError: the name is not that of a pixel column.
+    Raises ValueError: the name is not that of a pixel column.
     """
     match = _PIXEL_NAME.fullmatch(name)
     if match is None:
@@ -102,11 +101,7 @@ def reduction(height: int, width: int, at_least: int | None) -> int:
 
 
 def source_type(name: str) -> pa.DataType:
-    """Return the Arrow type of a column that decoding provides.
-
-    Raises:
-        KeyError: it provides no column of that name.
-    """
+    """Return the Arrow type of a column that decoding provides. Raises KeyError: it provides no column of that name."""
     if is_pixel_column(name):
         return PIXELS
     if name == "sound":

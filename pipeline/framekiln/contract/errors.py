@@ -119,8 +119,7 @@ OWN_CODE: tuple[type[BaseException], ...] = (Exception, SystemExit)
 def check_known(name: str, known: Collection[str], problem: str, *, code: str) -> None:
     """Check that a name is known; the message is the problem, followed by the nearest known name.
 
-    Raises:
-        ConfigError: it is not known.
+    Raises ConfigError: it is not known.
     """
     if name not in known:
         raise ConfigError(f"{problem}{did_you_mean(name, known)}", code=code)

@@ -45,8 +45,7 @@ class Packet:
     def open(cls, sealed: pa.Table) -> "Packet":
         """Return the packet of a sealed row, over the same buffers.
 
-        Raises:
-            ValueError: the table does not have exactly one row.
+        Raises ValueError: the table does not have exactly one row.
         """
         if sealed.num_rows != 1:
             raise ValueError(f"a sealed packet is one row, not {sealed.num_rows}")

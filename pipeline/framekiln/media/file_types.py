@@ -78,8 +78,7 @@ _MARKUP = (
 def detect_kind(head: bytes) -> Kind:
     """Return the kind of a file from its first `HEAD_BYTES` bytes, or all of a shorter file.
 
-    Raises:
-        MediaError: EMPTY for no bytes; UNSUPPORTED, with the probable type, for types that are not decoded.
+    Raises MediaError: EMPTY for no bytes; UNSUPPORTED, with the probable type, for types that are not decoded.
     """
     if not head:
         raise MediaError(Reason.EMPTY, "the file is empty (0 bytes)")

@@ -49,8 +49,7 @@ def open_media(media: MediaFile) -> BinaryIO:
 def open_local(path: str) -> BinaryIO:
     """Open a file of the local disk, without waiting for what a pipe or a device has next.
 
-    Raises:
-        OSError: it cannot be opened, or is no regular file.
+    Raises OSError: it cannot be opened, or is no regular file.
     """
     _check_regular(os.stat(path).st_mode)  # opening a device may act on it
     handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))  # opening a named pipe would wait for a writer
@@ -65,8 +64,7 @@ def open_local(path: str) -> BinaryIO:
 def read_bytes(media: MediaFile, limit: int | None = None) -> bytes:
     """Return the whole content of a file.
 
-    Raises:
-        MediaError: UNREADABLE; TOO_LARGE if it has more than `limit` bytes.
+    Raises MediaError: UNREADABLE; TOO_LARGE if it has more than `limit` bytes.
     """
     with access_errors(), open_media(media) as stream:
         size = stream.seek(0, os.SEEK_END)  # it may have changed since it was listed
@@ -89,8 +87,7 @@ def access_errors() -> Iterator[None]:
 def local_path(source: str) -> str | None:
     """Return the absolute path of a path or a `file://` URL; None for the URL of an object store.
 
-    Raises:
-        ValueError: it is no valid URL.
+    Raises ValueError: it is no valid URL.
     """
     if not is_url(source):
         return os.path.abspath(os.path.expanduser(source))

@@ -131,8 +131,7 @@ class FrameSpec:
     def check_size(self, height: int, width: int) -> None:
         """Reject an image above the limit before it is decoded.
 
-        Raises:
-            MediaError: TOO_LARGE; CORRUPT if a side is not positive.
+        Raises MediaError: TOO_LARGE; CORRUPT if a side is not positive.
         """
         if height <= 0 or width <= 0:
             raise MediaError(Reason.CORRUPT, f"the header states {width} x {height} pixels")

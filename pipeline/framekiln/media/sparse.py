@@ -15,9 +15,7 @@ def check_written(stream: BinaryIO) -> None:
     """Check that no large stretch of a file was never written, as in an interrupted download or copy.
 
     Only the disk's map of the file is read. Stores and file systems without such a map count as written.
-
-    Raises:
-        MediaError: TRUNCATED.
+    Raises MediaError: TRUNCATED.
     """
     if (place := _find_hole(stream)) is not None:
         raise MediaError(

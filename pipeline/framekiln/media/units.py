@@ -18,10 +18,7 @@ _MIN_FILES = 8  # the least for the costs of a unit: two files for each step
 
 @dataclass(frozen=True, kw_only=True)
 class Unit:
-    """Files decoded together.
-
-    The name is a hash of them: the same files give the same unit in every run.
-    """
+    """Files decoded together. The name is a hash of them: the same files give the same unit in every run."""
 
     name: str
     media: tuple[MediaFile, ...]

@@ -26,9 +26,7 @@ def damaged_tables(store: Store, folders: Iterable[str], expected: Mapping[str, 
     """Read all tables in some folders, and return the paths of damaged ones.
 
     `expected` has the columns that the tables of each folder must have, among others.
-
-    Raises:
-        OutputError: the disk or the bucket refuses.
+    Raises OutputError: the disk or the bucket refuses.
     """
     paths = [f"{folder}/{name}" for folder in folders for name in store.names(folder) if name.endswith(".parquet")]
     schemas = {**expected, **_BY_FOLDER}

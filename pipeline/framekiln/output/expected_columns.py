@@ -23,8 +23,7 @@ def optional(schema: pa.Schema, keys: Collection[str] = ()) -> pa.Schema:
 def check_types(schema: pa.Schema, expected: pa.Schema | None) -> None:
     """Check that a schema has columns with the expected types, among others; see `optional` and `exact`.
 
-    Raises:
-        ArrowInvalid: it has not.
+    Raises ArrowInvalid: it has not.
     """
     if expected is None:
         return
@@ -43,8 +42,7 @@ def check_types(schema: pa.Schema, expected: pa.Schema | None) -> None:
 def check_text(schema: pa.Schema) -> None:
     """Check that the metadata of a schema and of its fields are text; pyarrow checks names itself.
 
-    Raises:
-        UnicodeDecodeError: they are not.
+    Raises UnicodeDecodeError: they are not.
     """
     for metadata in (schema.metadata, *(item.metadata for item in schema)):
         for key, value in (metadata or {}).items():

@@ -123,9 +123,8 @@ class Lease:
     def check(self) -> None:
         """Check that this run still holds the output, and that no thread has ended it.
 
-        Raises:
-            OutputError: another run took it over, or the lease could not be renewed for too long.
-            FramekilnError: the error that was given to `end_run`.
+        Raises OutputError: another run took it over, or the lease could not be renewed for too long; FramekilnError:
+        the error that was given to `end_run`.
         """
         if self._fatal is not None:
             raise self._fatal

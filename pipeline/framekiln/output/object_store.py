@@ -69,8 +69,7 @@ class Store:
     def check_folder(self) -> Store:
         """Return the store itself after checking that its root is a folder or absent.
 
-        Raises:
-            OutputError: the root is a file, or the system refuses its path.
+        Raises OutputError: the root is a file, or the system refuses its path.
         """
         try:
             is_file = bool(self._base) and self._files.get_file_info(self._base).type == pafs.FileType.File

@@ -12,8 +12,7 @@ from framekiln.output.object_store import Store
 def check_is_output(store: Store) -> Store:
     """Return the store itself after checking that a run has written into it.
 
-    Raises:
-        OutputError: the folder is missing, a file, or no output.
+    Raises OutputError: the folder is missing, a file, or no output.
     """
     store.check_folder()
     if store.exists(RUN_RECORD) or {COLUMNS, FACTS} & set(store.folders()):
@@ -30,8 +29,7 @@ def check_is_output(store: Store) -> Store:
 def check_may_become_output(store: Store) -> None:
     """Check that a run may write into a folder: it is an output, or holds nothing that a run would overwrite or bury.
 
-    Raises:
-        OutputError: it is a file, or has a report or a record of another program, or photos and videos of its own.
+    Raises OutputError: it is a file, or has a report or a record of another program, or photos and videos of its own.
     """
     names = store.check_folder().names("")
     if is_output([*names, *store.folders()]):

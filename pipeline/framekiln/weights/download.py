@@ -34,12 +34,10 @@ class UnreachableError(WeightsError):
 def download(entry: WeightsEntry, url: str, part: Path, on_progress: ProgressCallback) -> None:
     """Download a file to `part`, which may hold its beginning, and check its hash.
 
-    An interrupted connection is resumed as long as attempts bring new bytes. A file with the wrong hash is removed.
-    If it was downloaded in pieces, it is first downloaded once more as a whole.
-
-    Raises:
-        WeightsError: the source lacks the file or sent other content, or the cache is not writable.
-        UnreachableError: the source does not respond.
+    An interrupted connection is resumed as long as attempts bring new bytes. A file with the wrong hash is removed. If
+    it was downloaded in pieces, it is first downloaded once more as a whole.
+    Raises WeightsError: the source lacks the file or sent other content, or the cache is not writable;
+    UnreachableError: the source does not respond.
     """
     resumed = _get_size(part) > 0
     _complete(entry, url, part, on_progress)

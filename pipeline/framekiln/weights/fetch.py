@@ -32,9 +32,7 @@ def fetch(
     """Return the verified local file of an entry, downloaded into the cache if this machine lacks it.
 
     Several processes may fetch one entry at once: one downloads it, and the others wait for its file.
-
-    Raises:
-        WeightsError: no source has it; one sentence names the failure of each.
+    Raises WeightsError: no source has it; one sentence names the failure of each.
     """
     if path := _find_local(entry, weights_dir):
         return path
@@ -54,8 +52,7 @@ def _find_local(entry: WeightsEntry, weights_dir: Path | None) -> Path | None:
 def copy_to(entry: WeightsEntry, path: Path, folder: Path) -> Path:
     """Put a verified copy, under the entry's own file name, into a folder for machines without network.
 
-    Raises:
-        WeightsError: the folder is not writable, or the copy differs from its source.
+    Raises WeightsError: the folder is not writable, or the copy differs from its source.
     """
     target = folder / entry.file
     try:
@@ -79,8 +76,7 @@ def copy_to(entry: WeightsEntry, path: Path, folder: Path) -> Path:
 def verify(entry: WeightsEntry, weights_dir: Path | None = None) -> Path | None:
     """Return the local file of an entry after hashing it again without the cache; None if it is missing.
 
-    Raises:
-        WeightsError: the file differs from the lockfile.
+    Raises WeightsError: the file differs from the lockfile.
     """
     path = locate(entry, weights_dir=weights_dir)
     if path is not None and (digest := sha256(path, cache_folder(), use_cache=False)) != entry.sha256:

@@ -138,8 +138,7 @@ Entries = Annotated[dict[str, WeightsEntry], pydantic.BeforeValidator(_name_entr
 def load_lock(source: str | Path) -> dict[str, WeightsEntry]:
     """Return the entries of a lockfile, a YAML text or the path of a file with it, by name.
 
-    Raises:
-        WeightsError: not YAML, an unknown or missing key, an invalid value, or a file name used twice.
+    Raises WeightsError: not YAML, an unknown or missing key, an invalid value, or a file name used twice.
     """
     where = str(source) if isinstance(source, Path) else "the weights lockfile"
     text = source.read_text(encoding="utf-8") if isinstance(source, Path) else source

@@ -68,8 +68,7 @@ class NotFetchedError(WeightsError):
 def check_licences(entries: Iterable[WeightsEntry], *, accepted: bool) -> None:
     """Refuse weights with restricted licences unless they were accepted.
 
-    Raises:
-        WeightsError: some licences need acceptance and have none.
+    Raises WeightsError: some licences need acceptance and have none.
     """
     restricted = [entry for entry in entries if entry.ask]
     if restricted and not accepted:

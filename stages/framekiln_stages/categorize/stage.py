@@ -163,8 +163,7 @@ class Categorize(Stage):
     def setup(self, weights: Weights, placement: Placement) -> None:
         """Load the model, embed the categories, and free the text tower.
 
-        Raises:
-            ValueError: a sentence is longer than the model's input, or the weights are another model's.
+        Raises ValueError: a sentence is longer than the model's input, or the weights are another model's.
         """
         from framekiln_stages.nets.clip.towers import TwoTowers
 

@@ -55,8 +55,7 @@ class Faces(PixelStage):
     class Config(Stage.Config):
         """Networks, their input sizes, and the faces and columns that are kept.
 
-        Raises:
-            ValueError: a size or number is too small, or a score lies outside 0 to 1.
+        Raises ValueError: a size or number is too small, or a score lies outside 0 to 1.
         """
 
         detector: Literal["yunet", "yunet-s", "yunet-2023mar", "scrfd"] = "yunet"  # scrfd: non-commercial
@@ -151,10 +150,9 @@ class Faces(PixelStage):
     def setup(self, weights: Weights, placement: Placement) -> None:
         """Build both networks.
 
-        Raises:
-            RuntimeError: OpenCV refuses the detector's file.
-            ValueError: onnxruntime refuses the detector's file, the recognition network is not supported or has no
-                random weights, or runtime "onnxruntime" is configured on a GPU.
+        Raises RuntimeError: OpenCV refuses the detector's file; ValueError: onnxruntime refuses the detector's file,
+        the recognition network is not supported or has no random weights, or runtime "onnxruntime" is configured on a
+        GPU.
         """
         config, (detector, network) = self.config, self.weights
         runtime = config.runtime if config.runtime != "auto" else {"cpu": "onnxruntime"}.get(placement.device, "torch")

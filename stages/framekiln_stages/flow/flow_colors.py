@@ -32,8 +32,7 @@ def encode(flow: Field) -> bytes:
 def decode(data: bytes) -> Field:
     """Return the flow field of a KITTI 16-bit PNG; NaN where it is marked invalid.
 
-    Raises:
-        ValueError: not a PNG of 16 bits and three channels.
+    Raises ValueError: not a PNG of 16 bits and three channels.
     """
     image = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_UNCHANGED) if data else None
     if image is None or image.dtype != np.uint16 or image.ndim != 3:

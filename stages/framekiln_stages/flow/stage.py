@@ -88,8 +88,7 @@ class Flow(PixelStage):
     class Config(Stage.Config):
         """Algorithm, model and size of the flow, and thresholds.
 
-        Raises:
-            ValueError: weights of another network, a negative `size`, or a share that is none.
+        Raises ValueError: weights of another network, a negative `size`, or a share that is none.
         """
 
         # RubberWhale, one core: DIS medium 0.23 px in 14 ms, Farneback 0.36 px in 33 ms. RAFT, 0.32 px, runs on a GPU
@@ -146,9 +145,7 @@ class Flow(PixelStage):
         """Load RAFT, with random weights where they are missing, and limit OpenCV to one thread.
 
         Parallel workers scale better than threads inside a pair of frames. Results do not depend on threads.
-
-        Raises:
-            ValueError: the file does not contain RAFT's weights.
+        Raises ValueError: the file does not contain RAFT's weights.
         """
         cv2.setNumThreads(1)
         if self.config.backend == "raft":

@@ -33,9 +33,7 @@ class Points:
     """Vectors scaled to length 1 (n d) on a device, and products of them.
 
     `rough_error` and `error` are the largest rounding errors of a cosine in float32 and in float64.
-
-    Raises:
-        ValueError: a vector is all zero, or not finite.
+    Raises ValueError: a vector is all zero, or not finite.
     """
 
     def __init__(self, vectors: NDArray[np.floating], device: str) -> None:

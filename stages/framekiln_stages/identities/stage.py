@@ -58,8 +58,7 @@ class Identities(Stage):
     class Config(Stage.Config):
         """Filters and thresholds. Cosines are those of the recognition network; defaults suit MobileFaceNet.
 
-        Raises:
-            ValueError: a number is out of range.
+        Raises ValueError: a number is out of range.
         """
 
         min_cluster_size: int = 3  # a pair may be similar by chance

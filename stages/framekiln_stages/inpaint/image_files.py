@@ -51,8 +51,7 @@ def webp(image: Image) -> bytes:
 def jpeg(image: Image) -> bytes:
     """Return an RGB image as a JPEG file, which changes all of its pixels.
 
-    Raises:
-        ValueError: a side is longer than the format allows.
+    Raises ValueError: a side is longer than the format allows.
     """
     pixels = cv2.cvtColor(image, cv2.COLOR_RGB2BGR)
     encoded, data = cv2.imencode(".jpg", pixels, [cv2.IMWRITE_JPEG_QUALITY, JPEG_QUALITY])

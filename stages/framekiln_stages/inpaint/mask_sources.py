@@ -48,9 +48,7 @@ def read_mask(folder: Path, media_id: str, frame_index: int) -> Mask | None:
 
     The first existing file of `<media_id>/<frame_index, 8 digits>.png` (for videos), `<media_id without its
     suffix>.png` and `<media_id without its suffix>_mask.png` is read; None where all are missing.
-
-    Raises:
-        ValueError: the media_id leads out of the folder, or the file is not a readable image.
+    Raises ValueError: the media_id leads out of the folder, or the file is not a readable image.
     """
     name = PurePosixPath(media_id)
     if name.is_absolute() or ".." in name.parts:

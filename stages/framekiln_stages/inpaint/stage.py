@@ -61,8 +61,7 @@ class Inpaint(Stage):
     class Config(Stage.Config):
         """Regions, their context, and the files that are written.
 
-        Raises:
-            ValueError: a number is out of range, or a setting that `region` needs is missing.
+        Raises ValueError: a number is out of range, or a setting that `region` needs is missing.
         """
 
         # "eager" can run in 16 bits and compiled; "lama-cleaner" is that program's class and rounding, in fp32.
@@ -137,9 +136,8 @@ class Inpaint(Stage):
     def setup(self, weights: Weights, placement: Placement) -> None:
         """Load the network, or build it with random weights.
 
-        Raises:
-            ValueError: the file is not LaMa, the implementation does not support the placement, or the folder of masks
-                is missing.
+        Raises ValueError: the file is not LaMa, the implementation does not support the placement, or the folder of
+        masks is missing.
         """
         from framekiln_stages.nets.lama.runners import EagerLama, LamaCleaner
 

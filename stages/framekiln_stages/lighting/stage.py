@@ -75,8 +75,7 @@ class Lighting(Stage):
     class Config(Stage.Config):
         """Thresholds of low-key and high-key, and the pixels in which noise is measured.
 
-        Raises:
-            ValueError: `noise_pixels` is not a pixel column.
+        Raises ValueError: `noise_pixels` is not a pixel column.
         """
 
         # A median of 2 stops under or over mid-grey: zones III and VII of Adams's zone system, the darkest and lightest

@@ -65,8 +65,7 @@ class Mouth(LandmarkStage):
     class Config(LandmarkStage.Config):
         """The model and the most faces. The landmark network looks at 256 px of face, so a larger `size` is lost.
 
-        Raises:
-            ValueError: `size` is negative, `max_faces` below 1, or a confidence outside 0 to 1.
+        Raises ValueError: `size` is negative, `max_faces` below 1, or a confidence outside 0 to 1.
         """
 
         limit = "max_faces"

@@ -30,8 +30,7 @@ def read_state(path: Path) -> dict[str, torch.Tensor]:
 def assign_state(net: N, state: Mapping[str, torch.Tensor], *, model: str, file: str) -> N:
     """Assign tensors to a network, which may be on the meta device, and return it for inference.
 
-    Raises:
-        ValueError: weights are missing, unexpected or of another shape.
+    Raises ValueError: weights are missing, unexpected or of another shape.
     """
     try:
         net.load_state_dict(state, assign=True)

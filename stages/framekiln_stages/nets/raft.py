@@ -204,8 +204,7 @@ def places(height: int, width: int, device: torch.device) -> Tensor:
 def load(path: Path | None) -> Raft:
     """Return the network with a file's weights, or with seeded random ones.
 
-    Raises:
-        ValueError: the file does not hold these weights.
+    Raises ValueError: the file does not hold these weights.
     """
     if path is None:
         with seeded():

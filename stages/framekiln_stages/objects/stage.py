@@ -102,9 +102,8 @@ class Objects(Stage):
     def setup(self, weights: Weights, placement: Placement) -> None:
         """Load the model, or give it random weights where they are absent; read the file of prompts.
 
-        Raises:
-            ValueError: the weights are another model's, or a prompt is invalid.
-            FileNotFoundError: the file of prompts is missing.
+        Raises ValueError: the weights are another model's, or a prompt is invalid; FileNotFoundError: the file of
+        prompts is missing.
         """
         config = self.config
         self._tracker = Tracker(load_video_model(config.model, weights.get(config.model)), placement)

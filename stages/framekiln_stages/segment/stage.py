@@ -56,8 +56,7 @@ class Segment(PixelStage):
     class Config(Rules):
         """Model, prompts, size of the masks, and the rules of mask generation.
 
-        Raises:
-            ValueError: an unknown model, a number out of range, or prompts without a source.
+        Raises ValueError: an unknown model, a number out of range, or prompts without a source.
         """
 
         # The best one. All models decode prompts with the same decoder. For the 1,024 prompts of the grid, a smaller
@@ -133,10 +132,8 @@ class Segment(PixelStage):
         With random weights hardly any mask of the grid passes the default thresholds. Then made masks stand in
         (`mask_proposals.dummy_logits`), so that later steps have work. For a benchmark of this step set
         `pred_iou_thresh` and `stability_score_thresh` to 0 and `box_nms_thresh` to 1, which keeps all masks.
-
-        Raises:
-            ValueError: the weights are another model's, or a prompt is invalid.
-            FileNotFoundError: the file of prompts is missing.
+        Raises ValueError: the weights are another model's, or a prompt is invalid; FileNotFoundError: the file of
+        prompts is missing.
         """
         from framekiln_stages.segment.mask_generator import MaskGenerator
 

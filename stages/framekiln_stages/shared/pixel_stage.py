@@ -37,8 +37,7 @@ class LandmarkStage(PixelStage):
     class Config(Stage.Config):
         """The model, the size of its pixels, and the least confidences.
 
-        Raises:
-            ValueError: `size` is negative, the limit below 1, or a confidence outside 0 to 1.
+        Raises ValueError: `size` is negative, the limit below 1, or a confidence outside 0 to 1.
         """
 
         limit: ClassVar[str]  # name of a subclass's setting: the most people or faces of one image

@@ -89,9 +89,8 @@ class PromptFile:
     def __init__(self, path: Path, kind: str) -> None:
         """Read the whole file.
 
-        Raises:
-            FileNotFoundError: the file is missing.
-            ValueError: a column is missing, or a coordinate is no share of the frame.
+        Raises FileNotFoundError: the file is missing; ValueError: a column is missing, or a coordinate is no share of
+        the frame.
         """
         groups: dict[Key, list[Mapping[str, Any]]] = {}
         for row in _read_rows(path, ("media_id", *_FIELDS[kind])):

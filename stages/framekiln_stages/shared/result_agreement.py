@@ -117,10 +117,7 @@ def _match_greedily(first: Detections, second: Detections, tables: Iterator[tupl
 
 
 def box_iou(a: Floats, b: Floats) -> Floats:
-    """Return the IoU, p q, of boxes p 4 and q 4.
-
-    Two boxes without area have 1 where they are equal, else 0.
-    """
+    """Return the IoU, p q, of boxes p 4 and q 4. Two boxes without area have 1 where they are equal, else 0."""
     equal = (a[:, None] == b[None]).all(2)
     return np.where(equal, 1.0, masks.box_iou(a, b))
 

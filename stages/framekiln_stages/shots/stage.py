@@ -102,8 +102,7 @@ class Shots(Stage):
     class Config(Stage.Config):
         """Thresholds of transitions.
 
-        Raises:
-            ValueError: a score outside 0 to 1, or a length or difference that is too small.
+        Raises ValueError: a score outside 0 to 1, or a length or difference that is too small.
         """
 
         cut: float = 0.5  # least score of a cut by `Flow`, the middle of its scale

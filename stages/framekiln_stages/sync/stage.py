@@ -83,9 +83,8 @@ class Sync(Stage):
     class Config(Stage.Config):
         """Search range, frequency band, and the least confidence, face and speech durations.
 
-        Raises:
-            ValueError: a duration is not positive, a probability is outside 0 to 1, or the band is empty or above half
-                the grid's rate.
+        Raises ValueError: a duration is not positive, a probability is outside 0 to 1, or the band is empty or above
+        half the grid's rate.
         """
 
         # Of GRID's six clips of 3 s, moved by up to 0.96 s, 61 of 66 offsets are right, 5 null and none wrong. With

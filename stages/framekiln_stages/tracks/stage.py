@@ -75,9 +75,8 @@ class Tracks(Stage):
     class Config(Stage.Config):
         """Least similarity, longest gaps, fewest frames and strength of smoothing.
 
-        Raises:
-            ValueError: `least_likeness` is outside 0 to 1, a time, cutoff or beta is negative, or `least_frames` is
-                below 1.
+        Raises ValueError: `least_likeness` is outside 0 to 1, a time, cutoff or beta is negative, or `least_frames` is
+        below 1.
         """
 
         # Mean of keypoint similarity and overlap: 0.25 after a move by a third of the person's width, 0 for neighbours.

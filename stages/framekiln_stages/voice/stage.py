@@ -60,8 +60,7 @@ class Voice(Stage):
     class Config(Stage.Config):
         """The two frequency bands, and the samples that are processed at once.
 
-        Raises:
-            ValueError: a band is empty or above 8 kHz, or `chunk` is shorter than a window.
+        Raises ValueError: a band is empty or above 8 kHz, or `chunk` is shorter than a window.
         """
 
         # Hz, the first two formants: the loudness there rises most when the mouth opens.

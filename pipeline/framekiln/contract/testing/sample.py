@@ -33,9 +33,7 @@ def sample_rows(columns: Sequence[str], count: int = 6) -> pa.Table:
     """Return the rows of one clip of a video, or of a photo where `count` is 1.
 
     The columns are those that decoding provides: those of `SOURCE`, pixel columns, and `sound`.
-
-    Raises:
-        ValueError: a column is not one that decoding provides.
+    Raises ValueError: a column is not one that decoding provides.
     """
     return pa.table({name: _column(name, count) for name in columns})
 

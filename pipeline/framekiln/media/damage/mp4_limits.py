@@ -37,9 +37,7 @@ def check_sample_counts(stream: BinaryIO, *, truncated: bool) -> None:
     """Reject an ISO base media file with sample counts beyond its size; a truncated one may have been larger.
 
     The position of the stream is undefined after.
-
-    Raises:
-        MediaError: TOO_LARGE.
+    Raises MediaError: TOO_LARGE.
     """
     size = stream.seek(0, os.SEEK_END)
     limit, samples = max(_MIN_LIMIT, 4 * size if truncated else size), 0

@@ -50,8 +50,7 @@ class OutputFilter:
     def check_root(self, root: str) -> None:
         """Check that a folder, absolute or a URL, is not written by this run.
 
-        Raises:
-            InputError: it is the output, or one of the folders that runs write there.
+        Raises InputError: it is the output, or one of the folders that runs write there.
         """
         below = _find_below(self._place, _make_canonical(root))
         if below == "":
@@ -70,8 +69,7 @@ class OutputFilter:
     def excludes_folder(self, relative: str, identity: Identity, names: Collection[str]) -> bool:
         """Return whether a folder with entries of these names is an output, and register its path below the input.
 
-        Raises:
-            InputError: it is the whole input.
+        Raises InputError: it is the whole input.
         """
         excluded = identity == self._own or is_output(names)
         if excluded:
@@ -85,8 +83,7 @@ class OutputFilter:
     def excluded_folders(self, root: str, paths: Sequence[str]) -> set[str]:
         """Return the outputs among the paths below a store's folder, relative to it, without further requests.
 
-        Raises:
-            InputError: it is the whole input.
+        Raises InputError: it is the whole input.
         """
         folders = _find_outputs(paths)
         own = _find_below(_make_canonical(root), self._place)

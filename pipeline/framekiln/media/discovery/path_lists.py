@@ -24,10 +24,8 @@ def read_path_list(stream: Any, source: str) -> list[str] | None:
     """Return the paths (absolute, or URLs) of a list in its order, without duplicates; None if the file is no list.
 
     Relative entries are resolved against the folder of `source`, the list's path or URL.
-
-    Raises:
-        InputError: the file is empty, or a list without entries or without the column `path`, with more than ten
-            million entries, or with one longer than any path.
+    Raises InputError: the file is empty, or a list without entries or without the column `path`, with more than ten
+    million entries, or with one longer than any path.
     """
     head = stream.read(_HEAD_BYTES)
     if not head:

@@ -94,8 +94,7 @@ def _read_masks(data: bytes) -> tuple[int, ...]:
 def enclosed_photo(data: bytes, kind: Kind) -> tuple[bytes, Kind]:
     """Return the photo inside a BMP, and its kind; the file itself if it encloses none.
 
-    Raises:
-        MediaError: CORRUPT if there are other bytes in the place of the photo.
+    Raises MediaError: CORRUPT if there are other bytes in the place of the photo.
     """
     header = Bmp.of(data) if kind.name == "BMP" else None
     if header is None or header.compression not in _ENCLOSED:

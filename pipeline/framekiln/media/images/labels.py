@@ -15,8 +15,7 @@ from framekiln.media.images import pillow
 def read_labels(path: Path) -> NDArray[np.uint8]:
     """Return the palette indices or grey levels of an image, h w; the palette's colours are not applied.
 
-    Raises:
-        MediaError: the file cannot be read or decoded, is too large, or has several channels.
+    Raises MediaError: the file cannot be read or decoded, is too large, or has several channels.
     """
     media = MediaFile(media_id=path.name, path=str(path.absolute()), size=path.stat().st_size, mtime_ns=0)
     data = read_bytes(media, 10 * DecodeConfig.max_pixels)

@@ -51,8 +51,7 @@ _DAMAGED = ("premature end of data segment", "bad huffman code", "bad arithmetic
 def open_photo(data: bytes, kind: Kind, spec: FrameSpec) -> FrameSource:
     """Decode the photo in a file's bytes, or open an animation for decoding on demand.
 
-    Raises:
-        MediaError: TOO_LARGE (by the header), TRUNCATED, CORRUPT or UNSUPPORTED.
+    Raises MediaError: TOO_LARGE (by the header), TRUNCATED, CORRUPT or UNSUPPORTED.
     """
     if kind.name in ("AVIF", "HEIF"):
         _check_stated_size(data, spec)
@@ -87,9 +86,7 @@ def _check_stated_size(data: bytes, spec: FrameSpec) -> None:
 
     libavif refuses more than 268 million pixels as if the file were damaged, and a grid of tiles states its size here
     only.
-
-    Raises:
-        MediaError: TOO_LARGE.
+    Raises MediaError: TOO_LARGE.
     """
     for kind, start, stop in boxes(io.BytesIO(data), len(data)):
         if kind == b"meta":

@@ -44,8 +44,7 @@ _CONVERTIBLE = ("L", "RGB", "1", "P", "YCbCr", "HSV", "CMYK", "RGBX")
 def decode_errors(data: bytes, kind: Kind, max_pixels: int) -> Iterator[None]:
     """Set Pillow's limit and raise `MediaError` for its errors inside the block.
 
-    Raises:
-        MediaError: TOO_LARGE, UNSUPPORTED, TRUNCATED or CORRUPT for any error of a decoder.
+    Raises MediaError: TOO_LARGE, UNSUPPORTED, TRUNCATED or CORRUPT for any error of a decoder.
     """
     before = Pil.MAX_IMAGE_PIXELS
     Pil.MAX_IMAGE_PIXELS = max_pixels
@@ -118,8 +117,7 @@ def check_not_raw(image: Any) -> None:
 def to_rgb(image: Pil.Image) -> Image:
     """Load an image and return it as RGB (h w 3) by the module's table.
 
-    Raises:
-        MediaError: UNSUPPORTED for a mode that is not in the table.
+    Raises MediaError: UNSUPPORTED for a mode that is not in the table.
     """
     image.load()
     if image.mode.startswith("I") or image.mode == "F":

@@ -65,8 +65,7 @@ class WideCmyk:
     def image(self, data: bytes) -> Image:
         """Return the photo (h w 3), from the upper 8 bits by Pillow's formula for CMYK.
 
-        Raises:
-            OSError: pixels are missing or damaged.
+        Raises OSError: pixels are missing or damaged.
         """
         with pixels_allowed(self.height * self.width * self.samples):
             grey = np.asarray(Pil.open(io.BytesIO(self._as_grey(data)), formats=["TIFF"]))

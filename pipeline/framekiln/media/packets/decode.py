@@ -63,9 +63,7 @@ def decode_frames(media: MediaFile, columns: Sequence[str], config: DecodeConfig
     """Yield the frames of one file that `decode` makes rows of, in display order.
 
     Segments of a film that end before the frame number `first` are left out.
-
-    Raises:
-        MediaError: the file could not be opened.
+    Raises MediaError: the file could not be opened.
     """
     reader = SourceReader(columns=columns, config=config)
     for source in reader.segments(media):

@@ -44,9 +44,7 @@ def open_video(media: MediaFile, kind: Kind, spec: FrameSpec, share: Share) -> F
     """Open a share of a video, or all of it where it cannot be read in segments, for decoding on demand.
 
     The frames of a segment are followed by those of the next one, as long as the caller reads on.
-
-    Raises:
-        MediaError: EMPTY (no video), UNSUPPORTED (no decoder), TOO_LARGE, TRUNCATED, CORRUPT or UNREADABLE.
+    Raises MediaError: EMPTY (no video), UNSUPPORTED (no decoder), TOO_LARGE, TRUNCATED, CORRUPT or UNREADABLE.
     """
     video = _VideoReader(media, kind, spec, share)
     frames, segment = video.frames(), video.segment

@@ -55,9 +55,7 @@ def padded_tokens(tokenizer: Tokenizer, texts: Sequence[str]) -> list[list[int]]
     """Return the token numbers of each text between start and end, padded to one length with the end.
 
     CLIP's text tower is causal and is read at the first end, so that padding changes nothing.
-
-    Raises:
-        ValueError: a text is longer than CLIP's input.
+    Raises ValueError: a text is longer than CLIP's input.
     """
     numbers = token_numbers(tokenizer, texts, max_tokens=MAX_TOKENS)
     longest = max(map(len, numbers), default=0)
@@ -68,9 +66,7 @@ def dummy_tokens(texts: Sequence[str], *, length: int) -> list[list[int]]:
     """Return hashes in place of tokens, for models with random weights: different texts get different numbers.
 
     Each word has its CRC-32, reduced below CLIP's `START`. CLIP's `END` pads to the length.
-
-    Raises:
-        ValueError: a text has more words than fit.
+    Raises ValueError: a text has more words than fit.
     """
     words = [[zlib.crc32(word.encode()) % (_VOCABULARY - 2) for word in text.lower().split()] for text in texts]
     for text, ids in zip(texts, words, strict=True):

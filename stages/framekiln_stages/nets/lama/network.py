@@ -223,8 +223,7 @@ COUNTERS = "num_batches_tracked"  # of training; files may lack them, and torch 
 def load_generator(path: Path | None, sizes: Sizes | None = None) -> Generator:
     """Build the network with a file's weights, or with seeded random ones.
 
-    Raises:
-        ValueError: the file is not TorchScript, or its weights are another network's.
+    Raises ValueError: the file is not TorchScript, or its weights are another network's.
     """
     if path is None:
         with seeded():
@@ -245,8 +244,7 @@ def load_script(path: Path) -> torch.jit.ScriptModule:
 def assign_weights(net: Generator, state: Mapping[str, Tensor], file: str) -> Generator:
     """Assign a file's weights to the network, whatever the common prefix of their names in the file.
 
-    Raises:
-        ValueError: weights are missing, unexpected or of another shape.
+    Raises ValueError: weights are missing, unexpected or of another shape.
     """
     first = next(iter(net.state_dict()))
     prefix = next((name.removesuffix(first) for name in state if f".{name}".endswith(f".{first}")), "")

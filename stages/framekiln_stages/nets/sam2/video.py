@@ -42,8 +42,7 @@ def is_timm_installed() -> bool:
 def check_packages() -> None:
     """Import what its encoder needs: timm, which imports torchvision.
 
-    Raises:
-        ImportError: timm is missing, or torchvision was built for another torch.
+    Raises ImportError: timm is missing, or torchvision was built for another torch.
     """
     if not is_timm_installed():
         raise ImportError("EdgeTAM needs timm: pip install 'framekiln[edgetam]'")
