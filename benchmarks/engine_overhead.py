@@ -28,9 +28,8 @@ import pyarrow.compute as pc
 from benchmarks.processor_time import processor_seconds
 from benchmarks.rates import Moment, packet_moments, steady_rate, sums
 from framekiln.job import Job
-from framekiln.media.decode_process import keep_freed_memory, use_one_thread
 from framekiln.media.discovery.listing import list_media
-from framekiln.media.packets.decode import decode
+from framekiln.media.packets.decode import decode, keep_freed_memory, use_one_thread
 from framekiln.media.samples import pan, photos, tone, write_clip
 from framekiln.media.units import Unit
 from framekiln.output.object_store import Store

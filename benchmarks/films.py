@@ -27,9 +27,8 @@ import cv2
 import numpy as np
 
 from framekiln.media.config import DecodeConfig
-from framekiln.media.decode_process import keep_freed_memory, use_one_thread
 from framekiln.media.discovery.listing import list_media
-from framekiln.media.packets.decode import decode
+from framekiln.media.packets.decode import decode, keep_freed_memory, use_one_thread
 from framekiln.media.samples import photos
 from framekiln.media.units import Unit, form_units, share_bytes, shares_of
 from framekiln.planning.manifest import read_pipeline, read_profile

@@ -16,8 +16,7 @@ from framekiln.engine.ray.datasets import RayEngine as Engine
 from framekiln.job import Job
 from framekiln.media.discovery.listing import list_media
 from framekiln.media.media_ids import media_id
-from framekiln.media.shares import Share
-from framekiln.media.units import form_units
+from framekiln.media.units import Share, form_units
 from framekiln.output.ledger import Ledger
 from framekiln.output.object_store import Store
 from framekiln.output.unit_table import ensure_units

@@ -12,10 +12,9 @@ from hypothesis import strategies as st
 from framekiln.contract.packet import Packet
 from framekiln.media.config import MAX_CELLS, MAX_SHARES, DecodeConfig
 from framekiln.media.files import MediaFile
-from framekiln.media.guard import Guard, ReadLimit
 from framekiln.media.packets.decode import decode
-from framekiln.media.shares import Share
-from framekiln.media.units import Unit, share_bytes, shares_of
+from framekiln.media.source_reader import Guard, ReadLimit
+from framekiln.media.units import Share, Unit, share_bytes, shares_of
 from framekiln.media.video import segments
 from tests.support.media.media_factory import packets_of, rows_of
 from tests.support.media.segmented_films import (

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from framekiln.contract.errors import MediaError, Reason
-from framekiln.media.damage.mp4_limits import check_sample_counts
+from framekiln.media.damaged import check_sample_counts
 from framekiln.media.frames import max_frames
 from tests.support.machine.memory import peak_mb
 from tests.support.media import bombs

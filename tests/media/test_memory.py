@@ -41,7 +41,7 @@ print(len([count for count in rows if count]), sum(rows), peak_mb())
 
 _AGAIN = """
 import resource, sys
-from framekiln.media.decode_process import keep_freed_memory
+from framekiln.media.packets.decode import keep_freed_memory
 from tests.support.media.media_factory import DecodeConfig, Unit, decode, list_media
 unit = Unit(name="u", media=tuple(list_media(sys.argv[1])))
 keep_freed_memory()

@@ -11,8 +11,7 @@ from framekiln.contract.packet import Packet
 from framekiln.contract.placement import Placement
 from framekiln.device.watchdog import within
 from framekiln.engine.run_state import Reporter
-from framekiln.media.shares import Share
-from framekiln.media.units import Unit, share_bytes, shares_of
+from framekiln.media.units import Share, Unit, share_bytes, shares_of
 from framekiln.output.ledger import Ledger, Span
 from framekiln.output.object_store import Store
 from framekiln.planning.processes.process_groups import combined_placement

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from framekiln.contract.columns import Image, reduction, short_side
 from framekiln.contract.errors import MediaError, Reason
 from framekiln.media.config import DecodeConfig
-from framekiln.media.shares import VideoSegment
+from framekiln.media.units import VideoSegment
 
 TRANSPOSED = (5, 6, 7, 8)  # EXIF orientations that swap height and width
 

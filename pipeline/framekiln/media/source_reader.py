@@ -1,21 +1,67 @@
-"""Files opened by their content, and their frames, under a guard."""
+"""Files opened by their content, and their frames, under a guard.
+
+The guard protects from native decoders that crash or hang on a file and end their process.
+"""
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice, takewhile
+from typing import TypeVar
 
 from framekiln.contract.columns import is_pixel_column
 from framekiln.contract.errors import MediaError, Reason
 from framekiln.contract.row_errors import Failure
 from framekiln.media.config import DecodeConfig
+from framekiln.media.damaged import check_written
 from framekiln.media.file_types import HEAD_BYTES, detect_kind, is_sidecar
 from framekiln.media.files import MediaFile, access_errors, open_media, read_bytes
 from framekiln.media.frames import Frame, FrameSource, FrameSpec, LostFrames
-from framekiln.media.guard import Guard, guarded
 from framekiln.media.images.photo import open_photo
 from framekiln.media.media_ids import escape
-from framekiln.media.shares import Share
-from framekiln.media.sparse import check_written
+from framekiln.media.units import Share
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class ReadLimit:
+    """The readable part of a file that kills its decoder."""
+
+    max_items: int  # frames and lost stretches, as the decoder yields them; -1 if the file cannot be opened
+    cause: str  # of the process's death
+
+    @property
+    def error(self) -> MediaError:
+        """The error for the rest of the file."""
+        after = f" after {self.max_items} frames" if self.max_items > 0 else ""
+        message = f"decoding killed the process ({self.cause}){after}, also in a separate process"
+        return MediaError(Reason.CRASHED, message)
+
+
+class Guard:
+    """Observer of decoding: called before each file, or segment of one, is opened, and after each frame.
+
+    This one has no effect.
+    """
+
+    def start_file(self, media: MediaFile, share: Share) -> ReadLimit | None:  # noqa: ARG002
+        """Register a file before it is opened; return its limit, or None to read all of it."""
+        return None
+
+    def heartbeat(self) -> None:
+        """Register a decoded frame or an opened file."""
+
+
+def guarded(items: Iterator[T], guard: Guard, limit: ReadLimit | None) -> Iterator[T]:
+    """Yield a decoder's items up to the limit. Raises MediaError: CRASHED, at the limit."""
+    if limit is not None and not limit.max_items:
+        raise limit.error
+    for count, item in enumerate(items, 1):
+        guard.heartbeat()
+        yield item
+        if limit is not None and count >= limit.max_items:
+            raise limit.error
+
 
 NO_GUARD = Guard()
 

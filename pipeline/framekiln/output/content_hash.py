@@ -17,9 +17,9 @@ import pyarrow as pa
 
 from framekiln.contract.errors import DamagedError, MediaError
 from framekiln.contract.output_names import DIGESTS
+from framekiln.media.damaged import check_written
 from framekiln.media.files import MediaFile, access_errors, open_media
 from framekiln.media.media_ids import is_url
-from framekiln.media.sparse import check_written
 from framekiln.output.object_store import Store
 
 _PIECE = 1 << 20  # bytes of one read; hashlib releases the GIL

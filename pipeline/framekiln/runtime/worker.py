@@ -24,10 +24,8 @@ from framekiln.contract.placement import Placement
 from framekiln.contract.row_errors import Failure
 from framekiln.device import Batches, CallScheduler
 from framekiln.device.watchdog import GPU_STALL_S
-from framekiln.media.decode_process import keep_freed_memory, use_one_thread
-from framekiln.media.packets.decode import decode
-from framekiln.media.shares import Share
-from framekiln.media.units import Unit
+from framekiln.media.packets.decode import decode, keep_freed_memory, use_one_thread
+from framekiln.media.units import Share, Unit
 from framekiln.output.ledger import Part, Span, tiling
 from framekiln.output.object_store import Store
 from framekiln.planning.processes.process_groups import combined_placement

@@ -23,12 +23,10 @@ from framekiln_stages.categorize import zero_shot
 from framekiln_stages.categorize.instance_crops import CROPS, Instance, box_area, cut_and_fit, share_box, window_crops
 from framekiln_stages.categorize.zero_shot import CATEGORIES, CATEGORY, SIZES
 from framekiln_stages.nets.clip.architectures import MODELS
-from framekiln_stages.shared.arrow_values import list_array, vector_array
-from framekiln_stages.shared.conventions import BOXES, UNIT_LENGTH
 from framekiln_stages.shared.device_images import DeviceImages
-from framekiln_stages.shared.limits import require_at_least, require_between
-from framekiln_stages.shared.mask_drawings import box_edges, box_label
-from framekiln_stages.shared.masks import BOX
+from framekiln_stages.shared.masks import BOX, box_edges, box_label
+from framekiln_stages.shared.settings import require_at_least, require_between
+from framekiln_stages.shared.tables import BOXES, UNIT_LENGTH, list_array, vector_array
 
 if TYPE_CHECKING:
     import torch

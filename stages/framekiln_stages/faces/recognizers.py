@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from framekiln.contract.placement import Placement
 from framekiln.device import Batches, Phase, dtype_of, ready, seeded, untimed, upload
 from framekiln_stages.faces.alignment import SIDE
-from framekiln_stages.nets.faces.onnx_session import open_session
+from framekiln_stages.nets.checkpoints import open_session
 
 if TYPE_CHECKING:
     from torch import Tensor, nn

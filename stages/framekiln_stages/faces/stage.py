@@ -21,13 +21,10 @@ from framekiln_stages.faces.detectors import DETECTORS, IMAGES_PER_CHUNK, build_
 from framekiln_stages.faces.recognizers import NETWORKS, ROWS, Recognizer
 from framekiln_stages.nets.faces import scrfd
 from framekiln_stages.nets.faces.detections import FaceDetections
-from framekiln_stages.shared.arrow_values import struct_array, vector_array
-from framekiln_stages.shared.conventions import BOXES, FRACTIONS, NETWORK, UNIT_LENGTH
-from framekiln_stages.shared.limits import require_at_least, require_between
-from framekiln_stages.shared.mask_drawings import box_edges, counted
-from framekiln_stages.shared.masks import BOX, POINT
-from framekiln_stages.shared.pixel_stage import PixelStage
+from framekiln_stages.shared.masks import BOX, POINT, box_edges, counted
 from framekiln_stages.shared.result_agreement import Detections, cosine_figures, match_by_boxes, mean_or
+from framekiln_stages.shared.settings import PixelStage, require_at_least, require_between
+from framekiln_stages.shared.tables import BOXES, FRACTIONS, NETWORK, UNIT_LENGTH, struct_array, vector_array
 
 LANDMARKS = ("right eye", "left eye", "nose", "right corner of the mouth", "left corner of the mouth")
 YUNET_SIDE, YUNET_SCORE, YUNET_SCORE_ALONE = 1280, 0.6, 0.85  # see Config

@@ -24,9 +24,8 @@ from framekiln.contract.placement import Placement
 from framekiln.contract.stage import Scope, Stage, Weights
 from framekiln_stages.flow import flow_colors
 from framekiln_stages.flow.motion import Camera, Field, Gray, agreement, camera, motion, residual, resized, score, shake
-from framekiln_stages.shared.limits import require_at_least, require_between
-from framekiln_stages.shared.pixel_stage import PixelStage
 from framekiln_stages.shared.result_agreement import float_values, mean_distance, mean_or, unmatched_share
+from framekiln_stages.shared.settings import PixelStage, require_at_least, require_between
 
 RAFT_WEIGHTS = ("raft-small-c-t-v2", "raft-small-princeton")
 PAIRS = 8  # of frames in one RAFT call: correlations take 5.6 GB a pair at full HD, 8 to 12 MB at 224 px

@@ -12,8 +12,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from framekiln_stages.shared.conventions import NETWORK
 from framekiln_stages.shared.masks import BOX
+from framekiln_stages.shared.tables import NETWORK
 
 Ints = NDArray[np.int64]
 Singles = NDArray[np.float32]

@@ -13,8 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from framekiln_stages.identities.face_table import FaceTable, Ints
-from framekiln_stages.identities.known import KnownIdentities
-from framekiln_stages.identities.medoids import mutual_nearest, summarize, two_nearest
+from framekiln_stages.identities.known import KnownIdentities, mutual_nearest, summarize, two_nearest
 
 NONE = -1
 Floats = NDArray[np.float64]

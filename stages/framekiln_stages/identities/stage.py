@@ -28,8 +28,8 @@ from framekiln_stages.identities.face_table import FaceTable, Singles
 from framekiln_stages.identities.known import KnownIdentities
 from framekiln_stages.identities.labels import Labels
 from framekiln_stages.identities.tables import FACES, PEOPLE, faces_table, summary_table
-from framekiln_stages.shared.limits import require_at_least
-from framekiln_stages.shared.mask_drawings import box_edges, box_label
+from framekiln_stages.shared.masks import box_edges, box_label
+from framekiln_stages.shared.settings import require_at_least
 
 if TYPE_CHECKING:
     from framekiln_stages.identities.hdbscan import Clusters

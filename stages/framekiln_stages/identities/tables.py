@@ -13,7 +13,7 @@ from framekiln.contract.columns import FRAME_INDEX, MEDIA_ID, field
 from framekiln_stages.identities.face_table import FaceTable, Ints
 from framekiln_stages.identities.known import KnownIdentities
 from framekiln_stages.identities.labels import Labels
-from framekiln_stages.shared.conventions import UNIT_LENGTH
+from framekiln_stages.shared.tables import UNIT_LENGTH
 
 if TYPE_CHECKING:
     from framekiln_stages.identities.hdbscan import Clusters

@@ -23,9 +23,9 @@ from framekiln_stages.inpaint.crops import GRID, Crop, Framing, is_reduced
 from framekiln_stages.inpaint.image_files import ENCODERS
 from framekiln_stages.inpaint.mask_sources import box_mask, dilate, read_mask, union
 from framekiln_stages.shared.device_images import indices_by_key
-from framekiln_stages.shared.limits import require_at_least, require_between
 from framekiln_stages.shared.masks import Mask, decode, mask_share
 from framekiln_stages.shared.result_agreement import float_values, mean_distance, unmatched_share
+from framekiln_stages.shared.settings import require_at_least, require_between
 
 if TYPE_CHECKING:
     from framekiln_stages.nets.lama.runners import Painter

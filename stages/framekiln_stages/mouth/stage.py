@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from framekiln.contract.columns import field, views
 from framekiln.contract.drawing import Drawing
 from framekiln_stages.nets.mediapipe_tasks import FaceMesh, Mesh
-from framekiln_stages.shared.conventions import BOXES, FRACTIONS
 from framekiln_stages.shared.masks import BOX, POINT, landmark_boxes
-from framekiln_stages.shared.pixel_stage import LandmarkStage
+from framekiln_stages.shared.settings import LandmarkStage
+from framekiln_stages.shared.tables import BOXES, FRACTIONS
 
 SHAPES = {"jaw_open": "jawOpen", "close": "mouthClose", "funnel": "mouthFunnel", "pucker": "mouthPucker"}
 """Blendshapes that change in speech, by the member of `MOUTH`; `mouthSmile` and others change with emotions."""

@@ -1,4 +1,4 @@
-"""Networks from files of weights, without a configuration file."""
+"""Networks from files of weights, without a configuration file: for torch, transformers and ONNX Runtime."""
 
 from __future__ import annotations
 
@@ -78,3 +78,24 @@ def load_model(
     if missing or unexpected:
         raise ValueError(f"{file} is not {model}: missing weights {missing[:3]}, unexpected ones {unexpected[:3]}")
     return loaded.eval().requires_grad_(False)
+
+
+CPU, GPU = "CPUExecutionProvider", "CUDAExecutionProvider"
+ERRORS_ONLY = 3  # severity: constant folding otherwise warns of each constant
+
+
+def open_session(path: Path, *, threads: int = 1, gpu: bool = False) -> Any:
+    """Open a session on the CPU, or on a GPU if onnxruntime was built for one.
+
+    Raises ValueError: onnxruntime refuses the file.
+    """
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
+    options.log_severity_level = ERRORS_ONLY
+    providers = [GPU, CPU] if gpu and GPU in onnxruntime.get_available_providers() else [CPU]
+    try:
+        return onnxruntime.InferenceSession(str(path), options, providers=providers)
+    except Exception as error:  # its errors have no common base class
+        raise ValueError(f"onnxruntime cannot use {path.name}: {error}") from error

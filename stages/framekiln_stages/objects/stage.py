@@ -19,12 +19,21 @@ from framekiln.contract import Drawing, Image, Media, Placement, Scope, Stage, T
 from framekiln.contract.columns import FRAME_INDEX, MEDIA_ID
 from framekiln_stages.nets.sam2.image import MODELS
 from framekiln_stages.nets.sam2.video import EDGETAM, Tracker, is_timm_installed, load_video_model
-from framekiln_stages.shared.conventions import BOXES, RUN_LENGTHS
-from framekiln_stages.shared.limits import require_at_least
-from framekiln_stages.shared.mask_drawings import box_label, mask_area
-from framekiln_stages.shared.masks import BOX, SEGMENTATION, Mask, areas_and_boxes, decode, encode_masks, upsample_masks
+from framekiln_stages.shared.masks import (
+    BOX,
+    SEGMENTATION,
+    Mask,
+    areas_and_boxes,
+    box_label,
+    decode,
+    encode_masks,
+    mask_area,
+    upsample_masks,
+)
 from framekiln_stages.shared.point_prompts import Prompt, PromptFile, check_prompt_file
 from framekiln_stages.shared.result_agreement import mask_iou, mean_or
+from framekiln_stages.shared.settings import require_at_least
+from framekiln_stages.shared.tables import BOXES, RUN_LENGTHS
 
 OBJECTS = pa.schema(
     [

@@ -29,14 +29,11 @@ from framekiln_stages.pose.looks import (
     squares,
     tiles,
 )
-from framekiln_stages.shared.arrow_values import struct_array, struct_lists
-from framekiln_stages.shared.conventions import BODY, BOXES
-from framekiln_stages.shared.limits import require_between
-from framekiln_stages.shared.mask_drawings import counted
-from framekiln_stages.shared.masks import BOX, landmark_boxes
-from framekiln_stages.shared.pixel_stage import LandmarkStage
+from framekiln_stages.shared.masks import BOX, counted, landmark_boxes
 from framekiln_stages.shared.result_agreement import Detections, match_by_boxes, mean_or
+from framekiln_stages.shared.settings import LandmarkStage, require_between
 from framekiln_stages.shared.skeleton import BONES, LANDMARK, LANDMARKS, PERSON, POINT, landmarks
+from framekiln_stages.shared.tables import BODY, BOXES, struct_array, struct_lists
 
 DRAWN = 0.5  # least visibility of a landmark that is drawn; the threshold of MediaPipe's own drawing_utils
 # Least score of a pose in a part of the image, to save second looks; no other value was tried.

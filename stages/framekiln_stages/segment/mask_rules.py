@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from framekiln.contract.stage import Stage
-from framekiln_stages.shared.limits import require_at_least, require_between
+from framekiln_stages.shared.settings import require_at_least, require_between
 
 FAST_POINTS = 16  # points a side with `fast`: a quarter of the prompts
 FRACTIONS = ("pred_iou_thresh", "stability_score_thresh", "box_nms_thresh", "crop_nms_thresh", "crop_overlap_ratio")

@@ -20,13 +20,21 @@ from numpy.typing import NDArray
 from framekiln.contract import Drawing, Placement, Weights, field, views
 from framekiln_stages.nets.sam2.image import MODELS, Sam2
 from framekiln_stages.segment.mask_rules import Rules
-from framekiln_stages.shared.conventions import BOXES, FRACTIONS, RUN_LENGTHS
-from framekiln_stages.shared.limits import require_at_least
-from framekiln_stages.shared.mask_drawings import counted, mask_area
-from framekiln_stages.shared.masks import BOX, MASK, areas_and_boxes, encode, encode_masks, mask_share, upsample_masks
-from framekiln_stages.shared.pixel_stage import PixelStage
+from framekiln_stages.shared.masks import (
+    BOX,
+    MASK,
+    areas_and_boxes,
+    counted,
+    encode,
+    encode_masks,
+    mask_area,
+    mask_share,
+    upsample_masks,
+)
 from framekiln_stages.shared.point_prompts import Prompt, PromptFile, check_prompt_file, parse_prompts
 from framekiln_stages.shared.result_agreement import Detections, match_by_masks
+from framekiln_stages.shared.settings import PixelStage, require_at_least
+from framekiln_stages.shared.tables import BOXES, FRACTIONS, RUN_LENGTHS
 
 if TYPE_CHECKING:
     import torch

@@ -8,7 +8,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from framekiln.contract.columns import SOUND_RATE
-from framekiln_stages.shared.conventions import SOUND_WINDOW
+from framekiln_stages.shared.tables import SOUND_WINDOW
 
 Signal = NDArray[np.float64]
 

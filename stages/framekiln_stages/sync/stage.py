@@ -20,8 +20,8 @@ from framekiln.contract.columns import MEDIA_ID, field
 from framekiln.contract.drawing import Drawing
 from framekiln.contract.placement import Placement
 from framekiln.contract.stage import Scope, Stage, Table
-from framekiln_stages.shared.limits import require_between
-from framekiln_stages.shared.shot_spans import spans
+from framekiln_stages.shared.settings import require_between
+from framekiln_stages.shared.tables import spans
 from framekiln_stages.sync.cross_correlation import SEEN_S, active_seconds, confidence, correlation, highest
 from framekiln_stages.sync.lips import Lips, opening_of_largest
 from framekiln_stages.sync.speech import GRID_HZ, Signal, changes, mouth_on_grid, sound_on_grid, voiced, windows_of

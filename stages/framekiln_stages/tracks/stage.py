@@ -16,11 +16,9 @@ import pyarrow as pa
 from framekiln.contract.columns import FRAME_INDEX, MEDIA_ID, field
 from framekiln.contract.drawing import Drawing, Label
 from framekiln.contract.stage import Scope, Stage, Table
-from framekiln_stages.shared.arrow_values import struct_lists
-from framekiln_stages.shared.conventions import BODY
-from framekiln_stages.shared.limits import require_at_least
-from framekiln_stages.shared.shot_spans import spans
+from framekiln_stages.shared.settings import require_at_least
 from framekiln_stages.shared.skeleton import BONES, LANDMARK, LANDMARKS, landmarks
+from framekiln_stages.shared.tables import BODY, spans, struct_lists
 from framekiln_stages.tracks.tracking import Path, TrackLimits, Values, filled, follow, jitter, one_euro, sizes
 
 TRACK = field("track", pa.int32(), "number of the person in the file, from 0, by first frame", nullable=False)

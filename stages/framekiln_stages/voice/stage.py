@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from framekiln.contract.columns import SOUND_RATE, field
 from framekiln.contract.placement import Placement
 from framekiln.contract.stage import Scope, Stage, Weights
-from framekiln_stages.shared.conventions import SOUND_WINDOW as WINDOW
+from framekiln_stages.shared.tables import SOUND_WINDOW as WINDOW
 
 Slice = NDArray[np.int16]  # samples of one frame
 

@@ -14,9 +14,9 @@ import pytest
 from framekiln.contract.output_names import ERRORS, FRAMES
 from framekiln.media.config import DecodeConfig
 from framekiln.media.discovery.listing import list_media
-from framekiln.media.guard import ReadLimit
 from framekiln.media.samples import pan, tone, write_clip
-from framekiln.media.shares import Share
+from framekiln.media.source_reader import ReadLimit
+from framekiln.media.units import Share
 from framekiln.planning.step import DecodeStep
 from framekiln.runtime.recovery.decode_guard import find_limit
 from tests.faults.chaos import ROOT

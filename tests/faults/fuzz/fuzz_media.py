@@ -24,9 +24,8 @@ from random import Random
 from framekiln.contract.columns import views
 from framekiln.device.watchdog import within
 from framekiln.media.config import DecodeConfig
-from framekiln.media.decode_process import use_one_thread
 from framekiln.media.files import MediaFile
-from framekiln.media.packets.decode import decode
+from framekiln.media.packets.decode import decode, use_one_thread
 from framekiln.media.units import Unit
 from tests.faults.fuzz.arguments import read_arguments
 from tests.faults.fuzz.mutations import damaged

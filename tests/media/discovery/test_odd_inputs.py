@@ -13,10 +13,10 @@ from pyarrow import fs
 
 from framekiln.contract.errors import InputError, MediaError, Reason
 from framekiln.media.config import DecodeConfig
+from framekiln.media.damaged import check_written
 from framekiln.media.discovery.listing import list_media
 from framekiln.media.files import open_uri, read_bytes
 from framekiln.media.packets.decode import decode
-from framekiln.media.sparse import check_written
 from framekiln.media.units import form_units, share_bytes, shares_of
 from framekiln.output.content_hash import digest
 from framekiln.output.object_store import Store

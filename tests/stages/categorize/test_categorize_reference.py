@@ -64,7 +64,7 @@ def zero_shot(model, tokenizer, images, prompts, how):
 def truth(published, album):
     from transformers import CLIPTokenizer
 
-    from framekiln_stages.nets.clip.tokenizer import read_merges, vocabulary
+    from framekiln_stages.nets.clip.towers import read_merges, vocabulary
 
     merges = read_merges(bpe())
     tokenizer = CLIPTokenizer(vocab=vocabulary(merges), merges=merges)

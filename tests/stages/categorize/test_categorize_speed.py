@@ -12,8 +12,7 @@ from framekiln_stages.categorize.stage import Categorize
 from framekiln_stages.nets.clip import towers
 from framekiln_stages.nets.clip.architectures import MODELS
 from framekiln_stages.nets.clip.image_tower import Int8Linear, int8_layers
-from framekiln_stages.nets.clip.tokenizer import dummy_tokens
-from framekiln_stages.nets.clip.towers import TwoTowers
+from framekiln_stages.nets.clip.towers import TwoTowers, dummy_tokens
 from tests.support.media.clip_factory import TINY, bpe, call, distribution, embeddings, reference, stage_of
 
 pytestmark = pytest.mark.usefixtures("one_thread")

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from framekiln_stages.nets.clip.tokenizer import MAX_TOKENS, clip_tokenizer, padded_tokens, read_merges, vocabulary
+from framekiln_stages.nets.clip.towers import MAX_TOKENS, clip_tokenizer, padded_tokens, read_merges, vocabulary
 from tests.support.media.clip_factory import bpe
 from tests.support.media.material import weights, where_present
 

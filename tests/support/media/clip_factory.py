@@ -17,8 +17,7 @@ from framekiln.contract.columns import pack
 from framekiln.contract.placement import Placement
 from framekiln_stages.categorize.stage import Categorize
 from framekiln_stages.nets.clip.architectures import MODELS
-from framekiln_stages.nets.clip.tokenizer import MERGES
-from framekiln_stages.nets.clip.towers import model_and_config
+from framekiln_stages.nets.clip.towers import MERGES, model_and_config
 from tests.support.media.photos import mosaic, photo
 
 BPE = "bpe_simple_vocab_16e6.txt.gz"

@@ -17,8 +17,7 @@ from framekiln.contract.placement import Placement
 from framekiln.contract.stage import Media, Stage, Weights
 from framekiln.contract.testing.declarations import DECLARATION_CHECKS
 from framekiln.contract.testing.results import ROW_CHECKS, TABLE_CHECKS
-from framekiln.contract.testing.rules import Check, nearly_equal
-from framekiln.contract.testing.sample import SampleMedia, StageSample, sample_rows
+from framekiln.contract.testing.sample import Check, SampleMedia, StageSample, nearly_equal, sample_rows
 
 __all__ = [
     "DECLARATION_CHECKS",

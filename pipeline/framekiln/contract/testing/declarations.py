@@ -14,8 +14,7 @@ from typing import Any
 
 from framekiln.contract.columns import ON_REQUEST, SOURCE, is_pixel_column
 from framekiln.contract.stage import Scope, Stage
-from framekiln.contract.testing.rules import Check, constructed, require
-from framekiln.contract.testing.sample import StageSample
+from framekiln.contract.testing.sample import Check, StageSample, constructed, require
 
 HEAVY_LIBRARIES = ("jax", "librosa", "mediapipe", "onnxruntime", "ray", "tensorflow", "torch", "transformers")
 """Libraries that take long to import, so that a stage imports them in `setup`."""

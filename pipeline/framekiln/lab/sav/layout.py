@@ -19,7 +19,7 @@ from framekiln.contract.errors import InputError, MediaError, Reason
 from framekiln.lab.sav.scores import Mask
 from framekiln.media.config import DecodeConfig
 from framekiln.media.files import MediaFile
-from framekiln.media.images.labels import read_labels
+from framekiln.media.images.pillow import read_labels
 from framekiln.media.packets.decode import decode_frames
 
 _NO_OBJECT = (0, 255)  # labels of DAVIS that are no object: background, void

@@ -29,7 +29,7 @@ from PIL.ImageFile import ImageFile
 
 from framekiln.contract.columns import LARGEST_REDUCTION, Image
 from framekiln.contract.errors import MediaError, Reason
-from framekiln.media.damage.truncation import boxes
+from framekiln.media.damaged import boxes
 from framekiln.media.file_types import Kind
 from framekiln.media.frames import Frame, FrameSource, FrameSpec, LostFrames, max_frames, reduce_by, too_many_frames
 from framekiln.media.images import pillow

@@ -15,17 +15,21 @@ import re
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pillow_heif
+from numpy.typing import NDArray
 from PIL import AvifImagePlugin, ImageFile, TiffImagePlugin
 from PIL import Image as Pil
 
 from framekiln.contract.columns import Image
 from framekiln.contract.errors import MediaError, Reason
-from framekiln.media.damage.truncation import is_truncated
-from framekiln.media.file_types import Kind
+from framekiln.media.config import DecodeConfig
+from framekiln.media.damaged import is_truncated
+from framekiln.media.file_types import HEAD_BYTES, Kind, detect_kind
+from framekiln.media.files import MediaFile, read_bytes
 
 AvifImagePlugin.DEFAULT_MAX_THREADS = 1  # decode tasks run side by side
 pillow_heif.register_heif_opener(decode_threads=1, thumbnails=False, depth_images=False, aux_images=False)
@@ -150,3 +154,19 @@ def _read_grey(image: Pil.Image) -> np.ndarray[Any, np.dtype[np.uint8]]:
 
 def _shorten_error(exc: Exception) -> str:
     return str(exc).partition(" <_io")[0] or type(exc).__name__
+
+
+def read_labels(path: Path) -> NDArray[np.uint8]:
+    """Return the palette indices or grey levels of an image, h w; the palette's colours are not applied.
+
+    Raises MediaError: the file cannot be read or decoded, is too large, or has several channels.
+    """
+    media = MediaFile(media_id=path.name, path=str(path.absolute()), size=path.stat().st_size, mtime_ns=0)
+    data = read_bytes(media, 10 * DecodeConfig.max_pixels)
+    kind = detect_kind(data[:HEAD_BYTES])
+    with decode_errors(data, kind, DecodeConfig.max_pixels):
+        image = open_image(data, kind)
+        if image.mode not in ("1", "L", "P"):
+            message = f"{path.name} has pixels of mode {image.mode}, and labels have one number a pixel"
+            raise MediaError(Reason.UNSUPPORTED, message)
+        return np.asarray(image).astype(np.uint8)

@@ -4,8 +4,12 @@ No damaged file ends a run: a file without a readable frame is one line in the e
 video that could not be decoded.
 """
 
+import ctypes
 from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+
+import cv2
 
 from framekiln.contract.columns import Image
 from framekiln.contract.packet import Packet
@@ -13,11 +17,9 @@ from framekiln.contract.row_errors import Failure
 from framekiln.media.config import DecodeConfig
 from framekiln.media.files import MediaFile
 from framekiln.media.frames import Frame, FrameSource
-from framekiln.media.guard import Guard
 from framekiln.media.packets.packet_builder import PacketBuilder, cut_clips
-from framekiln.media.shares import Share, VideoSegment
-from framekiln.media.source_reader import NO_GUARD, SourceReader, as_failure
-from framekiln.media.units import Unit
+from framekiln.media.source_reader import NO_GUARD, Guard, SourceReader, as_failure
+from framekiln.media.units import Share, Unit, VideoSegment
 
 
 def decode(
@@ -161,3 +163,25 @@ class _UnitDecoder:
         )
         for clip in clips:
             yield from builder.add(media.media_id, source, clip)
+
+
+_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # numbers of `mallopt`'s parameters, malloc.h
+_KEPT = 256 << 20  # bytes: the frames of a packet and of the next one
+_LARGEST = 32 << 20  # bytes, the most that glibc allows: a frame of 3840 x 2160; larger blocks are given back
+
+
+def use_one_thread() -> None:
+    """Limit OpenCV to the calling thread: decode tasks run side by side, one for each core."""
+    cv2.setNumThreads(1)
+
+
+def keep_freed_memory() -> None:
+    """Let this process keep up to 256 MB of freed memory; without effect on other C libraries than glibc.
+
+    glibc gives blocks of the size of a frame back at once, and the kernel zeroes each page that it hands out again, at
+    the cost of decoding it.
+    """
+    with suppress(AttributeError, OSError):
+        library = ctypes.CDLL(None)
+        library.mallopt(_TRIM_THRESHOLD, _KEPT)
+        library.mallopt(_MMAP_THRESHOLD, _LARGEST)

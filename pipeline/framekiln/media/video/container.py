@@ -7,7 +7,7 @@ from typing import Any, BinaryIO
 import av
 
 from framekiln.contract.errors import MediaError, Reason
-from framekiln.media.damage.truncation import is_truncated
+from framekiln.media.damaged import is_truncated
 from framekiln.media.file_types import Kind
 
 PADDING = 1 << 20  # pixels that a codec may add to a frame, above the limit on the shown size

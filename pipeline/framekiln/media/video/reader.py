@@ -16,8 +16,7 @@ import av
 from av.video.reformatter import VideoReformatter
 
 from framekiln.contract.errors import MediaError, Reason
-from framekiln.media.damage.mp4_limits import check_sample_counts
-from framekiln.media.damage.truncation import is_truncated
+from framekiln.media.damaged import check_sample_counts, is_truncated
 from framekiln.media.file_types import Kind
 from framekiln.media.files import MediaFile, open_media
 from framekiln.media.frames import (
@@ -30,7 +29,7 @@ from framekiln.media.frames import (
     reduce_by,
     too_many_frames,
 )
-from framekiln.media.shares import Share, VideoSegment
+from framekiln.media.units import Share, VideoSegment
 from framekiln.media.video.audio import SoundTrack, with_sound
 from framekiln.media.video.container import PADDING, decode_errors, default_track, open_container
 from framekiln.media.video.packet_decoder import FrameNumbers, PacketDecoder

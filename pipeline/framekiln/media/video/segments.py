@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from framekiln.media.shares import Entries, Share, VideoSegment
+from framekiln.media.units import PacketIndex, Share, VideoSegment
 
 INDEXED = "mov"  # libav's name of MP4 and MOV, the one format with an index of all frames
 REORDERED = 16  # frames that a decoder may delay (H.264, A.3.1 h; H.265, A.4.2), stored before one shown earlier
@@ -34,7 +34,7 @@ def locate(container: Any, track: Any, share: Share, every_nth: int, cell: int) 
     The film is open and of the format INDEXED. Kept frames have numbers that are multiples of `every_nth`. `cell` is
     the number of frames between the lines of the grid of cells.
     """
-    index = _Index(container, track, share.entries or Entries.read(track))
+    index = _Index(container, track, share.entries or PacketIndex.read(track))
     if share.entries is None and not index.is_usable():
         return None
     start, stop, more = index.cell(share, cell)
@@ -60,7 +60,7 @@ def _round_up(number: int, of: int) -> int:
 class _Index:
     """An open film by its index."""
 
-    def __init__(self, container: Any, track: Any, entries: Entries) -> None:
+    def __init__(self, container: Any, track: Any, entries: PacketIndex) -> None:
         self._container, self._track, self.entries = container, track, entries
         self.total = len(entries.times)
         self._times, self._places = entries.times.tolist(), entries.places.tolist()

@@ -13,9 +13,8 @@ from pathlib import Path
 
 from framekiln.device.watchdog import Watchdog
 from framekiln.media.files import MediaFile
-from framekiln.media.guard import Guard, ReadLimit
-from framekiln.media.shares import Share
-from framekiln.media.source_reader import SourceReader
+from framekiln.media.source_reader import Guard, ReadLimit, SourceReader
+from framekiln.media.units import Share
 from framekiln.planning.step import DecodeStep
 from framekiln.runtime.recovery.attempt_log import PAUSED, Attempt
 from framekiln.runtime.recovery.child_process import ChildDied
@@ -23,7 +22,7 @@ from framekiln.runtime.recovery.child_tasks import call_in_children
 
 
 class DecodeGuard(Guard):
-    """The watch over a task that decodes; see `framekiln.media.guard`."""
+    """The watch over a task that decodes; see `framekiln.media.source_reader`."""
 
     def __init__(self, step: DecodeStep, attempt: Attempt) -> None:
         self._step, self._attempt, self._file = step, attempt, ""

@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from framekiln.contract.placement import Placement
+from framekiln_stages.nets.checkpoints import GPU, open_session
 from framekiln_stages.nets.faces.detections import FaceDetections, Image, grid_cells
-from framekiln_stages.nets.faces.onnx_session import GPU, open_session
 
 # insightface, python-package/insightface/model_zoo/scrfd.py
 STRIDES = (8, 16, 32)

@@ -7,7 +7,7 @@ import pyarrow as pa
 
 from framekiln.contract.placement import Placement
 from framekiln_stages.identities.stage import Identities
-from framekiln_stages.shared.conventions import NETWORK
+from framekiln_stages.shared.tables import NETWORK
 
 
 def unit(vectors):

@@ -1,4 +1,4 @@
-"""Bases of the stages that look at one pixel column, in the size of their settings."""
+"""What several stages have in common: checks of settings, and bases of stages that look at one pixel column."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -7,7 +7,20 @@ from typing import Any, ClassVar
 from framekiln.contract.columns import pixel_column
 from framekiln.contract.placement import Placement
 from framekiln.contract.stage import Stage, Weights
-from framekiln_stages.shared.limits import require_at_least, require_between
+
+
+def require_at_least(config: Any, **least: float) -> None:
+    """Check settings against their least values, by name; None passes. Raises ValueError: a setting is smaller."""
+    for name, low in least.items():
+        if (value := getattr(config, name)) is not None and not value >= low:
+            raise ValueError(f"{name} must be at least {low}, not {value}")
+
+
+def require_between(config: Any, names: tuple[str, ...], low: float = 0, high: float = 1) -> None:
+    """Check that settings lie in a range, its ends included; None passes. Raises ValueError: a setting lies outside."""
+    for name in names:
+        if (value := getattr(config, name)) is not None and not low <= value <= high:
+            raise ValueError(f"{name} must lie between {low:g} and {high:g}, not {value}")
 
 
 class PixelStage(Stage):
