@@ -2,13 +2,14 @@
 
     transfer  ->  preprocessing  ->  the stage's model, prepared by `model.ready`
 
-torch is imported inside functions, because the driver plans without it.
+The driver plans without torch, so modules that it imports take it from here: `lazy`.
 """
 
 from framekiln.device.call_scheduler import CallScheduler
 from framekiln.device.compiled import take_failures
 from framekiln.device.failures import is_broken_gpu, is_out_of_memory, message_of, release_memory
 from framekiln.device.flops import flops_by_module, flops_of, modules_of, traffic_of, weights_bytes
+from framekiln.device.lazy import torch
 from framekiln.device.memory import DeviceMemory, Meter, meter_of
 from framekiln.device.model import (
     Batches,
@@ -58,6 +59,7 @@ __all__ = [
     "release_memory",
     "seeded",
     "take_failures",
+    "torch",
     "traffic_of",
     "untimed",
     "upload",

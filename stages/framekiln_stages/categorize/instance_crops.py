@@ -15,18 +15,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from framekiln.contract.columns import Image
-from framekiln.device import Preparation, fit_mixed
+from framekiln.device import Preparation, fit_mixed, torch
 from framekiln_stages.shared.device_images import DeviceImages, in_order, numbers_on
 from framekiln_stages.shared.masks import Mask, Segmentation, areas_and_boxes, decode, decode_starts
-
-if TYPE_CHECKING:
-    import torch
 
 Instance = tuple[Image, Segmentation]
 """An image, and a mask of a part of it."""
@@ -203,8 +200,6 @@ def _group_by_size(sides: Sequence[int]) -> Iterator[list[int]]:
 
 def _cut(images: DeviceImages, crops: Sequence[WindowCrop], fill: NDArray[np.uint8]) -> torch.Tensor:
     """Return windows in the upper left corners of n w w 3 uint8."""
-    import torch
-
     longest = max(crop.window.side for crop in crops)
     places = [(*images.place(crop.owner), *crop.window, *crop.segmentation["size"]) for crop in crops]
     pixels, device = images.pixels, images.pixels.device
@@ -228,8 +223,6 @@ def _cut(images: DeviceImages, crops: Sequence[WindowCrop], fill: NDArray[np.uin
 
 def _find_inside(segmentations: Sequence[Segmentation], places: torch.Tensor) -> torch.Tensor:
     """Return whether places (n w w, counted column by column) lie in masks, n w w bools."""
-    import torch
-
     starts = [decode_starts(segmentation["counts"]) for segmentation in segmentations]
     table = np.full((len(starts), max(len(own) for own in starts)), np.iinfo(np.int64).max)
     for row, own in zip(table, starts, strict=True):

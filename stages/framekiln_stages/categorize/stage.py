@@ -11,14 +11,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
 from framekiln.contract import Drawing, Image, Placement, Stage, Weights, columns, pixel_column, views
-from framekiln.device import dtype_of, normalized, prepare
+from framekiln.device import dtype_of, normalized, prepare, torch
 from framekiln_stages.categorize import zero_shot
 from framekiln_stages.categorize.instance_crops import CROPS, Instance, box_area, cut_and_fit, share_box, window_crops
 from framekiln_stages.categorize.zero_shot import CATEGORIES, CATEGORY, SIZES
@@ -27,9 +27,6 @@ from framekiln_stages.shared.device_images import DeviceImages
 from framekiln_stages.shared.masks import BOX, box_edges, box_label
 from framekiln_stages.shared.settings import require_at_least, require_between
 from framekiln_stages.shared.tables import BOXES, UNIT_LENGTH, list_array, vector_array
-
-if TYPE_CHECKING:
-    import torch
 
 INSTANCES = 64  # embedded at once unless the profile sets another number: few masks a photo, and 1.4 GB of CLIP-L
 CROPS_AT_ONCE = 32  # of instances, prepared together: 5 MB each in the worst case
@@ -195,8 +192,6 @@ class Categorize(Stage):
 
     def _embed(self, groups: Iterable[Sequence[Image]]) -> torch.Tensor:
         """Return the embeddings of groups of images, n d float32; each group is freed once it is prepared."""
-        import torch
-
         how = MODELS[self.config.model].preparation, self._placement, self._dtype, self.phase
         # a compiled model would be compiled again for tensors made outside of inference mode
         with self.phase("preprocess"), torch.inference_mode():
@@ -225,8 +220,6 @@ class Categorize(Stage):
 
     def _describe(self, instances: Sequence[Instance]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         """Return the embeddings (n d) and probabilities (n k) of instances with pixels: one download for all."""
-        import torch
-
         dims = MODELS[self.config.model].dims
         if not instances:
             return np.empty((0, dims), np.float32), np.empty((0, len(self._names)), np.float32)
@@ -241,27 +234,22 @@ class Categorize(Stage):
 
     def _embed_instances(self, instances: Sequence[Instance]) -> torch.Tensor:
         """Return the embeddings of instances with pixels: n d float32, of length 1."""
-        import torch
-        from torch.nn.functional import normalize
-
         config = self.config
         margins = {"masked": config.masked_margin, "context": config.context_margin}
         kinds = {kind: margins[kind] for kind in (CROPS if config.crop == "both" else [config.crop])}
         if self._on_device:
             embeddings = self._embed_on_device(instances, kinds)
-            return normalize(embeddings.view(len(kinds), len(instances), -1).mean(dim=0), dim=-1)
+            return torch.nn.functional.normalize(embeddings.view(len(kinds), len(instances), -1).mean(dim=0), dim=-1)
         means = []
         for kind, margin in kinds.items():
             parts = (instances[start : start + CROPS_AT_ONCE] for start in range(0, len(instances), CROPS_AT_ONCE))
             means.append(
                 self._embed([CROPS[kind](*instance, margin, self._fill) for instance in part] for part in parts)
             )
-        return normalize(torch.stack(means).mean(dim=0), dim=-1)
+        return torch.nn.functional.normalize(torch.stack(means).mean(dim=0), dim=-1)
 
     def _embed_on_device(self, instances: Sequence[Instance], kinds: Mapping[str, float]) -> torch.Tensor:
         """Return the embeddings of crops of each kind, with its margin, one kind after the other."""
-        import torch
-
         preparation, once = MODELS[self.config.model].preparation, {id(image): image for image, _ in instances}
         with self.phase("preprocess"), torch.inference_mode():
             images = DeviceImages(list(once.values()), self._placement, self.phase)

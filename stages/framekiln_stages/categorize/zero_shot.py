@@ -13,11 +13,10 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from framekiln.contract.array_cache import ArrayCache
+from framekiln.device import torch
 from framekiln_stages.shared import result_agreement as runs
 
 if TYPE_CHECKING:
-    import torch
-
     from framekiln_stages.nets.clip.towers import TwoTowers
 
 SIZES = {"frames": 384, "instances": 1280}
@@ -56,8 +55,6 @@ CATEGORY = pa.struct([("name", pa.string()), ("probability", pa.float32())])
 
 def kept_embeddings(arrays: ArrayCache, model: str, net: TwoTowers, prompts: list[list[str]]) -> torch.Tensor:
     """Return `category_embeddings`, from an earlier run with the same weights and sentences if there was one."""
-    import torch
-
     facts = {"version": 1, "model": model, "prompts": prompts}  # raise it when the same sentences give other embeddings
     values = arrays.array(facts, lambda: category_embeddings(net, prompts).cpu().numpy())
     return torch.from_numpy(values).to(net.device)
@@ -69,12 +66,9 @@ def category_embeddings(net: TwoTowers, prompts: list[list[str]]) -> torch.Tenso
     It is the mean of the sentences' embeddings, scaled to length 1 again, as in `zeroshot_classifier` of openai/CLIP,
     notebooks/Prompt_Engineering_for_ImageNet.ipynb.
     """
-    import torch
-    from torch.nn.functional import normalize
-
     embeddings = net.texts([text for texts in prompts for text in texts])
     means = [part.mean(dim=0) for part in torch.split(embeddings, [len(texts) for texts in prompts])]
-    return normalize(torch.stack(means), dim=-1)
+    return torch.nn.functional.normalize(torch.stack(means), dim=-1)
 
 
 def top_categories(names: NDArray[np.object_], probabilities: NDArray[np.float32], top_k: int) -> list[pa.Array]:

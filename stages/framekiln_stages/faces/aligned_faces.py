@@ -8,13 +8,13 @@ Shapes: n faces of a call; an aligned face is uint8 112 112 3; embeddings float3
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from framekiln.contract import Image
-from framekiln.device import Phase
+from framekiln.device import Phase, torch
 from framekiln_stages.faces.alignment import (
     SIDE,
     Transforms,
@@ -26,9 +26,6 @@ from framekiln_stages.faces.alignment import (
 )
 from framekiln_stages.faces.recognizers import Embeddings, Recognizer
 from framekiln_stages.shared.device_images import DeviceImages, in_order
-
-if TYPE_CHECKING:
-    import torch
 
 AT_ONCE = 128  # faces cut by the same operations: 0.3 GB
 Chunks = Callable[[Sequence[int]], Iterator[Sequence[int]]]
@@ -91,8 +88,6 @@ class DeviceFaces:
 
     def describe(self, chunks: Chunks) -> Described:
         """Return what is known of all faces."""
-        import torch
-
         if not self._crops:
             return Described(np.empty((0, self._recognizer.length), np.float32), np.empty(0), [])
         crops = torch.cat(self._crops)
@@ -114,8 +109,6 @@ def aligned(images: DeviceImages, owners: NDArray[np.int64], transforms: Transfo
 
     `images`: on the device. `owners`: n, the image of each face. `transforms`: n 2 3.
     """
-    import torch
-
     scales = crop_scales(transforms)
     shrink = np.maximum((1 / np.maximum(scales, 1e-6)).astype(np.int64), 1)
     inverse = np.linalg.inv(transforms[:, :, :2])

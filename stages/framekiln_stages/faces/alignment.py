@@ -7,16 +7,12 @@ points of the image to points of the crop of 112 x 112 px.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import cv2
 import numpy as np
 from numpy.typing import NDArray
 
 from framekiln.contract.columns import Image
-
-if TYPE_CHECKING:
-    import torch
+from framekiln.device import torch
 
 Points = NDArray[np.float32]  # n 5 2
 Transforms = NDArray[np.float64]  # n 2 3

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -15,9 +14,7 @@ from framekiln_stages.faces.alignment import SIDE, TEMPLATE
 from framekiln_stages.nets.faces.detections import FaceDetections, Image
 from framekiln_stages.nets.faces.scrfd import Scrfd
 from framekiln_stages.nets.faces.yunet import OpenCvYuNet, YuNet
-
-if TYPE_CHECKING:
-    from framekiln_stages.shared.device_images import DeviceImages
+from framekiln_stages.shared.device_images import DeviceImages
 
 # Without weights each image has the same upright faces, so that the rest of the stage can be timed. Random weights
 # would find nothing, or thousands of boxes of noise. Such a benchmark includes no detection.
@@ -56,7 +53,7 @@ DETECTORS = {
 IMAGES_PER_CHUNK = 8  # images per detector call in torch: 70 to 100 MB each at 1280 px, by the image's own size
 _TORCH_DETECTORS = ("yunet", "yunet-s")
 
-Detect = Callable[[Sequence[Image], "DeviceImages | None"], list[FaceDetections]]
+Detect = Callable[[Sequence[Image], DeviceImages | None], list[FaceDetections]]
 """Returns the faces of images; their copies on the device save an upload."""
 
 

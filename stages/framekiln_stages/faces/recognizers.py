@@ -11,18 +11,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from framekiln.contract.placement import Placement
-from framekiln.device import Batches, Phase, dtype_of, ready, seeded, untimed, upload
+from framekiln.device import Batches, Phase, dtype_of, ready, seeded, torch, untimed, upload
 from framekiln_stages.faces.alignment import SIDE
 from framekiln_stages.nets.checkpoints import open_session
-
-if TYPE_CHECKING:
-    from torch import Tensor, nn
 
 Crops = NDArray[np.uint8]  # n 112 112 3
 Embeddings = NDArray[np.float32]  # n d
@@ -101,7 +98,7 @@ class Recognizer:
         """Return the embeddings of one or more crops."""
         return self.normalized(self._run(crops))
 
-    def raw(self, crops: Tensor) -> Tensor:
+    def raw(self, crops: torch.Tensor) -> torch.Tensor:
         """Return the network's output for crops on its device, n d float32, there; of a network in torch."""
         assert self._net is not None
         return self._net.on_device(crops)
@@ -134,8 +131,6 @@ class _TorchNetwork:
     """Runs in torch in batches; pixels are uploaded as bytes and normalized on the device."""
 
     def __init__(self, network: Network, path: Path | None, placement: Placement, rows: int, phase: Phase) -> None:
-        import torch
-
         self._placement, self._phase, self._dtype = placement, phase, dtype_of(placement, best="fp16")
         self._net = ready(_build_module(network, path), placement, self._dtype)
         shift, scale = (torch.from_numpy(numbers).to(placement.device) for numbers in network.normalization)
@@ -151,19 +146,17 @@ class _TorchNetwork:
         with self._phase("download"):
             return embeddings.cpu().numpy()
 
-    def on_device(self, levels: Tensor) -> Tensor:
-        import torch
-
+    def on_device(self, levels: torch.Tensor) -> torch.Tensor:
         with torch.inference_mode():
             return self._batches(levels)
 
-    def _embed(self, levels: Tensor) -> Tensor:
+    def _embed(self, levels: torch.Tensor) -> torch.Tensor:
         pixels = ((levels.permute(0, 3, 1, 2) - self._shift) / self._scale).to(self._dtype)  # channels last
-        embeddings: Tensor = self._net(pixels if self._placement.channels_last else pixels.contiguous())
+        embeddings: torch.Tensor = self._net(pixels if self._placement.channels_last else pixels.contiguous())
         return embeddings.flatten(1).float()
 
 
-def _build_module(network: Network, path: Path | None) -> nn.Module:
+def _build_module(network: Network, path: Path | None) -> torch.nn.Module:
     """Build the network of a file, or one of the same architecture with seeded random weights."""
     from framekiln_stages.nets.faces.iresnet import IResNet, MobileFaceNet
 

@@ -21,6 +21,7 @@ from framekiln_stages.faces.detectors import DETECTORS, IMAGES_PER_CHUNK, build_
 from framekiln_stages.faces.recognizers import NETWORKS, ROWS, Recognizer
 from framekiln_stages.nets.faces import scrfd
 from framekiln_stages.nets.faces.detections import FaceDetections
+from framekiln_stages.shared.device_images import DeviceImages
 from framekiln_stages.shared.masks import BOX, POINT, box_edges, counted
 from framekiln_stages.shared.result_agreement import Detections, cosine_figures, match_by_boxes, mean_or
 from framekiln_stages.shared.settings import PixelStage, require_at_least, require_between
@@ -199,8 +200,6 @@ class Faces(PixelStage):
         """Return the faces of each image, and add them to the crops."""
         uploaded = None
         if self._on_device:
-            from framekiln_stages.shared.device_images import DeviceImages
-
             uploaded = DeviceImages(images, self._placement, self.phase)
         detections = self._detect(images, uploaded)
         detections = [faces.select(faces.sides.min(axis=1) >= self.config.min_side) for faces in detections]

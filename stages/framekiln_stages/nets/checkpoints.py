@@ -6,17 +6,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from framekiln.device import seeded
+from framekiln.device import seeded, torch
 
 if TYPE_CHECKING:
-    import torch
-
     N = TypeVar("N", bound=torch.nn.Module)
 
 
 def read_state(path: Path) -> dict[str, torch.Tensor]:
     """Read the tensors of a file of safetensors or of a pickle; code in a pickle is not run."""
-    import torch
     from safetensors.torch import load_file
 
     with path.open("rb") as file:
@@ -64,7 +61,6 @@ def load_model(
         ValueError: weights are missing or unexpected; the message has the first three names.
         RuntimeError: a weight has another shape.
     """
-    import torch
     from transformers.utils import logging
 
     if state is None:

@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from framekiln.contract import Drawing, Image, Media, Placement, Scope, Stage, Table, Weights, field, pixel_column
 from framekiln.contract.columns import FRAME_INDEX, MEDIA_ID
+from framekiln.device import torch
 from framekiln_stages.nets.sam2.image import MODELS
 from framekiln_stages.nets.sam2.video import EDGETAM, Tracker, is_timm_installed, load_video_model
 from framekiln_stages.shared.masks import (
@@ -158,8 +159,6 @@ class Objects(Stage):
 
     def _track_objects(self, tracker: Tracker, image: Image, size: tuple[int, int]) -> list[dict[str, Any]]:
         """Return every object in the next frame as values of `OBJECTS` without their keys."""
-        import torch
-
         with self.phase("infer"):
             logits, visibility = tracker.track(image)
         with self.phase("postprocess"):

@@ -7,15 +7,15 @@ Shapes: n masks of a frame, r views in a call of the model, p prompts of a view 
 r p m s s on the device, s the side of the model's grid.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-
-import torch
 
 from framekiln.contract.columns import Image
 from framekiln.contract.placement import Placement
 from framekiln.contract.stage import Stage
-from framekiln.device import prepare
+from framekiln.device import prepare, torch
 from framekiln_stages.nets.sam2.image import Sam2
 from framekiln_stages.segment import mask_proposals as amg
 from framekiln_stages.segment.mask_proposals import Box, Proposals

@@ -9,6 +9,8 @@ dropped.
 Shapes: n masks; logits n 256 256 float32, boxes n 4 float64 as x0 y0 x1 y1 in px of the whole frame.
 """
 
+from __future__ import annotations
+
 import itertools
 import math
 from collections.abc import Sequence
@@ -16,9 +18,9 @@ from dataclasses import dataclass, fields
 
 import cv2
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
+from framekiln.device import torch
 from framekiln_stages.shared.masks import pair_product
 
 Box = tuple[int, int, int, int]  # x0 y0 x1 y1
@@ -39,14 +41,14 @@ class Proposals:
     prompts: torch.Tensor  # n int64, number of the prompt
     crops: torch.Tensor  # n int64, number of the crop
 
-    def select(self, rows: torch.Tensor) -> "Proposals":
+    def select(self, rows: torch.Tensor) -> Proposals:
         """Return the rows chosen by a boolean mask or by their numbers."""
         if rows.dtype == torch.bool:
             rows = rows.nonzero()[:, 0]  # once, since a GPU must be waited for
         return Proposals(**{item.name: getattr(self, item.name)[rows] for item in fields(self)})
 
     @staticmethod
-    def concatenate(parts: "Sequence[Proposals]") -> "Proposals":
+    def concatenate(parts: Sequence[Proposals]) -> Proposals:
         """Join one or more sets of proposals."""
         if len(parts) == 1:
             return parts[0]

@@ -3,13 +3,15 @@
 Shapes: p prompts of k points; r views in a call, q prompts of each view in it; f values of a view's features.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
+from framekiln.device import torch
 from framekiln_stages.shared.device_images import indices_by_key, numbers_on
 from framekiln_stages.shared.point_prompts import POINT, Prompt
 
@@ -71,7 +73,7 @@ class Decoding:
         return points, labels
 
     @staticmethod
-    def calls(parts: "Sequence[Decoding]", most: int, *, alone: bool) -> "Iterator[DecoderCall]":
+    def calls(parts: Sequence[Decoding], most: int, *, alone: bool) -> Iterator[DecoderCall]:
         """Yield calls of at most `most` prompts, of parts of one shape; `alone`: of one part each, not padded."""
         if alone:
             yield from (DecoderCall(parts=[part], shape=(part.count, 1)) for part in parts)

@@ -11,14 +11,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
 from framekiln.contract import Drawing, Placement, Weights, field, views
+from framekiln.device import torch
 from framekiln_stages.nets.sam2.image import MODELS, Sam2
+from framekiln_stages.segment.mask_generator import MaskGenerator, PromptedFrame
+from framekiln_stages.segment.mask_proposals import Proposals, non_max_suppression, remove_small_regions, scale_box
 from framekiln_stages.segment.mask_rules import Rules
 from framekiln_stages.shared.masks import (
     BOX,
@@ -35,12 +38,6 @@ from framekiln_stages.shared.point_prompts import Prompt, PromptFile, check_prom
 from framekiln_stages.shared.result_agreement import Detections, match_by_masks
 from framekiln_stages.shared.settings import PixelStage, require_at_least
 from framekiln_stages.shared.tables import BOXES, FRACTIONS, RUN_LENGTHS
-
-if TYPE_CHECKING:
-    import torch
-
-    from framekiln_stages.segment.mask_generator import PromptedFrame
-    from framekiln_stages.segment.mask_proposals import Proposals
 
 CANVAS_PIXELS = 1 << 27  # px of masks upsampled at once: 512 MB of float32, 16 masks of a 4K frame
 DRAWN = 12  # masks of a preview, the largest first
@@ -143,8 +140,6 @@ class Segment(PixelStage):
         Raises ValueError: the weights are another model's, or a prompt is invalid; FileNotFoundError: the file of
         prompts is missing.
         """
-        from framekiln_stages.segment.mask_generator import MaskGenerator
-
         config = self.config
         net = Sam2(MODELS[config.model], weights.get(config.model), placement)
         self._file = PromptFile(Path(config.prompt_file), config.prompts) if config.prompt_file else None
@@ -154,8 +149,6 @@ class Segment(PixelStage):
 
     def __call__(self, batch: pa.Table) -> pa.Table:
         """Return the masks of each frame."""
-        import torch
-
         sizes = zip(batch["height"].to_pylist(), batch["width"].to_pylist(), strict=True)
         rows = zip(views(batch[self.pixels]), sizes, self._read_prompts(batch), strict=True)
         with torch.inference_mode():
@@ -180,8 +173,6 @@ class Segment(PixelStage):
 
     def _make_records(self, frame: PromptedFrame, proposals: Proposals) -> list[dict[str, Any]]:
         """Return a frame's masks as values of `MASK`."""
-        import torch
-
         with self.phase("postprocess"):
             low = MODELS[self.config.model].low
             canvas = (low, low) if self.config.low else frame.size
@@ -214,10 +205,6 @@ class Segment(PixelStage):
         A single cell of the model's grid may fall between the pixels of the frame. After the removal of small regions
         a mask may duplicate another; the unchanged one is kept.
         """
-        import torch
-
-        from framekiln_stages.segment.mask_proposals import non_max_suppression
-
         visible = np.flatnonzero(areas)
         if changed.any():
             threshold = max(self.config.box_nms_thresh, self.config.crop_nms_thresh)
@@ -230,10 +217,6 @@ class Segment(PixelStage):
         self, frame: PromptedFrame, logits: torch.Tensor, crops: NDArray[np.int64], canvas: tuple[int, int]
     ) -> tuple[list[dict[str, Any]], NDArray[np.bool_]]:
         """Return masks at the size of the canvas as values of `SEGMENTATION`, and which of them lost small regions."""
-        import torch
-
-        from framekiln_stages.segment.mask_proposals import scale_box
-
         codes, changed = np.empty(len(crops), object), np.zeros(len(crops), bool)
         at_once = max(1, CANVAS_PIXELS // (canvas[0] * canvas[1]))
         for crop in np.unique(crops):
@@ -249,8 +232,6 @@ class Segment(PixelStage):
         """Return masks (n w h) as values of `SEGMENTATION` without small regions, and which of them had some."""
         if not (min_area := self.config.min_mask_region_area):
             return encode_masks(masks), [False] * len(masks)
-        from framekiln_stages.segment.mask_proposals import remove_small_regions
-
         before = list(masks.cpu().numpy().transpose(0, 2, 1))
         after = [remove_small_regions(mask, min_area) for mask in before]
         return encode(after), [one is not other for one, other in zip(before, after, strict=True)]

@@ -12,17 +12,13 @@ of an image, where a pixel's centre is a whole number; there is black outside th
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from framekiln.contract.columns import Image
 from framekiln.contract.placement import Placement
-from framekiln.device import Phase, untimed, upload_all
-
-if TYPE_CHECKING:
-    import torch
+from framekiln.device import Phase, torch, untimed, upload_all
 
 PART_PIXELS = 16 << 20  # of the images in one table of sums: 192 MB
 _WHOLE = 2**31 // 255  # px of an image: sums stay below 2^31
@@ -59,8 +55,6 @@ class DeviceImages:
 
     def stacked(self, numbers: Sequence[int]) -> torch.Tensor:
         """Return images of one size, k h w 3 uint8; a view where they are all of that size, in their order."""
-        import torch
-
         (height, width), first = self.shapes[numbers[0]], int(self._starts[numbers[0]])
         size = height * width
         if all(self._starts[number] == first + i * size for i, number in enumerate(numbers)):
@@ -85,9 +79,6 @@ class PixelSums:
     """
 
     def __init__(self, images: DeviceImages, numbers: Sequence[int]) -> None:
-        import torch
-        from torch.nn.functional import pad
-
         shapes = [images.shapes[number] for number in numbers]
         largest = max(height * width for height, width in shapes)
         dtype = torch.int32 if largest < _WHOLE else torch.int64
@@ -96,7 +87,7 @@ class PixelSums:
         for group in indices_by_key(shapes):
             own, (height, width) = [numbers[i] for i in group], shapes[group[0]]
             sums = images.stacked(own).cumsum(dim=1, dtype=dtype).cumsum_(dim=2)
-            tables.append(pad(sums, (0, 0, 1, 0, 1, 0)).view(-1, 3))
+            tables.append(torch.nn.functional.pad(sums, (0, 0, 1, 0, 1, 0)).view(-1, 3))
             size = (height + 1) * (width + 1)
             self._places[own] = [(start + i * size, height, width) for i in range(len(own))]
             start += len(own) * size
@@ -120,8 +111,6 @@ class PixelSums:
             shrink: n, px; an image is first averaged over squares of this side, as by OpenCV's INTER_AREA.
             limits: n 2 2, the least and the greatest coordinate in x and in y; beyond, the last one is repeated.
         """
-        import torch
-
         count = len(owners)
         averaged = np.ones(count, np.int64) if shrink is None else shrink
         places = np.concatenate([self._places[owners], averaged[:, None]], axis=1)
@@ -150,8 +139,6 @@ class PixelSums:
             owners: n, the image of each crop.
             edges: n 2 s+1, the edges of columns and of rows; 0 is the outer edge of the first pixel.
         """
-        import torch
-
         start, height, width = self._upload(self._places[owners]).view(-1, 1, 1, 3).unbind(-1)
         places = self._upload(edges)
         across = places[:, 0, None, :].clamp(min=0).minimum(width)  # n 1 s+1
@@ -171,15 +158,11 @@ class PixelSums:
 
 def numbers_on(device: torch.device | str, values: NDArray[np.generic]) -> torch.Tensor:
     """Return an array of any shape and type as a tensor on a device; the CPU does not wait for the copy."""
-    import torch
-
     return torch.from_numpy(values).to(device, non_blocking=True)
 
 
 def in_order(parts: Sequence[torch.Tensor], numbers: Sequence[NDArray[np.intp]]) -> torch.Tensor:
     """Return rows that were computed part by part in the order of their numbers."""
-    import torch
-
     rows, order = parts[0] if len(parts) == 1 else torch.cat(list(parts)), np.concatenate(numbers)
     if (np.diff(order) > 0).all():
         return rows

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import cv2
 import numpy as np
@@ -26,9 +26,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from framekiln.contract.drawing import Area, Label
-
-if TYPE_CHECKING:
-    import torch
+from framekiln.device import torch
 
 Mask = NDArray[np.bool_]  # h w
 
@@ -128,11 +126,9 @@ def upsample_masks(
         size: height and width of the result.
         threshold: of interpolated logits.
     """
-    import torch
-    from torch.nn.functional import interpolate
-
     (x0, y0, x1, y1), (height, width) = crop, size
-    part = interpolate(logits.transpose(1, 2)[:, None], (x1 - x0, y1 - y0), mode="bilinear")[:, 0] > threshold
+    columns = logits.transpose(1, 2)[:, None]
+    part = torch.nn.functional.interpolate(columns, (x1 - x0, y1 - y0), mode="bilinear")[:, 0] > threshold
     if part.shape[1:] != (width, height):
         whole = torch.zeros((len(part), width, height), dtype=torch.bool, device=part.device)
         whole[:, x0:x1, y0:y1] = part
@@ -170,8 +166,6 @@ def decode_starts(counts: str) -> Ints:
 
 def _run_starts(pixels: torch.Tensor) -> Ints:
     # where a pixel differs from the one before it; the first of each mask follows a false one
-    import torch
-
     changes = torch.cat([pixels[:, :1], pixels[:, 1:] != pixels[:, :-1]], dim=1).flatten()
     if changes.device.type == "cpu":
         return np.flatnonzero(changes.numpy())  # ten times as fast as torch's

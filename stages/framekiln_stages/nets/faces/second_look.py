@@ -14,17 +14,14 @@ Shapes: n faces of any images.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
 import cv2
 import numpy as np
 from numpy.typing import NDArray
 
+from framekiln.device import torch
 from framekiln_stages.nets.faces.detections import FaceDetections, Image
 from framekiln_stages.shared.device_images import DeviceImages, in_order
-
-if TYPE_CHECKING:
-    import torch
 
 FACE = 48  # px, longer side of the face in its view
 VIEW = 3 * FACE  # px, side of a view

@@ -14,7 +14,6 @@ import threading
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import cv2
 import numpy as np
@@ -22,9 +21,7 @@ from numpy.typing import NDArray
 
 from framekiln_stages.nets.faces.detections import FaceDetections, Image, Size
 from framekiln_stages.nets.faces.second_look import least_of, least_scores
-
-if TYPE_CHECKING:
-    from framekiln_stages.shared.device_images import DeviceImages
+from framekiln_stages.shared.device_images import DeviceImages
 
 OVERLAP = 0.3  # IoU above which two boxes are one face: the default of FaceDetectorYN
 SMALL_SIDE = 320  # px, longest side of the second pass: 4 ms

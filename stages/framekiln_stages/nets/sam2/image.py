@@ -14,14 +14,11 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from framekiln.contract.placement import Placement
-from framekiln.device import Batches, Preparation, dtype_of, ready
+from framekiln.device import Batches, Preparation, dtype_of, ready, torch
 from framekiln_stages.nets.checkpoints import load_model
-
-if TYPE_CHECKING:
-    import torch
 
 SIDE = 1024  # px, of the published models' square input
 CHANNELS = (32, 64, 256)  # of features, from fine to coarse
@@ -96,8 +93,6 @@ class Sam2:
 
         Raises ValueError: weights are missing from the file, or unexpected; RuntimeError: a weight has another shape.
         """
-        import torch
-
         from framekiln_stages.nets.sam2.decoder import SharedDecoder
 
         self._placement, self.dtype, self.architecture = placement, dtype_of(placement), architecture
@@ -114,15 +109,11 @@ class Sam2:
 
     def encode(self, pixels: torch.Tensor) -> torch.Tensor:
         """Return the features of preprocessed images of the model's `dtype`: n f, see `levels`."""
-        import torch
-
         with torch.inference_mode():
             return self._encoder(pixels)
 
     def levels(self, features: torch.Tensor) -> list[torch.Tensor]:
         """Return views of features by level, from fine to coarse: n 32 s s, n 64 s/2 s/2, n 256 s/4 s/4."""
-        import torch
-
         shapes = [(channels, side, side) for channels, side in zip(CHANNELS, self.architecture.sides, strict=True)]
         parts = torch.split(features, [channels * side * side for channels, side, _ in shapes], dim=1)
         return [part.view(-1, *shape) for part, shape in zip(parts, shapes, strict=True)]
@@ -142,8 +133,6 @@ class Sam2:
         Returns:
             Logits, n p m s s, and the predicted IoU of each mask, n p m; of the model's `dtype`, on the device.
         """
-        import torch
-
         with self._adding:
             key = (rows, several)
             if key not in self._decoders:  # none that was warmed up: numbers of prompts differ from image to image
@@ -157,8 +146,6 @@ class Sam2:
 
     def warm_up_encoder(self) -> None:
         """Compile `encode`, if the placement says so."""
-        import torch
-
         side, device = self.architecture.side, self._placement.device
         self._encoder.warm_up(torch.zeros(1, 3, side, side, dtype=self.dtype, device=device))
 
@@ -171,8 +158,6 @@ class Sam2:
             several: three masks a prompt; else one.
             rows: images of a call.
         """
-        import torch
-
         device = self._placement.device
         values = sum(channels * side * side for channels, side in zip(CHANNELS, self.architecture.sides, strict=True))
         decoder = self._decoders.setdefault((rows, several), self._make_decoder(self._placement, rows, several=several))
@@ -186,16 +171,12 @@ class Sam2:
         return Batches(partial(self._decode_flat, several=several), placement, rows)
 
     def _encode_flat(self, pixels: torch.Tensor) -> torch.Tensor:
-        import torch
-
         return torch.cat([level.flatten(1) for level in self._model.get_image_embeddings(pixels)], dim=1)
 
     def _decode_flat(
         self, features: torch.Tensor, points: torch.Tensor, labels: torch.Tensor, *, several: bool
     ) -> torch.Tensor:
         """Return logits and predicted IoU in one tensor: n p m s*s+1."""
-        import torch
-
         logits, iou = self._decoder(*self.levels(features), points, labels, several=several)
         return torch.cat([logits.flatten(3), iou[..., None]], dim=3)
 

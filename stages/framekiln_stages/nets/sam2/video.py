@@ -15,20 +15,17 @@ from copy import copy
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from framekiln.contract.columns import Image
 from framekiln.contract.placement import Placement
-from framekiln.device import dtype_of, prepare, ready
+from framekiln.device import dtype_of, prepare, ready, torch
 from framekiln_stages.nets.checkpoints import load_model
 from framekiln_stages.nets.sam2.image import MODELS, PREPARATION, encoder_config
 from framekiln_stages.shared.masks import Mask
 from framekiln_stages.shared.point_prompts import Prompt
-
-if TYPE_CHECKING:
-    import torch
 
 EDGETAM = "edgetam"
 """Its name in the weights lockfile."""
@@ -49,8 +46,6 @@ def check_packages() -> None:
     try:
         import torchvision  # noqa: F401
     except (ImportError, RuntimeError) as error:
-        import torch
-
         reason = " ".join(str(error).split())
         raise ImportError(
             f"EdgeTAM needs a torchvision that was built for torch {torch.__version__} ({reason}); install both from "
@@ -96,8 +91,6 @@ class Tracker:
 
         The prompt encoder stays in float32, as for images: in bfloat16 a point would be off by up to 2 px of 1,024.
         """
-        import torch
-
         self._placement, self.dtype = placement, dtype_of(placement)
         with torch.inference_mode():
             positions = model.get_image_wide_positional_embeddings().to(self.dtype).to(placement.device)
@@ -133,8 +126,6 @@ class Tracker:
 
     def add(self, prompt: Prompt | Mask) -> None:
         """Track another object from the next frame on, by a prompt or by a mask (h w of any size)."""
-        import torch
-
         session, device = self._session, self._placement.device
         number = session.obj_id_to_idx(self.objects)
         if isinstance(prompt, Prompt):
@@ -150,8 +141,6 @@ class Tracker:
 
         There must be at least one object. The mask of a hidden object has logits of -1024 only.
         """
-        import torch
-
         with torch.inference_mode():
             pixels = prepare([image], self._preparation, self._placement, self.dtype)
             output = self._model(self._session, frame=pixels[0], frame_idx=self._next)
@@ -181,11 +170,8 @@ class Tracker:
 
 def resize_mask(mask: Mask, side: int, device: str) -> torch.Tensor:
     """Resize a mask (h w) to the network's square, 1 1 s s, as transformers' Sam2VideoProcessor does."""
-    import torch
-    from torch.nn.functional import interpolate
-
     whole = torch.from_numpy(np.ascontiguousarray(mask))[None, None].to(device).float()
-    return (interpolate(whole, (side, side), mode="bilinear", antialias=True) >= 0.5).float()
+    return (torch.nn.functional.interpolate(whole, (side, side), mode="bilinear", antialias=True) >= 0.5).float()
 
 
 def load_video_model(name: str, weights: Path | None) -> Any:

@@ -1,0 +1,24 @@
+"""torch under a name that loads it at its first use, because the driver plans without it.
+
+Modules write `from framekiln.device import torch` where they are imported to plan, and `import torch` elsewhere.
+"""
+
+from importlib import import_module
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+
+class LazyModule(ModuleType):
+    """A module that is imported when the first of its names is used."""
+
+    def __getattr__(self, name: str) -> Any:
+        """Return a name of the module, and keep it: the next use finds it without a call."""
+        value = getattr(import_module(self.__name__), name)
+        setattr(self, name, value)
+        return value
+
+
+if TYPE_CHECKING:
+    import torch as torch  # noqa: PLC0414 - so that type checkers let others import it from here
+else:
+    torch = LazyModule("torch")
