@@ -17,7 +17,6 @@ from framekiln.contract.testing import (
     declarations,
     results,
     sample_rows,
-    threads,
 )
 from framekiln.contract.testing.sample import HEIGHT
 from tests.toys import heavy_import, rule_breakers
@@ -45,15 +44,13 @@ def test_a_stage_that_keeps_every_rule_passes(kind):
 
 
 def test_every_check_is_run_and_has_a_stage_that_breaks_it():
-    functions = [
-        item for module in (declarations, results, threads) for item in inspect.getmembers(module, inspect.isfunction)
-    ]
+    functions = [item for module in (declarations, results) for item in inspect.getmembers(module, inspect.isfunction)]
     assert {function for name, function in functions if name.startswith("check_")} == CHECKS
     assert {kind.__doc__.strip("`.") for kind in BREAKERS} == {check.__name__ for check in CHECKS}
 
 
 def test_a_stage_whose_calls_wait_for_each_other_is_thread_safe(monkeypatch):
-    monkeypatch.setattr(threads, "_STUCK_S", 0.001)
+    monkeypatch.setattr(results, "_STUCK_S", 0.001)
     check_stage(Locks())
 
 

@@ -24,7 +24,8 @@ from framekiln_stages.categorize.instance_crops import CROPS, Instance, box_area
 from framekiln_stages.categorize.zero_shot import CATEGORIES, CATEGORY, SIZES
 from framekiln_stages.nets.clip.architectures import MODELS
 from framekiln_stages.shared.device_images import DeviceImages
-from framekiln_stages.shared.masks import BOX, box_edges, box_label
+from framekiln_stages.shared.mask_drawings import box_edges, box_label
+from framekiln_stages.shared.masks import BOX
 from framekiln_stages.shared.settings import require_at_least, require_between
 from framekiln_stages.shared.tables import BOXES, UNIT_LENGTH, list_array, vector_array
 

@@ -119,11 +119,9 @@ def sharpness(face: Image) -> float:
 
 def sharpness_on_device(faces: torch.Tensor) -> torch.Tensor:
     """Return `sharpness` of crops on a device, n float64; luma is rounded as by OpenCV."""
-    from torch.nn.functional import pad
-
     red, green, blue = faces.int().unbind(3)
     luma = ((red * 4899 + green * 9617 + blue * 1868 + (1 << 13)) >> 14).float()
-    ringed = pad(luma[:, None], (1, 1, 1, 1), "reflect")[:, 0]
+    ringed = torch.nn.functional.pad(luma[:, None], (1, 1, 1, 1), "reflect")[:, 0]
     across = ringed[:, 1:-1, :-2] + ringed[:, 1:-1, 2:]
     edges = (across + ringed[:, :-2, 1:-1] + ringed[:, 2:, 1:-1] - 4 * luma).flatten(1).double()
     return edges.var(dim=1, correction=0)

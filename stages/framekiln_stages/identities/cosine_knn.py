@@ -3,13 +3,16 @@
 Shapes: n points, d dimensions, r queried rows, k neighbours of each.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
+
+from framekiln.device import torch
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]

@@ -6,9 +6,6 @@ Shapes: n points.
 from dataclasses import dataclass
 
 import numpy as np
-from hdbscan._hdbscan_linkage import label
-from hdbscan._hdbscan_tree import outlier_scores
-from hdbscan.hdbscan_ import _tree_to_labels
 from numpy.typing import NDArray
 
 from framekiln_stages.identities.spanning_tree import SpanningTree
@@ -43,6 +40,10 @@ def hdbscan_clusters(
         max_distance: distance above which nothing is joined, at least `epsilon`. By itself hdbscan keeps all points of
             a cluster when it splits off, however far out, and joins two clusters where that is more stable.
     """
+    from hdbscan._hdbscan_linkage import label  # loads scikit-learn, which planning does without
+    from hdbscan._hdbscan_tree import outlier_scores
+    from hdbscan.hdbscan_ import _tree_to_labels
+
     weights = np.where(tree.weights > max_distance, FARTHEST, np.maximum(tree.weights, NEAREST))
     edges = np.column_stack([tree.edges, weights])
     linkage = label(edges[np.argsort(edges[:, 2])])  # the sort that hdbscan uses, for equal weights

@@ -14,17 +14,17 @@ Shapes: n points, d dimensions, k edges kept of each point, e edges known, g gro
 the mutual reachability of two points is the largest of their distance and both core distances (Campello et al. 2013).
 """
 
+from __future__ import annotations
+
 import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
 
+from framekiln.device import torch
 from framekiln_stages.identities.cosine_knn import Floats, Ints, Points, plain_float32
 
 EDGES = 16  # per point: with 32, computing and sorting their weights costs as much as the products
@@ -47,14 +47,14 @@ class _Edges:
     weights: Floats  # e
 
     @classmethod
-    def merge(cls, parts: "Sequence[_Edges]") -> "_Edges":
+    def merge(cls, parts: Sequence[_Edges]) -> _Edges:
         """Return all edges of some parts, in order."""
         ends = np.concatenate([part.ends for part in parts])
         weights = np.concatenate([part.weights for part in parts])
         order = np.lexsort((ends[:, 1], ends[:, 0], weights))
         return cls(ends[order], weights[order])
 
-    def select(self, edges: NDArray[Any]) -> "_Edges":
+    def select(self, edges: NDArray[Any]) -> _Edges:
         """Return some edges, by their numbers or by a mask."""
         return _Edges(self.ends[edges], self.weights[edges])
 
@@ -116,6 +116,9 @@ class _Search:
 
     def tree(self) -> SpanningTree:
         """Join groups in rounds until one is left."""
+        from scipy.sparse import coo_array
+        from scipy.sparse.csgraph import connected_components
+
         chosen: list[_Edges] = []
         while self.groups.max():
             groups = self.groups[self.edges.ends]

@@ -12,12 +12,10 @@ sorted first, so that an identity's number depends on the faces alone.
 Shapes: n faces of the run, c of them clustered, g identities, d numbers of an embedding.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -25,14 +23,13 @@ import pyarrow as pa
 from framekiln.contract import Drawing, Placement, Scope, Stage, Table, Weights
 from framekiln.contract.columns import FRAME_INDEX, MEDIA_ID
 from framekiln_stages.identities.face_table import FaceTable, Singles
+from framekiln_stages.identities.hdbscan import FARTHEST, NOISE, Clusters, hdbscan_clusters
 from framekiln_stages.identities.known import KnownIdentities
 from framekiln_stages.identities.labels import Labels
+from framekiln_stages.identities.spanning_tree import spanning_tree
 from framekiln_stages.identities.tables import FACES, PEOPLE, faces_table, summary_table
-from framekiln_stages.shared.masks import box_edges, box_label
+from framekiln_stages.shared.mask_drawings import box_edges, box_label
 from framekiln_stages.shared.settings import require_at_least
-
-if TYPE_CHECKING:
-    from framekiln_stages.identities.hdbscan import Clusters
 
 SUMMARY = "identity_summary"
 
@@ -141,9 +138,6 @@ class Identities(Stage):
             }
 
     def _find_clusters(self, vectors: Singles) -> Clusters:
-        from framekiln_stages.identities.hdbscan import FARTHEST, NOISE, Clusters, hdbscan_clusters
-        from framekiln_stages.identities.spanning_tree import spanning_tree
-
         config, count = self.config, len(vectors)
         if count < config.min_cluster_size:
             return Clusters(labels=np.full(count, NOISE), probabilities=np.zeros(count), outliers=np.zeros(count))

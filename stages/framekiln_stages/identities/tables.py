@@ -1,9 +1,7 @@
 """The tables of identities: a row per face, and one per person with its best example faces."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -11,12 +9,10 @@ from numpy.typing import NDArray
 
 from framekiln.contract.columns import FRAME_INDEX, MEDIA_ID, field
 from framekiln_stages.identities.face_table import FaceTable, Ints
+from framekiln_stages.identities.hdbscan import Clusters
 from framekiln_stages.identities.known import KnownIdentities
 from framekiln_stages.identities.labels import Labels
 from framekiln_stages.shared.tables import UNIT_LENGTH
-
-if TYPE_CHECKING:
-    from framekiln_stages.identities.hdbscan import Clusters
 
 _FACE_INDEX = field("face_index", pa.int32(), "number of the face in its frame, from 0", nullable=False)
 _EXEMPLAR = pa.struct(

@@ -29,7 +29,8 @@ from framekiln_stages.pose.looks import (
     squares,
     tiles,
 )
-from framekiln_stages.shared.masks import BOX, counted, landmark_boxes
+from framekiln_stages.shared.mask_drawings import counted
+from framekiln_stages.shared.masks import BOX, landmark_boxes
 from framekiln_stages.shared.result_agreement import Detections, match_by_boxes, mean_or
 from framekiln_stages.shared.settings import LandmarkStage, require_between
 from framekiln_stages.shared.skeleton import BONES, LANDMARK, LANDMARKS, PERSON, POINT, landmarks
