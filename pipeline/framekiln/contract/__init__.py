@@ -3,12 +3,26 @@
 `framekiln.contract.testing` checks a stage; `docs/stages.md` shows how to write one.
 """
 
-from framekiln.contract.columns import PIXELS, SOUND, SOUND_RATE, SOURCE, Image, field, pack, pixel_column, views
+from framekiln.contract.columns import (
+    FRAME_INDEX,
+    MEDIA_ID,
+    PIXELS,
+    SOUND,
+    SOUND_RATE,
+    SOURCE,
+    Image,
+    field,
+    pack,
+    pixel_column,
+    views,
+)
 from framekiln.contract.drawing import Area, Drawing, Label, Legend
 from framekiln.contract.placement import Placement
 from framekiln.contract.stage import Media, Scope, Stage, Table, Weights
 
 __all__ = [
+    "FRAME_INDEX",
+    "MEDIA_ID",
     "PIXELS",
     "SOUND",
     "SOUND_RATE",

@@ -30,10 +30,7 @@ class PhaseClock(threading.local):
     @property
     def seconds(self) -> Mapping[str, float]:
         """Seconds by phase since the last `take`."""
-        return self._apply_moves(self._seconds)
-
-    def _apply_moves(self, measured: Mapping[str, float]) -> Mapping[str, float]:
-        totals = dict(measured)
+        totals = dict(self._seconds)
         for source, target, seconds in self._moves:
             moved = min(seconds(), totals.get(source, 0.0))
             totals[source] = totals.get(source, 0.0) - moved

@@ -49,11 +49,8 @@ class Media(Protocol):
 
         Frames are decoded while they are read, with the settings of the first pass. Each call decodes again.
 
-        Args:
-            pixels: the size, named as a pixel column: `frame`, `frame_1024`.
-
-        Raises:
-            MediaError: the file is gone or cannot be opened any more.
+        `pixels`: the size, named as a pixel column: `frame`, `frame_1024`.
+        Raises MediaError: the file is gone or cannot be opened any more.
         """
 
 

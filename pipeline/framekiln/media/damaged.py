@@ -134,20 +134,15 @@ def check_sample_counts(stream: BinaryIO, *, truncated: bool) -> None:
     """
     size = stream.seek(0, os.SEEK_END)
     limit, samples = max(_MIN_LIMIT, 4 * size if truncated else size), 0
-    for piece, seen in _read_pieces(stream, size):
-        samples += _count_samples(piece, seen, size)
+    for piece, seen in _read_pieces(stream, size):  # `seen` bytes at its start were in the piece before, too
+        tables = [table for match in _COMPRESSED.finditer(piece) if (table := _decompress(piece[match.end() :]))]
+        if any(_COMPRESSED.search(table) for table in tables) or (tables and len(piece) >= _BLOCK):
+            raise MediaError(Reason.TOO_LARGE, "its tables are compressed in a way that cannot be checked")
+        samples += _count_stated(piece, seen, size) + sum(_count_stated(table, 0, size) for table in tables)
         if samples > limit:
             raise MediaError(
                 Reason.TOO_LARGE, f"its tables state {samples:,} samples, more than {size:,} bytes can hold"
             )
-
-
-def _count_samples(data: bytes, seen: int, size: int) -> int:
-    # without data for each; `seen`: bytes at the start that were in the piece before, too
-    tables = [table for match in _COMPRESSED.finditer(data) if (table := _decompress(data[match.end() :]))]
-    if any(_COMPRESSED.search(table) for table in tables) or (tables and len(data) >= _BLOCK):
-        raise MediaError(Reason.TOO_LARGE, "its tables are compressed in a way that cannot be checked")
-    return _count_stated(data, seen, size) + sum(_count_stated(table, 0, size) for table in tables)
 
 
 def _count_stated(data: bytes, seen: int, size: int) -> int:

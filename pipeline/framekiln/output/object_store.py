@@ -36,12 +36,9 @@ class Store:
     def __init__(self, root: str, run: str = "") -> None:
         """Bind to a folder or an `s3://`, `gs://`, `file://` URL, without touching it.
 
-        Args:
-            root: the folder or URL.
-            run: the run that holds the output's lease, in letters and digits; its processes are the ones to be fenced.
-
-        Raises:
-            OutputError: the URL's file system is unknown.
+        `root`: the folder or URL. `run`: the run that holds the output's lease, in letters and digits; its processes
+        are the ones to be fenced.
+        Raises OutputError: the URL's file system is unknown.
         """
         self.run = run
         self.root = root if "://" in root else str(Path(root).expanduser().absolute())

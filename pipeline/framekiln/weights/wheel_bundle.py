@@ -37,7 +37,11 @@ def read_from_wheel(source: Bundle | Member, wheel: Path) -> bytes:
             out = io.BytesIO()
             with zipfile.ZipFile(out, "w", zipfile.ZIP_STORED) as target:
                 for part in source.parts:
-                    _store(target, part.name, _patch(part, archive.read(part.member), wheel), out.tell())
+                    info = zipfile.ZipInfo(part.name)  # dated 1980-01-01
+                    info.create_system = 3  # the same on every platform
+                    padding = -(out.tell() + _LOCAL_HEADER + len(part.name.encode()) + 4) % _ALIGNMENT
+                    info.extra = struct.pack("<HH", _PADDING_ID, padding) + bytes(padding)
+                    target.writestr(info, _patch(part, archive.read(part.member), wheel))
             return out.getvalue()
     except (OSError, KeyError, zipfile.BadZipFile) as error:
         message = f"{wheel} cannot be used: {error}. Remove it and download it again."
@@ -54,11 +58,3 @@ def _patch(part: BundlePart, content: bytes, wheel: Path) -> bytes:
         new = bytes.fromhex(patch.hex)
         patched[patch.at : patch.at + len(new)] = new
     return bytes(patched) + base64.b64decode(part.append)
-
-
-def _store(target: zipfile.ZipFile, name: str, content: bytes, start: int) -> None:
-    info = zipfile.ZipInfo(name)  # dated 1980-01-01
-    info.create_system = 3  # the same on every platform
-    padding = -(start + _LOCAL_HEADER + len(name.encode()) + 4) % _ALIGNMENT
-    info.extra = struct.pack("<HH", _PADDING_ID, padding) + bytes(padding)
-    target.writestr(info, content)

@@ -11,7 +11,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from framekiln.contract.columns import Image
+from framekiln.contract import Image
 from framekiln.device import torch
 
 Points = NDArray[np.float32]  # n 5 2

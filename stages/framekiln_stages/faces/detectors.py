@@ -1,14 +1,12 @@
 """The face detectors that a pipeline file can name, and the runtime of each: on a GPU, or on a CPU core beside it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 
-from framekiln.contract.placement import Placement
+from framekiln.contract import Placement
 from framekiln.device import Phase
 from framekiln_stages.faces.alignment import SIDE, TEMPLATE
 from framekiln_stages.nets.faces.detections import FaceDetections, Image

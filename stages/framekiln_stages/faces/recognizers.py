@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from framekiln.contract.placement import Placement
+from framekiln.contract import Placement
 from framekiln.device import Batches, Phase, dtype_of, ready, seeded, torch, untimed, upload
 from framekiln_stages.faces.alignment import SIDE
 from framekiln_stages.nets.checkpoints import open_session

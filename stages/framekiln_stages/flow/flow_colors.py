@@ -60,9 +60,8 @@ RGB = NDArray[np.uint8]  # h w 3
 def colours(flow: Field, scale: float) -> RGB:
     """Return the colours of a flow field: white without motion, black where it is not finite.
 
-    Args:
-        flow: displacements (x right, y down), px.
-        scale: length with the full colour, px, above 0; longer displacements are darker.
+    `flow`: displacements (x right, y down), px. `scale`: length with the full colour, px, above 0; longer displacements
+    are darker.
     """
     known = np.isfinite(flow).all(axis=-1, keepdims=True)
     x, y = np.moveaxis(np.where(known, flow, 0.0) / scale, -1, 0)

@@ -18,10 +18,7 @@ import cv2
 import numpy as np
 import pyarrow as pa
 
-from framekiln.contract.columns import Image, field, views
-from framekiln.contract.drawing import Drawing, Legend
-from framekiln.contract.placement import Placement
-from framekiln.contract.stage import Scope, Stage, Weights
+from framekiln.contract import Drawing, Image, Legend, Placement, Scope, Stage, Weights, field, views
 from framekiln_stages.flow import flow_colors
 from framekiln_stages.flow.motion import Camera, Field, Gray, agreement, camera, motion, residual, resized, score, shake
 from framekiln_stages.shared.result_agreement import float_values, mean_distance, mean_or, unmatched_share

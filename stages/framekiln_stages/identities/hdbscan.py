@@ -35,21 +35,19 @@ def hdbscan_clusters(
         tree: of n points.
         min_size: points of the smallest cluster, at least 2.
         epsilon: distance below which a cluster is not split (hdbscan's cluster_selection_epsilon, Malzer and Baum
-            2020); 0 to split by density alone. If no split is above that distance, all points are one cluster, which
-            hdbscan by itself never returns; points farther out are noise.
+            2020); 0 to split by density alone. If no split is above it, all points are one cluster, which hdbscan by
+            itself never returns; points farther out are noise.
         max_distance: distance above which nothing is joined, at least `epsilon`. By itself hdbscan keeps all points of
             a cluster when it splits off, however far out, and joins two clusters where that is more stable.
     """
-    from hdbscan._hdbscan_linkage import label  # loads scikit-learn, which planning does without
-    from hdbscan._hdbscan_tree import outlier_scores
-    from hdbscan.hdbscan_ import _tree_to_labels
+    from hdbscan import _hdbscan_linkage, _hdbscan_tree, hdbscan_  # load scikit-learn, which planning does without
 
     weights = np.where(tree.weights > max_distance, FARTHEST, np.maximum(tree.weights, NEAREST))
     edges = np.column_stack([tree.edges, weights])
-    linkage = label(edges[np.argsort(edges[:, 2])])  # the sort that hdbscan uses, for equal weights
+    linkage = _hdbscan_linkage.label(edges[np.argsort(edges[:, 2])])  # the sort that hdbscan uses, for equal weights
 
     def select(single: bool) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.void]]:
-        result = _tree_to_labels(
+        result = hdbscan_._tree_to_labels(
             None, linkage, min_size, allow_single_cluster=single, cluster_selection_epsilon=float(epsilon)
         )
         return result[0], result[1], result[3]
@@ -65,5 +63,5 @@ def hdbscan_clusters(
     return Clusters(
         labels=np.where(labels >= 0, np.searchsorted(used, labels), NOISE),
         probabilities=np.asarray(probabilities, np.float64),
-        outliers=np.asarray(outlier_scores(condensed), np.float64),
+        outliers=np.asarray(_hdbscan_tree.outlier_scores(condensed), np.float64),
     )

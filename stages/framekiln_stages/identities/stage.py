@@ -20,8 +20,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pyarrow as pa
 
-from framekiln.contract import Drawing, Placement, Scope, Stage, Table, Weights
-from framekiln.contract.columns import FRAME_INDEX, MEDIA_ID
+from framekiln.contract import FRAME_INDEX, MEDIA_ID, Drawing, Placement, Scope, Stage, Table, Weights
 from framekiln_stages.identities.face_table import FaceTable, Singles
 from framekiln_stages.identities.hdbscan import FARTHEST, NOISE, Clusters, hdbscan_clusters
 from framekiln_stages.identities.known import KnownIdentities
@@ -108,12 +107,8 @@ class Identities(Stage):
     def __call__(self, batch: pa.Table, kept: Mapping[str, pa.Table] | None = None) -> dict[str, pa.Table]:
         """Return both tables for the whole run.
 
-        Args:
-            batch: the rows of the run.
-            kept: identities of the output's last run; None: there are none.
-
-        Raises:
-            ValueError: the known identities are of another network.
+        `batch`: the rows of the run. `kept`: identities of the output's last run; None: there are none.
+        Raises ValueError: the known identities are of another network.
         """
         with self.phase("preprocess"):
             faces, config = FaceTable.from_rows(batch), self.config

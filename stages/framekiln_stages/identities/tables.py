@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from framekiln.contract.columns import FRAME_INDEX, MEDIA_ID, field
+from framekiln.contract import FRAME_INDEX, MEDIA_ID, field
 from framekiln_stages.identities.face_table import FaceTable, Ints
 from framekiln_stages.identities.hdbscan import Clusters
 from framekiln_stages.identities.known import KnownIdentities

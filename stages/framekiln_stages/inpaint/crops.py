@@ -16,7 +16,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from framekiln.contract.columns import Image
+from framekiln.contract import Image
 from framekiln_stages.inpaint.mask_sources import Alpha, bounding_window, feather, grow_window
 from framekiln_stages.shared.masks import Mask
 

@@ -14,7 +14,7 @@ import numpy as np
 from isal import isal_zlib
 from PIL import Image as Pillow
 
-from framekiln.contract.columns import Image
+from framekiln.contract import Image
 
 PNG_START = b"\x89PNG\r\n\x1a\n"
 SUB = 1  # the filter: a pixel's difference from the one to its left (PNG, 9.2)

@@ -12,7 +12,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from framekiln.contract.columns import Image
+from framekiln.contract import Image
 
 Luminance = NDArray[np.uint16]
 

@@ -15,10 +15,20 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from framekiln.contract.columns import FRAME_INDEX, MEDIA_ID, Image, field, is_pixel_column, views
-from framekiln.contract.drawing import Drawing
-from framekiln.contract.placement import Placement
-from framekiln.contract.stage import Scope, Stage, Table, Weights
+from framekiln.contract import (
+    FRAME_INDEX,
+    MEDIA_ID,
+    Drawing,
+    Image,
+    Placement,
+    Scope,
+    Stage,
+    Table,
+    Weights,
+    field,
+    views,
+)
+from framekiln.contract.columns import is_pixel_column
 from framekiln_stages.lighting import photometry
 from framekiln_stages.shared.result_agreement import equal_share, float_values, mean_distance
 

@@ -12,8 +12,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from framekiln.contract.columns import field, views
-from framekiln.contract.drawing import Drawing
+from framekiln.contract import Drawing, field, views
 from framekiln_stages.nets.mediapipe_tasks import FaceMesh, Mesh
 from framekiln_stages.shared.masks import BOX, POINT, landmark_boxes
 from framekiln_stages.shared.settings import LandmarkStage

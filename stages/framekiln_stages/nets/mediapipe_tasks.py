@@ -25,7 +25,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from framekiln.contract.columns import Image
+from framekiln.contract import Image
 from framekiln_stages.shared.skeleton import LANDMARKS
 
 T = TypeVar("T")

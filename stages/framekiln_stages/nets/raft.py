@@ -21,8 +21,7 @@ import torch.nn.functional as F  # noqa: N812 - its usual name
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from framekiln.contract.columns import Image
-from framekiln.contract.placement import Placement
+from framekiln.contract import Image, Placement
 from framekiln.device import Batches, Phase, dtype_of, ready, seeded, untimed, upload
 from framekiln_stages.nets.checkpoints import assign_state
 

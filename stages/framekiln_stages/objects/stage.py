@@ -15,8 +15,20 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 import pyarrow as pa
 
-from framekiln.contract import Drawing, Image, Media, Placement, Scope, Stage, Table, Weights, field, pixel_column
-from framekiln.contract.columns import FRAME_INDEX, MEDIA_ID
+from framekiln.contract import (
+    FRAME_INDEX,
+    MEDIA_ID,
+    Drawing,
+    Image,
+    Media,
+    Placement,
+    Scope,
+    Stage,
+    Table,
+    Weights,
+    field,
+    pixel_column,
+)
 from framekiln.device import torch
 from framekiln_stages.nets.sam2.image import MODELS
 from framekiln_stages.nets.sam2.video import EDGETAM, Tracker, is_timm_installed, load_video_model

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from framekiln.contract.columns import Image
+from framekiln.contract import Image
 from framekiln_stages.nets.mediapipe_tasks import Body, World
 from framekiln_stages.shared.masks import landmark_boxes
 from framekiln_stages.shared.skeleton import MIRRORED

@@ -15,8 +15,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from framekiln.contract.columns import Image, field, views
-from framekiln.contract.drawing import Drawing
+from framekiln.contract import Drawing, Image, field, views
 from framekiln_stages.nets.mediapipe_tasks import BlazePose, Body, World
 from framekiln_stages.pose.looks import (
     SAME_BODY,

@@ -12,9 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from framekiln.contract.columns import Image
-from framekiln.contract.placement import Placement
-from framekiln.contract.stage import Stage
+from framekiln.contract import Image, Placement, Stage
 from framekiln.device import prepare, torch
 from framekiln_stages.nets.sam2.image import Sam2
 from framekiln_stages.segment import mask_proposals as amg

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from framekiln.contract.stage import Stage
+from framekiln.contract import Stage
 from framekiln_stages.shared.settings import require_at_least, require_between
 
 FAST_POINTS = 16  # points a side with `fast`: a quarter of the prompts

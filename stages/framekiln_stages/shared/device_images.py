@@ -16,8 +16,7 @@ from collections.abc import Hashable, Iterable, Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from framekiln.contract.columns import Image
-from framekiln.contract.placement import Placement
+from framekiln.contract import Image, Placement
 from framekiln.device import Phase, torch, untimed, upload_all
 
 PART_PIXELS = 16 << 20  # of the images in one table of sums: 192 MB
@@ -135,9 +134,8 @@ class PixelSums:
     def areas(self, owners: NDArray[np.int64], edges: NDArray[np.float64]) -> torch.Tensor:
         """Return crops by means over rectangles, n s s 3 uint8, as by OpenCV's INTER_AREA.
 
-        Args:
-            owners: n, the image of each crop.
-            edges: n 2 s+1, the edges of columns and of rows; 0 is the outer edge of the first pixel.
+        `owners`: n, the image of each crop. `edges`: n 2 s+1, the edges of columns and of rows; 0 is the outer edge of
+        the first pixel.
         """
         start, height, width = self._upload(self._places[owners]).view(-1, 1, 1, 3).unbind(-1)
         places = self._upload(edges)

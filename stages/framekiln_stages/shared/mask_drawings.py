@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import cv2
 import numpy as np
 
-from framekiln.contract.drawing import Area, Label
+from framekiln.contract import Area, Label
 from framekiln_stages.shared.masks import Segmentation, decode
 
 COARSE = 200  # outlines keep to the mask's edge within this part of its longer side

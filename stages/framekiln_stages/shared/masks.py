@@ -47,8 +47,7 @@ MASK = pa.struct(
 def landmark_boxes(points: NDArray[np.float32]) -> NDArray[np.float32]:
     """Return boxes around the landmarks inside the image: p 4, x0 y0 x1 y1 as fractions of width and height.
 
-    Args:
-        points: p k 2 or more, x and y first, as fractions.
+    `points`: p k 2 or more, x and y first, as fractions.
     """
     inside = points[:, :, :2].clip(0, 1)
     return np.concatenate([inside.min(axis=1), inside.max(axis=1)], axis=1)

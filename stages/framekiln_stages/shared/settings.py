@@ -4,9 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from framekiln.contract.columns import pixel_column
-from framekiln.contract.placement import Placement
-from framekiln.contract.stage import Stage, Weights
+from framekiln.contract import Placement, Stage, Weights, pixel_column
 
 
 def require_at_least(config: Any, **least: float) -> None:

@@ -56,12 +56,9 @@ def vector_array(vectors: NDArray[np.floating[Any]], dtype: str = "float16") -> 
 def spans(rows: pa.Table, shots: pa.Table) -> list[tuple[int, int, int]]:
     """Return the number, first position and end of each shot that has rows.
 
-    Args:
-        rows: at least one row of one file, sorted by `frame_index`.
-        shots: the file's rows of table `shots`, in any order.
-
-    Raises:
-        ValueError: the file has no shots.
+    `rows`: at least one row of one file, sorted by `frame_index`. `shots`: the file's rows of table `shots`, in any
+    order.
+    Raises ValueError: the file has no shots.
     """
     if not shots.num_rows:
         raise ValueError(f"no shots are known of {rows['media_id'][0].as_py()!r}; its entry in errors/ says why")

@@ -16,10 +16,7 @@ import cv2
 import numpy as np
 import pyarrow as pa
 
-from framekiln.contract.columns import MEDIA_ID, field, views
-from framekiln.contract.drawing import Drawing
-from framekiln.contract.placement import Placement
-from framekiln.contract.stage import Scope, Stage, Table, Weights
+from framekiln.contract import MEDIA_ID, Drawing, Placement, Scope, Stage, Table, Weights, field, views
 from framekiln_stages.shared.settings import require_between
 from framekiln_stages.shots.gradual import gradual
 from framekiln_stages.shots.transitions import SURE_CUT, Transition, boundaries, cuts, fades

@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from framekiln.contract.columns import SOUND_RATE
+from framekiln.contract import SOUND_RATE
 from framekiln_stages.shared.tables import SOUND_WINDOW
 
 Signal = NDArray[np.float64]
@@ -27,9 +27,8 @@ def windows_of(times: Signal, voice: pa.ChunkedArray) -> tuple[Signal, Signal]:
     A slice starts at its frame's time. The first slice with samples ends where the next frame starts, since it also
     contains the sound before its frame.
 
-    Args:
-        times: n, in s, increasing.
-        voice: n structs with `samples` and lists `loudness`, `middle`, `high`, `harmonicity`.
+    `times`: n, in s, increasing. `voice`: n structs with `samples` and lists `loudness`, `middle`, `high`,
+    `harmonicity`.
     """
     whole = voice.combine_chunks()
     samples = whole.field("samples").fill_null(0).to_numpy(zero_copy_only=False)

@@ -16,10 +16,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pyarrow as pa
 
-from framekiln.contract.columns import MEDIA_ID, field
-from framekiln.contract.drawing import Drawing
-from framekiln.contract.placement import Placement
-from framekiln.contract.stage import Scope, Stage, Table
+from framekiln.contract import MEDIA_ID, Drawing, Placement, Scope, Stage, Table, field
 from framekiln_stages.shared.settings import require_between
 from framekiln_stages.shared.tables import spans
 from framekiln_stages.sync.cross_correlation import SEEN_S, active_seconds, confidence, correlation, highest

@@ -13,9 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pyarrow as pa
 
-from framekiln.contract.columns import FRAME_INDEX, MEDIA_ID, field
-from framekiln.contract.drawing import Drawing, Label
-from framekiln.contract.stage import Scope, Stage, Table
+from framekiln.contract import FRAME_INDEX, MEDIA_ID, Drawing, Label, Scope, Stage, Table, field
 from framekiln_stages.shared.settings import require_at_least
 from framekiln_stages.shared.skeleton import BONES, LANDMARK, LANDMARKS, landmarks
 from framekiln_stages.shared.tables import BODY, spans, struct_lists

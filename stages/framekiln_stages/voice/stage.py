@@ -16,9 +16,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from framekiln.contract.columns import SOUND_RATE, field
-from framekiln.contract.placement import Placement
-from framekiln.contract.stage import Scope, Stage, Weights
+from framekiln.contract import SOUND_RATE, Placement, Scope, Stage, Weights, field
 from framekiln_stages.shared.tables import SOUND_WINDOW as WINDOW
 
 Slice = NDArray[np.int16]  # samples of one frame

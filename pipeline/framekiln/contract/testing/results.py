@@ -4,8 +4,6 @@ Chance would rarely show that two threads disturb each other. So they go through
 step: what one keeps on the stage, the other meets at its next line.
 """
 
-from __future__ import annotations
-
 import math
 import sys
 import threading

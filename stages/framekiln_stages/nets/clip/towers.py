@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from framekiln.contract.placement import Placement
+from framekiln.contract import Placement
 from framekiln.device import Batches, ready
 from framekiln_stages.nets.checkpoints import load_model, read_state
 from framekiln_stages.nets.clip.architectures import ClipArchitecture

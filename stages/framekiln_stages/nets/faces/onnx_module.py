@@ -22,12 +22,8 @@ Attributes = dict[str, Any]
 class OnnxGraph(nn.Module):
     """The network in an ONNX file; its weights are parameters without gradients, which `.to()` moves and casts.
 
-    Args:
-        path: the file.
-        outputs: required number of outputs.
-
-    Raises:
-        ValueError: the file is not ONNX, has other inputs or outputs, or uses an unsupported operator.
+    `path`: the file. `outputs`: required number of outputs.
+    Raises ValueError: the file is not ONNX, has other inputs or outputs, or uses an unsupported operator.
     """
 
     def __init__(self, path: Path, outputs: int = 1) -> None:

@@ -15,7 +15,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from framekiln.contract.placement import Placement
+from framekiln.contract import Placement
 from framekiln_stages.nets.checkpoints import GPU, open_session
 from framekiln_stages.nets.faces.detections import FaceDetections, Image, grid_cells
 

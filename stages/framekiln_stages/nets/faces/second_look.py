@@ -54,9 +54,8 @@ def least_scores(run: RunNetwork, images: Sequence[Image], boxes: Sequence[Box] 
 def least_of(find: Callable[[Squares], list[FaceDetections]], boxes: Boxes) -> NDArray[np.float64]:
     """Return the least score of each face (n) in its views, from 0.
 
-    Args:
-        find: returns the faces in the views of n squares, then those in their mirrored views.
-        boxes: n 4, of each face in its image.
+    `find`: returns the faces in the views of n squares, then those in their mirrored views. `boxes`: n 4, of each face
+    in its image.
     """
     extents = boxes[:, 2:] - boxes[:, :2]
     sides = np.maximum(np.rint(extents.max(axis=1) * VIEW / FACE), 3).astype(np.int64)

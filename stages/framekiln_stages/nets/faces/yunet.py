@@ -8,8 +8,6 @@ it has a size that the network detects well. The network runs in OpenCV's FaceDe
 Shapes: n faces of one image.
 """
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -97,12 +95,9 @@ class YuNet:
 class OpenCvYuNet:
     """The network in OpenCV, one image after the other on one thread; each thread that calls it has a detector.
 
-    Args:
-        path: an ONNX file with variable height and width, as in libfacedetection.train and opencv_zoo.
-        min_score: from 0 to 1.
-
-    Raises:
-        RuntimeError: OpenCV refuses the file.
+    `path`: an ONNX file with variable height and width, as in libfacedetection.train and opencv_zoo. `min_score`: from
+    0 to 1.
+    Raises RuntimeError: OpenCV refuses the file.
     """
 
     def __init__(self, path: Path, min_score: float) -> None:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
-from framekiln.contract.placement import Placement
+from framekiln.contract import Placement
 from framekiln.device import Batches, Phase, keep_while_used, ready, untimed
 from framekiln_stages.nets.faces.detections import FaceDetections, Image, Size
 from framekiln_stages.nets.faces.onnx_module import OnnxGraph

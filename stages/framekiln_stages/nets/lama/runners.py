@@ -17,8 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from framekiln.contract.columns import Image
-from framekiln.contract.placement import Placement
+from framekiln.contract import Image, Placement
 from framekiln.device import Batches, Phase, dtype_of, ready, untimed, upload
 from framekiln_stages.nets.lama.network import Generator, Sizes, cast, load_generator, load_script, paint
 from framekiln_stages.shared.masks import Mask
@@ -117,12 +116,9 @@ class EagerLama:
 class LamaCleaner:
     """lama-cleaner's `LaMa` with a verified file, on images of one size at once.
 
-    Args:
-        path: the TorchScript file; None for the network in torch with seeded random weights.
-        placement: its device; always in fp32 and not compiled.
-
-    Raises:
-        ValueError: the placement's precision is 16-bit, or the file is not TorchScript.
+    `path`: the TorchScript file; None for the network in torch with seeded random weights. `placement`: its device;
+    always in fp32 and not compiled.
+    Raises ValueError: the placement's precision is 16-bit, or the file is not TorchScript.
     """
 
     def __init__(self, path: Path | None, placement: Placement) -> None:

@@ -16,7 +16,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
-from framekiln.contract.placement import Placement
+from framekiln.contract import Placement
 from framekiln.device import Batches, Preparation, dtype_of, ready, torch
 from framekiln_stages.nets.checkpoints import load_model
 

@@ -19,8 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from framekiln.contract.columns import Image
-from framekiln.contract.placement import Placement
+from framekiln.contract import Image, Placement
 from framekiln.device import dtype_of, prepare, ready, torch
 from framekiln_stages.nets.checkpoints import load_model
 from framekiln_stages.nets.sam2.image import MODELS, PREPARATION, encoder_config
