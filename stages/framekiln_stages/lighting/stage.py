@@ -15,20 +15,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from framekiln.contract import (
-    FRAME_INDEX,
-    MEDIA_ID,
-    Drawing,
-    Image,
-    Placement,
-    Scope,
-    Stage,
-    Table,
-    Weights,
-    field,
-    views,
-)
-from framekiln.contract.columns import is_pixel_column
+from framekiln.contract import Drawing, Image, Placement, Scope, Stage, Table, Weights, field, views
+from framekiln.contract.columns import FRAME_INDEX, MEDIA_ID, is_pixel_column
 from framekiln_stages.lighting import photometry
 from framekiln_stages.shared.result_agreement import equal_share, float_values, mean_distance
 
