@@ -9,8 +9,7 @@ import pytest
 
 from framekiln.weights.fetch import fetch
 from framekiln.weights.lockfile import Bundle, Local, Url
-from framekiln.weights.resolver import cache_folder
-from framekiln.weights.wheel_bundle import read_from_wheel
+from framekiln.weights.resolver import cache_folder, read_from_wheel
 from tests.support.errors import fails
 from tests.support.machine.fetch_factory import CONTENT, OTHER, entry, link
 from tests.support.runs.weights_factory import sha

@@ -10,8 +10,7 @@ import pytest
 import yaml
 
 from framekiln.weights.lockfile import Bundle, load_lock
-from framekiln.weights.resolver import cache_folder, default_lock, locate, resolve
-from framekiln.weights.wheel_bundle import find_wheel, read_from_wheel
+from framekiln.weights.resolver import cache_folder, default_lock, find_wheel, locate, read_from_wheel, resolve
 from tests.support.errors import fails
 from tests.support.runs.weights_factory import MEMBERS, body, bundle_source, lock_of, make_wheel, sha
 

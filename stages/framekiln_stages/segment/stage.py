@@ -20,9 +20,8 @@ from numpy.typing import NDArray
 from framekiln.contract import Drawing, Placement, Weights, field, views
 from framekiln.device import torch
 from framekiln_stages.nets.sam2.image import MODELS, Sam2
-from framekiln_stages.segment.mask_generator import MaskGenerator, PromptedFrame
+from framekiln_stages.segment.mask_generator import MaskGenerator, PromptedFrame, Rules
 from framekiln_stages.segment.mask_proposals import Proposals, non_max_suppression, remove_small_regions, scale_box
-from framekiln_stages.segment.mask_rules import Rules
 from framekiln_stages.shared.mask_drawings import counted, mask_area
 from framekiln_stages.shared.masks import BOX, MASK, areas_and_boxes, encode, encode_masks, mask_share, upsample_masks
 from framekiln_stages.shared.point_prompts import Prompt, PromptFile, check_prompt_file, parse_prompts

@@ -8,8 +8,7 @@ from urllib.parse import unquote_to_bytes
 import pytest
 
 from framekiln.cli.arguments import RunArguments
-from framekiln.media.discovery.inputs import list_inputs
-from framekiln.media.discovery.listing import list_media
+from framekiln.media.discovery.listing import list_inputs, list_media
 from framekiln.runtime.run.request import RunRequest
 from tests.support.errors import fails
 

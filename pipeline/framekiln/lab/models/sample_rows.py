@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from framekiln.contract.errors import InputError
 from framekiln.contract.packet import HALO
 from framekiln.contract.stage import Scope, Stage
-from framekiln.media.discovery.inputs import list_inputs
+from framekiln.media.discovery.listing import list_inputs
 from framekiln.media.files import MediaFile
 from framekiln.media.packets.decode import decode, use_one_thread
 from framekiln.media.units import form_units

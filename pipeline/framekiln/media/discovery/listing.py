@@ -1,4 +1,4 @@
-"""The list of files of an input, made without opening them; other files than media are found when they are decoded.
+"""The list of files of inputs, made without opening them; other files than media are found when they are decoded.
 
     photos/                 a folder: every file below it, except hidden ones (".name")
     "photos/2024-*/*.jpg"   a glob; a matching folder stands for all files below it
@@ -11,17 +11,25 @@ A single file is classified by content. With Parquet's magic number it is a tabl
 an existing file, or with a URL, is a list of paths. Anything else is media.
 
 Outputs of runs are excluded (`output_filter`), unless a list or the fixed part of a pattern names them.
+
+Of several inputs each file is listed once, under a name of its own. Files of the first input have the ids that they
+have alone, so an output of one input is continued. In front of an id of a later input stand that input's name and
+"%3A", an escaped ":" that no other id has: `more%3A/a.jpg` is `a.jpg` of the input `more/`. Of inputs with the same
+name, the second is `more%3A2`. A file in several inputs belongs to the first.
 """
 
 import difflib
 
 # Names stay strings as the system gave them, and pathlib would make listing several times slower.
-# ruff: noqa: PTH112, PTH113, PTH116, PTH119, PTH120, PTH208
+# ruff: noqa: PTH112, PTH113, PTH116, PTH118, PTH119, PTH120, PTH208
 import hashlib
 import os
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import replace
+from functools import lru_cache
 from operator import attrgetter
 
 import pyarrow as pa
@@ -182,3 +190,53 @@ def _list_remote(source: str, outputs: OutputFilter) -> Iterable[MediaFile]:
 
 def _make_remote_media(info: fs.FileInfo, url: str, relative: str) -> MediaFile:
     return MediaFile(media_id=media_id(relative), path=url, size=info.size or 0, mtime_ns=info.mtime_ns or 0)
+
+
+_MARK = "%3A"  # ":" is never escaped in an id, so no file has it
+
+
+def list_inputs(
+    sources: Sequence[str], output: str | None = None, on_message: Callable[[str], None] = lambda _: None
+) -> list[MediaFile]:
+    """Return every file of the inputs once, sorted by `media_id`; see `list_media`, also for errors.
+
+    `on_message` is called with sentences on files in several inputs too.
+    """
+    listings = [list_media(source, output, on_message) for source in sources]
+    if len(listings) == 1:
+        return listings[0]
+    result: list[MediaFile] = []
+    seen: set[str] = set()
+    for source, prefix, listing in zip(sources, _make_prefixes(sources), listings, strict=True):
+        places = [_make_comparable(item.path) for item in listing]
+        new = [item for item, place in zip(listing, places, strict=True) if place not in seen]
+        seen.update(places)
+        result += [replace(item, media_id=prefix + item.media_id) for item in new]
+        if again := len(listing) - len(new):
+            files = "file" if again == 1 else "files"
+            on_message(f"Read once: {again:,} {files} of {escape(source)!r}, in an earlier input too.")
+    return sorted(result, key=attrgetter("media_id"))
+
+
+def _make_prefixes(sources: Sequence[str]) -> Iterator[str]:
+    """Yield the id prefix of each input."""
+    yield ""
+    counts: Counter[str] = Counter()
+    for source in sources[1:]:
+        path = fixed_part(source).partition("?")[0] if is_url(source) else fixed_part(local_path(source) or source)
+        name = media_id(os.path.basename(path.rstrip("/")))  # of the folder, list or file
+        counts[name] += 1
+        yield f"{name}{_MARK}{counts[name] if counts[name] > 1 else ''}/"
+
+
+def _make_comparable(path: str) -> str:
+    """Return a path or URL in a form that is the same in every input."""
+    return path if is_url(path) else os.path.join(_resolve_folder(os.path.dirname(path)), os.path.basename(path))
+
+
+@lru_cache(maxsize=1 << 16)
+def _resolve_folder(folder: str) -> str:
+    try:
+        return os.path.realpath(folder)
+    except (OSError, ValueError):  # an entry of a list may be no valid path
+        return folder

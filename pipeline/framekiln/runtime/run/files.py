@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from framekiln.media.discovery.inputs import list_inputs
-from framekiln.media.discovery.listing import in_shard, shard
+from framekiln.media.discovery.listing import in_shard, list_inputs, shard
 from framekiln.media.files import MediaFile
 from framekiln.media.units import Unit
 from framekiln.output.content_hash import with_digests
