@@ -26,7 +26,15 @@ from framekiln_stages.shared.mask_drawings import box_edges, counted
 from framekiln_stages.shared.masks import BOX, POINT
 from framekiln_stages.shared.result_agreement import Detections, cosine_figures, match_by_boxes, mean_or
 from framekiln_stages.shared.settings import PixelStage, require_at_least, require_between
-from framekiln_stages.shared.tables import BOXES, FRACTIONS, NETWORK, UNIT_LENGTH, struct_array, vector_array
+from framekiln_stages.shared.tables import (
+    BOXES,
+    FRACTIONS,
+    NETWORK,
+    UNIT_LENGTH,
+    struct_array,
+    struct_lists,
+    vector_array,
+)
 
 LANDMARKS = ("right eye", "left eye", "nose", "right corner of the mouth", "left corner of the mouth")
 YUNET_SIDE, YUNET_SCORE, YUNET_SCORE_ALONE = 1280, 0.6, 0.85  # see Config
@@ -223,7 +231,7 @@ class Faces(PixelStage):
         columns = [
             struct_array((faces.boxes / np.tile(size, 2)).clip(0, 1), BOX),
             pa.array(faces.scores),
-            pa.FixedSizeListArray.from_arrays(struct_array(faces.points / size[:, None], POINT), len(LANDMARKS)),
+            struct_lists(faces.points / size[:, None], POINT),
             pa.array(face_qualities(scales, yaw, pitch, described.sharpness), pa.float32()),
             pa.array(yaw),
             pa.array(pitch),

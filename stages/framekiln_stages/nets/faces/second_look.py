@@ -27,7 +27,9 @@ FACE = 48  # px, longer side of the face in its view
 VIEW = 3 * FACE  # px, side of a view
 SAME = 0.3  # least IoU with the first box of the same face in the view
 VIEWS_AT_ONCE = 256  # of 62 kB each; on a device, 0.2 GB while they are cut
-RunNetwork = Callable[[Sequence[Image], Sequence[int]], list[FaceDetections]]
+RunNetwork = Callable[..., list[FaceDetections]]
+"""Returns the faces of RGB images (a sequence), scaled to these longest sides (a sequence of int) for the network, in
+px of the unscaled images. A network on a device takes the images' copies there as `uploaded`."""
 Box = NDArray[np.float64]  # x0 y0 x1 y1 in px
 Boxes = NDArray[np.float64]  # n 4
 Squares = NDArray[np.int64]  # n 3: left, top, side in px; they may reach beyond the image
@@ -37,7 +39,7 @@ def least_scores(run: RunNetwork, images: Sequence[Image], boxes: Sequence[Box] 
     """Return the least score of each face (n) in its views, from 0.
 
     Args:
-        run: the network, as in `framekiln_stages.nets.faces.yunet.RunNetwork`.
+        run: the network, as in `RunNetwork`.
         images: n, the image of each face.
         boxes: n, the box of each face in its image.
     """

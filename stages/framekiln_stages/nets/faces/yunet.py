@@ -9,7 +9,7 @@ Shapes: n faces of one image.
 """
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from framekiln_stages.nets.faces.detections import FaceDetections, Image, Size
-from framekiln_stages.nets.faces.second_look import least_of, least_scores
+from framekiln_stages.nets.faces.second_look import RunNetwork, least_of, least_scores
 from framekiln_stages.shared.device_images import DeviceImages
 
 OVERLAP = 0.3  # IoU above which two boxes are one face: the default of FaceDetectorYN
@@ -29,10 +29,6 @@ LARGEST = 400
 
 CONFIDENT = 0.85  # least score with which a face of the first pass wins over any of the second
 SURE = 0.92  # least score without a second look: things had 0.89 at most, portraits have 0.92 to 0.96
-
-RunNetwork = Callable[..., list[FaceDetections]]
-"""Returns the faces of RGB images (a sequence), scaled to these longest sides (a sequence of int) for the network, in
-px of the unscaled images. A network on a device takes the images' copies there as `uploaded`."""
 
 
 class YuNet:

@@ -54,7 +54,7 @@ class TorchYuNet:
     def __call__(
         self, images: Sequence[Image], sides: Sequence[int], uploaded: DeviceImages | None = None
     ) -> list[FaceDetections]:
-        """Run the network; see `framekiln_stages.nets.faces.yunet.RunNetwork`.
+        """Run the network; see `framekiln_stages.nets.faces.second_look.RunNetwork`.
 
         Args:
             images: h w 3 each; one that occurs several times is uploaded once.
