@@ -48,7 +48,6 @@ class FunctionStage(Stage):
         return pa.table(arrays, schema=self.outputs)
 
     def _as_row(self, result: Any) -> Sequence[Any]:
-        """Return the value of each output."""
         names = self.outputs.names
         if len(names) == 1:
             return (result,)
@@ -147,7 +146,6 @@ def _make_schema(function: Callable[..., Any], outputs: Outputs) -> pa.Schema:
 
 
 def _read_values(name: str, column: pa.ChunkedArray) -> Sequence[Any]:
-    """Return a column's values as the function gets them."""
     if is_pixel_column(name):
         return views(column)
     if column.type == SOUND:

@@ -40,7 +40,6 @@ class Categorize(Stage):
 
     version = 2  # 2: pixels of frame_384
     thread_safe = True
-    placement = Placement(cpus=1.0, batch=16)
     devices = ("cpu", "cuda")
     dummy_weights = True
     chunk_kinds = ("instances",)

@@ -51,7 +51,7 @@ class Faces(PixelStage):
 
     finds = (("faces", "face", "faces"),)
     version = 2  # 2: a second look decides on faces, no longer the score alone
-    placement = Placement(cpus=1.0, batch=16, channels_last=True)
+    placement = Placement(channels_last=True)
     devices = ("cpu", "cuda")
     chunk_kinds = ("pictures", "faces")
     dummy_note = (

@@ -39,7 +39,6 @@ class Identities(Stage):
     finds = ((SUMMARY, "person", "people"),)
     version = 3  # 3: `measured` in the summary; 2: single faces are compared with centroids, also filtered ones
     scope = Scope.DATASET
-    placement = Placement(cpus=1.0)  # fits a small machine; a profile may give it all cores
     devices = ("cpu", "cuda")
     reads_urls = True
     inputs = (MEDIA_ID.name, FRAME_INDEX.name, "height", "width", "faces")
@@ -142,7 +141,6 @@ class Identities(Stage):
         return hdbscan_clusters(tree, config.min_cluster_size, epsilon=epsilon, max_distance=max_distance)
 
     def _read_other(self) -> pa.Table:
-        """Return the identities of the other output."""
         if self.config.known is None:
             return PEOPLE.empty_table()
         import pyarrow.dataset as ds  # it imports pandas, a third of a second that each command would pay

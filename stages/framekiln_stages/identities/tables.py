@@ -165,6 +165,5 @@ def faces_table(faces: FaceTable, chosen: Ints, clusters: Clusters, labels: Labe
 
 
 def _find_reasons(faces: FaceTable, filtered: NDArray[np.bool_], labels: Labels) -> NDArray[np.object_]:
-    """Return the reason of each face that has no identity."""
     void = ~faces.vectors.any(axis=1)
     return np.select([void, labels.between, filtered], [VOID, BETWEEN, POOR], ALONE).astype(object)

@@ -50,7 +50,7 @@ class Inpaint(Stage):
 
     version = 2  # 2: crops of few shapes
     thread_safe = True
-    placement = Placement(cpus=1.0, batch=8)
+    placement = Placement(batch=8)
     devices = ("cpu", "cuda")
     dummy_weights = True
     chunk_kinds = ("crops",)

@@ -61,7 +61,6 @@ class Objects(Stage):
 
     scope = Scope.MEDIA
     reads_media = True
-    placement = Placement(cpus=1.0)
     devices = ("cpu", "cuda")
     dummy_weights = True
     tables: ClassVar[dict[str, Table]] = {

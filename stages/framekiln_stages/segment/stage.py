@@ -41,7 +41,7 @@ class Segment(PixelStage):
     """
 
     finds = (("masks", "mask", "masks"),)
-    placement = Placement(cpus=1.0, batch=1)
+    placement = Placement(batch=1)
     devices = ("cpu", "cuda")
     dummy_weights = True
     chunk_kinds = ("views", "prompts", "masks")

@@ -40,7 +40,6 @@ class PixelStage(Stage):
 class LandmarkStage(PixelStage):
     """A stage that finds landmarks by one of MediaPipe's networks, image by image."""
 
-    placement = Placement(cpus=1.0, batch=16)
     chunk_kinds = ()
     network: ClassVar[Callable[..., Any]]  # a class of `framekiln_stages.nets.mediapipe_tasks`
 

@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pyarrow as pa
 
-from framekiln.contract import MEDIA_ID, Drawing, Placement, Scope, Stage, Table, field
+from framekiln.contract import MEDIA_ID, Drawing, Scope, Stage, Table, field
 from framekiln_stages.shared.settings import require_between
 from framekiln_stages.shared.tables import spans
 from framekiln_stages.sync.cross_correlation import SEEN_S, active_seconds, confidence, correlation, highest
@@ -68,7 +68,6 @@ class Sync(Stage):
 
     version = 4  # 4: pauses raise no confidence
     scope = Scope.MEDIA
-    placement = Placement(cpus=1.0)
     inputs = ("media_id", "frame_index", "time_s", "mouths", "voice")
     input_tables = ("shots",)
     tables: ClassVar[dict[str, Table]] = {  # no row for a photo, nor for a shot without a talking face

@@ -52,7 +52,6 @@ class Voice(Stage):
     scope = Scope.CLIP
     thread_safe = True
     halo = 2  # a window at the end of a slice reaches 22 ms into the next: two frames up to 90 frames a second
-    placement = Placement()  # equal to other stages without a model, to share their process
 
     @dataclass(frozen=True, kw_only=True)
     class Config(Stage.Config):

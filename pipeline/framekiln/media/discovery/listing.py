@@ -219,7 +219,6 @@ def list_inputs(
 
 
 def _make_prefixes(sources: Sequence[str]) -> Iterator[str]:
-    """Yield the id prefix of each input."""
     yield ""
     counts: Counter[str] = Counter()
     for source in sources[1:]:

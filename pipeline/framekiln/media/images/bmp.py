@@ -87,7 +87,6 @@ class Bmp:
 
 
 def _read_masks(data: bytes) -> tuple[int, ...]:
-    """Return the bits of red, green and blue in a pixel."""
     return struct.unpack_from("<III", data, _FILE_HEADER + _INFO_HEADER)
 
 

@@ -95,8 +95,6 @@ class Reader:
 
 @dataclass(frozen=True, kw_only=True)
 class _UnitDecoder:
-    """The clips and packets of one unit."""
-
     unit: Unit
     reader: SourceReader
 

@@ -168,7 +168,6 @@ def _make_mixer() -> Any:
 
 
 def _cut_start(piece: av.AudioFrame, begin: int) -> av.AudioFrame:
-    """Return a piece without its first samples."""
     width = 1 if piece.format.is_planar else piece.layout.nb_channels
     values: Any = np.ascontiguousarray(piece.to_ndarray()[:, begin * width :])
     rest = av.AudioFrame.from_ndarray(values, format=piece.format.name, layout=piece.layout.name)

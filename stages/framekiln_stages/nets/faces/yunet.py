@@ -103,7 +103,6 @@ class OpenCvYuNet:
         self._get_net()
 
     def _get_net(self) -> cv2.FaceDetectorYN:
-        """Return the detector of this thread."""
         if not hasattr(self._own, "net"):
             self._own.net = open_detector(self._path, self._min_score)
         net: cv2.FaceDetectorYN = self._own.net

@@ -149,8 +149,6 @@ class _Split(nn.ReflectionPad2d):
 
 
 class _Join(nn.Module):
-    """Concatenation of a pair."""
-
     def forward(self, pair: Pair) -> Tensor:
         return torch.cat([part for part in pair if part is not None], dim=1)
 
