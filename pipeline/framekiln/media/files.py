@@ -67,11 +67,16 @@ def read_bytes(media: MediaFile, limit: int | None = None) -> bytes:
     Raises MediaError: UNREADABLE; TOO_LARGE if it has more than `limit` bytes.
     """
     with access_errors(), open_media(media) as stream:
-        size = stream.seek(0, os.SEEK_END)  # it may have changed since it was listed
-        stream.seek(0)
-        if limit is None or size <= limit:
-            return stream.read(size)
-    raise MediaError(Reason.TOO_LARGE, f"the file has more than {limit:,} bytes, the limit for a photo")
+        return read_stream(stream, limit)
+
+
+def read_stream(stream: BinaryIO, limit: int | None) -> bytes:
+    """Return the whole content of an open file. Raises MediaError: TOO_LARGE if it has more than `limit` bytes."""
+    size = stream.seek(0, os.SEEK_END)  # it may have changed since it was listed
+    stream.seek(0)
+    if limit is not None and size > limit:
+        raise MediaError(Reason.TOO_LARGE, f"the file has more than {limit:,} bytes, the limit for a photo")
+    return stream.read(size)
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from framekiln.contract.row_errors import Failure
 from framekiln.media.config import DecodeConfig
 from framekiln.media.damaged import check_written
 from framekiln.media.file_types import HEAD_BYTES, detect_kind, is_sidecar
-from framekiln.media.files import MediaFile, access_errors, open_media, read_bytes
+from framekiln.media.files import MediaFile, access_errors, open_media, read_stream
 from framekiln.media.frames import Frame, FrameSource, FrameSpec, LostFrames
 from framekiln.media.images.photo import open_photo
 from framekiln.media.media_ids import escape
@@ -133,11 +133,12 @@ class SourceReader:
                     raise MediaError(Reason.PASSED_OVER, "passed over, not media: text or a table") from exc
                 raise
             check_written(stream)
+            data = b"" if kind.decoder == "video" else read_stream(stream, 10 * config.max_pixels)
         if kind.decoder == "video":
             from framekiln.media.video.reader import open_video  # loads libav, which photos do not need
 
             return open_video(media, kind, spec, replace(share, halo=self.halo))
-        return open_photo(read_bytes(media, 10 * config.max_pixels), kind, spec)
+        return open_photo(data, kind, spec)
 
 
 def as_failure(media: MediaFile, exc: Exception, frame_index: int | None = None) -> Failure:
