@@ -18,7 +18,7 @@ import re
 import zlib
 from collections.abc import Callable, Iterator
 from itertools import islice
-from typing import BinaryIO, Literal
+from typing import BinaryIO
 
 from framekiln.contract.errors import MediaError, Reason
 from framekiln.media.file_types import Kind
@@ -45,9 +45,9 @@ def is_truncated(stream: BinaryIO, kind: Kind) -> bool:
     return kind.name in _END_MARKS and _END_MARKS[kind.name] not in tail
 
 
-def _read_number(stream: BinaryIO, at: int, order: Literal["little", "big"]) -> int:
+def _read_number(stream: BinaryIO, at: int) -> int:
     stream.seek(at)
-    return int.from_bytes(stream.read(4), order)
+    return int.from_bytes(stream.read(4), "little")
 
 
 def boxes(stream: BinaryIO, size: int) -> Iterator[tuple[bytes, int, int]]:
@@ -96,9 +96,9 @@ def _read_vint(data: bytes, at: int) -> tuple[int | None, int]:
 
 
 _STATED_LENGTH: dict[str, Callable[[BinaryIO, int], int]] = {
-    "WEBP": lambda stream, _: _read_number(stream, 4, "little") + 8,
-    "avi": lambda stream, _: _read_number(stream, 4, "little") + 8,
-    "BMP": lambda stream, _: _read_number(stream, 2, "little"),
+    "WEBP": lambda stream, _: _read_number(stream, 4) + 8,
+    "avi": lambda stream, _: _read_number(stream, 4) + 8,
+    "BMP": lambda stream, _: _read_number(stream, 2),
     "AVIF": _find_boxes_end,
     "HEIF": _find_boxes_end,
     "mov": _find_boxes_end,

@@ -101,7 +101,7 @@ class MaskGenerator:
         grids = [Decoding(row=0, prompts=grid, start=0, count=1) for grid in self._grids]
         for size in dict.fromkeys(grid.size(most) for grid in grids):
             several, rows = self._rules.multimask_output, max(1, most // size)
-            self._net.warm_up_decoder(size, 1, several=several, rows=rows)
+            self._net.warm_up_decoder(size, several=several, rows=rows)
 
     def frame(self, image: Image, size: tuple[int, int], prompts: Sequence[Prompt] | None) -> PromptedFrame:
         """Return a frame with its views.

@@ -149,12 +149,11 @@ class Sam2:
         side, device = self.architecture.side, self._placement.device
         self._encoder.warm_up(torch.zeros(1, 3, side, side, dtype=self.dtype, device=device))
 
-    def warm_up_decoder(self, prompts: int, points: int, *, several: bool, rows: int) -> None:
-        """Compile `decode` for one shape, if the placement says so.
+    def warm_up_decoder(self, prompts: int, *, several: bool, rows: int) -> None:
+        """Compile `decode` for prompts of one point, if the placement says so.
 
         Args:
             prompts: p; an image with fewer is padded to it.
-            points: k.
             several: three masks a prompt; else one.
             rows: images of a call.
         """
@@ -163,8 +162,8 @@ class Sam2:
         decoder = self._decoders.setdefault((rows, several), self._make_decoder(self._placement, rows, several=several))
         decoder.warm_up(
             torch.zeros(1, values, dtype=self.dtype, device=device),
-            torch.zeros(1, prompts, points, 2, device=device),
-            torch.ones(1, prompts, points, dtype=torch.int64, device=device),
+            torch.zeros(1, prompts, 1, 2, device=device),
+            torch.ones(1, prompts, 1, dtype=torch.int64, device=device),
         )
 
     def _make_decoder(self, placement: Placement, rows: int, *, several: bool) -> Batches:
