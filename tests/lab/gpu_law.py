@@ -13,8 +13,9 @@ from framekiln.lab.predict.gpu_specs import gpu_by_name, read_gpus
 from framekiln.lab.predict.predict import predict
 from framekiln.lab.predict.source_run import read_source
 from framekiln.output.object_store import Store
-from framekiln.planning.gpu.calibration_file import Calibration, StepFigures, Trial, settings_of
+from framekiln.planning.gpu.calibration_file import Calibration, StepFigures, settings_of
 from framekiln.planning.plan_options import PlanOptions
+from framekiln.planning.sample import Sample
 from framekiln.profiling.records import PACKET, Record
 
 RUN, EPOCH = "abc123", 1.7e9
@@ -40,13 +41,12 @@ def figures(noise=0.0, batches=(1, 2, 4, 8, 16, 32), sizes=(0.5, 2.0), flops=1e1
             factor = float(np.exp(noise * chance.standard_normal()))
             phases = {"infer": factor * model_s(batch, size), "upload": factor * UPLOAD, "postprocess": factor * HOST}
             peak = (base + 0.02 * batch + 0.01 * batch * size) * factor
-            rate = 1 / sum(phases.values())
             trials.append(
-                Trial(
+                Sample(
                     batch=batch,
                     megapixels=size,
                     calls=5,
-                    rows_per_s=rate,
+                    seconds=batch * sum(phases.values()),
                     phases=phases,
                     peak_gb=peak,
                     reserved_gb=peak,

@@ -19,8 +19,9 @@ from framekiln.lab.calibrate.bench import measure, search_limits
 from framekiln.lab.calibrate.memory_fit import memory_line
 from framekiln.lab.models.sample_rows import batch_of, write_rows
 from framekiln.lab.sweep import batch_search
-from framekiln.lab.sweep.batch_search import BatchFailure, Limits, fastest, search
-from framekiln.planning.gpu.calibration_file import Calibration, StepFigures, Trial, read_calibration, write_calibration
+from framekiln.lab.sweep.batch_search import Limits, fastest, search
+from framekiln.planning.gpu.calibration_file import Calibration, StepFigures, read_calibration, write_calibration
+from framekiln.planning.sample import Sample
 from tests.support.machine.command_line import command
 from tests.support.runs.plan_factory import plan
 from tests.support.runs.toy_gpu import ToyMeter
@@ -30,7 +31,7 @@ QUICK = Limits(most_batch=64, timed_s=0.0, slow_s=1000.0)  # no limit that a bus
 
 
 def trial(batch, rate=10.0, megapixels=1.0, peak=None):
-    return Trial(batch=batch, megapixels=megapixels, calls=3, rows_per_s=rate, peak_gb=peak)
+    return Sample(batch=batch, megapixels=megapixels, calls=3, seconds=batch / rate, peak_gb=peak)
 
 
 def rows(height, width, count=2):
@@ -63,7 +64,7 @@ def test_the_search_finds_exactly_the_largest_batch_that_fits(fits, most):
     def attempt(batch):
         assert 1 <= batch <= most and batch not in tried
         tried.append(batch)
-        return trial(batch) if batch <= fits else BatchFailure()
+        return trial(batch) if batch <= fits else Sample(batch=batch, outcome="oom")
 
     result = search(attempt, Limits(most_batch=most))
     assert result.largest == min(fits, most)
@@ -231,7 +232,7 @@ def test_weights_outside_torch_are_not_reported_as_zero(collection, tmp_path):
 
 
 def test_a_later_calibration_keeps_the_steps_that_it_lacks_and_their_conditions(tmp_path):
-    trial = Trial(batch=1, megapixels=1.0, calls=3, rows_per_s=10.0)
+    trial = Sample(batch=1, megapixels=1.0, calls=3, seconds=0.1)
     step = StepFigures(
         use="a:B",
         settings="",

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from operator import attrgetter
 
 import pytest
 
 from framekiln.contract.errors import OutputError
 from framekiln.contract.output_names import PROFILE
-from framekiln.lab.predict.backtest import call_s, held_out
+from framekiln.lab.predict.backtest import held_out
 from framekiln.lab.predict.fit import needed
 from framekiln.lab.predict.roofline import efficiency, scaling
 from framekiln.lab.predict.source_run import read_source
@@ -76,7 +77,7 @@ def test_a_law_without_noise_is_back_tested_to_nothing_and_noise_to_itself(tmp_p
     assert exact.held_out < 1e-6 and exact.memory < 1e-6 and abs(exact.mixed) < 1e-3
     for noise in (0.02, 0.1):
         many = figures(noise, batches=tuple(range(1, 33)))
-        assert held_out(many.trials, call_s) == pytest.approx(noise, rel=0.35)
+        assert held_out(many.trials, attrgetter("seconds")) == pytest.approx(noise, rel=0.35)
     wide = predicted(tmp_path, calibration({"big": figures(0.1)}), "l4")
     narrow = predicted(tmp_path, calibration({"big": figures(0.01)}), "l4")
     spans = [

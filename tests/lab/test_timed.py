@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from framekiln.lab.measure.options import MeasureOptions
-from framekiln.lab.measure.statistics import Statistics, calls_for
 from framekiln.lab.measure.timed import TimeLimits, timed
+from framekiln.planning.sample import Statistics, calls_for
 
 
 class Machine:

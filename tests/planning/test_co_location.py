@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from framekiln.cli.app import main
-from framekiln.planning.gpu.calibration_file import Calibration, Line, StepFigures, Trial, settings_of
+from framekiln.planning.gpu.calibration_file import Calibration, Line, StepFigures, settings_of
 from framekiln.planning.gpu.co_location import GpuCapacity
 from framekiln.planning.gpu.packing import layout, layouts
 from framekiln.planning.gpu.requirements import measured, stated
@@ -18,6 +18,7 @@ from framekiln.planning.manifest import ProfileFile, profile_names, read_pipelin
 from framekiln.planning.plan import make_plan
 from framekiln.planning.plan_options import PlanOptions
 from framekiln.planning.processes.resources import Node
+from framekiln.planning.sample import Sample
 from tests.support.errors import fails
 
 BOX = [Node(name="box", cpus=16, gpus=1)]
@@ -61,7 +62,7 @@ def figures(
         row = call_ms / batch + gpu_ms + other_ms
         phases = {"infer": (call_ms / batch + gpu_ms) / 1000, "postprocess": other_ms / 1000}
         measures = {"phases": phases, "items": items or {}, "peak_gb": base + per_row * batch}
-        trials.append(Trial(batch=batch, megapixels=1.0, calls=3, rows_per_s=1000 / row, **measures))
+        trials.append(Sample(batch=batch, megapixels=1.0, calls=3, seconds=batch * row / 1000, **measures))
     known = {
         "use": step.use,
         "settings": settings_of(step.facts),

@@ -1,18 +1,17 @@
-"""The measurements of a bench in one form, for targets, gates and histories: cells, clips, objects of videos."""
+"""The measurements of a bench as samples, for targets, gates and histories: cells, clips, objects of videos."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from itertools import groupby
 
 from pydantic import TypeAdapter
 
 from framekiln.lab.clips.measure import ClipRow
-from framekiln.lab.measure.statistics import PERCENTILES, Statistics
-from framekiln.lab.output.cells import Cell, CellResult, Outcome
+from framekiln.lab.output.cells import Cell, CellResult
 from framekiln.lab.output.results import BenchReport
 from framekiln.lab.sav.measure import VideoRow
+from framekiln.planning.sample import PERCENTILES, Sample, Statistics
 
 FIGURES: Mapping[str, str] = {
     **dict.fromkeys(("p50", "p90", "p95", "p99", "mean"), "ms"),
@@ -24,29 +23,9 @@ FIGURES: Mapping[str, str] = {
 """Figures of a sample by the names that --fail-if takes, with their units."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Sample:
-    """Calls of one subject in one way, or why there are none."""
-
-    subject: str  # a model; with a clip, or with an object of a video
-    placement: str  # how it was called
-    work: str  # what is computed, in whatever way
-    outcome: Outcome
-    why: str = ""  # of any other outcome than ok
-    rows: int = 1  # of a call
-    latency: Statistics | None = None  # of a call, of a frame of a clip or a video
-    figures: Mapping[str, float] = field(default_factory=dict)  # of FIGURES, those that were measured
-
-    @property
-    def name(self) -> str:
-        """The subject and how it was called."""
-        return f"{self.subject}, {self.placement}"
-
-
 def samples(report: BenchReport) -> list[Sample]:
     """Return all that a bench measured or tried, in its order."""
-    cells = [_of_cell(cell) for cell in report.cells]
-    return [*cells, *map(_of_clip, clip_rows(report)), *_of_videos(video_rows(report))]
+    return [*map(sample_of, report.cells), *map(_of_clip, clip_rows(report)), *_of_videos(video_rows(report))]
 
 
 def clip_rows(report: BenchReport) -> list[ClipRow]:
@@ -59,13 +38,15 @@ def video_rows(report: BenchReport) -> list[VideoRow]:
     return TypeAdapter(list[VideoRow]).validate_python(report.video)
 
 
-def _of_cell(result: CellResult) -> Sample:
-    cell = result.cell
+def sample_of(result: CellResult) -> Sample:
+    """Return a cell as a sample."""
+    cell, peak = result.cell, _gigabytes(getattr(result.memory, "peak", None))
+    reserved = _gigabytes(getattr(result.memory, "reserved", None))
     work = Cell(batch=cell.batch, size=cell.size, frames=cell.frames)  # without how it is computed
     figures = {
         "rate": result.items_per_s,
-        "peak_gb": _gigabytes(getattr(result.memory, "peak", None)),
-        "reserved_gb": _gigabytes(getattr(result.memory, "reserved", None)),
+        "peak_gb": peak,
+        "reserved_gb": reserved,
         "weights_gb": _gigabytes(result.weights_bytes),
         "gflop": None if result.flops is None else result.flops / 1e9,
         "drift": getattr(result.drift, "rel_l2", None),
@@ -76,7 +57,11 @@ def _of_cell(result: CellResult) -> Sample:
         work=f"{result.model}, {work.title}",
         outcome=result.outcome,
         why=result.why,
-        rows=result.items,
+        batch=result.items or cell.batch,
+        calls=0 if result.latency_ms is None else result.latency_ms.count,
+        seconds=result.items / result.items_per_s if result.items_per_s else 0.0,
+        peak_gb=peak,
+        reserved_gb=reserved,
         latency=result.latency_ms,
         figures=_measured(result.latency_ms, figures),
     )
@@ -115,7 +100,7 @@ def _of_runs(subject: str, runs: Sequence[VideoRow]) -> Sample:
         "j": None if last.weights.startswith("dummy") else last.j,  # of random weights it means nothing
         "f": None if last.weights.startswith("dummy") else last.f,
     }
-    return replace(blank, latency=latency, figures=_measured(latency, figures))
+    return blank.model_copy(update={"latency": latency, "figures": _measured(latency, figures)})
 
 
 def _measured(latency: Statistics | None, figures: Mapping[str, float | None]) -> dict[str, float]:

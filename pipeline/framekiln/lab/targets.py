@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from framekiln.contract.errors import ConfigError
-from framekiln.lab.measure.statistics import PERCENTILES, calls_for
-from framekiln.lab.samples import Sample
+from framekiln.planning.sample import PERCENTILES, Sample, calls_for
 from framekiln.profiling.targets import MET, NOT_MEASURED, NOT_MET
 
 _TAIL = {"p50": 1.0, "p95": 1.2, "p99": 1.5}  # of a frame's period: half of the frames in time, few that are late

@@ -6,9 +6,9 @@ import re
 
 import numpy as np
 
-from framekiln.lab.measure.statistics import Statistics
 from framekiln.lab.output.cells import Cell, CellResult, Layer, Memory, MemoryPoint
 from framekiln.lab.output.results import BenchReport, ModelInfo
+from framekiln.planning.sample import Statistics
 from tests.support.runs.report_reader import parsed
 
 

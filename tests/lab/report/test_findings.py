@@ -8,8 +8,8 @@ import pytest
 
 from framekiln.lab import findings as rules
 from framekiln.lab.findings import findings, load
-from framekiln.lab.measure.statistics import Statistics
 from framekiln.lab.output.cells import Cell, Drift, Leak, SpeedUp
+from framekiln.planning.sample import Statistics
 from tests.lab.report.results import layer, memory, result
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from framekiln.lab.output.cells import Leak, MemoryPoint, SpeedUp
 from framekiln.lab.output.results import Finding
-from framekiln.lab.sweep.knee import curves, knee
+from framekiln.lab.sweep.batch_search import curves, knee
 from framekiln.reporting.bench.history import entry_of
 from framekiln.reporting.bench.page import render
 from framekiln.reporting.bench.plots import memory_charts

@@ -23,7 +23,8 @@ from framekiln.reporting.terminal.tables import print_absent
 if TYPE_CHECKING:
     from framekiln.lab.calibrate.bench import StepMeasurement
     from framekiln.lab.models.sample_rows import SampleRows
-    from framekiln.planning.gpu.calibration_file import Calibration, StepFigures, Trial
+    from framekiln.planning.gpu.calibration_file import Calibration, StepFigures
+    from framekiln.planning.sample import Sample
     from framekiln.planning.step import Step
 
 _BUSY = 0.5  # load for each core above which other work disturbs the figures
@@ -119,13 +120,13 @@ def _print_trials(console: Console, figures: StepFigures) -> None:
     print_table(console, [*heads, "inside"], rows, right=heads, whole=heads, padding=DENSE)
 
 
-def _numbers(trial: Trial) -> list[str]:
-    call_ms = 1000 * trial.batch / trial.rows_per_s
+def _numbers(trial: Sample) -> list[str]:
+    call_ms = 1000 * trial.seconds
     numbers = [str(trial.batch), f"{trial.megapixels:.2f}", f"{trial.rows_per_s:,.2f}", f"{call_ms:,.1f}"]
     return [*numbers, f"{trial.peak_gb or 0:.3f}", f"{trial.reserved_gb or 0:.3f}"]
 
 
-def _inside(trial: Trial) -> str:
+def _inside(trial: Sample) -> str:
     """Return the shares of the phases, and the items a row."""
     whole = sum(trial.phases.values()) or 1.0
     parts = [f"{name} {taken / whole:.0%}" for name, taken in trial.phases.items() if taken > whole / 100]

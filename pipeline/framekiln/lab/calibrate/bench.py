@@ -15,9 +15,10 @@ from typing import Any
 from framekiln.device import DeviceMemory, Meter
 from framekiln.lab.calibrate.memory_fit import memory_line
 from framekiln.lab.calibrate.probe import Probe, SetUpResult
-from framekiln.lab.sweep.batch_search import BatchFailure, Limits, SearchResult, fastest, search
+from framekiln.lab.sweep.batch_search import Limits, SearchResult, fastest, search
 from framekiln.lab.sweep.child import CellChild, reason_of
-from framekiln.planning.gpu.calibration_file import StepFigures, Trial, settings_of
+from framekiln.planning.gpu.calibration_file import StepFigures, settings_of
+from framekiln.planning.sample import Sample
 from framekiln.planning.step import Step
 from framekiln.runtime.recovery.captured_error import CapturedError
 from framekiln.runtime.recovery.child_process import ChildDied
@@ -119,22 +120,22 @@ class _Bench:
         self._deaths = 0
         self.ready: SetUpResult | None = None  # of the first child
         self.device: DeviceMemory | None = None
-        self.trials: list[Trial] = []  # all batches that ran
+        self.trials: list[Sample] = []  # all batches that ran
 
-    def attempt(self, size: int, count: int) -> Trial | BatchFailure:
+    def attempt(self, size: int, count: int) -> Sample:
         """Make calls of `count` rows.
 
         Raises:
             GaveUpError: the step raises another error than out-of-memory, or its children keep dying.
         """
         self._set_up_for(count)
-        result: Trial | BatchFailure | ChildDied | CapturedError
+        result: Sample | ChildDied | CapturedError
         result = self._child.call("trial", size, count, timeout_s=self._limits.hang_s)
         if isinstance(result, CapturedError) and not result.broken_gpu:
             raise GaveUpError(f"a batch of {count} raised {result.kind}: {result.message}")
         if isinstance(result, ChildDied | CapturedError):
             return self._failed(count, result)
-        if isinstance(result, Trial):
+        if result.outcome == "ok":
             self.trials.append(result)
         return result
 
@@ -142,7 +143,7 @@ class _Bench:
         """Try images of another size, in batches of powers of two and the largest batch that ran."""
         for count in (trial.batch for trial in searched.trials):
             odd = count & (count - 1) and count != searched.largest
-            if not odd and isinstance(self.attempt(size, count), BatchFailure):
+            if not odd and self.attempt(size, count).outcome != "ok":
                 return
 
     def flops(self) -> float | None:
@@ -183,13 +184,13 @@ class _Bench:
             raise GaveUpError(f"it could not be set up: {reason_of(answer)}")
         self._batch, self.ready = count, self.ready or answer
 
-    def _failed(self, count: int, answer: ChildDied | CapturedError) -> BatchFailure:
+    def _failed(self, count: int, answer: ChildDied | CapturedError) -> Sample:
         self.close()
         self._deaths += 1
         if self._deaths >= _DEATHS:
             problem = f"its process died {self._deaths} times, last at a batch of {count}: {reason_of(answer)}"
             raise GaveUpError(problem)
-        return BatchFailure(why=reason_of(answer))
+        return Sample(subject=self._step.name, batch=count, outcome="error", why=reason_of(answer))
 
     def close(self) -> None:
         """End the child."""

@@ -7,12 +7,13 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from framekiln.planning.gpu.calibration_file import Line, Trial
+from framekiln.planning.gpu.calibration_file import Line
+from framekiln.planning.sample import Sample
 
 Floats = NDArray[np.float64]
 
 
-def memory_line(trials: Sequence[Trial]) -> Line | None:
+def memory_line(trials: Sequence[Sample]) -> Line | None:
     """Return peak memory as a function of batch and megapixels; None where the device does not measure memory.
 
     With images of one size only, all growth with the batch counts as per row.
@@ -27,7 +28,7 @@ def memory_line(trials: Sequence[Trial]) -> Line | None:
     return line.model_copy(update={"error_gb": max(errors)})
 
 
-def design_matrix(trials: Sequence[Trial]) -> Floats:
+def design_matrix(trials: Sequence[Sample]) -> Floats:
     """Return N x 3 values: 1, the batch, and its megapixels; the last column is zero with a single image size."""
     batches = np.array([trial.batch for trial in trials], float)
     sizes = np.array([trial.megapixels for trial in trials], float)

@@ -19,8 +19,8 @@ from framekiln.contract.errors import ContractError
 from framekiln.device import DeviceMemory, Meter, flops_of, meter_of, release_memory, take_failures, weights_bytes
 from framekiln.lab.measure.timed import TimeLimits, timed
 from framekiln.lab.models.sample_rows import batch_of, open_rows
-from framekiln.lab.sweep.batch_search import BatchFailure, Limits
-from framekiln.planning.gpu.calibration_file import Trial
+from framekiln.lab.sweep.batch_search import Limits
+from framekiln.planning.sample import Sample
 from framekiln.planning.step import Step
 from framekiln.profiling.step_work import pixels
 from framekiln.runtime.recovery.captured_error import CapturedError, capture
@@ -64,7 +64,7 @@ class Probe:
             uncompiled=tuple(take_failures()),
         )
 
-    def trial(self, size: int, count: int) -> Trial | BatchFailure | CapturedError:
+    def trial(self, size: int, count: int) -> Sample | CapturedError:
         """Make one untimed call of `count` rows, then timed ones within the limits."""
         try:
             return self._timed(size, count)
@@ -74,7 +74,8 @@ class Probe:
             raised = capture(error)
         self._clear_counts()
         release_memory()
-        return BatchFailure() if raised.out_of_memory else raised
+        about = {"subject": self._step.name, "batch": count, "outcome": "oom", "why": "memory ran out"}
+        return Sample.model_validate(about) if raised.out_of_memory else raised
 
     def flops(self, size: int) -> float | None:
         """Return the FLOPs of a row, counted in a call of one row."""
@@ -85,7 +86,7 @@ class Probe:
         """Return the device and the chunk sizes of the calls so far."""
         return self._meter.seen(), dict(self._step.stage.chunk_sizes)
 
-    def _timed(self, size: int, count: int) -> Trial:
+    def _timed(self, size: int, count: int) -> Sample:
         stage, rows = self._step.stage, self._rows[size]
         self._meter.clear()
         began = time.perf_counter()
@@ -103,11 +104,14 @@ class Probe:
         peaks = self._meter.peaks()
         done = count * len(taken)
         items = {kind: number / done for kind, number in stage.item_counts.take().items()}
-        return Trial(
+        place = self._step.placement
+        return Sample(
+            subject=self._step.name,
+            placement=f"{place.device}, {place.precision}{', compiled' if place.compile else ''}",
             batch=count,
             megapixels=float(pixels(rows).mean()) / 1e6,
             calls=len(taken),
-            rows_per_s=count / (statistics.fmean if count < rows.num_rows else statistics.median)(taken),
+            seconds=(statistics.fmean if count < rows.num_rows else statistics.median)(taken),
             phases={name: seconds / done for name, seconds in phases.items()},
             items=items,
             peak_gb=peaks[0] if peaks else None,

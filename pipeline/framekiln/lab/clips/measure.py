@@ -14,11 +14,11 @@ from framekiln.lab.clips.formats import Clip
 from framekiln.lab.clips.frames import PHASES, Buffers, FrameCall, shares
 from framekiln.lab.clips.scenarios import Load, Scenario, Served
 from framekiln.lab.measure.precision import UnsupportedError
-from framekiln.lab.measure.statistics import Statistics
 from framekiln.lab.models.factory import one_line
 from framekiln.lab.models.model import BenchModel
-from framekiln.lab.output.cells import Cell, Outcome
+from framekiln.lab.output.cells import Cell
 from framekiln.media.video.encoder import VideoEncoder
+from framekiln.planning.sample import Outcome, Statistics
 
 _WARM_UP = 2  # batches: they load kernels, and fill the buffer pools
 

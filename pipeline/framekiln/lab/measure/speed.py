@@ -11,9 +11,9 @@ from typing import Any
 from framekiln.device.timing import Event
 from framekiln.lab.measure.device.energy import Energy, EnergyCounter
 from framekiln.lab.measure.prepared import Prepared
-from framekiln.lab.measure.statistics import Statistics
 from framekiln.lab.measure.timed import Samples, TimeLimits, timed
 from framekiln.lab.models.factory import map_tensors
+from framekiln.planning.sample import Statistics
 
 _COPIES = TimeLimits(warmup=2, least=5, wanted=5, seconds=0.05, patience_s=1.0)
 

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
-from framekiln.lab.measure.statistics import Statistics
-
-Outcome = Literal["ok", "oom", "unsupported", "error"]
+from framekiln.planning.sample import Outcome, Statistics
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,12 +13,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from framekiln.lab.calibrate.memory_fit import design_matrix, non_negative_fit
-from framekiln.lab.predict.source_run import COPIES, MODEL, StepTimes
-from framekiln.planning.gpu.calibration_file import StepFigures, Trial
+from framekiln.lab.predict.source_run import SourceStep
+from framekiln.planning.gpu.calibration_file import StepFigures
+from framekiln.planning.sample import Sample
 
 MIN_TRIALS = 3  # two to fit, one to predict
 
-Value = Callable[[Trial], float]
+Value = Callable[[Sample], float]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,17 +36,12 @@ class BacktestErrors:
         return max(self.held_out, abs(self.mixed))
 
 
-def call_s(trial: Trial) -> float:
-    """Return the seconds of a call."""
-    return trial.batch / trial.rows_per_s
-
-
-def on_gpu_s(trial: Trial) -> float:
+def on_gpu_s(trial: Sample) -> float:
     """Return the seconds of a call on the GPU, copies included."""
-    return trial.batch * sum(trial.phases.get(name, 0.0) for name in (MODEL, *COPIES))
+    return trial.batch * (trial.model_s + trial.copies_s)
 
 
-def predicted(trials: Sequence[Trial], value: Value, batch: int, megapixels: float) -> float:
+def predicted(trials: Sequence[Sample], value: Value, batch: int, megapixels: float) -> float:
     """Predict a call's value from trials: base + row·batch + pixel·batch·megapixels, with non-negative coefficients.
 
     Residuals are relative, so that a call of one row counts as much as a call of 256.
@@ -55,7 +51,13 @@ def predicted(trials: Sequence[Trial], value: Value, batch: int, megapixels: flo
     return base + row * batch + pixel * batch * megapixels
 
 
-def held_out(trials: Sequence[Trial], value: Value) -> float | None:
+def on_gpu_row_s(figures: StepFigures, like: Sample, batch: int | None = None) -> float:
+    """Predict the seconds of a row on the GPU by a calibration, for rows like a sample's, in its batch or another."""
+    batch = batch or like.batch
+    return predicted(figures.trials, on_gpu_s, batch, like.megapixels) / batch
+
+
+def held_out(trials: Sequence[Sample], value: Value) -> float | None:
     """Return the typical error of each trial predicted from the others; None with fewer than three that have a value.
 
     It is the root mean square of the ratio's logarithm.
@@ -70,16 +72,16 @@ def held_out(trials: Sequence[Trial], value: Value) -> float | None:
     return math.expm1(float(np.sqrt(np.mean(np.square(errors)))))
 
 
-def backtest(figures: StepFigures, step: StepTimes) -> BacktestErrors | str:
+def backtest(figures: StepFigures, step: SourceStep) -> BacktestErrors | str:
     """Return the errors of a step's predictions, or the reason why there are none."""
-    rate = held_out(figures.trials, call_s)
+    rate = held_out(figures.trials, lambda trial: trial.seconds)
     memory = held_out(figures.trials, lambda trial: trial.peak_gb or 0.0)
     if rate is None:
         return f"its calibration has {len(figures.trials)} trials, and a back-test needs {MIN_TRIALS}"
     if memory is None:
         return "its calibration does not tell its memory"
-    alone = predicted(figures.trials, on_gpu_s, step.batch, step.megapixels) / step.batch
-    beside = step.model_s + step.copies_s
+    alone = on_gpu_row_s(figures, step.sample)
+    beside = step.sample.model_s + step.sample.copies_s
     if alone <= 0 or beside <= 0:
         return "its calibration has no time on the GPU: the phases infer, upload and download are empty"
     return BacktestErrors(held_out=rate, memory=memory, mixed=beside / alone - 1)

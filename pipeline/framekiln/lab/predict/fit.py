@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from framekiln.lab.predict.gpu_specs import GpuSpecs
-from framekiln.lab.predict.source_run import StepTimes
+from framekiln.lab.predict.source_run import SourceStep
 from framekiln.planning.gpu.calibration_file import StepFigures
 from framekiln.planning.gpu.co_location import GpuCapacity
 from framekiln.planning.gpu.packing import layouts
@@ -40,13 +40,13 @@ class CombinedFit:
         return self.need_gb <= self.memory_gb
 
 
-def fit(figures: StepFigures, step: StepTimes, context_gb: float, error: float, gpu: GpuSpecs) -> StepFit:
+def fit(figures: StepFigures, step: SourceStep, context_gb: float, error: float, gpu: GpuSpecs) -> StepFit:
     """Fit a step's process alone on a GPU, with images as large as the largest measured ones.
 
     A process takes `context_gb` besides its allocations. `error` is that of memory by the back-test, added as a share.
     """
     capacity = gpu.memory_gb - context_gb
-    for batch in range(max(1, step.batch), 0, -1):
+    for batch in range(max(1, step.sample.batch), 0, -1):
         if (need := needed(figures, batch, error)) <= capacity:
             return StepFit(batch=batch, need_gb=need, context_gb=context_gb)
     return StepFit(batch=None, need_gb=needed(figures, 1, error), context_gb=context_gb)
@@ -62,7 +62,7 @@ def needed(figures: StepFigures, batch: int, error: float) -> float:
 
 
 def fit_together(
-    steps: Sequence[StepTimes],
+    steps: Sequence[SourceStep],
     fits: Mapping[str, StepFit],
     figures: Mapping[str, StepFigures],
     gpu: GpuSpecs,
@@ -83,7 +83,7 @@ def fit_together(
 
 
 def _waves(
-    steps: Sequence[StepTimes],
+    steps: Sequence[SourceStep],
     fits: Mapping[str, StepFit],
     figures: Mapping[str, StepFigures],
     planned: Sequence[Step],

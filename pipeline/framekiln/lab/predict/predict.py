@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 
 from framekiln.contract.errors import ConfigError
 from framekiln.contract.row_errors import DECODE
-from framekiln.lab.predict.backtest import BacktestErrors, backtest, on_gpu_s, predicted
+from framekiln.lab.predict.backtest import BacktestErrors, backtest, on_gpu_row_s
 from framekiln.lab.predict.fit import CombinedFit, StepFit, fit, fit_together
 from framekiln.lab.predict.gpu_specs import GpuSpecs
 from framekiln.lab.predict.roofline import Scaling, scaling
-from framekiln.lab.predict.source_run import SourceRun, StepTimes
+from framekiln.lab.predict.source_run import SourceRun, SourceStep
 from framekiln.planning.gpu.calibration_file import Calibration, StepFigures, slug
 from framekiln.planning.gpu.scheduler import CONTEXT_GB
 
@@ -130,26 +130,28 @@ def _back_tests(
     return figures, tested, not_shown
 
 
-def _settings(step: StepFigures | StepTimes) -> tuple[str, str, bool]:
+def _settings(step: StepFigures | SourceStep) -> tuple[str, str, bool]:
     return step.settings, step.precision, step.compile
 
 
 def _step(
-    step: StepTimes, figures: StepFigures, tested: BacktestErrors, context_gb: float, here: GpuSpecs, gpu: GpuSpecs
+    step: SourceStep, figures: StepFigures, tested: BacktestErrors, context_gb: float, here: GpuSpecs, gpu: GpuSpecs
 ) -> StepEstimate:
-    fits = fit(figures, step, context_gb, tested.memory, gpu)
-    scale = scaling(figures, step.batch, step.model_s, here, gpu)
+    sample, fits = step.sample, fit(figures, step, context_gb, tested.memory, gpu)
+    scale = scaling(figures, sample.batch, sample.model_s, here, gpu)
     if fits.batch is None:
         return StepEstimate(step=step.name, fit=fits, assumption=scale.assumption)
-    smaller = _slower_by(figures, step, fits.batch)
+    smaller = 1.0  # factor of a row's time on the GPU with a smaller batch
+    if fits.batch != sample.batch:
+        smaller = on_gpu_row_s(figures, sample, fits.batch) / on_gpu_row_s(figures, sample)
     bus = here.pcie.gb_s / gpu.pcie.gb_s
     wide = 1 + tested.rate
     central, quick, slow = (
-        smaller * step.model_s * by + step.copies_s * bus for by in (scale.central, scale.quick, scale.slow)
+        smaller * sample.model_s * by + sample.copies_s * bus for by in (scale.central, scale.quick, scale.slow)
     )
     busy = Interval(central=central, low=quick / wide, high=slow * wide)
     packets = step.workers * step.in_flight
-    ends = [min(packets / (step.host_s + on_gpu), 1 / on_gpu) for on_gpu in (busy.central, busy.high, busy.low)]
+    ends = [min(packets / (sample.host_s + on_gpu), 1 / on_gpu) for on_gpu in (busy.central, busy.high, busy.low)]
     return StepEstimate(
         step=step.name,
         fit=fits,
@@ -159,45 +161,37 @@ def _step(
     )
 
 
-def _slower_by(figures: StepFigures, step: StepTimes, batch: int) -> float:
-    """Return the factor of a row's time on the GPU with a smaller batch, by the calibration."""
-    if batch == step.batch:
-        return 1.0
-    now, then = (predicted(figures.trials, on_gpu_s, count, step.megapixels) / count for count in (step.batch, batch))
-    return then / now
-
-
-def _assumption(figures: StepFigures, step: StepTimes, scale: Scaling, tested: BacktestErrors) -> str:
+def _assumption(figures: StepFigures, step: SourceStep, scale: Scaling, tested: BacktestErrors) -> str:
     """Return the assumption of items that no calibrated row had, else the one that widens the interval most."""
     if kinds := " and ".join(figures.unseen):
         return f"there were no {kinds} where it was calibrated, so its memory is that of rows without"
-    on_gpu = step.model_s * scale.central + step.copies_s
-    whole = step.host_s + on_gpu
+    model_s, host_s = step.sample.model_s * scale.central, step.sample.host_s
+    on_gpu = model_s + step.sample.copies_s
+    whole = host_s + on_gpu
     parts = {
-        scale.assumption: (scale.slow / scale.quick - 1) * step.model_s * scale.central / whole,
+        scale.assumption: (scale.slow / scale.quick - 1) * model_s / whole,
         f"back-tests are off by {tested.rate:.0%}": 2 * tested.rate * on_gpu / whole,
     }
     widest = max(parts, key=lambda part: parts[part])
-    if step.host_s > on_gpu:
-        return f"the host's part, {step.host_s / whole:.0%} of the time, stays as it is; then {widest}"
+    if host_s > on_gpu:
+        return f"the host's part, {host_s / whole:.0%} of the time, stays as it is; then {widest}"
     return widest
 
 
 def _own_rate(source: SourceRun, figures: Mapping[str, StepFigures]) -> float:
     """Predict the run's rate on its own GPU from the calibration, where each step was alone."""
-    on_gpu = {
-        step.name: predicted(figures[step.name].trials, on_gpu_s, step.batch, step.megapixels) / step.batch
-        for step in source.gpu_steps
-    }
+    on_gpu = {step.name: on_gpu_row_s(figures[step.name], step.sample) for step in source.gpu_steps}
     return _pace(source.steps, on_gpu)[0]
 
 
-def _pace(steps: Sequence[StepTimes], on_gpu: Mapping[str, float]) -> tuple[float, str]:
+def _pace(steps: Sequence[SourceStep], on_gpu: Mapping[str, float]) -> tuple[float, str]:
     """Return the rate of steps that run at once, and the limit: seconds a row `on_gpu` add up, all others overlap."""
     rates = {"the GPU": 1 / sum(on_gpu.values())}
     for process in dict.fromkeys(step.process for step in steps):
         members = [step for step in steps if step.process == process]
-        taken = sum(step.host_s + (on_gpu[step.name] if step.on_gpu else step.model_s) for step in members)
+        taken = sum(
+            each.sample.host_s + (on_gpu[each.name] if each.on_gpu else each.sample.model_s) for each in members
+        )
         rates["+".join(step.name for step in members)] = members[0].workers * members[0].in_flight / max(taken, 1e-9)
     limit = min(rates, key=lambda name: rates[name])
     return rates[limit], limit

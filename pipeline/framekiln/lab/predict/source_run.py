@@ -16,6 +16,7 @@ from framekiln.output.object_store import Store
 from framekiln.planning.gpu.calibration_file import settings_of
 from framekiln.planning.plan import make_plan
 from framekiln.planning.processes.resources import ROOMY
+from framekiln.planning.sample import COPIES, MODEL, Sample
 from framekiln.planning.step import Step
 from framekiln.profiling.record_log import CALLS, read
 from framekiln.profiling.records import PACKET
@@ -25,50 +26,34 @@ from framekiln.profiling.stats.steps import StepStatistics, step_statistics
 from framekiln.runtime.run.progress import FINISHED
 from framekiln.runtime.run.record import no_record, read_run_record, stored_request
 
-COPIES, MODEL = ("upload", "download"), "infer"
-"""Phases on the bus, and the phase on the GPU itself; all others are the host's."""
-
 _SHARED = 0.5  # share of two steps' processes that run both, from which the steps count as sharing them
 _MIN_PACKETS = 4  # of each process, from which its first packet is left out, since that includes lazy loading
 
 
 @dataclass(frozen=True, kw_only=True)
-class StepTimes:
-    """One step of a run's first pass."""
+class SourceStep:
+    """One step of a run's first pass: its rows as a sample, and where they were computed."""
 
-    name: str
+    sample: Sample  # its calls, with seconds a row by phase; `other` is the rest
     device: str
     workers: int
     in_flight: int  # packets that a process works on at a time
-    batch: int
-    megapixels: float  # mean of its rows
-    seconds: Mapping[str, float]  # a row by phase; `other` is the rest
     settings: str  # as `framekiln.planning.gpu.calibration_file.settings_of`; empty for decoding
     precision: str
     compile: bool
     process: str  # the same name for all steps of a process
     gpus: float  # GPUs that all its processes reserve together
-    rows_per_s: float  # steady rate if known
+    rows_per_s: float  # of all its processes; the steady rate if known
+
+    @property
+    def name(self) -> str:
+        """The step."""
+        return self.sample.subject
 
     @property
     def on_gpu(self) -> bool:
         """True if its model ran on a GPU."""
         return self.device != "cpu"
-
-    @property
-    def model_s(self) -> float:
-        """Seconds a row in the model."""
-        return self.seconds.get(MODEL, 0.0)
-
-    @property
-    def copies_s(self) -> float:
-        """Seconds a row in copies over the bus."""
-        return sum(self.seconds.get(name, 0.0) for name in COPIES)
-
-    @property
-    def host_s(self) -> float:
-        """Seconds a row on the host."""
-        return max(0.0, sum(self.seconds.values()) - self.model_s - self.copies_s)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,14 +61,14 @@ class SourceRun:
     """A run and its steps."""
 
     devices: tuple[str, ...]  # GPUs of its machine, by their drivers' names
-    steps: tuple[StepTimes, ...]  # of the first pass, decoding first
+    steps: tuple[SourceStep, ...]  # of the first pass, decoding first
     later: tuple[str, ...]  # steps of the second pass, which are not predicted
     waves: int = 1  # in which it processed the media
     planned: tuple[Step, ...] = ()  # its first pass by its run.json; empty if this version cannot plan it
     shared: float = 1.0  # factor of processes waiting for each other on the GPU; the steps' times are divided by it
 
     @property
-    def gpu_steps(self) -> list[StepTimes]:
+    def gpu_steps(self) -> list[SourceStep]:
         """Steps with a model on a GPU."""
         return [step for step in self.steps if step.on_gpu]
 
@@ -162,15 +147,15 @@ def _unshared(source: SourceRun) -> SourceRun:
     A GPU's clock goes on while another process has its turn. A second of the run has one second of the GPU. Where the
     steps' times on it add up to more, all are divided by the same factor.
     """
-    shared = max(1.0, source.rows_per_s * sum(step.model_s + step.copies_s for step in source.gpu_steps))
-    phases = (MODEL, *COPIES)
-    steps = tuple(
-        replace(step, seconds={name: s / shared if name in phases else s for name, s in step.seconds.items()})
-        if step.on_gpu
-        else step
-        for step in source.steps
-    )
+    shared = max(1.0, source.rows_per_s * sum(step.sample.model_s + step.sample.copies_s for step in source.gpu_steps))
+    steps = tuple(_divided(step, shared) if step.on_gpu else step for step in source.steps)
     return replace(source, steps=steps, shared=shared)
+
+
+def _divided(step: SourceStep, shared: float) -> SourceStep:
+    on_gpu = (MODEL, *COPIES)
+    phases = {name: s / shared if name in on_gpu else s for name, s in step.sample.phases.items()}
+    return replace(step, sample=step.sample.model_copy(update={"phases": phases}))
 
 
 def _processes(workers: Mapping[str, Collection[str]]) -> dict[str, str]:
@@ -183,7 +168,7 @@ def _processes(workers: Mapping[str, Collection[str]]) -> dict[str, str]:
     return first
 
 
-def _step(step: StepStatistics, record: Mapping[str, Any], calls: pa.Table, process: str) -> StepTimes:
+def _step(step: StepStatistics, record: Mapping[str, Any], calls: pa.Table, process: str) -> SourceStep:
     stored = (record.get("steps") or {}).get(step.step) or {}
     place = stored.get("placement") or {}
     own = pc.and_(pc.equal(calls["kind"], PACKET), pc.equal(calls["step"], step.step))
@@ -192,14 +177,17 @@ def _step(step: StepStatistics, record: Mapping[str, Any], calls: pa.Table, proc
     durations = {phase: float(pc.sum(steady[phase]).as_py() or 0.0) for phase in INSIDE}
     seconds = phase_seconds(durations, float(pc.sum(steady["seconds"]).as_py()))
     seconds.pop("queue", None)  # the other packets' own seconds
-    return StepTimes(
-        name=step.step,
+    sample = Sample(
+        subject=step.step,
+        batch=int(place.get("batch", 1)),
+        megapixels=float(pc.sum(steady["cost"]).as_py() or 0) / rows / 1e6,
+        phases={phase: value / rows for phase, value in seconds.items()},
+    )
+    return SourceStep(
+        sample=sample,
         device=str(steady["device"][0].as_py()),
         workers=len(step.workers),
         in_flight=int(place.get("in_flight", 1)),
-        batch=int(place.get("batch", 1)),
-        megapixels=float(pc.sum(steady["cost"]).as_py() or 0) / rows / 1e6,
-        seconds={phase: value / rows for phase, value in seconds.items()},
         settings=settings_of(stored) if {"use", "version", "settings"} <= stored.keys() else "",
         precision=str(place.get("precision", "fp32")),
         compile=bool(place.get("compile", False)) and step.step not in (record.get("notes") or {}),  # see `RunTotals`

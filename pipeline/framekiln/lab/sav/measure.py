@@ -9,13 +9,12 @@ from pathlib import Path
 
 from framekiln.contract.errors import MediaError
 from framekiln.device import is_out_of_memory, meter_of, release_memory, wait
-from framekiln.lab.measure.statistics import Statistics
-from framekiln.lab.output.cells import Outcome
 from framekiln.lab.sav.layout import AnnotatedVideo
 from framekiln.lab.sav.overlays import Overlays
 from framekiln.lab.sav.prompts import PromptKind
 from framekiln.lab.sav.runs import ObjectBench, ObjectRun
 from framekiln.lab.sav.trackers import VideoTracker, prompt_of
+from framekiln.planning.sample import Outcome, Statistics
 
 WARM_UP = 3  # frames: one with a prompt, one with its memory, one more; they load kernels and choose algorithms
 

@@ -1,24 +1,19 @@
-"""Search for the batches of a step: doubling until a batch does not fit or is slower, then bisection.
+"""Search for the batches of a step or a model: doubling until a batch does not fit or is slower, then bisection.
 
-The search knows neither stages nor devices. Its caller passes a function that tries a batch.
+The search knows neither stages nor devices. Its caller passes a function that tries a batch. The knee is the batch
+beyond which more latency brings no more throughput.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
-from framekiln.planning.gpu.calibration_file import Trial
+from framekiln.lab.output.cells import Cell, CellResult
+from framekiln.planning.sample import Sample
 
 FELL = 0.03  # relative change of a rate that counts as a fall or a gain; less is noise
 _FALLS = 2  # falls, or batches without a gain, in a row that end the search; one may be chance, or an odd size
-
-
-@dataclass(frozen=True, kw_only=True)
-class BatchFailure:
-    """A batch that did not fit, or killed its process."""
-
-    why: str = "memory ran out"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,8 +31,8 @@ class Limits:
 class SearchResult:
     """The batches that ran, in ascending order, and the reason for the end of the search."""
 
-    trials: list[Trial]
-    failure: BatchFailure | None = None  # of the smallest batch that failed; None if none did
+    trials: list[Sample]
+    failure: Sample | None = None  # of the smallest batch that failed; None if none did
     cut_short: str = ""  # why no larger batch was tried, if none failed
 
     @property
@@ -46,17 +41,18 @@ class SearchResult:
         return max((trial.batch for trial in self.trials), default=0)
 
 
-def search(attempt: Callable[[int], Trial | BatchFailure], limits: Limits) -> SearchResult:
+def search(attempt: Callable[[int], Sample], limits: Limits) -> SearchResult:
     """Try batches of 1, 2, 4, ... rows, then bisect between the last that ran and the first that failed.
 
+    `attempt` returns a sample of a batch; one without an outcome `ok` did not fit, or killed its process.
     Doubling also ends when a call takes longer than `slow_s`, or when two batches in a row had a lower rate than the
     best one; without a search for the memory's limit, when two in a row gained nothing.
     """
-    trials: list[Trial] = []
+    trials: list[Sample] = []
     batch, falls, level, gained = 1, 0, 0, 0.0
     while True:
         result = attempt(batch)
-        if isinstance(result, BatchFailure):
+        if result.outcome != "ok":
             return _bisect(attempt, trials, batch, result)
         best = max((trial.rows_per_s for trial in trials), default=0.0)
         falls = falls + 1 if result.rows_per_s < (1 - FELL) * best else 0
@@ -68,25 +64,23 @@ def search(attempt: Callable[[int], Trial | BatchFailure], limits: Limits) -> Se
         batch = min(2 * batch, limits.most_batch)
 
 
-def _reason_to_stop(trial: Trial, falls: int, level: int, limits: Limits) -> str:
+def _reason_to_stop(trial: Sample, falls: int, level: int, limits: Limits) -> str:
     """Return why no larger batch is tried; empty if one is."""
     if trial.batch >= limits.most_batch:
         return f"the limit is {limits.most_batch}"
-    if trial.batch / trial.rows_per_s > limits.slow_s:
+    if trial.seconds > limits.slow_s:
         return f"a call of {trial.batch} took longer than {limits.slow_s:g} s"
     if falls >= _FALLS:
         return "two larger batches in a row had a lower rate"
     return "two larger batches in a row gained nothing" if level >= _FALLS and not limits.memory else ""
 
 
-def _bisect(
-    attempt: Callable[[int], Trial | BatchFailure], trials: list[Trial], above: int, failure: BatchFailure
-) -> SearchResult:
+def _bisect(attempt: Callable[[int], Sample], trials: list[Sample], above: int, failure: Sample) -> SearchResult:
     """Bisect between the last batch that ran and one that failed, until they are neighbours."""
     below = trials[-1].batch if trials else 0
     while above - below > 1:
         result = attempt((above + below) // 2)
-        if isinstance(result, BatchFailure):
+        if result.outcome != "ok":
             above, failure = (above + below) // 2, result
         else:
             below = result.batch
@@ -94,7 +88,7 @@ def _bisect(
     return SearchResult(trials=sorted(trials, key=lambda trial: trial.batch), failure=failure)
 
 
-def fastest(trials: list[Trial]) -> int:
+def fastest(trials: Sequence[Sample]) -> int:
     """Return the smallest batch with a rate within 3 % of the best: larger ones take memory and gain nothing.
 
     With images of several sizes, a batch's rate is that of a mix with the same number of each size. Only batches tried
@@ -104,6 +98,24 @@ def fastest(trials: list[Trial]) -> int:
     seconds: dict[int, dict[float, float]] = {}
     for trial in trials:
         seconds.setdefault(trial.batch, {})[trial.megapixels] = 1 / trial.rows_per_s
-    mixed = {batch: sum(by_size.values()) for batch, by_size in seconds.items() if by_size.keys() == sizes}
-    best = min(mixed.values())
-    return min(batch for batch, taken in mixed.items() if taken <= best / (1 - FELL))
+    return _near_best({n: 1 / sum(by_size.values()) for n, by_size in seconds.items() if by_size.keys() == sizes})
+
+
+def curves(cells: Sequence[CellResult]) -> dict[tuple[str, Cell], list[CellResult]]:
+    """Return the cells that were measured by model and settings other than the batch (then 1), by ascending batch."""
+    groups: dict[tuple[str, Cell], list[CellResult]] = {}
+    for cell in cells:
+        if cell.outcome == "ok" and cell.items_per_s:
+            groups.setdefault((cell.model, replace(cell.cell, batch=1)), []).append(cell)
+    return {key: sorted(group, key=lambda cell: cell.cell.batch) for key, group in groups.items()}
+
+
+def knee(curve: Sequence[CellResult]) -> CellResult:
+    """Return the smallest batch with a rate within 3 % of the best of a curve."""
+    best = _near_best({cell.cell.batch: cell.items_per_s or 0.0 for cell in curve})
+    return next(cell for cell in curve if cell.cell.batch == best)
+
+
+def _near_best(rates: Mapping[int, float]) -> int:
+    best = max(rates.values())
+    return min(batch for batch, rate in rates.items() if rate >= (1 - FELL) * best)

@@ -18,9 +18,10 @@ from framekiln.lab.models.factory import one_line
 from framekiln.lab.models.model import BenchModel, ModelRecipe
 from framekiln.lab.output.cells import Cell, CellResult
 from framekiln.lab.output.results import ModelInfo
-from framekiln.lab.sweep.batch_search import BatchFailure, Limits, SearchResult, search
+from framekiln.lab.samples import sample_of
+from framekiln.lab.sweep.batch_search import Limits, SearchResult, search
 from framekiln.lab.sweep.child import CellChild, reason_of
-from framekiln.planning.gpu.calibration_file import Trial
+from framekiln.planning.sample import Sample
 from framekiln.runtime.recovery.captured_error import CapturedError
 from framekiln.runtime.recovery.child_process import ChildDied
 
@@ -83,14 +84,11 @@ class ModelBench:
         """Measure batches of 1, 2, 4, ... until one does not fit or gains nothing, then bisect; returns all."""
         results: list[CellResult] = []
 
-        def attempt(batch: int) -> Trial | BatchFailure:
+        def attempt(batch: int) -> Sample:
             result = self.measure(replace(cell, batch=batch))
             results.append(result)
             on_result(result)
-            if result.outcome != "ok" or not result.items_per_s:
-                return BatchFailure(why=result.why)
-            calls = 0 if result.latency_ms is None else result.latency_ms.count
-            return Trial(batch=batch, megapixels=0.0, calls=calls, rows_per_s=result.items_per_s, phases={}, items={})
+            return sample_of(result)
 
         options = self._options
         is_limited = options.device != "cpu" or options.memory_cap_gb is not None

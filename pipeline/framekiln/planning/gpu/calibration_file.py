@@ -16,25 +16,13 @@ from pydantic import Field, ValidationError
 
 from framekiln.contract.errors import ConfigError
 from framekiln.planning.processes.resources import gpu_names
+from framekiln.planning.sample import Sample
 from framekiln.planning.settings import Strict, file_error
 from framekiln.planning.step import Step, fingerprint
 
 _REQUIRED = frozenset({"device", "kind", "steps"})  # keys that every calibration has, and no other file all of
 _FACTS = ("use", "version", "settings")  # facts of a step that decide its figures
 FOLDER = Path("calibration")  # of the files, in the working folder
-
-
-class Trial(Strict):
-    """Calls of one size, alone on the device."""
-
-    batch: int = Field(ge=1)  # rows a call
-    megapixels: float = Field(ge=0)  # of a row, at full size, on average
-    calls: int = Field(ge=1)  # timed ones, after one that was not
-    rows_per_s: float = Field(gt=0)  # median call; mean where calls had different rows
-    phases: dict[str, float] = Field(default_factory=dict)  # seconds a row, by phase
-    items: dict[str, float] = Field(default_factory=dict)  # faces, prompts, masks, ... a row, by kind
-    peak_gb: float | None = None  # most memory allocated; None if the device does not report it
-    reserved_gb: float | None = None  # most memory held by torch
 
 
 class Line(Strict):
@@ -60,7 +48,7 @@ class StepFigures(Strict):
     dummy: bool = False  # measured with random weights
     set_up_s: float = Field(ge=0)
     weights_gb: float = Field(ge=0)  # parameters and buffers on the device, else memory after the set-up
-    trials: list[Trial] = Field(min_length=1)
+    trials: list[Sample] = Field(min_length=1)
     memory: Line | None = None  # None if the device does not report memory
     largest_batch: int = Field(ge=1)  # without an out-of-memory error
     largest_is_limit: bool = False  # a larger one ran out of memory; otherwise none was tried

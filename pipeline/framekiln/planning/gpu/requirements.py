@@ -5,7 +5,8 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 from framekiln.contract.stage import Scope
-from framekiln.planning.gpu.calibration_file import StepFigures, Trial
+from framekiln.planning.gpu.calibration_file import StepFigures
+from framekiln.planning.sample import Sample
 from framekiln.planning.step import Step
 
 FRAGMENTS = 1.15  # memory held by torch's allocator for each byte allocated, if no trial measured it
@@ -117,7 +118,7 @@ def _estimate_gb(figures: StepFigures, batch: int) -> float:
     return (figures.memory.at(batch, largest) + figures.memory.error_gb) * held
 
 
-def _estimate_held(trial: Trial) -> float:
+def _estimate_held(trial: Sample) -> float:
     """Return the bytes that torch held for each byte allocated: fragments stay with the allocator."""
     if not trial.peak_gb or not trial.reserved_gb:
         return 1.0

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from framekiln.lab.clips.measure import ClipRow
-from framekiln.lab.measure.statistics import calls_for
 from framekiln.lab.output.cells import CellResult
 from framekiln.lab.output.results import BenchReport
 from framekiln.lab.output.tables import TOO_FEW, latency_cells
 from framekiln.lab.sav.measure import VideoRow
 from framekiln.lab.sav.summary import ModelSummary
+from framekiln.planning.sample import calls_for
 from framekiln.reporting.formatting import MISSING, number
 
 HEADS = (

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from framekiln.lab.output.cells import CellResult, Memory, MemoryPoint
 from framekiln.lab.sav.measure import VideoRow
-from framekiln.lab.sweep.knee import curves, knee
+from framekiln.lab.sweep.batch_search import curves, knee
 from framekiln.reporting.bench.history import Entry
 from framekiln.reporting.html.charts.lines import CLASSES, POINTS, Chart, Curve, round_up
 

@@ -13,7 +13,8 @@ import numpy as np
 
 from framekiln.contract.errors import ConfigError
 from framekiln.lab.output.results import BenchReport
-from framekiln.lab.samples import FIGURES, Sample, samples
+from framekiln.lab.samples import FIGURES, samples
+from framekiln.planning.sample import Sample
 from framekiln.profiling.stats.calls import calls_of
 from framekiln.reporting.compare.bootstrap import ChangeInterval, Spread, interval, spreads
 from framekiln.reporting.compare.gate import Condition, Finding, parse
@@ -172,5 +173,5 @@ def _spreads(sample: Sample, side: str) -> Mapping[str, Spread]:
         return {}
     seconds = np.asarray(sample.latency.values) / 1000
     started = np.concatenate([[0.0], np.cumsum(seconds)[:-1]])
-    rows = np.full(len(seconds), sample.rows, np.int64)
+    rows = np.full(len(seconds), sample.batch, np.int64)
     return spreads(calls_of(np.zeros(len(seconds)), started, seconds, rows), f"{side} {sample.name}")

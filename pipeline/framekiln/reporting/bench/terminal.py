@@ -9,8 +9,7 @@ from rich.console import Console
 from framekiln.lab.measure.figures import MODEL_SHARE
 from framekiln.lab.output.cells import CellResult
 from framekiln.lab.output.results import ModelInfo
-from framekiln.lab.sweep.batch_search import SearchResult
-from framekiln.lab.sweep.knee import curves, knee
+from framekiln.lab.sweep.batch_search import SearchResult, curves, knee
 from framekiln.reporting.bench.cells import drift, peak_memory, speed_up, three
 from framekiln.reporting.terminal.console import print_line
 
