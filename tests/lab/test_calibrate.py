@@ -212,7 +212,7 @@ def test_the_command_writes_a_file_that_is_read_again(collection, tmp_path):
     done = command("calibrate", "--input", collection, "--most-batch", 4, "--rows", 6, *where)
     assert done.returncode == 0, done.stderr
     assert "A batch of 4 raised ValueError" in done.stdout and "Fastest batch" in done.stdout
-    (path,) = (tmp_path / "c").iterdir()
+    (path,) = (tmp_path / "c").glob("*.json")
     result = read_calibration(path)
     figures = result.steps["eats"]
     assert (

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import json
+import os
 import weakref
 from typing import ClassVar
 
@@ -15,8 +17,9 @@ from hypothesis import strategies as st
 from framekiln.contract.columns import SOURCE, field
 from framekiln.contract.packet import HALO
 from framekiln.contract.stage import Stage
+from framekiln.planning.gpu.calibration_file import PATIENCE, Calibration, read_calibration, write_calibration
 from framekiln.runtime.calls.packet_caller import PacketCaller
-from framekiln.runtime.recovery.batch_limits import _PATIENCE, BatchLimits, bucket_of
+from framekiln.runtime.recovery.batch_limits import BatchLimits, bucket_of
 from tests.support.runs.plan_factory import plan, toy
 
 
@@ -59,33 +62,57 @@ def test_larger_calls_are_tried_again_ever_more_rarely():
     limits = BatchLimits()
     limits.lower(7, 8)
     assert limits.allowed(7, 16) == 4
-    for _ in range(_PATIENCE):
+    for _ in range(PATIENCE):
         limits.confirm(7, 4)
     assert limits.allowed(7, 16) == 8
     limits.lower(7, 8)
-    for _ in range(_PATIENCE):
+    for _ in range(PATIENCE):
         limits.confirm(7, 4)
     assert limits.allowed(7, 16) == 4  # twice as patient now
-    for _ in range(_PATIENCE):
+    for _ in range(PATIENCE):
         limits.confirm(7, 4)
     assert limits.allowed(7, 16) == 8
     limits.confirm(7, 8)
     assert limits.rows[7].rows == 8 and limits.allowed(7, 6) == 6
 
 
-STRANGE = ("", "[]", "{", "[" * 100_000, '{"rows": {"a": 1}}', '{"rows": {}, "chunks": 3, "runs": 1}')
-STRANGE += tuple(
-    f'{{"rows": {{"7": {{"rows": {value}}}}}, "chunks": {{}}, "runs": 1}}' for value in ('"x"', "Infinity")
-)
+STRANGE = ("", "[]", "{", "[" * 100_000, '{"device": "cpu", "kind": "cpu", "steps": {"a": 1}}')
+WRONG = ({"rows": {"a": 1}}, {"chunks": 3}, {"chunks": {"crops": -4}}, {"rows": {"7": {"rows": "x"}}}, {"runs": -1})
+WRONG += tuple({"rows": {"7": {"rows": rows, "calm": calm}}} for rows, calm in ((float("inf"), 0), (0, 0), (2, -1)))
 
 
-@pytest.mark.parametrize("text", STRANGE, ids=lambda text: text[:50])
-def test_a_file_that_nobody_wrote_so_is_passed_over(tmp_path, text):
+@pytest.mark.parametrize("text", [*STRANGE, *WRONG], ids=lambda text: str(text)[:50])
+def test_a_file_that_nobody_wrote_so_is_passed_over_with_a_warning(tmp_path, text, caplog):
     hungry = step()
     PacketCaller(hungry, BatchLimits.load(hungry, tmp_path)).run(packet(4), np.zeros(4, bool))
-    (path,) = tmp_path.iterdir()
+    (path,) = tmp_path.glob("*.json")
+    if isinstance(text, dict):
+        known = json.loads(path.read_text())
+        (name,) = known["learned"]
+        text = json.dumps(known | {"learned": {name: text}})
     path.write_text(text)
-    assert BatchLimits.load(hungry, tmp_path).rows == {}
+    limits = BatchLimits.load(hungry, tmp_path)
+    assert (limits.rows, limits.chunks) == ({}, {})
+    assert [record.levelname for record in caplog.records] == ["WARNING"] and str(path) in caplog.text
+    limits.lower(7, 8)
+    assert BatchLimits.load(hungry, tmp_path).rows[7].rows == 4, "a new one takes its place"
+
+
+def test_a_named_pipe_in_place_of_the_file_is_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "cpu.json")
+    assert BatchLimits.load(step(), tmp_path).rows == {}
+
+
+def test_a_calibration_and_what_runs_learned_share_the_file_of_a_device(tmp_path):
+    hungry = step()
+    sizes(PacketCaller(hungry, BatchLimits.load(hungry, tmp_path)))
+    write_calibration(Calibration(device="cpu", kind="cpu", made="2026", decode_rows_per_s=3.0), tmp_path)
+    limits = BatchLimits.load(hungry, tmp_path)
+    assert {limit.rows for limit in limits.rows.values()} == {2}, "a calibration keeps what was learned"
+    limits.lower(3, 8)
+    (path,) = tmp_path.glob("*.json")
+    known = read_calibration(path)
+    assert (known.made, known.decode_rows_per_s) == ("2026", 3.0) and len(known.learned) == 1
 
 
 class Clinging(Stage):

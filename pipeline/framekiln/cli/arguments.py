@@ -130,7 +130,7 @@ class RunArguments(StepOptions):
     calibration: Annotated[
         Path | None,
         machine_option(
-            help="File of framekiln calibrate. [dim]Default: the one for this machine's GPU in calibration/.[/dim]"
+            help="File of framekiln calibrate. [dim]Default: that of this machine's GPU, if it was calibrated.[/dim]"
         ),
     ] = None
     shard: Annotated[str | None, file_option(metavar="I/N", help="Only the I-th of N shares of the files, from 1.")] = (

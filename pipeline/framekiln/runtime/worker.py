@@ -28,6 +28,7 @@ from framekiln.media.packets.decode import decode, keep_freed_memory, use_one_th
 from framekiln.media.units import Share, Unit
 from framekiln.output.ledger import Part, Span, tiling
 from framekiln.output.object_store import Store
+from framekiln.planning.gpu.calibration_file import fits_folder
 from framekiln.planning.processes.process_groups import combined_placement
 from framekiln.planning.step import DecodeStep, Step
 from framekiln.profiling.events import Report, worker_name
@@ -38,7 +39,7 @@ from framekiln.profiling.tools.profilers import NO_PROFILERS, ProfilerOptions
 from framekiln.runtime.calls.packet_caller import Outcome, PacketCaller
 from framekiln.runtime.part_files import Parts, part_of
 from framekiln.runtime.recovery.attempt_log import Attempt, AttemptLog, begin_attempt
-from framekiln.runtime.recovery.batch_limits import BatchLimits, limits_folder
+from framekiln.runtime.recovery.batch_limits import BatchLimits
 from framekiln.runtime.recovery.decode_guard import DecodeGuard
 from framekiln.runtime.stage_setup import set_up, share_gpu
 
@@ -67,7 +68,7 @@ class Worker:
         self._log, self._key = log, key
         self._name = worker_name()
         share_gpu(steps)
-        folder = limits_folder() if log else None
+        folder = fits_folder() if log else None
         self._callers = [
             (step, PacketCaller(step, BatchLimits.load(step, folder), profilers.caller(step, store))) for step in steps
         ]

@@ -37,20 +37,22 @@ def calibrate(
     *,
     rows: Annotated[int, Option(min=1, help="Frames of the input to decode and use in all calls.")] = ROWS,
     most_batch: Annotated[int, Option(min=1, help="Largest batch to try, in rows.")] = 256,
-    save: Annotated[Path, Option(metavar="DIR", help="Folder for the file, which is named after the device.")] = Path(
-        "calibration"
-    ),
+    save: Annotated[
+        Path | None,
+        Option(metavar="DIR", help="Folder for the file. [dim]Default: where plan, run and predict look for it.[/dim]"),
+    ] = None,
     quiet: Quiet = False,
 ) -> None:
     """Measure each step alone, on rows of the input: memory and rate by batch, the largest and the fastest batch.
 
-    Nothing else should use the machine meanwhile. The figures are stored in calibration/DEVICE.json.
+    Nothing else should use the machine meanwhile. The figures are stored in a file named after the device.
     """
     from framekiln.lab.calibrate.calibrate import calibrate as measured
     from framekiln.lab.calibrate.calibrate import measurable
     from framekiln.lab.sweep.batch_search import Limits
-    from framekiln.planning.gpu.calibration_file import write_calibration
+    from framekiln.planning.gpu.calibration_file import fits_folder, write_calibration
 
+    save = save or fits_folder()
     check_folder("--save", save)
     request = options.request()
     request.require("input")

@@ -26,7 +26,7 @@ def predict(
     for_: Annotated[str, Option("--for", metavar="GPU,GPU", help="GPUs of manifests/gpus.yaml, such as rtx-5080,l4.")],
     calibration: Annotated[
         Path | None,
-        Option(metavar="FILE", help="File of the GPU that the run used. [dim]Default: calibration/GPU.json.[/dim]"),
+        Option(metavar="FILE", help="File of the GPU that the run used. [dim]Default: that of this machine.[/dim]"),
     ] = None,
     gpus: Annotated[Path | None, Option(metavar="FILE", help="A file of GPUs instead of manifests/gpus.yaml.")] = None,
 ) -> None:
@@ -60,7 +60,7 @@ def predict(
 
 
 def _calibration(path: Path | None, source: SourceRun) -> Calibration:
-    """Return the calibration at a path, else that of the run's GPU in `calibration/`."""
+    """Return the calibration at a path, else this machine's file of the run's GPU."""
     from framekiln.planning.gpu.calibration_file import default_path, read_gpu_calibration
 
     if path is None and not source.devices:

@@ -1,15 +1,19 @@
-"""The file that `framekiln calibrate` writes, `calibration/<gpu>.json`, for plans and predictions.
+"""What fits on a device: measured by `framekiln calibrate`, and learned by runs when memory ran out.
 
+Both are in one file for each device, `~/.cache/framekiln/fits/<device>.json`. Plans, predictions and workers read it.
 Each figure is stored with its source. It is valid for a step with the same stage, settings and precision on the same
-device.
+device. A file of the cache that is damaged is left out, with a warning: it costs some calls, never a result.
 """
 
+import fcntl
 import json
+import logging
+import os
 import re
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from pydantic import Field, ValidationError
@@ -19,10 +23,14 @@ from framekiln.planning.processes.resources import gpu_names
 from framekiln.planning.sample import Sample
 from framekiln.planning.settings import Strict, file_error
 from framekiln.planning.step import Step, fingerprint
+from framekiln.weights.checksums import cache_root
 
+_LOG = logging.getLogger("framekiln")
 _REQUIRED = frozenset({"device", "kind", "steps"})  # keys that every calibration has, and no other file all of
 _FACTS = ("use", "version", "settings")  # facts of a step that decide its figures
-FOLDER = Path("calibration")  # of the files, in the working folder
+PATIENCE = 64  # calls before a larger one is tried: one that fails costs about two calls, so some 3 % of the time
+
+_Positive = Annotated[int, Field(ge=1)]
 
 
 class Line(Strict):
@@ -73,19 +81,37 @@ class StepFigures(Strict):
         return float(nearest / np.interp(nearest, sizes, [size / best[size] for size in sizes]))
 
 
+@dataclass
+class BatchLimit:
+    """The largest batch that fits, for images of about one size."""
+
+    rows: _Positive  # raised when a larger batch has worked
+    patience: _Positive = PATIENCE  # calls at the limit before a larger batch is tried
+    calm: Annotated[int, Field(ge=0)] = 0  # calls at the limit since a batch failed or a larger one was tried
+
+
+class Learned(Strict):
+    """What a step's runs learned on one device, each time that memory ran out."""
+
+    rows: dict[int, BatchLimit] = Field(default_factory=dict)  # by bucket of image sizes
+    chunks: dict[str, _Positive] = Field(default_factory=dict)  # sizes that fit
+    runs: int = Field(0, ge=0)  # processes that read it
+
+
 class Calibration(Strict):
-    """The figures of all steps that were measured on one device."""
+    """The figures of all steps that were measured on one device, and what their runs learned there."""
 
     format: Literal[1] = 1
     device: str  # the name that its driver gives
     kind: Literal["cuda", "cpu"]
     gpu_vram_gb: float | None = Field(None, alias="vram_gb")  # of the GPU
     context_gb: float = Field(0.0, ge=0)  # GPU memory of a process before it allocates anything
-    made: str  # date, ISO 8601
-    framekiln: str  # versions
-    torch: str
+    made: str = ""  # date, ISO 8601; empty where nothing was measured, as the next two
+    framekiln: str = ""  # versions
+    torch: str = ""
     decode_rows_per_s: float | None = None  # one decode worker, files to packets, with the steps that have no model
-    steps: dict[str, StepFigures]
+    steps: dict[str, StepFigures] = Field(default_factory=dict)
+    learned: dict[str, Learned] = Field(default_factory=dict)  # by step and fingerprint of what decides its memory
 
     def of(self, step: Step) -> StepFigures | None:
         """Return the figures of a step as it is placed; None if it was not measured that way."""
@@ -105,9 +131,14 @@ def slug(device: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", device.lower()).strip("-")
 
 
-def default_path(device: str, folder: Path = FOLDER) -> Path:
-    """Return the path of a device's calibration."""
-    return folder / f"{slug(device)}.json"
+def fits_folder() -> Path:
+    """Return the folder of this machine's files, e.g. ~/.cache/framekiln/fits; it need not exist."""
+    return cache_root() / "fits"
+
+
+def default_path(device: str, folder: Path | None = None) -> Path:
+    """Return the path of a device's file, in a folder or in that of this machine."""
+    return (folder or fits_folder()) / f"{slug(device)}.json"
 
 
 def find_calibration(path: Path | None) -> Calibration | None:
@@ -121,8 +152,8 @@ def find_calibration(path: Path | None) -> Calibration | None:
     names = set(gpu_names())
     if len(names) != 1:  # with several models of GPUs a process may get any of them
         return None
-    default = default_path(names.pop())
-    return read_calibration(default) if default.is_file() else None
+    known = read_known(default_path(names.pop()))
+    return known if known is not None and known.steps else None
 
 
 def read_gpu_calibration(path: Path) -> Calibration:
@@ -137,6 +168,8 @@ def read_gpu_calibration(path: Path) -> Calibration:
             f"'{path}' was measured on a CPU ({calibration.device}); give --calibration the file of a GPU.",
             code="FK-CALIBRATION-OF-CPU",
         )
+    if not calibration.steps:  # runs have learned something, and nothing was measured
+        raise _missing(path)
     return calibration
 
 
@@ -148,9 +181,7 @@ def read_calibration(path: Path) -> Calibration:
             raise ValueError
         return Calibration.model_validate(data)
     except OSError as error:
-        raise ConfigError(
-            f"There is no calibration at '{path}'; write one by `framekiln calibrate`.", code="FK-NO-CALIBRATION"
-        ) from error
+        raise _missing(path) from error
     except ValidationError as error:
         raise file_error(error, Calibration, str(path)) from error
     except (RecursionError, ValueError) as error:
@@ -159,25 +190,55 @@ def read_calibration(path: Path) -> Calibration:
         ) from error
 
 
-def write_calibration(calibration: Calibration, folder: Path) -> Path:
+def _missing(path: Path) -> ConfigError:
+    return ConfigError(
+        f"There is no calibration at '{path}'; write one by `framekiln calibrate`.", code="FK-NO-CALIBRATION"
+    )
+
+
+def read_known(path: Path) -> Calibration | None:
+    """Return what a device's file holds; None without one, and where it is damaged, of which a warning tells."""
+    if not path.is_file():  # a named pipe would be waited for
+        return None
+    try:
+        return read_calibration(path)
+    except ConfigError as error:
+        _LOG.warning("What is known of this device is left out: %s", error)
+        return None
+
+
+def update(path: Path, change: Callable[[Calibration | None], Calibration]) -> None:
+    """Replace a device's file by a changed one, while no other process does.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.with_name(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        text = change(read_known(path)).model_dump_json(indent=1, by_alias=True)
+        partial = path.with_name(f"{path.name}.{os.getpid()}")
+        partial.write_text(f"{text}\n", encoding="utf-8")
+        partial.replace(path)
+
+
+def write_calibration(calibration: Calibration, folder: Path | None = None) -> Path:
     """Write a calibration into a folder, under its device's name, and return the file's path.
 
     Steps of an earlier file of the same device that are not measured again are kept. So are the figures of all steps
-    together: the larger context, and the slower decoding, which had more steps beside it.
+    together: the larger context, and the slower decoding, which had more steps beside it. What runs learned is kept.
     """
     path = default_path(calibration.device, folder)
-    folder.mkdir(parents=True, exist_ok=True)
-    with suppress(ConfigError):  # there is no earlier file, or it cannot be read any more
-        before = read_calibration(path)
-        if before.device == calibration.device and before.steps.keys() - calibration.steps.keys():
-            calibration = _merge(before, calibration)
-    half = path.with_suffix(".half")
-    half.write_text(calibration.model_dump_json(indent=1, by_alias=True) + "\n", encoding="utf-8")
-    half.replace(path)
+    update(path, lambda before: _merge(before, calibration))
     return path
 
 
-def _merge(before: Calibration, after: Calibration) -> Calibration:
+def _merge(before: Calibration | None, after: Calibration) -> Calibration:
+    if before is None or before.device != after.device:
+        return after
+    after = after.model_copy(update={"learned": {**before.learned, **after.learned}})
+    if not before.steps.keys() - after.steps.keys():
+        return after
     rates = [rate for rate in (before.decode_rows_per_s, after.decode_rows_per_s) if rate is not None]
     return after.model_copy(
         update={

@@ -2,43 +2,37 @@
 
 What fits depends on the model, the GPU and the size of the images, so each size of images has a limit of its own. A
 limit is not final: another program may have filled the GPU when it was learned. So a larger batch is tried from time
-to time, more rarely after each failure.
+to time, more rarely after each failure. They are kept beside the device's calibration.
 """
 
 from __future__ import annotations
 
-import json
-import os
-import uuid
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from framekiln.device import device_name
+from framekiln.planning.gpu.calibration_file import (
+    PATIENCE,
+    BatchLimit,
+    Calibration,
+    Learned,
+    default_path,
+    read_known,
+    update,
+)
 from framekiln.planning.step import Step, fingerprint
-from framekiln.weights.checksums import cache_root
 
-_PATIENCE = 64  # calls before a larger one is tried: one that fails costs about two calls, so some 3 % of the time
-_NOT_OURS = (OSError, ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError)
-"""Errors of reading a file that is missing or that nobody wrote so."""
 _RUNS = 8  # one run in so many tries whole chunks again
-
-
-@dataclass
-class BatchLimit:
-    """The largest batch that fits, for images of about one size."""
-
-    rows: int  # raised when a larger batch has worked
-    patience: int = _PATIENCE  # calls at the limit before a larger batch is tried
-    calm: int = 0  # calls at the limit since a batch failed or a larger one was tried
 
 
 @dataclass
 class BatchLimits:
     """A step's limits by size of images, and the sizes of its chunks that fit."""
 
-    path: Path | None = None  # None: kept in this process only
+    step: Step | None = None  # None: kept in this process only
+    path: Path = Path()  # of its device's file
     rows: dict[int, BatchLimit] = field(default_factory=dict)  # by bucket; see `bucket_of`
     chunks: dict[str, int] = field(default_factory=dict)
     runs: int = 0  # processes that read the file
@@ -48,23 +42,12 @@ class BatchLimits:
         """Return the limits that earlier runs learned for this step on this device; empty without any."""
         if folder is None:
             return cls()
-        place = step.placement
-        facts = {"use": step.use, "weights": sorted(step.weights), "settings": step.stage.config, "gb": place.vram_gb}
-        how = {"device": device_name(place.device), "precision": place.precision, "compile": place.compile}
-        path = folder / f"{step.name}-{fingerprint(facts | how)}.json"
-        try:
-            stored = json.loads(path.read_text(encoding="utf-8"))
-            rows = {
-                int(bucket): BatchLimit(**{name: int(number) for name, number in limit.items()})
-                for bucket, limit in stored["rows"].items()
-            }
-            chunks = {str(kind): int(size) for kind, size in stored["chunks"].items()}
-            limits = cls(path, rows, chunks, int(stored["runs"]) + 1)
-        except _NOT_OURS:
-            return cls(path)
-        if limits.runs % _RUNS == 0:
-            limits.chunks = {}
-        limits._save()
+        limits = cls(step, default_path(device_name(step.placement.device), folder))
+        known = read_known(limits.path)
+        if (learned := known.learned.get(limits._key(step)) if known else None) is not None:
+            limits.rows, limits.runs = learned.rows, learned.runs + 1
+            limits.chunks = learned.chunks if limits.runs % _RUNS else {}
+            limits._save()
         return limits
 
     def allowed(self, bucket: int, batch: int) -> int:
@@ -79,7 +62,7 @@ class BatchLimits:
         """Halve the limit, after a call of so many rows did not fit."""
         limit = self.rows.get(bucket, BatchLimit(rows))
         was_trial = rows > limit.rows
-        patience = 2 * limit.patience if was_trial else _PATIENCE
+        patience = 2 * limit.patience if was_trial else PATIENCE
         self.rows[bucket] = BatchLimit(min(limit.rows, max(1, rows // 2)), patience)
         self._save()
 
@@ -104,22 +87,26 @@ class BatchLimits:
         return dict(self.chunks)
 
     def _save(self) -> None:
-        """Replace the file as a whole, since other processes use it; without write access nothing is kept."""
-        if self.path is None:
+        """Change the file, which other processes use; without write access nothing is kept."""
+        if (step := self.step) is None:
             return
-        rows = self.rows.copy()  # another packet's thread may add to them
-        stored: dict[str, object] = {"rows": {bucket: asdict(limit) for bucket, limit in rows.items()}}
-        stored |= {"chunks": self.chunks, "runs": self.runs}
+        # another packet's thread may add to the rows
+        learned = {self._key(step): Learned(rows=self.rows.copy(), chunks=self.chunks, runs=self.runs)}
+        place = step.placement
+        blank = Calibration(device=device_name(place.device), kind="cpu" if place.device == "cpu" else "cuda")
+
+        def add(before: Calibration | None) -> Calibration:
+            known = before or blank
+            return known.model_copy(update={"learned": {**known.learned, **learned}})
+
         with suppress(OSError):
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            partial = self.path.with_name(f"{self.path.name}.{os.getpid()}-{uuid.uuid4().hex[:8]}")
-            partial.write_text(json.dumps(stored), encoding="utf-8")
-            partial.replace(self.path)
+            update(self.path, add)
 
-
-def limits_folder() -> Path:
-    """Return the folder of limits on this machine, e.g. ~/.cache/framekiln/ceilings; it need not exist."""
-    return cache_root() / "ceilings"
+    @staticmethod
+    def _key(step: Step) -> str:
+        place = step.placement
+        facts = {"use": step.use, "weights": sorted(step.weights), "settings": step.stage.config, "gb": place.vram_gb}
+        return f"{step.name}-{fingerprint(facts | {'precision': place.precision, 'compile': place.compile})}"
 
 
 def bucket_of(pixels: int) -> int:
