@@ -30,7 +30,7 @@ from framekiln.media.config import DecodeConfig
 from framekiln.media.discovery.listing import list_media
 from framekiln.media.packets.decode import decode, keep_freed_memory, use_one_thread
 from framekiln.media.samples import photos
-from framekiln.media.units import Unit, form_units, share_bytes, shares_of
+from framekiln.media.units import Unit, form_units, split_unit, task_bytes
 from framekiln.planning.manifest import read_pipeline, read_profile
 from framekiln.planning.plan import Plan, make_plan
 from framekiln.planning.plan_options import PlanOptions
@@ -59,9 +59,9 @@ def make_film(path: Path, seconds: int) -> None:
 def tasks_of(unit: Unit, plan: Plan, callers: Sequence[PacketCaller], each: int) -> Iterator[tuple[float, list[int]]]:
     """Do each task of the film; yield processor seconds, and a checksum of the rows of each packet."""
     how = plan.decode
-    for share in shares_of(unit, each):
+    for wanted in split_unit(unit, each):
         begin, sums = time.process_time(), []
-        for packet in decode(unit, how.columns, how.halo, how.config, share):
+        for packet in decode(unit, how.columns, how.halo, how.config, wanted):
             if packet.rows.num_rows:
                 for caller in callers:
                     caller.run(packet.rows, np.zeros(packet.rows.num_rows, bool))
@@ -88,13 +88,13 @@ def on_slots(path: Path, slots: Sequence[int]) -> None:
     ((before, rows),) = tasks_of(unit, plan, callers, 1 << 60)
     print(f"  before: {before:.1f} s on any number of slots, {len(rows)} packets")
     for number in slots:
-        done = list(tasks_of(unit, plan, callers, share_bytes([unit], plan.decode.config, number)))
+        done = list(tasks_of(unit, plan, callers, task_bytes([unit], plan.decode.config, number)))
         assert [one for _, sums in done for one in sums] == rows, "rows depend on the number of slots"
         took, work = makespan([seconds for seconds, _ in done], number), sum(seconds for seconds, _ in done)
         used = sum(bool(sums) for _, sums in done)
         print(
             f"  {number:>2} slots: {took:6.2f} s, {before / took:5.2f} times as fast; {len(done)} tasks, "
-            f"{used} with cells, {work / before:.2f} of the work of one task"
+            f"{used} in segments, {work / before:.2f} of the work of one task"
         )
 
 

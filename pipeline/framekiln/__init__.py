@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from framekiln.api.bench import BenchResult, bench
-    from framekiln.api.compare import Comparison, compare
+    from framekiln.api.compare import RunComparison, compare
     from framekiln.api.output import Output
     from framekiln.api.output import open_output as open
     from framekiln.api.plan import RunPlan, plan
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 _PLACES = {
     "BenchResult": "framekiln.api.bench:BenchResult",
-    "Comparison": "framekiln.api.compare:Comparison",
+    "RunComparison": "framekiln.api.compare:RunComparison",
     "FramekilnError": "framekiln.contract.errors:FramekilnError",
     "Output": "framekiln.api.output:Output",
     "RunPlan": "framekiln.api.plan:RunPlan",
@@ -47,9 +47,9 @@ _PLACES = {
 
 __all__ = [
     "BenchResult",
-    "Comparison",
     "FramekilnError",
     "Output",
+    "RunComparison",
     "RunPlan",
     "Stage",
     "UserError",

@@ -10,7 +10,7 @@ import pytest
 
 from framekiln.cli.commands.steps import _plan
 from framekiln.reporting.terminal.columns import schemas
-from framekiln.runtime.second_pass.assemble import frames_schema
+from framekiln.runtime.second_pass.second_pass import frames_schema
 from framekiln_stages.categorize import Categorize
 from framekiln_stages.faces import Faces
 from framekiln_stages.faces.recognizers import NETWORKS

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from framekiln.device import meter_of, nvml
+from framekiln.device import Meter, nvml
 from framekiln.planning.processes import resources
 
 CALLED = (
@@ -83,6 +83,6 @@ def test_without_a_driver_there_is_no_card(monkeypatch):
 
 def test_memory_of_cards_is_known_by_their_uuid(driver):
     driver()
-    meter = meter_of("cuda")
+    meter = Meter("cuda")
     meter.begin()
     assert meter._before == {"0": 3.0, "1": 3.0}

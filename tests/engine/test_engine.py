@@ -12,11 +12,12 @@ import pyarrow as pa
 import pytest
 
 from framekiln.contract.output_names import COLUMNS, FRAMES
+from framekiln.engine.engine import RunContext
 from framekiln.engine.ray.datasets import RayEngine as Engine
 from framekiln.job import Job
 from framekiln.media.discovery.listing import list_media
 from framekiln.media.media_ids import media_id
-from framekiln.media.units import Share, form_units
+from framekiln.media.units import Segments, form_units
 from framekiln.output.ledger import Ledger
 from framekiln.output.object_store import Store
 from framekiln.output.unit_table import ensure_units
@@ -62,7 +63,7 @@ def test_random_collections_arrive_whole(tmp_path, machines, collections):
         store = Store(str(tmp_path / f"out{share}"))
         media = list_media(str(tmp_path / "in" / str(share)))
         units = ensure_units(store, media, media, slots=4)
-        with closing(Engine(made, store, lambda _: None, stop=pytest.fail)) as engine:
+        with closing(Engine(RunContext(plan=made, store=store, on_events=lambda _: None), pytest.fail)) as engine:
             engine.first_pass(0, units, Ledger(store))
         check_collections(Ledger(store), store, made, units, truth, seeds, clip_frames)
 
@@ -79,7 +80,7 @@ def test_a_task_that_dies_costs_no_packet(tmp_path, machines):
     store = Store(str(tmp_path / "out"))
     media = list_media(str(tmp_path / "in"))
     units = ensure_units(store, media, media, slots=1)
-    with closing(Engine(made, store, lambda _: None, stop=pytest.fail)) as engine:
+    with closing(Engine(RunContext(plan=made, store=store, on_events=lambda _: None), pytest.fail)) as engine:
         engine.first_pass(0, units, Ledger(store))
     assert (tmp_path / "died").exists()
     check_collections(Ledger(store), store, made, units, {"clip.png": 30}, {"clip.png": 5}, 4)
@@ -121,7 +122,7 @@ def test_a_unit_is_finished_before_its_last_packet_is_handed_on(small, tmp_path)
     store, media = Store(str(tmp_path / "out")), list_media(str(small))
     (unit,) = form_units(media, slots=1)[:1]
     worker = Worker(made.first, store, lambda _: None)
-    packets = worker.decode(made.decode, unit, Share(), frozenset())
+    packets = worker.decode(made.decode, unit, Segments(), frozenset())
     rows = next(packets).rows.num_rows
     assert Ledger(store).has(made.waves[0].folders, unit.name)  # and nobody has asked for more
     assert rows == Ledger(store).total(made.decode.folder, unit.name)

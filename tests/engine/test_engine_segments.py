@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 from framekiln.contract.output_names import COLUMNS
+from framekiln.engine.engine import RunContext
 from framekiln.engine.ray.datasets import RayEngine as Engine
 from framekiln.engine.ray.session import session
 from framekiln.media.config import DecodeConfig
@@ -41,7 +42,7 @@ def plan(tmp_path_factory):
         profile = ProfileFile.model_validate({"decode": {"workers": 2, "cpus": 0.5}})
         made_plan = make_plan(PipelineFile.model_validate({"steps": steps}), profile, PlanOptions(), nodes)
         each = sample_film("b-frames").stat().st_size // 6
-        config = DecodeConfig(cell_frames=10, cell_pixels=1, share_bytes=each, packet_rows=8, clip_frames=5)
+        config = DecodeConfig(segment_frames=10, segment_pixels=1, task_bytes=each, packet_rows=8, clip_frames=5)
         yield recut(made_plan, config)
 
 
@@ -51,7 +52,7 @@ def run(plan: Plan, folder: Path, out: Path) -> list[Unit]:
     units = ensure_units(store, media, media, slots=2)
     done = {rows.unit for rows in unit_rows(plan, Ledger(store), units, frozenset(item.media_id for item in media))}
     pending = [unit for unit in units if unit.name not in done]
-    with closing(Engine(plan, store, lambda _: None, stop=pytest.fail)) as engine:
+    with closing(Engine(RunContext(plan=plan, store=store, on_events=lambda _: None), pytest.fail)) as engine:
         engine.first_pass(0, pending, Ledger(store))
     return pending
 
@@ -79,7 +80,7 @@ def folder(tmp_path):
 def test_a_film_in_segments_has_the_rows_of_one_in_one_go(folder, tmp_path, plan):
     run(plan, folder, tmp_path / "out")
     decoded = table(plan, folder, tmp_path / "out").to_pylist()
-    whole = [row for packet in packets_of(folder, cell_frames=WHOLE) for row in rows_of(packet)]
+    whole = [row for packet in packets_of(folder, segment_frames=WHOLE) for row in rows_of(packet)]
     crcs = {(row["media_id"], row["frame_index"]): zlib.crc32(row["frame"]) for row in whole}
     assert len(decoded) == FRAMES + 1
     assert [((row["media_id"], row["frame_index"]), row["crc"]) for row in decoded] == list(crcs.items())

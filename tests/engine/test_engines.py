@@ -39,6 +39,10 @@ print("ray" in sys.modules)
 STEPS = ("lighting", "flow", "features", "voice", "pose", "mouth", "shots", "tracks", "sync", "lighting_steadiness")
 
 
+def asking(**changes):
+    return replace(order("", "", {"crc": ("Checksum", {})}), **changes)
+
+
 def units(size: int) -> list[Unit]:
     return [Unit(name="u", media=(MediaFile(media_id="a", path="/a", size=size, mtime_ns=0),))]
 
@@ -58,23 +62,24 @@ def units(size: int) -> list[Unit]:
 )
 def test_the_choice(asked, address, device, size, profilers, chosen):
     steps = plan({"a": {"use": "tests.faults.stages:Poison"}}, {"steps": {"a": {"device": device, "gpus": 0.0}}})
-    name, why = choose(asked, address=address, plan=steps, units=units(size), profilers=profilers)
+    name, why = choose(asking(engine=asked, address=address, profilers=profilers), steps, units(size))
     assert name == chosen and why.startswith("Engine: ")
 
 
 @pytest.mark.parametrize(("address", "profilers"), [("auto", NO_PROFILERS), (None, NSIGHT)])
 def test_what_only_ray_can_do_is_refused_by_the_local_engine(address, profilers):
-    with pytest.raises(ConfigError) as error, started_ahead("local", address=address, profilers=profilers):
+    request = asking(engine="local", address=address, profilers=profilers)
+    with pytest.raises(ConfigError) as error, started_ahead(request):
         pass
     assert error.value.code == "FK-ENGINE-LOCAL"
 
 
 def test_a_process_that_no_engine_takes_is_ended():
-    with started_ahead("auto", address=None, profilers=NO_PROFILERS) as ahead:
+    with started_ahead(asking(engine="auto")) as ahead:
         process = psutil.Process(int(ahead[0].name.rpartition(":")[2]))
         assert process.is_running()
     assert not process.is_running()
-    with started_ahead("ray", address=None, profilers=NO_PROFILERS) as ahead:
+    with started_ahead(asking(engine="ray")) as ahead:
         assert ahead == []
 
 

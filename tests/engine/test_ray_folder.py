@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from framekiln.contract.errors import ResourceError
-from framekiln.engine.ray.private_folder import private_folder
+from framekiln.engine.ray.session import private_folder
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -28,7 +28,7 @@ def test_no_other_user_can_enter_it_and_it_is_removed():
 LIVING = """
 import os, sys
 os.getpid = lambda: 2**30  # of another container: unknown here
-from framekiln.engine.ray.private_folder import private_folder
+from framekiln.engine.ray.session import private_folder
 with private_folder() as folder:
     print(folder, flush=True)
     sys.stdin.read()
@@ -89,7 +89,7 @@ def test_no_folder_at_all_is_one_sentence(monkeypatch):
     def refuse(**_):
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr("framekiln.engine.ray.private_folder.tempfile.mkdtemp", refuse)
+    monkeypatch.setattr("framekiln.engine.ray.session.tempfile.mkdtemp", refuse)
     with pytest.raises(ResourceError) as error, private_folder():
         pass
     assert error.value.code == "FK-NO-TEMPORARY-FOLDER" and "/tmp: Permission denied" in str(error.value)

@@ -29,12 +29,12 @@ for packet in decode(unit, [sys.argv[2], "sound"], 1, DecodeConfig(packet_bytes=
 
 _SHARES = """
 import sys
-from framekiln.media.units import shares_of
+from framekiln.media.units import split_unit
 from tests.support.media.media_factory import DecodeConfig, Unit, decode, list_media
 from tests.support.machine.memory import peak_mb
 unit = Unit(name="u", media=tuple(list_media(sys.argv[1])))
 rule = DecodeConfig(packet_bytes=32 << 20)
-shares = shares_of(unit, int(sys.argv[2]))
+shares = split_unit(unit, int(sys.argv[2]))
 rows = [sum(p.rows.num_rows for p in decode(unit, ["frame", "sound"], 0, rule, n)) for n in shares]
 print(len([count for count in rows if count]), sum(rows), peak_mb())
 """

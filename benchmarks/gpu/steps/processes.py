@@ -12,7 +12,7 @@ from benchmarks.gpu.options import GpuOptions
 from benchmarks.gpu.results import Record
 from benchmarks.gpu.stage_steps import Case, step_of
 from benchmarks.gpu.steps.shares import StageWork
-from framekiln.device import DeviceMemory, meter_of
+from framekiln.device import DeviceMemory, Meter
 from framekiln.runtime.recovery.child_process import ChildProcess
 
 
@@ -21,7 +21,7 @@ class MeteredWork(StageWork):
 
     def prepare(self) -> None:
         """See `StageWork`."""
-        self._meter = meter_of(self.step.placement.device)
+        self._meter = Meter(self.step.placement.device)
         self._meter.begin()
         super().prepare()
 

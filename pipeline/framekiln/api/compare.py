@@ -10,8 +10,7 @@ from framekiln.api.options import Place
 from framekiln.api.output import Output
 from framekiln.contract.errors import ConfigError, check_known
 from framekiln.reporting.compare import DRIFT_ROWS, cells, page
-from framekiln.reporting.compare.comparison import Comparison as Sides
-from framekiln.reporting.compare.comparison import FigurePair, Pair, letters
+from framekiln.reporting.compare.comparison import Comparison, FigurePair, Pair, letters
 from framekiln.reporting.compare.comparison import compare as compare_sides
 from framekiln.reporting.compare.gate import Finding, judge, parse
 from framekiln.reporting.compare.runs import read_sides
@@ -24,10 +23,10 @@ Side = Output | Place | Sequence[Output | Place]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Comparison:
+class RunComparison:
     """Each side beside the first."""
 
-    sides: Sides
+    sides: Comparison
     findings: tuple[Finding, ...]  # of each condition of `fail_if` on each step
 
     @property
@@ -88,7 +87,7 @@ def compare(
     fail_if: str | None = None,
     price: Mapping[str, float] | None = None,
     drift_rows: int = DRIFT_ROWS,
-) -> Comparison:
+) -> RunComparison:
     """Compare runs: their work, their speed and their results. Each side is compared with the first.
 
     Args:
@@ -113,7 +112,7 @@ def compare(
         if not 0 <= amount < float("inf"):
             raise ConfigError(f"--price: {amount!r} of {name} is no price; give a number from 0.", code="FK-PRICE-FORM")
     compared = compare_sides(runs, price or {}, drift_rows=drift_rows)
-    return Comparison(
+    return RunComparison(
         sides=compared, findings=tuple(finding for pair in compared.pairs for finding in judge(conditions, pair))
     )
 

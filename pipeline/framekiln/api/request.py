@@ -46,7 +46,11 @@ def make_request(
     """
     given = checked(kind, {**options, "engine": options.get("engine") or os.environ.get(ENGINE) or None}, also=_NAMED)
     pipeline_file, steps = with_steps(pipeline_of(pipeline), stages)
-    profile_file, profile_name = _load_profile(profile)
+    if isinstance(profile, Mapping):
+        profile_file, profile_name = model_of(ProfileFile, profile, "profile"), "given in Python"
+    else:
+        profile_name = _as_text("profile", profile)
+        profile_file = read_profile(profile_name)
     inputs = _choose_inputs(input, os.environ.get(INPUT), profile_file.input, pipeline_file.input)
     outputs = (_to_text(output), os.environ.get(OUTPUT) or None, profile_file.output, pipeline_file.output)
     return RunRequest(
@@ -80,13 +84,6 @@ def pipeline_of(pipeline: Manifest | None) -> PipelineFile:
     if isinstance(pipeline, Mapping):
         return model_of(PipelineFile, pipeline, "pipeline")
     return read_pipeline(_to_text(pipeline))
-
-
-def _load_profile(profile: Manifest) -> tuple[ProfileFile, str]:
-    if isinstance(profile, Mapping):
-        return model_of(ProfileFile, profile, "profile"), "given in Python"
-    name = _as_text("profile", profile)
-    return read_profile(name), name
 
 
 def _make_plan_options(steps: tuple[str, ...], settings: Settings, given: Mapping[str, Any]) -> PlanOptions:

@@ -9,6 +9,8 @@ from pydantic import Field
 Precision = Literal["fp32", "bf16", "fp16", "auto"]
 """Arithmetic of a model; its weights are cast to that type. auto: the 16-bit type that suits the model on a GPU, and
 fp32 on the CPU."""
+WEIGHT_TYPES = ("fp32", "bf16", "fp16")
+"""The types that weights are cast to, by `Precision`."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,7 +10,7 @@ from framekiln.device.compiled import take_failures
 from framekiln.device.failures import is_broken_gpu, is_out_of_memory, message_of, release_memory
 from framekiln.device.flops import flops_by_module, flops_of, modules_of, traffic_of, weights_bytes
 from framekiln.device.lazy import torch
-from framekiln.device.memory import DeviceMemory, Meter, meter_of
+from framekiln.device.memory import DeviceMemory, Meter
 from framekiln.device.model import (
     Batches,
     device_name,
@@ -49,7 +49,6 @@ __all__ = [
     "limit_memory",
     "memory_gb",
     "message_of",
-    "meter_of",
     "middle",
     "modules_of",
     "normalized",

@@ -211,7 +211,13 @@ class CallScheduler:
             with self._changed:
                 is_idle = not self._changed.wait_for(lambda: self._tasks or self._calls, _ASK_S)
                 task = self._tasks.popleft() if self._tasks else None
-                batch = self._next() if self._calls and task is None else []
+                batch: Sequence[Part] = []
+                if self._calls and task is None:
+                    found = next_batch(self._calls, self._linger_s, may_grow=self._blocked < self._packets)
+                    if isinstance(found, float):
+                        self._changed.wait(found)  # for more rows
+                    else:
+                        batch = found
             if task is not None:
                 self._watchdog.stop()
                 task()
@@ -229,11 +235,3 @@ class CallScheduler:
                     self._changed.notify_all()
             elif is_idle:
                 thread_stream(self._device).mark().wait()  # a device that hangs does not answer
-
-    def _next(self) -> Sequence[Part]:
-        """Return the next batch, or wait for more rows and return an empty one; the lock is held."""
-        batch = next_batch(self._calls, self._linger_s, may_grow=self._blocked < self._packets)
-        if isinstance(batch, float):
-            self._changed.wait(batch)
-            return []
-        return batch

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from framekiln.device.failures import is_broken_gpu, is_out_of_memory, release_memory
 
@@ -55,7 +55,11 @@ class Compiled:
         import torch
 
         torch._dynamo.config.recompile_limit = _MOST_GRAPHS
-        compiled = partial(torch.compile, dynamic=False, options={"guard_filter_fn": _guards})
+        # Checked before each call is all but torch's global state. It includes the number of CPU threads, which other
+        # libraries change in the middle of a run. Calls here are all made in inference mode, and what else it includes
+        # (TF32, autocast) is set before the first one.
+        guards = {"guard_filter_fn": lambda entries: [entry.guard_type != "GLOBAL_STATE" for entry in entries]}
+        compiled = partial(torch.compile, dynamic=False, options=guards)
         for region in regions:  # not `Module.compile`, since all classes share one code object there
             region.forward = compiled(region.forward)
         self._function, self._compiled = function, function if regions else compiled(function)
@@ -114,15 +118,6 @@ class Compiled:
             _failures.append(_reason(error))
         if len(sizes) < len(wanted):
             release_memory()  # outside of the handler, where the error's frames still hold tensors
-
-
-def _guards(entries: Sequence[Any]) -> list[bool]:
-    """Return which conditions are checked before each call: all but torch's global state.
-
-    It includes the number of CPU threads, which other libraries change in the middle of a run. Calls here are all made
-    in inference mode, and what else it includes (TF32, autocast) is set before the first one.
-    """
-    return [entry.guard_type != "GLOBAL_STATE" for entry in entries]
 
 
 def _key(tensors: Sequence[torch.Tensor]) -> object:

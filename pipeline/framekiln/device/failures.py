@@ -1,7 +1,5 @@
 """Errors of a device that are told from others: memory that ran out, and a GPU that is lost."""
 
-from __future__ import annotations
-
 import sys
 from contextlib import suppress
 

@@ -33,7 +33,10 @@ def flops_by_module(call: Callable[[], object]) -> dict[str, float]:
     def of_attention(query: Sequence[int], key: Sequence[int], value: Sequence[int], *_: object, **__: object) -> int:
         return int(sdpa_flop_count(query, key, value))  # type: ignore[no-untyped-call]
 
-    counter = FlopCounterMode(display=False, custom_mapping={aten._int_mm: _of_product, attention_on_cpu: of_attention})
+    def of_product(left: Sequence[int], right: Sequence[int], **_: object) -> int:
+        return 2 * left[0] * left[1] * right[1]  # of 8-bit matrices, which torch's table lacks
+
+    counter = FlopCounterMode(display=False, custom_mapping={aten._int_mm: of_product, attention_on_cpu: of_attention})
     with counter:
         call()
     counts = {path: float(sum(counted.values())) for path, counted in counter.get_flop_counts().items()}
@@ -67,11 +70,6 @@ def _bytes(item: object) -> int:
     import torch
 
     return item.nbytes if isinstance(item, torch.Tensor) else 0
-
-
-def _of_product(left: Sequence[int], right: Sequence[int], **_: object) -> int:
-    """Return the operations of an 8-bit product of matrices of these shapes, which torch's table lacks."""
-    return 2 * left[0] * left[1] * right[1]
 
 
 def weights_bytes(holder: object) -> int | None:
@@ -118,12 +116,8 @@ def modules_of(holder: object) -> Iterator[torch.nn.Module]:
         seen.add(id(item))
         if isinstance(item, Module):
             yield item
-        else:
-            waiting += [(part, depth + 1) for part in _parts(item)]
-
-
-def _parts(item: object) -> Iterable[Any]:
-    """Return the objects that an object refers to; of a function the variables of its closure, of a class none."""
-    if isinstance(item, type | types.ModuleType):
-        return ()
-    return (item.__closure__ or ()) if isinstance(item, types.FunctionType) else gc.get_referents(item)
+        elif not isinstance(item, type | types.ModuleType):
+            parts: Iterable[Any] = gc.get_referents(item)
+            if isinstance(item, types.FunctionType):  # which refers to all of its module
+                parts = item.__closure__ or ()
+            waiting += [(part, depth + 1) for part in parts]

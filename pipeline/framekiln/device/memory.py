@@ -3,8 +3,6 @@
 Gigabytes are 1e9 bytes, as everywhere in Framekiln.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -23,60 +21,51 @@ class DeviceMemory:
 
 
 class Meter:
-    """Reader of one process's memory on its device; it is pickled before use. This one is for the CPU, unmeasured."""
+    """Reader of one process's memory on its device; it is pickled before use. On the CPU nothing is measured.
 
-    def begin(self) -> None:
-        """Note the memory in use; called first in the process, before anything uses the device."""
-
-    def clear(self) -> None:
-        """Release cached memory and reset peaks; called before each batch size."""
-
-    def held(self) -> float | None:
-        """Return the GB allocated now; None where it is unknown."""
-        return None
-
-    def peaks(self) -> tuple[float, float] | None:
-        """Return the peaks of allocated and of reserved GB since the last `clear`; None where unknown."""
-        return None
-
-    def seen(self) -> DeviceMemory:
-        """Return the device; called last, after everything is loaded."""
-        return DeviceMemory(name="cpu")
-
-
-class _TorchMeter(Meter):
-    """Meter of a GPU, by the counters of torch's allocator.
-
-    A CUDA context needs further memory for kernels and for cuBLAS and cuDNN handles. By NVML, which needs no context,
-    it is the growth of the GPU's used memory since the process started, less the allocator's memory. Without NVML it is
-    the GPU's used memory less the allocator's, which assumes that no other process uses the GPU.
+    On a GPU it reads the counters of torch's allocator. A CUDA context needs further memory for kernels and for cuBLAS
+    and cuDNN handles. By NVML, which needs no context, it is the growth of the GPU's used memory since the process
+    started, less the allocator's memory. Without NVML it is the GPU's used memory less the allocator's, which assumes
+    that no other process uses the GPU.
     """
 
-    def __init__(self, device: str = "cuda") -> None:
-        self._device = device
+    def __init__(self, device: str = "cpu") -> None:
+        self._device, self._is_gpu = device, device != "cpu"
         self._before: Mapping[str, float] = {}
 
     def begin(self) -> None:
-        self._before = _used_gb()
+        """Note the memory in use; called first in the process, before anything uses the device."""
+        self._before = _used_gb() if self._is_gpu else {}
 
     def clear(self) -> None:
-        import torch
+        """Release cached memory and reset peaks; called before each batch size."""
+        if self._is_gpu:
+            import torch
 
-        torch.cuda.empty_cache()
-        torch.cuda.reset_peak_memory_stats(self._device)
+            torch.cuda.empty_cache()
+            torch.cuda.reset_peak_memory_stats(self._device)
 
     def held(self) -> float | None:
+        """Return the GB allocated now; None where it is unknown."""
+        if not self._is_gpu:
+            return None
         import torch
 
         return torch.cuda.memory_allocated(self._device) / 1e9
 
     def peaks(self) -> tuple[float, float] | None:
+        """Return the peaks of allocated and of reserved GB since the last `clear`; None where unknown."""
+        if not self._is_gpu:
+            return None
         import torch
 
         allocated, reserved = torch.cuda.max_memory_allocated, torch.cuda.max_memory_reserved
         return allocated(self._device) / 1e9, reserved(self._device) / 1e9
 
     def seen(self) -> DeviceMemory:
+        """Return the device; called last, after everything is loaded."""
+        if not self._is_gpu:
+            return DeviceMemory(name="cpu")
         import torch
 
         known: Any = torch.cuda.get_device_properties(self._device)
@@ -88,11 +77,6 @@ class _TorchMeter(Meter):
             used, before = after[uuid], self._before[uuid]
         context = used - before - torch.cuda.memory_reserved(self._device) / 1e9
         return DeviceMemory(name=str(known.name), total_gb=total / 1e9, context_gb=max(0.0, context))
-
-
-def meter_of(device: str) -> Meter:
-    """Return the meter of a device."""
-    return Meter() if device == "cpu" else _TorchMeter(device)
 
 
 def _used_gb() -> dict[str, float]:

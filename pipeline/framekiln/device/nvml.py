@@ -1,7 +1,5 @@
 """NVIDIA's management library (NVML), which names GPUs and reads their sensors without a CUDA context."""
 
-from __future__ import annotations
-
 import importlib
 from typing import Any
 

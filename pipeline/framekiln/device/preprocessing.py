@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from framekiln.contract.columns import Image
-from framekiln.contract.placement import Placement
+from framekiln.contract import Image, Placement
 from framekiln.device.resizing import STEP, Preparation, fit, fit_mixed, padded
 from framekiln.device.transfer import Phase, untimed, upload
 
@@ -70,7 +69,6 @@ def normalized(levels: torch.Tensor, how: Preparation, placement: Placement, dty
 
 
 def _in_order(levels: torch.Tensor, groups: Sequence[Sequence[int]]) -> torch.Tensor:
-    """Return images that were computed group by group in the order of their indices."""
     import torch
 
     order = np.array([index for group in groups for index in group], np.int64)

@@ -69,7 +69,6 @@ class EventClock(PhaseClock):
         return taken
 
     def _settle(self) -> None:
-        """Read all events, and make them available for the next phases."""
         self._totals, self._moves = dict(self.seconds), []
         self._spare += [event for span in self._spans for event in span[1:3]]
         self._spans = []

@@ -23,6 +23,9 @@ Phase = Callable[[str], AbstractContextManager[None]]
 """The type of `Stage.phase`."""
 
 
+_threads = threading.local()  # with buffers of each thread's own
+
+
 def untimed(name: str) -> AbstractContextManager[None]:  # noqa: ARG001
     """Return a phase that is not timed."""
     return nullcontext()
@@ -41,7 +44,10 @@ def upload_all(images: Sequence[Image], device: str, *, pin: bool = False) -> to
     import torch
 
     if device != "cpu" and pin:
-        return _staging(device).send(images)
+        buffers: dict[str, _Staging] = _threads.__dict__.setdefault("buffers", {})
+        if device not in buffers:
+            buffers[device] = _Staging(device)
+        return buffers[device].send(images)
     staging = torch.empty(sum(image.size for image in images), dtype=torch.uint8)
     _fill(staging.numpy(), images)
     return staging.to(device)
@@ -96,14 +102,3 @@ def _copy_stream(device: str) -> Any:
     import torch
 
     return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
-
-
-_threads = threading.local()
-
-
-def _staging(device: str) -> _Staging:
-    """Return this thread's buffers for a device."""
-    buffers: dict[str, _Staging] = _threads.__dict__.setdefault("buffers", {})
-    if device not in buffers:
-        buffers[device] = _Staging(device)
-    return buffers[device]

@@ -6,6 +6,7 @@ import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from framekiln.contract.errors import ConfigError, FramekilnError
@@ -14,13 +15,12 @@ from framekiln.output.ledger import Ledger
 from framekiln.output.object_store import Store
 from framekiln.planning.plan import Plan
 from framekiln.profiling.events import Reading, StepEvent
-from framekiln.profiling.tools.profilers import ProfilerOptions
+from framekiln.profiling.tools.profilers import NO_PROFILERS, ProfilerOptions
+from framekiln.runtime.run.request import RunRequest
 from framekiln.runtime.second_pass.second_pass import SecondPass
 
 if TYPE_CHECKING:
     from framekiln.engine.local.pool import WorkerProcess
-
-EngineName = Literal["auto", "local", "ray"]
 
 SMALL_BYTES = 2_000_000_000
 """Input files that `auto` computes without Ray.
@@ -33,17 +33,22 @@ times as many it is less than a tenth of a run, and Ray's dashboard and live met
 _LOCAL = "a process a core, each with all steps"
 
 
+@dataclass(frozen=True, kw_only=True)
+class RunContext:
+    """The work of an engine, and its surroundings."""
+
+    plan: Plan
+    store: Store
+    on_events: Callable[[list[StepEvent | Reading]], None]
+    profilers: ProfilerOptions = NO_PROFILERS
+
+
 class Engine(ABC):
     """An owner of worker processes, for one plan."""
 
-    def __init__(
-        self,
-        plan: Plan,
-        store: Store,
-        on_events: Callable[[list[StepEvent | Reading]], None],
-        profilers: ProfilerOptions,
-    ) -> None:
-        self._plan, self._store, self._on_events, self._profilers = plan, store, on_events, profilers
+    def __init__(self, context: RunContext) -> None:
+        self._plan, self._store, self._profilers = context.plan, context.store, context.profilers
+        self._on_events = context.on_events
         self._run = uuid.uuid4().hex[:8]  # opens the keys of its work in processes that several runs may use
 
     @abstractmethod
@@ -67,16 +72,14 @@ class Engine(ABC):
         """End all processes."""
 
 
-def choose(
-    asked: EngineName, *, address: str | None, plan: Plan, units: Sequence[Unit], profilers: ProfilerOptions
-) -> tuple[Literal["local", "ray"], str]:
-    """Choose the engine of a run; the sentence says why."""
-    if asked == "local":
+def choose(request: RunRequest, plan: Plan, units: Sequence[Unit]) -> tuple[Literal["local", "ray"], str]:
+    """Choose the engine for these units; the sentence says why."""
+    if request.engine == "local":
         return "local", f"Engine: local, as asked: {_LOCAL}."
-    if asked == "ray":
+    if request.engine == "ray":
         return "ray", "Engine: Ray, as asked."
     size = sum(media.size for unit in units for media in unit.media)
-    if reason := _needs_ray(address, profilers):
+    if reason := _needs_ray(request):
         return "ray", f"Engine: Ray, since {reason}."
     if on_gpu := [step.name for step in plan.steps if step.placement.device != "cpu"]:
         return "ray", f"Engine: Ray, since {on_gpu[0]} runs on a GPU."
@@ -85,17 +88,14 @@ def choose(
     return "local", f"Engine: local, since the work is small: {_LOCAL} (--engine ray for Ray)."
 
 
-def _needs_ray(address: str | None, profilers: ProfilerOptions) -> str:
-    """Return why only Ray can do the work; empty if it need not."""
-    if address is not None:
-        return f"a cluster is named ({address})"
-    return "--nsight starts processes through Ray" if profilers.nsight else ""
+def _needs_ray(request: RunRequest) -> str:
+    if request.address is not None:
+        return f"a cluster is named ({request.address})"
+    return "--nsight starts processes through Ray" if request.profilers.nsight else ""
 
 
 @contextmanager
-def started_ahead(
-    asked: EngineName, *, address: str | None, profilers: ProfilerOptions
-) -> Iterator[list[WorkerProcess]]:
+def started_ahead(request: RunRequest) -> Iterator[list[WorkerProcess]]:
     """Start a process for the local engine where it may be chosen: it imports libraries while the run is planned.
 
     An engine takes it out of the list; else it is ended after the block.
@@ -103,10 +103,10 @@ def started_ahead(
     Raises:
         ConfigError: the local engine is asked for what only Ray can do.
     """
-    if asked == "local" and (problem := _needs_ray(address, profilers)):
+    if request.engine == "local" and (problem := _needs_ray(request)):
         raise ConfigError(f"--engine local: {problem}; leave out one of the two.", code="FK-ENGINE-LOCAL")
     ahead: list[WorkerProcess] = []
-    if asked != "ray" and not _needs_ray(address, profilers):
+    if request.engine != "ray" and not _needs_ray(request):
         from framekiln.engine.local.pool import WorkerProcess
 
         ahead.append(WorkerProcess())
@@ -120,10 +120,7 @@ def started_ahead(
 @contextmanager
 def opened(
     name: Literal["local", "ray"],
-    plan: Plan,
-    store: Store,
-    on_events: Callable[[list[StepEvent | Reading]], None],
-    profilers: ProfilerOptions,
+    context: RunContext,
     *,
     ahead: list[WorkerProcess],
     stop: Callable[[FramekilnError], None],
@@ -136,10 +133,10 @@ def opened(
         from framekiln.engine.local.engine import LocalEngine
 
         started = [ahead.pop() for _ in range(len(ahead))]
-        with closing(LocalEngine(plan, store, on_events, profilers, started)) as local:
+        with closing(LocalEngine(context, started)) as local:
             yield local
     else:
         from framekiln.engine.ray.datasets import RayEngine
 
-        with closing(RayEngine(plan, store, on_events, profilers, stop=stop)) as ray:
+        with closing(RayEngine(context, stop)) as ray:
             yield ray

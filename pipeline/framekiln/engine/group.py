@@ -11,11 +11,10 @@ from framekiln.contract.packet import Packet
 from framekiln.contract.placement import Placement
 from framekiln.device.watchdog import within
 from framekiln.engine.run_state import Reporter
-from framekiln.media.units import Share, Unit, share_bytes, shares_of
+from framekiln.media.units import Segments, Unit, split_unit, task_bytes
 from framekiln.output.ledger import Ledger, Span
 from framekiln.output.object_store import Store
-from framekiln.planning.processes.process_groups import combined_placement
-from framekiln.planning.processes.waves import Wave
+from framekiln.planning.processes.waves import Wave, combined_placement
 from framekiln.planning.step import DecodeStep, Step
 from framekiln.profiling.events import worker_name
 from framekiln.profiling.tools.profilers import NO_PROFILERS, ProfilerOptions
@@ -25,8 +24,8 @@ from framekiln.runtime.second_pass.second_pass import SecondPass, UnitRows
 from framekiln.runtime.worker import Worker
 
 T = TypeVar("T")
-DecodeWork = tuple[Unit, Share, frozenset[Span]]
-"""A share of a unit, and the spans of its packets that were finished before."""
+DecodeWork = tuple[Unit, Segments, frozenset[Span]]
+"""A unit, its wanted segments, and the spans of its packets that were finished before."""
 
 _SET_UPS = 3  # processes that die in their set-up before the run stops: up to two may be killed from outside
 _SET_UP_SECONDS = 1800.0  # imports, weights, and models that are compiled, on a busy machine
@@ -102,8 +101,8 @@ def decoded(group: Group, work: Sequence[DecodeWork], report: Reporter) -> Itera
     with report.fatal():
         first, number, _ = work[0]
         worker = worker_of(group, f"{first.name} {number}", report)
-        for unit, share, finished in work:
-            for packet in worker.decode(group.decode, unit, share, finished):
+        for unit, segments, finished in work:
+            for packet in worker.decode(group.decode, unit, segments, finished):
                 yield worker, packet
                 report.check()
         report.check()
@@ -121,32 +120,32 @@ def write_tables(step: SecondPass, occasion: str, units: tuple[UnitRows, ...], r
 
 def decode_work(wave: Wave, units: Sequence[Unit], ledger: Ledger, slots: int) -> list[tuple[DecodeWork, ...]]:
     """Return what a wave has left of units, as the work of each decode task; `slots` tasks run at once."""
-    each = share_bytes(units, wave.decode.config, wave.decode.workers)
+    each = task_bytes(units, wave.decode.config, wave.decode.workers)
     sized = []
     for unit in units:
         spans, size = ledger.common(wave.folders, unit.name), sum(media.size for media in unit.media)
-        sized.append([((unit, share, spans), size) for share in shares_of(unit, each)])
+        sized.append([((unit, segments, spans), size) for segments in split_unit(unit, each)])
     return divide_into_tasks(sized, slots)
 
 
 def divide_into_tasks(units: Sequence[Sequence[tuple[T, int]]], slots: int) -> list[tuple[T, ...]]:
-    """Return the work of each decode task, long ones first: a share of a film, or several small units.
+    """Return the work of each decode task, long ones first: segments of a film, or several small units.
 
-    `units` holds each unit's shares with their sizes; a unit of several shares is a film. `slots` tasks run at once.
+    `units` holds the work on each unit, with its size; a unit with more than one is a film. `slots` tasks run at once.
 
     Ray takes 0.02 to 0.2 s from the end of a task to the start of the next. So the first tasks are long. A slot that
     has no task left waits for the last ones to end. So each task takes a fixed share of what is left, which shrinks to
     one unit (guided self-scheduling: Polychronopoulos and Kuck, IEEE Transactions on Computers C-36, 1987).
     """
-    films = [(share,) for shares in units if len(shares) > 1 for share, _ in shares]
-    small = [shares[0] for shares in units if len(shares) == 1]
+    films = [(work,) for works in units if len(works) > 1 for work, _ in works]
+    small = [works[0] for works in units if len(works) == 1]
     left = sum(size for _, size in small)
     tasks: list[tuple[T, ...]] = []
     begin = 0
     while begin < len(small):
         totals = [*accumulate(size for _, size in small[begin : begin + _TASK_UNITS])]
         number = max(1, sum(total <= left / (_SHARE * slots) for total in totals))
-        tasks.append(tuple(share for share, _ in small[begin : begin + number]))
+        tasks.append(tuple(work for work, _ in small[begin : begin + number]))
         left -= totals[number - 1]
         begin += number
     return [*films, *tasks]

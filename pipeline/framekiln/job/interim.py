@@ -8,15 +8,14 @@ the end.
 
 import threading
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
 from framekiln.contract.errors import FramekilnError, OutputError
-from framekiln.job.outcome import make_result, recorded_profile
-from framekiln.job.tables_so_far import TablesSoFar
+from framekiln.job.outcome import TablesSoFar, make_result, recorded_profile
 from framekiln.output.lease import Lease
 from framekiln.output.object_store import Store
 from framekiln.profiling.run_profile import RunProfile
@@ -26,8 +25,7 @@ from framekiln.runtime.run.progress import INTERRUPTED, RunProgress
 from framekiln.runtime.run.record import read_earlier, write_progress
 from framekiln.runtime.run.request import RunRequest
 from framekiln.runtime.run.result import Workload
-from framekiln.runtime.second_pass.assemble import Assembly
-from framekiln.runtime.second_pass.second_pass import SecondPass, UnitRows
+from framekiln.runtime.second_pass.second_pass import Assembly, SecondPass, UnitRows
 
 FIRST_S = 20.0  # so that a run of a minute has tables
 EVERY_S = 30.0  # or later: see `SHARE`
@@ -47,7 +45,7 @@ class _Writer:
 
     def assemble(self, unit: UnitRows) -> None:
         """Write the tables of a unit."""
-        self.assembly.assemble(unit)
+        self.assembly((unit,))
 
     def report(self) -> None:
         """Write the report."""
@@ -78,7 +76,7 @@ class Interim:
         self._figures, self._started = figures, started
         self._tables = TablesSoFar(store, work, owners, read_earlier(store))
         self._assembles, self._busy = True, threading.Lock()  # the lock is held by a publication
-        self._child: ChildProcess | None = None
+        self._child: ChildProcess | None = None  # the last one, which may have ended
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True, name="interim")
 
@@ -156,7 +154,9 @@ class Interim:
         """Write the tables that are due, run.json, and the report; return the seconds besides tables, and for it."""
         with self._busy, ExitStack() as stack:
             began, due = time.monotonic(), self._tables.due()
-            child = stack.enter_context(self._start_writer()) if (due and self._assembles) or report else None
+            child = None
+            if (due and self._assembles) or report:
+                child = self._child = stack.enter_context(ChildProcess(_Writer(self._store, self._tables.assembly)))
             assembling = self._assemble(child, due) if child is not None else 0.0
             self._write_record(reason, profile)
             written = time.monotonic()
@@ -174,15 +174,6 @@ class Interim:
             if result is None:
                 self._tables.done(unit)
         return time.monotonic() - began
-
-    @contextmanager
-    def _start_writer(self) -> Iterator[ChildProcess]:
-        with ChildProcess(_Writer(self._store, self._tables.assembly)) as child:
-            self._child = child
-            try:
-                yield child
-            finally:
-                self._child = None
 
     def _write_record(self, reason: str = "", profile: RunProfile | None = None, *, count: bool = True) -> None:
         counted = self._tables.count(anew=count)

@@ -11,10 +11,10 @@ from typing import Literal
 
 from framekiln.contract.errors import ConfigError, DamagedError, OutputError, StartError
 from framekiln.contract.stage import Scope
-from framekiln.engine.engine import Engine, choose, opened, started_ahead
+from framekiln.engine.engine import Engine, RunContext, choose, opened, started_ahead
 from framekiln.job.interim import Interim
 from framekiln.job.outcome import conclude
-from framekiln.media.units import Unit
+from framekiln.media.discovery.listing import list_inputs
 from framekiln.output.lease import Lease
 from framekiln.output.ledger import Ledger
 from framekiln.output.object_store import Store
@@ -31,8 +31,7 @@ from framekiln.runtime.run.files import RunFiles
 from framekiln.runtime.run.request import RunRequest
 from framekiln.runtime.run.result import RunResult, Workload
 from framekiln.runtime.run.retry import FailureFilter, mark_for_retry
-from framekiln.runtime.second_pass.assemble import Assembly, refuse_foreign, sweep
-from framekiln.runtime.second_pass.second_pass import SecondPass, UnitRows, unit_rows
+from framekiln.runtime.second_pass.second_pass import Assembly, SecondPass, refuse_foreign, sweep, unit_rows
 from framekiln.runtime.second_pass.table_steps import Tables
 
 _ATTEMPTS = 3  # a disk that damages what was just written has no use for a fourth
@@ -74,17 +73,14 @@ class Job:
         check_may_become_output(self.store)  # before inputs are listed, which may take minutes
         with ExitStack() as stack:
             request = self._request
-            starting = started_ahead(request.engine, address=request.address, profilers=request.profilers)
-            self._ahead = stack.enter_context(starting)
+            self._ahead = stack.enter_context(started_ahead(request))
             nodes = [this_machine()] if request.address is None else self._join_ray(stack)
-            files = RunFiles.find(request, self._on_wait)
-            plan = self._plan(nodes)
-            lease = self._take_lease(plan, stack)
+            files = RunFiles(request=request, listing=list_inputs(request.inputs, request.output, self._on_wait))
+            plan, lease = self._prepare(nodes, stack)
             files = files.identified(self.store, self._on_wait, keep=True)
             owners = self._list_owners(plan)
             mending = Mending(self.store, plan, owners, self._on_wait)
-            mending.remove_listed()
-            mending.remove_without_images()
+            mending.remove_known()
             attempt = 0
             while True:
                 attempt += 1
@@ -112,11 +108,13 @@ class Job:
         """
         check_may_become_output(self.store)
         plan = self._drop_dataset_steps(plan)
-        files = RunFiles.find(self._request, self._on_wait).identified(self.store, self._on_wait, keep=False)
+        request = self._request
+        files = RunFiles(request=request, listing=list_inputs(request.inputs, request.output, self._on_wait))
+        files = files.identified(self.store, self._on_wait, keep=False)
         units = files.units(self.store, plan.decode.workers)
         changes = find_changes(self.store, list(files.listing), units.fresh)
-        outlook = outlooks(plan, self.store, units.all, units.fresh, units.wanted, changes)
-        _, reason = self._choose(plan, units.all)
+        outlook = outlooks(plan, self.store, units, changes)
+        _, reason = choose(request, plan, units.all)
         return changes, outlook, reason
 
     # Before anything is computed
@@ -126,27 +124,25 @@ class Job:
 
         return stack.enter_context(session(self._request.address, self._on_wait))
 
-    def _plan(self, nodes: Sequence[Node]) -> Plan:
+    def _prepare(self, nodes: Sequence[Node], stack: ExitStack) -> tuple[Plan, Lease]:
+        """Return the plan and the lease of the output, which opens `store` for this run."""
         request = self._request
         plan = self._drop_dataset_steps(make_plan(request.pipeline, request.profile, request.options, nodes))
         profilers = request.profilers.check(plan, self.store, here=request.address is None)
         for note in (idle_cap(plan, request.options), profilers):
             if note:
                 self._on_wait(note)
-        return plan
+        self.store.prepare()
+        refuse_foreign(self.store, self._list_owners(plan))
+        lease = stack.enter_context(Lease(self.store, request.shard, on_wait=self._on_wait))
+        self.store = self.store.of_run(lease.run)
+        return plan, lease
 
     def _drop_dataset_steps(self, plan: Plan) -> Plan:
         """Return the plan of a shard: a run without shards computes the steps over everything at the end."""
         if self._request.shard is None:
             return plan
         return replace(plan, second=tuple(step for step in plan.second if step.stage.scope is not Scope.DATASET))
-
-    def _take_lease(self, plan: Plan, stack: ExitStack) -> Lease:
-        self.store.prepare()
-        refuse_foreign(self.store, self._list_owners(plan))
-        lease = stack.enter_context(Lease(self.store, self._request.shard, on_wait=self._on_wait))
-        self.store = self.store.of_run(lease.run)
-        return lease
 
     def _mark_failures(self, plan: Plan, files: RunFiles, which: FailureFilter) -> None:
         if changed := [step.name for step in plan.steps if not self.store.exists(facts_path(step))]:
@@ -156,7 +152,7 @@ class Job:
                 code="FK-RETRY-CHANGED",
             )
         units = files.units(self.store, plan.decode.workers)
-        rows = self._find_rows(plan, units.known, units.wanted)
+        rows = unit_rows(plan, Ledger(self.store), units.known, units.wanted)
         marked = mark_for_retry(self.store, plan, units.known, rows, self._list_owners(plan), which)
         self._on_wait(marked.summary())
 
@@ -164,12 +160,12 @@ class Job:
         """Return what is there and what is left to do, and store the new units."""
         units = files.units(self.store, plan.decode.workers)
         changes = find_changes(self.store, list(files.listing), units.fresh)
-        rows = self._find_rows(plan, units.all, units.wanted)
+        rows = unit_rows(plan, Ledger(self.store), units.all, units.wanted)
         finished = {unit.unit for unit in rows}
         pending = [unit for unit in units.all if unit.name not in finished]
         owners = self._list_owners(plan)
         left = bool(pending) or any(owner.missing(rows) for owner in owners)
-        outlook = outlooks(plan, self.store, units.all, units.fresh, units.wanted, changes)
+        outlook = outlooks(plan, self.store, units, changes)
         write_units(self.store, units.fresh)
         remember(self.store, plan)
         swept = 0 if left else sweep(self.store, owners, rows, files.deletable(self.store))
@@ -185,16 +181,12 @@ class Job:
             files=changes,
             outlook=outlook,
         )
-        self._engine = self._choose(plan, pending)
+        self._engine = choose(self._request, plan, pending)
         if left and self._engine[0] == "local":
             work = replace(work, plan=replace(plan, limits=""), has_local_engine=True)
         self._totals = RunTotals(pending, len(plan.waves))
         self._on_plan(work)
         return work
-
-    def _choose(self, plan: Plan, units: Sequence[Unit]) -> tuple[Literal["local", "ray"], str]:
-        request = self._request
-        return choose(request.engine, address=request.address, plan=plan, units=units, profilers=request.profilers)
 
     @property
     def extent(self) -> str:
@@ -210,11 +202,9 @@ class Job:
         if name == "ray" and request.address is None:
             name = self._start_ray(stack)
         self._totals.engine = name
-        opening = opened(
-            name, plan, self.store, self._on_events, request.profilers, ahead=self._ahead, stop=lease.end_run
-        )
+        context = RunContext(plan=plan, store=self.store, on_events=self._on_events, profilers=request.profilers)
         try:
-            with opening as engine:
+            with opened(name, context, ahead=self._ahead, stop=lease.end_run) as engine:
                 interim.start()
                 for number, wave in enumerate(plan.waves):
                     ledger = Ledger(self.store)
@@ -238,7 +228,7 @@ class Job:
         return "ray"
 
     def _run_second_pass(self, engine: Engine, work: Workload, files: RunFiles, lease: Lease, interim: Interim) -> None:
-        rows = self._find_rows(work.plan, work.units, work.wanted)
+        rows = unit_rows(work.plan, Ledger(self.store), work.units, work.wanted)
         if missing := len(work.units) - len(rows):
             raise OutputError(
                 f"Results of {missing} of {len(work.units)} units of files were removed from {self.store.root!r} "
@@ -257,9 +247,6 @@ class Job:
     def _on_events(self, events: list[StepEvent | Reading]) -> None:
         self._totals.add(events)
         self._watch(self._totals)
-
-    def _find_rows(self, plan: Plan, units: Sequence[Unit], wanted: frozenset[str]) -> list[UnitRows]:
-        return unit_rows(plan, Ledger(self.store), units, wanted)
 
     def _list_owners(self, plan: Plan) -> list[SecondPass]:
         return [Assembly(plan, self.store), *(Tables(step, plan, self.store) for step in plan.second)]

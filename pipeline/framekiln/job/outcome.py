@@ -1,19 +1,138 @@
-"""The result of a run, with the run.json and the report that it leaves in its output."""
+"""What a run leaves in its output: its tables at any time, and at its end run.json and the report.
+
+A row is in `frames/` once at any time, and the table never mixes columns of two settings. So tables of earlier runs
+decide what may be written before the end: a unit waits if they hold rows of its files, and all units wait if another
+run's steps made them (`held`). They go at the end of the first pass, when all new rows can be written.
+"""
 
 import time
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from typing import Any
 
-from framekiln.contract.errors import OutputError
-from framekiln.contract.row_errors import PASSED_OVER
-from framekiln.job.tables_so_far import count_rows
+from framekiln.contract.errors import GoneError, OutputError
+from framekiln.contract.output_names import ERRORS, FRAMES
+from framekiln.contract.row_errors import DECODE, PASSED_OVER
+from framekiln.contract.row_errors import SCHEMA as FAILURES
+from framekiln.media.units import Unit
+from framekiln.output.ledger import Ledger
 from framekiln.output.object_store import Store
+from framekiln.output.unit_table import read_units
+from framekiln.planning.plan import Plan
 from framekiln.profiling.run_profile import RunProfile, profile_of
 from framekiln.profiling.stats.totals import RunTotals
 from framekiln.runtime.run.record import write_run_record
 from framekiln.runtime.run.request import RunRequest
 from framekiln.runtime.run.result import RunResult, Workload
+from framekiln.runtime.second_pass.second_pass import (
+    ASSEMBLE,
+    Assembly,
+    SecondPass,
+    UnitRows,
+    expected_rows,
+    fingerprints,
+    unit_of,
+    unit_rows,
+)
+
+_ROWS = ""  # beside kinds of errors
+
+
+class TablesSoFar:
+    """The progress of a run's tables."""
+
+    def __init__(
+        self, store: Store, work: Workload, owners: Sequence[SecondPass], before: Mapping[str, Any] | None
+    ) -> None:
+        """Look at the tables of earlier runs; `before` is their run.json, None if there is none that can be read."""
+        self._store, self._work, self.assembly = store, work, Assembly(work.plan, store)
+        rows = [expected_rows(unit, work.wanted) for unit in work.units]
+        self.held = _would_mix(store, work.plan, owners, rows, before)
+        self._earlier = frozenset[str]() if self.held else self._find_earlier_files(rows)
+        self._counts: dict[str, Counter[str]] = {}  # rows of a file of `frames/`, or errors of one of `errors/` by kind
+        self.files_done = 0
+        self._open: dict[str, Unit] = {unit.name: unit for unit in work.units}
+
+    def release(self) -> None:
+        """Begin anew, where tables of earlier runs are gone."""
+        self.held, self._earlier = False, frozenset()
+        self.files_done, self._open = 0, {unit.name: unit for unit in self._work.units}
+
+    def due(self) -> list[UnitRows]:
+        """Return the units whose rows can be written now; each is `done` afterwards."""
+        ledger = Ledger(self._store)
+        finished = unit_rows(self._work.plan, ledger, list(self._open.values()), self._work.wanted)
+        missing = {unit.unit for (unit,) in self.assembly.missing(finished)}
+        for unit in finished:
+            if self.held or unit.unit not in missing:
+                self.done(unit)
+        return [unit for unit in finished if unit.unit in self._open and self._earlier.isdisjoint(_list_ids(unit))]
+
+    def done(self, unit: UnitRows) -> None:
+        """Count a unit as done: its rows are in the tables, or complete while earlier tables stay."""
+        del self._open[unit.unit]
+        self.files_done += len(_list_ids(unit))
+        if unit.media is None:  # else it has other rows than its parts, which a look at the table shows
+            rows = max((part.stop for part in unit.parts[self._work.plan.decode.folder]), default=0)
+            self._counts[f"{FRAMES}/{self.assembly.name_of(unit)}"] = Counter({_ROWS: rows})
+
+    def count(self, *, anew: bool = True) -> tuple[int, Counter[str]]:
+        """Return the number of frames in the tables, and of errors by kind; each file is opened once at most.
+
+        Without `anew` files that were not opened before are left out.
+        """
+        return count_rows(self._store, self._counts, anew=anew)
+
+    def _find_earlier_files(self, rows: Sequence[UnitRows]) -> frozenset[str]:
+        names = set(self._store.names(FRAMES))
+        stale = {unit_of(name) for name in names - self.assembly.live(rows)[FRAMES]} if names else set()
+        units = read_units(self._store) if stale else []
+        return frozenset(media.media_id for unit in units if unit.name in stale for media in unit.media)
+
+
+def count_rows(store: Store, known: dict[str, Counter[str]], *, anew: bool = True) -> tuple[int, Counter[str]]:
+    """Return the numbers of frames and of errors by kind in the tables; see `TablesSoFar.count`.
+
+    `known` keeps the counts of each file.
+    """
+    kinds: Counter[str] = Counter()
+    for folder in (FRAMES, ERRORS):
+        for path in (f"{folder}/{name}" for name in store.names(folder)):
+            if anew and path not in known:
+                with suppress(GoneError):  # another shard may have replaced it
+                    if folder == FRAMES:
+                        known[path] = Counter({_ROWS: store.count_rows(path)})
+                    else:
+                        errors = store.read_table(path, ["kind"], expected=FAILURES)
+                        known[path] = Counter(errors["kind"].to_pylist())
+            kinds.update(known.get(path, ()))
+    return kinds.pop(_ROWS, 0), kinds
+
+
+def _list_ids(unit: UnitRows) -> frozenset[str]:
+    return frozenset(media.media_id for media in unit.files) if unit.media is None else unit.media
+
+
+def _would_mix(
+    store: Store, plan: Plan, owners: Sequence[SecondPass], rows: Sequence[UnitRows], before: Mapping[str, Any] | None
+) -> bool:
+    """Return whether tables of other steps or settings are there, which new rows must not be mixed with."""
+    steps = (before or {}).get("steps", {})
+    known = {name: step.get("fingerprint") for name, step in steps.items()}
+    first = {name: known.get(name) for wave in (before or {}).get("waves", ()) for name in wave}
+    first[DECODE] = (before or {}).get("decode", {}).get("fingerprint")
+    same = {step.name: known.get(step.name) == step.fingerprint for step in plan.second}
+    same[ASSEMBLE] = first == fingerprints(plan)
+    for owner in (owner for owner in owners if not same[owner.name]):
+        written = {
+            folder: names for folder in owner.live([]) if folder != ERRORS and (names := set(store.names(folder)))
+        }
+        live = owner.live(rows) if written else {}
+        if any(names - live[folder] for folder, names in written.items()):
+            return True
+    return False
 
 
 def make_result(

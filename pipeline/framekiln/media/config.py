@@ -5,10 +5,10 @@ from dataclasses import dataclass
 DECODE_VERSION = 3
 """To be raised when the same file gives other rows or pixels: all outputs are then computed again."""
 
-MAX_CELLS = 256
-"""Cells of one film. Each is opened anew, so longer films have longer cells."""
+MAX_SEGMENTS = 256
+"""Segments of one film. Each is opened anew, so longer films have longer ones."""
 
-MAX_SHARES = 1024
+MAX_TASKS = 1024
 """Tasks for one file, planned before it is opened: a sparse file may state any size."""
 
 
@@ -23,12 +23,12 @@ class DecodeConfig:
     max_pixels: int = 100_000_000  # height * width in the header: 300 MB decoded
     clip_frames: int = 64  # 2.5 s at 25 fps: long enough for motion, 177 MB at 1280x720
     packet_bytes: int = 128 << 20  # of requested pixels: a few packets in flight for each process fit a laptop
-    cell_frames: int = 128  # the least of a cell, 5 s at 25 fps; films of less than two are read as a whole
-    cell_pixels: int = 50_000_000  # the least of a cell, frames * height * width: ten times the cost of opening a film
-    share_bytes: int = 256_000  # of a film, the least for each task: 5 s at 0.4 Mbit/s
-    most_share_bytes: int = 64_000_000  # the most: 20 s of a core for 1080p at 6 Mbit/s
+    segment_frames: int = 128  # the least of a segment, 5 s at 25 fps; films of less than two are read as a whole
+    segment_pixels: int = 50_000_000  # the least of one, frames * height * width: ten times the cost of opening a film
+    task_bytes: int = 256_000  # of a film, the least for each task: 5 s at 0.4 Mbit/s
+    most_task_bytes: int = 64_000_000  # the most: 20 s of a core for 1080p at 6 Mbit/s
     packet_rows: int = 512  # small photos: seconds of work, so that the cost of moving a packet is negligible
 
-    def frames_of_cell(self, frames: int, pixels: int) -> int:
-        """Return the least number of frames in a cell of a film of so many frames, each of so many pixels."""
-        return max(self.cell_frames, self.cell_pixels // max(1, pixels), -(-frames // MAX_CELLS))
+    def frames_of_segment(self, frames: int, pixels: int) -> int:
+        """Return the least number of frames in a segment of a film of so many frames, each of so many pixels."""
+        return max(self.segment_frames, self.segment_pixels // max(1, pixels), -(-frames // MAX_SEGMENTS))

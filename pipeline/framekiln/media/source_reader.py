@@ -18,7 +18,7 @@ from framekiln.media.files import MediaFile, access_errors, open_media, read_str
 from framekiln.media.frames import Frame, FrameSource, FrameSpec, LostFrames
 from framekiln.media.images.photo import open_photo
 from framekiln.media.media_ids import escape
-from framekiln.media.units import Share
+from framekiln.media.units import Segments
 
 T = TypeVar("T")
 
@@ -44,7 +44,7 @@ class Guard:
     This one has no effect.
     """
 
-    def start_file(self, media: MediaFile, share: Share) -> ReadLimit | None:  # noqa: ARG002
+    def start_file(self, media: MediaFile, wanted: Segments) -> ReadLimit | None:  # noqa: ARG002
         """Register a file before it is opened; return its limit, or None to read all of it."""
         return None
 
@@ -81,18 +81,18 @@ class SourceReader:
         """The columns that packets carry."""
         return [name for name in self.columns if name not in self.drops]
 
-    def open(self, media: MediaFile, share: Share) -> FrameSource:
+    def open(self, media: MediaFile, wanted: Segments) -> FrameSource:
         """Open a file, or one of its segments. Raises MediaError: it cannot be opened, or kills its decoder."""
-        limit = self.guard.start_file(media, share)
+        limit = self.guard.start_file(media, wanted)
         if limit is not None and limit.max_items < 0:
             raise limit.error
-        source = self._open(media, share)
+        source = self._open(media, wanted)
         self.guard.heartbeat()
         return replace(source, frames=guarded(source.frames, self.guard, limit))
 
     def segments(self, media: MediaFile) -> Iterator[FrameSource]:
         """Yield a file, or its segments in order. Raises MediaError: it cannot be opened."""
-        following: Share | None = Share()
+        following: Segments | None = Segments()
         while following is not None:
             source = self.open(media, following)
             segment, following = source.segment, None
@@ -116,7 +116,7 @@ class SourceReader:
             return islice(frames, limit)
         return takewhile(lambda frame: frame.index < limit * self.config.every_nth, frames)
 
-    def _open(self, media: MediaFile, share: Share) -> FrameSource:
+    def _open(self, media: MediaFile, wanted: Segments) -> FrameSource:
         config = self.config
         spec = FrameSpec(
             pixels=tuple(name for name in self.carried if is_pixel_column(name)),
@@ -137,7 +137,7 @@ class SourceReader:
         if kind.decoder == "video":
             from framekiln.media.video.reader import open_video  # loads libav, which photos do not need
 
-            return open_video(media, kind, spec, replace(share, halo=self.halo))
+            return open_video(media, kind, spec, replace(wanted, halo=self.halo))
         return open_photo(data, kind, spec)
 
 

@@ -1,6 +1,6 @@
 """Units of decoding: small files share a task, and a long video is a unit of its own for several tasks.
 
-Each task decodes a share: it asks for a part of the bytes, and gets the segments that begin in it.
+Each task asks for a part of its bytes, and gets the segments that begin in it.
 """
 
 import hashlib
@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from framekiln.media.config import MAX_SHARES, DecodeConfig
+from framekiln.media.config import MAX_TASKS, DecodeConfig
 from framekiln.media.files import MediaFile
 
 
@@ -41,17 +41,17 @@ class PacketIndex:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Share:
-    """The requested part of a file."""
+class Segments:
+    """A request for the segments that begin in one of `count` equal parts of a file's bytes."""
 
     index: int = 0
     count: int = 1
     halo: int = 0  # frames to read beyond its end
-    begin: int | None = None  # first frame of the requested cell; None for the first cell of the share
+    begin: int | None = None  # first frame of the next one; None for the first
     entries: PacketIndex | None = None  # the film's index, if it was read before
 
     def __str__(self) -> str:
-        return f"share {self.index}" + (f" from frame {self.begin}" if self.begin is not None else "")
+        return f"segments {self.index}" + (f" from frame {self.begin}" if self.begin is not None else "")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,7 +67,7 @@ class VideoSegment:
     share: float  # fraction of the video track's bytes
     first_packet: Any  # of the film, for decoders that start later: it identifies the encoder
     packets: Iterator[Any]  # of the track, from the segment's first one to the end of the file
-    following: Share | None = None  # the next cell of the same share
+    following: Segments | None = None  # the rest of the request
 
     @property
     def is_last(self) -> bool:
@@ -78,7 +78,7 @@ class VideoSegment:
 MAX_FILES = 256  # some seconds of decoding, so that a task that dies costs little
 MAX_BYTES = 64_000_000  # of files; a larger file is a unit of its own
 UNITS_PER_SLOT = 4  # so that fast slots take over work of slow ones
-SHARES_PER_SLOT = 4  # of a single film: the last task is a sixteenth of the work of four slots
+TASKS_PER_SLOT = 4  # of a single film: the last task is a sixteenth of the work of four slots
 _LAST_PART = 100  # the last units shrink to 1 / (this * slots) of the files: 1 % of a slot's work
 _MIN_FILES = 8  # the least for the costs of a unit: two files for each step
 
@@ -115,16 +115,16 @@ def form_units(media: Sequence[MediaFile], *, slots: int) -> list[Unit]:
     return [*units, _make_unit(members)] if members else units
 
 
-def shares_of(unit: Unit, share_bytes: int) -> list[Share]:
-    """Divide a unit into parts for tasks that may run at once: a single file by `share_bytes` for each task."""
-    count = max(1, min(unit.media[0].size // share_bytes, MAX_SHARES)) if len(unit.media) == 1 else 1
-    return [Share(index=index, count=count) for index in range(count)]
+def split_unit(unit: Unit, task_bytes: int) -> list[Segments]:
+    """Divide a unit into parts for tasks that may run at once: a single file by `task_bytes` for each task."""
+    count = max(1, min(unit.media[0].size // task_bytes, MAX_TASKS)) if len(unit.media) == 1 else 1
+    return [Segments(index=index, count=count) for index in range(count)]
 
 
-def share_bytes(units: Sequence[Unit], config: DecodeConfig, slots: int) -> int:
+def task_bytes(units: Sequence[Unit], config: DecodeConfig, slots: int) -> int:
     """Return the bytes of a film for each task, so that the tasks of all units occupy all slots to the end."""
     total = sum(media.size for unit in units for media in unit.media)
-    return max(config.share_bytes, min(config.most_share_bytes, total // (SHARES_PER_SLOT * max(1, slots))))
+    return max(config.task_bytes, min(config.most_task_bytes, total // (TASKS_PER_SLOT * max(1, slots))))
 
 
 def retry_unit(unit: Unit, names: Collection[str]) -> Unit:

@@ -2,8 +2,7 @@
 
 manifest        the pipeline file and the profile; settings
 stage_building  a stage for each step
-lineage         producers and readers of columns and tables
-missing_weights steps that run
+lineage         producers and readers of columns and tables; steps that run, by their weights
 gpu/            models that share a GPU
 processes/      steps that share a process, and the machines
 plan            all of it

@@ -5,7 +5,7 @@ missing weights, and workers that do not fit the machines.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 
 from framekiln.contract.errors import ConfigError, check_known
 from framekiln.contract.row_errors import DECODE
@@ -14,9 +14,8 @@ from framekiln.media.config import DecodeConfig
 from framekiln.planning.error_budget import Budget
 from framekiln.planning.gpu.calibration_file import Calibration, find_calibration
 from framekiln.planning.gpu.scheduler import CONTEXT_GB, GpuSettings, schedule
-from framekiln.planning.lineage import find_producers, is_decoded, sources
+from framekiln.planning.lineage import WeightsStatus, available_steps, find_producers, is_decoded, sources
 from framekiln.planning.manifest import PLACEMENT_KEYS, DecodeRule, PipelineFile, ProfileFile, read_pipeline
-from framekiln.planning.missing_weights import WeightsStatus, available_steps
 from framekiln.planning.plan_options import PlanOptions
 from framekiln.planning.processes.core_limits import describe_limits, fit_later, fit_wave
 from framekiln.planning.processes.placement import (
@@ -30,7 +29,7 @@ from framekiln.planning.processes.resources import Node
 from framekiln.planning.processes.waves import Wave, split_into_waves
 from framekiln.planning.settings import read_overrides, validated
 from framekiln.planning.stage_building import build_all
-from framekiln.planning.step import DecodeStep, Step, make_step
+from framekiln.planning.step import DecodeStep, Step, contents, fingerprint
 from framekiln.weights.resolver import merged_lock
 
 
@@ -134,7 +133,10 @@ class _Planner:
     def plan(self, order: Sequence[str], status: WeightsStatus, *, calibrated: bool) -> Plan:
         """Return the named steps with all their numbers."""
         decode = self._make_decode_step(order)
-        asked = self._make_steps(order, status, decode)
+        made: dict[str, Step] = {}
+        for name in order:
+            made[name] = self._make_step(name, status, decode, made)
+        asked = list(made.values())
         placed = assign_workers(asked, self._cores)
         settings = self._make_gpu_settings(find_calibration(self._options.calibration) if calibrated else None)
         layout = schedule([step for step in placed if step.first_pass], decode, self._nodes, settings)
@@ -178,22 +180,37 @@ class _Planner:
             timeout_s=place.timeout_s,
         )
 
-    def _make_steps(self, order: Sequence[str], status: WeightsStatus, decode: DecodeStep) -> list[Step]:
-        steps: dict[str, Step] = {}
-        for name in order:
-            stage, overrides = self.stages[name], self.overrides.get(name, {})
-            steps[name] = make_step(
-                name,
-                self._pipeline.steps[name].use,
-                stage,
-                merge_placement(name, stage, self._profile, overrides, self._options.device),
-                decode,
-                producers=[steps[source] for source in sources(stage, self.producers)],
-                weights=status.of(stage.weights),
-                entries={key: status.lock[key] for key in stage.weights},
-                random=self._options.missing_weights == "dummy" and stage.dummy_weights,
-            )
-        return list(steps.values())
+    def _make_step(self, name: str, status: WeightsStatus, decode: DecodeStep, made: Mapping[str, Step]) -> Step:
+        """Return a step with the fingerprint of all that decides its results; the placement is not a part of it.
+
+        Where random weights take the place of missing ones, the fingerprint differs.
+        """
+        stage, use, weights = self.stages[name], self._pipeline.steps[name].use, status.of(self.stages[name].weights)
+        producers = [made[source] for source in sources(stage, self.producers)]
+        is_random = self._options.missing_weights == "dummy" and stage.dummy_weights
+        missing = {key for key in stage.weights if key not in weights} if is_random else set[str]()
+        entries = {key: status.lock[key] for key in stage.weights}
+        facts = {
+            "use": use,
+            "version": stage.version,
+            "settings": {item.name: getattr(stage.config, item.name) for item in fields(stage.config)},
+            "weights": [f"random {key}" if key in missing else entries[key].sha256 for key in stage.weights],
+            "files": [contents(path, urls=stage.reads_urls) for path in stage.files],
+        }
+        reads = {DECODE: decode.fingerprint, **{step.name: step.fingerprint for step in producers}}
+        dummies = {*([name] if missing else []), *(dummy for step in producers for dummy in step.dummies)}
+        return Step(
+            name=name,
+            use=use,
+            stage=stage,
+            placement=merge_placement(name, stage, self._profile, self.overrides.get(name, {}), self._options.device),
+            fingerprint=fingerprint({**facts, "reads": sorted(set(reads.values()))}),
+            facts={**facts, "reads": reads},
+            depends=frozenset(other for step in producers for other in (step.name, *step.depends)),
+            weights=weights,
+            entries=entries,
+            dummies=tuple(sorted(dummies)),
+        )
 
     def _make_gpu_settings(self, calibration: Calibration | None) -> GpuSettings:
         return GpuSettings(

@@ -7,18 +7,17 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.fs as pafs
 
+from framekiln.contract import Placement, Stage
 from framekiln.contract.errors import ConfigError
-from framekiln.contract.placement import Placement
 from framekiln.contract.row_errors import DECODE
-from framekiln.contract.stage import Stage
 from framekiln.media.config import DECODE_VERSION, DecodeConfig
 from framekiln.media.files import open_uri
 from framekiln.weights.lockfile import WeightsEntry
@@ -69,6 +68,11 @@ class Step:
         return bool(self.stage.weights) or self.placement.device != "cpu"
 
     @property
+    def carried(self) -> list[str]:
+        """Its columns that later steps read."""
+        return [name for name in self.stage.outputs.names if name not in self.drops]
+
+    @property
     def table_schema(self) -> pa.Schema:
         """The schema of its parts: its columns, with paths for encoded files."""
         return parts_schema(self.stage)
@@ -114,47 +118,6 @@ class DecodeStep:
     def folder(self) -> str:
         """The folder of its parts, under `columns/`."""
         return f"{self.name}-{self.fingerprint}"
-
-
-def make_step(
-    name: str,
-    use: str,
-    stage: Stage,
-    placement: Placement,
-    decode: DecodeStep,
-    *,
-    producers: Sequence[Step],
-    weights: Mapping[str, Path],
-    entries: Mapping[str, WeightsEntry],
-    random: bool,
-) -> Step:
-    """Return a step with the fingerprint of all that decides its results.
-
-    `weights` are the files that are here, `entries` the lockfile's of all its weights. With `random`, random weights
-    take the place of missing ones, and the fingerprint differs. The placement is not a part of it.
-    """
-    missing = {key for key in stage.weights if key not in weights} if random else set[str]()
-    facts = {
-        "use": use,
-        "version": stage.version,
-        "settings": {item.name: getattr(stage.config, item.name) for item in fields(stage.config)},
-        "weights": [f"random {key}" if key in missing else entries[key].sha256 for key in stage.weights],
-        "files": [contents(path, urls=stage.reads_urls) for path in stage.files],
-    }
-    reads = {DECODE: decode.fingerprint, **{step.name: step.fingerprint for step in producers}}
-    dummies = {*([name] if missing else []), *(dummy for step in producers for dummy in step.dummies)}
-    return Step(
-        name=name,
-        use=use,
-        stage=stage,
-        placement=placement,
-        fingerprint=fingerprint({**facts, "reads": sorted(set(reads.values()))}),
-        facts={**facts, "reads": reads},
-        depends=frozenset(other for step in producers for other in (step.name, *step.depends)),
-        weights=weights,
-        entries=entries,
-        dummies=tuple(sorted(dummies)),
-    )
 
 
 def marked(schema: pa.Schema, dummies: Iterable[str]) -> pa.Schema:

@@ -1,7 +1,5 @@
 """Parts in the output: the columns that a step added to a packet, its failures, and encoded files beside them."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 
@@ -51,10 +49,10 @@ class Parts:
                 chosen[start:stop] |= chosen[start:stop].any()
         return chosen
 
-    def read(self, step: Step, part: Part, columns: Sequence[str]) -> Outcome:
-        """Read some columns of a part, with the content of files, and its failures."""
-        table = self._store.read_table(_path(step, part.name), columns, expected=step.table_schema)
-        for position, name in enumerate(columns):
+    def read(self, step: Step, part: Part) -> Outcome:
+        """Read the columns of a part that later steps read, with the content of files, and its failures."""
+        table = self._store.read_table(_path(step, part.name), step.carried, expected=step.table_schema)
+        for position, name in enumerate(step.carried):
             if is_file_column(item := step.stage.outputs.field(name)):
                 data = [None if path is None else self._content(path) for path in table[name].to_pylist()]
                 table = table.set_column(position, item, pa.array(data, item.type))

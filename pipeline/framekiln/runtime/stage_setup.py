@@ -1,15 +1,12 @@
 """The set-up of stages in a process: weights where this node has them, and a share of its GPU's memory."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from framekiln.contract import Placement, Stage
 from framekiln.contract.array_cache import ArrayCache
 from framekiln.contract.errors import OWN_CODE, SetupError, WeightsError
-from framekiln.contract.placement import Placement
-from framekiln.contract.stage import Stage
 from framekiln.device import clock_of, disable_tf32, is_out_of_memory, limit_memory, release_memory, wait
 from framekiln.device.failures import message_of
 from framekiln.planning.step import Step

@@ -4,8 +4,6 @@ Each step's part is written at once, by the process that computed it. So results
 parts of a killed run stay, and a step with an existing part is read instead of computed.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -21,15 +19,14 @@ from framekiln.contract.columns import KEYS, SOURCE
 from framekiln.contract.errors import DamagedError, OutputError
 from framekiln.contract.packet import HALO, Packet
 from framekiln.contract.placement import Placement
-from framekiln.contract.row_errors import Failure
 from framekiln.device import Batches, CallScheduler
 from framekiln.device.watchdog import GPU_STALL_S
 from framekiln.media.packets.decode import decode, keep_freed_memory, use_one_thread
-from framekiln.media.units import Share, Unit
+from framekiln.media.units import Segments, Unit
 from framekiln.output.ledger import Part, Span, tiling
 from framekiln.output.object_store import Store
 from framekiln.planning.gpu.calibration_file import fits_folder
-from framekiln.planning.processes.process_groups import combined_placement
+from framekiln.planning.processes.waves import combined_placement
 from framekiln.planning.step import DecodeStep, Step
 from framekiln.profiling.events import Report, worker_name
 from framekiln.profiling.recorder import Recorder
@@ -105,15 +102,13 @@ class Worker:
         arrival = {} if waited is None else {"wait": max(0.0, waited - fetched), "fetch": fetched}
         attempt = begin_attempt(self._log, work, self._name)
         for step, caller in self._callers:
-            carried = [name for name in step.stage.outputs.names if name not in step.drops]
-            outcome = self._stored(step, part_of(packet), carried)
-            outcome = outcome or self._computed(step, caller, packet, attempt, carried, arrival)
-            packet, arrival = replace(packet, rows=_advance(packet.rows, step, outcome, carried)), {}
+            outcome = self._stored(step, part_of(packet)) or self._computed(step, caller, packet, attempt, arrival)
+            packet, arrival = replace(packet, rows=_advance(packet.rows, step, outcome)), {}
         attempt.end()
         return packet
 
-    def decode(self, step: DecodeStep, unit: Unit, share: Share, finished: Collection[Span]) -> Iterator[Packet]:
-        """Decode a share of a unit, and yield its packets after this process's steps.
+    def decode(self, step: DecodeStep, unit: Unit, wanted: Segments, finished: Collection[Span]) -> Iterator[Packet]:
+        """Decode the wanted segments of a unit, and yield its packets after this process's steps.
 
         The decoder's own part of each packet is written here; an empty part that ends the unit is written last. Packets
         that were finished before the run are not yielded. The choice must not depend on what this run has finished:
@@ -121,13 +116,18 @@ class Worker:
         """
         use_one_thread()
         keep_freed_memory()
-        name = f"decoding of {share} of unit {unit.name}"
+        name = f"decoding of {wanted} of unit {unit.name}"
         attempt = begin_attempt(self._log, name, self._name)
         guard = DecodeGuard(step, attempt)
         tiled = partial(_tiled, finished)
-        packets = decode(unit, step.columns, step.halo, step.config, share, tiled, guard, drops=step.drops)
+        packets = decode(unit, step.columns, step.halo, step.config, wanted, tiled, guard, drops=step.drops)
         started, around, ended = time.time(), {"wait": self.recorder.waited()}, False
-        for packet in _guarded(packets, guard):
+        while True:
+            guard.resume()
+            packet = next(packets, None)
+            guard.pause()  # while the packet is worked on
+            if packet is None:
+                break
             decoded = time.time()
             own = packet.rows.select(SOURCE.names).filter(pc.invert(packet.rows[HALO]))
             if not ended:  # else this is the empty packet, and its part was written with the one before it
@@ -146,11 +146,11 @@ class Worker:
         self.recorder.flush()
         attempt.end()
 
-    def _stored(self, step: Step, part: Part, columns: Sequence[str]) -> Outcome | None:
+    def _stored(self, step: Step, part: Part) -> Outcome | None:
         """Return an earlier result; None if it is missing, or damaged and can be computed here."""
         if self._parts.done(step, part):
             try:
-                return self._parts.read(step, part, columns)
+                return self._parts.read(step, part)
             except DamagedError:
                 if step.recalled:
                     raise
@@ -162,13 +162,7 @@ class Worker:
         return None
 
     def _computed(
-        self,
-        step: Step,
-        caller: PacketCaller,
-        packet: Packet,
-        attempt: Attempt,
-        carried: Sequence[str],
-        arrival: Mapping[str, float],
+        self, step: Step, caller: PacketCaller, packet: Packet, attempt: Attempt, arrival: Mapping[str, float]
     ) -> Outcome:
         """Compute a step's part and write it; rows that are not retried keep their earlier results."""
         started, left_out = time.time(), failed_rows(packet.rows, step.depends)
@@ -185,7 +179,7 @@ class Worker:
         rows = outcome.columns.num_rows if retried is None else int(retried.sum())
         around = {**arrival, "write": time.time() - before_write}
         self._report(work.finish(rows=rows, failures=outcome.failures, around=around))
-        return outcome if retried is None else self._parts.read(step, part_of(packet), carried)
+        return outcome if retried is None else self._parts.read(step, part_of(packet))
 
 
 def _call_scheduler(steps: Sequence[Step], stall_s: float) -> CallScheduler:
@@ -203,21 +197,9 @@ def _call_scheduler(steps: Sequence[Step], stall_s: float) -> CallScheduler:
 
 
 def _record(step: Step | DecodeStep, packet: Packet, started: float) -> Record:
-    """Return the record of a step's work on a packet, to be filled by it."""
     record = Record(kind=PACKET, step=step.name, started=started)
     record.unit, record.start, record.stop = packet.unit, packet.start, packet.stop
     return record
-
-
-def _guarded(packets: Iterator[Packet], guard: DecodeGuard) -> Iterator[Packet]:
-    """Yield packets, with the guard paused while each is worked on."""
-    while True:
-        guard.resume()
-        packet = next(packets, None)
-        guard.pause()
-        if packet is None:
-            return
-        yield packet
 
 
 def _tiled(finished: Collection[Span], start: int, stop: int) -> bool:
@@ -234,21 +216,18 @@ def failed_rows(rows: pa.Table, depends: frozenset[str]) -> NDArray[np.bool_]:
     return result
 
 
-def _advance(rows: pa.Table, step: Step, outcome: Outcome, carried: Sequence[str]) -> pa.Table:
+def _advance(rows: pa.Table, step: Step, outcome: Outcome) -> pa.Table:
     """Return the packet's rows with the columns that later steps read, and without those that none reads."""
     halo = rows[HALO].to_numpy()
     place = np.where(halo, -1, np.cumsum(~halo) - 1)
-    for name in carried:
+    for name in step.carried:
         rows = rows.append_column(name, outcome.columns[name].take(pa.array(place, mask=halo)).combine_chunks())
     if outcome.failures:
-        rows = rows.set_column(rows.column_names.index(FAILED), FAILED, _mark(rows, step.name, outcome.failures))
+        failed = {(failure.media_id, failure.frame_index) for failure in outcome.failures}
+        marks = []
+        for row in rows.select([*KEYS, HALO, FAILED]).to_pylist():
+            is_failed = (row["media_id"], row["frame_index"]) in failed and not row[HALO]
+            marks.append([*row[FAILED], step.name] if is_failed else row[FAILED])
+        column = pa.array(marks, pa.list_(pa.string()))
+        rows = rows.set_column(rows.column_names.index(FAILED), FAILED, column)
     return rows.drop_columns([name for name in step.drops if name in rows.column_names])
-
-
-def _mark(rows: pa.Table, name: str, failures: Sequence[Failure]) -> pa.Array:
-    keys = {(failure.media_id, failure.frame_index) for failure in failures}
-    names = []
-    for row in rows.select([*KEYS, HALO, FAILED]).to_pylist():
-        has_failed = (row["media_id"], row["frame_index"]) in keys and not row[HALO]
-        names.append([*row[FAILED], name] if has_failed else row[FAILED])
-    return pa.array(names, pa.list_(pa.string()))

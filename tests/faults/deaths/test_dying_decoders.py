@@ -16,7 +16,7 @@ from framekiln.media.config import DecodeConfig
 from framekiln.media.discovery.listing import list_media
 from framekiln.media.samples import pan, tone, write_clip
 from framekiln.media.source_reader import ReadLimit
-from framekiln.media.units import Share
+from framekiln.media.units import Segments
 from framekiln.planning.step import DecodeStep
 from framekiln.runtime.recovery.decode_guard import find_limit
 from tests.faults.chaos import ROOT
@@ -51,7 +51,7 @@ def test_a_child_finds_how_far_a_file_can_be_read(media, monkeypatch):
     step = DecodeStep(config=DecodeConfig(), columns=("frame",), halo=0, cpus=1.0, workers=1, timeout_s=0.0)
     patience = {"photo4.png": 1.5}  # the others never run out of time, on a busy machine neither
     limits = {
-        file.media_id: find_limit(replace(step, timeout_s=patience.get(file.media_id, 300.0)), file, Share())
+        file.media_id: find_limit(replace(step, timeout_s=patience.get(file.media_id, 300.0)), file, Segments())
         for file in list_media(str(media))
     }
     assert limits == {

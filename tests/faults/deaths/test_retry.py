@@ -158,7 +158,7 @@ def film(wanted, tmp_path, monkeypatch):
     (tmp_path / "in" / "clip.png").unlink()
     path = tmp_path / "in" / "film.mov"
     path.write_bytes(sample_film("b-frames").read_bytes())
-    cut = {"cell_frames": 20, "cell_pixels": 1, "share_bytes": 1000, "packet_rows": 8, "clip_frames": 5}
+    cut = {"segment_frames": 20, "segment_pixels": 1, "task_bytes": 1000, "packet_rows": 8, "clip_frames": 5}
     monkeypatch.setattr(DecodeConfig.__init__, "__kwdefaults__", DecodeConfig.__init__.__kwdefaults__ | cut)
     return path
 

@@ -33,7 +33,7 @@ from tests.faults.fuzz.seeds import seeds
 from tests.support.machine.memory import peak_mb
 
 CONFIG = DecodeConfig(
-    max_pixels=2_000_000, packet_bytes=16 << 20, cell_frames=5, cell_pixels=1
+    max_pixels=2_000_000, packet_bytes=16 << 20, segment_frames=5, segment_pixels=1
 )  # films are cut in many
 MORE_MB = 200  # above the libraries: a picture of 2 MP in RGBA, RGB and floats, and two packets
 CPU_SECONDS = 10.0

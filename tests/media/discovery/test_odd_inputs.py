@@ -17,7 +17,7 @@ from framekiln.media.damaged import check_written
 from framekiln.media.discovery.listing import list_media
 from framekiln.media.files import open_uri, read_bytes
 from framekiln.media.packets.decode import decode
-from framekiln.media.units import form_units, share_bytes, shares_of
+from framekiln.media.units import form_units, split_unit, task_bytes
 from framekiln.output.content_hash import digest
 from framekiln.output.object_store import Store
 from framekiln.output.unit_table import divide_into_units, ensure_units, read_units
@@ -161,7 +161,7 @@ def test_a_file_of_any_stated_size_is_a_bounded_number_of_tasks(tmp_path: Path) 
         file.truncate(15 * 10**12)
     (media,) = list_media(str(tmp_path / "big.mp4"))
     (unit,) = form_units([media], slots=1)
-    shares = shares_of(unit, share_bytes([unit], DecodeConfig(), slots=10**6))
+    shares = split_unit(unit, task_bytes([unit], DecodeConfig(), slots=10**6))
     assert len(shares) == 1024
     packets = [packet for share in shares for packet in decode(unit, ["frame"], 0, DecodeConfig(), share)]
     assert [failure.kind for packet in packets for failure in packet.failures] == ["unsupported"]
@@ -187,7 +187,7 @@ def test_a_sparse_file_of_any_kind_is_one_line_and_is_not_searched(tmp_path: Pat
         file.truncate(15 * 10**12)
     (media,) = list_media(str(tmp_path / "x"))
     (unit,) = form_units([media], slots=1)
-    shares = shares_of(unit, DecodeConfig.most_share_bytes)
+    shares = split_unit(unit, DecodeConfig.most_task_bytes)
     packets = [packet for share in shares[::1023] for packet in decode(unit, ["frame"], 0, DecodeConfig(), share)]
     assert [failure.kind for packet in packets for failure in packet.failures] == ["truncated"]
     assert digest(media) == ""

@@ -31,7 +31,7 @@ from tests.support.media.segmented_films import (
     RATE,
     SMALL,
     WHOLE,
-    by_share,
+    by_task,
     check_rows,
     sample_film,
     unit_of,
@@ -67,26 +67,28 @@ def test_segments_equal_the_film(
         "packet_rows": packet_rows,
         **SMALL,
     }
-    parts = by_share(path, columns, halo, shares=count, **config)
+    parts = by_task(path, columns, halo, tasks=count, **config)
     packets = [packet for part in parts for packet in part]
     total = len(range(0, FRAMES, every_nth)[:max_frames])
     assert [packet.start for packet in packets] == [0, *(packet.stop for packet in packets[:-1])]
     assert (packets[-1].start, packets[-1].stop, packets[-1].rows.num_rows) == (total, total, 0)
     assert not any(packet.failures for packet in packets)
-    whole = [row for packet in packets_of(path, columns, **config | {"cell_frames": WHOLE}) for row in rows_of(packet)]
+    whole = [
+        row for packet in packets_of(path, columns, **config | {"segment_frames": WHOLE}) for row in rows_of(packet)
+    ]
     every = [row for packet in packets for row in rows_of(packet)]
     check_rows([row for row in every if not row["halo"]], whole)
-    edges = by_share(path, (), shares=1, **config | {"clip_frames": FRAMES, "packet_rows": FRAMES})[0]  # a cell each
-    cells = [[packet for packet in packets if cell.start <= packet.start < cell.stop] for cell in edges]
-    check_clips(path, cells, whole, halo, config)
+    edges = by_task(path, (), tasks=1, **config | {"clip_frames": FRAMES, "packet_rows": FRAMES})[0]  # one each
+    segments = [[packet for packet in packets if segment.start <= packet.start < segment.stop] for segment in edges]
+    check_clips(path, segments, whole, halo, config)
     rows = [row for packet in packets_of(path, columns, halo=halo, **config) for row in rows_of(packet)]
     check_rows(rows, every)  # in one process, with the result of several
 
 
 def check_clips(path: Path, parts: list[list[Packet]], whole: list[dict], halo: int, config: dict[str, Any]) -> None:
-    """Check each cell's clips: those of a film of its frames alone, numbered from its first row, with their halo."""
+    """Check each segment's clips: those of a film of its frames alone, numbered from its first row, with halo."""
     (file,) = list_media(str(path))
-    frames = list(decode_frames(file, ("frame",), DecodeConfig(**config | {"cell_frames": WHOLE})))
+    frames = list(decode_frames(file, ("frame",), DecodeConfig(**config | {"segment_frames": WHOLE})))
     for part in parts:
         if not part or part[0].start == part[0].stop:
             continue
@@ -105,7 +107,7 @@ def check_clips(path: Path, parts: list[list[Packet]], whole: list[dict], halo: 
 
 @pytest.mark.parametrize("name", sorted(FILMS))
 def test_films_have_several_segments(name: str) -> None:
-    parts = [part for part in by_share(sample_film(name), (), shares=4, **SMALL) if part]
+    parts = [part for part in by_task(sample_film(name), (), tasks=4, **SMALL) if part]
     assert len(parts) == (3 if name == "open and closed" else 4)
     assert sum(packet.share for part in parts for packet in part) == pytest.approx(1)
 
@@ -115,9 +117,9 @@ def test_films_have_several_segments(name: str) -> None:
 def test_real_films(name: str) -> None:
     """The first film is by an old x264; decoders recognise its errors only from the film's first packet."""
     path, columns = media(name), ("frame_64", "sound")
-    parts = by_share(path, columns, shares=4, **SMALL)
+    parts = by_task(path, columns, tasks=4, **SMALL)
     assert sum(bool(part) for part in parts) == {"video/cockatoo.mp4": 3, "av/nasa_13013.mp4": 2}[name]
-    whole = [row for packet in packets_of(path, columns, cell_frames=WHOLE) for row in rows_of(packet)]
+    whole = [row for packet in packets_of(path, columns, segment_frames=WHOLE) for row in rows_of(packet)]
     check_rows([row for part in parts for packet in part for row in rows_of(packet)], whole)
 
 
@@ -146,9 +148,9 @@ def hiding(frames: int) -> Change:
 )
 def test_films_without_a_complete_index_have_no_segments(tmp_path: Path, name: str, skip: int, options: dict) -> None:
     path = remuxed(sample_film("b-frames"), tmp_path / name, hiding(skip), **options)
-    first, *others = by_share(path, ("frame", "sound"), shares=4, **SMALL)
+    first, *others = by_task(path, ("frame", "sound"), tasks=4, **SMALL)
     assert len(others) == 3 and not any(others)
-    whole = [row for packet in packets_of(path, ("frame", "sound"), cell_frames=WHOLE) for row in rows_of(packet)]
+    whole = [row for packet in packets_of(path, ("frame", "sound"), segment_frames=WHOLE) for row in rows_of(packet)]
     assert len(whole) == FRAMES - skip
     check_rows([row for packet in first for row in rows_of(packet)], whole)
     assert first[-1].start == first[-1].stop and first[-1].share == 1
@@ -166,20 +168,20 @@ def test_open_gops_and_gradual_refreshes_begin_no_segment(tmp_path: Path, option
         out.mux(track.encode(None))
     with av.open(str(tmp_path / "film.mp4")) as container:
         assert sum(entry.is_keyframe for entry in container.streams.video[0].index_entries) == FRAMES // GOP
-    first, *others = by_share(tmp_path / "film.mp4", ("frame",), shares=4, **SMALL)
+    first, *others = by_task(tmp_path / "film.mp4", ("frame",), tasks=4, **SMALL)
     assert others and not any(others) and first[-1].stop == FRAMES
 
 
-# Shares in any order
+# Tasks in any order
 
 
 def test_progress_follows_from_finished_shares() -> None:
-    """Workers report shares of a film in any order."""
+    """Workers report segments of a film in any order."""
     path = sample_film("all key frames")
     unit = unit_of(path)
     figures = RunTotals([unit])
     about = {"step": "decode", "unit": "unit", "started": 1.0, "seconds": 1.0}
-    parts = by_share(path, (), shares=4, packet_rows=10, **SMALL)
+    parts = by_task(path, (), tasks=4, packet_rows=10, **SMALL)
 
     def decoded(worker: int) -> Iterator[StepEvent]:
         for packet in parts[worker]:

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from tests.support.media.media_factory import rows_of
-from tests.support.media.segmented_films import FRAMES, SMALL, by_share, damage, places, same, sample_film
+from tests.support.media.segmented_films import FRAMES, SMALL, by_task, damage, places, same, sample_film
 
 
 def test_an_unreadable_file_is_reported_once(tmp_path: Path) -> None:
     (tmp_path / "film.mp4").write_bytes(b"\0\0\0\x18ftypisom" + bytes(1000))
-    parts = by_share(tmp_path / "film.mp4", ("frame",), shares=8)
+    parts = by_task(tmp_path / "film.mp4", ("frame",), tasks=8)
     failures = [failure for part in parts for packet in part for failure in packet.failures]
     assert len(parts) > 5 and len(failures) == 1 and failures[0].frame_index is None
 
@@ -20,9 +20,9 @@ def test_an_unreadable_file_is_reported_once(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("first", "last"), [(0, 3), (33, 36), (59, 59), (30, 59), (28, 31)])
 def test_a_damaged_segment_keeps_the_numbers_of_others(tmp_path: Path, first: int, last: int) -> None:
     path, columns = sample_film("b-frames"), ("frame", "sound")
-    config = {"shares": 4, "packet_rows": 8, "clip_frames": 5, **SMALL}
-    sound = by_share(path, columns, **config)
-    broken = by_share(damage(path, tmp_path / "film.mov", first, last), columns, **config)
+    config = {"tasks": 4, "packet_rows": 8, "clip_frames": 5, **SMALL}
+    sound = by_task(path, columns, **config)
+    broken = by_task(damage(path, tmp_path / "film.mov", first, last), columns, **config)
     assert [(part[0].start, part[-1].stop) for part in broken] == [(part[0].start, part[-1].stop) for part in sound]
     for part, other in zip(broken, sound, strict=True):
         failures = [failure for packet in part for failure in packet.failures]
@@ -52,7 +52,7 @@ def test_an_index_with_more_frames_than_the_film_is_reported(tmp_path: Path) -> 
     empty = b"\x00\x00\x01\xb6" + int("0101000011000000", 2).to_bytes(2, "big")  # vop_coded is 0
     data[place : place + size] = empty + bytes(size - len(empty))
     (tmp_path / "film.mov").write_bytes(data)
-    parts = by_share(tmp_path / "film.mov", ("frame",), shares=4, **SMALL)
+    parts = by_task(tmp_path / "film.mov", ("frame",), tasks=4, **SMALL)
     rows = [row for part in parts for packet in part for row in rows_of(packet)]
     failures = [failure for part in parts for packet in part for failure in packet.failures]
     numbers = [row["frame_index"] for row in rows]

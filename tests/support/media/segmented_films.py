@@ -1,4 +1,4 @@
-"""Films of several codecs for tests of segments, decoded share by share, and damaged."""
+"""Films of several codecs for tests of segments, decoded task by task, and damaged."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from framekiln.contract.packet import Packet
 from framekiln.media.config import DecodeConfig
 from framekiln.media.discovery.listing import list_media
 from framekiln.media.packets.decode import decode
-from framekiln.media.units import Unit, shares_of
+from framekiln.media.units import Unit, split_unit
 from tests.support.media.own_thread import in_own_thread
 
-SMALL = {"cell_frames": 4, "cell_pixels": 1}  # a cell for each closed GOP of the samples
+SMALL = {"segment_frames": 4, "segment_pixels": 1}  # one for each closed GOP of the samples
 WHOLE = 1 << 40  # bytes of a segment: larger than any film
 FRAMES, GOP, RATE = 120, 10, 25
 FILMS: dict[str, tuple[str, dict[str, str], str]] = {  # codec, its options, codec of the sound
@@ -78,12 +78,12 @@ def unit_of(path: Path) -> Unit:
     return Unit(name="unit", media=tuple(list_media(str(path))))
 
 
-def by_share(path: Path, columns: tuple[str, ...], halo: int = 0, *, shares: int, **config: Any) -> list[list[Packet]]:
-    """Return the packets of each share of a film, decoded from the last share to the first."""
+def by_task(path: Path, columns: tuple[str, ...], halo: int = 0, *, tasks: int, **config: Any) -> list[list[Packet]]:
+    """Return the packets of each task on a film, decoded from the last to the first."""
     unit, rule = unit_of(path), DecodeConfig(**config)
-    parts = shares_of(unit, path.stat().st_size // shares)
-    assert len(parts) == shares
-    return [list(decode(unit, columns, halo, rule, share)) for share in reversed(parts)][::-1]
+    parts = split_unit(unit, path.stat().st_size // tasks)
+    assert len(parts) == tasks
+    return [list(decode(unit, columns, halo, rule, wanted)) for wanted in reversed(parts)][::-1]
 
 
 def same(one: Any, other: Any) -> bool:

@@ -14,7 +14,7 @@ from framekiln.contract.packet import Packet
 from framekiln.device import Batches, CallScheduler
 from framekiln.engine.ray import session
 from framekiln.job import job
-from framekiln.media.units import share_bytes, shares_of
+from framekiln.media.units import split_unit, task_bytes
 from framekiln.planning.processes.resources import this_machine
 from framekiln.runtime.recovery.attempt_log import AttemptTable
 from framekiln.runtime.worker import Worker
@@ -34,10 +34,10 @@ class SerialEngine:
         wave = self._plan.waves[number]
         first, *others = [Worker(steps, self._store, self._report, self._log, "serial") for steps in wave.groups()]
         config = wave.decode.config
-        each = share_bytes(units, config, wave.decode.workers)
+        each = task_bytes(units, config, wave.decode.workers)
         for unit in units:
             spans = ledger.common(wave.folders, unit.name)
-            for share in shares_of(unit, each):
+            for share in split_unit(unit, each):
                 for packet in first.decode(wave.decode, unit, share, spans):
                     for worker in others:
                         packet = worker.apply(Packet.open(packet.seal()))
@@ -48,8 +48,8 @@ class SerialEngine:
 
 
 @contextmanager
-def _opened(name, plan, store, on_events, profilers, *, ahead, stop) -> Iterator[SerialEngine]:
-    yield SerialEngine(plan, store, on_events)
+def _opened(name, context, *, ahead, stop) -> Iterator[SerialEngine]:
+    yield SerialEngine(context.plan, context.store, context.on_events)
 
 
 @contextmanager

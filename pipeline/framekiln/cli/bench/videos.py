@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from framekiln.lab.sav.measure import SavSettings, VideoModel, VideoRow
     from framekiln.reporting.bench.pictures import PictureRow
 
-_PRECISIONS = ("fp32", "bf16", "fp16")
-
 
 @dataclass(frozen=True, kw_only=True)
 class SavOptions:
@@ -113,7 +111,7 @@ def _models(
     names_: Sequence[str], precisions: Sequence[str], device: str, weights_dir: Path | None
 ) -> list[VideoModel]:
     """Return each model in each precision, with its weights or seeded random ones."""
-    from framekiln.contract.placement import Placement
+    from framekiln.contract.placement import WEIGHT_TYPES, Placement
     from framekiln.lab.models.registry import RANDOM, find_model
     from framekiln.lab.sav.measure import VideoModel
     from framekiln.lab.sav.trackers import check_model, load_tracker
@@ -123,7 +121,7 @@ def _models(
         check_model(name)
     for precision in precisions:
         problem = f"--precisions: videos are not measured in {precision!r}."
-        check_known(precision, _PRECISIONS, problem, code="FK-SAV-PRECISION")
+        check_known(precision, WEIGHT_TYPES, problem, code="FK-SAV-PRECISION")
     sources = [find_model(name, read_pipeline(None), weights_dir) for name in names_]
     return [
         VideoModel(

@@ -6,11 +6,12 @@ The messages are pickled; no other process has the socket.
 
 import ctypes
 import faulthandler
+import importlib
 import os
 import signal
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from multiprocessing.connection import Connection
 from typing import Any
@@ -18,7 +19,6 @@ from typing import Any
 import cloudpickle
 
 from framekiln.contract.errors import OWN_CODE, FramekilnError
-from framekiln.engine.group import DecodeWork, Group, decoded
 from framekiln.engine.run_state import Reporter
 from framekiln.profiling.events import StepEvent
 from framekiln.runtime.recovery.captured_error import capture
@@ -58,14 +58,8 @@ class Link(Reporter):
         return str(self._ask(LAST_LINES, worker))
 
 
-def write_parts(group: Group, work: tuple[DecodeWork, ...], link: Reporter) -> None:
-    """Do first-pass work: decode, and write the parts of all steps."""
-    for _ in decoded(group, work, link):
-        pass  # no other process needs the packets
-
-
 def _serve(link: Link) -> None:
-    held: dict[str, Callable[[Any, Link], None]] = {}
+    held: dict[str, Callable[[Any, Link], Iterable[object] | None]] = {}
     while True:
         try:
             kind, key, content = link.receive()
@@ -79,7 +73,8 @@ def _serve(link: Link) -> None:
                 os.environ["OMP_NUM_THREADS"] = str(threads)  # torch reads it when a stage imports it
                 held[key] = cloudpickle.loads(function)
                 continue
-            held[key](content, link)
+            for _ in held[key](content, link) or ():
+                pass  # no other process needs the packets
         except FramekilnError as error:
             link._ask("fail", error)
         except OWN_CODE as error:
@@ -89,6 +84,7 @@ def _serve(link: Link) -> None:
 
 if __name__ == "__main__":
     faulthandler.enable()
+    importlib.import_module("framekiln.engine.group")  # its work needs it; it is started while the run is planned
     with suppress(OSError, AttributeError):  # the kernel ends this process with the engine's; elsewhere its work does
         ctypes.CDLL(None).prctl(_DIE_WITH_PARENT, signal.SIGKILL)
     with suppress(BrokenPipeError):

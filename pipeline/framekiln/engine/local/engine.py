@@ -4,29 +4,23 @@ Each process decodes units and applies all steps to their packets, so that nothi
 """
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
 import psutil
 
 from framekiln.device.cores import usable_cores
-from framekiln.engine.engine import Engine
-from framekiln.engine.group import Group, decode_work, write_tables
-from framekiln.engine.local.child import write_parts
+from framekiln.engine.engine import Engine, RunContext
+from framekiln.engine.group import Group, decode_work, decoded, write_tables
 from framekiln.engine.local.pool import Pool, WorkerProcess
 from framekiln.engine.run_state import RunState
 from framekiln.engine.sampler import Sampler
 from framekiln.media.units import Unit
 from framekiln.output.ledger import Ledger
-from framekiln.output.object_store import Store
 from framekiln.planning.error_budget import Budgets
-from framekiln.planning.plan import Plan
-from framekiln.planning.processes.process_groups import combined_placement
-from framekiln.planning.processes.waves import Wave
+from framekiln.planning.processes.waves import Wave, combined_placement
 from framekiln.planning.step import Step
-from framekiln.profiling.events import Reading, StepEvent
-from framekiln.profiling.tools.profilers import NO_PROFILERS, ProfilerOptions
 from framekiln.runtime.second_pass.second_pass import SecondPass
 
 _PROCESS_BYTES = 500_000_000  # of a process with torch and without weights
@@ -37,19 +31,12 @@ _MEMORY_SHARE = 0.7  # of what is available that processes with models may take
 class LocalEngine(Engine):
     """A plan on this machine, without Ray."""
 
-    def __init__(
-        self,
-        plan: Plan,
-        store: Store,
-        on_events: Callable[[list[StepEvent | Reading]], None],
-        profilers: ProfilerOptions = NO_PROFILERS,
-        started: Sequence[WorkerProcess] = (),
-    ) -> None:
+    def __init__(self, context: RunContext, started: Sequence[WorkerProcess] = ()) -> None:
         """Start the sampling of this machine; `started` are idle processes, which this engine takes over."""
-        super().__init__(plan, store, on_events, profilers)
-        self._state = RunState(Budgets(plan.budgets))
-        self._pool = Pool(self._state, lambda: on_events(self._state.take()), started)
-        self._sampler = Sampler(store, self._state.add_event, parent=os.getpid()) if store.run else None
+        super().__init__(context)
+        self._state = RunState(Budgets(self._plan.budgets))
+        self._pool = Pool(self._state, lambda: self._on_events(self._state.take()), started)
+        self._sampler = Sampler(self._store, self._state.add_event, parent=os.getpid()) if self._store.run else None
 
     def close(self) -> None:
         """End all processes."""
@@ -64,7 +51,7 @@ class LocalEngine(Engine):
         group = Group(key=key, steps=steps, store=self._store, decode=wave.decode, last=True, profilers=self._profilers)
         size = _count_processes(wave, steps)
         try:
-            self._pool.run(key, partial(write_parts, group), decode_work(wave, units, ledger, size), size)
+            self._pool.run(key, partial(decoded, group), decode_work(wave, units, ledger, size), size)
         finally:
             if group.keeps_model:
                 self._pool.close()  # frees their memory for what comes next

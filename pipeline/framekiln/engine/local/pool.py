@@ -87,12 +87,12 @@ class Pool:
         self._advances, self._since, self._deaths = 0, time.monotonic(), 0  # since the last progress
         self._standstill, self._looked = Standstill(), 0.0
 
-    def run(self, key: str, function: Callable[[Any, Reporter], None], work: Sequence[Any], size: int) -> None:
+    def run(self, key: str, function: Callable[[Any, Reporter], object], work: Sequence[Any], size: int) -> None:
         """Do all work.
 
         Args:
             key: names the function, so that a process gets it once.
-            function: takes one piece of the work.
+            function: takes one item of the work; what it yields is dropped.
             work: none of it is None.
             size: processes at most.
 

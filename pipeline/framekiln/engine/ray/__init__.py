@@ -1,8 +1,7 @@
 """Steps on Ray Data. No other package imports Ray.
 
-session         a connection to Ray, and its machines
+session         a connection to Ray, its machines, and a folder for a local Ray that no other user can enter
 private         Ray's private parts
-private_folder  a folder for a local Ray that no other user can enter
 coordinator     the actor with the run's state; metrics of machines and for Prometheus
 datasets        datasets of sealed packets through all steps
 workers         the functions and actors that Ray calls

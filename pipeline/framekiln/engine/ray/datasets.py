@@ -23,7 +23,7 @@ from ray.data import ActorPoolStrategy, DataContext, TaskPoolStrategy
 
 from framekiln.contract.errors import FramekilnError
 from framekiln.contract.placement import Placement
-from framekiln.engine.engine import Engine
+from framekiln.engine.engine import Engine, RunContext
 from framekiln.engine.group import Group, decode_work
 from framekiln.engine.ray.coordinator import RayReporter, Samplers, start_coordinator
 from framekiln.engine.ray.death_watch import DeathWatch, services_error
@@ -41,11 +41,7 @@ from framekiln.engine.ray.workers import (
 )
 from framekiln.media.units import Unit
 from framekiln.output.ledger import Ledger
-from framekiln.output.object_store import Store
 from framekiln.planning.error_budget import Budgets
-from framekiln.planning.plan import Plan
-from framekiln.profiling.events import Reading, StepEvent
-from framekiln.profiling.tools.profilers import NO_PROFILERS, ProfilerOptions
 from framekiln.runtime.second_pass.second_pass import SecondPass
 
 # Ray Data takes up to 0.2 s from a task's end to the submission of the next, so some tasks wait at Ray for a free CPU.
@@ -61,19 +57,11 @@ _WATCH_SECONDS = 0.5  # fast enough for a progress bar
 class RayEngine(Engine):
     """A plan on the connected Ray."""
 
-    def __init__(
-        self,
-        plan: Plan,
-        store: Store,
-        on_events: Callable[[list[StepEvent | Reading]], None],
-        profilers: ProfilerOptions = NO_PROFILERS,
-        *,
-        stop: Callable[[FramekilnError], None],
-    ) -> None:
+    def __init__(self, context: RunContext, stop: Callable[[FramekilnError], None]) -> None:
         """Start the coordinator; `stop` ends the run with an error, from another thread."""
-        super().__init__(plan, store, on_events, profilers)
+        super().__init__(context)
         self._pools: list[str] = []  # names of those with models
-        self._coordinator = start_coordinator(Budgets(plan.budgets), store)
+        self._coordinator = start_coordinator(Budgets(self._plan.budgets), self._store)
         self._reporter = RayReporter(self._coordinator)
         self._began = time.monotonic()
         self._samplers: Samplers | None = None

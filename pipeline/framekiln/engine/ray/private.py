@@ -12,7 +12,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -114,8 +114,9 @@ def our_start(hold_interrupts: Callable[[], AbstractContextManager[None]]) -> It
     own: list[Process] = []
     settings = {**dict(zip(_PORTS, _find_ports(len(_PORTS)), strict=True)), "no_monitor": True}
     settings["include_log_monitor"] = False
+    make = parameter.RayParams
     replaced: tuple[tuple[Any, str, Any], ...] = (
-        (parameter, "RayParams", partial(_call_with, settings, parameter.RayParams)),
+        (parameter, "RayParams", lambda **given: make(**{**given, **settings})),
         (services, "ConsolePopen", partial(_spawn, services.ConsolePopen, own)),
         (services, "start_raylet", partial(_start_raylet, services.start_raylet)),
         (services, "get_node", partial(_await_raylet, services.get_node, own)),
@@ -204,10 +205,6 @@ def _find_ports(number: int) -> list[int]:
         if len(free) == number:
             return free
     raise OSError("no port from 20000 to 29999 is free")
-
-
-def _call_with(settings: Mapping[str, Any], call: Callable[..., Any], **given: Any) -> Any:
-    return call(**{**given, **settings})
 
 
 def _spawn(popen: type[Process], own: list[Process], *args: Any, **options: Any) -> Process:

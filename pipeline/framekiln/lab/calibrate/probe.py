@@ -16,7 +16,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from framekiln.contract.errors import ContractError
-from framekiln.device import DeviceMemory, Meter, flops_of, meter_of, release_memory, take_failures, weights_bytes
+from framekiln.device import DeviceMemory, Meter, flops_of, release_memory, take_failures, weights_bytes
 from framekiln.lab.measure.timed import TimeLimits, timed
 from framekiln.lab.models.sample_rows import batch_of, open_rows
 from framekiln.lab.sweep.batch_search import Limits
@@ -46,7 +46,7 @@ class Probe:
     def __init__(self, step: Step, sizes: Sequence[Path], limits: Limits, meter: Meter | None = None) -> None:
         """Bind, loading nothing; each file of `sizes` holds rows with images of one size."""
         self._step, self._paths, self._limits = step, sizes, limits
-        self._meter = meter or meter_of(step.placement.device)
+        self._meter = meter or Meter(step.placement.device)
         self._rows: list[pa.Table] = []
 
     def set_up(self) -> SetUpResult:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
-from framekiln.device import is_out_of_memory, meter_of, release_memory, traffic_of, weights_bytes
+from framekiln.device import Meter, is_out_of_memory, release_memory, traffic_of, weights_bytes
 from framekiln.lab.measure.device.gpu_state import gpu_states
 from framekiln.lab.measure.device.peaks import peak_gb_s, peak_tflops
 from framekiln.lab.measure.drift import SLOW_S, TURNS, drift, speed_up
@@ -33,7 +33,7 @@ def measure_cell(model: BenchModel, blank: CellResult, options: MeasureOptions) 
     cell, device = blank.cell, options.device
     peaks, about = _peaks(cell.precision, device), model.about()  # a stage is set up for the latter
     if device != "cpu":
-        meter_of(device).clear()
+        Meter(device).clear()
     prepared = model.prepare(cell, device)
     states = gpu_states() if device != "cpu" else []
     speed = measure_speed(prepared, options.limits, cold=options.cold_cache)

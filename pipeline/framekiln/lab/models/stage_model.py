@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from framekiln.contract.errors import ConfigError
+from framekiln.contract.placement import WEIGHT_TYPES
 from framekiln.device import flops_by_module, modules_of, recorded_calls, wait
 from framekiln.lab.measure.precision import UnsupportedError
 from framekiln.lab.measure.prepared import Prepared
@@ -24,8 +25,6 @@ from framekiln.planning.processes.resources import this_machine
 from framekiln.planning.step import Step
 from framekiln.runtime.recovery.child_tasks import not_set_up
 from framekiln.runtime.stage_setup import set_up
-
-_PRECISIONS = ("fp32", "bf16", "fp16")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,8 +107,8 @@ class StageModel:
     def _placement(self, cell: Cell, device: str) -> Any:
         if cell.size is not None or cell.frames is not None:
             raise UnsupportedError("a stage takes rows as they are decoded: it has no size or frames to vary")
-        if cell.precision not in _PRECISIONS:
-            raise UnsupportedError(f"stages run in {', '.join(_PRECISIONS)}")
+        if cell.precision not in WEIGHT_TYPES:
+            raise UnsupportedError(f"stages run in {', '.join(WEIGHT_TYPES)}")
         if cell.compile not in ("off", "default"):
             raise UnsupportedError("stages are compiled in the default mode only")
         if device not in self._step.stage.devices:

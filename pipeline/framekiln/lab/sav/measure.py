@@ -8,7 +8,7 @@ from itertools import islice
 from pathlib import Path
 
 from framekiln.contract.errors import MediaError
-from framekiln.device import is_out_of_memory, meter_of, release_memory, wait
+from framekiln.device import Meter, is_out_of_memory, release_memory, wait
 from framekiln.lab.sav.layout import AnnotatedVideo
 from framekiln.lab.sav.overlays import Overlays
 from framekiln.lab.sav.prompts import PromptKind
@@ -86,7 +86,7 @@ class SavBench:
         bench = ObjectBench(
             tracker=model.build(),
             device=self.settings.device,
-            meter=meter_of(self.settings.device),
+            meter=Meter(self.settings.device),
             prompt=self.settings.prompt,
         )
         for video in self.videos[: self.settings.limit_videos]:

@@ -19,7 +19,7 @@ from framekiln.media.files import MediaFile
 from framekiln.media.frames import Frame, FrameSource
 from framekiln.media.packets.packet_builder import PacketBuilder, cut_clips
 from framekiln.media.source_reader import NO_GUARD, Guard, SourceReader, as_failure
-from framekiln.media.units import Share, Unit, VideoSegment
+from framekiln.media.units import Segments, Unit, VideoSegment
 
 
 def decode(
@@ -27,7 +27,7 @@ def decode(
     columns: Sequence[str],
     halo: int,
     config: DecodeConfig,
-    share: Share | None = None,
+    wanted: Segments | None = None,
     is_done: Callable[[int, int], bool] = lambda _start, _stop: False,
     guard: Guard = NO_GUARD,
     *,
@@ -40,7 +40,7 @@ def decode(
         columns: source columns that steps read; other pixels and sound are not made.
         halo: number of the file's next frames that follow each clip, as rows with `halo` true.
         config: the rules of decoding.
-        share: the share of one film to decode; None for all.
+        wanted: the segments of one film to decode; None for all.
         is_done: True if the rows between two numbers exist already; such a segment yields nothing.
         guard: called for each file and frame.
         drops: columns that packets do not carry; their pixels are not made, but count in packet sizes.
@@ -48,17 +48,20 @@ def decode(
     Yields:
         Packets of whole clips: at most `packet_rows` rows and `packet_bytes` of requested pixels, unless one clip has
         more. `start` and `stop` count the unit's rows without halo rows. Failures are part of the next packet. The last
-        packet is empty (`start == stop ==` the unit's number of rows).
-
-        A share yields the segments that begin in it, with row numbers as in an undamaged film. The share with the last
-        segment also yields the empty packet. A film that is not read in segments belongs to share 0.
+        packet is empty (`start == stop ==` the unit's number of rows). Segments have row numbers as in an undamaged
+        film, and the last one also yields the empty packet. All of a film that is not read in segments belongs to the
+        request with index 0.
     """
     reader = SourceReader(columns=columns, config=config, halo=halo, guard=guard, drops=drops)
     decoder = _UnitDecoder(unit=unit, reader=reader)
-    if share is None or len(unit.media) > 1:
-        yield from decoder.whole()
-    else:
-        yield from decoder.share(share, is_done)
+    if wanted is not None and len(unit.media) == 1:
+        yield from decoder.segments(wanted, is_done)
+        return
+    builder = decoder.builder()
+    for media in unit.media:
+        for source in decoder.sources(media, builder.failures):
+            yield from decoder.packets(media, source, builder)
+    yield from builder.finish(1.0)
 
 
 def decode_frames(media: MediaFile, columns: Sequence[str], config: DecodeConfig, *, first: int = 0) -> Iterator[Frame]:
@@ -98,30 +101,22 @@ class _UnitDecoder:
     unit: Unit
     reader: SourceReader
 
-    def whole(self) -> Iterator[Packet]:
-        """Yield all packets of the unit."""
-        builder = self.builder()
-        for media in self.unit.media:
-            for source in self.sources(media, builder.failures):
-                yield from self.packets(media, source, builder)
-        yield from builder.finish(1.0)
-
-    def share(self, share: Share, is_done: Callable[[int, int], bool]) -> Iterator[Packet]:
-        """Yield packets of the segments that begin in a share; share 0 has all of a film without segments."""
+    def segments(self, wanted: Segments, is_done: Callable[[int, int], bool]) -> Iterator[Packet]:
+        """Yield packets of the wanted segments; those with index 0 are all of a film that is not read in segments."""
         (media,) = self.unit.media
-        builder, following = self.builder(), [share]
+        builder, following = self.builder(), [wanted]
         while following:
-            cell = following.pop()
+            rest = following.pop()
             try:
-                source = self.reader.open(media, cell)
+                source = self.reader.open(media, rest)
             except Exception as exc:
                 builder.failures.append(as_failure(media, exc))
-                yield from builder.finish(1.0) if cell.index == 0 and cell.begin is None else ()
+                yield from builder.finish(1.0) if rest.index == 0 and rest.begin is None else ()
                 return
             if (segment := source.segment) is not None:
                 following += [segment.following] if segment.following is not None else []
                 yield from self._decode_segment(source, segment, is_done)
-            elif share.index == 0:
+            elif wanted.index == 0:
                 yield from self.packets(media, source, builder)
                 yield from builder.finish(1.0)
 

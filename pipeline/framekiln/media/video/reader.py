@@ -29,7 +29,7 @@ from framekiln.media.frames import (
     reduce_by,
     too_many_frames,
 )
-from framekiln.media.units import Share, VideoSegment
+from framekiln.media.units import Segments, VideoSegment
 from framekiln.media.video.audio import SoundTrack, with_sound
 from framekiln.media.video.container import PADDING, decode_errors, default_track, open_container
 from framekiln.media.video.packet_decoder import FrameNumbers, PacketDecoder
@@ -39,13 +39,13 @@ from framekiln.media.video.shown_frames import DisplayMatrix, FrameClock, to_rgb
 _NO_TIMES = ("avi",)  # formats without presentation times: libav's guesses for B-frames are wrong
 
 
-def open_video(media: MediaFile, kind: Kind, spec: FrameSpec, share: Share) -> FrameSource:
-    """Open a share of a video, or all of it where it cannot be read in segments, for decoding on demand.
+def open_video(media: MediaFile, kind: Kind, spec: FrameSpec, wanted: Segments) -> FrameSource:
+    """Open some segments of a video, or all of it where it cannot be read in segments, for decoding on demand.
 
     The frames of a segment are followed by those of the next one, as long as the caller reads on.
     Raises MediaError: EMPTY (no video), UNSUPPORTED (no decoder), TOO_LARGE, TRUNCATED, CORRUPT or UNREADABLE.
     """
-    video = _VideoReader(media, kind, spec, share)
+    video = _VideoReader(media, kind, spec, wanted)
     frames, segment = video.frames(), video.segment
     if spec.sound:
         begins, ends = video.segment_times()
@@ -56,14 +56,14 @@ def open_video(media: MediaFile, kind: Kind, spec: FrameSpec, share: Share) -> F
 class _VideoReader:
     """An open video file, read once from the start of a segment, or of the file, to its end."""
 
-    def __init__(self, media: MediaFile, kind: Kind, spec: FrameSpec, share: Share) -> None:
+    def __init__(self, media: MediaFile, kind: Kind, spec: FrameSpec, wanted: Segments) -> None:
         self._spec, self._size = spec, media.size
-        self._reads_on = share.halo > 0 or spec.sound  # into the next segment
+        self._reads_on = wanted.halo > 0 or spec.sound  # into the next segment
         self.segment: VideoSegment | None = None
         self._stream = open_media(media)
         try:
             with decode_errors(self._stream, kind):
-                self._open(kind, share)
+                self._open(kind, wanted)
         except MediaError:
             self._stream.close()
             raise
@@ -73,7 +73,7 @@ class _VideoReader:
         self.clock = FrameClock(self.fps, self._track.time_base, self.segment.origin if self.segment else None)
         self._stored: array[int] | None = array("q") if kind.name in _NO_TIMES else None  # storage times so far
 
-    def _open(self, kind: Kind, share: Share) -> None:
+    def _open(self, kind: Kind, wanted: Segments) -> None:
         self._truncated = is_truncated(self._stream, kind)
         if kind.name == INDEXED:
             check_sample_counts(self._stream, truncated=self._truncated)
@@ -82,9 +82,9 @@ class _VideoReader:
         self._track = _find_track(self._container)
         self._configure()
         context, frames = self._track.codec_context, self._track.frames
-        cell = self._spec.config.frames_of_cell(frames, context.height * context.width)
-        if frames >= 2 * cell and kind.name == INDEXED and not self._truncated:
-            self.segment = locate(self._container, self._track, share, self._spec.config.every_nth, cell)
+        least = self._spec.config.frames_of_segment(frames, context.height * context.width)
+        if frames >= 2 * least and kind.name == INDEXED and not self._truncated:
+            self.segment = locate(self._container, self._track, wanted, self._spec.config.every_nth, least)
             if self.segment is None:
                 self._container.seek(0)
 

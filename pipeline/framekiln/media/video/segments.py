@@ -4,9 +4,9 @@ A segment begins at a closed-GOP key frame: frames stored before it are shown be
 shown after it. A decoder can start there, and as many frames are shown before it as are stored before it. So frames are
 numbered from the container's index alone.
 
-Cells are segments that begin so on a grid of frame numbers: the cuts depend only on the film. A share of the video
-track's bytes has all cells that begin in it, and each is decoded by itself. So rows do not depend on the number of
-shares, also where a film is damaged.
+They begin on a grid of frame numbers: the cuts depend only on the film. A task is asked for an equal part of the video
+track's bytes, and has all segments that begin there. Each is decoded by itself. So rows do not depend on the number of
+tasks, also where a film is damaged.
 
 Segments need an MP4 or MOV with a complete index; other containers list only key frames, or nothing. Frame numbers are
 unknown in advance if an edit list hides frames, or if the film begins with another kind of frame.
@@ -19,25 +19,25 @@ from typing import Any
 
 import numpy as np
 
-from framekiln.media.units import PacketIndex, Share, VideoSegment
+from framekiln.media.units import PacketIndex, Segments, VideoSegment
 
 INDEXED = "mov"  # libav's name of MP4 and MOV, the one format with an index of all frames
 REORDERED = 16  # frames that a decoder may delay (H.264, A.3.1 h; H.265, A.4.2), stored before one shown earlier
 
 
-def locate(container: Any, track: Any, share: Share, every_nth: int, cell: int) -> VideoSegment | None:
-    """Seek to a share's segment and return it; None if the film is not read in segments.
+def locate(container: Any, track: Any, wanted: Segments, every_nth: int, least: int) -> VideoSegment | None:
+    """Seek to the first of the wanted segments and return it; None if the film is not read in segments.
 
-    This reads the packets of a few key frames and those after them, without decoding. A share without a start of its
-    own has an empty segment (`start == stop`).
+    This reads the packets of a few key frames and those after them, without decoding. Where no
+    segment begins, it is an empty one (`start == stop`).
 
-    The film is open and of the format INDEXED. Kept frames have numbers that are multiples of `every_nth`. `cell` is
-    the number of frames between the lines of the grid of cells.
+    The film is open and of the format INDEXED. Kept frames have numbers that are multiples of `every_nth`. `least` is
+    the number of frames between the lines of the grid.
     """
-    index = _Index(container, track, share.entries or PacketIndex.read(track))
-    if share.entries is None and not index.is_usable():
+    index = _Index(container, track, wanted.entries or PacketIndex.read(track))
+    if wanted.entries is None and not index.is_usable():
         return None
-    start, stop, more = index.cell(share, cell)
+    start, stop, more = index.segment(wanted, least)
     origin, first, after = index.shown_at(0, 0), _round_up(start, every_nth), _round_up(stop, every_nth)
     return VideoSegment(
         start=start,
@@ -49,7 +49,7 @@ def locate(container: Any, track: Any, share: Share, every_nth: int, cell: int) 
         share=index.bytes_between(start, stop),
         first_packet=next(index.packets(0)),
         packets=index.packets(start) if start < stop else iter(()),
-        following=replace(share, begin=stop, entries=index.entries) if more else None,
+        following=replace(wanted, begin=stop, entries=index.entries) if more else None,
     )
 
 
@@ -71,21 +71,21 @@ class _Index:
         """Return whether the film can be read in segments."""
         return self.entries.is_complete and bool(self._ends[-1]) and self._starts_closed_gop(0)
 
-    def cell(self, share: Share, every: int) -> tuple[int, int, bool]:
-        """Return start and stop of the requested cell, and whether the share has another after it."""
-        low, high = (self._ends[-1] * number for number in (share.index, share.index + 1))
-        before = np.concatenate([[0], self._ends]) * share.count  # bytes before each frame, and all
-        begin = share.begin
+    def segment(self, wanted: Segments, every: int) -> tuple[int, int, bool]:
+        """Return start and stop of the first wanted segment, and whether another follows."""
+        low, high = (self._ends[-1] * number for number in (wanted.index, wanted.index + 1))
+        before = np.concatenate([[0], self._ends]) * wanted.count  # bytes before each frame, and all
+        begin = wanted.begin
         if begin is None:
             first, after = np.searchsorted(before, (low, high)).tolist()
-            begin = next(self._find_cell_starts(first, after, every), after)
+            begin = next(self._find_starts(first, after, every), after)
         if before[begin] >= high:
             return begin, begin, False
-        stop = next(self._find_cell_starts(begin + 1, self.total, every), self.total)
+        stop = next(self._find_starts(begin + 1, self.total, every), self.total)
         return begin, stop, stop < self.total and bool(before[stop] < high)
 
-    def _find_cell_starts(self, first: int, after: int, every: int) -> Iterator[int]:
-        """Yield the frames before `after`, from `first` on, at which cells begin: the first possible of each interval.
+    def _find_starts(self, first: int, after: int, every: int) -> Iterator[int]:
+        """Yield the frames from `first` to before `after` at which segments begin: the first possible of each interval.
 
         Each key frame that is tried costs a seek.
         """

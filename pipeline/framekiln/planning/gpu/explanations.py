@@ -93,13 +93,12 @@ def _tell_others(best: Layout, others: Sequence[Layout], capacity: GpuCapacity) 
     rate = best.rate(capacity)
     if rate is not None:
         first = {len(each.waves): each for each in reversed(others)}  # the best for each number of waves
-        rates = [(_tell_shape(first[count]), first[count].rate(capacity) or 0.0) for count in sorted(first)[:_OTHERS]]
-        changes = [(shape, other, round(100 * other / rate - 100)) for shape, other in rates]
-        return [f"Instead, {shape}: {other:.3g} rows/s ({change:+} %)." for shape, other, change in changes]
+        sentences = []
+        for layout in (first[count] for count in sorted(first)[:_OTHERS]):
+            shape = " | ".join(" and ".join(" + ".join(names) for names in wave.processes) for wave in layout.waves)
+            other = layout.rate(capacity) or 0.0
+            sentences.append(f"Instead, {shape}: {other:.3g} rows/s ({round(100 * other / rate - 100):+} %).")
+        return sentences
     if best.departures:
         return ["Processes are others than the profile's, which would not fit; each process has a context of its own."]
     return []
-
-
-def _tell_shape(layout: Layout) -> str:
-    return " | ".join(" and ".join(" + ".join(names) for names in wave.processes) for wave in layout.waves)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from framekiln.planning.gpu.co_location import GpuCapacity, Processes, WaveLayout, lay_out, total
 from framekiln.planning.gpu.requirements import Requirement
 from framekiln.planning.lineage import ordered
-from framekiln.planning.processes.process_groups import processes
+from framekiln.planning.processes.waves import processes
 from framekiln.planning.step import Step
 
 _EQUAL = 1.03  # ratio of estimates below which their difference means nothing
@@ -41,7 +41,11 @@ def layouts(requirements: Sequence[Requirement], steps: Sequence[Step], capacity
     The steps with requirements are on the GPU, producers before readers. Others of the first pass run on the CPU, and
     may have to run between them.
     """
-    tried = (layout(blocks, steps, capacity) for blocks in _list_partitions(requirements, capacity))
+    if len(requirements) > _MOST_TRIED:
+        ways = [_fill_in_order(requirements, capacity)]
+    else:
+        ways = [order for blocks in _partition(list(requirements)) if (order := _order(blocks)) is not None]
+    tried = (layout(blocks, steps, capacity) for blocks in ways)
     fitting = sorted((each for each in tried if each is not None), key=_rank)
     if not fitting or not all(each.measured for each in requirements):
         return fitting
@@ -86,15 +90,6 @@ def _can_share(names: Sequence[str], steps: Sequence[Step]) -> bool:
     members = set(names)
     between = {step.name for step in steps if step.name not in members and step.depends & members}
     return not any(step.depends & between for step in steps if step.name in members)
-
-
-def _list_partitions(requirements: Sequence[Requirement], capacity: GpuCapacity) -> Iterator[list[list[Requirement]]]:
-    if len(requirements) > _MOST_TRIED:
-        yield _fill_in_order(requirements, capacity)
-        return
-    for blocks in _partition(list(requirements)):
-        if (order := _order(blocks)) is not None:
-            yield order
 
 
 def _partition(requirements: list[Requirement]) -> Iterator[list[list[Requirement]]]:

@@ -6,10 +6,9 @@ from dataclasses import dataclass, replace
 
 from framekiln.contract.stage import Scope
 from framekiln.planning.gpu.calibration_file import StepFigures
-from framekiln.planning.sample import Sample
 from framekiln.planning.step import Step
 
-FRAGMENTS = 1.15  # memory held by torch's allocator for each byte allocated, if no trial measured it
+FRAGMENTS = 1.15  # memory held by torch's allocator for each byte allocated, as a rule
 IN_FLIGHT_GB = 0.4  # of each further packet in work: 128 MB of pixels, and four times 64 MB of them as float32
 _ON_GPU = ("upload", "infer", "download")
 
@@ -111,15 +110,9 @@ def _make_option(figures: StepFigures, batch: int) -> BatchOption:
 
 def _estimate_gb(figures: StepFigures, batch: int) -> float:
     """Return the memory that torch holds at a batch: the fitted line at the largest images and its error."""
-    held = max((_estimate_held(trial) for trial in figures.trials), default=FRAGMENTS)
+    ratios = [each.reserved_gb / each.peak_gb for each in figures.trials if each.peak_gb and each.reserved_gb]
+    held = max(1.0, min(max(ratios, default=1.0), FRAGMENTS * FRAGMENTS))  # they stay with the allocator
     if figures.memory is None:
         return figures.weights_gb * held
     largest = max(trial.megapixels for trial in figures.trials)
     return (figures.memory.at(batch, largest) + figures.memory.error_gb) * held
-
-
-def _estimate_held(trial: Sample) -> float:
-    """Return the bytes that torch held for each byte allocated: fragments stay with the allocator."""
-    if not trial.peak_gb or not trial.reserved_gb:
-        return 1.0
-    return max(1.0, min(trial.reserved_gb / trial.peak_gb, FRAGMENTS * FRAGMENTS))

@@ -11,9 +11,8 @@ from framekiln.contract.errors import ConfigError
 from framekiln.contract.placement import Placement
 from framekiln.planning.lineage import with_drops
 from framekiln.planning.processes.placement import AUTO, later_demand, process_demands
-from framekiln.planning.processes.process_groups import order_by_process, process_name
 from framekiln.planning.processes.resources import Node, fits
-from framekiln.planning.processes.waves import Wave
+from framekiln.planning.processes.waves import Wave, order_by_process, process_name
 from framekiln.planning.step import Step
 
 SHARED = "shared-"

@@ -4,14 +4,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from framekiln.contract import Placement, Scope, Stage
 from framekiln.contract.errors import ConfigError, check_known
-from framekiln.contract.placement import Placement
 from framekiln.contract.row_errors import DECODE
-from framekiln.contract.stage import Scope, Stage
 from framekiln.planning.manifest import PLACEMENT_KEYS, PlacementSettings, ProfileFile
-from framekiln.planning.processes.process_groups import combined_placement, process_name, processes
 from framekiln.planning.processes.resources import SLACK, Demand, Node, place
-from framekiln.planning.processes.waves import Wave
+from framekiln.planning.processes.waves import Wave, combined_placement, process_name, processes
 from framekiln.planning.settings import Overrides, validated
 from framekiln.planning.step import DecodeStep, Step
 

@@ -24,7 +24,7 @@ from framekiln.profiling.stats.calls import StepCalls, read_calls, run_of
 from framekiln.runtime.run.change_report import Facts, stored_facts
 from framekiln.runtime.run.progress import FINISHED, Unfinished, unfinished
 from framekiln.runtime.run.record import read_unchecked
-from framekiln.runtime.second_pass.assemble import unit_of
+from framekiln.runtime.second_pass.second_pass import unit_of
 
 _NEARLY = 0.99  # of the rows: a killed process may not have counted its last packet, which is no other run's work
 _USED = (

@@ -13,7 +13,7 @@ from framekiln.contract.output_names import FRAMES
 from framekiln.contract.row_errors import DECODE
 from framekiln.planning.plan import Plan
 from framekiln.reporting.terminal.console import print_line, print_table, print_wrapped
-from framekiln.runtime.second_pass.assemble import frames_schema
+from framekiln.runtime.second_pass.second_pass import frames_schema
 
 Columns = Sequence[Mapping[str, Any]]
 """Name, type, unit and description of each column of a table, or of those that a step adds to it."""

@@ -1,7 +1,5 @@
 """A first-pass step's results for a packet: its stage called on all rows, checked, and put in the packet's order."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -18,7 +16,7 @@ from framekiln.contract.stage import Scope, Stage
 from framekiln.planning.step import Step
 from framekiln.profiling.step_work import StepWork, pixels
 from framekiln.profiling.tools.call_recorder import ProfiledStage
-from framekiln.runtime.calls.stage_caller import CallData, Cut, StageCaller
+from framekiln.runtime.calls.stage_caller import Batch, CallData, StageCaller
 from framekiln.runtime.recovery.attempt_log import Attempt
 from framekiln.runtime.recovery.batch_limits import BatchLimits, bucket_of
 from framekiln.runtime.recovery.captured_error import CapturedError
@@ -49,18 +47,18 @@ class PacketCaller:
         """
         bucket = bucket_of(int(pixels(rows).max(initial=0)))
         data = CallData(rows=rows, bucket=bucket, attempt=attempt or Attempt(), work=work or StepWork())
-        batch = self._step.placement.batch
+        most = self._step.placement.batch
         tables: list[pa.Table] = []
         places: list[NDArray[np.int64]] = []
         failures: list[Failure] = []
-        for cut in cuts(self._stage, rows, left_out, lambda: self._limits.allowed(data.bucket, batch)):
-            for part, result in self._caller.settle(data, cut):
+        for whole in batches(self._stage, rows, left_out, lambda: self._limits.allowed(data.bucket, most)):
+            for batch, result in self._caller.settle(data, whole):
                 if isinstance(result, CapturedError):  # a clip fails as a whole
-                    keys = zip(*(rows[key].take(pa.array(part.own)).to_pylist() for key in KEYS), strict=True)
+                    keys = zip(*(rows[key].take(pa.array(batch.own)).to_pylist() for key in KEYS), strict=True)
                     failures += [result.failure(self._step.name, media_id, frame) for media_id, frame in keys]
                     continue
-                tables.append(self._checked(result, len(part.indices)).slice(0, part.keep))
-                places.append(part.own)
+                tables.append(self._checked(result, len(batch.indices)).slice(0, batch.keep))
+                places.append(batch.own)
         return Outcome(self._in_order(tables, places, rows[HALO].to_numpy()), failures)
 
     def _checked(self, result: object, count: int) -> pa.Table:
@@ -107,7 +105,7 @@ def _flat(schema: pa.Schema) -> str:
     return ", ".join(f"{item.name} {item.type}" for item in schema)
 
 
-def cuts(stage: Stage, rows: pa.Table, left_out: NDArray[np.bool_], size: Callable[[], int]) -> Iterator[Cut]:
+def batches(stage: Stage, rows: pa.Table, left_out: NDArray[np.bool_], size: Callable[[], int]) -> Iterator[Batch]:
     """Yield the calls of a packet in its order, without rows that are left out.
 
     `size` returns the rows of a ROW stage's next call, and is called before each.
@@ -117,14 +115,14 @@ def cuts(stage: Stage, rows: pa.Table, left_out: NDArray[np.bool_], size: Callab
         usable = np.flatnonzero(~halo & ~left_out)
         while len(usable):
             part, usable = np.split(usable, [size()])
-            yield Cut(part, len(part))
+            yield Batch(part, len(part))
         return
     for start, stop in clip_bounds(rows):
         inside = np.arange(start, stop)
         own = inside[~halo[start:stop] & ~left_out[start:stop]]
         ahead = inside[halo[start:stop]][: stage.halo]
         if len(own):
-            yield Cut(np.concatenate([own, ahead]), len(own))
+            yield Batch(np.concatenate([own, ahead]), len(own))
 
 
 def clip_bounds(rows: pa.Table) -> Iterator[tuple[int, int]]:

@@ -17,12 +17,10 @@ ChildDied and NotTried are results of calls in a child: a call that kills this p
 which finds it in the attempt log.
 """
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 from functools import partial
 from itertools import takewhile
@@ -45,12 +43,12 @@ from framekiln.runtime.recovery.attempt_log import Attempt
 from framekiln.runtime.recovery.batch_limits import BatchLimits
 from framekiln.runtime.recovery.captured_error import BROKEN_GPU, CapturedError, capture
 from framekiln.runtime.recovery.child_process import ChildDied
-from framekiln.runtime.recovery.child_tasks import NotTried, StageCalls, call_in_children
-from framekiln.runtime.stage_setup import set_up_stage
+from framekiln.runtime.recovery.child_tasks import NotTried, StageCalls, call_in_children, not_set_up
+from framekiln.runtime.stage_setup import set_up
 
 
 @dataclass(frozen=True)
-class Cut:
+class Batch:
     """The rows of one call, by their numbers in the packet: the first `keep` are computed, the rest is halo."""
 
     indices: NDArray[np.int64]
@@ -74,7 +72,7 @@ NoResult = CapturedError | ChildDied | NotTried
 """Types that stand for the result of a call that did not return."""
 
 
-PendingCall = tuple[Cut, CallPlace]
+PendingCall = tuple[Batch, CallPlace]
 """A call that is still to be made."""
 
 
@@ -100,86 +98,84 @@ class StageCaller:
             self._stage.chunk_sizes |= self._limits.chunks
         self._cpu_stage: Stage | None = None
 
-    def settle(self, data: CallData, cut: Cut) -> Iterator[tuple[Cut, Any]]:
-        """Call the stage on a cut, and yield each part of it with its result, or with the error that it failed with.
+    def settle(self, data: CallData, whole: Batch) -> Iterator[tuple[Batch, Any]]:
+        """Call the stage on a batch, whole or in smaller ones, and yield each with its result or with its error.
 
         Raises:
             ContractError: the stage raised it.
         """
-        calls = [self._pending(data, cut)]
+        calls = [self._pending(data, whole)]
         while calls:
             count = len([*takewhile(lambda call: call[1] is CallPlace.CHILD, calls)]) or 1  # one child makes several
             current, calls = calls[:count], calls[count:]
             following: list[PendingCall] = []
             is_child = current[0][1] is CallPlace.CHILD
             results = self._in_children(data, current) if is_child else [self._here(data, *current[0])]
-            for (part, state), result in zip(current, results, strict=True):
+            for (batch, state), result in zip(current, results, strict=True):
                 if not isinstance(result, NoResult):
                     if state is not CallPlace.ON_CPU:
-                        self._limits.confirm(data.bucket, part.keep)
-                    yield part, result
+                        self._limits.confirm(data.bucket, batch.keep)
+                    yield batch, result
                     continue
-                new = self._following(data, part, state, result)
+                new = self._following(data, batch, state, result)
                 if not new:
-                    yield part, self._final_error(result)
+                    yield batch, self._final_error(result)
                 following += new
             calls = [*following, *calls]
 
-    def _following(self, data: CallData, cut: Cut, state: CallPlace, result: NoResult) -> list[PendingCall]:
+    def _following(self, data: CallData, batch: Batch, state: CallPlace, result: NoResult) -> list[PendingCall]:
         """Return the calls in place of one that did not return; empty if its rows have failed."""
-        is_divisible = self._stage.scope is Scope.ROW and cut.keep > 1
+        is_divisible = self._stage.scope is Scope.ROW and batch.keep > 1
         match result, is_divisible:
             case CapturedError(out_of_memory=True), _:
                 release_memory()
-                return self._smaller(data, cut, state, is_divisible=is_divisible)
+                return self._smaller(data, batch, state, is_divisible=is_divisible)
             case ((CapturedError() | NotTried()), True):
-                return self._halves(data, cut)
+                return self._halves(data, batch)
             case ChildDied(), True:
-                return [(Cut(row, 1), CallPlace.CHILD) for row in np.split(cut.indices, cut.keep)]
+                return [(Batch(row, 1), CallPlace.CHILD) for row in np.split(batch.indices, batch.keep)]
             case NotTried(), False if not data.attempt.is_last:
-                return [(cut, CallPlace.HERE)]
+                return [(batch, CallPlace.HERE)]
         return []
 
-    def _halves(self, data: CallData, cut: Cut) -> list[PendingCall]:
-        return [self._pending(data, Cut(half, len(half))) for half in np.array_split(cut.indices, 2)]
+    def _halves(self, data: CallData, batch: Batch) -> list[PendingCall]:
+        return [self._pending(data, Batch(half, len(half))) for half in np.array_split(batch.indices, 2)]
 
-    def _smaller(self, data: CallData, cut: Cut, state: CallPlace, *, is_divisible: bool) -> list[PendingCall]:
+    def _smaller(self, data: CallData, batch: Batch, state: CallPlace, *, is_divisible: bool) -> list[PendingCall]:
         """Return calls in place of one that ran out of memory; empty if none needs less."""
         chunks, place = self._stage.chunk_sizes, self._step.placement
         if place.in_flight > 1 and not data.work.is_retried:
-            again = [(cut, state)]  # apart from now on: another packet's call may have taken the memory
+            again = [(batch, state)]  # apart from now on: another packet's call may have taken the memory
         elif is_divisible:
-            self._limits.lower(data.bucket, cut.keep)
-            again = self._halves(data, cut)
+            self._limits.lower(data.bucket, batch.keep)
+            again = self._halves(data, batch)
         elif any(size > 1 for size in chunks.values()):
             chunks.update(self._limits.halve_chunks(data.bucket, chunks))
-            again = [self._pending(data, cut)]
+            again = [self._pending(data, batch)]
         elif place.too_large == "cpu" and place.device != "cpu" and state is not CallPlace.ON_CPU:
-            again = [(cut, CallPlace.ON_CPU)]
+            again = [(batch, CallPlace.ON_CPU)]
         else:
             return []
         data.work.retry()
         return again
 
-    def _pending(self, data: CallData, cut: Cut) -> PendingCall:
-        is_suspect = data.attempt.suspects(self._name(data, cut))
-        return cut, CallPlace.CHILD if is_suspect else CallPlace.HERE
+    def _pending(self, data: CallData, batch: Batch) -> PendingCall:
+        is_suspect = data.attempt.suspects(self._name(data, batch))
+        return batch, CallPlace.CHILD if is_suspect else CallPlace.HERE
 
     def _in_children(self, data: CallData, calls: list[PendingCall]) -> list[Any]:
-        """Make calls in a child process, with none beside them, and return their results."""
-        batches, asked = [self._slices(data, cut) for cut, _ in calls], time.perf_counter()
+        tables, asked = [self._slices(data, batch) for batch, _ in calls], time.perf_counter()
 
         def make() -> list[Any]:
             data.work.waited(time.perf_counter() - asked)
             release_memory()  # for the child
-            return call_in_children(StageCalls.of(self._step, batches, data.extra), len(batches))
+            return call_in_children(StageCalls.of(self._step, tables, data.extra), len(tables))
 
         return Batches.calls.apart(make)
 
-    def _here(self, data: CallData, cut: Cut, state: CallPlace) -> Any:
-        """Make a call in this process, beside others or apart, and return its result."""
+    def _here(self, data: CallData, batch: Batch, state: CallPlace) -> Any:
         calls, alone_in = Batches.calls, None if self._stage.thread_safe else self._stage
-        make = partial(self._result, data, cut, self._slices(data, cut), state, time.perf_counter())
+        make = partial(self._result, data, batch, self._slices(data, batch), state, time.perf_counter())
         if data.attempt.is_careful or data.work.is_retried:
             return calls.apart(make)
         if self._profiler is None or not self._profiler.is_recording:
@@ -187,10 +183,10 @@ class StageCaller:
         # A recorded call has the GPU to itself while other packets are prepared and written, as they are without it.
         return calls.beside(partial(calls.owned, make), alone_in) if calls.has_owner else calls.apart(make)
 
-    def _result(self, data: CallData, cut: Cut, batch: pa.Table, state: CallPlace, asked: float) -> Any:
+    def _result(self, data: CallData, batch: Batch, table: pa.Table, state: CallPlace, asked: float) -> Any:
         """Return the stage's result or the error that it raised, with the call in the attempt log while it is made."""
         data.work.waited(time.perf_counter() - asked)
-        data.attempt.note(self._name(data, cut))
+        data.attempt.note(self._name(data, batch))
         on_cpu, place, limit_s = state is CallPlace.ON_CPU, self._step.placement, 0.0
         stage, device = (self._on_cpu(), "cpu") if on_cpu else (self._stage, place.device)
         if self._step.first_pass and data.attempt.is_logged:
@@ -199,8 +195,8 @@ class StageCaller:
         started, begin = time.time(), time.perf_counter()
         try:
             with within(limit_s), running(stage.clock):
-                result = self._profiler(stage, batch) if self._profiler is not None else stage(batch, *data.extra)
-            data.work.call_returned(stage, cut.own, device, started, time.perf_counter() - begin)
+                result = self._profiler(stage, table) if self._profiler is not None else stage(table, *data.extra)
+            data.work.call_returned(stage, batch.own, device, started, time.perf_counter() - begin)
         except ContractError:
             raise
         except OWN_CODE as error:  # `sys.exit` in a stage is no reason to end its process
@@ -212,32 +208,30 @@ class StageCaller:
         return result
 
     def _on_cpu(self) -> Stage:
-        """Return a copy of the stage on the CPU, which stays set up."""
         if self._cpu_stage is None:
-            self._cpu_stage = type(self._stage)(self._stage.config)
-            place = self._step.placement.on_cpu()
-            set_up_stage(self._cpu_stage, self._step.name, self._step.weights, place, self._step.entries)
+            step = not_set_up(replace(self._step, placement=self._step.placement.on_cpu()))
+            set_up(step)
+            self._cpu_stage = step.stage
         return self._cpu_stage
 
     def _final_error(self, result: NoResult) -> CapturedError:
-        """Return the error of a call that has failed, as the errors table shows it."""
         if isinstance(result, NotTried):
             result = ChildDied("it was alone", result.last_lines)
         if isinstance(result, ChildDied):
             return result.explained(f"step {self._step.name!r}")
         return result.explained(self._step)
 
-    def _name(self, data: CallData, cut: Cut) -> str:
+    def _name(self, data: CallData, batch: Batch) -> str:
         """Return the call's name in the attempt log, the same in every attempt; empty before any process died."""
         if not data.attempt.is_careful:
             return ""
         if not self._step.first_pass:
             return f"{self._step.name}: {data.name}"
-        media_id, frame = (data.rows[key][int(cut.indices[0])].as_py() for key in KEYS)
-        return f"{self._step.name}: {cut.keep} from frame {frame} of {media_id}"
+        media_id, frame = (data.rows[key][int(batch.indices[0])].as_py() for key in KEYS)
+        return f"{self._step.name}: {batch.keep} from frame {frame} of {media_id}"
 
-    def _slices(self, data: CallData, cut: Cut) -> pa.Table:
-        """Return the rows of a cut by rising number, as slices of the packet's buffers: pixels are not copied."""
-        rows, breaks = data.rows.select(self._stage.inputs), np.flatnonzero(np.diff(cut.indices) != 1) + 1
-        runs = np.split(cut.indices, breaks)
+    def _slices(self, data: CallData, batch: Batch) -> pa.Table:
+        """Return the rows of a batch by rising number, as slices of the packet's buffers: pixels are not copied."""
+        rows, breaks = data.rows.select(self._stage.inputs), np.flatnonzero(np.diff(batch.indices) != 1) + 1
+        runs = np.split(batch.indices, breaks)
         return pa.concat_tables([rows.slice(int(run[0]), len(run)) for run in runs if len(run)] or [rows.slice(0, 0)])

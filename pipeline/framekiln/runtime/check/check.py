@@ -22,7 +22,7 @@ from framekiln.output.damage import ERRORS_SUFFIX, damaged_tables
 from framekiln.output.ledger import Ledger
 from framekiln.output.object_store import Store
 from framekiln.output.unit_table import read_units
-from framekiln.runtime.second_pass.assemble import unit_of
+from framekiln.runtime.second_pass.second_pass import unit_of
 
 _NO_TABLES = frozenset({COLUMNS, FACTS, IMAGES, PROFILE})
 _ENDS = {b"\x89PNG": b"IEND\xaeB`\x82", b"\xff\xd8": b"\xff\xd9"}  # PNG, JPEG

@@ -27,14 +27,14 @@ class Mending:
         """Keep what it needs; `on_message` is called with a sentence that names removed files."""
         self._store, self._plan, self._owners, self._on_message = store, plan, owners, on_message
 
-    def remove_listed(self) -> None:
-        """Remove the files that `framekiln check` found to be damaged."""
+    def remove_known(self) -> None:
+        """Remove the files that `framekiln check` found to be damaged, and parts with missing or empty images.
+
+        No other step would notice the loss of an image.
+        """
         folders = self._list_folders()
         self._remove([path for path in listed_damage(self._store) if path.rpartition("/")[0] in folders])
         self._store.remove(DAMAGED)
-
-    def remove_without_images(self) -> None:
-        """Remove parts of which images are missing or empty: no other step would notice their loss."""
         with_images = [step.folder for step in self._plan.first if any(map(is_file_column, step.stage.outputs))]
         self._remove([path for path, _ in parts_without_images(self._store, with_images)])
 

@@ -11,8 +11,6 @@ more carefully:
 The log is held by the coordinator, not on a disk: several machines need not share one.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -80,17 +78,15 @@ class AttemptTable:
             return PastAttempts()
         if entry.call not in ("", PAUSED):
             self._explained.add(entry.worker)
-        if entry.call != PAUSED and not self._died_of_other_work(entry):
+        # It may have died in a logged call for another packet that it had in work.
+        calls = {other.call for other in self._open.values() if other.worker == entry.worker} - {"", PAUSED}
+        is_other = not entry.call and (entry.worker in self._explained or bool(calls))
+        if entry.call != PAUSED and not is_other:
             entry.dead.append(entry.worker)
             self._advances += bool({entry.call} - {""} - entry.suspects)
             entry.suspects |= {entry.call} - {""}
         entry.worker, entry.call = worker, ""
         return PastAttempts(tuple(entry.dead), frozenset(entry.suspects))
-
-    def _died_of_other_work(self, entry: _OpenWork) -> bool:
-        """Return whether the worker died in a logged call for another packet that it had in work."""
-        calls = (other.call for other in self._open.values() if other.worker == entry.worker)
-        return not entry.call and (entry.worker in self._explained or any(call not in ("", PAUSED) for call in calls))
 
     def note(self, work: str, call: str) -> None:
         """See `AttemptLog`."""

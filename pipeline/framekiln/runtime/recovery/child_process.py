@@ -5,8 +5,6 @@ the two processes. Messages on it are pickled; no other process has the socket. 
 that only a notebook or a script has, so it is pickled by value.
 """
 
-from __future__ import annotations
-
 import faulthandler
 import os
 import signal
@@ -110,7 +108,6 @@ class ChildProcess:
         self._process.kill()
 
     def _death(self) -> ChildDied:
-        """Wait for the end of the process, and return how it ended."""
         code = self._process.wait()
         self._output.seek(0)
         if code == 1 and TIMEOUT_MARK.encode() in self._output.read():
@@ -127,7 +124,6 @@ class ChildProcess:
 
 
 def _serve(connection: Connection) -> None:
-    """Make calls until the parent closes the connection."""
     faulthandler.enable()
     try:
         held = connection.recv()

@@ -4,8 +4,6 @@ A file that was being decoded when a process died for the second time is first d
 its frames. If the child dies too, the file is read up to the last counted frame.
 """
 
-from __future__ import annotations
-
 import os
 import tempfile
 from dataclasses import dataclass
@@ -14,7 +12,7 @@ from pathlib import Path
 from framekiln.device.watchdog import Watchdog
 from framekiln.media.files import MediaFile
 from framekiln.media.source_reader import Guard, ReadLimit, SourceReader
-from framekiln.media.units import Share
+from framekiln.media.units import Segments
 from framekiln.planning.step import DecodeStep
 from framekiln.runtime.recovery.attempt_log import PAUSED, Attempt
 from framekiln.runtime.recovery.child_process import ChildDied
@@ -28,13 +26,13 @@ class DecodeGuard(Guard):
         self._step, self._attempt, self._file = step, attempt, ""
         self._watchdog = Watchdog(step.timeout_s if attempt.is_logged else 0.0)
 
-    def start_file(self, media: MediaFile, share: Share) -> ReadLimit | None:
+    def start_file(self, media: MediaFile, wanted: Segments) -> ReadLimit | None:
         """Note the file, and return how far it can be read if it is a suspect."""
-        self._file = f"decode: {share} of {media.media_id}"
+        self._file = f"decode: {wanted} of {media.media_id}"
         limit = None
         if self._attempt.suspects(self._file):
             self.pause()
-            limit = find_limit(self._step, media, share)
+            limit = find_limit(self._step, media, wanted)
         self.resume()
         return limit
 
@@ -53,11 +51,11 @@ class DecodeGuard(Guard):
         self._attempt.note(PAUSED)
 
 
-def find_limit(step: DecodeStep, media: MediaFile, share: Share) -> ReadLimit | None:
+def find_limit(step: DecodeStep, media: MediaFile, wanted: Segments) -> ReadLimit | None:
     """Decode a file in a child process, and return how far it can be read; None if the child survives."""
     with tempfile.TemporaryDirectory(prefix="framekiln-") as folder:
         count = Path(folder) / "count"
-        (result,) = call_in_children(_Decoding(step, media, share, str(count)), 1)
+        (result,) = call_in_children(_Decoding(step, media, wanted, str(count)), 1)
         if not isinstance(result, ChildDied):
             return None
         text = count.read_text() if count.exists() else ""
@@ -70,7 +68,7 @@ class _Decoding:
 
     step: DecodeStep
     media: MediaFile
-    share: Share
+    wanted: Segments
     count: str  # path of the file for the count
     timeout_s: float = 0.0  # of the whole file; each frame has a timeout
 
@@ -83,7 +81,7 @@ class _Decoding:
         watchdog.restart()
         file = os.open(self.count, os.O_WRONLY | os.O_CREAT, 0o600)
         reader = SourceReader(columns=self.step.columns, halo=self.step.halo, config=self.step.config)
-        frames = reader.open(self.media, self.share).frames
+        frames = reader.open(self.media, self.wanted).frames
         os.pwrite(file, b"%12d" % 0, 0)
         for done, _ in enumerate(frames, 1):
             os.pwrite(file, b"%12d" % done, 0)

@@ -3,8 +3,6 @@
 Neither Linux nor Ray ends such a run. With 1.1 GB for all processes one stood still for ten minutes, at a load of 79.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from contextlib import suppress

@@ -5,7 +5,7 @@ before anything is computed by them. The report compares a step's current facts 
 """
 
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -21,8 +21,8 @@ from framekiln.output.unit_table import is_unchanged, read_units
 from framekiln.planning.plan import Plan
 from framekiln.planning.stage_building import built_config
 from framekiln.planning.step import DecodeStep, Step
-from framekiln.runtime.second_pass.assemble import unit_of
-from framekiln.runtime.second_pass.second_pass import expected_rows
+from framekiln.runtime.run.files import RunUnits
+from framekiln.runtime.second_pass.second_pass import expected_rows, unit_of
 from framekiln.runtime.second_pass.table_steps import Tables
 
 UNKNOWN = "computed by an unknown earlier setting"
@@ -91,21 +91,11 @@ def find_changes(store: Store, listing: Sequence[MediaFile], fresh: Sequence[Uni
     )
 
 
-def outlooks(
-    plan: Plan,
-    store: Store,
-    units: Sequence[Unit],
-    fresh: Collection[Unit],
-    wanted: frozenset[str],
-    changes: Changes,
-) -> list[Outlook]:
-    """Return the work of decoding and of every step: the number of files, and why.
-
-    `units` are all requested units, with the `fresh` ones of this run. The output need not exist.
-    """
+def outlooks(plan: Plan, store: Store, units: RunUnits, changes: Changes) -> list[Outlook]:
+    """Return the work of decoding and of every step: the number of files, and why. The output need not exist."""
     ledger, earlier = Ledger(store), _Earlier(store)
-    new, files = {unit.name for unit in fresh}, {unit.name: len(unit.media) for unit in units}
-    rows = [expected_rows(unit, wanted) for unit in units]
+    new, files = {unit.name for unit in units.fresh}, {unit.name: len(unit.media) for unit in units.all}
+    rows = [expected_rows(unit, units.wanted) for unit in units.all]
     result = []
     steps: tuple[Step | DecodeStep, ...] = (plan.decode, *plan.steps)
     for step in steps:
@@ -114,7 +104,7 @@ def outlooks(
             todo = {row.unit for call in Tables(step, plan, store).missing(rows) for row in call}
         else:
             decode = plan.decode.folder
-            todo = {unit.name for unit in units if ledger.parts(step.folder, decode, unit.name) is None}
+            todo = {unit.name for unit in units.all if ledger.parts(step.folder, decode, unit.name) is None}
         why = [changes.reason()] if todo & new else []
         if todo - new and not (over_all and why and earlier.knows(step)):
             why.append(earlier.why(step))
@@ -125,8 +115,6 @@ def outlooks(
 
 
 class _Earlier:
-    """The facts that are stored in an output."""
-
     def __init__(self, store: Store) -> None:
         self._store = store
         self._known = [name.removesuffix(".json") for name in store.names(FACTS)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from framekiln.media.discovery.listing import in_shard, list_inputs, shard
+from framekiln.media.discovery.listing import in_shard, shard
 from framekiln.media.files import MediaFile
 from framekiln.media.units import Unit
 from framekiln.output.content_hash import with_digests
@@ -34,11 +34,6 @@ class RunFiles:
 
     request: RunRequest
     listing: Sequence[MediaFile]
-
-    @classmethod
-    def find(cls, request: RunRequest, on_message: Callable[[str], None]) -> RunFiles:
-        """List the input of a request, without the output. Raises InputError if there is no input."""
-        return cls(request=request, listing=list_inputs(request.inputs, request.output, on_message))
 
     @property
     def selected(self) -> Sequence[MediaFile]:

@@ -34,7 +34,10 @@ def write_run_record(store: Store, request: RunRequest, result: RunResult) -> bo
     state = RunProgress(state="finished", run=store.run, files_done=len(result.work.media))
     record = _make_record(request, result, state, before)
     if before is not None and not result.work.changed:
-        kept = (*_LEFT_OUT, *(_ENDED if _ends(before, record) else ()))
+        latest = before.get(LATER, before)  # it may have been cut short, and is shown to be finished now
+        is_same = all(latest.get(key) == record[key] for key in ("input", "limit", "shard"))
+        ends = is_same and latest.get("state", FINISHED) != FINISHED
+        kept = (*_LEFT_OUT, *(_ENDED if ends else ()))
         record = {key: value for key, value in before.items() if key != LATER} | {key: record[key] for key in kept}
         if record == before:
             return False
@@ -50,13 +53,6 @@ def write_progress(store: Store, request: RunRequest, result: RunResult, state: 
     before = read_earlier(store)
     record = _make_record(request, result, state, before)
     _write(store, {**before, LATER: record} if later and before is not None else record)
-
-
-def _ends(before: Mapping[str, Any], record: Mapping[str, Any]) -> bool:
-    """Return whether a run that finds nothing to do shows that an earlier one, which was cut short, is finished."""
-    latest = before.get(LATER, before)
-    same = all(latest.get(key) == record[key] for key in ("input", "limit", "shard"))
-    return same and latest.get("state", FINISHED) != FINISHED
 
 
 def _write(store: Store, record: Mapping[str, Any]) -> None:

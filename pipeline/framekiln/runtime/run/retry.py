@@ -22,8 +22,7 @@ from framekiln.output.object_store import Store
 from framekiln.output.unit_table import write_units
 from framekiln.planning.plan import Plan
 from framekiln.planning.step import Step
-from framekiln.runtime.second_pass.assemble import ASSEMBLE
-from framekiln.runtime.second_pass.second_pass import SecondPass, UnitRows
+from framekiln.runtime.second_pass.second_pass import ASSEMBLE, SecondPass, UnitRows
 
 Key = tuple[str, int]
 

@@ -10,7 +10,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from framekiln.contract.columns import MEDIA_ID
 from framekiln.contract.errors import ContractError, DamagedError
 from framekiln.contract.output_names import ERRORS
 from framekiln.contract.row_errors import Failure, to_table, traced
@@ -23,7 +22,7 @@ from framekiln.profiling.events import Report, worker_name
 from framekiln.profiling.recorder import Recorder
 from framekiln.profiling.records import PACKET, Record
 from framekiln.profiling.step_work import StepWork
-from framekiln.runtime.calls.stage_caller import CallData, Cut, StageCaller
+from framekiln.runtime.calls.stage_caller import Batch, CallData, StageCaller
 from framekiln.runtime.recovery.attempt_log import AttemptLog, begin_attempt
 from framekiln.runtime.recovery.captured_error import CapturedError
 from framekiln.runtime.second_pass.second_pass import UnitRows, columns_of
@@ -140,8 +139,8 @@ class Tables:
         failures: list[Failure] = []
         work = StepWork(record, recorder)
         for media_id, data in self._list_stage_calls(units, rows, kept):
-            cut = Cut(np.arange(data.rows.num_rows), data.rows.num_rows)
-            ((_, result),) = self._caller.settle(replace(data, attempt=attempt, work=work), cut)
+            batch = Batch(np.arange(data.rows.num_rows), data.rows.num_rows)
+            ((_, result),) = self._caller.settle(replace(data, attempt=attempt, work=work), batch)
             if isinstance(result, CapturedError):
                 failures.append(result.failure(self.name, media_id))
                 continue
@@ -175,10 +174,13 @@ class Tables:
     ) -> Iterator[tuple[str, CallData]]:
         """Yield the media_id and the data of each call; the media_id is empty for the call of a whole run."""
         tables = {name: self._read_table(name, units) for name in self._writers}
-        for media_id, batch in self._split_batches(rows):
+        for media_id, own in self._split_by_media(rows):
             extra: list[object] = []
-            if tables:
-                extra.append({name: _select_media(table, media_id) for name, table in tables.items()})
+            if tables and media_id:
+                masks = {name: pc.equal(table["media_id"], media_id) for name, table in tables.items()}
+                extra.append({name: tables[name].filter(mask) for name, mask in masks.items()})
+            elif tables:
+                extra.append(tables)
             if kept:
                 extra.append(kept)
             elif self._step.stage.reads_media:
@@ -186,9 +188,9 @@ class Tables:
 
                 (media,) = (media for unit in units for media in unit.files if media.media_id == media_id)
                 extra.append(Reader(media=media, config=self._decode_config))
-            yield media_id, CallData(rows=batch, extra=tuple(extra), name=media_id)
+            yield media_id, CallData(rows=own, extra=tuple(extra), name=media_id)
 
-    def _split_batches(self, rows: pa.Table) -> list[tuple[str, pa.Table]]:
+    def _split_by_media(self, rows: pa.Table) -> list[tuple[str, pa.Table]]:
         inputs = list(self._step.stage.inputs)
         if not rows.num_rows:
             return []
@@ -210,10 +212,6 @@ def _name_file(step: Step, units: tuple[UnitRows, ...]) -> str:
         everything = fingerprint({"units": [unit.tag(step.fingerprint) for unit in units]})
         return f"all-{everything}.parquet"
     return units[0].tag(step.fingerprint)
-
-
-def _select_media(table: pa.Table, media_id: str) -> pa.Table:
-    return table.filter(pc.equal(table[MEDIA_ID.name], media_id)) if media_id else table
 
 
 def _check_table(step: str, name: str, declared: Table, result: Any) -> pa.Table:
