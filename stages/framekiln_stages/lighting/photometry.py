@@ -103,21 +103,26 @@ def duv(x: float, y: float) -> float:
 def direction(light: Luminance) -> dict[str, float | None]:
     """Return the direction of the light in degrees, and the share of variance that it explains, 0 to 1.
 
-    A plane is fitted by least squares to the lightness of at most 32 cells a side: the direction is uphill, the
-    strength is R squared. It is the image's balance of light, dark trousers included, not a lamp in the room. The
-    direction is None where the plane rises by less than 2.3 L* over the frame, which is the least difference that an
-    eye sees (Mahy et al. 1994).
+    A plane is fitted by least squares to the lightness of cells, at most 32 along the shorter side: the direction is
+    uphill, the strength is R squared. The weights are round, and fall to 0 at that side's ends. So the direction of a
+    lit subject does not depend on the frame's shape, and a plain ramp is exact. It is the image's balance of light,
+    dark trousers included, not a lamp in the room. The direction is None where the plane rises by less than 2.3 L* over
+    the frame, which is the least difference that an eye sees (Mahy et al. 1994).
     """
-    shrink = min(1.0, 32 / max(light.shape))
-    height, width = (max(1, round(side * shrink)) for side in light.shape)
-    cells = LIGHTNESS[cv2.resize(light, (width, height), interpolation=cv2.INTER_AREA)]
-    x, y = (np.arange(n) - (n - 1) / 2 for n in (width, height))
-    across, down = (cells.mean(0) @ x / max(x @ x, 1), cells.mean(1) @ y / max(y @ y, 1))
-    explained = across**2 * (x @ x) / width + down**2 * (y @ y) / height
-    rise = abs(across) * width + abs(down) * height
+    height, width = light.shape
+    cell = max(1.0, min(height, width) / 32)
+    rows, columns = max(1, round(height / cell)), max(1, round(width / cell))
+    cells = LIGHTNESS[cv2.resize(light, (columns, rows), interpolation=cv2.INTER_AREA)]
+    x, y = ((np.arange(count) - (count - 1) / 2) * side / count for count, side in ((columns, width), (rows, height)))
+    weights = np.clip(1 - (x**2 + y[:, None] ** 2) / (min(height, width) / 2) ** 2, 0, None)
+    weights /= max(float(weights.sum()), 1e-9)
+    fit = [(float((weights * cells * at).sum()), max(float((weights * at**2).sum()), 1e-9)) for at in (x, y[:, None])]
+    (across, wide), (down, high) = ((moment / spread, spread) for moment, spread in fit)
+    variance = float((weights * cells**2).sum() - (weights * cells).sum() ** 2)
+    is_flat = abs(across) * width + abs(down) * height < 2.3
     return {
-        "light_direction": None if rise < 2.3 else turn(math.degrees(math.atan2(-down, across))),
-        "light_strength": min(1.0, explained / max(float(cells.var()), 1e-9)),
+        "light_direction": None if is_flat else turn(math.degrees(math.atan2(-down, across))),
+        "light_strength": min(1.0, (across**2 * wide + down**2 * high) / max(variance, 1e-9)),
     }
 
 

@@ -65,7 +65,7 @@ class Lighting(Stage):
     Colour and direction are null where an image does not determine them: see `colour` and `direction`.
     """
 
-    version = 2
+    version = 3  # 3: the direction does not depend on the frame's shape
     thread_safe = True
     outputs = OUTPUTS
 

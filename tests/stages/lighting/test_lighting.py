@@ -152,6 +152,38 @@ def test_a_lamp_put_beside_an_evenly_lit_scene_is_found(angle):
     assert row["light_strength"] > 0.6
 
 
+def ball(height, width, angle):
+    """A matt sphere, lit from an angle and somewhat from the front, before a grey wall."""
+    y, x = np.mgrid[:height, :width]
+    radius = 0.35 * min(height, width)
+    across, up = (x - width / 2) / radius, (height / 2 - y) / radius
+    inside = across**2 + up**2 < 1
+    depth = np.sqrt(np.clip(1 - across**2 - up**2, 0, None))
+    turn = math.radians(angle)
+    shade = np.clip(0.8 * (across * math.cos(turn) + up * math.sin(turn)) + 0.6 * depth, 0, None)
+    codes = 255 * np.where(inside, 0.05 + 0.7 * shade, 0.2) ** (1 / 2.2)
+    return np.repeat(codes.astype(np.uint8)[..., None], 3, axis=2)
+
+
+@pytest.mark.parametrize("shape", [(480, 640), (360, 640), (640, 360), (400, 400), (300, 900)])
+@pytest.mark.parametrize("angle", [0, 45, 100, 200, 290])
+def test_a_lit_sphere_gives_its_direction_in_frames_of_any_shape(shape, angle):
+    (row,) = light(ball(*shape, angle))
+    assert angle_between(row["light_direction"], angle) < 2
+
+
+@pytest.mark.parametrize("shape", [(480, 640), (360, 640), (640, 360)])
+@pytest.mark.parametrize("angle", [30, 135, 250])
+def test_a_plain_ramp_is_exact_in_frames_of_any_shape(shape, angle):
+    y, x = np.mgrid[: shape[0], : shape[1]]
+    turn = math.radians(angle)
+    along = (x - shape[1] / 2) * math.cos(turn) - (y - shape[0] / 2) * math.sin(turn)
+    lightness = 50 + 60 * along / max(shape)  # CIE L*
+    codes = 255 * (((lightness + 16) / 116) ** 3) ** (1 / 2.2)
+    (row,) = light(np.repeat(codes.clip(0, 255).astype(np.uint8)[..., None], 3, axis=2))
+    assert angle_between(row["light_direction"], angle) < 1 and row["light_strength"] > 0.99
+
+
 # Noise
 
 
