@@ -114,7 +114,7 @@ def direction(light: Luminance) -> dict[str, float | None]:
     rows, columns = max(1, round(height / cell)), max(1, round(width / cell))
     cells = LIGHTNESS[cv2.resize(light, (columns, rows), interpolation=cv2.INTER_AREA)]
     x, y = ((np.arange(count) - (count - 1) / 2) * side / count for count, side in ((columns, width), (rows, height)))
-    weights = np.clip(1 - (x**2 + y[:, None] ** 2) / (min(height, width) / 2) ** 2, 0, None)
+    weights = np.clip(1 - (x**2 + y[:, None] ** 2) / (min(height, width) / 2) ** 2, 0, None) ** 0.5
     weights /= max(float(weights.sum()), 1e-9)
     fit = [(float((weights * cells * at).sum()), max(float((weights * at**2).sum()), 1e-9)) for at in (x, y[:, None])]
     (across, wide), (down, high) = ((moment / spread, spread) for moment, spread in fit)

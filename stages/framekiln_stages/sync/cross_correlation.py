@@ -26,15 +26,17 @@ ODDS = (-5.33, 1.17, 2.04)
 def correlation(lips: Signal, sound: Signal, most: int) -> Signal:
     """Return the correlation of lips (g) with sound (g) that is late by -most to most points: 2 most + 1 values.
 
-    NaN counts as no change. All lags have the same divisor: the root of both energies while the lips are visible. A
-    lag with less overlap is thus less likely to win by chance.
+    NaN counts as no change. The divisor is the root of both energies while the lips are visible: that of the sound at
+    lag 0, or at the lag itself where it is louder. So no value leaves -1 to 1, and a lag with less overlap is less
+    likely to win by chance.
     """
     from scipy.signal import correlate
 
-    visible = ~np.isnan(lips)
-    speeds, changes = (np.nan_to_num(values) for values in (lips, sound))
-    size = math.sqrt(float((speeds**2).sum() * (changes[visible] ** 2).sum()))
-    curve: Signal = correlate(np.pad(changes, most), speeds, mode="valid", method="fft") / max(size, 1e-12)
+    visible = (~np.isnan(lips)).astype(float)
+    speeds, changes = np.nan_to_num(lips), np.pad(np.nan_to_num(sound), most)
+    beside = correlate(changes**2, visible, mode="valid", method="fft")
+    size = np.sqrt((speeds**2).sum() * np.maximum(beside, beside[most]))
+    curve: Signal = correlate(changes, speeds, mode="valid", method="fft") / np.maximum(size, 1e-12)
     return curve
 
 

@@ -55,6 +55,7 @@ Row = dict[str, Any]
 # different offsets, 90 with a cutaway, 90 with a listener in the longest shot, 90 with one offset: 1 to 4 give the
 # same, 326 right, 3 null and 1 wrong. 0 gives that of another shot in 2, and the longest alone is wrong in 4 more.
 SURER = 2.0
+BEYOND = 2  # times the search range in which a higher peak shows that the offset lies outside of it
 SAME_FRAMES = 2.0  # largest difference of equal offsets: the error of a single clip
 
 
@@ -66,7 +67,7 @@ class Sync(Stage):
     have no clearly higher confidence, it is that shot's. `sync_shots` has the offset of each shot.
     """
 
-    version = 4  # 4: pauses raise no confidence
+    version = 5  # 5: an offset beyond the search is looked for too
     scope = Scope.MEDIA
     inputs = ("media_id", "frame_index", "time_s", "mouths", "voice")
     input_tables = ("shots",)
@@ -141,7 +142,8 @@ class Sync(Stage):
         known: Row = {"voiced_share": float(speech.mean()), "face_seconds": 0.0, "shots": []}
         if interval > 1 / self.config.min_frames_per_s:
             return known | {"reason": f"fewer than {self.config.min_frames_per_s:g} frames a second"}, []
-        grid = np.arange(times[0] - self.config.search_s, times[-1] + self.config.search_s + interval, 1 / GRID_HZ)
+        reach = BEYOND * self.config.search_s
+        grid = np.arange(times[0] - reach, times[-1] + reach + interval, 1 / GRID_HZ)
         parts = [part for shot in shots if (part := self._read_lips(grid, rows, times, shot)) is not None]
         if not parts:
             return known | {"reason": "no face"}, []
@@ -162,8 +164,8 @@ class Sync(Stage):
         openings = opening_of_largest(times[inside], mouths, self.config.min_face_s)
         # Only the shot's points and the search range beside them: a film has a thousand shots.
         begin, end = np.searchsorted(grid, [times[start], times[stop - 1]]).tolist()
-        at = max(begin - self._most, 0)
-        grid = grid[at : end + self._most + 1]
+        at = max(begin - BEYOND * self._most, 0)
+        grid = grid[at : end + BEYOND * self._most + 1]
         lips = changes(mouth_on_grid(grid, openings, self.config.min_face_s), self._band)
         read = grid[~np.isnan(lips)]
         if not len(read):
@@ -184,12 +186,14 @@ class Sync(Stage):
 
     def _find_offset(self, part: Lips, sounds: Sequence[Signal], interval: float) -> Row:
         most, near = self._most, slice(part.at, part.at + len(part.lips))
-        curve = np.mean([correlation(part.lips, sound[near], most) for sound in sounds], axis=0)
+        far = np.mean([correlation(part.lips, sound[near], BEYOND * most) for sound in sounds], axis=0)
+        outside = (BEYOND - 1) * most
+        curve = far[outside : len(far) - outside]
         known = part.columns() | {"correlation_at_zero": float(curve[most])}
         best = highest(curve)
         if best is None:
             return known | {"reason": "no lag stands out"}
-        if not best.inside:
+        if not best.inside or far.max() > curve.max():
             return known | {"reason": f"the best offset is beyond {self.config.search_s:g} s"}
         seconds = SEEN_S * active_seconds(part.lips, [sound[near] for sound in sounds], round(best.at) - most)
         chance = 1 / math.sqrt(max(2 * (self.config.high_hz - self.config.low_hz) * seconds, 1))

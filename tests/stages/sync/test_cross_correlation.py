@@ -25,6 +25,19 @@ def test_correlation_is_pearsons_and_its_lag_is_the_delay(lag, seed):
     assert same == pytest.approx([padded[k : k + 400] @ lips / (lips @ lips) for k in range(101)])
 
 
+@settings(max_examples=30, deadline=None)
+@given(seed=st.integers(0, 99), seen=st.integers(5, 60), loud=st.floats(0.01, 1000))
+def test_no_correlation_leaves_one_where_the_sound_is_loudest_beside_the_lips(seed, seen, loud):
+    rng = np.random.default_rng(seed)
+    lips = np.full(300, np.nan)
+    lips[120 : 120 + seen] = rng.standard_normal(seen)
+    sound = rng.standard_normal(300)
+    sound[150 + seen :] *= loud
+    sound[150 + seen : 150 + 2 * seen] = np.nan_to_num(lips[120 : 120 + seen]) * loud
+    curve = correlation(lips, sound, 100)
+    assert np.abs(curve).max() <= 1 + 1e-6
+
+
 @given(at=st.floats(2, 8), height=st.floats(0.65, 5))
 def test_the_top_of_a_parabola_is_found_between_points(at, height):
     curve = height - 0.01 * (np.arange(11) - at) ** 2
