@@ -16,6 +16,7 @@ GRID_HZ = 100.0  # points at most a tenth of a frame apart; windows of sound are
 MIDDLE_S = SOUND_WINDOW / 2 / SOUND_RATE  # from a window's start to its middle
 MOUTH_GAP_S = 0.13  # longest gap without a face: two frames at 25/s, one interval at 8/s
 SOUND_GAP_S = 0.05
+SILENT_DB = -70.0  # and below: no voice; 16 bits end at -90
 FLOOR_DB = 30.0  # below the loudest 5 %: quieter sound is the room's, not the voice's
 VOICED = 0.5  # harmonicity; none of 5,000 windows of white noise exceeds 0.25
 LEVELS = ("loudness", "middle", "high", "harmonicity")
@@ -51,7 +52,7 @@ def windows_of(times: Signal, voice: pa.ChunkedArray) -> tuple[Signal, Signal]:
 def voiced(levels: Signal) -> NDArray[np.bool_]:
     """Return a mask of voiced windows (w): harmonic, and not far below the loudest."""
     loud, tone = levels[:, 0], levels[:, 3]
-    return (tone >= VOICED) & (loud >= np.percentile(loud, 95) - FLOOR_DB) & (loud > -70)
+    return (tone >= VOICED) & (loud >= np.percentile(loud, 95) - FLOOR_DB) & (loud > SILENT_DB)
 
 
 def sound_on_grid(grid: Signal, times: Signal, levels: Signal) -> list[Signal]:

@@ -21,7 +21,16 @@ from framekiln_stages.shared.settings import require_between
 from framekiln_stages.shared.tables import spans
 from framekiln_stages.sync.cross_correlation import SEEN_S, active_seconds, confidence, correlation, highest
 from framekiln_stages.sync.lips import Lips, opening_of_largest
-from framekiln_stages.sync.speech import GRID_HZ, Signal, changes, mouth_on_grid, sound_on_grid, voiced, windows_of
+from framekiln_stages.sync.speech import (
+    GRID_HZ,
+    SILENT_DB,
+    Signal,
+    changes,
+    mouth_on_grid,
+    sound_on_grid,
+    voiced,
+    windows_of,
+)
 
 OFFSET = [
     field("offset_ms", pa.float32(), "how late the sound is against the lips; negative: early", "ms"),
@@ -138,6 +147,8 @@ class Sync(Stage):
         sound_times, levels = windows_of(times, rows["voice"])
         if not len(sound_times):
             return {"shots": [], "reason": "no sound"}, []
+        if levels[:, 0].max() <= SILENT_DB:
+            return {"shots": [], "reason": "silence"}, []
         speech = voiced(levels)
         known: Row = {"voiced_share": float(speech.mean()), "face_seconds": 0.0, "shots": []}
         if interval > 1 / self.config.min_frames_per_s:

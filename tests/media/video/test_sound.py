@@ -11,6 +11,9 @@ import pytest
 from PIL import Image as Pil
 
 from framekiln.contract.columns import SOUND_RATE
+from framekiln.media.discovery.listing import list_media
+from framekiln.media.file_types import Kind
+from framekiln.media.video.audio import SoundTrack
 from tests.support.media.films import KINDS, made_film
 from tests.support.media.media_factory import click, decoded, film, numbered
 from tests.support.media.remux import remuxed
@@ -150,3 +153,74 @@ def test_max_frames_cuts_the_sound_too(tmp_path: Path) -> None:
     path = film(tmp_path / "film.mkv", [numbered(i) for i in range(50)], sound=click(1.0))
     rows, _ = decoded(path, ("sound",), max_frames=10)
     assert [len(row["sound"]) for row in rows] == [640] * 10
+
+
+def heard(path: Path) -> np.ndarray:
+    """All samples of a file, -1 to 1."""
+    rows, failures = decoded(path, ("sound",))
+    assert failures == []
+    return np.concatenate([row["sound"] for row in rows]) / 32768
+
+
+def speaking(path: Path, *tracks: np.ndarray, rate: int = 44_100, codec: str = "flac") -> Path:
+    """Write a film of three seconds with sound tracks, each c n from -1 to 1; the first one is the default."""
+    with av.open(str(path), "w") as out:
+        video_track = out.add_stream("libx264", rate=25)
+        video_track.width, video_track.height, video_track.pix_fmt = 24, 16, "yuv420p"
+        layouts = {1: "mono", 2: "stereo", 6: "5.1"}
+        streams = [out.add_stream(codec, rate=rate, layout=layouts[len(track)]) for track in tracks]
+        for index in range(75):
+            out.mux(video_track.encode(av.VideoFrame.from_ndarray(numbered(index), format="rgb24")))
+        out.mux(video_track.encode(None))
+        for stream, track in zip(streams, tracks, strict=True):
+            packed = (track * 32767).astype(np.int16)
+            for start in range(0, packed.shape[1], 1024):
+                part = np.ascontiguousarray(packed[:, start : start + 1024].T.reshape(1, -1))
+                piece = av.AudioFrame.from_ndarray(part, format="s16", layout=layouts[len(track)])
+                piece.sample_rate, piece.time_base, piece.pts = rate, Fraction(1, rate), start
+                out.mux(stream.encode(piece))
+            out.mux(stream.encode(None))
+    return path
+
+
+def tone(hertz: float = 440.0, rate: int = 44_100) -> np.ndarray:
+    return 0.3 * np.sin(2 * np.pi * hertz * np.arange(3 * rate) / rate)
+
+
+@pytest.mark.parametrize(
+    ("gains", "level"),
+    [
+        ((1, 1), 0.3),
+        ((1, -1), 0.3),  # a mean would be silent
+        ((1, 0), 0.3),  # a mean would be half as loud
+        ((0, 1), 0.3),
+        ((0.5, 1), 0.225),  # both have sound: the mean, as players give it
+        ((0, 0, 1, 0, 0, 0), 0.3),  # a voice in the middle only
+        ((0, 0), 0.0),
+    ],
+)
+def test_sound_is_heard_if_any_channel_has_it(tmp_path: Path, gains: tuple[float, ...], level: float) -> None:
+    channels = np.stack([gain * tone() for gain in gains])
+    sound = heard(speaking(tmp_path / "a.mkv", channels))
+    assert np.sqrt(2 * (sound**2).mean()) == pytest.approx(level, abs=0.003)
+
+
+def test_another_track_is_heard_where_the_default_one_is_silent(tmp_path: Path) -> None:
+    silent, voice = np.zeros((2, 3 * 44_100)), np.stack([tone()] * 2)
+    assert np.abs(heard(speaking(tmp_path / "a.mkv", silent, voice))).max() > 0.25
+    assert np.abs(heard(speaking(tmp_path / "b.mkv", 0.1 * voice, voice))).max() < 0.1, "the default has sound"
+    assert np.abs(heard(speaking(tmp_path / "c.mkv", silent, silent))).max() == 0
+
+
+@pytest.mark.parametrize("begins", [0.9, 1.7, 2.5])
+def test_channels_are_mixed_alike_from_any_second_on(tmp_path: Path, begins: float) -> None:
+    """A voice moves from the left to the right, with its phase turned: each second has a mix of its own."""
+    at = np.arange(3 * 44_100) / 44_100
+    channels = np.stack([(at < 1.3) * tone(), (at > 0.8) * -tone()])
+    path = speaking(tmp_path / "a.mov", channels, codec="pcm_s16le")
+    (media,) = list_media(str(path))
+    whole, part = (
+        SoundTrack(media, Kind(decoder="video", name="mov"), 0.0, start).until(None) for start in (None, begins)
+    )
+    assert whole is not None and part is not None
+    assert np.array_equal(whole[round(begins * SOUND_RATE) :], part)

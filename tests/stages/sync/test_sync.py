@@ -14,11 +14,13 @@ from tests.support.media.media_factory import film
 from tests.support.stages.sync_factory import (
     ASIDE,
     CLIPS,
+    FRAME,
     clip,
     heard,
     joined,
     judge,
     kept_clips,
+    moved,
     paused,
     seen,
     seen_clips,
@@ -191,11 +193,28 @@ def test_reasons():
     assert judge(table_of("lbax4n", heard("lbax4n"), nobody))["reason"] == "no face"
     assert judge(table_of("lbax4n", silent))["reason"] == "no sound"
     assert judge(table_of("lbax4n", spoken(noise, lengths)))["reason"] == "too little speech"
-    assert judge(table_of("lbax4n", spoken(noise * 0, lengths)))["reason"] == "too little speech"
+    assert judge(table_of("lbax4n", spoken(noise * 0, lengths)))["reason"] == "silence"
     fourth = table_of("lbax4n", heard("lbax4n")).take(pa.array(range(0, 75, 4)))
     row = judge(fourth)
     assert row["reason"] == "fewer than 8 frames a second"
     assert row["offset_ms"] is None and row["confidence"] is None
+
+
+@pytest.mark.parametrize("by", [-100, -75, 60, 75])
+def test_an_offset_beyond_the_search_is_null(by):
+    """The lips of one clip are seen between two others', whose sound is within the search where its own is not."""
+    found = []
+    for names in (("lrwp9a", "lbax4n", "sbwe5n"), ("pwij3p", "bbaf2n", "lbax4n"), ("bbaf2n", "sbwe5n", "pwij3p")):
+        table = joined(*((name, 0, 75) for name in names), shifts=(0, 0, 0))
+        samples = np.concatenate([clip(name)[2][: FRAME * 75] for name in names])
+        mouths = [seen if 75 <= i < 150 else [] for i, seen in enumerate(table["mouths"].to_pylist())]
+        columns = {
+            "mouths": pa.array(mouths, table["mouths"].type),
+            "voice": spoken(moved(samples, by), np.full(225, FRAME))["voice"],
+        }
+        found.append(judge(pa.table({**{name: table[name] for name in table.column_names}, **columns})))
+    assert [row["offset_frames"] for row in found] == [None] * 3
+    assert all(abs(row["correlation"] or 0) <= 1 for row in found)
 
 
 def test_a_photo_has_no_row_and_no_file_none():

@@ -1,16 +1,15 @@
 """Sound of each frame: from its time until that of the next kept frame.
 
 Sound is read beside the video through a second handle on the file, only as far as the next frame needs. So memory never
-holds a film's whole sound. It is mixed to mono and resampled once for the file, or for a segment from shortly
-before its first frame. All slices together are the file's sound. Gaps in the time stamps (lost packets) become silence,
-which keeps sound and video in sync.
+holds a film's whole sound. It is mixed to mono (`channel_mix`) and resampled once for the file, or for a segment from
+shortly before its first frame. All slices together are the file's sound. Gaps in the time stamps (lost packets) become
+silence, which keeps sound and video in sync.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from itertools import chain
-from math import gcd
 from typing import Any
 
 import av
@@ -20,10 +19,11 @@ from framekiln.contract.columns import SOUND_RATE
 from framekiln.media.file_types import Kind
 from framekiln.media.files import MediaFile, open_media
 from framekiln.media.frames import Frame, LostFrames, Sound
+from framekiln.media.video.channel_mix import MIN_GAP_S, mixed_to_mono
 from framekiln.media.video.container import default_track, open_container
 
 _MAX_SAMPLES = 600 * SOUND_RATE  # of one slice, 19 MB: also for a single frame with an hour of music
-_MIN_GAP_S = 0.015  # from this gap on, time stamps override the sample count: a packet of Opus is 20 ms, of AAC 21
+_SILENT_S = 60.0  # of silence, after which another track is preferred
 _LEAD_S = 0.5  # given to decoder and resampler before the first needed sample: 22 packets of AAC, 25 of Opus
 _NONE: Sound = np.zeros(0, np.int16)
 
@@ -95,12 +95,34 @@ class _Mixed:
         self._stream = open_media(media)
         self._container = open_container(self._stream, kind, 0)
         tracks = [track for track in self._container.streams.audio if track.codec_context is not None]
-        self._track = default_track(tracks) if tracks else None
+        self._track = self._choose_track(tracks)
         pieces = self._decode()
         first = next(pieces, None)
         self._pieces = chain([first], pieces) if first else pieces
         self._rate = first.sample_rate if first else SOUND_RATE
         self.start_s = float(first.time or 0.0) if first else None  # of the first sample; None if there is none
+
+    def _choose_track(self, tracks: Sequence[Any]) -> Any:
+        """Return the track that players use, or the next one with any sound where that begins with digital silence."""
+        rest = list(tracks)
+        order = [rest.pop(rest.index(default_track(rest))) for _ in tracks]
+        audible = (track for track in order if len(order) == 1 or self._is_audible(track))
+        return next(audible, order[0] if order else None)
+
+    def _is_audible(self, track: Any) -> bool:
+        self._track = track
+        begin_s: float | None = None
+        try:
+            for piece in self._decode():
+                now = float(piece.time or 0.0)
+                begin_s = now if begin_s is None else begin_s
+                if np.any(piece.to_ndarray()):
+                    return True
+                if now - begin_s > _SILENT_S:
+                    break
+            return False
+        finally:
+            self._container.seek(0)
 
     def samples(self, number: int) -> Iterator[Sound]:
         """Yield the resampled sound from a sample on, in pieces. Closes the file at the end."""
@@ -112,9 +134,11 @@ class _Mixed:
                 extra = max(0, extra - len(piece))
 
     def _seek_before(self, number: int) -> int:
-        """Seek to a stored sample before a resampled one, at a whole period of both rates; return its number."""
-        period = self._rate // gcd(self._rate, SOUND_RATE)
-        begin = int(number * self._rate / SOUND_RATE - _LEAD_S * self._rate) // period * period
+        """Seek to a stored sample before a resampled one, at a whole second of the track; return its number.
+
+        A whole second is a period of both rates, and channels are mixed by seconds.
+        """
+        begin = int(number / SOUND_RATE - _LEAD_S) * self._rate
         if begin <= 0 or self._track is None or self.start_s is None:
             return 0
         time_s = self.start_s + begin / self._rate - _LEAD_S
@@ -134,9 +158,9 @@ class _Mixed:
     def _resample(self, begin: int) -> Iterator[Sound]:
         end_s = (self.start_s or 0.0) + begin / self._rate
         mixer = _make_mixer()
-        for piece in self._pieces:
+        for piece in mixed_to_mono(self._pieces, self.start_s or 0.0):
             now = end_s if piece.time is None else piece.time
-            if now - end_s > _MIN_GAP_S:
+            if now - end_s > MIN_GAP_S:
                 yield np.zeros(min(round((now - end_s) * SOUND_RATE), _MAX_SAMPLES), np.int16)
                 end_s = now
             end_s += piece.samples / piece.sample_rate
