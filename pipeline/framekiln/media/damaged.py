@@ -36,10 +36,10 @@ def is_truncated(stream: BinaryIO, kind: Kind) -> bool:
     stated_length = _STATED_LENGTH.get(kind.name)
     if stated_length:
         return stated_length(stream, size) > size
-    if kind.name == "mpegts":
-        return bool(size % 188 and size % 192)
     stream.seek(max(0, size - _TAIL))
     tail = stream.read()
+    if kind.name == "mpegts":  # the last packets end with the file; the first one may be cut
+        return all(set(tail[-step * 3 + sync :: step]) != {0x47} for step, sync in ((188, 0), (192, 4)))
     if kind.name == "GIF":
         return tail.rstrip(b"\x00")[-1:] != b"\x3b"
     return kind.name in _END_MARKS and _END_MARKS[kind.name] not in tail

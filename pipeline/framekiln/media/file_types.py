@@ -1,5 +1,6 @@
 """File types, detected from the first bytes and not from the name, so that a JPEG called .mp4 is decoded."""
 
+import codecs
 import re
 from dataclasses import dataclass
 
@@ -33,7 +34,7 @@ _BEGINNINGS: tuple[tuple[Kind | str, bytes], ...] = (
     (_photo("JPEG", "jpeg"), rb"\xff\xd8\xff"),
     (_photo("PNG"), rb"\x89PNG\r\n\x1a\n"),
     (_photo("GIF"), rb"GIF8[79]a"),
-    (_photo("BMP"), rb"BM"),
+    (_photo("BMP"), rb"BM.{12}[\x0c\x10\x28\x34\x38\x40\x6c\x7c]\x00\x00\x00"),  # with the length of its header
     ("a camera raw file (CR2)", rb"II\*\x00.{4}CR"),
     (_photo("TIFF"), rb"II[*+]\x00|MM\x00[*+]"),
     (_video("matroska"), rb"\x1aE\xdf\xa3"),
@@ -66,6 +67,7 @@ _PATTERNS = tuple((kind, re.compile(pattern, re.S)) for kind, pattern in _BEGINN
 _HEIF = (b"heic", b"heix", b"hevc", b"hevx", b"heim", b"heis", b"mif1", b"msf1")
 # of img2dataset and other downloaders, photo managers, subtitles, annotation tools
 _SIDECAR = re.compile(r"aae|csv|ini|jsonl?|log|md|nfo|parquet|srt|tsv|txt|vtt|xml|xmp|ya?ml")  # endings of names
+_UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 _TARGA_HEADER = 18  # bytes
 _MARKUP = (
     (re.compile(rb"\s*(<!--.*?-->\s*)*<(!doctype html|html|head|body)", re.I | re.S), "a web page (HTML)"),
@@ -94,7 +96,7 @@ def is_sidecar(name: str, head: bytes) -> bool:
     A page or a text under the name of a photo is none, but a broken download.
     """
     suffix = name.rpartition(".")[2].lower()
-    return bool(_SIDECAR.fullmatch(suffix)) and (is_text(head) or head[:4] == b"PAR1")
+    return bool(_SIDECAR.fullmatch(suffix)) and (is_text(head) or head.startswith((b"PAR1", *_UTF_16)))
 
 
 def is_text(head: bytes) -> bool:
@@ -111,14 +113,22 @@ def _detect_by_beginning(head: bytes) -> Kind | str:
     for kind, pattern in _PATTERNS:
         if pattern.match(head):
             return kind
-    marks = (head[first::step] for first, step in ((0, 188), (4, 192)))
-    if any(len(bytes_) >= 3 and set(bytes_) == {0x47} for bytes_ in marks):
+    if _is_transport_stream(head):
         return _video("mpegts")
     if _is_targa(head):
         return _photo("TGA")
     if not is_text(head):
         return "unknown binary data"
     return next((name for pattern, name in _MARKUP if pattern.match(head)), "plain text")
+
+
+def _is_transport_stream(head: bytes) -> bool:
+    """Return whether packets of an MPEG transport stream follow one another, also where the first one was cut."""
+    marks = (head[first::step] for first, step in ((0, 188), (4, 192)))
+    if any(len(bytes_) >= 3 and set(bytes_) == {0x47} for bytes_ in marks):
+        return True
+    cut = (head[first::188] for first in range(1, 188))
+    return not is_text(head) and any(len(bytes_) >= 8 and set(bytes_) == {0x47} for bytes_ in cut)
 
 
 def _detect_by_brand(head: bytes) -> Kind | str:

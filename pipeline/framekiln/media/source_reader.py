@@ -126,12 +126,9 @@ class SourceReader:
         )
         with open_media(media) as stream, access_errors():
             head = stream.read(HEAD_BYTES)
-            try:
-                kind = detect_kind(head)
-            except MediaError as exc:
-                if is_sidecar(media.media_id, head):
-                    raise MediaError(Reason.PASSED_OVER, "passed over, not media: text or a table") from exc
-                raise
+            if is_sidecar(media.media_id, head):  # before its kind: a caption may begin as BMP photos do
+                raise MediaError(Reason.PASSED_OVER, "passed over, not media: text or a table")
+            kind = detect_kind(head)
             check_written(stream)
             data = b"" if kind.decoder == "video" else read_stream(stream, 10 * config.max_pixels)
         if kind.decoder == "video":

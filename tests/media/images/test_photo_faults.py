@@ -148,6 +148,11 @@ def test_empty_file_and_camera_raw(tmp_path: Path) -> None:
     [
         ("1.json", b'{"caption": "a"}', "passed_over"),
         ("1.txt", b"a caption\n", "passed_over"),
+        ("1.txt", b"BMW M3 in the snow", "passed_over"),
+        ("1.txt", b"GIF89a funny cat", "passed_over"),
+        ("1.txt", b"PK\x20is no archive", "passed_over"),
+        ("1.txt", "a caption".encode("utf-16"), "passed_over"),
+        ("1", b"BMW M3 in the snow", "unsupported"),
         ("1.txt", b"", "passed_over"),
         ("0.parquet", b"PAR1....", "passed_over"),
         ("photo.XMP", b"<?xml version='1.0'?>", "passed_over"),

@@ -10,6 +10,7 @@ import av
 import numpy as np
 import pytest
 
+from framekiln.media.video.shown_frames import DisplayMatrix
 from tests.support.media.media_factory import decoded
 from tests.support.media.remux import remuxed
 
@@ -214,3 +215,27 @@ def test_a_title_that_is_not_utf_8_costs_nothing(tmp_path, name):
     tagged.write_bytes(data.replace(b"TITLE", b"T\xff\xfe\x80E"))
     rows, failures = decoded(tagged)
     assert not failures and seen(rows) == [0, 1, 2]
+
+
+class UnknownData:
+    """A frame with side data that PyAV has no name for."""
+
+    def __init__(self, rotation: int) -> None:
+        self.rotation = rotation
+
+    @property
+    def side_data(self) -> object:
+        raise ValueError("29 is not a valid Type")
+
+
+@pytest.mark.parametrize(("rotation", "orientation"), [(0, 1), (-90, 6), (90, 8), (180, 3), (-180, 3), (45, 1)])
+def test_side_data_without_a_name_hides_no_orientation(rotation: int, orientation: int) -> None:
+    assert DisplayMatrix().orientation(UnknownData(rotation)) == orientation
+
+
+@pytest.mark.parametrize("cut", [1, 47, 100, 187])
+def test_a_transport_stream_that_begins_inside_a_packet(tmp_path: Path, cut: int) -> None:
+    whole = write(tmp_path / "whole.ts", range(0, 2000, 40), base=Fraction(1, 1000))
+    (tmp_path / "cut.ts").write_bytes(b"\x5a" * (188 - cut) + whole.read_bytes())
+    rows, failures = decoded(tmp_path / "cut.ts", ("frame",))
+    assert failures == [] and [number_in(row["frame"]) for row in rows] == list(range(50))

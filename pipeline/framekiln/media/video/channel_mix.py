@@ -39,10 +39,10 @@ def mixed_to_mono(pieces: Iterator[av.AudioFrame], start_s: float) -> Iterator[a
     kept: list[Channels] = []
     first, rate = 0, 1
     for piece in pieces:
-        known = piece.time is not None
-        at = round((piece.time - start_s) * piece.sample_rate) if known else first + sum(map(_count, kept))
+        expected = first + sum(map(_count, kept))
+        at = expected if piece.time is None else round((piece.time - start_s) * piece.sample_rate)
         follows = kept and rate == piece.sample_rate and len(kept[0]) == piece.layout.nb_channels
-        jump_s = abs(at - first - sum(map(_count, kept))) / piece.sample_rate
+        jump_s = abs(at - expected) / piece.sample_rate
         if kept and not (follows and jump_s <= MIN_GAP_S):
             yield _make_frame(kept, first, rate, start_s)
             kept = []

@@ -46,6 +46,7 @@ _ORIENTATIONS = {
     (0, -1, -1, 0): 7,
     (0, -1, 1, 0): 8,
 }
+_BY_ANGLE = {-90: 6, 90: 8, 180: 3, -180: 3}  # of PyAV's `rotation`, which knows no mirrors
 
 
 class DisplayMatrix:
@@ -62,7 +63,11 @@ class DisplayMatrix:
         """Return the EXIF orientation of a frame, 1 to 8; 1 for rotations that are no multiple of 90 degrees."""
         if av_frame.rotation != self._angle:
             self._angle = av_frame.rotation
-            data = av_frame.side_data.get("DISPLAYMATRIX")
+            try:
+                data = av_frame.side_data.get("DISPLAYMATRIX")
+            except ValueError:  # PyAV lacks a name for data of another kind beside it, as spatial films have
+                self._orientation = _BY_ANGLE.get(av_frame.rotation, 1)
+                return self._orientation
             a, b, _, c, d = (1, 0, 0, 0, 1) if data is None else np.sign(np.frombuffer(data, np.int32)[:5]).tolist()
             self._orientation = _ORIENTATIONS.get((a, b, c, d), 1)
         return self._orientation
