@@ -17,6 +17,7 @@ from framekiln.contract.columns import (
     views,
 )
 from framekiln.contract.drawing import Area, Drawing, Label, Legend
+from framekiln.contract.limits import Count, Limits, Natural, NonNegative, Positive, Share
 from framekiln.contract.placement import Placement
 from framekiln.contract.stage import Media, Scope, Stage, Table, Weights
 
@@ -28,13 +29,19 @@ __all__ = [
     "SOUND_RATE",
     "SOURCE",
     "Area",
+    "Count",
     "Drawing",
     "Image",
     "Label",
     "Legend",
+    "Limits",
     "Media",
+    "Natural",
+    "NonNegative",
     "Placement",
+    "Positive",
     "Scope",
+    "Share",
     "Stage",
     "Table",
     "Weights",

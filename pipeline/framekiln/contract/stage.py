@@ -74,8 +74,8 @@ class Stage(ABC):
     class Config:
         """Settings that change results.
 
-        Types are checked, and unknown keys refused, when the pipeline file is read. A ValueError raised in
-        `__post_init__` becomes an error message for the user.
+        Types and their limits (`framekiln.contract.limits`) are checked, and unknown keys refused, when the pipeline
+        file is read. A ValueError raised in `__post_init__` becomes an error message for the user.
         """
 
         def in_place_of_none(self) -> Mapping[str, Any]:

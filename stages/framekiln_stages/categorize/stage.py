@@ -11,13 +11,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
 from framekiln.contract import Drawing, Image, Placement, Stage, Weights, columns, pixel_column, views
+from framekiln.contract.limits import Count, Limits, Natural
 from framekiln.device import dtype_of, normalized, prepare, torch
 from framekiln_stages.categorize import zero_shot
 from framekiln_stages.categorize.instance_crops import CROPS, Instance, box_area, cut_and_fit, share_box, window_crops
@@ -26,12 +27,11 @@ from framekiln_stages.nets.clip.architectures import MODELS
 from framekiln_stages.shared.device_images import DeviceImages
 from framekiln_stages.shared.mask_drawings import box_edges, box_label
 from framekiln_stages.shared.masks import BOX
-from framekiln_stages.shared.settings import require_at_least, require_between
 from framekiln_stages.shared.tables import BOXES, UNIT_LENGTH, list_array, vector_array
 
 INSTANCES = 64  # embedded at once unless the profile sets another number: few masks a photo, and 1.4 GB of CLIP-L
 CROPS_AT_ONCE = 32  # of instances, prepared together: 5 MB each in the worst case
-MAX_MARGIN = 10.0  # of a box's longer side; beyond that, the box is too small a part of its crop
+Margin = Annotated[float, Limits(ge=0, le=10)]  # of a box's longer side; beyond, the box is too small in its crop
 DRAWN = 5  # instances outlined in a preview: more hide the image
 
 
@@ -48,8 +48,7 @@ class Categorize(Stage):
     class Config(Stage.Config):
         """Model, categories, and the columns that are written.
 
-        Raises:
-            ValueError: an unknown model, a number out of range, too few categories or phrases, a template without `{}`.
+        Raises ValueError: an unknown model, too few categories or phrases, a template without `{}`.
         """
 
         of: Literal["frames", "instances"] = "frames"  # instances: of the column `masks`
@@ -60,16 +59,16 @@ class Categorize(Stage):
         # Three of OpenAI's 80 for ImageNet (openai/CLIP, notebooks/Prompt_Engineering_for_ImageNet), without their
         # article, which the phrases have. Use ("{}",) for phrases that are whole sentences.
         templates: tuple[str, ...] = ("a photo of {}.", "a close-up photo of {}.", "a bad photo of {}.")
-        top_k: int = 3  # categories kept per image; the rest is seldom above 5%
+        top_k: Count = 3  # categories kept per image; the rest is seldom above 5%
         keep_embedding: bool = False  # 1 to 1.5 KB an image or mask; the shipped pipeline keeps those of images
-        size: int | None = None  # short side of the pixels, as in frame_512; 0 is full size, None as in SIZES
+        size: Natural | None = None  # short side of the pixels, as in frame_512; 0 is full size, None as in SIZES
         # masked: the instance alone on the model's mean colour, which is neutral to it (OV-Seg,
         # clip_adapter/adapter.py). context: with its surroundings. both: the mean of the two embeddings, since shape
         # identifies some objects and surroundings others; HOV-SG weights them 0.44 and 0.56.
         crop: Literal["masked", "context", "both"] = "both"
         # Around the box, as shares of its longer side: the first and second step of OpenMask3D's crops (0.1 each).
-        masked_margin: float = 0.1
-        context_margin: float = 0.2
+        masked_margin: Margin = 0.1
+        context_margin: Margin = 0.2
         # int8: linear layers of the image tower in 8 bits. B/32 with random weights: 98 MB instead of 352, 2.5 times as
         # fast on a CPU, cosines with fp32 from 0.9999. Trained weights, with their outliers, were not measured.
         quantize: Literal["none", "int8"] = "none"
@@ -83,8 +82,6 @@ class Categorize(Stage):
                 raise ValueError("categories need at least one phrase each")
             if not self.templates or any(template.count("{}") != 1 for template in self.templates):
                 raise ValueError("templates must each hold {} once, where the phrase goes")
-            require_at_least(self, top_k=1, size=0)
-            require_between(self, ("masked_margin", "context_margin"), high=MAX_MARGIN)
 
         def in_place_of_none(self) -> Mapping[str, Any]:
             """Return the size of the pixels."""

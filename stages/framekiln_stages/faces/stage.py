@@ -15,6 +15,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from framekiln.contract import Drawing, Image, Placement, Stage, Weights, field, views
+from framekiln.contract.limits import Count, Natural, Share
 from framekiln_stages.faces.aligned_faces import Described, DeviceFaces, HostFaces
 from framekiln_stages.faces.alignment import crop_scales, face_qualities, head_angles, similarity_transforms
 from framekiln_stages.faces.detectors import DETECTORS, IMAGES_PER_CHUNK, build_detector
@@ -25,7 +26,7 @@ from framekiln_stages.shared.device_images import DeviceImages
 from framekiln_stages.shared.mask_drawings import box_edges, counted
 from framekiln_stages.shared.masks import BOX, POINT
 from framekiln_stages.shared.result_agreement import Detections, cosine_figures, match_by_boxes, mean_or
-from framekiln_stages.shared.settings import PixelStage, require_at_least, require_between
+from framekiln_stages.shared.settings import PixelStage
 from framekiln_stages.shared.tables import (
     BOXES,
     FRACTIONS,
@@ -62,7 +63,7 @@ class Faces(PixelStage):
     class Config(Stage.Config):
         """Networks, their input sizes, and the faces and columns that are kept.
 
-        Raises ValueError: a size or number is too small, or a score lies outside 0 to 1.
+        Raises ValueError: `detect_side` does not suit SCRFD.
         """
 
         detector: Literal["yunet", "yunet-s", "yunet-2023mar", "scrfd"] = "yunet"  # scrfd: non-commercial
@@ -70,26 +71,24 @@ class Faces(PixelStage):
         # Short side of the pixels that faces are cut from, as in frame_1280; 0 is full size. Median cosine of a face of
         # 40, 64, 100, 160 px in 4000x3000 with its own large portrait: 0.84 0.91 0.95 0.94 at full size, 0.53 0.85
         # 0.94 0.95 at 1280, 0.10 0.40 0.76 0.92 at 640.
-        size: int = 1280
+        size: Natural = 1280
         # Longest side of the detector's input; 0 for all pixels; None for 1280 (YuNet) or 640 (SCRFD, as published).
         # Of 120 faces of 40 px in 4000x3000 YuNet detects, at a score of 0.7, all at 1280 in 60 ms, 30 at 640 in 15 ms;
         # of 24 px, 37 at 1280, and all at full size in over 1 s.
-        detect_side: int | None = None
+        detect_side: Natural | None = None
         # None for 0.6 (YuNet, or 0.85 without a second look) or 0.5 (SCRFD, as published). The score alone does not
         # tell: faces of 16 px or more have 0.6 to 0.96, a dog's face up to 0.89, a head lamp 0.83.
-        min_score: float | None = None
+        min_score: Share | None = None
         # Least score in YuNet's second look; None for none. Chosen on GRID, portraits and photos of things, checked on
         # others (docs/measuring/accuracy.md): photographed faces have 0.85 and more there, other things 0.78 at most.
-        min_look: float | None = 0.8
-        min_side: int = 16  # px, the box's shorter side in the pixels read. At 12, the median cosine above is 0.32
-        max_faces: int = 500  # of one image, the highest scores
+        min_look: Share | None = 0.8
+        min_side: Natural = 16  # px, the box's shorter side in the pixels read. At 12, the median cosine above is 0.32
+        max_faces: Count = 500  # of one image, the highest scores
         keep_crops: bool = False  # the aligned face as a JPEG, for contact sheets
         runtime: Literal["auto", "onnxruntime", "torch"] = "auto"  # onnxruntime on a CPU, torch on a GPU
         embedding: Literal["float16", "float32"] = "float16"  # stored type
 
         def __post_init__(self) -> None:
-            require_at_least(self, size=0, detect_side=0, min_side=0, max_faces=1)
-            require_between(self, ("min_score", "min_look"))
             if self.detector == "scrfd" and self.input_side % scrfd.STEP:
                 raise ValueError(f"detect_side must be a multiple of {scrfd.STEP} for scrfd, not {self.input_side}")
 

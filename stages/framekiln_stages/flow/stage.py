@@ -19,12 +19,12 @@ import numpy as np
 import pyarrow as pa
 
 from framekiln.contract import Drawing, Image, Legend, Placement, Scope, Stage, Weights, field, views
+from framekiln.contract.limits import Natural, Share
 from framekiln_stages.flow import flow_colors
 from framekiln_stages.flow.motion import Camera, Field, Gray, agreement, camera, motion, residual, resized, score, shake
 from framekiln_stages.shared.result_agreement import float_values, mean_distance, mean_or, unmatched_share
-from framekiln_stages.shared.settings import PixelStage, require_at_least, require_between
+from framekiln_stages.shared.settings import PixelStage
 
-RAFT_WEIGHTS = ("raft-small-c-t-v2", "raft-small-princeton")
 PAIRS = 8  # of frames in one RAFT call: correlations take 5.6 GB a pair at full HD, 8 to 12 MB at 224 px
 SMALLEST = 16  # px: DIS matches patches of 8 px on a pyramid
 
@@ -82,16 +82,13 @@ class Flow(PixelStage):
 
     @dataclass(frozen=True, kw_only=True)
     class Config(Stage.Config):
-        """Algorithm, model and size of the flow, and thresholds.
-
-        Raises ValueError: weights of another network, a negative `size`, or a share that is none.
-        """
+        """Algorithm, model and size of the flow, and thresholds."""
 
         # RubberWhale, one core: DIS medium 0.23 px in 14 ms, Farneback 0.36 px in 33 ms. RAFT, 0.32 px, runs on a GPU
         # too, where pairs go in batches.
         backend: Literal["dis", "farneback", "raft"] = "dis"
         # Of RAFT: torchvision's training, 1.99 px on Sintel's clean pass; the authors' own is in the lockfile too.
-        model: str = RAFT_WEIGHTS[0]
+        model: Literal["raft-small-c-t-v2", "raft-small-princeton"] = "raft-small-c-t-v2"
         # Of DIS. Errors on RubberWhale: ultrafast 0.54 px, fast 0.44, medium 0.23.
         preset: Literal["ultrafast", "fast", "medium"] = "medium"
         # Short side in px; 0 is full size. It reads frame_224, whose short side is 224 to 447 px. Where their flow
@@ -99,7 +96,7 @@ class Flow(PixelStage):
         # motion of 120 px the error falls from 8.5 to 3.6 px, while this size alone doubles errors up to 60 px. Medium
         # at 224 costs what fast costs at full size, and is nearer to medium at full size: mean motion within 1-4 %
         # against 1-8 %, on four clips of 480p to 720p.
-        size: int = 224
+        size: Natural = 224
         still: float = 0.1  # px of the computed size: shorter motion has the direction of noise
         # Residual that scores 0.5. Of 1,489 pairs inside shots none has over 0.11; of 153 cuts, 25 between takes
         # on one set, none under 0.20.
@@ -108,14 +105,8 @@ class Flow(PixelStage):
         # length is off by 0 to 27 % above 0.5, by half on average below, and by up to 37 % above on three other photos.
         # There 0.14, 0.37, 0.65 and 0.95 of the pixels agree, and 0.10, 0.27, 0.60 and 0.99 are right: within 1.8 px at
         # the computed size or 5 %.
-        min_agreement: float = 0.5
+        min_agreement: Share = 0.5
         cache: bool = False  # the dense field too
-
-        def __post_init__(self) -> None:
-            if self.model not in RAFT_WEIGHTS:
-                raise ValueError(f"model must be one of {', '.join(RAFT_WEIGHTS)}, not {self.model!r}")
-            require_at_least(self, size=0)
-            require_between(self, ("min_agreement",))
 
     @property
     def inputs(self) -> tuple[str, ...]:

@@ -15,12 +15,13 @@ Shapes: n faces of the run, c of them clustered, g identities, d numbers of an e
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
 
 from framekiln.contract import FRAME_INDEX, MEDIA_ID, Drawing, Placement, Scope, Stage, Table, Weights
+from framekiln.contract.limits import Count, Limits, Natural
 from framekiln_stages.identities.face_table import FaceTable, Singles
 from framekiln_stages.identities.hdbscan import FARTHEST, NOISE, Clusters, hdbscan_clusters
 from framekiln_stages.identities.known import KnownIdentities
@@ -28,9 +29,9 @@ from framekiln_stages.identities.labels import Labels
 from framekiln_stages.identities.spanning_tree import spanning_tree
 from framekiln_stages.identities.tables import FACES, PEOPLE, faces_table, summary_table
 from framekiln_stages.shared.mask_drawings import box_edges, box_label
-from framekiln_stages.shared.settings import require_at_least
 
 SUMMARY = "identity_summary"
+Cosine = Annotated[float, Limits(ge=0, lt=1)]
 
 
 class Identities(Stage):
@@ -53,39 +54,34 @@ class Identities(Stage):
     class Config(Stage.Config):
         """Filters and thresholds. Cosines are those of the recognition network; defaults suit MobileFaceNet.
 
-        Raises ValueError: a number is out of range.
+        Raises ValueError: `strangers` is above `one_person`.
         """
 
-        min_cluster_size: int = 3  # a pair may be similar by chance
-        min_samples: int = 2  # with 3, the third neighbour of a person with three faces would be a stranger
+        min_cluster_size: Annotated[int, Limits(ge=2)] = 3  # a pair may be similar by chance
+        min_samples: Count = 2  # with 3, the third neighbour of a person with three faces would be a stranger
         # Cosine above which an identity is not split; None to split by density alone. The frames of a clip are far
         # denser than two photos, and would become people of their own: on every second frame of six clips ARI 0.88,
         # with this setting 1. Cosines of one person's faces were at least 0.61.
-        one_person: float | None = 0.5
+        one_person: Cosine | None = 0.5
         # Cosine below which nothing is joined; None to leave that to density, which may attach a stranger to an
         # identity. Cosines of two people's faces were at most 0.31.
-        strangers: float | None = 0.4
+        strangers: Cosine | None = 0.4
         # Least cosine of a face outside of the clusters to the centroid of its identity; None to assign none. Of single
         # faces of 18 px and more, speakers of GRID had 0.45 to their own centroid and more, to others' at most 0.28.
-        assign: float | None = 0.45
+        assign: Cosine | None = 0.45
         # By which that cosine exceeds the one to any other identity. Single faces of known people had 0.2 and more.
-        margin: float = 0.1
+        margin: Cosine = 0.1
         # Faces below these three form no identity, but are assigned to one like others.
-        min_score: float = 0.0  # of the detector; `faces` has its own threshold
-        min_quality: float = 0.1  # of `faces`: portraits and speakers have 0.5 and more, a face in profile 0
-        min_side: int = 24  # px at full size; a face of 12 px has a cosine of 0.32 with its own portrait, of 40 px 0.84
-        exemplars: int = 8  # example faces of each identity: a row of a contact sheet
+        min_score: Cosine = 0.0  # of the detector; `faces` has its own threshold
+        min_quality: Cosine = 0.1  # of `faces`: portraits and speakers have 0.5 and more, a face in profile 0
+        min_side: Natural = 24  # px at full size; a face of 12 px has a cosine of 0.32 with its portrait, of 40 px 0.84
+        exemplars: Count = 8  # example faces of each identity: a row of a contact sheet
         # Identities keep the numbers that they have in the output. With False a run numbers them anew.
         keep_numbers: bool = True
         known: str | None = None  # another output (folder or URL); its identities keep their numbers too
-        recognise: float = 0.6  # least cosine of two centroids; higher than for faces, as centroids vary less
+        recognise: Cosine = 0.6  # least cosine of two centroids; higher than for faces, as centroids vary less
 
         def __post_init__(self) -> None:
-            require_at_least(self, min_cluster_size=2, min_samples=1, min_side=0, exemplars=1)
-            for name in ("one_person", "strangers", "assign", "margin", "recognise", "min_score", "min_quality"):
-                value = getattr(self, name)
-                if value is not None and not 0 <= value < 1:
-                    raise ValueError(f"{name} must be at least 0 and below 1, not {value}")
             if self.one_person is not None and self.strangers is not None and self.strangers > self.one_person:
                 raise ValueError(f"strangers must be at most one_person, {self.one_person}, not {self.strangers}")
 

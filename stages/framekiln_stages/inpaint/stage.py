@@ -18,6 +18,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from framekiln.contract import Drawing, Image, Placement, Stage, Weights, field, views
+from framekiln.contract.limits import Natural, NonNegative, Share
 from framekiln_stages.inpaint import crops as cropping
 from framekiln_stages.inpaint.crops import GRID, Crop, Framing, is_reduced
 from framekiln_stages.inpaint.image_files import ENCODERS
@@ -25,7 +26,6 @@ from framekiln_stages.inpaint.mask_sources import box_mask, dilate, read_mask, u
 from framekiln_stages.shared.device_images import indices_by_key
 from framekiln_stages.shared.masks import Mask, decode, mask_share
 from framekiln_stages.shared.result_agreement import float_values, mean_distance, unmatched_share
-from framekiln_stages.shared.settings import require_at_least, require_between
 
 if TYPE_CHECKING:
     from framekiln_stages.nets.lama.runners import Painter
@@ -61,7 +61,7 @@ class Inpaint(Stage):
     class Config(Stage.Config):
         """Regions, their context, and the files that are written.
 
-        Raises ValueError: a number is out of range, or a setting that `region` needs is missing.
+        Raises ValueError: settings contradict each other, or one that `region` needs is missing.
         """
 
         # "eager" can run in 16 bits and compiled; "lama-cleaner" is that program's class and rounding, in fp32.
@@ -70,16 +70,16 @@ class Inpaint(Stage):
         # masks; or files. "largest" is the one choice that needs no knowledge of the images.
         region: Literal["all", "largest", "category", "faces", "column", "files"] = "largest"
         categories: tuple[str, ...] = ()  # for "category": of the column `instances`, one for each mask
-        min_probability: float = 0.5  # of a mask's category: likelier than all others together
+        min_probability: Share = 0.5  # of a mask's category: likelier than all others together
         column: str = ""  # for "column": one mask of a frame, or a list of masks
         mask_folder: str = ""  # for "files": see `framekiln_stages.inpaint.mask_sources.read_mask` for their names
-        face_margin: float = 0.25  # of a box's side, at each end: boxes exclude hair, ears and part of the chin
+        face_margin: NonNegative = 0.25  # of a box's side, at each end: boxes exclude hair, ears and part of the chin
         # Outlines of segmentation are tight, and a JPEG's 8x8 blocks carry traces of the object.
-        dilate: int = 8  # px
-        feather: int = 4  # px, inside the dilated edge; at most `dilate`, or the object shows through
+        dilate: Natural = 8  # px
+        feather: Natural = 4  # px, inside the dilated edge; at most `dilate`, or the object shows through
         # A region that fills its crop leaves no context; at 0.25 it is at most 44% of the crop.
-        margin: float = 0.25  # of a region's longer side, on each side
-        min_margin: int = 128  # px, as lama-cleaner's
+        margin: NonNegative = 0.25  # of a region's longer side, on each side
+        min_margin: Natural = 128  # px, as lama-cleaner's
         # LaMa was trained on 256 px; its authors show results up to about 2,000. Time and memory grow with the area.
         max_side: int = 1024  # px, a multiple of 64; larger crops are reduced for the network
         # Frames with a smaller or larger painted share stay as they are: specks, or wrong masks.
@@ -96,12 +96,10 @@ class Inpaint(Stage):
             needed = {"category": "categories", "column": "column", "files": "mask_folder"}.get(self.region)
             if needed and not getattr(self, needed):
                 raise ValueError(f"region {self.region!r} needs {needed}")
-            require_at_least(self, dilate=0, feather=0, margin=0, min_margin=0, face_margin=0)
             if self.feather > self.dilate:
                 raise ValueError(f"feather must be at most dilate, {self.dilate} px, or the object shows through")
             if self.max_side < GRID or self.max_side % GRID:
                 raise ValueError(f"max_side must be a multiple of {GRID}, not {self.max_side}")
-            require_between(self, ("min_probability",))
             if not 0 <= self.min_share <= self.max_share <= 1:
                 raise ValueError("min_share and max_share must lie between 0 and 1, in this order")
 

@@ -13,6 +13,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from framekiln.contract import Drawing, field, views
+from framekiln.contract.limits import Count
 from framekiln_stages.nets.mediapipe_tasks import FaceMesh, Mesh
 from framekiln_stages.shared.masks import BOX, POINT, landmark_boxes
 from framekiln_stages.shared.settings import LandmarkStage
@@ -62,14 +63,11 @@ class Mouth(LandmarkStage):
 
     @dataclass(frozen=True, kw_only=True)
     class Config(LandmarkStage.Config):
-        """The model and the most faces. The landmark network looks at 256 px of face, so a larger `size` is lost.
-
-        Raises ValueError: `size` is negative, `max_faces` below 1, or a confidence outside 0 to 1.
-        """
+        """The model and the most faces. The landmark network looks at 256 px of face, so a larger `size` is lost."""
 
         limit = "max_faces"
         model: str = "face_landmarker"  # the published bundle
-        max_faces: int = 4  # two speakers and two more; each face takes time
+        max_faces: Count = 4  # two speakers and two more; each face takes time
 
     def __call__(self, batch: pa.Table) -> pa.Table:
         """Find the mouths of each image."""

@@ -29,6 +29,7 @@ from framekiln.contract import (
     field,
     pixel_column,
 )
+from framekiln.contract.limits import Count, Natural
 from framekiln.device import torch
 from framekiln_stages.nets.sam2.image import MODELS
 from framekiln_stages.nets.sam2.video import EDGETAM, Tracker, is_timm_installed, load_video_model
@@ -36,7 +37,6 @@ from framekiln_stages.shared.mask_drawings import box_label, mask_area
 from framekiln_stages.shared.masks import BOX, SEGMENTATION, Mask, areas_and_boxes, decode, encode_masks, upsample_masks
 from framekiln_stages.shared.point_prompts import Prompt, PromptFile, check_prompt_file
 from framekiln_stages.shared.result_agreement import mask_iou, mean_or
-from framekiln_stages.shared.settings import require_at_least
 from framekiln_stages.shared.tables import BOXES, RUN_LENGTHS
 
 OBJECTS = pa.schema(
@@ -71,17 +71,17 @@ class Objects(Stage):
 
     @dataclass(frozen=True, kw_only=True)
     class Config(Stage.Config):
-        """Model and prompts. Raises ValueError: an unknown model, a number out of range, or prompts without a file."""
+        """Model and prompts. Raises ValueError: an unknown model, or prompts without a file."""
 
         # As in Segment: J&F on the SA-V test set 79.5, of the tiny model 76.5, by its authors. A frame with one object
         # takes 2.4 s of CPU time by edgetam in fp32, 7.8 s by the tiny model.
         model: str = "sam2.1-hiera-large"
-        size: int = 1024  # short side of the pixels, as in frame_1024; the model's input is 1024 by 1024
+        size: Natural = 1024  # short side of the pixels, as in frame_1024; the model's input is 1024 by 1024
         # masks: the largest of the column `masks` in the first frame that has any; or points or boxes from a file
         prompts: Literal["masks", "points", "boxes"] = "masks"
         # .parquet, .csv or .jsonl: see Segment. Each prompt is an object. Rows without a frame prompt the first one.
         prompt_file: str = ""
-        max_objects: int = 8  # for masks; each costs one pass of memory attention and decoder a frame
+        max_objects: Count = 8  # for masks; each costs one pass of memory attention and decoder a frame
         mask_threshold: float = 0.0  # sam2's, of logits
 
         def __post_init__(self) -> None:
@@ -93,7 +93,6 @@ class Objects(Stage):
                 raise ValueError("prompt_file must be given for points or boxes, and for these only")
             if self.prompt_file:
                 check_prompt_file(self.prompt_file)
-            require_at_least(self, size=0, max_objects=1)
 
     @property
     def inputs(self) -> tuple[str, ...]:

@@ -16,6 +16,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from framekiln.contract import Drawing, Image, field, views
+from framekiln.contract.limits import Count, Share
 from framekiln_stages.nets.mediapipe_tasks import BlazePose, Body, World
 from framekiln_stages.pose.looks import (
     SAME_BODY,
@@ -31,7 +32,7 @@ from framekiln_stages.pose.looks import (
 from framekiln_stages.shared.mask_drawings import counted
 from framekiln_stages.shared.masks import BOX, landmark_boxes
 from framekiln_stages.shared.result_agreement import Detections, match_by_boxes, mean_or
-from framekiln_stages.shared.settings import LandmarkStage, require_between
+from framekiln_stages.shared.settings import LandmarkStage
 from framekiln_stages.shared.skeleton import BONES, LANDMARK, LANDMARKS, PERSON, POINT, landmarks
 from framekiln_stages.shared.tables import BODY, BOXES, struct_array, struct_lists
 
@@ -93,24 +94,17 @@ class Pose(LandmarkStage):
         OKS on a COCO photo in 9 images of 1 to 39 MP: 0.881 to 0.944 at full size, 0.902 to 0.928 at a `size` of 512,
         0.877 to 0.927 at 256. On 43 photos, a detection confidence of 0.3 finds one person twice and nobody new; 0.7
         misses a portrait. With presence confidences from 0.3 to 0.7 the results of those photos are equal.
-
-        Raises:
-            ValueError: `size` is negative, `max_people` below 1, or a confidence or `tile` outside 0 to 1.
         """
 
         limit = "max_people"
         model: str = "pose_landmarker_full_bundled"  # available from a package registry alone
-        max_people: int = 8  # each person costs 25 ms; with 4 to 16, the test photos gave the same people
+        max_people: Count = 8  # each person costs 25 ms; with 4 to 16, the test photos gave the same people
         # Side of the tiles, of the image's short side; 0: none. Of 30 people of 0.25 to 0.5 of the height 23 are found,
         # with 0.6 as many or fewer, with 0.4 24 in 1.5 times the time, without tiles 3.
-        tile: float = 0.5
+        tile: Share = 0.5
         # Columns that say where people are: `faces`, and `instances` for masks of the category people. Each square
         # costs 10 to 30 ms; for people too small for tiles.
         around: tuple[Literal["faces", "instances"], ...] = ()
-
-        def __post_init__(self) -> None:
-            super().__post_init__()
-            require_between(self, ("tile",))
 
     @property
     def inputs(self) -> tuple[str, ...]:

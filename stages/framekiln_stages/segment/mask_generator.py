@@ -14,42 +14,36 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from framekiln.contract import Image, Placement, Stage
+from framekiln.contract.limits import Count, Natural, NonNegative, Share
 from framekiln.device import prepare, torch
 from framekiln_stages.nets.sam2.image import Sam2
 from framekiln_stages.segment import mask_proposals as amg
 from framekiln_stages.segment.mask_proposals import Box, Proposals
 from framekiln_stages.segment.prompt_calls import Decoding, grid_set, prompt_sets
 from framekiln_stages.shared.point_prompts import Prompt
-from framekiln_stages.shared.settings import require_at_least, require_between
 
 FAST_POINTS = 16  # points a side with `fast`: a quarter of the prompts
-FRACTIONS = ("pred_iou_thresh", "stability_score_thresh", "box_nms_thresh", "crop_nms_thresh", "crop_overlap_ratio")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Rules(Stage.Config):
-    """Prompts of the grid, and thresholds for their masks. Raises ValueError: a number is out of range."""
+    """Prompts of the grid, and thresholds for their masks."""
 
     multimask_output: bool = True  # three masks a prompt, as amg, since a point is ambiguous. False: one
-    points_per_side: int = 32  # amg
+    points_per_side: Count = 32  # amg
     # Grid only: least IoU predicted for a mask, as SAM 2's amg; SAM 1's has 0.88. 0: any
-    pred_iou_thresh: float = 0.8
-    stability_score_thresh: float = 0.95  # amg. 0: any
-    stability_score_offset: float = 1.0  # amg; Meta's example for more masks has 0.7
+    pred_iou_thresh: Share = 0.8
+    stability_score_thresh: Share = 0.95  # amg. 0: any
+    stability_score_offset: NonNegative = 1.0  # amg; Meta's example for more masks has 0.7
     mask_threshold: float = 0.0  # amg; of logits
-    box_nms_thresh: float = 0.7  # amg; IoU of boxes above which one is a duplicate
-    crop_n_layers: int = 0  # amg; 1 adds 4 crops, 2 adds 16 more
-    crop_nms_thresh: float = 0.7  # amg; between crops, where the mask of the smaller crop is kept
-    crop_overlap_ratio: float = 512 / 1500  # amg
-    crop_n_points_downscale_factor: int = 1  # amg; each layer divides the points a side by it
-    min_mask_region_area: int = 0  # amg; px of the mask: smaller holes are filled, smaller islands dropped
-    max_masks: int | None = None  # grid only: the best masks of a frame; None: all
+    box_nms_thresh: Share = 0.7  # amg; IoU of boxes above which one is a duplicate
+    crop_n_layers: Natural = 0  # amg; 1 adds 4 crops, 2 adds 16 more
+    crop_nms_thresh: Share = 0.7  # amg; between crops, where the mask of the smaller crop is kept
+    crop_overlap_ratio: Share = 512 / 1500  # amg
+    crop_n_points_downscale_factor: Count = 1  # amg; each layer divides the points a side by it
+    min_mask_region_area: Natural = 0  # amg; px of the mask: smaller holes are filled, smaller islands dropped
+    max_masks: Count | None = None  # grid only: the best masks of a frame; None: all
     fast: bool = False  # points_per_side at most 16, and mask_size low
-
-    def __post_init__(self) -> None:
-        require_at_least(self, points_per_side=1, crop_n_points_downscale_factor=1, max_masks=1)
-        require_at_least(self, stability_score_offset=0, crop_n_layers=0, min_mask_region_area=0)
-        require_between(self, FRACTIONS)
 
     def grid_side(self, layer: int) -> int:
         """Return the points a side of the grid over the frame (layer 0) or over a crop."""

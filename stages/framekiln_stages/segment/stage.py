@@ -18,6 +18,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from framekiln.contract import Drawing, Placement, Weights, field, views
+from framekiln.contract.limits import Natural
 from framekiln.device import torch
 from framekiln_stages.nets.sam2.image import MODELS, Sam2
 from framekiln_stages.segment.mask_generator import MaskGenerator, PromptedFrame, Rules
@@ -26,7 +27,7 @@ from framekiln_stages.shared.mask_drawings import counted, mask_area
 from framekiln_stages.shared.masks import BOX, MASK, areas_and_boxes, encode, encode_masks, mask_share, upsample_masks
 from framekiln_stages.shared.point_prompts import Prompt, PromptFile, check_prompt_file, parse_prompts
 from framekiln_stages.shared.result_agreement import Detections, match_by_masks
-from framekiln_stages.shared.settings import PixelStage, require_at_least
+from framekiln_stages.shared.settings import PixelStage
 from framekiln_stages.shared.tables import BOXES, FRACTIONS, RUN_LENGTHS
 
 CANVAS_PIXELS = 1 << 27  # px of masks upsampled at once: 512 MB of float32, 16 masks of a 4K frame
@@ -51,7 +52,7 @@ class Segment(PixelStage):
     class Config(Rules):
         """Model, prompts, size of the masks, and the rules of mask generation.
 
-        Raises ValueError: an unknown model, a number out of range, or prompts without a source.
+        Raises ValueError: an unknown model, or prompts without a source.
         """
 
         # The best one. All models decode prompts with the same decoder. For the 1,024 prompts of the grid, a smaller
@@ -59,7 +60,7 @@ class Segment(PixelStage):
         model: str = "sam2.1-hiera-large"
         # Short side of the pixels, as in frame_1024; 0 is full size. The model's input is 1024 by 1024. Crops of a
         # large photo have more detail than the photo itself only with 0.
-        size: int = 1024
+        size: Natural = 1024
         prompts: Literal["grid", "points", "boxes"] = "grid"
         # For points or boxes: a list of structs with x, y (optionally label, object) or x0, y0, x1, y1; or with these
         # in a struct called point or box, as in `faces`. In shares of the frame.
@@ -70,10 +71,8 @@ class Segment(PixelStage):
         mask_size: Literal["full", "low"] = "full"
 
         def __post_init__(self) -> None:
-            super().__post_init__()
             if self.model not in MODELS:
                 raise ValueError(f"there is no model {self.model!r}, only {', '.join(MODELS)}")
-            require_at_least(self, size=0)
             self._check_prompts()
 
         def _check_prompts(self) -> None:

@@ -1,24 +1,11 @@
-"""What several stages have in common: checks of settings, and bases of stages that look at one pixel column."""
+"""Bases of the stages that look at one pixel column, in the size of their settings."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from framekiln.contract import Placement, Stage, Weights, pixel_column
-
-
-def require_at_least(config: Any, **least: float) -> None:
-    """Check settings against their least values, by name; None passes. Raises ValueError: a setting is smaller."""
-    for name, low in least.items():
-        if (value := getattr(config, name)) is not None and not value >= low:
-            raise ValueError(f"{name} must be at least {low}, not {value}")
-
-
-def require_between(config: Any, names: tuple[str, ...], low: float = 0, high: float = 1) -> None:
-    """Check that settings lie in a range, its ends included; None passes. Raises ValueError: a setting lies outside."""
-    for name in names:
-        if (value := getattr(config, name)) is not None and not low <= value <= high:
-            raise ValueError(f"{name} must lie between {low:g} and {high:g}, not {value}")
+from framekiln.contract.limits import Natural, Share
 
 
 class PixelStage(Stage):
@@ -45,20 +32,13 @@ class LandmarkStage(PixelStage):
 
     @dataclass(frozen=True, kw_only=True)
     class Config(Stage.Config):
-        """The model, the size of its pixels, and the least confidences.
-
-        Raises ValueError: `size` is negative, the limit below 1, or a confidence outside 0 to 1.
-        """
+        """The model, the size of its pixels, and the least confidences."""
 
         limit: ClassVar[str]  # name of a subclass's setting: the most people or faces of one image
         model: str
-        size: int = 512
-        min_detection_confidence: float = 0.5  # MediaPipe's own
-        min_presence_confidence: float = 0.5  # MediaPipe's own
-
-        def __post_init__(self) -> None:
-            require_at_least(self, **{"size": 0, self.limit: 1})
-            require_between(self, ("min_detection_confidence", "min_presence_confidence"))
+        size: Natural = 512
+        min_detection_confidence: Share = 0.5  # MediaPipe's own
+        min_presence_confidence: Share = 0.5  # MediaPipe's own
 
     @property
     def weights(self) -> tuple[str, ...]:

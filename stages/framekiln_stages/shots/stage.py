@@ -10,14 +10,14 @@ Shapes: image uint8 h w 3; a grid is the image at 4 by 4 pixels, uint8 48 in the
 import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import cv2
 import numpy as np
 import pyarrow as pa
 
 from framekiln.contract import MEDIA_ID, Drawing, Placement, Scope, Stage, Table, Weights, field, views
-from framekiln_stages.shared.settings import require_between
+from framekiln.contract.limits import Count, Limits, Positive, Share
 from framekiln_stages.shots.gradual import gradual
 from framekiln_stages.shots.transitions import SURE_CUT, Transition, boundaries, cuts, fades
 
@@ -97,25 +97,18 @@ class Shots(Stage):
 
     @dataclass(frozen=True, kw_only=True)
     class Config(Stage.Config):
-        """Thresholds of transitions.
+        """Thresholds of transitions."""
 
-        Raises ValueError: a score outside 0 to 1, or a length or difference that is too small.
-        """
-
-        cut: float = 0.5  # least score of a cut by `Flow`, the middle of its scale
+        cut: Share = 0.5  # least score of a cut by `Flow`, the middle of its scale
         # Frames. Closer cuts are one: a flash or a bad frame takes 1 to 2, a shot rarely under 8 (1/3 s).
-        shortest: int = 3
+        shortest: Count = 3
         # Codes. Images before and after a flash differ by less, and the flash from both by twice as much. Dark images
         # around two real cuts differed by 2 and 10, so that similarity alone is not enough.
-        flash: float = 12.0
-        plain: float = 6.0  # codes of luma deviation: 0.1 in a faded frame, at least 20 in 8 clips without a fade
-        longest: int = 75  # frames, 3 s at 25 fps: longer ones are rare, and slow pans look like them
-        dissolve: float = 32.0  # codes between the images, an eighth of the scale: sunlight coming out changes less
-
-        def __post_init__(self) -> None:
-            require_between(self, ("cut",))
-            if min(self.shortest, self.flash, self.plain, self.dissolve) <= 0 or self.longest < 4:
-                raise ValueError("shortest, flash, plain and dissolve must be above 0, and longest at least 4")
+        flash: Positive = 12.0
+        plain: Positive = 6.0  # codes of luma deviation: 0.1 in a faded frame, at least 20 in 8 clips without a fade
+        # Frames, 3 s at 25 fps: longer ones are rare, and slow pans look like them
+        longest: Annotated[int, Limits(ge=4)] = 75
+        dissolve: Positive = 32.0  # codes between the images, an eighth of the scale: sunlight coming out changes less
 
     def __call__(self, batch: pa.Table) -> dict[str, pa.Table]:
         """Find the shots of one file; a frame without features takes those of the frame before it."""

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from framekiln.contract import MEDIA_ID, Drawing, Scope, Stage, Table, field
-from framekiln_stages.shared.settings import require_between
+from framekiln.contract.limits import Positive, Share
 from framekiln_stages.shared.tables import spans
 from framekiln_stages.sync.cross_correlation import SEEN_S, active_seconds, confidence, correlation, highest
 from framekiln_stages.sync.lips import Lips, opening_of_largest
@@ -89,31 +89,26 @@ class Sync(Stage):
     class Config(Stage.Config):
         """Search range, frequency band, and the least confidence, face and speech durations.
 
-        Raises ValueError: a duration is not positive, a probability is outside 0 to 1, or the band is empty or above
-        half the grid's rate.
+        Raises ValueError: the band is empty or above half the grid's rate.
         """
 
         # Of GRID's six clips of 3 s, moved by up to 0.96 s, 61 of 66 offsets are right, 5 null and none wrong. With
         # 0.5 s all beyond it were wrong; with 1 s, 3 of 24 beyond it are, at the same least confidence. Moves of up to
         # 0.4 s are found as often with 2 s. Accepted are 90 ms early and 185 ms late at most (ITU-R BT.1359).
-        search_s: float = 2.0
+        search_s: Positive = 2.0
         # Least probability of an offset that is given. It is a choice: of wrong and missing offsets, neither is worse.
-        min_confidence: float = 0.5
+        min_confidence: Share = 0.5
         # Slower changes are those of the whole sentence, which another's sound shares: from 0.5 Hz the AUC of own
         # against another's sound in GRID is 0.991, from 1 Hz 0.996.
         low_hz: float = 1.0
         high_hz: float = 8.0  # up to the rate of fast syllables; with 6 Hz that AUC is 0.994
-        min_face_s: float = 1.0  # a face seen for less time has too few syllables to distinguish lags
-        min_voiced_s: float = 0.5  # some three syllables; GRID's sentences of six words in 3 s hold 1.1 to 2.5
+        min_face_s: Positive = 1.0  # a face seen for less time has too few syllables to distinguish lags
+        min_voiced_s: Positive = 0.5  # some three syllables; GRID's sentences of six words in 3 s hold 1.1 to 2.5
         # Of GRID, every second frame (12.5/s) gives offsets within 53 ms, every third (8.3/s) within 39 ms, but a
         # confidence lower by up to a third; fewer were not tried.
-        min_frames_per_s: float = 8.0
+        min_frames_per_s: Positive = 8.0
 
         def __post_init__(self) -> None:
-            for name in ("search_s", "min_face_s", "min_voiced_s", "min_frames_per_s"):
-                if not getattr(self, name) > 0:
-                    raise ValueError(f"{name} must be above 0, not {getattr(self, name)}")
-            require_between(self, ("min_confidence",))
             if not 0 < self.low_hz < self.high_hz < GRID_HZ / 2:
                 raise ValueError(f"low_hz must be above 0, and high_hz between it and {GRID_HZ / 2:g}")
 

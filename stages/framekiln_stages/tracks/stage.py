@@ -8,13 +8,13 @@ Shapes: n people of all frames, 33 landmarks; m frames of a track.
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
 
 from framekiln.contract import FRAME_INDEX, MEDIA_ID, Drawing, Label, Scope, Stage, Table, field
-from framekiln_stages.shared.settings import require_at_least
+from framekiln.contract.limits import Count, Limits, NonNegative, Positive
 from framekiln_stages.shared.skeleton import BONES, LANDMARK, LANDMARKS, landmarks
 from framekiln_stages.shared.tables import BODY, spans, struct_lists
 from framekiln_stages.tracks.tracking import Path, TrackLimits, Values, filled, follow, jitter, one_euro, sizes
@@ -69,30 +69,19 @@ class Tracks(Stage):
 
     @dataclass(frozen=True, kw_only=True)
     class Config(Stage.Config):
-        """Least similarity, longest gaps, fewest frames and strength of smoothing.
-
-        Raises ValueError: `least_likeness` is outside 0 to 1, a time, cutoff or beta is negative, or `least_frames` is
-        below 1.
-        """
+        """Least similarity, longest gaps, fewest frames and strength of smoothing."""
 
         # Mean of keypoint similarity and overlap: 0.25 after a move by a third of the person's width, 0 for neighbours.
-        least_likeness: float = 0.2
-        bridge_s: float = 0.5  # passing behind somebody takes 0.5 s; later it may be another person
+        least_likeness: Annotated[float, Limits(gt=0, le=1)] = 0.2
+        bridge_s: NonNegative = 0.5  # passing behind somebody takes 0.5 s; later it may be another person
         # Longest time in which somebody is missed beside a person who is seen, as in an embrace.
-        hidden_s: float = 3.0
+        hidden_s: NonNegative = 3.0
         # Fewest frames that show the person: three are the fewest with a jitter. A shorter shot needs all of its own.
-        least_frames: int = 3
+        least_frames: Count = 3
         # One-euro filter, in body diagonals; 1 Hz at rest is the paper's start value. At 25 fps noise of 1 % falls to a
         # fifth, and a move of a diagonal a second lags by 0.3 frames. beta 3: a seventh, 0.7 frames; 30: a third, 0.1.
-        min_cutoff: float = 1.0
-        beta: float = 10.0
-
-        def __post_init__(self) -> None:
-            if not 0 < self.least_likeness <= 1:
-                raise ValueError(f"least_likeness must lie between 0 and 1, not {self.least_likeness}")
-            require_at_least(self, bridge_s=0, hidden_s=0, beta=0, least_frames=1)
-            if not self.min_cutoff > 0:
-                raise ValueError(f"min_cutoff must be above 0, not {self.min_cutoff}")
+        min_cutoff: Positive = 1.0
+        beta: NonNegative = 10.0
 
     def __call__(self, batch: pa.Table, tables: Mapping[str, pa.Table] = MappingProxyType({})) -> dict[str, pa.Table]:
         """Track the people of one file within its shots. Raises ValueError: the file has frames, but no shots."""

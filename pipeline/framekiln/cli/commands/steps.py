@@ -5,7 +5,7 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import MISSING, fields
-from typing import Annotated, Any
+from typing import Annotated, Any, get_type_hints
 
 from rich.console import Console
 from typer import Argument, Option
@@ -66,18 +66,24 @@ def columns(
 def describe_stage(use: str, stage: Stage) -> dict[str, Any]:
     """Return a stage's class, scope, first line of documentation, and settings by name."""
     meanings, used = setting_meanings(type(stage.config)), stage.config.in_place_of_none()
+    hints = get_type_hints(type(stage.config))  # without limits
     settings = {}
     for item in fields(stage.config):
         value = getattr(stage.config, item.name)
         default = item.default_factory() if item.default_factory is not MISSING else item.default
         settings[item.name] = {
-            "type": item.type if isinstance(item.type, str) else inspect.formatannotation(item.type),
+            "type": _write_type(hints[item.name]),
             "default": None if default is MISSING else default,
             "value": used.get(item.name) if value is None else value,
             "meaning": meanings.get(item.name, ""),
         }
     description = (inspect.getdoc(type(stage)) or "").partition("\n")[0]
     return {"use": use, "scope": stage.scope.value, "description": description, "settings": settings}
+
+
+def _write_type(hint: Any) -> str:
+    text = inspect.formatannotation(hint).replace("collections.abc.", "").replace("typing.", "")
+    return re.sub(r"^Optional\[(.*)\]$", r"\1 | None", text)
 
 
 def setting_meanings(config: type) -> Mapping[str, str]:
