@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Literal
 
-from pydantic import Field
+from framekiln.contract.limits import Count, Limits, NonNegative, Positive
 
 Precision = Literal["fp32", "bf16", "fp16", "auto"]
 """Arithmetic of a model; its weights are cast to that type. auto: the 16-bit type that suits the model on a GPU, and
@@ -21,16 +21,16 @@ class Placement:
     """
 
     device: Literal["cpu", "cuda"] = "cpu"
-    cpus: Annotated[float, Field(gt=0)] = 1.0  # of each worker; also its number of threads
-    gpus: Annotated[float, Field(ge=0)] = 0.0  # share of one GPU that the cluster books, not a limit on memory
+    cpus: Positive = 1.0  # of each worker; also its number of threads
+    gpus: NonNegative = 0.0  # share of one GPU that the cluster books, not a limit on memory
     # Packets that a process with a model works on at a time, each in a thread. On a GPU, while one is in the model,
     # others are prepared or written. On the CPU each computes on a core of its own, beyond the `cpus` that are booked.
-    in_flight: Annotated[int, Field(ge=1)] = 1
+    in_flight: Count = 1
     # Longest wait of a row for rows of other packets to fill its batch; a tenth of a second is lost at the end only.
-    linger_ms: Annotated[float, Field(ge=0)] = 100.0
+    linger_ms: NonNegative = 100.0
     workers: int = 1  # processes with a model; for a stage without one, at most so many calls at a time
-    batch: Annotated[int, Field(ge=1)] = 16  # rows of one call; a CLIP stage always gets one clip
-    vram_gb: Annotated[float, Field(ge=0)] = 0.0  # limit on what one worker allocates on the GPU; 0: none
+    batch: Count = 16  # rows of one call; a CLIP stage always gets one clip
+    vram_gb: NonNegative = 0.0  # limit on what one worker allocates on the GPU; 0: none
     precision: Precision = "fp32"
     compile: bool = False  # by torch.compile, for batches of one size: takes 7 to 47 s at the start
     channels_last: bool = False  # memory layout of a convolutional model
@@ -38,10 +38,10 @@ class Placement:
     # A row that does not fit into the GPU's memory alone: a line in errors, or a call on the CPU, which takes longer.
     too_large: Literal["set_aside", "cpu"] = "set_aside"
     # Timeout of one first-pass call, 0 for none. SAM 2.1 tiny with 64 prompts takes one core 20 s a photo.
-    timeout_s: Annotated[float, Field(ge=0)] = 1800.0
-    group: Annotated[str, Field(pattern=r"^[\w-]*$")] = ""  # first-pass steps of one group share a process
+    timeout_s: NonNegative = 1800.0
+    group: Annotated[str, Limits(pattern=r"^[\w-]*$")] = ""  # first-pass steps of one group share a process
     # Rows' items a time inside a call, by kind: prompts, faces, ...
-    chunks: Mapping[str, Annotated[int, Field(ge=1)]] = field(default_factory=dict)
+    chunks: Mapping[str, Count] = field(default_factory=dict)
 
     def on_cpu(self) -> "Placement":
         """Return the same placement on the CPU, in fp32."""
