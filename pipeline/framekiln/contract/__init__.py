@@ -17,7 +17,7 @@ from framekiln.contract.columns import (
     views,
 )
 from framekiln.contract.drawing import Area, Drawing, Label, Legend
-from framekiln.contract.limits import Count, Limits, Natural, NonNegative, Positive, Share
+from framekiln.contract.limits import Count, Limits, Natural, NonNegative, Positive, Proportion
 from framekiln.contract.placement import Placement
 from framekiln.contract.stage import Media, Scope, Stage, Table, Weights
 
@@ -40,8 +40,8 @@ __all__ = [
     "NonNegative",
     "Placement",
     "Positive",
+    "Proportion",
     "Scope",
-    "Share",
     "Stage",
     "Table",
     "Weights",

@@ -10,7 +10,7 @@ Count = Annotated[int, Limits(ge=1)]
 """1, 2, 3, ..."""
 NonNegative = Annotated[float, Limits(ge=0)]
 Positive = Annotated[float, Limits(gt=0)]
-Share = Annotated[float, Limits(ge=0, le=1)]
+Proportion = Annotated[float, Limits(ge=0, le=1)]
 """From 0 to 1, both included."""
 
-__all__ = ["Count", "Limits", "Natural", "NonNegative", "Positive", "Share"]
+__all__ = ["Count", "Limits", "Natural", "NonNegative", "Positive", "Proportion"]

@@ -15,7 +15,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from framekiln.contract import Drawing, Image, Placement, Stage, Weights, field, views
-from framekiln.contract.limits import Count, Natural, Share
+from framekiln.contract.limits import Count, Natural, Proportion
 from framekiln_stages.faces.aligned_faces import Described, DeviceFaces, HostFaces
 from framekiln_stages.faces.alignment import crop_scales, face_qualities, head_angles, similarity_transforms
 from framekiln_stages.faces.detectors import DETECTORS, IMAGES_PER_CHUNK, build_detector
@@ -78,10 +78,10 @@ class Faces(PixelStage):
         detect_side: Natural | None = None
         # None for 0.6 (YuNet, or 0.85 without a second look) or 0.5 (SCRFD, as published). The score alone does not
         # tell: faces of 16 px or more have 0.6 to 0.96, a dog's face up to 0.89, a head lamp 0.83.
-        min_score: Share | None = None
+        min_score: Proportion | None = None
         # Least score in YuNet's second look; None for none. Chosen on GRID, portraits and photos of things, checked on
         # others (docs/measuring/accuracy.md): photographed faces have 0.85 and more there, other things 0.78 at most.
-        min_look: Share | None = 0.8
+        min_look: Proportion | None = 0.8
         min_side: Natural = 16  # px, the box's shorter side in the pixels read. At 12, the median cosine above is 0.32
         max_faces: Count = 500  # of one image, the highest scores
         keep_crops: bool = False  # the aligned face as a JPEG, for contact sheets

@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from framekiln.contract import Drawing, Image, Legend, Placement, Scope, Stage, Weights, field, views
-from framekiln.contract.limits import Natural, Share
+from framekiln.contract.limits import Natural, Proportion
 from framekiln_stages.flow import flow_colors
 from framekiln_stages.flow.motion import Camera, Field, Gray, agreement, camera, motion, residual, resized, score, shake
 from framekiln_stages.shared.result_agreement import float_values, mean_distance, mean_or, unmatched_share
@@ -105,7 +105,7 @@ class Flow(PixelStage):
         # length is off by 0 to 27 % above 0.5, by half on average below, and by up to 37 % above on three other photos.
         # There 0.14, 0.37, 0.65 and 0.95 of the pixels agree, and 0.10, 0.27, 0.60 and 0.99 are right: within 1.8 px at
         # the computed size or 5 %.
-        min_agreement: Share = 0.5
+        min_agreement: Proportion = 0.5
         cache: bool = False  # the dense field too
 
     @property

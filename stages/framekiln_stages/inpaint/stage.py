@@ -18,7 +18,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from framekiln.contract import Drawing, Image, Placement, Stage, Weights, field, views
-from framekiln.contract.limits import Natural, NonNegative, Share
+from framekiln.contract.limits import Natural, NonNegative, Proportion
 from framekiln_stages.inpaint import crops as cropping
 from framekiln_stages.inpaint.crops import GRID, Crop, Framing, is_reduced
 from framekiln_stages.inpaint.image_files import ENCODERS
@@ -70,7 +70,7 @@ class Inpaint(Stage):
         # masks; or files. "largest" is the one choice that needs no knowledge of the images.
         region: Literal["all", "largest", "category", "faces", "column", "files"] = "largest"
         categories: tuple[str, ...] = ()  # for "category": of the column `instances`, one for each mask
-        min_probability: Share = 0.5  # of a mask's category: likelier than all others together
+        min_probability: Proportion = 0.5  # of a mask's category: likelier than all others together
         column: str = ""  # for "column": one mask of a frame, or a list of masks
         mask_folder: str = ""  # for "files": see `framekiln_stages.inpaint.mask_sources.read_mask` for their names
         face_margin: NonNegative = 0.25  # of a box's side, at each end: boxes exclude hair, ears and part of the chin

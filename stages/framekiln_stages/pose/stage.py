@@ -16,7 +16,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from framekiln.contract import Drawing, Image, field, views
-from framekiln.contract.limits import Count, Share
+from framekiln.contract.limits import Count, Proportion
 from framekiln_stages.nets.mediapipe_tasks import BlazePose, Body, World
 from framekiln_stages.pose.looks import (
     SAME_BODY,
@@ -101,7 +101,7 @@ class Pose(LandmarkStage):
         max_people: Count = 8  # each person costs 25 ms; with 4 to 16, the test photos gave the same people
         # Side of the tiles, of the image's short side; 0: none. Of 30 people of 0.25 to 0.5 of the height 23 are found,
         # with 0.6 as many or fewer, with 0.4 24 in 1.5 times the time, without tiles 3.
-        tile: Share = 0.5
+        tile: Proportion = 0.5
         # Columns that say where people are: `faces`, and `instances` for masks of the category people. Each square
         # costs 10 to 30 ms; for people too small for tiles.
         around: tuple[Literal["faces", "instances"], ...] = ()

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from framekiln.contract import Image, Placement, Stage
-from framekiln.contract.limits import Count, Natural, NonNegative, Share
+from framekiln.contract.limits import Count, Natural, NonNegative, Proportion
 from framekiln.device import prepare, torch
 from framekiln_stages.nets.sam2.image import Sam2
 from framekiln_stages.segment import mask_proposals as amg
@@ -32,14 +32,14 @@ class Rules(Stage.Config):
     multimask_output: bool = True  # three masks a prompt, as amg, since a point is ambiguous. False: one
     points_per_side: Count = 32  # amg
     # Grid only: least IoU predicted for a mask, as SAM 2's amg; SAM 1's has 0.88. 0: any
-    pred_iou_thresh: Share = 0.8
-    stability_score_thresh: Share = 0.95  # amg. 0: any
+    pred_iou_thresh: Proportion = 0.8
+    stability_score_thresh: Proportion = 0.95  # amg. 0: any
     stability_score_offset: NonNegative = 1.0  # amg; Meta's example for more masks has 0.7
     mask_threshold: float = 0.0  # amg; of logits
-    box_nms_thresh: Share = 0.7  # amg; IoU of boxes above which one is a duplicate
+    box_nms_thresh: Proportion = 0.7  # amg; IoU of boxes above which one is a duplicate
     crop_n_layers: Natural = 0  # amg; 1 adds 4 crops, 2 adds 16 more
-    crop_nms_thresh: Share = 0.7  # amg; between crops, where the mask of the smaller crop is kept
-    crop_overlap_ratio: Share = 512 / 1500  # amg
+    crop_nms_thresh: Proportion = 0.7  # amg; between crops, where the mask of the smaller crop is kept
+    crop_overlap_ratio: Proportion = 512 / 1500  # amg
     crop_n_points_downscale_factor: Count = 1  # amg; each layer divides the points a side by it
     min_mask_region_area: Natural = 0  # amg; px of the mask: smaller holes are filled, smaller islands dropped
     max_masks: Count | None = None  # grid only: the best masks of a frame; None: all

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from framekiln.contract import Placement, Stage, Weights, pixel_column
-from framekiln.contract.limits import Natural, Share
+from framekiln.contract.limits import Natural, Proportion
 
 
 class PixelStage(Stage):
@@ -37,8 +37,8 @@ class LandmarkStage(PixelStage):
         limit: ClassVar[str]  # name of a subclass's setting: the most people or faces of one image
         model: str
         size: Natural = 512
-        min_detection_confidence: Share = 0.5  # MediaPipe's own
-        min_presence_confidence: Share = 0.5  # MediaPipe's own
+        min_detection_confidence: Proportion = 0.5  # MediaPipe's own
+        min_presence_confidence: Proportion = 0.5  # MediaPipe's own
 
     @property
     def weights(self) -> tuple[str, ...]:

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from framekiln.contract import MEDIA_ID, Drawing, Placement, Scope, Stage, Table, Weights, field, views
-from framekiln.contract.limits import Count, Limits, Positive, Share
+from framekiln.contract.limits import Count, Limits, Positive, Proportion
 from framekiln_stages.shots.gradual import gradual
 from framekiln_stages.shots.transitions import SURE_CUT, Transition, boundaries, cuts, fades
 
@@ -99,7 +99,7 @@ class Shots(Stage):
     class Config(Stage.Config):
         """Thresholds of transitions."""
 
-        cut: Share = 0.5  # least score of a cut by `Flow`, the middle of its scale
+        cut: Proportion = 0.5  # least score of a cut by `Flow`, the middle of its scale
         # Frames. Closer cuts are one: a flash or a bad frame takes 1 to 2, a shot rarely under 8 (1/3 s).
         shortest: Count = 3
         # Codes. Images before and after a flash differ by less, and the flash from both by twice as much. Dark images

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from framekiln.contract import MEDIA_ID, Drawing, Scope, Stage, Table, field
-from framekiln.contract.limits import Positive, Share
+from framekiln.contract.limits import Positive, Proportion
 from framekiln_stages.shared.tables import spans
 from framekiln_stages.sync.cross_correlation import SEEN_S, active_seconds, confidence, correlation, highest
 from framekiln_stages.sync.lips import Lips, opening_of_largest
@@ -97,7 +97,7 @@ class Sync(Stage):
         # 0.4 s are found as often with 2 s. Accepted are 90 ms early and 185 ms late at most (ITU-R BT.1359).
         search_s: Positive = 2.0
         # Least probability of an offset that is given. It is a choice: of wrong and missing offsets, neither is worse.
-        min_confidence: Share = 0.5
+        min_confidence: Proportion = 0.5
         # Slower changes are those of the whole sentence, which another's sound shares: from 0.5 Hz the AUC of own
         # against another's sound in GRID is 0.991, from 1 Hz 0.996.
         low_hz: float = 1.0

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Any, Literal, Self
 
 from pydantic import Field, ValidationError, model_validator
 
 from framekiln.contract.errors import ConfigError, did_you_mean
+from framekiln.contract.limits import Positive
 from framekiln.contract.shipped_files import shipped
 from framekiln.planning.gpu.calibration_file import slug
 from framekiln.planning.settings import NOT_YAML, Strict, file_error, load_yaml
 
 _GT_PER_LANE = {3: 8, 4: 16, 5: 32}  # GT/s, PCI Express base specification; each carries 128 bits in 130
 _FIGURES = ("memory_gb", "bandwidth_gb_s", "fp32_tflops", "fp16_tflops", "bf16_tflops", "pcie")
-
-Positive = Annotated[float, Field(gt=0)]
 
 
 class Pcie(Strict):
