@@ -11,14 +11,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
 from framekiln.contract import Drawing, Image, Placement, Stage, Weights, field, views
-from framekiln.contract.limits import Natural, NonNegative, Proportion
+from framekiln.contract.limits import Limits, Natural, NonNegative, Proportion
 from framekiln_stages.inpaint import crops as cropping
 from framekiln_stages.inpaint.crops import GRID, Crop, Framing, is_reduced
 from framekiln_stages.inpaint.image_files import ENCODERS
@@ -80,11 +80,12 @@ class Inpaint(Stage):
         # A region that fills its crop leaves no context; at 0.25 it is at most 44% of the crop.
         margin: NonNegative = 0.25  # of a region's longer side, on each side
         min_margin: Natural = 128  # px, as lama-cleaner's
-        # LaMa was trained on 256 px; its authors show results up to about 2,000. Time and memory grow with the area.
-        max_side: int = 1024  # px, a multiple of 64; larger crops are reduced for the network
+        # Px; larger crops are reduced for the network. LaMa was trained on 256 px; its authors show results up to about
+        # 2,000. Time and memory grow with the area.
+        max_side: Annotated[int, Limits(ge=GRID, multiple_of=GRID)] = 1024
         # Frames with a smaller or larger painted share stay as they are: specks, or wrong masks.
-        min_share: float = 0.0
-        max_share: float = 1.0
+        min_share: Proportion = 0.0
+        max_share: Proportion = 1.0
         # few: eight shapes, LaMa is compiled once for each. many: all multiples of 64 px; on a CPU this saves the
         # pixels that only fill a shape.
         shapes: Literal["few", "many"] = "few"
@@ -98,10 +99,8 @@ class Inpaint(Stage):
                 raise ValueError(f"region {self.region!r} needs {needed}")
             if self.feather > self.dilate:
                 raise ValueError(f"feather must be at most dilate, {self.dilate} px, or the object shows through")
-            if self.max_side < GRID or self.max_side % GRID:
-                raise ValueError(f"max_side must be a multiple of {GRID}, not {self.max_side}")
-            if not 0 <= self.min_share <= self.max_share <= 1:
-                raise ValueError("min_share and max_share must lie between 0 and 1, in this order")
+            if self.min_share > self.max_share:
+                raise ValueError(f"min_share must be at most max_share, {self.max_share}, not {self.min_share}")
 
         @property
         def framing(self) -> Framing:

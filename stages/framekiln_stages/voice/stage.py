@@ -10,13 +10,14 @@ one starts with the slice.
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
 from framekiln.contract import SOUND_RATE, Placement, Scope, Stage, Weights, field
+from framekiln.contract.limits import Limits
 from framekiln_stages.shared.tables import SOUND_WINDOW as WINDOW
 
 Slice = NDArray[np.int16]  # samples of one frame
@@ -57,22 +58,21 @@ class Voice(Stage):
     class Config(Stage.Config):
         """The two frequency bands, and the samples that are processed at once.
 
-        Raises ValueError: a band is empty or above 8 kHz, or `chunk` is shorter than a window.
+        Raises ValueError: a band is empty or above 8 kHz.
         """
 
         # Hz, the first two formants: the loudness there rises most when the mouth opens.
         middle_band: tuple[float, float] = (500.0, 2500.0)
         # Hz. It rises with the opening too, and falls with closed lips. Without it, swapped sound correlates more.
         high_band: tuple[float, float] = (2500.0, 4000.0)
-        chunk: int = 16_000  # samples: 1 s; limits memory where one image covers minutes of sound
+        # Samples: 1 s. It limits memory where one image covers minutes of sound.
+        chunk: Annotated[int, Limits(ge=WINDOW)] = 16_000
 
         def __post_init__(self) -> None:
             for name in ("middle_band", "high_band"):
                 low, high = getattr(self, name)
                 if not 0 <= low < high <= SOUND_RATE / 2:
                     raise ValueError(f"{name} must rise from at least 0 to at most {SOUND_RATE // 2} Hz")
-            if self.chunk < WINDOW:
-                raise ValueError(f"chunk must be at least {WINDOW} samples")
 
     def setup(self, weights: Weights, placement: Placement) -> None:  # noqa: ARG002
         """Load librosa's part, so that no call waits for it."""
