@@ -58,6 +58,8 @@ def test_shipped_files_are_valid(kind, file):
         ("profile", "steps: {faces: {with: {max_facess: 3}}}", "$.steps.faces.with"),
         ("profile", "decode: {workers: 0}", "$.decode.workers"),
         ("models", "net: {file: net.onnx, bytes: 3}", "$.net"),
+        ("pipeline", "steps: {faces: {use: faces, with: {max_faces: 0}}}", "$.steps.faces.with.max_faces"),
+        ("pipeline", "steps: {faces: {use: faces, with: {min_score: 1.5}}}", "$.steps.faces.with.min_score"),
     ],
 )
 def test_mistakes_are_found_where_they_are(kind, text, where):
