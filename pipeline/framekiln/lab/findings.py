@@ -4,8 +4,6 @@ Limits are absolute where guides to profiling state them so (8 GB, 0.5 ms, 80 %)
 beside them, since a small model or a large GPU makes an absolute one mean little. Each limit is a first setting.
 """
 
-from __future__ import annotations
-
 import re
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """The measurements of a bench as samples, for targets, gates and histories: cells, clips, objects of videos."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 

@@ -1,7 +1,5 @@
 """Numbers and values as readable text."""
 
-from __future__ import annotations
-
 import math
 from datetime import UTC, datetime
 from typing import Any

@@ -1,7 +1,5 @@
 """The steps that a run left out since their weights are missing: what a first run's user should read last and first."""
 
-from __future__ import annotations
-
 from collections.abc import Collection
 
 

@@ -1,7 +1,5 @@
 """The plan of a run as plain values: what `framekiln plan` prints, and its JSON (keys: docs/hardware/planning.md)."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

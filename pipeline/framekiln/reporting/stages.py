@@ -1,7 +1,5 @@
 """Stages rebuilt from run.json alone, since an output outlives its pipeline file."""
 
-from __future__ import annotations
-
 import importlib
 from collections.abc import Mapping
 from typing import Any

@@ -1,7 +1,5 @@
 """Rows of an output's tables, sampled so that memory stays bounded."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeVar

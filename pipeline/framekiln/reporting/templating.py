@@ -1,7 +1,5 @@
 """Pages as single files that can be mailed: they load no other file and use no network."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Mapping

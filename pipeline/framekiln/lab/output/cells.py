@@ -1,7 +1,5 @@
 """One cell of a sweep: how a model is called, and what was measured."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any

@@ -1,7 +1,5 @@
 """The machine, its software and its load, beside the figures of a bench."""
 
-from __future__ import annotations
-
 import os
 from contextlib import suppress
 from typing import Any

@@ -1,7 +1,5 @@
 """`profile_stats.json`: all figures of one bench."""
 
-from __future__ import annotations
-
 import json
 import math
 import sys

@@ -1,7 +1,5 @@
 """`profile_summary.csv`, a row a cell, and `layers.csv`, a row a module of a cell."""
 
-from __future__ import annotations
-
 import csv
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path

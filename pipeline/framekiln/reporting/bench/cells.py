@@ -1,7 +1,5 @@
 """Text of a bench's figures that the terminal and the page share."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from framekiln.lab.clips.measure import ClipRow

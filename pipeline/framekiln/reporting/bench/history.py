@@ -1,7 +1,5 @@
 """The history of a model's benches: `runs.jsonl`, a line a bench, with what was changed and what it brought."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Mapping, Sequence

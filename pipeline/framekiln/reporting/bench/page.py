@@ -1,7 +1,5 @@
 """`index.html` of a bench as one file: findings, cells, plots, layers, videos, clips, comparison and history."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Pictures of tracked masks on a bench's page: each model's beside the others', at a few frames of each object."""
 
-from __future__ import annotations
-
 import base64
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 Throughput against latency, memory over a call, latency over a video, and a history.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -4,8 +4,6 @@ Intervals are those of `framekiln compare`: a block bootstrap of calls. They nee
 Memory does not vary, so that its changes need none.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Tables of a bench's page beside cells: times, leaks, videos, clips, targets and recordings of Nsight's tools."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """The bench's figures in the terminal, cell by cell."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from rich.console import Console

@@ -11,8 +11,6 @@ Circular blocks: Politis and Romano 1992. Block length: Politis and White, "Auto
 dependent bootstrap", Econometric Reviews 23 (2004), with the correction of Patton, Politis and White (2009).
 """
 
-from __future__ import annotations
-
 import math
 import zlib
 from collections.abc import Iterator, Sequence

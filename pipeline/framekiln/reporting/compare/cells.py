@@ -1,7 +1,5 @@
 """Text of the comparison that the terminal and the page share."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from framekiln.reporting.compare.comparison import FigurePair, Pair

@@ -1,7 +1,5 @@
 """Differences around the work of two runs: placement, machine, versions."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Two or more runs side by side: the first is the base, and each of the others is compared with it."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Comparability of two runs: figures of another model, or of other files, say nothing about speed."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from framekiln.contract.row_errors import DECODE

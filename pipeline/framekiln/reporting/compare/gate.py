@@ -8,8 +8,6 @@
 A condition on a step's figure without a step applies to every step. A figure that was not measured is an error.
 """
 
-from __future__ import annotations
-
 import math
 import operator
 import re

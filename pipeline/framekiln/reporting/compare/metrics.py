@@ -4,8 +4,6 @@ Figures come from run.json where it has them, so that runs with and without reco
 Percentiles come from records only.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """`compare.html`: the comparison as one file."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from framekiln.contract.errors import OutputError

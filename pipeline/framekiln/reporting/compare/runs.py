@@ -4,8 +4,6 @@ Missing parts become notes and are left out. Only an output with nothing to comp
 last run computed only in part (resumed, a shard, a retry) the tables are whole, but its seconds are those of a part.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

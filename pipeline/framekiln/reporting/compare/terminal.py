@@ -1,7 +1,5 @@
 """The comparison on a terminal: same work or not, changes around it, figures and results of each step."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from rich.console import Console

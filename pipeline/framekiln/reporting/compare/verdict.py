@@ -1,7 +1,5 @@
 """The comparison of two sides in one sentence: the work, the results and the speed."""
 
-from __future__ import annotations
-
 from framekiln.reporting.compare.comparison import NONE, UNKNOWN, Pair
 from framekiln.reporting.compare.fingerprints import DIFFERENT, SAME
 from framekiln.reporting.formatting import count, number

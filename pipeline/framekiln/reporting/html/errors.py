@@ -1,7 +1,5 @@
 """Errors of a run by step and kind, each with a count and up to three examples."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any

@@ -1,7 +1,5 @@
 """The head and the foot of the report: the run, its outcome, its tables, and how to run it again."""
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Mapping, Sequence
 from datetime import datetime

@@ -1,7 +1,5 @@
 """The tables of an output: the values of each column, under the steps that added them."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 

@@ -1,7 +1,5 @@
 """The report's first lines, by run.json: the bottleneck, the change to try, targets, and the phases of each step."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """The columns and tables of a run on a terminal: an overview by step, and the details of some."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 

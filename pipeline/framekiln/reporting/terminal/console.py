@@ -1,7 +1,5 @@
 """Lines and tables of the terminal, safe for any text."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from io import StringIO
 from typing import Any, Literal

@@ -1,7 +1,5 @@
 """Text that commands print: the plan, the work left to do, and the summary of a run."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Columns compared value by value, knowing nothing of what they mean."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

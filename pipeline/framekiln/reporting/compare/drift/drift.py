@@ -4,8 +4,6 @@ Rows of files that are the same in both are joined by their keys. A large table 
 hash of its keys is a multiple of n. Both sides take the same rows in this way, however their files are divided.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

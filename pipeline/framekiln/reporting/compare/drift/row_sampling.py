@@ -1,7 +1,5 @@
 """A sample of the rows of a table in two outputs, the same rows on both sides, in bounded memory."""
 
-from __future__ import annotations
-
 import math
 import zlib
 from collections.abc import Collection, Sequence

@@ -1,7 +1,5 @@
 """Places of a histogram's parts; `charts.html` draws them as inline SVG, sharp in print and coloured by the page."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 

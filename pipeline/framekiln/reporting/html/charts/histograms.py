@@ -1,7 +1,5 @@
 """Distribution of a column's values, in which errors of a stage show first."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field

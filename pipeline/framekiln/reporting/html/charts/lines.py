@@ -4,8 +4,6 @@ The drawing is stretched to the width of its card, so labels stand beside it. Cu
 colour.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field

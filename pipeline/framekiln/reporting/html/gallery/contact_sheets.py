@@ -5,8 +5,6 @@ with JPEG bytes. Under `no_pictures` the metadata may hold a hint how to get som
 stage.
 """
 
-from __future__ import annotations
-
 import base64
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

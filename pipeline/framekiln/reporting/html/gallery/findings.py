@@ -1,7 +1,5 @@
 """Results of a run for a few frames: rows of the frames table, files named there, and rows of other tables."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress

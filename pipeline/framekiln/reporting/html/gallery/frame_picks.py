@@ -4,8 +4,6 @@ They are few, spread over the collection, and from the first seconds of their fi
 seconds for any collection.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass

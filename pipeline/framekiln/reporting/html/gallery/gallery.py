@@ -1,7 +1,5 @@
 """Frames with the results of all first-pass steps, drawn by each stage's own `draw`."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial

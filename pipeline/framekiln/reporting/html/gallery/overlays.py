@@ -4,8 +4,6 @@
 encoded again, so that no foreign bytes enter the page.
 """
 
-from __future__ import annotations
-
 import base64
 import math
 from collections.abc import Iterable, Sequence

@@ -1,7 +1,5 @@
 """Frames with the drawing of one step alone, for each step that has results."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial

@@ -1,7 +1,5 @@
 """Thumbnails of frames, decoded again from the media, for drawings of results."""
 
-from __future__ import annotations
-
 import base64
 import os
 from collections import defaultdict

@@ -5,8 +5,6 @@ on the number of processes and not on the length of the run. docs/measuring/prof
 phases of a call are laid end to end, as in `framekiln trace`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 

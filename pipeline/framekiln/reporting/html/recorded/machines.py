@@ -1,7 +1,5 @@
 """GPUs, their memory, CPUs and memory of a run's machines over time, from the samples of its records."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The timeline and the machines of a run, from its records."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any

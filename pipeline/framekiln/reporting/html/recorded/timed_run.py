@@ -3,8 +3,6 @@
 An output holds the records of every run into it. The last one may have added three files to a million.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field

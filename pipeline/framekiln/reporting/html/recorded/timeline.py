@@ -1,7 +1,5 @@
 """The timeline of a run: a lane for each process, and its longest stalls."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
