@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from framekiln.cli.commands.steps import _plan
-from framekiln.reporting.terminal.columns import schemas
+from framekiln.reporting.terminal.tables import schemas
 from framekiln.runtime.second_pass.second_pass import frames_schema
 from framekiln_stages.categorize import Categorize
 from framekiln_stages.faces import Faces

@@ -22,19 +22,26 @@ from framekiln.lab.findings import LOAD
 from framekiln.lab.measure.options import check_device
 from framekiln.lab.models.registry import is_model
 from framekiln.lab.output.cells import CellResult
-from framekiln.lab.output.results import STATS, BenchReport, read_report, require_any, write_report
-from framekiln.lab.output.results import Finding as Rule
-from framekiln.lab.output.tables import SUMMARY, write_tables
+from framekiln.lab.output.results import (
+    STATS,
+    SUMMARY,
+    BenchReport,
+    Finding,
+    read_report,
+    require_any,
+    write_report,
+    write_tables,
+)
 from framekiln.lab.samples import samples, video_rows
 from framekiln.lab.sav.summary import write_video_csv
 from framekiln.lab.targets import parse_targets, verdicts
 from framekiln.planning.manifest import PipelineFile
 from framekiln.reporting.bench import history
-from framekiln.reporting.bench.cells import three
-from framekiln.reporting.bench.page import PAGE, write_page
-from framekiln.reporting.bench.pictures import PictureRow
-from framekiln.reporting.bench.regression import Change, changes, conditions, judge, lost, other_machine
-from framekiln.reporting.compare.gate import Finding
+from framekiln.reporting.bench.page import PAGE, PictureRow, write_page
+from framekiln.reporting.bench.regression import changes, conditions, judge, lost, other_machine
+from framekiln.reporting.compare.comparison import FigurePair
+from framekiln.reporting.compare.gate import Verdict
+from framekiln.reporting.kit.formatting import figure
 
 _DETAILS = "details"
 """Folder of recordings, under that of `out`."""
@@ -92,8 +99,8 @@ class BenchResult:
     """The figures of one bench."""
 
     report: BenchReport
-    changes: Sequence[Change] = ()  # against the base
-    verdicts: Sequence[Finding] = ()  # of the conditions of `fail_if`, and of targets
+    changes: Sequence[FigurePair] = ()  # against the base
+    verdicts: Sequence[Verdict] = ()  # of the conditions of `fail_if`, and of targets
     base_differs: str = ""  # what of the machine differs from the base's; times cannot be compared then
     files: Sequence[Path] = ()  # written
 
@@ -103,7 +110,7 @@ class BenchResult:
         return self.report.cells
 
     @property
-    def findings(self) -> Sequence[Rule]:
+    def findings(self) -> Sequence[Finding]:
         """Findings on what is slow or wrong, each with a fix."""
         return self.report.findings
 
@@ -122,7 +129,7 @@ class BenchResult:
     def _repr_html_(self) -> str:
         """Return a row a cell for notebooks."""
         rows = [
-            [cell.model, cell.cell.title, cell.outcome, three(cell.p50), three(cell.items_per_s), cell.why]
+            [cell.model, cell.cell.title, cell.outcome, figure(cell.p50), figure(cell.items_per_s), cell.why]
             for cell in self.cells
         ]
         heads = ("model", "cell", "outcome", "ms a call", "items/s", "")
@@ -216,7 +223,7 @@ def concluded(
     entries = history.append(files.history, history.entry_of(report, files.note)) if files.history else []
     if files.out is not None:
         paths.append(write_page(files.out / PAGE, report, found, judged, entries, pictures))
-    reached = [Finding(failed=aim.failed, unclear=aim.ms is None, sentence=aim.sentence) for aim in aims]
+    reached = [Verdict(failed=aim.failed, unclear=aim.ms is None, sentence=aim.sentence) for aim in aims]
     differs = other_machine(base, report) if base else ""
     return BenchResult(report=report, changes=found, verdicts=[*judged, *reached], base_differs=differs, files=paths)
 

@@ -9,13 +9,13 @@ from framekiln.api import html
 from framekiln.api.options import Place
 from framekiln.api.output import Output
 from framekiln.contract.errors import ConfigError, check_known
-from framekiln.reporting.compare import DRIFT_ROWS, cells, page
+from framekiln.reporting.compare import DRIFT_ROWS, page, tables
 from framekiln.reporting.compare.comparison import Comparison, FigurePair, Pair, letters
 from framekiln.reporting.compare.comparison import compare as compare_sides
-from framekiln.reporting.compare.gate import Finding, judge, parse
+from framekiln.reporting.compare.gate import Verdict, judge, parse
+from framekiln.reporting.compare.page import verdict
 from framekiln.reporting.compare.runs import read_sides
 from framekiln.reporting.compare.terminal import print_comparison
-from framekiln.reporting.compare.verdict import verdict
 from framekiln.reporting.terminal.console import printed
 
 Side = Output | Place | Sequence[Output | Place]
@@ -27,7 +27,7 @@ class RunComparison:
     """Each side beside the first."""
 
     sides: Comparison
-    findings: tuple[Finding, ...]  # of each condition of `fail_if` on each step
+    findings: tuple[Verdict, ...]  # of each condition of `fail_if` on each step
 
     @property
     def pairs(self) -> Sequence[Pair]:
@@ -71,7 +71,7 @@ class RunComparison:
         parts = []
         for pair in self.pairs:
             rows = [
-                [figure.step, figure.title, *map(cells.value_text, (figure.first, figure.second)), figure.difference]
+                [figure.step, figure.title, *map(tables.value_text, (figure.first, figure.second)), figure.difference]
                 for figures in pair.figures.values()
                 for figure in figures
                 if figure.change is not None and figure.difference

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Self
 
-from framekiln.reporting.formatting import count, duration
-from framekiln.reporting.left_out import fetching
+from framekiln.reporting.kit.formatting import count, duration
+from framekiln.reporting.plan_facts import fetching
 from framekiln.runtime.run.progress import Unfinished
 
 _SAME = ("files", "frames", "errors", "passed_over", "seconds", "fetch", "fetch_mb")  # keys of run.json

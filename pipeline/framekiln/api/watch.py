@@ -11,7 +11,7 @@ from html import escape
 from framekiln.job import Job
 from framekiln.profiling.export.tensorboard import Scalars, check
 from framekiln.profiling.stats.totals import RunTotals
-from framekiln.reporting.formatting import count, elapsed
+from framekiln.reporting.kit.formatting import count, elapsed
 from framekiln.reporting.terminal.console import print_line, stderr_console
 from framekiln.reporting.terminal.progress import AdvisingView, ProgressView, make_view, working_steps
 from framekiln.runtime.run.request import RunRequest

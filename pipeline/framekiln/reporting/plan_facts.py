@@ -1,6 +1,6 @@
-"""The plan of a run as plain values: what `framekiln plan` prints, and its JSON (keys: docs/hardware/planning.md)."""
+"""The plan of a run as plain values, as `plan --json` prints them (docs/hardware/planning.md), and what it left out."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from framekiln.contract.columns import SOURCE
@@ -87,3 +87,23 @@ def _work_facts(changes: Changes, outlook: Sequence[Outlook]) -> dict[str, Any]:
     steps = [{"name": one.step, "done": one.done, "todo": one.todo, "why": one.why} for one in outlook]
     counted = {"new": changes.new, "changed": changes.changed, "regrouped": changes.regrouped}
     return {"steps": steps, "files": {**counted, "removed": list(changes.removed)}}
+
+
+def left_out(skipped: Collection[str], computed: int, *, tense: str = "were") -> str:
+    """Return a sentence on the steps that were left out, beside the number of computed ones; empty if none was.
+
+    >>> left_out(["faces", "identities"], 14)
+    '2 of 16 steps were left out for want of weights: faces, identities.'
+    """
+    if not skipped:
+        return ""
+    if len(skipped) == 1:
+        tense = {"were": "was", "are": "is"}[tense]
+    total = computed + len(skipped)
+    return f"{len(skipped)} of {total} steps {tense} left out for want of weights: {', '.join(skipped)}."
+
+
+def fetching(megabytes: float) -> str:
+    """Return what the command that follows does."""
+    size = f"{megabytes / 1000:.1f} GB" if megabytes >= 1000 else f"{megabytes:.3g} MB"
+    return f"This fetches {size}; the same run then adds them and computes nothing twice"

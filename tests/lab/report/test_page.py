@@ -9,7 +9,7 @@ from framekiln.reporting.bench.history import entry_of
 from framekiln.reporting.bench.page import render
 from framekiln.reporting.bench.plots import memory_charts
 from framekiln.reporting.bench.regression import changes, judge
-from framekiln.reporting.bench.sections import sections
+from framekiln.reporting.bench.tables import sections
 from tests.lab.report.results import layer, memory, read_tables, report, result
 from tests.support.runs.report_reader import LOADS, Tags
 

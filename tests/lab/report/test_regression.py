@@ -8,8 +8,7 @@ from dataclasses import replace
 import pytest
 
 from framekiln.contract.errors import ConfigError, OutputError
-from framekiln.lab.output.results import read_report, write_report
-from framekiln.lab.output.tables import SUMMARY, write_tables
+from framekiln.lab.output.results import SUMMARY, read_report, write_report, write_tables
 from framekiln.reporting.bench.history import append, entry_of, read, steps
 from framekiln.reporting.bench.page import write_page
 from framekiln.reporting.bench.regression import changes, judge, lost, other_machine

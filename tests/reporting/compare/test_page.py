@@ -81,6 +81,6 @@ def test_the_path_is_checked_before_anything_is_compared(make, tmp_path):
 def test_a_difference_for_the_worse_is_marked_and_noise_is_not(make):
     a, slow = make("a", calls(400)), make("b", calls(400, ms=30.0, seed=1))
     page = render(compare(read_sides([a, slow]), {}, drift_rows=0), [])
-    assert 'class="bad">+' in page
+    assert 'class="bad"><bdi>+' in page
     equal = render(compare(read_sides([a, make("c", calls(400, seed=2))]), {}, drift_rows=0), [])
     assert ">none<" in equal and 'class="bad">' not in equal

@@ -11,10 +11,9 @@ from typer.testing import CliRunner
 
 from framekiln.cli.app import app
 from framekiln.reporting.compare.comparison import compare
-from framekiln.reporting.compare.drift.drift import Drift, TableDrift
-from framekiln.reporting.compare.page import default_path, render
+from framekiln.reporting.compare.drift.drift import StepDrift, TableDrift
+from framekiln.reporting.compare.page import default_path, render, verdict
 from framekiln.reporting.compare.runs import read_sides
-from framekiln.reporting.compare.verdict import verdict
 from framekiln.runtime.run.change_report import differences
 from tests.support.media.collections_factory import photo
 from tests.support.runs.compare_factory import calls, invoke, make, pair
@@ -52,7 +51,7 @@ def test_rows_that_one_side_lacks_are_no_equal_results(make, alone, every, words
         name="frames", rows=3, only_first=alone, only_second=0, every=every, value=0.0, figures={}, columns=()
     )
     compared = pair(make("a"), make("b"))
-    assert words in verdict(replace(compared, drift={"marked": Drift(step="marked", tables=[table])}))
+    assert words in verdict(replace(compared, drift={"marked": StepDrift(step="marked", tables=[table])}))
 
 
 def test_a_slower_run_of_other_work(make):

@@ -34,7 +34,7 @@
       limit: card.querySelector(".plot .limit") && box(card.querySelector(".plot .limit")),
       curves: all(card, ".plot .curve").map(curve),
       keys: all(card, ".legends li").map((item) => ({
-        name: item.textContent.trim(),
+        name: (item.querySelector("bdi") ?? item).textContent.trim(),
         colour: item.querySelector(".curve") && getComputedStyle(item.querySelector(".curve")).stroke,
       })),
     };
@@ -76,8 +76,8 @@
     lanes: all(document, "svg.lane").map(lane),
     phases: all(document, ".bars [role=img]").map(phases),
     meters: all(document, ".meter").map(meter),
-    steps: all(document, "th .step").map((name) => ({ name: name.textContent, lines: name.getClientRects().length })),
-    heights: all(document, "th .step").map((name) => box(name).height),
+    steps: all(document, "th.step bdi, th .step").map((name) => ({ name: name.textContent, lines: name.getClientRects().length })),
+    heights: all(document, "th.step bdi, th .step").map((name) => box(name).height),
     sideways: document.documentElement.scrollWidth - document.documentElement.clientWidth,
   };
 })()

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from framekiln.contract.columns import field
-from framekiln.reporting.html.charts.histograms import BARS
+from framekiln.reporting.kit.histograms import BARS
 from tests.support.media.collections_factory import photo
 from tests.support.runs.browser import rendered
 from tests.support.runs.report_factory import call_records, figures, node_samples, output, recorded

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from framekiln.contract.drawing import Area, Drawing, Label
 from framekiln.output.object_store import Store
-from framekiln.reporting.html.gallery.overlays import all_layers, image_uri
+from framekiln.reporting.html.gallery.overlays import all_layers, resized_uri
 from tests.support.media.collections_factory import clip, photo
 from tests.support.runs.report_factory import Drawn, output, png, step
 from tests.support.runs.report_reader import page, parsed, text
@@ -176,11 +176,11 @@ def test_any_drawing_is_well_formed(drawing):
 
 
 def test_images_are_scaled_and_other_data_refused():
-    uri = image_uri(png((1, 2, 3), side=64), 10, 5)
+    uri = resized_uri(png((1, 2, 3), side=64), 10, 5)
     assert uri.startswith("data:image/jpeg;") and image(uri).shape == (5, 10, 3)
     depth = cv2.imencode(".png", np.zeros((4, 4), np.uint16))[1].tobytes()
-    assert image_uri(depth, 4, 4, transparent=True) is None
-    assert image_uri(b"GIF89a", 4, 4) is None
+    assert resized_uri(depth, 4, 4, transparent=True) is None
+    assert resized_uri(b"GIF89a", 4, 4) is None
 
 
 def test_the_drawings_are_those_of_the_settings(store):
@@ -194,5 +194,5 @@ def test_images_that_hardly_compress_stay_small():
     noise = np.random.default_rng(0).integers(0, 255, (600, 600, 4), np.uint8)
     data = cv2.imencode(".png", noise)[1].tobytes()
     for transparent, most in ((True, 100_000), (False, 30_000)):
-        uri = image_uri(data, 420, 240, transparent=transparent)
+        uri = resized_uri(data, 420, 240, transparent=transparent)
         assert len(uri) < most * 4 / 3 + 100 and image(uri).shape[2] == (4 if transparent else 3)

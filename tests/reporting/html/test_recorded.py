@@ -14,7 +14,6 @@ from framekiln.contract.errors import OutputError
 from framekiln.output.object_store import Store
 from framekiln.profiling import node_metrics, records
 from framekiln.reporting.html import write_report
-from framekiln.reporting.html.charts.lines import POINTS, round_up
 from framekiln.reporting.html.recorded.activity import (
     HELD,
     IDLE,
@@ -27,6 +26,7 @@ from framekiln.reporting.html.recorded.activity import (
 )
 from framekiln.reporting.html.recorded.machines import MOST_MACHINES, machine_charts
 from framekiln.reporting.html.recorded.timeline import MOST_LANES, timeline
+from framekiln.reporting.kit.lines import POINTS, round_up
 from tests.support.media.collections_factory import photo
 from tests.support.runs.report_factory import RUN, call_records, figures, node_samples, output, recorded
 from tests.support.runs.report_reader import page, parsed, text

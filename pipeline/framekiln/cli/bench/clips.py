@@ -14,7 +14,7 @@ from framekiln.cli.bench.files import FileArguments, finish, keep_figures, kept,
 from framekiln.cli.bench.options import CellArguments
 from framekiln.cli.options import clip_option, names
 from framekiln.contract.errors import check_known
-from framekiln.reporting.terminal.console import DENSE, print_line, print_table
+from framekiln.reporting.terminal.console import DENSE, print_line, show_table
 
 if TYPE_CHECKING:
     from framekiln.lab.clips.formats import Clip
@@ -119,9 +119,9 @@ def bench_clips(
 
 
 def _print(console: Console, rows: Sequence[ClipRow]) -> None:
-    from framekiln.reporting.bench.cells import CLIP_HEADS, clip_cells
+    from framekiln.reporting.bench.tables import clips_table
 
-    print_table(console, CLIP_HEADS, map(clip_cells, rows), right=CLIP_HEADS[3:], whole=CLIP_HEADS[:2], padding=DENSE)
+    show_table(console, clips_table(rows), title=False, whole=("clip", "scenario"), padding=DENSE)
     for row in rows:
         inside = [f"{name} {share:.0%}" for name, share in row.shares.items()]
         pools = "" if row.pools else ", no pools"

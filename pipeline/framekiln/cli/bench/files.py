@@ -17,7 +17,7 @@ from framekiln.reporting.terminal.console import print_line
 if TYPE_CHECKING:
     from framekiln.api.bench import BenchFiles
     from framekiln.lab.output.results import BenchReport, Finding
-    from framekiln.reporting.bench.pictures import PictureRow
+    from framekiln.reporting.bench.page import PictureRow
 
 
 _PRINTED = 3  # findings of a rule in the terminal

@@ -16,12 +16,12 @@ from framekiln.cli.bench.files import FileArguments, finish, keep_figures, kept,
 from framekiln.cli.bench.options import CellArguments
 from framekiln.cli.options import names, video_option
 from framekiln.contract.errors import MediaError, check_known
-from framekiln.reporting.terminal.console import DENSE, print_line, print_table
+from framekiln.reporting.terminal.console import DENSE, print_line, show_table
 
 if TYPE_CHECKING:
     from framekiln.lab.sav.layout import AnnotatedVideo
     from framekiln.lab.sav.measure import SavSettings, VideoModel, VideoRow
-    from framekiln.reporting.bench.pictures import PictureRow
+    from framekiln.reporting.bench.page import PictureRow
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,7 +76,7 @@ def bench_videos(
     from framekiln.lab.output.results import BenchReport, new_report
     from framekiln.lab.sav.layout import annotated_videos
     from framekiln.lab.sav.made import write_made_video
-    from framekiln.reporting.bench.pictures import picture_rows
+    from framekiln.reporting.bench.page import picture_rows
 
     device, base = cells.plan().measure.device, files.base()
     settings = videos.settings(device, files.out)
@@ -100,11 +100,9 @@ def bench_videos(
 
 
 def _print(console: Console, rows: Sequence[VideoRow]) -> None:
-    from framekiln.lab.sav.summary import summarize
-    from framekiln.reporting.bench.cells import VIDEO_HEADS, model_cells
+    from framekiln.reporting.bench.tables import videos_table
 
-    lines = map(model_cells, summarize(rows))
-    print_table(console, VIDEO_HEADS, lines, right=VIDEO_HEADS[1:], whole=("model",), padding=DENSE)
+    show_table(console, videos_table(rows), title=False, whole=("model",), padding=DENSE)
 
 
 def _models(

@@ -17,8 +17,8 @@ from framekiln.planning.manifest import ProfileFile, read_pipeline
 from framekiln.planning.plan import Plan, make_plan
 from framekiln.planning.plan_options import PlanOptions
 from framekiln.planning.processes.resources import ROOMY
-from framekiln.reporting.terminal.columns import named_columns, print_columns, print_overview, schemas
 from framekiln.reporting.terminal.console import print_line, print_table
+from framekiln.reporting.terminal.tables import named_columns, print_columns, print_overview, schemas
 
 Name = Annotated[str | None, Argument(metavar="STEP", help="A step of the pipeline. [dim]Default: all.[/dim]")]
 _SETTING = re.compile(r"^ *(\w+): [^#]*?(?:# *(?P<meaning>.*))?$")

@@ -9,7 +9,7 @@ import cv2
 import numpy as np
 
 from framekiln.contract.columns import Image
-from framekiln.lab.output.files import writing
+from framekiln.lab.output.results import writing
 from framekiln.lab.sav.scores import Mask, outline
 
 _FILL, _LINE = (40, 200, 90), (255, 40, 40)  # RGB of the mask, and of the true outline

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import fmean, median, stdev
 
-from framekiln.lab.output.files import writing
+from framekiln.lab.output.results import writing
 from framekiln.lab.sav.measure import VideoRow
 
 _PLAIN = ("model", "weights", "device", "prompt", "video", "object", "run", "outcome", "why", "first_frame", "frames")

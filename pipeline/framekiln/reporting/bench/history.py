@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from framekiln.contract.errors import ConfigError
-from framekiln.lab.output.files import writing
-from framekiln.lab.output.results import BenchReport
+from framekiln.lab.output.results import BenchReport, writing
 from framekiln.lab.samples import samples
 
 SHOWN = ("p50", "rate", "peak_gb")
@@ -17,7 +16,7 @@ SHOWN = ("p50", "rate", "peak_gb")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Entry:
+class HistoryLine:
     """One line: a bench with its note and the figures of its cells."""
 
     made: str
@@ -28,19 +27,19 @@ class Entry:
     work: Mapping[str, str] = field(default_factory=dict)  # by sample, what is computed, in whatever way
 
 
-def entry_of(report: BenchReport, note: str) -> Entry:
+def entry_of(report: BenchReport, note: str) -> HistoryLine:
     """Return the line of a bench."""
     measured = [sample for sample in samples(report) if sample.outcome == "ok"]
     cells = {sample.name: {figure: sample.figures.get(figure) for figure in SHOWN} for sample in measured}
     work = {sample.name: sample.work for sample in measured}
     about = report.environment
     device = str(about.get("gpu") or about.get("processor") or about.get("device") or "")
-    return Entry(
+    return HistoryLine(
         made=report.made, note=note, device=device, torch=str(about.get("torch") or ""), cells=cells, work=work
     )
 
 
-def append(path: Path, entry: Entry) -> list[Entry]:
+def append(path: Path, entry: HistoryLine) -> list[HistoryLine]:
     """Add a line to a history, and return all its lines.
 
     Raises:
@@ -54,7 +53,7 @@ def append(path: Path, entry: Entry) -> list[Entry]:
     return entries
 
 
-def read(path: Path) -> list[Entry]:
+def read(path: Path) -> list[HistoryLine]:
     """Read a history.
 
     Raises:
@@ -62,7 +61,7 @@ def read(path: Path) -> list[Entry]:
     """
     try:
         lines: list[dict[str, Any]] = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-        return [Entry(**line) for line in lines]
+        return [HistoryLine(**line) for line in lines]
     except (OSError, RecursionError, ValueError, TypeError) as error:
         raise ConfigError(
             f"--history {str(path)!r} is no history of framekiln bench ({error}); give another file.",
@@ -70,20 +69,16 @@ def read(path: Path) -> list[Entry]:
         ) from error
 
 
-Before = Mapping[str, tuple[float | None, float | None]]
-"""By figure, its value before and after a change."""
-
-
 @dataclass(frozen=True, kw_only=True)
-class Step:
+class HistoryStep:
     """The figures of one cell before and after a bench's change."""
 
-    bench: Entry
+    bench: HistoryLine
     cell: str  # its name; where another cell is compared, both names
     figures: Mapping[str, tuple[float | None, float | None]]  # by name, before and after
 
 
-def steps(entries: Sequence[Entry]) -> list[Step]:
+def steps(entries: Sequence[HistoryLine]) -> list[HistoryStep]:
     """Return what each bench after the first brought, cell by cell.
 
     A cell is compared with itself in the latest bench before that has it. Without one it is compared with the fastest
@@ -96,11 +91,15 @@ def steps(entries: Sequence[Entry]) -> list[Step]:
             if (before := _before(name, bench.work.get(name), earlier)) is not None:
                 other, values = before
                 figures = {figure: (values.get(figure), after.get(figure)) for figure in SHOWN}
-                found.append(Step(bench=bench, cell=name if other == name else f"{other} → {name}", figures=figures))
+                found.append(
+                    HistoryStep(bench=bench, cell=name if other == name else f"{other} → {name}", figures=figures)
+                )
     return found
 
 
-def _before(name: str, work: str | None, earlier: Sequence[Entry]) -> tuple[str, Mapping[str, float | None]] | None:
+def _before(
+    name: str, work: str | None, earlier: Sequence[HistoryLine]
+) -> tuple[str, Mapping[str, float | None]] | None:
     """Return the name and figures of the cell that a cell is compared with; None without one."""
     for bench in earlier:
         if name in bench.cells:

@@ -1,68 +1,26 @@
-"""Plots of a bench, which `bench.html` draws as SVG.
+"""Plots of a bench, which `kit.html` draws as SVG.
 
 Throughput against latency, memory over a call, latency over a video, and a history.
 """
 
+from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from framekiln.lab.output.cells import CellResult, Memory, MemoryPoint
 from framekiln.lab.sav.measure import VideoRow
 from framekiln.lab.sweep.batch_search import curves, knee
-from framekiln.reporting.bench.history import Entry
-from framekiln.reporting.html.charts.lines import CLASSES, POINTS, Chart, Curve, round_up
-
-WIDTH, HEIGHT = 640.0, 260.0  # in units of the drawing
-LEFT, RIGHT, TOP, BOTTOM = 64.0, 620.0, 14.0, 222.0
-
-
-@dataclass(frozen=True, kw_only=True)
-class Dot:
-    """One batch of a curve."""
-
-    x: float
-    y: float
-    label: str  # the batch
-    title: str  # in words
-    is_knee: bool
-
-
-@dataclass(frozen=True, kw_only=True)
-class Scatter:
-    """Curves of throughput against latency; dots of a curve in the order of their batches."""
-
-    curves: dict[str, tuple[Dot, ...]]
-    x_ticks: tuple[tuple[float, float], ...]  # place and value
-    y_ticks: tuple[tuple[float, float], ...]
-    left_out: int  # curves
-
-    @property
-    def knees(self) -> list[str]:
-        """The knee of each curve in words."""
-        return [f"{name}: {dot.title}" for name, dots in self.curves.items() for dot in dots if dot.is_knee]
+from framekiln.reporting.bench.history import HistoryLine
+from framekiln.reporting.kit.lines import POINTS, Chart, Curve, Dot, Scatter, draw_chart, draw_scatter
 
 
 def throughput(cells: Sequence[CellResult]) -> Scatter | None:
     """Return the plot of all curves with two batches or more; None without any."""
-    found = {key: curve for key, curve in curves(cells).items() if len(curve) > 1}
-    drawn = dict(list(found.items())[:CLASSES])
-    if not drawn:
-        return None
-    everything = [cell for curve in drawn.values() for cell in curve]
-    right = round_up(max(cell.p50 or 0.0 for cell in everything))
-    top = round_up(max(cell.items_per_s or 0.0 for cell in everything))
     named = {}
-    for (model, settings), curve in drawn.items():
+    for (model, settings), curve in curves(cells).items():
         best = knee(curve)
         title = settings.title.removeprefix("batch 1").removeprefix(", ")
-        named[f"{model}, {title}"] = tuple(_dot(cell, right, top, is_knee=cell is best) for cell in curve)
-    shares = (0.0, 0.5, 1.0)
-    return Scatter(
-        curves=named,
-        x_ticks=tuple((LEFT + share * (RIGHT - LEFT), share * right) for share in shares),
-        y_ticks=tuple((BOTTOM - share * (BOTTOM - TOP), share * top) for share in shares),
-        left_out=len(found) - len(drawn),
-    )
+        named[f"{model}, {title}"] = [_dot(cell, is_knee=cell is best) for cell in curve]
+    return draw_scatter("ms a call", "items/s", {name: dots for name, dots in named.items() if len(dots) > 1})
 
 
 def memory_charts(cells: Sequence[CellResult]) -> list[Chart]:
@@ -75,13 +33,9 @@ def memory_charts(cells: Sequence[CellResult]) -> list[Chart]:
         title = f"{model}, {settings.title.removeprefix('batch 1').removeprefix(', ')}"
         for kind, name in (("allocated", "tensors of a call"), ("reserved", "reserved by torch")):
             timelines = {cell.cell.title: _known(cell.memory, kind) for cell in group}
-            known = {cell: points for cell, points in timelines.items() if points}
-            lines = {cell: _curve(points, kind) for cell, points in list(known.items())[:CLASSES]}
-            if lines:
-                top = round_up(max(curve.most for curve in lines.values()))
-                left_out = len(known) - len(lines)
-                charts.append(Chart(title=f"{title}: {name}", unit="MB", top=top, curves=lines, left_out=left_out))
-    return charts
+            lines = {cell: _curve(points, kind) for cell, points in timelines.items() if points}
+            charts.append(draw_chart(f"{title}: {name}", "MB", lines))
+    return [drawn for drawn in charts if drawn]
 
 
 def frames_chart(rows: Sequence[VideoRow]) -> Chart | None:
@@ -89,47 +43,31 @@ def frames_chart(rows: Sequence[VideoRow]) -> Chart | None:
 
     A value is the mean of the runs. None where no object was tracked over two such frames.
     """
-    tracked = [row for row in rows if row.latency_ms is not None and len(row.latency_ms.values) > 1]
-    first = [row for row in tracked if (row.video, row.object) == (tracked[0].video, tracked[0].object)]
-    lines: dict[str, Curve] = {}
-    for row in first:
-        values = row.latency_ms.values if row.latency_ms is not None else ()
-        curve = lines.setdefault(row.model, Curve())
-        for number, value in enumerate(values):
-            curve.add(round(number * (POINTS - 1) / (len(values) - 1)), value)
-    drawn = dict(list(lines.items())[:CLASSES])
-    if not drawn:
+    tracked = [(row, row.latency_ms.values) for row in rows if row.latency_ms and len(row.latency_ms.values) > 1]
+    if not tracked:
         return None
-    top = round_up(max(curve.most for curve in drawn.values()))
-    title = f"{first[0].video}, object {first[0].object}"
-    return Chart(title=title, unit="ms", top=top, curves=drawn, left_out=len(lines) - len(drawn))
+    first, lines = tracked[0][0], defaultdict[str, Curve](Curve)
+    for row, values in tracked:
+        if (row.video, row.object) == (first.video, first.object):
+            for place, value in enumerate(values):
+                lines[row.model].add(round(place * (POINTS - 1) / (len(values) - 1)), value)
+    return draw_chart(f"{first.video}, object {first.object}", "ms", lines)
 
 
-def history_chart(entries: Sequence[Entry]) -> Chart | None:
+def history_chart(entries: Sequence[HistoryLine]) -> Chart | None:
     """Return the chart of median latencies over a history, a curve a cell; None with fewer than two benches."""
-    if len(entries) < 2:
-        return None
-    lines: dict[str, Curve] = {}
-    for number, entry in enumerate(entries):
+    lines = defaultdict[str, Curve](Curve)
+    for place, entry in enumerate(entries):
         for name, figures in entry.cells.items():
             if (value := figures.get("p50")) is not None:
-                lines.setdefault(name, Curve()).add(round(number * (POINTS - 1) / (len(entries) - 1)), value)
-    drawn = dict(list(lines.items())[:CLASSES])
-    if not drawn:
-        return None
-    top = round_up(max(curve.most for curve in drawn.values()))
-    return Chart(title="Median latency", unit="ms", top=top, curves=drawn, left_out=len(lines) - len(drawn))
+                lines[name].add(round(place * (POINTS - 1) / max(1, len(entries) - 1)), value)
+    return draw_chart("Median latency", "ms", lines, marks=True) if len(entries) > 1 else None
 
 
-def _dot(cell: CellResult, right: float, top: float, *, is_knee: bool) -> Dot:
-    latency, rate = cell.p50 or 0.0, cell.items_per_s or 0.0
-    return Dot(
-        x=LEFT + latency / right * (RIGHT - LEFT),
-        y=BOTTOM - rate / top * (BOTTOM - TOP),
-        label=str(cell.cell.batch),
-        title=f"batch {cell.cell.batch}, {latency:,.2f} ms a call, {rate:,.2f} items/s",
-        is_knee=is_knee,
-    )
+def _dot(cell: CellResult, *, is_knee: bool) -> Dot:
+    ms, rate = cell.p50 or 0.0, cell.items_per_s or 0.0
+    title = f"batch {cell.cell.batch}, {ms:,.2f} ms a call, {rate:,.2f} items/s"
+    return Dot(x=ms, y=rate, label=str(cell.cell.batch), title=title, is_full=is_knee)
 
 
 def _known(memory: Memory | None, kind: str) -> Sequence[MemoryPoint]:

@@ -5,7 +5,6 @@ Memory does not vary, so that its changes need none.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -14,39 +13,16 @@ from framekiln.lab.output.results import BenchReport
 from framekiln.lab.samples import FIGURES, samples
 from framekiln.planning.sample import Sample
 from framekiln.profiling.stats.calls import calls_of
-from framekiln.reporting.compare.bootstrap import ChangeInterval, Spread, interval, spreads
-from framekiln.reporting.compare.gate import Condition, Finding, parse
-from framekiln.reporting.formatting import number
+from framekiln.reporting.compare.bootstrap import Spread, change, interval, spreads
+from framekiln.reporting.compare.comparison import FigurePair
+from framekiln.reporting.compare.gate import Condition, Verdict, judge_figure, parse
 
 _NOISY: Mapping[str, str] = {"mean": "ms_row", "p50": "p50", "p95": "p95", "p99": "p99", "rate": "rate"}
 """Figures with an interval, and the bootstrap's names of them."""
+SIDES = ("base", "now")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Change:
-    """One figure of a cell in two benches."""
-
-    where: str  # subject and placement
-    figure: str
-    unit: str
-    first: float | None
-    second: float | None
-    interval: ChangeInterval | None = None  # of the change, as shares
-
-    @property
-    def change(self) -> float | None:
-        """The change as a share; None where a side was not measured, or is 0."""
-        if self.first is None or self.second is None or not self.first:
-            return None
-        return self.second / self.first - 1
-
-    @property
-    def is_noisy(self) -> bool:
-        """Return whether the figure varies from bench to bench."""
-        return self.unit in ("ms", "items/s")
-
-
-def changes(base: BenchReport, other: BenchReport) -> list[Change]:
+def changes(base: BenchReport, other: BenchReport) -> list[FigurePair]:
     """Return the figures of the samples that both measured, in the base's order.
 
     Raises:
@@ -60,10 +36,10 @@ def changes(base: BenchReport, other: BenchReport) -> list[Change]:
             "precisions.",
             code="FK-BENCH-NOTHING-COMMON",
         )
-    return [change for first, second in pairs for change in _changes(first, second)]
+    return [figure for first, second in pairs for figure in _pairs(first, second)]
 
 
-def judge(text: str, found: Sequence[Change]) -> list[Finding]:
+def judge(text: str, found: Sequence[FigurePair]) -> list[Verdict]:
     """Evaluate the conditions of --fail-if on each sample.
 
     A relative change of a time whose interval contains 0, or that has none, is inconclusive.
@@ -97,72 +73,57 @@ def other_machine(base: BenchReport, other: BenchReport) -> str:
     return ", ".join(f"{name} {first}, now {second}" for name, (first, second) in pairs.items() if first != second)
 
 
-def lost(base: BenchReport, other: BenchReport) -> list[Finding]:
+def lost(base: BenchReport, other: BenchReport) -> list[Verdict]:
     """Return a failure for each sample that was measured in the base, and tried in vain in the other bench."""
     known = {sample.name for sample in samples(base) if sample.outcome == "ok"}
     failed = [sample for sample in samples(other) if sample.outcome != "ok" and sample.name in known]
     return [
-        Finding(failed=True, sentence=f"{one.name} was measured in the base; now: {one.outcome}, {one.why}.")
+        Verdict(failed=True, sentence=f"{one.name} was measured in the base; now: {one.outcome}, {one.why}.")
         for one in failed
     ]
 
 
-def _judge(condition: Condition, found: Iterable[Change]) -> list[Finding]:
-    of_figure = [change for change in found if change.figure == condition.figure]
-    known = [change for change in of_figure if change.second is not None]
+def _judge(condition: Condition, found: Iterable[FigurePair]) -> list[Verdict]:
+    known = [one for one in found if one.name == condition.figure and one.second is not None]
     if condition.relative:
-        known = [change for change in known if change.change is not None]
+        known = [one for one in known if one.first]
     if not known:
         raise ConfigError(
             f"--fail-if: {condition.text!r}: no cell has {condition.figure} on both sides; measure more calls, or "
             "choose another figure.",
             code="FK-GATE-NOT-MEASURED",
         )
-    return [_finding(condition, change) for change in known]
+    return [judge_figure(condition, one, SIDES, needs_interval=True) for one in known]
 
 
-def _finding(condition: Condition, change: Change) -> Finding:
-    value = change.change if condition.relative else change.second
-    assert value is not None
-    beyond = condition.holds(value)
-    is_sure = change.interval is not None and not change.interval.contains_zero
-    unclear = beyond and condition.relative and change.is_noisy and not is_sure
-    return Finding(failed=beyond and not unclear, unclear=unclear, sentence=sentence(condition.text, change))
-
-
-def sentence(text: str, change: Change) -> str:
-    """Return a figure of two benches in a sentence."""
-    sides = " to ".join("not measured" if side is None else number(side) for side in (change.first, change.second))
-    words = f"{text}: {change.figure} of {change.where}: {sides} {change.unit}".rstrip()
-    if change.change is not None:
-        words += f", {100 * change.change:+.1f} %"
-    if change.interval is not None:
-        words += f" (interval {100 * change.interval.low:+.1f} to {100 * change.interval.high:+.1f} %)"
-    elif change.is_noisy:
-        words += " (no interval)"
-    return f"{words}."
-
-
-def _changes(first: Sample, second: Sample) -> list[Change]:
+def _pairs(first: Sample, second: Sample) -> list[FigurePair]:
     drawn = [_spreads(first, "base"), _spreads(second, "other")]
-    found = []
-    for name, unit in FIGURES.items():
-        values = first.figures.get(name), second.figures.get(name)
-        if values != (None, None):
-            limits = _interval(name, values, drawn)
-            found.append(
-                Change(where=first.name, figure=name, unit=unit, first=values[0], second=values[1], interval=limits)
-            )
-    return found
+    return [
+        _pair(first.name, name, (first.figures.get(name), second.figures.get(name)), drawn)
+        for name in FIGURES
+        if name in first.figures or name in second.figures
+    ]
 
 
-def _interval(
-    name: str, values: tuple[float | None, float | None], drawn: Sequence[Mapping[str, Spread]]
-) -> ChangeInterval | None:
-    key = _NOISY.get(name)
-    if key is None or values[0] is None or values[1] is None:
-        return None
-    return interval([values[0]], [values[1]], [drawn[0].get(key)], [drawn[1].get(key)])
+def _pair(
+    where: str, name: str, values: tuple[float | None, float | None], drawn: Sequence[Mapping[str, Spread]]
+) -> FigurePair:
+    key, limits = _NOISY.get(name, ""), None
+    base, now = ([] if value is None else [value] for value in values)
+    if key and base and now:
+        limits = interval(base, now, [drawn[0].get(key)], [drawn[1].get(key)])
+    is_noisy = FIGURES[name] in ("ms", "items/s")
+    return FigurePair(
+        step=where,
+        name=name,
+        title=name,
+        unit=FIGURES[name],
+        first=values[0],
+        second=values[1],
+        change=change(base, now),
+        interval=limits,
+        why_unknown="too few calls" if is_noisy and limits is None else "",
+    )
 
 
 def _spreads(sample: Sample, side: str) -> Mapping[str, Spread]:

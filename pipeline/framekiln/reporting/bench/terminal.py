@@ -8,7 +8,8 @@ from framekiln.lab.measure.figures import MODEL_SHARE
 from framekiln.lab.output.cells import CellResult
 from framekiln.lab.output.results import ModelInfo
 from framekiln.lab.sweep.batch_search import SearchResult, curves, knee
-from framekiln.reporting.bench.cells import drift, peak_memory, speed_up, three
+from framekiln.reporting.bench.tables import drift, peak_memory, speed_up
+from framekiln.reporting.kit.formatting import figure
 from framekiln.reporting.terminal.console import print_line
 
 
@@ -32,11 +33,11 @@ def print_cell(console: Console, result: CellResult) -> None:
     print_line(console, f"{title}: {', '.join(parts)} ({latency.count} calls)")
     more = [f"mean {latency.mean:,.2f}, {latency.min:,.2f} to {latency.max:,.2f} ms"]
     more += [f"compiled in {result.compile_s:.1f} s"] if result.compile_s is not None else []
-    more += [f"{three(result.flops / 1e9)} GFLOP"] if result.flops else []
+    more += [f"{figure(result.flops / 1e9)} GFLOP"] if result.flops else []
     if result.tflops and result.peak_share is not None:
-        more.append(f"{three(result.tflops)} TFLOP/s ({result.peak_share:.0%} of the peak)")
+        more.append(f"{figure(result.tflops)} TFLOP/s ({result.peak_share:.0%} of the peak)")
     if result.memory is not None and result.memory.peak is not None:
-        size, _, share = peak_memory(result).partition(" ")
+        size, _, share = (peak_memory(result) or "").partition(" ")
         more.append(f"peak {size} MB {share}".rstrip())
     more += [f"{speed_up(result)} times as fast as fp32"] if result.speedup is not None else []
     more += [f"drift {drift(result)}"] if result.drift is not None else []

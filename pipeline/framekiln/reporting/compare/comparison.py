@@ -12,12 +12,13 @@ from framekiln.contract.errors import DamagedError
 from framekiln.contract.row_errors import DECODE
 from framekiln.profiling.record_log import NODES, read
 from framekiln.reporting.compare.bootstrap import ChangeInterval, Spread, change, interval, spreads
-from framekiln.reporting.compare.changes import Change, changes
-from framekiln.reporting.compare.drift.drift import Drift, find_drift
+from framekiln.reporting.compare.drift.drift import StepDrift, find_drift
 from framekiln.reporting.compare.fingerprints import (
     DIFFERENT,
+    Change,
     ComparedStep,
     FileComparison,
+    changes,
     compare_files,
     compare_work,
     step_names,
@@ -100,7 +101,7 @@ class Pair:
     files: FileComparison
     changes: Sequence[Change]
     figures: Mapping[str, Sequence[FigurePair]]  # by step; those of the whole run under `run`
-    drift: Mapping[str, Drift]  # by step
+    drift: Mapping[str, StepDrift]  # by step
     notes: Sequence[str]
 
 

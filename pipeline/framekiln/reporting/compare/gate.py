@@ -16,10 +16,10 @@ from dataclasses import dataclass
 
 from framekiln.contract.errors import ConfigError, did_you_mean
 from framekiln.contract.row_errors import DECODE
-from framekiln.reporting.compare.cells import interval_text, value_text
 from framekiln.reporting.compare.comparison import FigurePair, Pair
 from framekiln.reporting.compare.metrics import FIGURES, OF_THE_RUN, RUN_FIGURES, STEP_FIGURES
-from framekiln.reporting.formatting import number
+from framekiln.reporting.compare.tables import interval_text, value_text
+from framekiln.reporting.kit.formatting import number
 
 DRIFT = "drift"
 _FORM = re.compile(
@@ -52,7 +52,7 @@ class Condition:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Finding:
+class Verdict:
     """The result of one condition on one step."""
 
     failed: bool
@@ -97,13 +97,13 @@ def _error(condition: str, problem: str, *, code: str) -> ConfigError:
     return ConfigError(f"--fail-if: {condition!r}: {problem}", code=code)
 
 
-def judge(conditions: Iterable[Condition], pair: Pair) -> list[Finding]:
+def judge(conditions: Iterable[Condition], pair: Pair) -> list[Verdict]:
     """Evaluate each condition on each step that it applies to.
 
     Raises:
         ConfigError: a step is unknown, or a figure was not measured.
     """
-    return [_finding(condition, step, pair) for condition in conditions for step in _steps(condition, pair)]
+    return [_judge_step(condition, step, pair) for condition in conditions for step in _steps(condition, pair)]
 
 
 def _steps(condition: Condition, pair: Pair) -> Sequence[str]:
@@ -123,16 +123,28 @@ def _steps(condition: Condition, pair: Pair) -> Sequence[str]:
     return [step for step in steps if not (condition.figure == DRIFT and step == DECODE)]  # decoding has no results
 
 
-def _finding(condition: Condition, step: str, pair: Pair) -> Finding:
+def _judge_step(condition: Condition, step: str, pair: Pair) -> Verdict:
     if condition.figure not in FIGURES:
-        return _drift_finding(condition, step, pair)
+        return _judge_drift(condition, step, pair)
     figure = next((candidate for candidate in pair.figures.get(step, ()) if candidate.name == condition.figure), None)
     if figure is None or figure.second is None or (condition.relative and figure.first is None):
         raise _not_measured(condition, step, pair)
-    beyond = condition.holds(_change(figure) if condition.relative else figure.second)
-    noise = beyond and condition.relative and figure.interval is not None and figure.interval.contains_zero
-    sentence = _sentence(condition, figure, pair, noise=noise)
-    return Finding(failed=beyond and not noise, sentence=sentence, unclear=noise)
+    return judge_figure(condition, figure, (pair.first.name, pair.second.name))
+
+
+def judge_figure(
+    condition: Condition, figure: FigurePair, names: tuple[str, str], *, needs_interval: bool = False
+) -> Verdict:
+    """Evaluate a condition on a figure that was measured.
+
+    A relative change is inconclusive where its interval contains 0; with `needs_interval` also where one is missing.
+    """
+    beyond = condition.holds(_change(figure) if condition.relative else figure.second or 0.0)
+    noise = figure.interval is not None and figure.interval.contains_zero
+    missing = needs_interval and figure.interval is None and bool(figure.why_unknown)
+    unclear = beyond and condition.relative and (noise or missing)
+    sentence = _sentence(condition, figure, names, noise=unclear and noise)
+    return Verdict(failed=beyond and not unclear, sentence=sentence, unclear=unclear)
 
 
 def _change(figure: FigurePair) -> float:
@@ -145,7 +157,7 @@ def _change(figure: FigurePair) -> float:
     return math.inf if after > 0 else 0.0
 
 
-def _drift_finding(condition: Condition, step: str, pair: Pair) -> Finding:
+def _judge_drift(condition: Condition, step: str, pair: Pair) -> Verdict:
     """Evaluate a condition on drift, or on a figure by which a stage compares its results."""
     drift = pair.drift.get(step)
     names = {DRIFT, *(drift.figures if drift else ())}
@@ -159,11 +171,11 @@ def _drift_finding(condition: Condition, step: str, pair: Pair) -> Finding:
         raise _error(condition.text, problem, code="FK-GATE-PERCENT")
     value = drift.value if condition.figure == DRIFT else drift.figures[condition.figure]
     result = f"{condition.text}: {condition.figure} of {step} is {number(value)}, over {drift.rows:,} rows in both"
-    return Finding(failed=condition.holds(value), sentence=f"{result}.")
+    return Verdict(failed=condition.holds(value), sentence=f"{result}.")
 
 
-def _sentence(condition: Condition, figure: FigurePair, pair: Pair, *, noise: bool) -> str:
-    sides = f"{pair.first.name} {value_text(figure.first)}, {pair.second.name} {value_text(figure.second)}"
+def _sentence(condition: Condition, figure: FigurePair, names: tuple[str, str], *, noise: bool) -> str:
+    sides = f"{names[0]} {value_text(figure.first)}, {names[1]} {value_text(figure.second)}"
     unit = f" {figure.unit}" if figure.unit else ""
     sentence = f"{condition.text}: {figure.name} of {figure.step}: {sides}{unit}"
     if figure.first is not None:

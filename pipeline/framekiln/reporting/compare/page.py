@@ -1,17 +1,17 @@
-"""`compare.html`: the comparison as one file."""
+"""The comparison for people: a sentence, and `compare.html`."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
-from framekiln.contract.errors import OutputError
-from framekiln.reporting.compare import cells
-from framekiln.reporting.compare.comparison import NONE, UNKNOWN, Comparison, FigurePair
-from framekiln.reporting.compare.gate import Finding
-from framekiln.reporting.compare.metrics import OF_THE_RUN
-from framekiln.reporting.compare.verdict import verdict
-from framekiln.reporting.templating import render_page
+from framekiln.lab.output.results import writing
+from framekiln.reporting.compare import tables
+from framekiln.reporting.compare.comparison import NONE, UNKNOWN, Comparison, Pair, Side
+from framekiln.reporting.compare.fingerprints import DIFFERENT, SAME
+from framekiln.reporting.compare.gate import Verdict
+from framekiln.reporting.kit.formatting import count, number
+from framekiln.reporting.kit.pages import render_page
+from framekiln.reporting.kit.tables import TextTable
 
-_LESS_IS_BETTER = ("ms_row", "p50", "p95", "p99", "vram", "set_up", "errors", "seconds", "energy", "cost")
-_MORE_IS_BETTER = ("rate",)
 _LONGEST = 200  # characters of a file's name; file systems take 255 bytes
 
 
@@ -24,41 +24,86 @@ def default_path(comparison: Comparison) -> str:
     return str(here.resolve().parent / file) if here else file
 
 
-def write_page(path: str, comparison: Comparison, findings: list[Finding]) -> str:
+def write_page(path: str, comparison: Comparison, verdicts: Sequence[Verdict]) -> str:
     """Write the page and return its path.
 
     Raises:
         OutputError: the file cannot be written.
     """
     target = Path(path).expanduser()
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_text(render(comparison, findings), encoding="utf-8", errors="replace")
-    except OSError as error:
-        reason = (error.strerror or str(error)).lower()
-        message = f"{path!r} cannot be written ({reason}); choose another file with --html."
-        raise OutputError(message, code="FK-PAGE-NOT-WRITABLE") from error
+    with writing(target, code="FK-PAGE-NOT-WRITABLE", fix="choose another file with --html"):
+        target.write_text(render(comparison, verdicts), encoding="utf-8", errors="replace")
     return str(target)
 
 
-def render(comparison: Comparison, findings: list[Finding]) -> str:
+def render(comparison: Comparison, verdicts: Sequence[Verdict]) -> str:
     """Return the page; the same runs give the same page."""
-    values = {
-        "comparison": comparison,
-        "findings": findings,
-        "of_the_run": OF_THE_RUN,
-        "cells": cells,
-        "tone": tone,
-        "verdict": verdict,
-    }
-    return render_page("compare.html", values)
+    values = {"comparison": comparison, "verdicts": verdicts, "tables": tables, "verdict": verdict, "figures": _figures}
+    return render_page("compare.html", values | {"sides": dict(map(_describe_side, comparison.sides))})
 
 
-def tone(figure: FigurePair) -> str:
-    """Return `good` or `bad` for a difference that chance does not explain, else nothing."""
-    name = "ms_row" if figure.name.startswith("phase ") else figure.name
-    if not figure.change or figure.interval is None or figure.difference in (NONE, UNKNOWN):
-        return ""
-    if name not in (*_MORE_IS_BETTER, *_LESS_IS_BETTER):
-        return ""
-    return "good" if (figure.change > 0) == (name in _MORE_IS_BETTER) else "bad"
+def _describe_side(side: Side) -> tuple[str, str]:
+    base = ", the base" if side.name == "A" else ""
+    repeated = f", {count(len(side.runs), 'run')}" if len(side.runs) > 1 else ""
+    return f"{side.name}{base}{repeated}", side.paths
+
+
+def _figures(pair: Pair) -> TextTable:
+    figures = [one for of_step in pair.figures.values() for one in of_step]
+    return tables.figures_table(figures, (pair.first.name, pair.second.name))
+
+
+_MOST_NAMED = 3  # steps
+
+
+def verdict(pair: Pair) -> str:
+    """Return whether a side did the same work as the base, with which results, and how fast."""
+    return f"{pair.second.name} beside {pair.first.name}: {_work(pair)}; {_results(pair)}; {_speed(pair)}."
+
+
+def _work(pair: Pair) -> str:
+    other = [step.step for step in pair.work if step.verdict == DIFFERENT]
+    alone = [step.step for step in pair.work if step.verdict.startswith("only")]
+    unknown = [step.step for step in pair.work if step.verdict not in (SAME, DIFFERENT) and step.step not in alone]
+    parts = [f"other work in {_named(other)}"] if other else []
+    parts += [f"{_named(alone)} on one side only"] if alone else []
+    parts += [f"work of {_named(unknown)} not known"] if unknown else []
+    if pair.files.differ:
+        parts.append("other files")
+    return " and ".join(parts) or "the same work on the same files"
+
+
+def _results(pair: Pair) -> str:
+    known = {name: drift.value for name, drift in pair.drift.items() if drift.value is not None}
+    if not known:
+        return "results not compared"
+    most = max(known, key=lambda name: known[name])
+    tables = [table for drift in pair.drift.values() for table in drift.tables]
+    alone = max((table.only_first + table.only_second for table in tables), default=0)
+    rows = "rows" if any(table.every > 1 for table in tables) else count(alone, "row")  # counted in a sample
+    where = f" where both have rows, {rows} on one side only" if alone else ""
+    if known[most] == 0:
+        return f"equal results{where}"
+    return f"results differ, most in {most} (drift {number(known[most])} of 1){where}"
+
+
+def _speed(pair: Pair) -> str:
+    """Return the rates that changed by more than chance explains; without intervals only that they are not known."""
+    rates = {step: line for step, lines in pair.figures.items() for line in lines if line.name == "rate"}
+    measured = {step: line for step, line in rates.items() if line.change is not None}
+    changed = {step: line for step, line in measured.items() if line.difference not in (NONE, UNKNOWN, "")}
+    if not measured:
+        return "no rate in common"
+    if not changed:
+        alike = [step for step, line in measured.items() if line.difference == NONE]
+        return f"no difference in speed beyond chance in {_named(alike)}" if alike else "speeds without an interval"
+    ranked = sorted(changed, key=lambda step: -abs(changed[step].change or 0))
+    changes = {step: changed[step].change or 0.0 for step in ranked[:_MOST_NAMED]}
+    named = [f"{step} {abs(change):.0%} {'faster' if change > 0 else 'slower'}" for step, change in changes.items()]
+    more = len(ranked) - len(named)
+    return ", ".join(named) + (f", and {more} more with other rates" if more else "")
+
+
+def _named(steps: list[str]) -> str:
+    more = len(steps) - _MOST_NAMED
+    return ", ".join(steps[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")

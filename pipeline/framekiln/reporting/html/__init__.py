@@ -4,23 +4,19 @@ The output alone is the source (run.json, tables, records), so that an old outpu
 
 page                  the file, put together by the templates
 ├── summary           the run, its outcome, how to run it or read its tables again
-├── recommendation    a change to try, and the profile's targets
-├── throughput        the bottleneck, and phases of each step
+├── throughput        the bottleneck, a change to try, and times of each step
 ├── errors            errors by step and kind
 ├── tables            columns under their steps
-├── gallery           frames with the results of the steps
-│   ├── frame_picks     choice of frames
+├── gallery           frames with the results of the steps, and drawings of each step alone
+│   ├── findings        choice of frames, and rows of all tables about them
 │   ├── thumbnails      their images
-│   ├── findings        rows of all tables about them
 │   ├── overlays        a stage's drawing as SVG
-│   ├── samples         drawings of each step alone
 │   └── contact_sheets  images in tables
-├── recorded          drawings of records
-│   ├── timed_run       the run that the times are of
-│   ├── activity        shares of each process's time
-│   ├── timeline        lanes and stalls
-│   └── machines        GPUs, memory and CPUs over time
-└── charts            histograms and curves, drawn by `charts.html`
+└── recorded          drawings of records
+    ├── timed_run       the run that the times are of
+    ├── activity        shares of each process's time
+    ├── timeline        lanes and stalls
+    └── machines        GPUs, memory and CPUs over time
 """
 
 from framekiln.reporting.html.page import NAME, write_report

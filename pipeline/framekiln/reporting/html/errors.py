@@ -10,7 +10,7 @@ from framekiln.contract.errors import Reason
 from framekiln.contract.output_names import ERRORS
 from framekiln.contract.row_errors import DECODE, ERRORS_SCHEMA, PASSED_OVER
 from framekiln.output.object_store import Store
-from framekiln.reporting.html.gallery.frame_picks import MOST_DECODED, FrameKey
+from framekiln.reporting.html.gallery.findings import MOST_DECODED, FrameKey
 from framekiln.reporting.table_rows import batches
 
 EXAMPLES = 3

@@ -13,24 +13,18 @@ from framekiln.contract.output_names import ERRORS, FRAMES, REPORT, RUN_RECORD
 from framekiln.contract.stage import Stage
 from framekiln.output.expected_columns import optional
 from framekiln.output.object_store import Store
-from framekiln.reporting.html import summary
-from framekiln.reporting.html.charts import bars, lines
+from framekiln.reporting.html import summary, throughput
 from framekiln.reporting.html.errors import MOST_GROUPS, ErrorGroup, error_groups, frames_of
-from framekiln.reporting.html.gallery.findings import Findings
-from framekiln.reporting.html.gallery.frame_picks import frames_with_findings, spread_frames
-from framekiln.reporting.html.gallery.gallery import gallery
-from framekiln.reporting.html.gallery.samples import step_samples
+from framekiln.reporting.html.gallery.findings import Findings, frames_with_findings, spread_frames
+from framekiln.reporting.html.gallery.gallery import gallery, step_samples
 from framekiln.reporting.html.gallery.thumbnails import thumbnails
-from framekiln.reporting.html.recorded.recorded_run import recorded_run
+from framekiln.reporting.html.recorded import timeline
 from framekiln.reporting.html.recorded.timed_run import timed_run
-from framekiln.reporting.html.recorded.timeline import lane_paths, lane_summary
 from framekiln.reporting.html.tables import table_views
-from framekiln.reporting.html.throughput import bottleneck, phase_names, phase_shares, recommendation, targets_met
-from framekiln.reporting.left_out import left_out
-from framekiln.reporting.plan_facts import recorded_changes
+from framekiln.reporting.kit.pages import render_page
+from framekiln.reporting.plan_facts import left_out, recorded_changes
 from framekiln.reporting.stages import rebuild
 from framekiln.reporting.table_rows import find_table
-from framekiln.reporting.templating import render_page
 from framekiln.runtime.check.mending import expected_tables
 from framekiln.runtime.run.record import no_record, read_run_record
 
@@ -39,14 +33,6 @@ _NEEDED = (
     *("arguments", "decode", "figures", "files", "input", "machines", "output", "processor", "profile_name"),
     *("files_done", "python", "run", "seconds", "started", "state", "steps", "system", "versions", "written"),
 )  # keys of run.json that the page needs
-_FUNCTIONS = {
-    "bars": bars,
-    "lines": lines,
-    "lane_paths": lane_paths,
-    "lane_summary": lane_summary,
-    "phase_names": phase_names,
-    "targets_met": targets_met,
-}
 
 
 def write_report(store: Store, run: str | None = None) -> str:
@@ -68,7 +54,7 @@ def render(store: Store, record: Mapping[str, Any], run: str | None = None) -> s
     """Return the page; the same output gives the same page."""
     groups, stages, timed = error_groups(store), rebuild(record["steps"]), timed_run(store, record, run)
     profile, frames = timed.profile, _check_tables(store, stages)
-    slowest, tables = bottleneck(timed.figures, profile), table_views(store, stages)
+    slowest, tables = throughput.bottleneck(timed.figures, profile), table_views(store, stages)
     values = {
         "record": record,
         "profile": profile,
@@ -78,14 +64,14 @@ def render(store: Store, record: Mapping[str, Any], run: str | None = None) -> s
         "fetching": summary.fetching_command(record),
         "differences": recorded_changes(record),
         "facts": summary.facts(record, store, frames, groups),
-        "recommendation": recommendation(profile, "" if slowest.idle else slowest.text),
+        "recommendation": throughput.recommendation(profile, "" if slowest.idle else slowest.text),
         "timed": timed,
         "requested": run is not None,
         "output": store.root,
         **_images(store, record, groups, stages),
         "bottleneck": slowest,
-        "phases": phase_shares(profile),
-        "recorded": recorded_run(store, record, timed.name),
+        "phases": throughput.phase_shares(profile),
+        "recorded": timeline.recorded_run(store, record, timed.name),
         "error_groups": groups[:MOST_GROUPS],
         "more_error_groups": groups[MOST_GROUPS:],
         "tables": tables,
@@ -96,11 +82,11 @@ def render(store: Store, record: Mapping[str, Any], run: str | None = None) -> s
         "run_url": store.url(RUN_RECORD),
         "command": summary.command(record),
         "one_liners": summary.one_liners(store),
-        "licences": summary.licences(record),
+        "steps": summary.steps_table(record),
         "script": script(),
         "policy": policy(),
     }
-    return render_page("report.html", values | _FUNCTIONS)
+    return render_page("report.html", values | {"throughput": throughput, "lanes": timeline})
 
 
 def _check_tables(store: Store, stages: Mapping[str, Stage]) -> int:

@@ -1,5 +1,6 @@
 """The head and the foot of the report: the run, its outcome, its tables, and how to run it again."""
 
+import json
 import shlex
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -10,10 +11,11 @@ from framekiln.contract.output_names import FRAMES
 from framekiln.contract.row_errors import DECODE
 from framekiln.contract.stage import Stage
 from framekiln.output.object_store import Store
-from framekiln.reporting.formatting import count, duration, moment, number
 from framekiln.reporting.html.errors import ErrorGroup, unread_files
 from framekiln.reporting.html.tables import TableView
-from framekiln.reporting.left_out import fetching
+from framekiln.reporting.kit.formatting import MISSING, count, duration, moment, number
+from framekiln.reporting.kit.tables import Column, TextTable, words
+from framekiln.reporting.plan_facts import fetching
 from framekiln.runtime.run.progress import FINISHED, unfinished
 from framekiln.runtime.run.request import recorded_inputs
 from framekiln.weights.resolver import default_lock
@@ -144,7 +146,34 @@ def one_liners(store: Store) -> dict[str, str]:
     }
 
 
-def licences(record: Mapping[str, Any]) -> dict[str, str]:
+def steps_table(record: Mapping[str, Any]) -> TextTable:
+    """Return the class, settings and place of each step, and its weights with their licences."""
+    licences = _licences(record)
+
+    def name_weights(step: Mapping[str, Any]) -> str:
+        names = step.get("weights") or ()
+        return ", ".join(f"{name} ({licences.get(name, 'licence unknown')})" for name in names) or MISSING
+
+    columns = (
+        words("Step", "name", "step"),
+        words("Class", "use", "code"),
+        Column("Version", "version"),
+        words("Settings", lambda step: json.dumps(step["settings"], ensure_ascii=False), "code"),
+        words("Where", _place),
+        words("Weights", name_weights),
+    )
+    items = [{**step, "name": name} for name, step in record["steps"].items()]
+    return TextTable(title="Settings of each step", columns=columns, items=items)
+
+
+def _place(step: Mapping[str, Any]) -> str:
+    place = step["placement"]
+    cores = f"{number(place['cpus'])} {'core' if place['cpus'] == 1 else 'cores'}"
+    gpus = f" and {number(place['gpus'])} GPU" if place["gpus"] else ""
+    return f"{place['device']}, {count(place['workers'], 'worker')} of {cores}{gpus}"
+
+
+def _licences(record: Mapping[str, Any]) -> dict[str, str]:
     """Return the licence of each entry that the pipeline file had or that ships, by name."""
     listed = record.get("pipeline", {}).get("models", {})
     recorded = {name: str(entry["licence"]) for name, entry in listed.items()}

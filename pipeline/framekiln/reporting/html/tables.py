@@ -10,9 +10,10 @@ from framekiln.contract.output_names import COLUMNS, DIGESTS, ERRORS, FRAMES, IM
 from framekiln.contract.row_errors import DECODE
 from framekiln.contract.stage import Stage
 from framekiln.output.object_store import Store
-from framekiln.reporting.formatting import cell, count
-from framekiln.reporting.html.charts.histograms import Distribution, distributions
 from framekiln.reporting.html.gallery.contact_sheets import ContactSheet, contact_sheets
+from framekiln.reporting.kit.formatting import cell, count
+from framekiln.reporting.kit.histograms import Distribution, distributions
+from framekiln.reporting.kit.tables import TextTable, plain_table
 from framekiln.reporting.table_rows import Extract, TableFiles, extract, find_table, head, is_list
 
 FIRST_ROWS = 10
@@ -38,8 +39,7 @@ class TableView:
     read: str  # the rows behind the distributions, in a sentence
     groups: Sequence[ColumnGroup]
     items: Mapping[str, int]  # in all lists of a column, estimated where not all rows were read
-    heads: Sequence[str] = ()
-    first: Sequence[Sequence[str]] = ()
+    first: TextTable | None = None
     sheets: Sequence[ContactSheet] = ()
 
     @property
@@ -72,7 +72,9 @@ def _view(store: Store, name: str, description: str, stages: Mapping[str, Stage]
         return view
     first = head(store, table, FIRST_ROWS)
     rows = [[cell(value) for value in row.values()] for row in first.to_pylist()]
-    return replace(view, heads=first.column_names, first=rows, sheets=contact_sheets(store, table))
+    heads = first.column_names
+    shown = plain_table(f"First rows of {name}", heads, rows, texts=len(heads)) if rows else None
+    return replace(view, first=shown, sheets=contact_sheets(store, table))
 
 
 def _items(part: Extract, table: TableFiles) -> dict[str, int]:

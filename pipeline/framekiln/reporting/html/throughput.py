@@ -4,11 +4,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from markupsafe import Markup
+
 from framekiln.profiling.advice import busiest_step
 from framekiln.profiling.export.trace_events import PHASES
 from framekiln.profiling.targets import NOT_MEASURED, NOT_MET
-from framekiln.reporting.formatting import count, duration
 from framekiln.reporting.html.recorded.activity import OTHER
+from framekiln.reporting.kit.formatting import count, duration, figure, share, shorten
+from framekiln.reporting.kit.tables import Column, TextTable, numbers, words
+
+_SPENT = ("busy", "starved", "held")  # shares of the time of a step's processes
+_SHOWN = 0.01  # least share of a step's time for a phase to be listed
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,3 +81,75 @@ def targets_met(targets: Sequence[Mapping[str, Any]]) -> str:
     text = f"{met} of {count(len(targets), 'target')} of the profile {'is' if met == 1 else 'are'} met"
     text += f"; not met: {', '.join(missed)}" if missed else ""
     return f"{text}; {unknown} not measured" if unknown else text
+
+
+def targets_table(targets: Sequence[Mapping[str, Any]]) -> TextTable:
+    """Return the targets of a run.json with what was measured."""
+    signs = {"met": "✓", "not met": "✗", "not measured": "?"}
+    verdict = words("Verdict", lambda one: f"{signs.get(one['verdict'], '')} {one['verdict']}".strip())
+    columns = words("Figure", "figure"), Column("Target", "aim"), Column("Measured", "value"), verdict
+    return TextTable(title="Targets of the profile", columns=columns, items=targets)
+
+
+def rates_table(figures: Mapping[str, Any], profile: Mapping[str, Any], slowest: str) -> TextTable:
+    """Return the work of each step by `figures` of a run.json, and how its processes spent their time."""
+    busy = sum(step["busy_s"] for step in figures.values())
+    steps = profile.get("steps") or {}
+    items = [
+        {**step, "name": name, "own": steps.get(name), "part": step["busy_s"] / (busy or 1)}
+        for name, step in figures.items()
+    ]
+    tag = Markup('{}<span class="tag">bottleneck</span>')
+    columns = (
+        words("Step", lambda one: tag.format(one["name"]) if one["name"] == slowest else one["name"], "step"),
+        *numbers({"Rows": "rows", "Rows/s": "rows_per_s", "Steady": "own.steady_rows_per_s"}),
+        Column("Time a row", "ms_per_row", show=_ms),
+        Column("Workers", "workers"),
+        Column("Set-up", lambda one: one["set_up_s"] or None, show=duration),
+        Column("Errors", "errors"),
+        Column("Busy / waits / hands on", "own", show=lambda own: " / ".join(map(share, map(own.get, _SPENT)))),
+        words("Share of busy time", lambda one: str(one["part"]), "meter"),
+        Column("", "part", show=share),
+        words("Inside its calls", _name_phases, "roomy"),
+    )
+    return TextTable(title="Throughput of each step", columns=columns, items=items)
+
+
+def phases_table(profile: Mapping[str, Any], phases: Mapping[str, Mapping[str, float]]) -> TextTable:
+    """Return the share of each phase in each step's packets."""
+    items = [
+        {"name": name, "seconds": profile["steps"][name]["seconds"], "shares": parts} for name, parts in phases.items()
+    ]
+    columns = (
+        words("Step", lambda one: shorten(one["name"], 80), "step"),
+        Column("Time", "seconds", show=duration),
+        *numbers({kind: f"shares.{kind}" for kind in phase_names(phases)}, show=share),
+    )
+    return TextTable(title="Phases of each step", columns=columns, items=items)
+
+
+def calls_table(profile: Mapping[str, Any]) -> TextTable:
+    """Return times of calls and rows; memory and use of a GPU where any step had one."""
+    without = {"call_ms": None, "row_ms": None}  # the times of a step that records no calls
+    items = [{**step, "name": name, **({} if step["calls"] else without)} for name, step in profile["steps"].items()]
+    columns = (
+        words("Step", lambda one: shorten(one["name"], 80), "step"),
+        Column("Calls", "calls"),
+        *numbers({"Call p50": "call_ms.0", "p95": "call_ms.1", "p99": "call_ms.2"}, show=_ms),
+        *numbers({"Row p50": "row_ms.0", "p95": "row_ms.1", "p99": "row_ms.2"}, show=_ms),
+        Column("Retries", "retries"),
+        Column("VRAM peak", "vram_peak_gb", show=lambda gb: f"{figure(gb)} GB", optional=True),
+        Column("GPU use", "gpu_use", show=share, optional=True),
+    )
+    return TextTable(title="Calls of each step", columns=columns, items=items).shown
+
+
+def _ms(value: float) -> str:
+    return duration(value / 1000)
+
+
+def _name_phases(step: Mapping[str, Any]) -> str:
+    """Return the phases inside a step's calls that take a hundredth of its time, the longest first."""
+    busy = step["busy_s"]
+    ranked = sorted((step.get("phases_s") or {}).items(), key=lambda pair: -pair[1])
+    return ", ".join(f"{name} {share(taken, busy)}" for name, taken in ranked if busy and taken / busy >= _SHOWN)

@@ -8,8 +8,10 @@ from rich import box
 from rich.cells import cell_len
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
+from rich.table import Table as RichTable
 from rich.text import Text
+
+from framekiln.reporting.kit.tables import TextTable
 
 DENSE = (0, 1, 0, 0)  # padding of tables with many columns
 _UNLIMITED = 1_000_000  # characters of a line
@@ -56,7 +58,7 @@ def print_table(
     row is printed as a list instead.
     """
     settings: dict[str, Any] = {"title_justify": "left", **style}
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, **settings)
+    table = RichTable(box=box.SIMPLE_HEAD, pad_edge=False, **settings)
     for head in heads:
         justify: Literal["left", "right"] = "right" if head in right else "left"
         table.add_column(escape(head), justify=justify, overflow="fold", no_wrap=head in whole)
@@ -77,6 +79,16 @@ def print_table(
     for column, width in zip(table.columns, widths, strict=True):
         column.width = width
     console.print(table)
+
+
+def show_table(console: Console, table: TextTable, *, title: bool = True, **style: Any) -> None:
+    """Print a table; one with groups shows their first cell once."""
+    shown = table.shown
+    rows = shown.rows
+    if table.grouped:
+        rows = [["" if place and rows[place - 1][0] == row[0] else row[0], *row[1:]] for place, row in enumerate(rows)]
+    style |= {"title": table.title} if title else {}
+    print_table(console, shown.heads, rows, right=shown.right, **style)
 
 
 def fitting_widths(natural: Sequence[int], least: Sequence[int], room: int) -> list[int] | None:

@@ -16,7 +16,7 @@ from framekiln.profiling.advice import live_advice
 from framekiln.profiling.events import GpuSample
 from framekiln.profiling.stats.live import LiveStep
 from framekiln.profiling.stats.totals import RunTotals
-from framekiln.reporting.formatting import count, elapsed
+from framekiln.reporting.kit.formatting import count, elapsed
 from framekiln.reporting.terminal.console import print_line
 from framekiln.runtime.run.result import Workload
 

@@ -1,20 +1,23 @@
-"""Text that commands print: the plan, the work left to do, and the summary of a run."""
+"""Text that commands print: the plan, the work left to do, the summary of a run, and its columns."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from rich.console import Console
 
+from framekiln.contract.columns import describe
+from framekiln.contract.errors import check_known
 from framekiln.contract.output_names import ERRORS, FRAMES
+from framekiln.contract.row_errors import DECODE
 from framekiln.output.object_store import Store
 from framekiln.planning.plan import Plan
-from framekiln.reporting.formatting import count
-from framekiln.reporting.left_out import fetching, left_out
-from framekiln.reporting.plan_facts import decode_facts, plan_changes, step_facts, wave_processes
+from framekiln.reporting.kit.formatting import count
+from framekiln.reporting.plan_facts import decode_facts, fetching, left_out, plan_changes, step_facts, wave_processes
 from framekiln.reporting.terminal.console import print_line, print_table, print_wrapped
 from framekiln.runtime.run.change_report import Changes, Outlook
 from framekiln.runtime.run.request import RunRequest
 from framekiln.runtime.run.result import RunResult, Workload
+from framekiln.runtime.second_pass.second_pass import frames_schema
 
 _MOST_NAMED = 3  # files in a sentence
 
@@ -174,3 +177,69 @@ def print_result(console: Console, store: Store, result: RunResult) -> None:
         print_wrapped(console, sentence)
         if plan.fetch:
             print_line(console, f"{fetching(plan.fetch_mb)}: {plan.fetch}")
+
+
+Columns = Sequence[Mapping[str, Any]]
+"""Name, type, unit and description of each column of a table, or of those that a step adds to it."""
+
+
+def schemas(plan: Plan) -> dict[str, Columns]:
+    """Return every column by table."""
+    tables = {FRAMES: frames_schema(plan)}
+    for step in plan.second:
+        tables |= {name: table.schema for name, table in step.stage.tables.items()}
+    return {name: describe(schema) for name, schema in tables.items()}
+
+
+def columns_by_step(plan: Plan) -> dict[str, dict[str, Columns]]:
+    """Return the columns that each step writes by table, with decoding as the first step."""
+    tables = schemas(plan)
+    added = {step.name: set(step.table_schema.names) for step in plan.first}
+    others = {name for names in added.values() for name in names}
+    by_step: dict[str, dict[str, Columns]] = {
+        name: {FRAMES: [column for column in tables[FRAMES] if column["name"] in names]}
+        for name, names in {DECODE: {column["name"] for column in tables[FRAMES]} - others, **added}.items()
+    }
+    return by_step | {step.name: {name: tables[name] for name in step.stage.tables} for step in plan.second}
+
+
+def named_columns(plan: Plan, name: str) -> dict[str, Columns]:
+    """Return the columns of a step, else those of a table, by table.
+
+    Raises:
+        ConfigError: there is neither a step nor a table of that name.
+    """
+    tables = {table: {table: columns} for table, columns in schemas(plan).items()}
+    known = tables | columns_by_step(plan)
+    check_known(name, known, f"The pipeline has no step or table {name!r}.", code="FK-UNKNOWN-STEP")
+    return known[name]
+
+
+def print_overview(console: Console, plan: Plan) -> None:
+    """Print the names of the columns of each step, a few lines each."""
+    by_step = columns_by_step(plan)
+    steps = {step.name for step in plan.second}
+    rows = [(name, _names(tables[FRAMES])) for name, tables in by_step.items() if name not in steps]
+    print_table(console, ("step", f"adds to {FRAMES}/"), rows)
+    rows = [
+        (name, "\n".join(f"{table}/: {_names(columns)}" for table, columns in by_step[name].items()))
+        for name in by_step
+        if name in steps
+    ]
+    if rows:
+        print_table(console, ("step", "writes tables"), rows)
+    print_line(console, "Types, units and meanings: framekiln columns STEP, or framekiln columns --all")
+
+
+def print_columns(console: Console, tables: Mapping[str, Columns]) -> None:
+    """Print every column of some tables with its type, unit and meaning."""
+    for name, columns in tables.items():
+        print_line(console, f"{name}/")
+        for column in columns:
+            unit = f", {column['unit']}" if column["unit"] else ""
+            print_wrapped(console, f"{column['name']}  {column['type']}{unit}", indent=2)
+            print_wrapped(console, column["description"], indent=6)
+
+
+def _names(columns: Collection[Mapping[str, Any]]) -> str:
+    return ", ".join(column["name"] for column in columns)

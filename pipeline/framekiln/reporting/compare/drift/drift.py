@@ -8,17 +8,58 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from framekiln.contract.columns import KEYS
 from framekiln.contract.output_names import FRAMES
 from framekiln.contract.stage import Stage
 from framekiln.planning.step import is_file_column
-from framekiln.reporting.compare.drift.columns import ColumnDrift, compare_columns
 from framekiln.reporting.compare.drift.row_sampling import OutputRows, common, sample
 from framekiln.reporting.compare.fingerprints import compare_files
 from framekiln.reporting.compare.runs import Run
 from framekiln.reporting.stages import rebuild
+from framekiln.reporting.table_rows import is_number, is_text
+
+
+@dataclass(frozen=True, kw_only=True)
+class ColumnDrift:
+    """One column in both tables."""
+
+    name: str
+    unit: str
+    equal: float  # share of rows; two nulls are equal, and so are two NaN
+    largest: float | None = None  # absolute difference; None where values are not numbers
+    mean: float | None = None
+
+
+def compare_columns(a: pa.Table, b: pa.Table) -> list[ColumnDrift]:
+    """Compare each column of two tables with the same columns and rows."""
+    return [_column(item, a[item.name].combine_chunks(), b[item.name].combine_chunks()) for item in a.schema]
+
+
+def _column(item: pa.Field, a: pa.Array, b: pa.Array) -> ColumnDrift:
+    unit = (item.metadata or {}).get(b"unit", b"").decode()
+    if not len(a):
+        return ColumnDrift(name=item.name, unit=unit, equal=1.0)
+    if is_number(a.type) and is_number(b.type):
+        return _numbers(item.name, unit, a, b)
+    if is_text(a.type) and is_text(b.type):
+        a, b = a.cast(pa.string()), b.cast(pa.string())
+    same = [x.equals(y) or not (x.is_valid or y.is_valid) for x, y in zip(a, b, strict=True)]
+    return ColumnDrift(name=item.name, unit=unit, equal=sum(same) / len(same))
+
+
+def _numbers(name: str, unit: str, a: pa.Array, b: pa.Array) -> ColumnDrift:
+    missing = [values.is_null().to_numpy(zero_copy_only=False) for values in (a, b)]
+    x, y = (pc.cast(values, pa.float64(), safe=False).to_numpy(zero_copy_only=False) for values in (a, b))
+    both = ~missing[0] & ~missing[1]
+    equal = np.where(both, (x == y) | (np.isnan(x) & np.isnan(y)), missing[0] & missing[1])
+    differences = np.abs(x - y)[both & np.isfinite(x) & np.isfinite(y)]
+    largest, mean = (float(differences.max()), float(differences.mean())) if len(differences) else (None, None)
+    return ColumnDrift(name=name, unit=unit, equal=float(equal.mean()), largest=largest, mean=mean)
+
 
 _VALUE = "drift"
 
@@ -39,7 +80,7 @@ class TableDrift:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Drift:
+class StepDrift:
     """One step's results."""
 
     step: str
@@ -47,7 +88,7 @@ class Drift:
 
     @property
     def value(self) -> float | None:
-        """Drift of the table with the most: 0 the same, 1 nothing in common; None where no rows are in both."""
+        """StepDrift of the table with the most: 0 the same, 1 nothing in common; None where no rows are in both."""
         return max((table.value for table in self.tables if table.value is not None), default=None)
 
     @property
@@ -63,7 +104,7 @@ class Drift:
         return figures | {"missing": missing / (missing + self.rows) if missing + self.rows else 0.0}
 
 
-def find_drift(first: Run, second: Run, steps: Sequence[str], most: int) -> dict[str, Drift]:
+def find_drift(first: Run, second: Run, steps: Sequence[str], most: int) -> dict[str, StepDrift]:
     """Return the drift of each step, over about `most` rows of a table, without steps that lack results or code."""
     stages: dict[str, Stage] = {}
     for run in (first, second):  # the second's wins, as an older version's code may be missing
@@ -77,7 +118,7 @@ def find_drift(first: Run, second: Run, steps: Sequence[str], most: int) -> dict
     for step in steps:
         uses = [run.part("steps", step).get("use") for run in (first, second)]
         if step in stages and (tables := _tables(stages[step], uses[0] == uses[1], sides, most)):
-            drift[step] = Drift(step=step, tables=tables)
+            drift[step] = StepDrift(step=step, tables=tables)
     return drift
 
 

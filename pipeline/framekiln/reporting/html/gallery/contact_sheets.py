@@ -5,7 +5,6 @@ with JPEG bytes. Under `no_pictures` the metadata may hold a hint how to get som
 stage.
 """
 
-import base64
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -14,7 +13,8 @@ import pyarrow as pa
 
 from framekiln.contract.columns import describe
 from framekiln.output.object_store import Store
-from framekiln.reporting.formatting import cell, shorten
+from framekiln.reporting.kit.formatting import cell, shorten
+from framekiln.reporting.kit.pages import image_uri
 from framekiln.reporting.table_rows import TableFiles, head, is_list, is_scalar
 
 KEY, HINT = b"pictures", b"no_pictures"
@@ -92,7 +92,7 @@ def _images(items: list[Mapping[str, Any]], member: str, most_bytes: int) -> lis
         data = item[member]
         if isinstance(data, bytes) and data.startswith(_JPEG) and len(data) <= LARGEST:
             text = ", ".join(f"{key} {cell(value)}" for key, value in item.items() if key != member)
-            uri = f"data:image/jpeg;base64,{base64.b64encode(data).decode()}"
+            uri = image_uri(data)
             most_bytes -= len(uri)
             if most_bytes < 0:
                 break

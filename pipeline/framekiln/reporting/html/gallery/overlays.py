@@ -4,7 +4,6 @@
 encoded again, so that no foreign bytes enter the page.
 """
 
-import base64
 import math
 from collections.abc import Iterable, Sequence
 
@@ -14,9 +13,10 @@ from markupsafe import Markup
 from numpy.typing import NDArray
 
 from framekiln.contract.drawing import Area, Drawing, Label
-from framekiln.reporting.formatting import coordinate as _n
-from framekiln.reporting.formatting import shorten
 from framekiln.reporting.html.gallery.thumbnails import as_jpeg
+from framekiln.reporting.kit.formatting import coordinate as _n
+from framekiln.reporting.kit.formatting import shorten
+from framekiln.reporting.kit.pages import image_uri
 
 COLOURS = 6  # in the style sheet; further drawings reuse them
 MOST_AREAS = 40  # of one drawing
@@ -50,7 +50,7 @@ def all_layers(drawing: Drawing, width: int, height: int, colour: int) -> Markup
     return Markup("").join(layers)
 
 
-def image_uri(data: bytes, width: int, height: int, *, transparent: bool = False) -> str | None:
+def resized_uri(data: bytes, width: int, height: int, *, transparent: bool = False) -> str | None:
     """Return an encoded image at another size (px) as a data URI; None where OpenCV cannot decode it.
 
     The result is a PNG if transparency is kept, otherwise a JPEG.
@@ -59,7 +59,7 @@ def image_uri(data: bytes, width: int, height: int, *, transparent: bool = False
     if image is None:
         return None
     encoded = _as_png(image, width, height) if transparent else as_jpeg(_resized(image, width, height))
-    return f"data:image/{'png' if transparent else 'jpeg'};base64,{base64.b64encode(encoded).decode()}"
+    return image_uri(encoded, "png" if transparent else "jpeg")
 
 
 def _as_png(image: NDArray[np.uint8], width: int, height: int) -> bytes:
@@ -87,7 +87,7 @@ def _decoded(data: bytes, *, transparent: bool) -> NDArray[np.uint8] | None:
 
 
 def _overlay(data: bytes | None, width: int, height: int) -> Markup:
-    uri = image_uri(data, width, height, transparent=True) if data else None
+    uri = resized_uri(data, width, height, transparent=True) if data else None
     template = Markup('<image href="{}" width="{}" height="{}"/>')
     return template.format(uri, width, height) if uri else Markup("")
 

@@ -1,6 +1,5 @@
 """Thumbnails of frames, decoded again from the media, for drawings of results."""
 
-import base64
 import os
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping
@@ -23,7 +22,8 @@ from framekiln.media.packets.decode import decode
 from framekiln.media.units import Unit
 from framekiln.output.object_store import Store
 from framekiln.output.unit_table import UNITS_TABLE
-from framekiln.reporting.html.gallery.frame_picks import FrameKey
+from framekiln.reporting.html.gallery.findings import FrameKey
+from framekiln.reporting.kit.pages import image_uri
 from framekiln.reporting.table_rows import batches
 
 SIDE = 240  # px, short side
@@ -44,7 +44,7 @@ class Thumbnail:
     @property
     def uri(self) -> str:
         """The image as a data URI."""
-        return f"data:image/jpeg;base64,{base64.b64encode(self.jpeg).decode()}"
+        return image_uri(self.jpeg)
 
 
 def thumbnails(store: Store, keys: Collection[FrameKey], settings: Mapping[str, Any]) -> dict[FrameKey, Thumbnail]:

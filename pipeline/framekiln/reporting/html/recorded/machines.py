@@ -8,12 +8,11 @@ from typing import Any
 
 from framekiln.output.object_store import Store
 from framekiln.profiling.record_log import CALLS, NODES, batches
-from framekiln.reporting.html.charts.lines import POINTS, Chart, Curve, round_up
 from framekiln.reporting.html.recorded.activity import Activity
+from framekiln.reporting.kit.lines import POINTS, Chart, Curve, draw_chart
 
 MOST_SAMPLES = 20_000  # read one by one; of more, every n-th
 MOST_MACHINES = 4
-MOST_CURVES = 8  # of a chart, the highest
 
 GPU_USE, GPU_MEMORY, CPU, MEMORY = "GPU use", "GPU memory", "CPU", "memory"
 _UNITS = {GPU_USE: "%", GPU_MEMORY: "GB", CPU: "%", MEMORY: "GB"}
@@ -100,30 +99,16 @@ class _SampleReader:
 def _charts(curves: Mapping[_Key, Curve], limits: Mapping[str, float], every: int) -> MachineCharts:
     nodes = sorted({node for node, _, _ in curves})
     shown = nodes[:MOST_MACHINES]
-    charts = [
-        _chart(node, title, many=len(nodes) > 1, curves=own, limit=limits.get(node) if title == GPU_MEMORY else None)
-        for node in shown
-        for title in _UNITS
-        if (own := {name: curve for (at, chart, name), curve in curves.items() if (at, chart) == (node, title)})
-    ]
+    charts = []
+    for node in shown:
+        for title, unit in _UNITS.items():
+            own = {key[2]: curve for key, curve in curves.items() if key[:2] == (node, title)}
+            ranked = {name: own[name] for name in sorted(own, key=lambda name: (-own[name].most, name))}
+            name = f"{title[0].upper()}{title[1:]}{f' of {node}' if len(nodes) > 1 else ''}"
+            charts.append(draw_chart(name, unit, ranked, limit=limits.get(node) if title == GPU_MEMORY else None))
     notes = [] if any(title == GPU_USE for _, title, _ in curves) else ["No GPU was sampled"]
     if len(nodes) > len(shown):
         notes.append(f"{len(nodes) - len(shown)} more machines are not drawn")
     if every > 1:
         notes.append(f"Every {every:,}th sample is in the curves")
-    return MachineCharts(charts=tuple(charts), note="; ".join(notes) + "." if notes else "")
-
-
-def _chart(node: str, title: str, *, many: bool, curves: Mapping[str, Curve], limit: float | None) -> Chart:
-    known = {name: curve for name, curve in curves.items() if curve.count.any()}
-    ranked = sorted(known, key=lambda name: (-known[name].most, name))[:MOST_CURVES]
-    unit = _UNITS[title]
-    highest = max([known[name].most for name in ranked] + ([limit] if limit else []), default=1.0)
-    return Chart(
-        title=f"{title[0].upper()}{title[1:]}{f' of {node}' if many else ''}",
-        unit=unit,
-        top=100.0 if unit == "%" else round_up(highest),
-        curves={name: known[name] for name in ranked},
-        left_out=len(known) - len(ranked),
-        limit=limit,
-    )
+    return MachineCharts(charts=tuple(filter(None, charts)), note="; ".join(notes) + "." if notes else "")

@@ -25,7 +25,7 @@ from framekiln.profiling.run_profile import (
     targets_of,
 )
 from framekiln.profiling.stats.calls import run_of
-from framekiln.reporting.formatting import count, duration, moment, number
+from framekiln.reporting.kit.formatting import count, duration, moment, number
 from framekiln.runtime.run.progress import FINISHED
 
 

@@ -1,14 +1,16 @@
-"""The timeline of a run: a lane for each process, and its longest stalls."""
+"""The timeline of a run: a lane for each process, and its longest stalls; with the charts of its machines."""
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from framekiln.reporting.formatting import duration, elapsed, share
+from framekiln.contract.errors import DamagedError, OutputError
+from framekiln.output.object_store import Store
+from framekiln.profiling.run_profile import choose_run
 from framekiln.reporting.html.recorded.activity import (
     HELD,
     IDLE,
@@ -19,7 +21,11 @@ from framekiln.reporting.html.recorded.activity import (
     WORK,
     Activity,
     ProcessActivity,
+    read_activity,
 )
+from framekiln.reporting.html.recorded.machines import MachineCharts, machine_charts
+from framekiln.reporting.kit.formatting import duration, elapsed, share, shorten
+from framekiln.reporting.kit.tables import TextTable, plain_table
 
 MOST_LANES = 40
 STALLS = 8  # listed, the longest
@@ -83,6 +89,16 @@ def _shown(activity: Activity) -> Sequence[ProcessActivity]:
     return [process for process in activity.processes if process.name in chosen]
 
 
+def timeline_table(timeline: Timeline) -> TextTable:
+    """Return the shares of each activity in each lane."""
+    heads = ["Steps", "Process", *timeline.kinds]
+    rows = [
+        [shorten(lane.title, 80), shorten(lane.name, 60), *(share(lane.share(kind)) for kind in timeline.kinds)]
+        for lane in timeline.lanes
+    ]
+    return plain_table("Activity of each process", heads, rows, texts=2)
+
+
 def lane_summary(process: ProcessActivity, kinds: Sequence[str]) -> str:
     """Return the shares of a process's work and of its other activities in words."""
     shares = {"working": sum(process.share(kind) for kind in WORK)}
@@ -134,3 +150,29 @@ def _reason(kind: str, process: ProcessActivity, steps: Sequence[str]) -> str:
         reader = f" to {following}" if following else ""
         return f"it handed a packet on{reader}: it packed and stored it, and waited for room"
     return "it was idle: its records show nothing between two packets"
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecordedRun:
+    """The drawings, or a sentence in their place."""
+
+    timeline: Timeline | None = None
+    machines: MachineCharts | None = None
+    note: str = ""
+
+
+def recorded_run(store: Store, record: Mapping[str, Any], own: str | None) -> RecordedRun:
+    """Return the drawings of a run, or of the last one with records if run.json's own kept none."""
+    missing = RecordedRun(note="There are no records of the processes, so there is no timeline.")
+    try:
+        run = own or choose_run(store, None)
+        activity = read_activity(store, run)
+        if activity is None:
+            return missing
+        why = "kept no records" if record.get("figures") else "had nothing to do"
+        note = "" if own else f"The last run {why}; this is run {run}."
+        return RecordedRun(timeline=timeline(activity), machines=machine_charts(store, run, activity), note=note)
+    except DamagedError as error:
+        return RecordedRun(note=f"No timeline: {error}")
+    except (OutputError, OSError, ValueError, KeyError):  # gone, or of another version
+        return missing

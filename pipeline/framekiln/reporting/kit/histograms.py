@@ -1,7 +1,7 @@
-"""Distribution of a column's values, in which errors of a stage show first."""
+"""Distribution of a column's values, in which errors of a stage show first; `kit.html` draws it as SVG."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from framekiln.contract.columns import describe
-from framekiln.reporting.formatting import axis_value, count, number
+from framekiln.reporting.kit.formatting import axis_value, count, number
 from framekiln.reporting.table_rows import Extract, is_list, is_text
 
 COUNTERS = frozenset({"frame_index", "clip_index", "first_frame", "last_frame"})  # numbers in a file, no quantities
@@ -144,3 +144,50 @@ def _axis(ordered: NDArray[np.float64]) -> tuple[float, float]:
     low, high = float(ordered[0]), float(ordered[-1])
     near, far = (float(value) for value in np.quantile(ordered, [TAIL, 1 - TAIL]))
     return (near, far) if far > near and high - low > SQUEEZE * (far - near) else (low, high)
+
+
+WIDTH, HEIGHT = 280, 124  # in units of the drawing, which is scaled to the width of its card
+LEFT, RIGHT, TOP, BOTTOM = 2.0, 278.0, 18.0, 104.0
+_ASIDE = 16.0  # at an end of the axis, for a bar of the values beyond it
+_LETTER = 7.0  # width of a digit, rounded up
+
+
+def _ends(data: Histogram) -> tuple[float, float]:
+    """Return the left and right end of the axis."""
+    return LEFT + _ASIDE * bool(data.below), RIGHT - _ASIDE * bool(data.above)
+
+
+def rectangles(data: Histogram) -> Iterator[tuple[str, Bar, float, float, float]]:
+    """Yield the CSS class of each bar, its label and rows, its left edge, width and height."""
+    left, right = _ends(data)
+    step, aside = (right - left) / len(data.bars), _ASIDE - 6
+    width = min(step - min(1.0, step / 5), 40.0)
+    places = [("bar", bar, left + (i + 0.5) * step, width) for i, bar in enumerate(data.bars)]
+    if data.below:
+        places.append(("beyond", Bar(label=f"under {number(data.low)}", rows=data.below), LEFT + aside / 2, aside))
+    if data.above:
+        places.append(("beyond", Bar(label=f"over {number(data.high)}", rows=data.above), RIGHT - aside / 2, aside))
+    for css_class, bar, middle, wide in places:
+        height = (BOTTOM - TOP) * bar.rows / data.tallest
+        # a single row among thousands stays visible
+        yield css_class, bar, middle - wide / 2, wide, max(height, 1.5) if bar.rows else height
+
+
+def median_x(data: Histogram) -> float | None:
+    """Return the place of the median; None outside of the axis, and for a single bar."""
+    if not data.low <= data.median <= data.high or len(data.bars) == 1:
+        return None
+    left, right = _ends(data)
+    return left + (right - left) * (data.median - data.low) / (data.high - data.low)
+
+
+def ticks(data: Histogram) -> list[tuple[float, str, str]]:
+    """Return the place, the anchor and the text of each label under the axis."""
+    bars, width, (left, right) = data.bars, data.high - data.low, _ends(data)
+    if data.discrete:
+        step = (right - left) / len(bars)
+        every = max(1, math.ceil(_LETTER * (1 + max(len(bar.label) for bar in bars)) / step))
+        return [(left + (i + 0.5) * step, "middle", bars[i].label) for i in range(0, len(bars), every)]
+    middle = (left + right) / 2, "middle", (data.low + data.high) / 2
+    places = (left, "start", data.low), middle, (right, "end", data.high)
+    return [(x, anchor, axis_value(value, width)) for x, anchor, value in places]

@@ -1,5 +1,6 @@
 """Pages as single files that can be mailed: they load no other file and use no network."""
 
+import base64
 import json
 import re
 from collections.abc import Mapping
@@ -8,7 +9,8 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from framekiln.reporting.formatting import coordinate, count, duration, elapsed, figure, number, share, shorten
+from framekiln.reporting.kit import histograms, lines
+from framekiln.reporting.kit.formatting import coordinate, count, duration, elapsed, figure, number, share, shorten
 
 _FILTERS = {
     "coordinate": coordinate,
@@ -26,6 +28,11 @@ _SECRET = re.compile(r"(?<=://)[^/\s@<>&\"'#;]+@")  # user and key in the URL of
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")  # not allowed in HTML, and an editor may obey them
 
 
+def image_uri(data: bytes, kind: str = "jpeg") -> str:
+    """Return an encoded image as a data URI."""
+    return f"data:image/{kind};base64,{base64.b64encode(data).decode()}"
+
+
 def render_page(template: str, values: Mapping[str, Any]) -> str:
     """Fill a file of `templates/`, without secrets and control characters; what is not marked as safe is escaped.
 
@@ -40,6 +47,6 @@ def render_page(template: str, values: Mapping[str, Any]) -> str:
         lstrip_blocks=True,
     )
     environment.filters |= _FILTERS
-    environment.globals["count"] = count
+    environment.globals |= {"count": count, "bars": histograms, "lines": lines}
     html = _SECRET.sub("", environment.get_template(template).render({"policy": _POLICY} | dict(values)))
     return _CONTROL.sub("\ufffd", html)

@@ -1,17 +1,18 @@
-"""Line charts over time; `charts.html` draws them as SVG.
+"""Curves over time, which `kit.html` draws as SVG.
 
 The drawing is stretched to the width of its card, so labels stand beside it. Curves differ in dashes as well as in
 colour.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
-from framekiln.reporting.formatting import MISSING, coordinate, number
+from framekiln.reporting.kit.formatting import MISSING, coordinate, number
+from framekiln.reporting.kit.tables import TextTable, plain_table
 
 POINTS = 240  # of a curve
 HEIGHT = 100.0
@@ -58,6 +59,60 @@ class Chart:
     curves: Mapping[str, Curve]  # by name
     left_out: int  # curves that are not drawn
     limit: float | None = None  # drawn as a line
+    marks: bool = False  # samples are drawn as dots
+
+
+def draw_chart(
+    title: str, unit: str, curves: Mapping[str, Curve], *, limit: float | None = None, marks: bool = False
+) -> Chart | None:
+    """Return a chart of the first curves with a sample; None without any."""
+    known = {name: curve for name, curve in curves.items() if curve.count.any()}
+    if not known:
+        return None
+    drawn = dict(list(known.items())[:CLASSES])
+    top = 100.0 if unit == "%" else round_up(max([curve.most for curve in drawn.values()] + ([limit] if limit else [])))
+    return Chart(
+        title=title, unit=unit, top=top, curves=drawn, left_out=len(known) - len(drawn), limit=limit, marks=marks
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dot:
+    """One point of a scatter plot."""
+
+    x: float
+    y: float
+    label: str  # beside it
+    title: str  # in words
+    is_full: bool = False  # filled, as the one that the plot is about
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scatter:
+    """Curves of one quantity against another; both axes start at 0."""
+
+    x_unit: str
+    y_unit: str
+    right: float  # ends of the axes
+    top: float
+    curves: Mapping[str, Sequence[Dot]]
+    left_out: int  # curves that are not drawn
+
+    @property
+    def full(self) -> list[str]:
+        """The filled dots in words."""
+        return [f"{name}: {dot.title}" for name, dots in self.curves.items() for dot in dots if dot.is_full]
+
+
+def draw_scatter(x_unit: str, y_unit: str, curves: Mapping[str, Sequence[Dot]]) -> Scatter | None:
+    """Return a plot of the first curves; None without any."""
+    drawn = dict(list(curves.items())[:CLASSES])
+    dots = [dot for of_curve in drawn.values() for dot in of_curve]
+    if not dots:
+        return None
+    right, top = round_up(max(dot.x for dot in dots)), round_up(max(dot.y for dot in dots))
+    left_out = len(curves) - len(drawn)
+    return Scatter(x_unit=x_unit, y_unit=y_unit, right=right, top=top, curves=drawn, left_out=left_out)
 
 
 def height(value: float, top: float) -> float:
@@ -74,11 +129,15 @@ def summary(chart: Chart) -> str:
     return f"{chart.title} in {chart.unit} over time. {'; '.join(parts)}."
 
 
-def curve_values(curve: Curve) -> list[str]:
-    """Return a curve's values at evenly spaced times from start to end, for the table.
+def values(chart: Chart) -> TextTable:
+    """Return the extremes of each curve, and its values at evenly spaced times from start to end."""
+    heads = ["Curve", "Least", "Mean", "Most", "Start", *map(str, range(2, TIMES)), "End"]
+    rows = [(name, one.least, one.mean, one.most, *_at_times(one)) for name, one in chart.curves.items()]
+    return plain_table(f"{chart.title}, values", heads, rows)
 
-    A value is that of the nearest sample within a step of the table, else a dash.
-    """
+
+def _at_times(curve: Curve) -> list[str]:
+    """Return a value for each time: that of the nearest sample within a step of the table, else a dash."""
     values = curve.values
     known = np.flatnonzero(np.isfinite(values))
     if not len(known):
