@@ -175,7 +175,7 @@ def test_a_step_without_records_of_calls_has_no_percentiles(store):
     made.lines = [line for line in made.lines if (line["step"], line["kind"]) != ("faces", "call")]
     kept(store, made)
     (line,) = (entry for entry in command("profile", store.root).stdout.splitlines() if re.match(r" faces +0 ", entry))
-    assert re.match(r" faces +0 +- +- +infer", line), line
+    assert re.match(r" faces +0 +– +– +infer", line), line
 
 
 def refused(*words):

@@ -11,6 +11,7 @@ from typer import Argument, Option
 
 from framekiln.cli.options import names
 from framekiln.contract.errors import ConfigError
+from framekiln.reporting.kit.formatting import figure
 from framekiln.reporting.terminal.console import DENSE, print_line, print_table
 
 if TYPE_CHECKING:
@@ -101,7 +102,7 @@ def _row(step: StepEstimate) -> list[str]:
     need = f"{step.fit.need_gb + step.fit.context_gb:.2f}"
     if step.fit.batch is None or step.rate is None:
         return ["no", "-", need, "-", "-"]
-    return ["yes", str(step.fit.batch), need, _short(step.rate.central), _between(step.rate)]
+    return ["yes", str(step.fit.batch), need, figure(step.rate.central), _between(step.rate)]
 
 
 def _verdict(estimate: RunEstimate, source: SourceRun) -> str:
@@ -115,20 +116,16 @@ def _verdict(estimate: RunEstimate, source: SourceRun) -> str:
     if estimate.rate is None:
         return f"{memory}No rate of the run: {estimate.why_not}."
     return (
-        f"{memory}Estimate of the run: {_short(estimate.rate.central)} rows a second ({_between(estimate.rate)}), "
-        f"where {estimate.limit} sets the pace; measured here: {_short(source.rows_per_s)}."
+        f"{memory}Estimate of the run: {figure(estimate.rate.central)} rows a second ({_between(estimate.rate)}), "
+        f"where {estimate.limit} sets the pace; measured here: {figure(source.rows_per_s)}."
     )
 
 
 def _between(rate: Interval) -> str:
-    return f"{_short(rate.low)} to {_short(rate.high)}"
+    return f"{figure(rate.low)} to {figure(rate.high)}"
 
 
 def _signed(share: float) -> str:
     """Return a change in percent, without a sign if it rounds to 0."""
     text = f"{share:+.0%}"
     return "0%" if text in ("-0%", "+0%") else text
-
-
-def _short(value: float) -> str:
-    return f"{value:,.0f}" if value >= 99.5 else f"{value:.3g}"

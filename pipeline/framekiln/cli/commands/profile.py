@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Annotated
+from collections.abc import Iterator
+from dataclasses import asdict
+from functools import partial
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -14,10 +16,13 @@ from framekiln.cli.console import print_note
 from framekiln.cli.options import Json
 from framekiln.output.object_store import Store
 from framekiln.profiling.run_profile import RunProfile
-from framekiln.profiling.stats.steps import ProcessStatistics, StepStatistics
+from framekiln.profiling.stats.steps import StepStatistics
 from framekiln.profiling.targets import NOT_MEASURED, NOT_MET, parse_targets
+from framekiln.reporting.html.throughput import targets_table
+from framekiln.reporting.kit.formatting import figure, share
+from framekiln.reporting.kit.tables import Column, TextTable, numbers, words
 from framekiln.reporting.plan_facts import recorded_changes
-from framekiln.reporting.terminal.console import DENSE, print_line, print_table
+from framekiln.reporting.terminal.console import DENSE, print_line, show_table
 from framekiln.runtime.run.progress import unfinished
 
 Out = Annotated[str, typer.Argument(help="Folder or URL of a run's output; the run may be unfinished.")]
@@ -32,9 +37,32 @@ Target = Annotated[
 ]
 Workers = Annotated[bool, typer.Option("--workers", help="Add a line for each process.")]
 
-_RATES = ("step", "rows", "steady/s", "all/s", "busy", "waits", "hands on", "VRAM GB", "GPU")
-_CALLS = ("step", "calls", "call ms p50/p95/p99", "row ms p50/p95/p99", "inside")
 _SHOWN = 0.01  # least share of a step's time for a phase to be listed
+
+
+def _join(times: str, step: StepStatistics) -> str | None:
+    return "/".join(map(figure, getattr(step, times))) if step.calls else None
+
+
+def _name_phases(step: StepStatistics) -> str:
+    phases = sorted(step.phases.items(), key=lambda pair: -pair[1])
+    return ", ".join(f"{name} {share(part)}" for name, part in phases if part >= _SHOWN)
+
+
+_RATES = (
+    words("step", "step"),
+    *numbers({"rows": "rows", "steady/s": "steady_rows_per_s", "all/s": "rows_per_s"}),
+    *numbers({"busy": "busy", "waits": "starved", "hands on": "held"}, show=share),
+    Column("VRAM GB", "vram_peak_gb"),
+    Column("GPU", "gpu_use", show=share),
+)
+_CALLS = (
+    words("step", "step"),
+    Column("calls", "calls"),
+    Column("call ms p50/p95/p99", partial(_join, "call_ms")),
+    Column("row ms p50/p95/p99", partial(_join, "row_ms")),
+    words("inside", _name_phases),
+)
 
 
 def profile(output: Out, run: Run = None, target: Target = "", workers: Workers = False, json_: Json = False) -> None:
@@ -59,56 +87,28 @@ def profile(output: Out, run: Run = None, target: Target = "", workers: Workers 
 
 
 def _print(console: Console, run_profile: RunProfile, *, workers: bool) -> None:
-    _print_table(console, _RATES, _rates(run_profile.steps, workers=workers))
-    _print_table(console, _CALLS, map(_calls, run_profile.steps))
-    if run_profile.targets:
-        rows = [
-            [one.figure, one.aim, "-" if one.value is None else _short(one.value), one.verdict]
-            for one in run_profile.targets
-        ]
-        _print_table(console, ("target", "aim", "measured", "verdict"), rows)
+    shown = [one for step in run_profile.steps for one in _list_processes(step, workers=workers)]
+    targets = targets_table([asdict(one) for one in run_profile.targets])
+    for table in (
+        TextTable(title="Rates", columns=_RATES, items=shown),
+        TextTable(title="Calls", columns=_CALLS, items=run_profile.steps),
+        *([targets] if targets.items else []),
+    ):
+        show_table(console, table, title=False, whole=("step",), padding=DENSE)
     for step in run_profile.steps:
         if step.phases.get("queue"):
             print_line(console, _parts(step))
     print_line(console, f"Run {run_profile.run}. {run_profile.bottleneck}")
 
 
-def _print_table(console: Console, heads: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    right = [head for head in heads if head not in ("step", "inside")]
-    print_table(console, heads, rows, right=right, whole=("step",), padding=DENSE)
-
-
-def _rates(steps: Sequence[StepStatistics], *, workers: bool) -> Iterator[list[str]]:
-    for step in steps:
-        memory = "-" if step.vram_peak_gb is None else f"{step.vram_peak_gb:.1f}"
-        use = "-" if step.gpu_use is None else _percent(step.gpu_use)
-        yield [f"{step.step} x{len(step.workers)}", *_use(step), memory, use]
-        for name, process in step.workers.items() if workers else ():
-            yield [f"  {name}", *_use(process), "", ""]
-
-
-def _calls(step: StepStatistics) -> list[str]:
-    times = ["/".join(map(_short, values)) if step.calls else "-" for values in (step.call_ms, step.row_ms)]
-    phases = sorted(step.phases.items(), key=lambda pair: -pair[1])
-    inside = ", ".join(f"{name} {_percent(share)}" for name, share in phases if share >= _SHOWN)
-    return [step.step, f"{step.calls:,}", *times, inside]
-
-
-def _use(process: ProcessStatistics) -> list[str]:
-    steady = "-" if process.steady_rows_per_s is None else _short(process.steady_rows_per_s)
-    shares = [_percent(share) for share in (process.busy, process.starved, process.held)]
-    return [f"{process.rows:,}", steady, _short(process.rows_per_s), *shares]
+def _list_processes(step: StepStatistics, *, workers: bool) -> Iterator[dict[str, Any]]:
+    """Yield a step, and each of its processes where these are shown."""
+    yield {**step.to_dict(), "step": f"{step.step} x{len(step.workers)}"}
+    for name, process in step.workers.items() if workers else ():
+        yield {**asdict(process), "step": f"  {name}"}
 
 
 def _parts(step: StepStatistics) -> str:
     """Return how busy each part of a process with several packets in work was, and which one limits it."""
     busy = ", ".join(f"{part} {share:.2f}" for part, share in step.parts.items())
     return f"{step.step}, seconds a second of its processes: {busy}; its limit is {step.limit}."
-
-
-def _short(value: float) -> str:
-    return f"{value:,.0f}" if value >= 99.5 else f"{value:.1f}"
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.0f}%"
