@@ -54,6 +54,12 @@ MISTAKES = {
         "no attribute 'config' (",
     ),
     "an abstract class": (HEAD.replace("    inputs = ", "    other = "), "FK-STAGE-CONSTRUCTOR", "inputs"),
+    "a table without keys": (
+        HEAD.replace("import Stage", "import Stage, Table")
+        + "Table(schema=Mine.outputs, keys=(), description='Mine.')\n",
+        "FK-STAGE-IMPORT",
+        "keys of a table must name some of its columns",
+    ),
     "no outputs": (HEAD.replace("    outputs = ", "    other = "), "FK-STAGE-NO-OUTPUTS", "`outputs`"),
 }
 

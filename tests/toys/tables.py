@@ -14,9 +14,9 @@ from framekiln.contract.stage import Scope, Stage, Table
 
 
 def written(name, keys=(), **columns):
-    """Return the declaration of a toy's table, by its name; columns are types by name."""
+    """Return the declaration of a toy's table, by its name; columns are types by name, the first is the key."""
     schema = pa.schema([field(column, kind, f"{column} of a toy") for column, kind in columns.items()])
-    return {name: Table(schema=schema, keys=keys, description=f"{name} of a toy")}
+    return {name: Table(schema=schema, keys=keys or (schema.names[0],), description=f"{name} of a toy")}
 
 
 class Count(Stage):

@@ -56,11 +56,19 @@ class Media(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Table:
-    """A table that a second-pass stage writes."""
+    """A table that a second-pass stage writes.
+
+    Raises:
+        ValueError: no column is a key, or a key is no column; rows of two runs could not be told apart.
+    """
 
     schema: pa.Schema
     keys: tuple[str, ...]  # columns that are unique together
     description: str
+
+    def __post_init__(self) -> None:
+        if not self.keys or not set(self.keys) <= set(self.schema.names):
+            raise ValueError(f"keys of a table must name some of its columns, not {self.keys}")
 
 
 class Stage(ABC):

@@ -48,7 +48,6 @@ def check_declarations(stage: Stage, _: StageSample) -> None:
     require(not set(stage.outputs.names) & {*SOURCE.names, *ON_REQUEST}, "outputs must not repeat source columns")
     for table in stage.tables.values():
         require(bool(table.description), "each table needs a description")
-        require(bool(table.keys) and set(table.keys) <= set(table.schema.names), "keys must name columns of the table")
 
 
 def check_descriptions(stage: Stage, _: StageSample) -> None:
