@@ -12,6 +12,7 @@ other programs share the machine, they tell more than rates.
 from __future__ import annotations
 
 import argparse
+import math
 import multiprocessing
 import shutil
 import statistics
@@ -23,10 +24,9 @@ from pathlib import Path
 
 import cv2
 import numpy as np
-import pyarrow.compute as pc
 
+from benchmarks.made_rows import write_photos
 from benchmarks.processor_time import processor_seconds
-from benchmarks.rates import Moment, packet_moments, steady_rate, sums
 from framekiln.job import Job
 from framekiln.media.discovery.listing import list_media
 from framekiln.media.packets.decode import decode, keep_freed_memory, use_one_thread
@@ -39,8 +39,9 @@ from framekiln.planning.plan import Plan, make_plan
 from framekiln.planning.plan_options import PlanOptions
 from framekiln.planning.processes.resources import this_machine
 from framekiln.profiling.record_log import CALLS, read
-from framekiln.profiling.records import PACKET
 from framekiln.profiling.run_profile import choose_run
+from framekiln.profiling.stats.speed import steady_rows_per_s
+from framekiln.profiling.stats.steps import step_statistics
 from framekiln.runtime.calls.packet_caller import PacketCaller
 from framekiln.runtime.run.request import RunRequest
 from framekiln.runtime.stage_setup import set_up
@@ -55,19 +56,8 @@ class Rate:
     used: Mapping[str, float]  # processor seconds by kind of process
 
 
-PHOTO_SIDE = (1280, 800)  # 1 MP
 CLIP_FRAMES = 250
-
-
-def make_photos(folder: Path, count: int) -> None:
-    """Write JPEG photos of 1 MP: windows of a sample photo, enlarged."""
-    folder.mkdir(parents=True)
-    source = cv2.resize(cv2.imread(str(photos()["china.jpg"])), None, fx=3, fy=3, interpolation=cv2.INTER_CUBIC)
-    width, height = PHOTO_SIDE
-    places = np.random.default_rng(0)
-    for i in range(count):
-        top, left = places.integers(0, source.shape[0] - height), places.integers(0, source.shape[1] - width)
-        cv2.imwrite(str(folder / f"{i:05}.jpg"), source[top : top + height, left : left + width])
+Moment = tuple[float, int]  # when a packet ended, in seconds since the epoch, and its rows
 
 
 def make_clips(folder: Path, count: int) -> None:
@@ -97,9 +87,9 @@ def engine(folder: Path, stages: Sequence[str]) -> Rate:
         begin = time.time()
         Job(order(folder, Path(out), stages)).run()
         store = Store(out)
-        calls = read(store, CALLS, choose_run(store, None))
-        first = pc.min(calls["started"].filter(pc.equal(calls["kind"], PACKET))).as_py()
-        return Rate(steady_rate([(first, 0), *packet_moments(calls, stages[-1])]), first - begin, used)
+        steps = step_statistics(read(store, CALLS, choose_run(store, None)))
+        (last,) = (step for step in steps if step.step == stages[-1])
+        return Rate(last.steady_rows_per_s or math.nan, min(step.begin for step in steps) - begin, used)
 
 
 def bare(folder: Path, stages: Sequence[str]) -> Rate:
@@ -113,7 +103,7 @@ def bare(folder: Path, stages: Sequence[str]) -> Rate:
         pool.map(_warm, [plan] * plan.decode.workers, chunksize=1)
         start = time.time()
         ends = [end for unit in pool.imap_unordered(_unit, [(plan, unit) for unit in units]) for end in unit]
-    return Rate(steady_rate([(start, 0), *sums(ends)]), start - begin, used)
+    return Rate(_steady(ends), start - begin, used)
 
 
 _ready: dict[str, list[PacketCaller]] = {}
@@ -127,6 +117,11 @@ def _warm(plan: Plan) -> None:
             set_up(step)
         _ready["callers"] = [PacketCaller(step) for step in plan.first]
         time.sleep(0.5)  # so that each process takes one task
+
+
+def _steady(ends: Sequence[Moment]) -> float:
+    times, rows = np.array(ends, float).T
+    return steady_rows_per_s(times, rows) or math.nan
 
 
 def _unit(work: tuple[Plan, Unit]) -> list[Moment]:
@@ -161,11 +156,9 @@ def minimal_script(folder: Path) -> Rate:
     with processor_seconds() as used, session(None):
         ray.data.DataContext.get_current().enable_progress_bars = False
         dataset = ray.data.read_images(str(folder), mode="RGB").map_batches(light, batch_size=16)
-        seen, rows = list[Moment](), 0
-        for block in dataset.iter_batches(batch_size=None, batch_format="pyarrow"):
-            rows += block.num_rows
-            seen.append((time.time(), rows))
-    return Rate(steady_rate(seen), seen[0][0] - begin, used)
+        blocks = dataset.iter_batches(batch_size=None, batch_format="pyarrow")
+        seen = [(time.time(), block.num_rows) for block in blocks]
+    return Rate(_steady(seen), seen[0][0] - begin, used)
 
 
 def compare(title: str, runs: dict[str, Callable[[], Rate]], repeats: int) -> None:
@@ -199,7 +192,7 @@ def main() -> None:
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as work:
         images, clips = Path(work) / "photos", Path(work) / "clips"
-        make_photos(images, options.photos)
+        write_photos(images, options.photos)
         make_clips(clips, options.clips)
         title = (
             f"{options.photos} photos of 1 MP, lighting (full-size pixels in the script, which has no reduced decode)"

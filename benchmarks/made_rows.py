@@ -1,9 +1,10 @@
-"""Rows as packets bring them to a stage, made from a sample photo, with the columns that other steps would add."""
+"""Photos made of a sample photo, as files, and as rows that packets bring to a stage, with other steps' columns."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import cv2
@@ -48,6 +49,16 @@ def rows_for(step: Step, sizes: Sequence[Size], masks: int = 1) -> pa.Table:
         for name in names
     }
     return pa.table({**columns, HALO: pa.array([False] * count)})
+
+
+def write_photos(folder: Path, count: int, size: Size = PHOTO, distinct: int | None = None) -> None:
+    """Write JPEG photos; all after the first `distinct` ones are links to them."""
+    folder.mkdir(parents=True)
+    made = min(count, distinct or count)
+    for i, image in enumerate(windows([size] * made)):
+        cv2.imwrite(str(folder / f"{i:06}.jpg"), cv2.cvtColor(image, cv2.COLOR_RGB2BGR))
+    for i in range(made, count):
+        (folder / f"{i:06}.jpg").hardlink_to(folder / f"{i % made:06}.jpg")
 
 
 def windows(sizes: Sequence[Size]) -> Iterator[Image]:

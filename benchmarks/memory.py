@@ -17,27 +17,14 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-import cv2
-import numpy as np
 import psutil
+
+from benchmarks.made_rows import write_photos
 
 ROOT = Path(__file__).resolve().parents[1]
 _EVERY = 0.25  # s
 _DIFFERENT = 8  # photos
 _PIPELINE = "steps: {lighting: {use: 'framekiln_stages.lighting:Lighting'}}\n"
-
-
-def collection(folder: Path, files: int) -> Path:
-    """Write photos of 1 MP: a few files under many names."""
-    rng = np.random.default_rng(0)
-    folder.mkdir(parents=True)
-    originals = [folder.parent / f"original{i}.jpg" for i in range(_DIFFERENT)]
-    for path in originals:
-        small = rng.integers(0, 255, (54, 72, 3), np.uint8)
-        cv2.imwrite(str(path), cv2.resize(small, (1152, 864), interpolation=cv2.INTER_CUBIC))
-    for number in range(files):
-        (folder / f"{number:06}.jpg").hardlink_to(originals[number % _DIFFERENT])
-    return folder
 
 
 def peaks(command: list[str]) -> tuple[float, float, int]:
@@ -72,7 +59,8 @@ def main() -> None:
     for factor in map(int, options.factors.split(",")):
         with tempfile.TemporaryDirectory() as folder:
             place = Path(folder)
-            source = collection(place / "in", factor * options.files)
+            source = place / "in"
+            write_photos(source, factor * options.files, distinct=_DIFFERENT)
             (place / "pipeline.yaml").write_text(_PIPELINE)
             words = ["--input", str(source), "--output", str(place / "out"), "--pipeline", str(place / "pipeline.yaml")]
             driver, workers, seconds = peaks([sys.executable, str(ROOT / "pipeline" / "run.py"), *words, "--quiet"])

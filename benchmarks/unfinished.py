@@ -20,25 +20,12 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-import cv2
-import numpy as np
-
-from framekiln.media.samples import photos
+from benchmarks.made_rows import write_photos
 
 ROOT = Path(__file__).resolve().parents[1]
 WITH = "from framekiln.cli.app import main; import sys; main(sys.argv[1:])"
 WITHOUT = f"import framekiln.job.interim as interim; interim.FIRST_S = 1e6; {WITH}"
 _T_95 = 1.96  # of a normal distribution, for ten pairs or more
-
-
-def make_photos(folder: Path, count: int, side: int) -> None:
-    """Write square JPEG photos: windows of a sample photo."""
-    folder.mkdir(parents=True)
-    source = np.asarray(cv2.imread(str(photos()["china.jpg"])))
-    places = np.random.default_rng(0)
-    for i in range(count):
-        top, left = places.integers(0, source.shape[0] - side), places.integers(0, source.shape[1] - side)
-        cv2.imwrite(str(folder / f"{i:05}.jpg"), source[top : top + side, left : left + side])
 
 
 def run_once(checkout: Path, code: str, source: Path, stages: str) -> tuple[float, float]:
@@ -79,7 +66,7 @@ def main() -> None:
     kinds |= {"against": (options.against.resolve(), WITH)} if options.against else {}
     used: dict[str, list[float]] = {name: [] for name in kinds}
     with tempfile.TemporaryDirectory() as folder:
-        make_photos(Path(folder) / "in", options.photos, options.side)
+        write_photos(Path(folder) / "in", options.photos, (options.side, options.side))
         for pair in range(options.pairs):
             for name in sorted(kinds, reverse=bool(pair % 2)):
                 seconds, wall = run_once(*kinds[name], Path(folder) / "in", options.stages)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from framekiln.lab.measure.device.energy import EnergyCounter
+from framekiln.lab.measure.device_facts import EnergyCounter
 from framekiln.lab.measure.options import MeasureOptions
 from framekiln.lab.measure.speed import measure_speed
 from framekiln.lab.output.cells import Cell

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 import sys
@@ -11,16 +10,20 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.engine_overhead import make_photos
+import pyarrow.compute as pc
+
 from benchmarks.gpu.options import GpuOptions
 from benchmarks.gpu.results import Record
 from benchmarks.gpu.runner import ROOT
 from benchmarks.gpu.stage_steps import SMALL
 from benchmarks.gpu.steps.ceilings import ceilings
-from benchmarks.rates import packet_moments, steady_rate
+from benchmarks.made_rows import write_photos
 from framekiln.output.object_store import Store
 from framekiln.profiling.record_log import CALLS, NODES, read
+from framekiln.profiling.records import PACKET
 from framekiln.profiling.run_profile import choose_run
+from framekiln.profiling.stats.node_use import ends
+from framekiln.profiling.stats.steps import step_statistics
 from framekiln.profiling.targets import GpuStatistics
 
 PHOTOS, SMALL_PHOTOS = 6000, 8
@@ -33,12 +36,9 @@ class CommandError(Exception):
 
 def photos(options: GpuOptions) -> Path:
     """Return a folder of JPEG photos of 1 MP, made at the first use."""
-    folder, count = options.folder / "photos", SMALL_PHOTOS if options.small else PHOTOS
+    folder = options.folder / "photos"
     if not folder.exists():
-        distinct = min(count, _DISTINCT)
-        make_photos(folder, distinct)
-        for number in range(distinct, count):
-            os.link(folder / f"{number % distinct:05}.jpg", folder / f"{number:05}.jpg")
+        write_photos(folder, SMALL_PHOTOS if options.small else PHOTOS, distinct=_DISTINCT)
     return folder
 
 
@@ -91,17 +91,17 @@ def figures(out: Path, stage: str, began: float, ended: float) -> Mapping[str, A
     store = Store(str(out))
     name = choose_run(store, None)
     calls, nodes = read(store, CALLS, name), read(store, NODES, name)
-    moments = packet_moments(calls, stage)
-    rows = moments[-1][1]
+    (step,) = (step for step in step_statistics(calls, nodes) if step.step == stage)
+    whole = calls.filter((pc.field("kind") == PACKET) & (pc.field("step") == stage) & (pc.field("rows") > 0))
     gpu = GpuStatistics.of(calls, nodes)
     used = [each["memory_gb"] or 0.0 for gpus in nodes["gpus"].to_pylist() for each in gpus or ()]
     return {
-        "rows": rows,
-        "packets": len(moments),
-        "rows_per_s_whole": rows / (ended - began),
-        "rows_per_s_steady": steady_rate(moments) if len(moments) > 2 else None,
-        "first_result_s": moments[0][0] - began,
-        "tail_s": ended - moments[-1][0],
+        "rows": step.rows,
+        "packets": step.packets,
+        "rows_per_s_whole": step.rows / (ended - began),
+        "rows_per_s_steady": step.steady_rows_per_s,
+        "first_result_s": ends(whole).min() - began,
+        "tail_s": ended - step.end,
         "gpu_use_percent": gpu.gpu_use_percent,
         "vram_peak_gb": max(used, default=None),
     }

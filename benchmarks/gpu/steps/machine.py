@@ -9,7 +9,7 @@ from benchmarks.gpu.options import GpuOptions
 from benchmarks.gpu.results import Record
 from benchmarks.made_rows import PHOTO, windows
 from framekiln.device import wait
-from framekiln.lab.measure.device.peaks import peak_gb_s, peak_tflops
+from framekiln.lab.measure.device_facts import peak_gb_s, peak_tflops
 from framekiln.lab.measure.timed import TimeLimits, timed
 from framekiln.lab.output.environment import bench_environment
 

@@ -8,13 +8,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import fmean
 
-from framekiln.contract.errors import MediaError
-from framekiln.device import is_broken_gpu, is_out_of_memory, release_memory
 from framekiln.lab.clips.formats import Clip
 from framekiln.lab.clips.frames import PHASES, Buffers, FrameCall, shares
 from framekiln.lab.clips.scenarios import Load, Scenario, Served
-from framekiln.lab.measure.precision import UnsupportedError
-from framekiln.lab.models.factory import one_line
+from framekiln.lab.models.factory import failure_of
 from framekiln.lab.models.model import BenchModel
 from framekiln.lab.output.cells import Cell
 from framekiln.media.video.encoder import VideoEncoder
@@ -74,18 +71,10 @@ def measure_clips(
 
 
 def _row(blank: Mapping[str, object], model: BenchModel, clip: Clip, settings: ClipSettings) -> ClipRow:
-    outcome, why = "error", ""
     try:
         return ClipRow(**blank, outcome="ok", **_measured(blank, model, clip, settings))  # type: ignore[arg-type]
-    except UnsupportedError as error:
-        outcome, why = "unsupported", str(error)
-    except MediaError as error:
-        why = str(error)
     except Exception as error:  # of any class: the model's own code runs
-        if is_broken_gpu(error):
-            raise
-        outcome, why = ("oom", "memory ran out") if is_out_of_memory(error) else ("error", one_line(error))
-    release_memory()
+        outcome, why = failure_of(error)
     return ClipRow(**blank, outcome=outcome, why=why)  # type: ignore[arg-type]
 
 

@@ -6,8 +6,7 @@ from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
 from framekiln.device import Meter, is_out_of_memory, release_memory, traffic_of, weights_bytes
-from framekiln.lab.measure.device.gpu_state import gpu_states
-from framekiln.lab.measure.device.peaks import peak_gb_s, peak_tflops
+from framekiln.lab.measure.device_facts import gpu_states, peak_gb_s, peak_tflops
 from framekiln.lab.measure.drift import SLOW_S, TURNS, drift, speed_up
 from framekiln.lab.measure.layers import WHOLE, measure_layers
 from framekiln.lab.measure.memory import measure_leak, measure_memory

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from framekiln.device.timing import Event
-from framekiln.lab.measure.device.energy import Energy, EnergyCounter
+from framekiln.lab.measure.device_facts import Energy, EnergyCounter
 from framekiln.lab.measure.prepared import Prepared
 from framekiln.lab.measure.timed import Samples, TimeLimits, timed
 from framekiln.lab.models.factory import map_tensors

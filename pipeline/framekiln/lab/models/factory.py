@@ -20,8 +20,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from framekiln.contract.errors import ConfigError
-from framekiln.device import seeded
+from framekiln.contract.errors import ConfigError, MediaError
+from framekiln.device import is_broken_gpu, is_out_of_memory, release_memory, seeded
+from framekiln.lab.measure.precision import UnsupportedError
+from framekiln.planning.sample import Outcome
 
 if TYPE_CHECKING:
     import torch
@@ -100,6 +102,23 @@ class Factory:
 def one_line(error: Exception) -> str:
     """Return an error's class and message without line breaks."""
     return ": ".join(filter(None, [type(error).__name__, " ".join(str(error).split())[:300]]))
+
+
+def failure_of(error: Exception) -> tuple[Outcome, str]:
+    """Return what an error of a model's call means for its sample, and why; what it held in memory is given back.
+
+    Raises:
+        Exception: this one, where the GPU is lost and its process with it.
+    """
+    if is_broken_gpu(error):
+        raise error
+    if isinstance(error, UnsupportedError):
+        return "unsupported", str(error)
+    if isinstance(error, MediaError):
+        return "error", str(error)
+    is_full, why = is_out_of_memory(error), one_line(error)
+    release_memory()
+    return ("oom", why) if is_full else ("error", why)
 
 
 def inputs_function(inputs: Any) -> Callable[..., Any]:

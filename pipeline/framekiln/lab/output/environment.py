@@ -6,7 +6,7 @@ from typing import Any
 
 from framekiln.device.cores import usable_cores
 from framekiln.device.nvml import library, text
-from framekiln.lab.measure.device.gpu_state import gpu_states
+from framekiln.lab.measure.device_facts import gpu_states
 from framekiln.runtime.run.environment import environment, package_version
 
 _MORE = ("transformers", "timm", "torchao", "onnxruntime", "tensorrt", "torch-tensorrt", "line-profiler")

@@ -8,7 +8,8 @@ from itertools import islice
 from pathlib import Path
 
 from framekiln.contract.errors import MediaError
-from framekiln.device import Meter, is_out_of_memory, release_memory, wait
+from framekiln.device import Meter, wait
+from framekiln.lab.models.factory import failure_of
 from framekiln.lab.sav.layout import AnnotatedVideo
 from framekiln.lab.sav.overlays import Overlays
 from framekiln.lab.sav.prompts import PromptKind
@@ -112,13 +113,9 @@ class SavBench:
             if not bench.is_warm:
                 warm_up(bench, video, name)
             found = bench.run(video, name, pictures)
-        except MediaError as error:
-            return self._row(model, video, name, number, outcome="error", why=str(error))
-        except Exception as error:
-            if not is_out_of_memory(error):
-                raise
-            release_memory()
-            return self._row(model, video, name, number, outcome="oom", why="memory ran out")
+        except Exception as error:  # of any class: the model's own code runs
+            outcome, why = failure_of(error)
+            return self._row(model, video, name, number, outcome=outcome, why=why)
         if found is None:
             return self._row(model, video, name, number, outcome="error", why="no mask of this object has a pixel")
         return self._row(model, video, name, number, outcome="ok", **_figures(found))

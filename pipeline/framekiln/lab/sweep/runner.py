@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any, Self
 
 from framekiln.contract.errors import ConfigError
-from framekiln.device import is_broken_gpu, is_out_of_memory, limit_memory, release_memory
+from framekiln.device import limit_memory
 from framekiln.lab.measure.details import DetailOptions, Details, record
 from framekiln.lab.measure.figures import measure_cell
 from framekiln.lab.measure.options import MeasureOptions
 from framekiln.lab.measure.precision import UnsupportedError
-from framekiln.lab.models.factory import one_line
+from framekiln.lab.models.factory import failure_of
 from framekiln.lab.models.model import BenchModel, ModelRecipe
 from framekiln.lab.output.cells import Cell, CellResult
 from framekiln.lab.output.results import ModelInfo
@@ -122,14 +122,9 @@ class ModelProcess:
         blank = CellResult(cell=cell, model=self._recipe.name, outcome="ok")
         try:
             return measure_cell(self.model(), blank, self._options)
-        except UnsupportedError as error:
-            return replace(blank, outcome="unsupported", why=str(error))
-        except Exception as error:
-            if is_broken_gpu(error):
-                raise
-            full, why = is_out_of_memory(error), one_line(error)
-        release_memory()
-        return replace(blank, outcome="oom" if full else "error", why=why)
+        except Exception as error:  # of any class: the model's own code runs
+            outcome, why = failure_of(error)
+        return replace(blank, outcome=outcome, why=why)
 
     def details(self, cell: Cell, options: DetailOptions, folder: Path) -> Details:
         """Record calls of a cell in detail."""

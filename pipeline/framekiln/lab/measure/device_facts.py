@@ -1,0 +1,164 @@
+"""Facts of the device itself while a model is measured: its state, its energy, its measured limits.
+
+Clocks are read and never set. A model's rate is a share of what this device reaches in this state, and not of a data
+sheet: the rates of a large matrix product and of a large copy. The fastest of some calls counts: other work on the
+machine makes calls slower, never faster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from framekiln.device import wait
+from framekiln.device.nvml import handles, library
+from framekiln.lab.measure.precision import arithmetic, dtype_of
+from framekiln.lab.measure.timed import TimeLimits, timed
+
+_REASONS = {  # NVML's bits of reasons for a lower clock, from nvml.h; idle and set clocks are no throttling
+    "power cap": 0x4,
+    "hardware slowdown": 0x8,
+    "software thermal slowdown": 0x20,
+    "hardware thermal slowdown": 0x40,
+    "hardware power brake": 0x80,
+}
+LEAST_S = 0.5  # NVML renews the counter every 20 to 100 ms, so a shorter loop would be off by a tenth or more
+_LIMITS = TimeLimits(warmup=1, least=5, wanted=5, seconds=0.1, patience_s=3.0, slow_s=0.2)
+_SIDES = {"cpu": 512, "cuda": 8192}  # of square matrices; without 16-bit arithmetic a CPU takes seconds for 1,024
+_COPIED = {"cpu": 2**27, "cuda": 2**30}  # bytes, several times the largest cache
+
+
+def gpu_states(nvml: Any = None) -> list[dict[str, Any]]:
+    """Return a sample of each GPU that NVML lists; a figure that it does not give is left out.
+
+    Args:
+        nvml: the module pynvml, or one with its interface; None for the installed one.
+    """
+    nvml = nvml or library()
+    return [_state(nvml, handle) for handle in handles(nvml)]
+
+
+def _state(nvml: Any, handle: Any) -> dict[str, Any]:
+    figures: dict[str, Callable[[], Any]] = {
+        "sm_mhz": lambda: nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM),
+        "memory_mhz": lambda: nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_MEM),
+        "most_sm_mhz": lambda: nvml.nvmlDeviceGetMaxClockInfo(handle, nvml.NVML_CLOCK_SM),
+        "temperature_c": lambda: nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU),
+        "power_w": lambda: nvml.nvmlDeviceGetPowerUsage(handle) / 1e3,
+        "use_percent": lambda: nvml.nvmlDeviceGetUtilizationRates(handle).gpu,
+        "throttled": lambda: throttling(_reasons(nvml, handle)),
+    }
+    state: dict[str, Any] = {}
+    for name, read in figures.items():
+        with suppress(Exception):  # this GPU or this driver does not give it
+            state[name] = read()
+    return state
+
+
+def throttling(bits: int) -> list[str]:
+    """Return the reasons why a GPU runs below the clock that it could have."""
+    return [name for name, bit in _REASONS.items() if bits & bit]
+
+
+def _reasons(nvml: Any, handle: Any) -> int:
+    read = getattr(nvml, "nvmlDeviceGetCurrentClocksEventReasons", None)
+    return int((read or nvml.nvmlDeviceGetCurrentClocksThrottleReasons)(handle))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Energy:
+    """Joules of a loop, or why there are none."""
+
+    joules: float | None = None
+    why: str = ""
+
+
+class EnergyCounter:
+    """The counter of one device.
+
+    Args:
+        device: of torch; a CPU has no counter.
+        nvml: the module pynvml, or one with its interface; None for the installed one.
+        uuid: of the GPU, as NVML names it; None for torch's own.
+    """
+
+    def __init__(self, device: str, nvml: Any = None, uuid: str | None = None) -> None:
+        self._nvml: Any = None
+        self._handle: Any = None
+        self._before: float | None = None
+        self._why = "only a GPU counts its energy"
+        if device == "cpu":
+            return
+        self._nvml = nvml or library()
+        if self._nvml is None:
+            self._why = "NVML is missing"
+            return
+        try:
+            self._handle = self._nvml.nvmlDeviceGetHandleByUUID(uuid or _uuid(device))
+        except Exception as error:  # NVML's own, of any class: a part of a GPU, or no permission
+            self._why = f"NVML does not know the GPU: {error}"
+
+    def mark(self) -> None:
+        """Note the joules so far."""
+        self._before = self._read()
+
+    def since_mark(self, seconds: float) -> Energy:
+        """Return the energy since the mark, in a loop that took so long."""
+        after = self._read()
+        if self._before is None or after is None:
+            return Energy(why=self._why)
+        if seconds < LEAST_S:
+            return Energy(why=f"a loop of {seconds:.2f} s is too short for the GPU's counter; {LEAST_S:g} s are enough")
+        return Energy(joules=after - self._before)
+
+    def _read(self) -> float | None:
+        if self._handle is None:
+            return None
+        try:
+            return float(self._nvml.nvmlDeviceGetTotalEnergyConsumption(self._handle)) / 1e3
+        except Exception as error:  # of NVML, of any class: GPUs before Volta, and parts of GPUs
+            self._why, self._handle = f"the GPU does not count it: {error}", None
+            return None
+
+
+def _uuid(device: str) -> str:
+    import torch
+
+    return f"GPU-{torch.cuda.get_device_properties(device).uuid}"
+
+
+@cache
+def peak_tflops(precision: str, device: str) -> float | None:
+    """Return the TFLOP/s of a matrix product in a precision; None for 8-bit integers.
+
+    Compared with a linear layer in that type only: what a device does in sparse or 8-bit formats is not measured. On a
+    CPU, `torch.matmul` in fp16 takes another kernel than models do: 0.0025 TFLOP/s beside 0.019 on two cores.
+    """
+    import torch
+    from torch.nn.functional import linear
+
+    if precision.startswith("int8"):
+        return None
+    side, name = _SIDES[_kind(device)], precision.removesuffix("-autocast")
+    left = torch.rand(side, side, device=device).to(dtype_of(name))
+    with torch.inference_mode(), arithmetic(name, device):
+        seconds = timed(lambda: linear(left, left), lambda: wait(device), _LIMITS, wait_each=True).seconds
+    return 2 * side**3 / min(seconds) / 1e12
+
+
+@cache
+def peak_gb_s(device: str) -> float:
+    """Return the GB/s that a large copy on a device reads and writes together."""
+    import torch
+
+    source = torch.zeros(_COPIED[_kind(device)], dtype=torch.uint8, device=device)
+    target = torch.empty_like(source)
+    seconds = timed(lambda: target.copy_(source), lambda: wait(device), _LIMITS, wait_each=True).seconds
+    return 2 * source.nbytes / min(seconds) / 1e9
+
+
+def _kind(device: str) -> str:
+    return "cpu" if device == "cpu" else "cuda"
