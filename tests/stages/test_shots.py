@@ -193,6 +193,29 @@ def test_a_flash_is_no_cut(name, flash):
     assert found(frames) == ([], [])
 
 
+@pytest.mark.parametrize("frames", [2, 5])
+@pytest.mark.parametrize("name", [HOPPER, FLOWER])
+def test_a_flash_that_decays_is_no_transition(name, frames):
+    """It fills the frame with white, and falls to a third in so many frames."""
+    rest = [np.exp(-(i - 15) / frames) if i >= 15 else 0.0 for i in range(45)]
+    made = [
+        (frame + (255.0 - frame) * share).astype(np.uint8) for frame, share in zip(clip(name, 0, 45), rest, strict=True)
+    ]
+    assert found(made) == ([], [])
+
+
+@pytest.mark.parametrize("every_nth", [1, 2, 5, 10, 15])
+def test_cuts_of_an_edit_are_found_whatever_the_frames_a_second(every_nth):
+    """Eight pictures of 1.2 s at 25 frames a second, of which each n-th frame is kept."""
+    pictures = [clip(name, start, 1)[0] for start in (0, 60, 120) for name in (CHINA, FLOWER, HOPPER)]
+    rows = described([pictures[i // 30] for i in range(0, 240, every_nth)])
+    times = pa.array(np.arange(len(rows)) * every_nth / 25)
+    rows = rows.set_column(rows.column_names.index("time_s"), "time_s", times)
+    made = Shots()(rows)["transitions"]
+    assert made["kind"].to_pylist() == ["cut"] * 7
+    assert made["last_frame"].to_pylist() == [-(-30 * n // every_nth) for n in range(1, 8)]
+
+
 def test_a_cut_between_two_takes_on_one_set_is_no_flash():
     nearer = [cv2.resize(frame[30:-60, 60:-100], (398, 224)) for frame in clip(HOPPER, 0, 12)]
     assert found(clip(HOPPER, 0, 12) + nearer) == ([("cut", 11, 12)], [12])

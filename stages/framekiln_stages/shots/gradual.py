@@ -23,6 +23,7 @@ Shape = Callable[[Grid], Grid]
 DISSOLVE_OFF = 0.24
 # Largest error of a wipe. On 8 wipes between the same clips: 0.05 to 0.16, one 0.20; elsewhere 0.18 and more.
 WIPE_OFF = 0.17
+LEAST = 4  # frames of a dissolve
 WIPE_FRAMES = 6  # fewer: an edge that crosses a tile within a frame looks like something that pops up
 LOST = 0.3  # weight of contrast that a dissolve should lose and keeps
 STRAY = 0.4  # of the distance, for frames at quarters of the way in a first search; chosen on those clips too
@@ -61,12 +62,12 @@ def gradual(grid: Grid, contrast: Values, least: float, longest: int, busy: NDAr
         grid: n g.
         contrast: n, standard deviation of luma.
         least: codes.
-        longest: frames; the shortest dissolve has 4, the shortest wipe `WIPE_FRAMES`.
+        longest: frames, at least `LEAST`, which is the shortest dissolve; the shortest wipe has `WIPE_FRAMES`.
         busy: n, true for frames of other transitions, over which none reaches. Of overlapping ones the straightest
             remains.
     """
     frames = _Frames(grid, contrast)
-    lengths = np.unique(np.rint(np.geomspace(4, longest, 12)).astype(int))
+    lengths = np.unique(np.rint(np.geomspace(LEAST, longest, 12)).astype(int))
     rough = _select_apart(
         [
             (frames.error(at, at + length, shape), at, at + length, shape)

@@ -10,16 +10,16 @@ Shapes: image uint8 h w 3; a grid is the image at 4 by 4 pixels, uint8 48 in the
 import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar
+from typing import Any, ClassVar
 
 import cv2
 import numpy as np
 import pyarrow as pa
 
 from framekiln.contract import MEDIA_ID, Drawing, Placement, Scope, Stage, Table, Weights, field, views
-from framekiln.contract.limits import Count, Limits, Positive, Proportion
-from framekiln_stages.shots.gradual import gradual
-from framekiln_stages.shots.transitions import SURE_CUT, Transition, boundaries, cuts, fades
+from framekiln.contract.limits import Positive, Proportion
+from framekiln_stages.shots.gradual import LEAST, gradual
+from framekiln_stages.shots.transitions import SURE_CUT, Transition, boundaries, cuts, fades, flashes
 
 # Pixels of the grid, each the mean of its tile; at 8, motion moves dissolves 1.6 to 2 times as far off their line.
 SIDE = 4
@@ -84,7 +84,7 @@ TRANSITIONS = pa.schema(
 class Shots(Stage):
     """Cuts, fades, dissolves and wipes of a file, and the shots between them."""
 
-    version = 3
+    version = 4  # 4: limits in seconds
     finds = (("transitions", "cut or fade", "cuts and fades"),)
     scope = Scope.MEDIA
     inputs = ("media_id", "frame_index", "time_s", "cut", *FEATURES.names)  # cut: the score from `Flow`
@@ -100,14 +100,14 @@ class Shots(Stage):
         """Thresholds of transitions."""
 
         cut: Proportion = 0.5  # least score of a cut by `Flow`, the middle of its scale
-        # Frames. Closer cuts are one: a flash or a bad frame takes 1 to 2, a shot rarely under 8 (1/3 s).
-        shortest: Count = 3
+        # Seconds. Closer cuts are one: a flash or a bad frame takes 1 to 2 frames of 40 ms, a shot rarely under 1/3 s.
+        shortest_s: Positive = 0.12
         # Codes. Images before and after a flash differ by less, and the flash from both by twice as much. Dark images
         # around two real cuts differed by 2 and 10, so that similarity alone is not enough.
         flash: Positive = 12.0
+        longest_flash_s: Positive = 2.0  # until the light of a flash has fallen; 0.2 to 1.1 s in those it was tried on
         plain: Positive = 6.0  # codes of luma deviation: 0.1 in a faded frame, at least 20 in 8 clips without a fade
-        # Frames, 3 s at 25 fps: longer ones are rare, and slow pans look like them
-        longest: Annotated[int, Limits(ge=4)] = 75
+        longest_s: Positive = 3.0  # of a fade, a dissolve or a wipe: longer ones are rare, and slow pans look like them
         dissolve: Positive = 32.0  # codes between the images, an eighth of the scale: sunlight coming out changes less
 
     def __call__(self, batch: pa.Table) -> dict[str, pa.Table]:
@@ -146,17 +146,27 @@ class Shots(Stage):
         contrast, score = (
             rows[name].cast(pa.float64()).to_numpy(zero_copy_only=False) for name in ("luma_deviation", "cut")
         )
-        config = self.config
-        hard = cuts(score, grid, config.cut, config.shortest, config.flash)
-        soft = fades(contrast[known], grid, config.plain, config.longest, [item.last for item in hard])
+        config, interval = self.config, _find_interval(rows)
+        shortest, longest = round(config.shortest_s / interval), max(LEAST, round(config.longest_s / interval))
+        hard = cuts(score, grid, config.cut, shortest, config.flash)
+        soft = fades(contrast[known], grid, config.plain, longest, [item.last for item in hard])
+        bright = flashes(score, grid, config.cut, shortest, config.flash, round(config.longest_flash_s / interval))
+        hard, soft = ([one for one in own if not any(one.first in each for each in bright)] for own in (hard, soft))
         hard = [item for item in hard if not any(fade.first <= item.first < fade.last for fade in soft)]
         sure = [item for item in hard if score[item.first] >= SURE_CUT]
         busy = np.zeros(len(grid), np.bool_)
         for item in (*sure, *soft):
             busy[item.first : item.last + 1] = True
-        slow = gradual(grid, contrast[known], config.dissolve, config.longest, busy)
+        slow = gradual(grid, contrast[known], config.dissolve, longest, busy)
         hard = [item for item in hard if not any(one.first <= item.first < one.last for one in slow)]
         return sorted([*hard, *soft, *slow])
+
+
+def _find_interval(rows: pa.Table) -> float:
+    """Return the seconds from one row to the next, which --every-nth makes longer."""
+    times = rows["time_s"].drop_null().to_numpy()
+    interval = float(np.median(np.diff(times))) if len(times) > 1 else 0.0
+    return interval if interval > 0 else 0.04
 
 
 def _make_table(rows: list[tuple[Any, ...]], schema: pa.Schema) -> pa.Table:

@@ -23,6 +23,7 @@ BLACK, WHITE = 32.0, 223.0  # mean codes: half way from the end of the scale to 
 SURE_CUT = 0.993
 # Least ratio of a cut's residual to the mean of those of two frames on each side, PySceneDetect's AdaptiveDetector's.
 TIMES, BESIDE = 3.0, 2
+STEADY = 2.0  # codes by which light that decays may rise: noise of a codec
 SHORT = 3  # frames: a quicker change is a cut
 
 
@@ -42,7 +43,7 @@ class Transition:
 
 
 def cuts(cut: Values, grid: Grid, threshold: float, shortest: int, flash: float) -> list[Transition]:
-    """Return cuts where scores exceed the threshold; of several within `shortest` frames, the highest.
+    """Return cuts where scores exceed the threshold; of several within `shortest` frames (0: none), the highest.
 
     A flash is no cut: at most `shortest` frames that differ from those on both sides, while these are the same image
     (within `flash` codes, root mean square). Motion that flow cannot follow is none either; see `_stands_out`.
@@ -77,6 +78,25 @@ def _is_flash(grid: Grid, run: Sequence[int], shortest: int, flash: float) -> bo
 def apart(a: Grid, b: Grid) -> float:
     """Return the root mean square difference of two images, in codes."""
     return float(np.sqrt(((a - b) ** 2).mean()))
+
+
+def flashes(cut: Values, grid: Grid, threshold: float, shortest: int, flash: float, longest: int) -> list[range]:
+    """Return flashes that fill the frame at once and decay, each from the last frame before to the first one after.
+
+    The light falls until the image is the one before (within `flash` codes), in at most `longest` frames and without
+    a cut after the first `shortest` ones.
+    """
+    light, found = grid.mean(axis=1), []
+    for a in np.flatnonzero(cut[:-1] > threshold).tolist():
+        if light[a + 1] - light[a] <= 2 * flash:
+            continue
+        for b in range(a + 2, min(a + 1 + longest, len(grid) - 1) + 1):
+            if light[b] > light[b - 1] + STEADY or (cut[b - 1] > threshold and b - 1 - a > shortest):
+                break
+            if apart(grid[a], grid[b]) < flash:
+                found.append(range(a, b + 1))
+                break
+    return found
 
 
 def fades(contrast: Values, grid: Grid, plain: float, longest: int, bounds: Iterable[int]) -> list[Transition]:
