@@ -42,9 +42,15 @@ def takes_code(node: ast.AST) -> bool:
     return isinstance(node, ast.FunctionDef) and any(argument.arg == "code" for argument in node.args.kwonlyargs)
 
 
+def needs_code(node: ast.FunctionDef) -> bool:
+    """Whether that parameter has no default."""
+    given = zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True)
+    return any(argument.arg == "code" and default is None for argument, default in given)
+
+
 def takers(path: Path) -> frozenset[str]:
     """Names of a module's functions that make errors with their callers' code: their calls need one in turn."""
-    return frozenset(node.name for node in nodes(path) if takes_code(node))
+    return frozenset(node.name for node in nodes(path) if takes_code(node) and needs_code(node))
 
 
 @cache

@@ -30,7 +30,11 @@ class PhaseClock(threading.local):
     @property
     def seconds(self) -> Mapping[str, float]:
         """Seconds by phase since the last `take`."""
-        totals = dict(self._seconds)
+        return self.apply_moves(self._seconds)
+
+    def apply_moves(self, measured: Mapping[str, float]) -> Mapping[str, float]:
+        """Return measured seconds, on whatever clock, after what `move` counts for other phases."""
+        totals = dict(measured)
         for source, target, seconds in self._moves:
             moved = min(seconds(), totals.get(source, 0.0))
             totals[source] = totals.get(source, 0.0) - moved

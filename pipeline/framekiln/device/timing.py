@@ -49,7 +49,7 @@ class EventClock(PhaseClock):
             lengths.append(begin.elapsed_time(end) / 1000)
             children = (i for i in range(first, len(lengths) - 1) if self._spans[i][3] == depth + 1)
             totals[name] = totals.get(name, 0.0) + lengths[-1] - sum(lengths[i] for i in children)
-        return self._apply_moves(totals)
+        return self.apply_moves(totals)
 
     def begin(self) -> None:
         """See `PhaseClock`."""

@@ -18,7 +18,6 @@ from framekiln.output.object_store import Store
 from framekiln.profiling.run_profile import RunProfile
 from framekiln.profiling.stats.steps import StepStatistics
 from framekiln.profiling.targets import NOT_MEASURED, NOT_MET, parse_targets
-from framekiln.reporting.html.throughput import targets_table
 from framekiln.reporting.kit.formatting import figure, share
 from framekiln.reporting.kit.tables import Column, TextTable, numbers, words
 from framekiln.reporting.plan_facts import recorded_changes
@@ -87,6 +86,8 @@ def profile(output: Out, run: Run = None, target: Target = "", workers: Workers 
 
 
 def _print(console: Console, run_profile: RunProfile, *, workers: bool) -> None:
+    from framekiln.reporting.html.throughput import targets_table  # libraries that `--help` needs not
+
     shown = [one for step in run_profile.steps for one in _list_processes(step, workers=workers)]
     targets = targets_table([asdict(one) for one in run_profile.targets])
     for table in (
