@@ -72,10 +72,9 @@ demo-full: demo-about $(SAMPLES)/.made
 test: install
 	$(BIN)/python -m pytest -m "not (heavy or chaos or cluster)" -n auto --dist loadfile
 
-# Tests that start Ray or further processes (`slow`) run two at a time. The others share the cores.
+# Two at a time, since many of them start Ray or further processes.
 test-all: install
-	$(BIN)/python -m pytest -m "heavy and not (slow or chaos or cluster)" -n auto --dist loadfile
-	$(BIN)/python -m pytest -m "heavy and slow and not (chaos or cluster)" -n 2 --dist loadfile
+	$(BIN)/python -m pytest -m "heavy and not (chaos or cluster)" -n 2 --dist loadfile
 
 test-material: install
 	$(BIN)/python -m tests.support.media.material_download

@@ -24,6 +24,13 @@ def test_a_plan_is_what_the_command_prints(media, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
+def test_a_plan_for_the_local_engine_says_nothing_of_the_workers_that_ray_would_have(media, tmp_path):
+    fitted = framekiln.plan(media, tmp_path / "out", stages=["lighting"], engine="ray")
+    assert "To fit " in str(fitted) and "To fit " not in str(
+        framekiln.plan(media, tmp_path / "out", stages=["lighting"])
+    )
+
+
 def test_the_shipped_plan_names_what_lacks_weights(no_weights):
     plan = framekiln.plan(stages=["faces", "lighting", brightness])
     assert (

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from typing_extensions import Unpack
@@ -138,10 +138,12 @@ def _plan_on(request: RunRequest, nodes: Sequence[Node], on_wait: Callable[[str]
     except ResourceError as error:
         refusal = error
     has_files = bool(request.input and request.output)
-    changes, outlook, engine = Job(request, on_wait=on_wait).preview(planned) if has_files else (None, (), "")
+    changes, outlook, engine = Job(request, on_wait=on_wait).preview(planned) if has_files else (None, (), ("", ""))
+    if engine[0] == "local":  # its processes are a core's each, whatever the plan says of workers
+        planned = replace(planned, limits="")
     return RunPlan(
         planned=planned,
-        note=" ".join(filter(None, (idle_cap(planned, request.options), engine))),
+        note=" ".join(filter(None, (idle_cap(planned, request.options), engine[1]))),
         work=(changes, outlook) if changes is not None else None,
         refusal=refusal,
     )

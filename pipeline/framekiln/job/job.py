@@ -99,8 +99,8 @@ class Job:
                     if attempt == _ATTEMPTS or not mending.remove_damaged():
                         raise
 
-    def preview(self, plan: Plan) -> tuple[Changes, Sequence[Outlook], str]:
-        """Return what a run by a plan would do and why, and a sentence on its engine; nothing is written.
+    def preview(self, plan: Plan) -> tuple[Changes, Sequence[Outlook], tuple[str, str]]:
+        """Return what a run by a plan would do and why, its engine and why that one; nothing is written.
 
         Raises:
             InputError: there is no input.
@@ -114,8 +114,7 @@ class Job:
         units = files.units(self.store, plan.decode.workers)
         changes = find_changes(self.store, list(files.listing), units.fresh)
         outlook = outlooks(plan, self.store, units, changes)
-        _, reason = choose(request, plan, units.all)
-        return changes, outlook, reason
+        return changes, outlook, choose(request, plan, units.all)
 
     # Before anything is computed
 

@@ -139,7 +139,7 @@ class Lighting(Stage):
         if row.get("exposure") is None:
             return None
         kelvin = "" if row["colour_temperature"] is None else f", {row['colour_temperature']:.0f} K"
-        caption = f"{row['exposure']:+.1f} stops, {row['lighting_key']}{kelvin}"
+        caption = f"{round(row['exposure'], 1) + 0.0:+.1f} stops, {row['lighting_key']}{kelvin}"
         if row["light_direction"] is None:
             return Drawing(caption=caption)
         length, angle = 0.15 + 0.3 * row["light_strength"], math.radians(row["light_direction"])
