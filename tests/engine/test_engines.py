@@ -122,6 +122,7 @@ def test_workers_end_with_a_killed_driver(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.heavy
 def test_both_engines_give_the_same_tables(collection, tmp_path, machines):
     outs = {}
     for name in ("local", "ray"):

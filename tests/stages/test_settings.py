@@ -42,7 +42,7 @@ WRONG = {
         {"crop_n_layers": 1, "prompts": "boxes", "prompt_column": "f"},
         {"prompt_file": "a.txt", "prompts": "boxes"},
     ],
-    "shots:Shots": [{"cut": 1.5}, {"shortest": 0}, {"flash": 0}, {"longest": 3}, {"dissolve": -1}],
+    "shots:Shots": [{"cut": 1.5}, {"shortest_s": 0}, {"flash": 0}, {"longest_s": -1}, {"dissolve": -1}],
     "sync:Sync": [{"search_s": 0.0}, {"min_confidence": 1.5}, {"low_hz": 9.0}],
     "tracks:Tracks": [
         *({"least_likeness": 0}, {"least_likeness": 1.1}, {"bridge_s": -1}, {"min_cutoff": 0}, {"beta": -1}),
