@@ -204,7 +204,7 @@ def test_a_flash_that_decays_is_no_transition(name, frames):
     assert found(made) == ([], [])
 
 
-@pytest.mark.parametrize("every_nth", some(5, 10, heavy=[1, 2, 15]))
+@pytest.mark.parametrize("every_nth", some(5, 10, heavy=[(1,), (2,), (15,)]))
 def test_cuts_of_an_edit_are_found_whatever_the_frames_a_second(every_nth):
     """Eight pictures of 1.2 s at 25 frames a second, of which each n-th frame is kept."""
     pictures = [clip(name, start, 1)[0] for start in (0, 60, 120) for name in (CHINA, FLOWER, HOPPER)]
