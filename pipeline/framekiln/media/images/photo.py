@@ -34,6 +34,7 @@ from framekiln.media.file_types import Kind
 from framekiln.media.frames import Frame, FrameSource, FrameSpec, LostFrames, max_frames, reduce_by, too_many_frames
 from framekiln.media.images import pillow
 from framekiln.media.images.bmp import Bmp, enclosed_photo
+from framekiln.media.images.tiff import open_page
 from framekiln.media.images.wide_cmyk import WideCmyk
 
 _ANIMATED = ("GIF", "PNG", "WEBP", "AVIF")  # pages of a TIFF or MPO are no frames: only the first is used
@@ -75,7 +76,9 @@ def _decode(data: bytes, kind: Kind, spec: FrameSpec) -> FrameSource:
         spec.check_size(image.height, image.width)
         if kind.name in _ANIMATED and getattr(image, "is_animated", False):
             return open_animation(data, kind, spec)
-        pillow.check_not_raw(image)
+        if kind.name == "TIFF":
+            open_page(image)
+            spec.check_size(image.height, image.width)
         if kind.name == "JPEG" and image.mode in ("L", "RGB"):
             return _make_source(_decode_jpeg_frame(data, kind, image, spec))
         return _make_source(_make_frame(pillow.to_rgb(image), pillow.orientation(image), spec))
@@ -169,7 +172,7 @@ def _decode_jpeg(data: bytes, kind: Kind, height: int, width: int, factor: int) 
 
 
 _CANVAS_DIVISOR = 4  # Pillow holds several copies of a canvas: 25 to 35 bytes a pixel, of a photo 6 to 20
-_DEFAULT_MS = 100.0  # for a duration of 0, "as fast as possible": browsers show such frames for 0.1 s
+_DEFAULT_MS, _TOO_FAST_MS = 100.0, 10.0  # browsers show frames of up to 10 ms, "as fast as possible", for 0.1 s
 
 
 def open_animation(data: bytes, kind: Kind, spec: FrameSpec) -> FrameSource:
@@ -183,7 +186,8 @@ def _read_durations(data: bytes, kind: Kind, spec: FrameSpec) -> Iterator[float]
     """Yield the milliseconds of each frame, up to the first that cannot be decoded."""
     try:
         for image in _read_pages(data, kind, spec):
-            yield float(image.info.get("duration", 0)) or _DEFAULT_MS
+            stated = float(image.info.get("duration", 0))
+            yield stated if stated > _TOO_FAST_MS else _DEFAULT_MS
     except MediaError:
         return
 

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 import pillow_heif
 from numpy.typing import NDArray
-from PIL import AvifImagePlugin, ImageFile, TiffImagePlugin
+from PIL import AvifImagePlugin, ImageFile, TiffImagePlugin, UnidentifiedImageError
 from PIL import Image as Pil
 
 from framekiln.contract.columns import Image
@@ -30,6 +30,7 @@ from framekiln.media.config import DecodeConfig
 from framekiln.media.damaged import is_truncated
 from framekiln.media.file_types import HEAD_BYTES, Kind, detect_kind
 from framekiln.media.files import MediaFile, read_bytes
+from framekiln.media.images.tiff import BITS, read_tags, right_grey, unsupported
 
 AvifImagePlugin.DEFAULT_MAX_THREADS = 1  # decode tasks run side by side
 pillow_heif.register_heif_opener(decode_threads=1, thumbnails=False, depth_images=False, aux_images=False)
@@ -38,8 +39,6 @@ for _order in (TiffImagePlugin.II, TiffImagePlugin.MM):  # CMYK with alpha, as o
     for _kind in _ALPHA:
         TiffImagePlugin.OPEN_INFO[(_order, 5, (1,), 1, (8,) * 5, (_kind,))] = ("CMYK", "CMYKX")
 _NO_VARIANT = re.compile("Unsupported BMP ")  # start of Pillow's messages about variants that it does not read
-_SUBFILE_TYPE, _SUB_IFDS, _DNG_VERSION = 254, 330, 50706
-_BITS = 258  # of TIFF
 _PIXELS_ARE_MISSING = ("truncated", "not enough image data")  # in Pillow's messages
 _CONVERTIBLE = ("L", "RGB", "1", "P", "YCbCr", "HSV", "CMYK", "RGBX")
 
@@ -68,6 +67,8 @@ def decode_errors(data: bytes, kind: Kind, max_pixels: int) -> Iterator[None]:
         if _NO_VARIANT.match(str(exc)):
             message = f"a variant that is not read ({_shorten_error(exc)}); convert the file to PNG"
             raise MediaError(Reason.UNSUPPORTED, message) from exc
+        if isinstance(exc, UnidentifiedImageError) and kind.name == "TIFF" and (tags := read_tags(data)):
+            raise unsupported(tags) from exc
         said = any(words in str(exc).lower() for words in _PIXELS_ARE_MISSING)
         truncated = said or is_truncated(io.BytesIO(data), kind)
         reason = Reason.TRUNCATED if truncated else Reason.CORRUPT
@@ -110,14 +111,6 @@ def orientation(image: ImageFile.ImageFile) -> int:
         return 1
 
 
-def check_not_raw(image: Any) -> None:
-    """Raise UNSUPPORTED for a camera raw file, which is a TIFF with a thumbnail as its first page."""
-    tags = getattr(image, "tag_v2", {})
-    thumbnail = int(tags.get(_SUBFILE_TYPE, 0) or 0) & 1 and _SUB_IFDS in tags
-    if _DNG_VERSION in tags or thumbnail:
-        raise MediaError(Reason.UNSUPPORTED, "a camera raw file (DNG, NEF, ARW): export it as JPEG or TIFF")
-
-
 def to_rgb(image: Pil.Image) -> Image:
     """Load an image and return it as RGB (h w 3) by the module's table.
 
@@ -140,7 +133,8 @@ def _read_grey(image: Pil.Image) -> np.ndarray[Any, np.dtype[np.uint8]]:
     values = np.asarray(image)
     if image.format == "PPM":  # Pillow scales its white to 65,535
         return (values >> 8).astype(np.uint8)
-    bits = getattr(image, "tag_v2", {}).get(_BITS, (16,))[0]
+    tags = getattr(image, "tag_v2", {})
+    bits, values = tags.get(BITS, (16,))[0], right_grey(values, tags)
     if values.dtype.kind == "u" and values.dtype.itemsize == 2:
         return (values >> (bits - 8 if 8 < bits < 16 else 8)).astype(np.uint8)
     numbers = values.astype(np.float64)  # changed in place, as a copy takes 8 bytes a pixel

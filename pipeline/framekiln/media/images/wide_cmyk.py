@@ -10,18 +10,27 @@ from dataclasses import dataclass
 
 import numpy as np
 from PIL import Image as Pil
-from PIL.TiffImagePlugin import ImageFileDirectory_v2
 
 from framekiln.contract.columns import Image
 from framekiln.media.images.pillow import pixels_allowed
+from framekiln.media.images.tiff import (
+    BITS,
+    COMPRESSION,
+    FORMAT,
+    HEIGHT,
+    ORIENTATION,
+    PHOTOMETRIC,
+    PLANES,
+    SAMPLES,
+    WIDTH,
+    read_tags,
+)
 
-_WIDTH, _HEIGHT, _BITS, _COMPRESSION, _PHOTOMETRIC, _ORIENTATION = 256, 257, 258, 259, 262, 274
-_SAMPLES, _PLANES, _PREDICTOR, _TILE_WIDTH, _EXTRA, _FORMAT = 277, 284, 317, 322, 338, 339
+_PREDICTOR, _TILE_WIDTH, _EXTRA = 317, 322, 338
 _BLACK_IS_ZERO, _INK, _TOGETHER, _DIFFERENCES = 1, 5, 1, 2
 _WITH_DIFFERENCES = (5, 8, 32946)  # LZW and Deflate; the tag means nothing for others
-_NOT_OF_GREY = (_EXTRA, _FORMAT, _ORIENTATION, _PREDICTOR)
+_NOT_OF_GREY = (_EXTRA, FORMAT, ORIENTATION, _PREDICTOR)
 _ENTRY, _SHORT, _LONG = 12, 3, 4  # bytes of a tag; types
-_HEADER = 8  # bytes; BigTIFF has another
 _CHANNELS = 4  # that are shown
 _MOST = 6  # channels, as Pillow reads in 8 bits: memory grows with them
 
@@ -40,20 +49,18 @@ class WideCmyk:
     def of(cls, data: bytes) -> "WideCmyk | None":
         """Return the tags of a TIFF; None if its first page is of another kind, or damaged."""
         with suppress(Exception):  # damaged tags raise all kinds of errors; Pillow names them
-            tags, stream = ImageFileDirectory_v2(data[:_HEADER]), io.BytesIO(data)
-            stream.seek(tags.next)
-            tags.load(stream)
-            samples = tags.get(_SAMPLES, 1)
-            if not _CHANNELS < samples <= _MOST:
+            tags = read_tags(data)
+            samples = 0 if tags is None else tags.get(SAMPLES, 1)
+            if tags is None or not _CHANNELS < samples <= _MOST:
                 return None
-            expected = {_PHOTOMETRIC: _INK, _BITS: (16,) * samples, _FORMAT: (1,) * samples, _PLANES: _TOGETHER}
+            expected = {PHOTOMETRIC: _INK, BITS: (16,) * samples, FORMAT: (1,) * samples, PLANES: _TOGETHER}
             if all(tags.get(tag, value) == value for tag, value in expected.items()) and _TILE_WIDTH not in tags:
                 return cls(
-                    height=tags[_HEIGHT],
-                    width=tags[_WIDTH],
+                    height=tags[HEIGHT],
+                    width=tags[WIDTH],
                     samples=samples,
-                    orientation=turn if (turn := tags.get(_ORIENTATION, 1)) in range(1, 9) else 1,
-                    differences=tags.get(_PREDICTOR) == _DIFFERENCES and tags.get(_COMPRESSION) in _WITH_DIFFERENCES,
+                    orientation=turn if (turn := tags.get(ORIENTATION, 1)) in range(1, 9) else 1,
+                    differences=tags.get(_PREDICTOR) == _DIFFERENCES and tags.get(COMPRESSION) in _WITH_DIFFERENCES,
                 )
         return None
 
@@ -83,8 +90,8 @@ class WideCmyk:
         first = start + 2
         entries = [data[place : place + _ENTRY] for place in range(first, first + _ENTRY * count, _ENTRY)]
         long, short = f"{order}HHII", f"{order}HHIHH"
-        changed = {_WIDTH: struct.pack(long, _WIDTH, _LONG, 1, self.width * self.samples)}
-        for tag, value in ((_BITS, 16), (_PHOTOMETRIC, _BLACK_IS_ZERO), (_SAMPLES, 1)):
+        changed = {WIDTH: struct.pack(long, WIDTH, _LONG, 1, self.width * self.samples)}
+        for tag, value in ((BITS, 16), (PHOTOMETRIC, _BLACK_IS_ZERO), (SAMPLES, 1)):
             changed[tag] = struct.pack(short, tag, _SHORT, 1, value, 0)
         tags = [struct.unpack_from(f"{order}H", entry)[0] for entry in entries]
         kept = [changed.get(tag, entry) for tag, entry in zip(tags, entries, strict=True) if tag not in _NOT_OF_GREY]
