@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from framekiln.contract.output_names import COLUMNS, FRAMES
-from framekiln.engine.engine import RunContext
+from framekiln.engine.base import RunContext
 from framekiln.engine.ray.datasets import RayEngine as Engine
 from framekiln.job import Job
 from framekiln.media.discovery.listing import list_media

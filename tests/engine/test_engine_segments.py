@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from framekiln.contract.output_names import COLUMNS
-from framekiln.engine.engine import RunContext
+from framekiln.engine.base import RunContext
 from framekiln.engine.ray.datasets import RayEngine as Engine
 from framekiln.engine.ray.session import session
 from framekiln.media.config import DecodeConfig

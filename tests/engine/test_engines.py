@@ -11,8 +11,8 @@ import pytest
 
 from framekiln.contract.errors import ConfigError, StartError
 from framekiln.contract.output_names import ERRORS, FRAMES
-from framekiln.engine import engine as engines
-from framekiln.engine.engine import choose, started_ahead
+from framekiln.engine import choice as engines
+from framekiln.engine.choice import choose, started_ahead
 from framekiln.job import Job
 from framekiln.media.files import MediaFile
 from framekiln.media.units import Unit

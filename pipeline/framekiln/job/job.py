@@ -11,7 +11,8 @@ from typing import Literal
 
 from framekiln.contract.errors import ConfigError, DamagedError, OutputError, StartError
 from framekiln.contract.stage import Scope
-from framekiln.engine.engine import Engine, RunContext, choose, opened, started_ahead
+from framekiln.engine.base import Engine, RunContext
+from framekiln.engine.choice import choose, opened, started_ahead
 from framekiln.job.interim import Interim
 from framekiln.job.outcome import conclude
 from framekiln.media.discovery.listing import list_inputs

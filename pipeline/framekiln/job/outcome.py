@@ -1,4 +1,4 @@
-"""What a run leaves in its output: its tables at any time, and at its end run.json and the report.
+"""The output of a run: its tables at any time, and at its end run.json and the report.
 
 A row is in `frames/` once at any time, and the table never mixes columns of two settings. So tables of earlier runs
 decide what may be written before the end: a unit waits if they hold rows of its files, and all units wait if another

@@ -21,7 +21,7 @@ from framekiln.runtime.worker import Worker
 
 
 class SerialEngine:
-    """Both passes of `framekiln.engine.engine.Engine`."""
+    """Both passes of `framekiln.engine.choice.Engine`."""
 
     def __init__(self, plan, store, on_events):
         self._plan, self._store, self._log = plan, store, AttemptTable()

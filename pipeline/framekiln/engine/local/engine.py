@@ -11,7 +11,7 @@ from typing import Any
 import psutil
 
 from framekiln.device.cores import usable_cores
-from framekiln.engine.engine import Engine, RunContext
+from framekiln.engine.base import Engine, RunContext
 from framekiln.engine.group import Group, decode_work, decoded, write_tables
 from framekiln.engine.local.pool import Pool, WorkerProcess
 from framekiln.engine.run_state import RunState

@@ -23,7 +23,7 @@ from ray.data import ActorPoolStrategy, DataContext, TaskPoolStrategy
 
 from framekiln.contract.errors import FramekilnError
 from framekiln.contract.placement import Placement
-from framekiln.engine.engine import Engine, RunContext
+from framekiln.engine.base import Engine, RunContext
 from framekiln.engine.group import Group, decode_work
 from framekiln.engine.ray.coordinator import RayReporter, Samplers, start_coordinator
 from framekiln.engine.ray.death_watch import DeathWatch, services_error

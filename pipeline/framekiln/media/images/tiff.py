@@ -1,4 +1,4 @@
-"""What the tags of a TIFF say, where Pillow reads other pixels than were written, or none at all.
+"""Tags of a TIFF, where Pillow reads other pixels than were written, or none at all.
 
 A variant that is not read is no damage: its error says so, and how to convert it.
 """

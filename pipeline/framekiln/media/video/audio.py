@@ -95,34 +95,12 @@ class _Mixed:
         self._stream = open_media(media)
         self._container = open_container(self._stream, kind, 0)
         tracks = [track for track in self._container.streams.audio if track.codec_context is not None]
-        self._track = self._choose_track(tracks)
+        self._track = _choose_track(media, kind, tracks)
         pieces = self._decode()
         first = next(pieces, None)
         self._pieces = chain([first], pieces) if first else pieces
         self._rate = first.sample_rate if first else SOUND_RATE
         self.start_s = float(first.time or 0.0) if first else None  # of the first sample; None if there is none
-
-    def _choose_track(self, tracks: Sequence[Any]) -> Any:
-        """Return the track that players use, or the next one with any sound where that begins with digital silence."""
-        rest = list(tracks)
-        order = [rest.pop(rest.index(default_track(rest))) for _ in tracks]
-        audible = (track for track in order if len(order) == 1 or self._is_audible(track))
-        return next(audible, order[0] if order else None)
-
-    def _is_audible(self, track: Any) -> bool:
-        self._track = track
-        begin_s: float | None = None
-        try:
-            for piece in self._decode():
-                now = float(piece.time or 0.0)
-                begin_s = now if begin_s is None else begin_s
-                if np.any(piece.to_ndarray()):
-                    return True
-                if now - begin_s > _SILENT_S:
-                    break
-            return False
-        finally:
-            self._container.seek(0)
 
     def samples(self, number: int) -> Iterator[Sound]:
         """Yield the resampled sound from a sample on, in pieces. Closes the file at the end."""
@@ -175,16 +153,42 @@ class _Mixed:
             yield part.to_ndarray()[0]
 
     def _decode(self) -> Iterator[av.AudioFrame]:
-        if self._track is None:
-            return
-        try:
-            for packet in self._container.demux(self._track):
-                try:
-                    yield from packet.decode()
-                except av.FFmpegError:
-                    continue  # becomes silence
-        except (av.FFmpegError, OSError):
-            return
+        return _decode_track(self._container, self._track)
+
+
+def _decode_track(container: Any, track: Any) -> Iterator[av.AudioFrame]:
+    """Yield the pieces of a track, None for no track, up to an unreadable part."""
+    if track is None:
+        return
+    try:
+        for packet in container.demux(track):
+            try:
+                yield from packet.decode()
+            except av.FFmpegError:
+                continue  # becomes silence
+    except (av.FFmpegError, OSError):
+        return
+
+
+def _choose_track(media: MediaFile, kind: Kind, tracks: Sequence[Any]) -> Any:
+    """Return the track that players use, or the next one with any sound where that begins with digital silence."""
+    rest = list(tracks)
+    order = [rest.pop(rest.index(default_track(rest))) for _ in tracks]
+    audible = (track for track in order if len(order) == 1 or _is_audible(media, kind, track.index))
+    return next(audible, order[0] if order else None)
+
+
+def _is_audible(media: MediaFile, kind: Kind, index: int) -> bool:
+    with open_media(media) as stream, open_container(stream, kind, 0) as container:
+        pieces = _decode_track(container, container.streams[index])
+        seconds = 0.0
+        for piece in pieces:
+            if np.any(piece.to_ndarray()):
+                return True
+            seconds += piece.samples / piece.sample_rate
+            if seconds > _SILENT_S:
+                break
+        return False
 
 
 def _make_mixer() -> Any:

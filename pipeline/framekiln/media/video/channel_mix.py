@@ -7,6 +7,7 @@ taken. A second is counted from the track's first sample, so that all segments o
 
 from collections.abc import Iterator
 from fractions import Fraction
+from typing import Any
 
 import av
 import numpy as np
@@ -36,37 +37,33 @@ def mix(channels: Channels) -> NDArray[np.float32]:
 
 def mixed_to_mono(pieces: Iterator[av.AudioFrame], start_s: float) -> Iterator[av.AudioFrame]:
     """Yield a track's sound as mono pieces; those that are mono stay as they are. `start_s`: of the first sample."""
-    kept: list[Channels] = []
-    first, rate = 0, 1
+    kept: list[Channels] = []  # of one second, from the sample `first` on
+    first, count, rate = 0, 0, 1
+    planar, layout = _make_planar(None), ""
     for piece in pieces:
-        expected = first + sum(map(_count, kept))
-        at = expected if piece.time is None else round((piece.time - start_s) * piece.sample_rate)
-        follows = kept and rate == piece.sample_rate and len(kept[0]) == piece.layout.nb_channels
-        jump_s = abs(at - expected) / piece.sample_rate
-        if kept and not (follows and jump_s <= MIN_GAP_S):
-            yield _make_frame(kept, first, rate, start_s)
-            kept = []
+        at = first + count if piece.time is None else round((piece.time - start_s) * piece.sample_rate)
+        follows = (rate, layout) == (piece.sample_rate, piece.layout.name)
+        if not follows or abs(at - first - count) > MIN_GAP_S * rate:
+            if kept:
+                yield _make_frame(kept, first, rate, start_s)
+            kept, first, count, rate = [], at, 0, piece.sample_rate
+            planar, layout = _make_planar(piece.layout), piece.layout.name
         if piece.layout.nb_channels == 1:
             yield piece
+            first += piece.samples
             continue
-        first, rate = (first if kept else at), piece.sample_rate
-        kept.append(_read(piece))
-        while (missing := rate - first % rate) <= sum(map(_count, kept)):  # a whole second
+        kept += [part.to_ndarray() for part in planar.resample(piece)]
+        count += piece.samples
+        while (missing := rate - first % rate) <= count:  # a whole second
             whole = np.concatenate(kept, axis=1)
             yield _make_frame([whole[:, :missing]], first, rate, start_s)
-            kept, first = [whole[:, missing:]] if missing < whole.shape[1] else [], first + missing
-    if kept:
+            kept, first, count = [whole[:, missing:]], first + missing, count - missing
+    if count:
         yield _make_frame(kept, first, rate, start_s)
 
 
-def _count(channels: Channels) -> int:
-    return channels.shape[1]
-
-
-def _read(piece: av.AudioFrame) -> Channels:
-    whole = av.AudioResampler(format="fltp", layout=piece.layout).resample(piece)
-    values: Channels = np.concatenate([part.to_ndarray() for part in whole], axis=1)
-    return values
+def _make_planar(layout: Any) -> Any:
+    return av.AudioResampler(format="fltp", layout=layout)
 
 
 def _make_frame(kept: list[Channels], first: int, rate: int, start_s: float) -> av.AudioFrame:

@@ -1,4 +1,4 @@
-"""What fits on a device: measured by `framekiln calibrate`, and learned by runs when memory ran out.
+"""Limits of a device: measured by `framekiln calibrate`, and learned by runs when memory ran out.
 
 Both are in one file for each device, `~/.cache/framekiln/fits/<device>.json`. Plans, predictions and workers read it.
 Each figure is stored with its source. It is valid for a step with the same stage, settings and precision on the same
@@ -91,7 +91,7 @@ class BatchLimit:
 
 
 class Learned(Strict):
-    """What a step's runs learned on one device, each time that memory ran out."""
+    """The sizes that a step's runs learned on one device, each time that memory ran out."""
 
     rows: dict[int, BatchLimit] = Field(default_factory=dict)  # by bucket of image sizes
     chunks: dict[str, _Positive] = Field(default_factory=dict)  # sizes that fit

@@ -1,4 +1,4 @@
-"""What is the same in two runs, and what differs around it: figures of another model say nothing about speed."""
+"""Equal work of two runs, and the differences around it: figures of another model say nothing about speed."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping

@@ -1,4 +1,4 @@
-"""What every page and the terminal are made of.
+"""The parts of every page and of the terminal.
 
 formatting   numbers, times and values as texts
 tables       columns and rows, drawn by `kit.html` and the terminal alike

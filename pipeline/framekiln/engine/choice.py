@@ -1,23 +1,16 @@
-"""The seam between a job and the owner of its processes, and the choice between Ray and this machine alone."""
+"""The choice between Ray and this machine alone, and the engine that is chosen."""
 
 from __future__ import annotations
 
-import uuid
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from framekiln.contract.errors import ConfigError, FramekilnError
+from framekiln.engine.base import Engine, RunContext
 from framekiln.media.units import Unit
-from framekiln.output.ledger import Ledger
-from framekiln.output.object_store import Store
 from framekiln.planning.plan import Plan
-from framekiln.profiling.events import Reading, StepEvent
-from framekiln.profiling.tools.profilers import NO_PROFILERS, ProfilerOptions
 from framekiln.runtime.run.request import RunRequest
-from framekiln.runtime.second_pass.second_pass import SecondPass
 
 if TYPE_CHECKING:
     from framekiln.engine.local.pool import WorkerProcess
@@ -28,48 +21,7 @@ SMALL_BYTES = 2_000_000_000
 5,000 photos of 130 KB with `lighting` took 16 s on two cores, and 24 s with Ray, whose start takes 8 s. Beyond three
 times as many it is less than a tenth of a run, and Ray's dashboard and live metrics are of more use.
 """
-
-
 _LOCAL = "a process a core, each with all steps"
-
-
-@dataclass(frozen=True, kw_only=True)
-class RunContext:
-    """The work of an engine, and its surroundings."""
-
-    plan: Plan
-    store: Store
-    on_events: Callable[[list[StepEvent | Reading]], None]
-    profilers: ProfilerOptions = NO_PROFILERS
-
-
-class Engine(ABC):
-    """An owner of worker processes, for one plan."""
-
-    def __init__(self, context: RunContext) -> None:
-        self._plan, self._store, self._profilers = context.plan, context.store, context.profilers
-        self._on_events = context.on_events
-        self._run = uuid.uuid4().hex[:8]  # opens the keys of its work in processes that several runs may use
-
-    @abstractmethod
-    def first_pass(self, number: int, units: Sequence[Unit], ledger: Ledger) -> None:
-        """Decode units and compute the columns of a wave's steps, except those that the ledger has.
-
-        Raises:
-            FramekilnError: the error that stops the run.
-        """
-
-    @abstractmethod
-    def second_pass(self, step: SecondPass, work: Sequence[Any]) -> None:
-        """Run one second-pass step, or the final assembly.
-
-        Raises:
-            FramekilnError: the error that stops the run.
-        """
-
-    @abstractmethod
-    def close(self) -> None:
-        """End all processes."""
 
 
 def choose(request: RunRequest, plan: Plan, units: Sequence[Unit]) -> tuple[Literal["local", "ray"], str]:
