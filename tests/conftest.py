@@ -14,6 +14,7 @@ import pytest
 
 if "PYTEST_XDIST_WORKER" in os.environ:  # tests share the cores: threads of torch and numpy would wait for each other
     os.environ["OMP_NUM_THREADS"] = "1"
+os.environ["RAY_ENABLE_AUTO_CONNECT"] = "0"  # a call without a session fails: it would start a Ray that stays for ever
 
 import cv2
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import zlib
 from collections import defaultdict
-from contextlib import closing
 from dataclasses import replace
 
 import numpy as np
@@ -13,7 +12,7 @@ import pytest
 
 from framekiln.contract.output_names import COLUMNS, FRAMES
 from framekiln.engine.base import RunContext
-from framekiln.engine.ray.datasets import RayEngine as Engine
+from framekiln.engine.choice import opened
 from framekiln.job import Job
 from framekiln.media.discovery.listing import list_media
 from framekiln.media.media_ids import media_id
@@ -36,7 +35,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("engine")]
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("collections", [60, pytest.param(200, marks=pytest.mark.chaos)])
-def test_random_collections_arrive_whole(tmp_path, machines, collections):
+def test_random_collections_arrive_whole(tmp_path, machines, engine, collections):
     rng = np.random.default_rng(7)
     truth: dict[str, int] = {}
     seeds: dict[str, int] = {}
@@ -63,12 +62,13 @@ def test_random_collections_arrive_whole(tmp_path, machines, collections):
         store = Store(str(tmp_path / f"out{share}"))
         media = list_media(str(tmp_path / "in" / str(share)))
         units = ensure_units(store, media, media, slots=4)
-        with closing(Engine(RunContext(plan=made, store=store, on_events=lambda _: None), pytest.fail)) as engine:
-            engine.first_pass(0, units, Ledger(store))
+        context = RunContext(plan=made, store=store, on_events=lambda _: None)
+        with opened(engine, context, ahead=[], stop=pytest.fail) as running:
+            running.first_pass(0, units, Ledger(store))
         check_collections(Ledger(store), store, made, units, truth, seeds, clip_frames)
 
 
-def test_a_task_that_dies_costs_no_packet(tmp_path, machines):
+def test_a_task_that_dies_costs_no_packet(tmp_path, machines, engine):
     clip(tmp_path / "in" / "clip.png", 5, 30)
     steps = {
         "crc": ("Checksum", {}),
@@ -80,8 +80,9 @@ def test_a_task_that_dies_costs_no_packet(tmp_path, machines):
     store = Store(str(tmp_path / "out"))
     media = list_media(str(tmp_path / "in"))
     units = ensure_units(store, media, media, slots=1)
-    with closing(Engine(RunContext(plan=made, store=store, on_events=lambda _: None), pytest.fail)) as engine:
-        engine.first_pass(0, units, Ledger(store))
+    context = RunContext(plan=made, store=store, on_events=lambda _: None)
+    with opened(engine, context, ahead=[], stop=pytest.fail) as running:
+        running.first_pass(0, units, Ledger(store))
     assert (tmp_path / "died").exists()
     check_collections(Ledger(store), store, made, units, {"clip.png": 30}, {"clip.png": 5}, 4)
     assert all(Ledger(store).parts(folder, made.decode.folder, units[0].name) for folder in made.first_folders)

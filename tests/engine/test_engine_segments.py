@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from contextlib import closing
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -12,8 +12,7 @@ import pytest
 
 from framekiln.contract.output_names import COLUMNS
 from framekiln.engine.base import RunContext
-from framekiln.engine.ray.datasets import RayEngine as Engine
-from framekiln.engine.ray.session import session
+from framekiln.engine.choice import opened
 from framekiln.media.config import DecodeConfig
 from framekiln.media.discovery.listing import list_media
 from framekiln.media.units import Unit
@@ -33,29 +32,34 @@ pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("engine")]
 STEPS = {"crc": {"use": "tests.toys:Checksum"}, "near": {"use": "tests.toys:Neighbours"}}
 
 
-@pytest.fixture(scope="module")
-def plan(tmp_path_factory):
-    """One whose task dies once, in the middle of a segment: Ray runs it again."""
-    dies = {"at": 47, "mark": str(tmp_path_factory.mktemp("died") / "once")}
+@pytest.fixture
+def plan(tmp_path, machines) -> Plan:
+    """One whose task dies once, in the middle of a segment: it is run again."""
+    dies = {"at": 47, "mark": str(tmp_path / "died")}
     steps = STEPS | {"dies": {"use": "tests.toys:DiesOnce", "with": dies}}
-    with session(None) as nodes:
-        profile = ProfileFile.model_validate({"decode": {"workers": 2, "cpus": 0.5}})
-        made_plan = make_plan(PipelineFile.model_validate({"steps": steps}), profile, PlanOptions(), nodes)
-        each = sample_film("b-frames").stat().st_size // 6
-        config = DecodeConfig(segment_frames=10, segment_pixels=1, task_bytes=each, packet_rows=8, clip_frames=5)
-        yield recut(made_plan, config)
+    profile = ProfileFile.model_validate({"decode": {"workers": 2, "cpus": 0.5}})
+    made = make_plan(PipelineFile.model_validate({"steps": steps}), profile, PlanOptions(), machines)
+    each = sample_film("b-frames").stat().st_size // 6
+    config = DecodeConfig(segment_frames=10, segment_pixels=1, task_bytes=each, packet_rows=8, clip_frames=5)
+    return recut(made, config)
 
 
-def run(plan: Plan, folder: Path, out: Path) -> list[Unit]:
-    """The first pass of a run; units that were not done before."""
-    store, media = Store(str(out)), list_media(str(folder))
-    units = ensure_units(store, media, media, slots=2)
-    done = {rows.unit for rows in unit_rows(plan, Ledger(store), units, frozenset(item.media_id for item in media))}
-    pending = [unit for unit in units if unit.name not in done]
-    if pending:  # a run calls no engine for nothing
-        with closing(Engine(RunContext(plan=plan, store=store, on_events=lambda _: None), pytest.fail)) as engine:
-            engine.first_pass(0, pending, Ledger(store))
-    return pending
+@pytest.fixture
+def run(plan, engine) -> Callable[[Path, Path], list[Unit]]:
+    """The first pass of a run: a call takes its input and output, and returns units that were not done before."""
+
+    def call(folder: Path, out: Path) -> list[Unit]:
+        store, media = Store(str(out)), list_media(str(folder))
+        units = ensure_units(store, media, media, slots=2)
+        done = {rows.unit for rows in unit_rows(plan, Ledger(store), units, frozenset(item.media_id for item in media))}
+        pending = [unit for unit in units if unit.name not in done]
+        context = RunContext(plan=plan, store=store, on_events=lambda _: None)
+        if pending:  # a run calls no engine for nothing
+            with opened(engine, context, ahead=[], stop=pytest.fail) as running:
+                running.first_pass(0, pending, Ledger(store))
+        return pending
+
+    return call
 
 
 def table(plan: Plan, folder: Path, out: Path) -> pa.Table:
@@ -78,8 +82,8 @@ def folder(tmp_path):
 
 
 @pytest.mark.heavy
-def test_a_film_in_segments_has_the_rows_of_one_in_one_go(folder, tmp_path, plan):
-    run(plan, folder, tmp_path / "out")
+def test_a_film_in_segments_has_the_rows_of_one_in_one_go(folder, tmp_path, plan, run):
+    run(folder, tmp_path / "out")
     decoded = table(plan, folder, tmp_path / "out").to_pylist()
     whole = [row for packet in packets_of(folder, segment_frames=WHOLE) for row in rows_of(packet)]
     crcs = {(row["media_id"], row["frame_index"]): zlib.crc32(row["frame"]) for row in whole}
@@ -90,17 +94,17 @@ def test_a_film_in_segments_has_the_rows_of_one_in_one_go(folder, tmp_path, plan
     assert [row["time_s"] for row in decoded] == [row["time_s"] for row in whole]
     assert all(row["lived"] for row in decoded)
     assert Path(plan.first[-1].stage.config.mark).exists()  # it did die
-    assert run(plan, folder, tmp_path / "out") == []
+    assert run(folder, tmp_path / "out") == []
 
 
 @pytest.mark.heavy
-def test_only_segments_that_are_not_done_are_decoded_again(folder, tmp_path, plan):
-    run(plan, folder, tmp_path / "out")
+def test_only_segments_that_are_not_done_are_decoded_again(folder, tmp_path, plan, run):
+    run(folder, tmp_path / "out")
     before = table(plan, folder, tmp_path / "out")
     parts = {path: path.stat().st_mtime_ns for path in (tmp_path / "out" / COLUMNS).glob("*/*.parquet")}
     (lost,) = (path for path in parts if path.parent.name.startswith("crc-") and ".00000050-" in path.name)
     lost.unlink()
-    run(plan, folder, tmp_path / "out")
+    run(folder, tmp_path / "out")
     assert table(plan, folder, tmp_path / "out").equals(before)
     rewritten = [path for path, time in parts.items() if path.stat().st_mtime_ns != time]
     spans = [path.stem.split(".")[1].split("-") for path in rewritten if path.parent.name.startswith("decode-")]
@@ -110,11 +114,11 @@ def test_only_segments_that_are_not_done_are_decoded_again(folder, tmp_path, pla
 
 
 @pytest.mark.heavy
-def test_damage_costs_its_own_rows_only(folder, tmp_path, plan):
-    run(plan, folder, tmp_path / "whole")
+def test_damage_costs_its_own_rows_only(folder, tmp_path, plan, run):
+    run(folder, tmp_path / "whole")
     before = table(plan, folder, tmp_path / "whole").to_pylist()
     damage(sample_film("b-frames"), folder / "film.mov", 20, 42)  # a whole segment and parts of its neighbours
-    run(plan, folder, tmp_path / "out")
+    run(folder, tmp_path / "out")
     after = table(plan, folder, tmp_path / "out").to_pylist()
     lost = {row["frame_index"] for row in before if row["media_id"] == "film.mov"} - {
         row["frame_index"] for row in after if row["media_id"] == "film.mov"
@@ -123,4 +127,4 @@ def test_damage_costs_its_own_rows_only(folder, tmp_path, plan):
     same = [row for row in before if row["media_id"] != "film.mov" or row["frame_index"] >= 60]
     assert len(same) == 61 and [row for row in after if row in same] == same
     assert np.all(np.diff([row["frame_index"] for row in after if row["media_id"] == "film.mov"]) > 0)
-    assert run(plan, folder, tmp_path / "out") == []  # and is not decoded again
+    assert run(folder, tmp_path / "out") == []  # and is not decoded again
