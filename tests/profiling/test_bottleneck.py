@@ -50,6 +50,12 @@ FINDINGS = {
         "light",
         "raise decode's workers, whose processes it shares",
     ),
+    "busy, and ended first": (
+        Made().step("decode", 3.0).step("flow", 9.0, packets=6, **GPU).step("faces", 8.0, packets=20, **GPU),
+        "busy",
+        "faces",
+        "raise its batch",
+    ),
     "held": (Made().step("decode", 4.0, seal=5.5).step("faces", 5.0, **GPU), "held", "decode", "object store"),
     "idle": (Made().step("decode", 4.0).step("faces", 5.0, wait=4.0, **GPU), "idle", "", "more files at once"),
 }
@@ -61,6 +67,13 @@ def test_findings(name):
     advice = run.bottleneck()
     assert (advice.rule, advice.step) == (rule, step), str(advice)
     assert change in advice.change
+
+
+@pytest.mark.parametrize(("own", "told"), [(30.0, "Other programs took 60 % "), (75.0, ""), (None, ""), (95.0, "")])
+def test_what_other_programs_take_is_said_first(own, told):
+    advice = Made().step("decode", 9.7).bottleneck(cpu=90.0, own=own)
+    assert advice.others.startswith(told) and bool(advice.others) == bool(told)
+    assert str(advice).startswith(told or "decode is busy")
 
 
 def test_advice_names_the_step_that_waits():

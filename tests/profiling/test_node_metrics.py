@@ -8,6 +8,7 @@ import subprocess
 import sys
 from types import SimpleNamespace
 
+import psutil
 import pytest
 
 from framekiln.profiling import node_metrics
@@ -61,6 +62,26 @@ def test_a_machine_is_read():
     assert early["time"] < late["time"] and late["store_gb"] == 0.5 and early["store_gb"] is None
     assert dict(late["workers_gb"])[child.pid] > 0 and 0 <= late["cpu_percent"] <= 100 and late["memory_gb"] > 0
     assert early["net_in_mb_s"] is None
+
+
+def test_the_cores_that_a_process_and_its_children_use_are_told_from_those_of_others():
+    burn = "import time\nwhile time.process_time() < 0.5: pass\nprint('done', flush=True)\ntime.sleep(60)"
+    parent = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {burn!r}])"
+    idle = "print('done', flush=True); import time; time.sleep(60)"
+    children = [subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) for code in (parent, idle)]
+    try:
+        busy, other = (node_metrics.RunCpu(psutil.Process(child.pid)) for child in children)
+        for child in children:
+            assert child.stdout.readline() == b"done\n"
+        busy.list_processes()
+        other.list_processes()
+        assert busy.percent() > 2 * other.percent()
+    finally:
+        for child in children:
+            for one in psutil.Process(child.pid).children():
+                one.kill()
+            child.kill()
+            child.communicate()
 
 
 def test_missing_gpu_values_are_null_and_the_others_are_kept():

@@ -10,7 +10,7 @@ settings, not measurements.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from framekiln.contract.row_errors import DECODE
@@ -29,7 +29,8 @@ FULL_GPU = 0.8  # utilisation from which the GPU itself is the limit
 SET_UP = 0.5  # share of a run from which set-up dominates it
 MODEL = 0.5  # share of a step's seconds from which the model dominates it
 SATURATED = 0.9  # use of all cores from which another worker finds next to none to run on
-_SAME = 0.02  # difference of shares that counts as none
+OTHERS = 0.2  # share of all cores from which other programs are said to make a run slower
+_SAME = 0.02  # difference of shares, or relative one of times, that counts as none
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,13 +41,28 @@ class Advice:
     step: str  # the step it is about; empty where it is no single step
     reason: str  # the evidence, without a full stop
     change: str  # the fix, without a full stop
+    others: str = ""  # what other programs did meanwhile: a sentence with a space behind it, or nothing
 
     def __str__(self) -> str:
-        return f"{self.reason}: {self.change}."
+        return f"{self.others}{self.reason}: {self.change}."
 
 
-def bottleneck(steps: Sequence[StepStatistics], saturated: Collection[str] = ()) -> Advice:
-    """Return the advice of the first rule that applies; the last one always does. See `saturated_steps` in planning."""
+def bottleneck(steps: Sequence[StepStatistics], saturated: Collection[str] = (), others: float | None = None) -> Advice:
+    """Return the advice of the first rule that applies; the last one always does.
+
+    `saturated` are the steps of `saturated_steps` in planning. `others` is the use of all cores by other programs, 0 to
+    1; None if it was not measured.
+    """
+    return replace(_find_bottleneck(steps, saturated), others=_tell_others(others))
+
+
+def _tell_others(use: float | None) -> str:
+    if use is None or use < OTHERS:
+        return ""
+    return f"Other programs took {_percent(use)} of the machine's cores meanwhile, so the run could be faster. "
+
+
+def _find_bottleneck(steps: Sequence[StepStatistics], saturated: Collection[str]) -> Advice:
     if not steps or max(steps, key=lambda step: step.seconds).packets < MIN_PACKETS:
         return Advice(
             rule="too-short",
@@ -69,10 +85,10 @@ def _start_up(steps: Sequence[StepStatistics], _: Collection[str]) -> Advice | N
 def _second_pass(steps: Sequence[StepStatistics], saturated: Collection[str]) -> Advice | None:
     """Steps of the second pass run one after the other, after the whole first pass."""
     first_pass = _length([step for step in steps if not step.later])
-    slow = max((step for step in steps if step.later), key=lambda step: step.end - step.begin, default=None)
-    if slow is None or slow.end - slow.begin <= first_pass:
+    slow = max((step for step in steps if step.later), key=lambda step: step.lasted, default=None)
+    if slow is None or slow.lasted <= first_pass:
         return None
-    took = f"{slow.step} of the second pass took {slow.end - slow.begin:.0f} s, the whole first pass {first_pass:.0f} s"
+    took = f"{slow.step} of the second pass took {slow.lasted:.0f} s, the whole first pass {first_pass:.0f} s"
     if full := saturation(slow.cpu_use, saturated=slow.step in saturated):
         return Advice(rule="later", step=slow.step, reason=f"{took}, and {full}", change=_without_workers(slow))
     more = "its cpus" if slow.packets == 1 else f"{slow.step}'s workers, or its cpus"  # one call may take all rows
@@ -80,12 +96,15 @@ def _second_pass(steps: Sequence[StepStatistics], saturated: Collection[str]) ->
 
 
 def _busy(steps: Sequence[StepStatistics], saturated: Collection[str]) -> Advice | None:
-    """The step that takes most of the busiest processes is the bottleneck."""
+    """The costliest step of the processes that work longest is the bottleneck: a step that ends early is none."""
     first = [step for step in steps if not step.later]
-    top = max((step.process_busy for step in first), default=0.0)
-    if top < BUSY:
+    if max((step.process_busy for step in first), default=0.0) < BUSY:
         return None
-    slow = max((step for step in first if step.process_busy > top - _SAME), key=lambda step: step.working)
+    longest = max(step.process_busy * step.lasted for step in first)
+    slow = max(
+        (step for step in first if step.process_busy * step.lasted >= (1 - _SAME) * longest),
+        key=lambda step: step.working * step.lasted,
+    )
     reason = f"{slow.step} is busy {_percent(slow.busy)} of its time"
     if slow.busy < slow.process_busy - _SAME:
         reason += f", the most of its process, which is busy {_percent(slow.process_busy)}"

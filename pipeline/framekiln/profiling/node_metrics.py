@@ -6,6 +6,7 @@ GPU figures come from NVML and are missing without a driver. All other figures c
 from __future__ import annotations
 
 import json
+import os
 import socket
 import time
 from collections.abc import Iterable, Mapping
@@ -37,6 +38,7 @@ SCHEMA = pa.schema(
         field("node", pa.string(), "the machine's host name", nullable=False),
         field("time", pa.float64(), "since the epoch", "s", nullable=False),
         field("cpu_percent", pa.float32(), "of all cores together, since the sample before", "%"),
+        field("own_cpu_percent", pa.float32(), "of all cores, by the run's processes, since the sample before", "%"),
         field("memory_gb", pa.float32(), "in use by everybody: total less available", "GB"),
         field("workers_gb", pa.map_(pa.int64(), pa.float32()), "resident memory of Ray's processes by id", "GB"),
         field("store_gb", pa.float32(), "in Ray's object store here; null where Ray does not tell", "GB"),
@@ -64,6 +66,7 @@ class NodeMetrics:
         self._parent = psutil.Process(parent) if parent else None
         self._children: list[psutil.Process] = []
         self._listed = -_LIST_SECONDS
+        self._cpu = RunCpu(_find_root(self._parent)) if self._parent else None
         self._counts: tuple[float, dict[str, float]] | None = None
         self._gpus = GpuMetrics(nvml)
         psutil.cpu_percent()
@@ -76,6 +79,7 @@ class NodeMetrics:
             "node": self._node,
             "time": time.time(),
             "cpu_percent": psutil.cpu_percent(),
+            "own_cpu_percent": self._cpu.percent() if self._cpu is not None else None,
             "memory_gb": (memory.total - memory.available) / 1e9,
             "workers_gb": self._workers(),
             "store_gb": store_gb,
@@ -100,6 +104,53 @@ class NodeMetrics:
         if before is None or now <= before[0]:
             return {}
         return {name: max(0.0, counts[name] - before[1].get(name, 0.0)) / 1e6 / (now - before[0]) for name in counts}
+
+
+class RunCpu:
+    """The use of this machine's cores by a process and all its descendants."""
+
+    def __init__(self, root: psutil.Process) -> None:
+        """Start the measurement: what they used before does not count."""
+        self._root, self._listed = root, -_LIST_SECONDS
+        self._family: dict[int, psutil.Process] = {}
+        self._used: dict[int, float] = {}  # seconds of a process at the last reading
+        self._cores, self._time = psutil.cpu_count() or 1, time.monotonic()
+        self._read()
+
+    def list_processes(self) -> None:
+        """Look for new descendants, as readings do every two seconds."""
+        self._listed = time.monotonic()
+        with suppress(psutil.Error):
+            self._family = {one.pid: one for one in (self._root, *self._root.children(recursive=True))}
+
+    def percent(self) -> float | None:
+        """Return the use of all cores since the last reading; None without time between the two."""
+        before, self._time = self._time, time.monotonic()
+        spent, passed = self._read(), self._time - before
+        return 100 * spent / passed / self._cores if passed > 0 else None
+
+    def _read(self) -> float:
+        """Return the seconds since the last reading; a process that was not there has all of its seconds counted."""
+        if time.monotonic() - self._listed >= _LIST_SECONDS:
+            self.list_processes()
+        spent, used = 0.0, dict[int, float]()
+        for pid, process in self._family.items():
+            with suppress(psutil.Error):
+                times = process.cpu_times()
+                used[pid] = times.user + times.system
+                spent += max(0.0, used[pid] - self._used.get(pid, 0.0))
+        self._used = used
+        return spent
+
+
+def _find_root(parent: psutil.Process) -> psutil.Process:
+    """Return the process that started the run's others: of a local Ray, the one that started its raylet, `parent`."""
+    if parent.pid == os.getpid():
+        return parent
+    with suppress(psutil.Error):
+        above = parent.parent()
+        return above if above is not None and above.pid > 1 else parent
+    return parent
 
 
 class GpuMetrics:

@@ -19,6 +19,7 @@ from framekiln.planning.manifest import Targets
 from framekiln.profiling.advice import Advice, bottleneck
 from framekiln.profiling.record_log import CALLS, NODES, batches, began, read, runs
 from framekiln.profiling.records import PACKET
+from framekiln.profiling.stats.node_use import others_use
 from framekiln.profiling.stats.steps import StepStatistics, step_statistics
 from framekiln.profiling.targets import GpuStatistics, TargetResult, compare_targets
 
@@ -54,9 +55,8 @@ def profile_of(
     if not (steps := step_statistics(calls, nodes)):
         return None
     results = compare_targets(targets, GpuStatistics.of(calls, nodes), steps) if targets else []
-    return RunProfile(
-        run=run, steps=steps, bottleneck=bottleneck(steps, saturated), targets=results, saturated=saturated
-    )
+    advice = bottleneck(steps, saturated, others_use(calls, nodes))
+    return RunProfile(run=run, steps=steps, bottleneck=advice, targets=results, saturated=saturated)
 
 
 def choose_run(store: Store, name: str | None, warn: Callable[[str], None] = lambda _: None) -> str:

@@ -221,7 +221,9 @@ def test_a_run_that_only_removed_rows_shows_the_records_of_the_one_before(tmp_pa
     photo(tmp_path / "in" / "a.png", 1)
     store = output(tmp_path / "in", tmp_path / "out", figures={}, throughput={})
     store.write_table(f"profile/calls-{RUN}.parquet", records.to_table(call_records(WORKERS)))
-    assert f"The last run had nothing to do; this is run {RUN}." in text(page(store))
+    shown = text(page(store))
+    assert f"1 run into this output kept records. These are times of an earlier one, which did most, run {RUN}" in shown
+    assert "nothing to do" not in shown and "run None" not in shown
 
 
 @pytest.mark.parametrize("torn", [b"", b"PAR1 torn", b"\x00" * 100])

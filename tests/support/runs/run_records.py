@@ -7,6 +7,7 @@ import json
 from framekiln.profiling import node_metrics
 from framekiln.profiling.advice import bottleneck
 from framekiln.profiling.records import CALL, HAND_ON, PACKET, SET_UP, Record, to_table
+from framekiln.profiling.stats.node_use import others_use
 from framekiln.profiling.stats.steps import step_statistics
 
 LOOP = 10.0  # seconds from one packet of a process to its next
@@ -43,10 +44,9 @@ class Made:
     def measured(self, samples=None):
         return {one.step: one for one in step_statistics(to_table(self.lines), samples)}
 
-    def bottleneck(self, cpu=None, saturated=()):
-        """What is said of it on a machine whose cores are used so much, in percent, all the time."""
-        seconds = (0.25 * i for i in range(400))
-        told = [{"run": "0", "node": "h", "time": at, "cpu_percent": cpu, "gpus": []} for at in seconds]
-        return bottleneck(
-            step_statistics(to_table(self.lines), node_metrics.to_table(told if cpu is not None else [])), saturated
-        )
+    def bottleneck(self, cpu=None, saturated=(), own=None):
+        """What is said of it on a machine whose cores are used so much, in percent, all the time; `own` by the run."""
+        told = {"run": "0", "node": "h", "cpu_percent": cpu, "own_cpu_percent": own, "gpus": []}
+        samples = [told | {"time": 0.25 * i} for i in range(400)]
+        calls, nodes = to_table(self.lines), node_metrics.to_table(samples if cpu is not None else [])
+        return bottleneck(step_statistics(calls, nodes), saturated, others_use(calls, nodes))

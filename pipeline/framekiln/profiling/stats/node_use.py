@@ -39,6 +39,18 @@ def cpu_use(packets: pa.Table, nodes: pa.Table | None) -> float | None:
     return float(np.mean(shares)) if len(shares) >= _MIN_CPU_SAMPLES else None
 
 
+def others_use(records: pa.Table, nodes: pa.Table | None) -> float | None:
+    """Return the mean use of all cores by programs that are not the run's, 0 to 1, while any record ran.
+
+    None with fewer than four samples, as `cpu_use`.
+    """
+    if nodes is None:
+        return None
+    whole, own = (list(_during(records, nodes, name)) for name in ("cpu_percent", "own_cpu_percent"))
+    shares = [max(0.0, one - mine) / 100 for one, mine in zip(whole, own, strict=True) if None not in (one, mine)]
+    return float(np.mean(shares)) if len(shares) >= _MIN_CPU_SAMPLES else None
+
+
 def _during(records: pa.Table, nodes: pa.Table, name: str) -> Iterator[Any]:
     """Yield a column's values from samples that were taken while a record of the same node ran."""
     for node in pc.unique(records["node"]).to_pylist():

@@ -78,6 +78,11 @@ class StepStatistics(ProcessStatistics):
     cpu_use: float | None = None  # mean use of its nodes' cores during its packets, by all programs, 0 to 1
 
     @property
+    def lasted(self) -> float:
+        """Return the seconds from its first packet to its last."""
+        return self.end - self.begin
+
+    @property
     def working(self) -> float:
         """Return `busy` without the wait for other packets and steps of the process in the model, 0 to 1."""
         return self.busy * (1 - self.phases.get("queue", 0.0))

@@ -34,7 +34,9 @@ def bottleneck(figures: Mapping[str, Any], profile: Mapping[str, Any]) -> Bottle
     if profile:
         verdict = profile["verdict"]
         opening = f"The bottleneck is {verdict['step']}. " if verdict["rule"] == "busy" else ""
-        return Bottleneck(text=f"{opening}{verdict['reason']}: {verdict['change']}.", step=verdict["step"])
+        return Bottleneck(
+            text=f"{verdict['others']}{opening}{verdict['reason']}: {verdict['change']}.", step=verdict["step"]
+        )
     slowest = busiest_step(figures)
     if slowest is None:
         return Bottleneck(text="No step had anything to do.", idle=True)
@@ -70,7 +72,7 @@ def recommendation(throughput: Mapping[str, Any], fallback: str) -> tuple[str, s
     if not (advice := throughput.get("verdict")):
         return fallback, ""
     change = str(advice["change"])
-    return f"{advice['reason']}.", f"{change[:1].upper()}{change[1:]}." if change else ""
+    return f"{advice['others']}{advice['reason']}.", f"{change[:1].upper()}{change[1:]}." if change else ""
 
 
 def targets_met(targets: Sequence[Mapping[str, Any]]) -> str:

@@ -71,7 +71,7 @@ def timed_run(store: Store, record: Mapping[str, Any], wanted: str | None = None
     own, work = run_of(store, record), _work(store)
     if wanted is not None:
         name: str | None = choose_run(store, wanted)
-    elif own is not None and own in work:
+    elif work and (own in work or not record["figures"]):  # a run that found all rows done has none
         name = max(work.values(), key=lambda run: (run.busy, run.name == own)).name
     else:
         name = own

@@ -169,8 +169,7 @@ def recorded_run(store: Store, record: Mapping[str, Any], own: str | None) -> Re
         activity = read_activity(store, run)
         if activity is None:
             return missing
-        why = "kept no records" if record.get("figures") else "had nothing to do"
-        note = "" if own else f"The last run {why}; this is run {run}."
+        note = "" if own else f"The last run kept no records; this is run {run}."
         return RecordedRun(timeline=timeline(activity), machines=machine_charts(store, run, activity), note=note)
     except DamagedError as error:
         return RecordedRun(note=f"No timeline: {error}")
