@@ -71,7 +71,7 @@ def render(store: Store, record: Mapping[str, Any], run: str | None = None) -> s
         **_images(store, record, groups, stages),
         "bottleneck": slowest,
         "phases": throughput.phase_shares(profile),
-        "recorded": timeline.recorded_run(store, record, timed.name),
+        "recorded": timeline.recorded_run(store, timed.name),
         "error_groups": groups[:MOST_GROUPS],
         "more_error_groups": groups[MOST_GROUPS:],
         "tables": tables,

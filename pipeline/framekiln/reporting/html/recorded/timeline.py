@@ -161,7 +161,7 @@ class RecordedRun:
     note: str = ""
 
 
-def recorded_run(store: Store, record: Mapping[str, Any], own: str | None) -> RecordedRun:
+def recorded_run(store: Store, own: str | None) -> RecordedRun:
     """Return the drawings of a run, or of the last one with records if run.json's own kept none."""
     missing = RecordedRun(note="There are no records of the processes, so there is no timeline.")
     try:
