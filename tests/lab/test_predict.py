@@ -38,7 +38,7 @@ from tests.lab.gpu_law import (
 
 
 def test_every_shipped_gpu_has_a_source_for_every_figure():
-    assert len(GPUS) == 12
+    assert len(GPUS) == 20
     for gpu in GPUS.values():
         assert all(word.split(":")[0] in ("seen", "named", "derived") for word in gpu.sources.values())
         assert gpu.fp16_tflops >= gpu.bf16_tflops >= gpu.fp32_tflops  # dense rates of 16 bits, sums in fp32
