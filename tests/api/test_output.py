@@ -32,6 +32,11 @@ def test_tables_are_arrow_datasets(out):
         out.table("frame")
 
 
+def test_paths_are_opened_as_they_are(out, media):
+    rows = out.table("frames").to_table(columns=["media_id", "path"]).to_pylist()
+    assert all(row["path"] == str(media / row["media_id"]) for row in rows)
+
+
 def test_a_frame_is_what_the_stages_saw(out):
     for media_id, seed, index in (("photo3.png", 3, 0), ("zz.png", 100, 0), ("zz.png", 100, 29)):
         assert np.array_equal(out.frame(media_id, index), frame(seed, index))

@@ -52,7 +52,7 @@ def test_details_of_columns_are_of_a_step_or_a_table_or_of_all():
     tables = json.loads(command("columns", "transitions", "--json").stdout)
     assert set(tables) == {"transitions"}
     names = [column["name"] for column in json.loads(command("columns", "decode", "--json").stdout)["frames"]]
-    assert names[:3] == ["media_id", "uri", "frame_index"] and "exposure" not in names
+    assert names[:4] == ["media_id", "uri", "path", "frame_index"] and "exposure" not in names
     every = command("columns", "--all", COLUMNS="80").stdout
     assert flow.partition("\n")[2] in every and "jitter_smoothed  float, size" in every
     assert all(line == line.rstrip() and len(line) <= 80 for line in every.splitlines())

@@ -13,7 +13,7 @@ import pyarrow as pa
 from framekiln.api import html
 from framekiln.api.options import Place
 from framekiln.api.summary import Summary
-from framekiln.contract.columns import SOURCE, URI, Image
+from framekiln.contract.columns import PLACES, SOURCE, Image
 from framekiln.contract.errors import ConfigError, InputError, UserError, check_known, did_you_mean
 from framekiln.contract.output_names import ERRORS, FRAMES, IMAGES, INTERNAL
 from framekiln.contract.row_errors import ERRORS_SCHEMA
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from framekiln.profiling.run_profile import RunProfile
 
-_ALWAYS = {FRAMES: pa.schema([*SOURCE, URI]), ERRORS: ERRORS_SCHEMA}
+_ALWAYS = {FRAMES: pa.schema([*SOURCE, *PLACES]), ERRORS: ERRORS_SCHEMA}
 """Tables that every output has, with their columns where they have no row."""
 
 

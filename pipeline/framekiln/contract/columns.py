@@ -40,6 +40,9 @@ MEDIA_ID = field(
 URI = field(
     "uri", pa.string(), "where the file was read from, to be opened: file:///... or a store's URL", nullable=False
 )
+PATH = field("path", pa.string(), "path of a local file; null in a store, and for a name that is not UTF-8")
+PLACES = pa.schema([URI, PATH])
+"""Columns of `frames/` that say where a row's file is, after its `media_id`."""
 FRAME_INDEX = field(
     "frame_index", pa.int32(), "number of the frame in its file, in display order, from 0", nullable=False
 )
@@ -59,6 +62,7 @@ SOURCE = pa.schema(
         field("fps", pa.float32(), "average frame rate of the file; null for a photo", "1/s"),
         field("height", pa.int32(), "height of the frame as shown, orientation applied", "px", nullable=False),
         field("width", pa.int32(), "width of the frame as shown, orientation applied", "px", nullable=False),
+        field("damaged", pa.string(), "truncated where the decoder filled in what the file lacks; else null"),
     ]
 )
 """Columns that every row has."""

@@ -81,7 +81,7 @@ class Reason(StrEnum):
     TRUNCATED = "truncated"  # the end is missing
     TOO_LARGE = "too_large"  # more pixels (by the header) or more frames than the limits
     CRASHED = "crashed"  # the decoder crashes or hangs
-    PASSED_OVER = "passed_over"  # text or a table beside media, by name and content; counted apart, and no error
+    PASSED_OVER = "passed_over"  # no media, by name and content; counted apart, and no error
     UNREADABLE = "unreadable"  # the operating system or the object store refused to read it
 
 

@@ -1,4 +1,7 @@
-"""File types, detected from the first bytes and not from the name, so that a JPEG called .mp4 is decoded."""
+"""File types, detected from the first bytes, so that a JPEG called .mp4 is decoded.
+
+The name says only whether a file was meant to be media. What is none by both name and content is passed over.
+"""
 
 import codecs
 import re
@@ -51,6 +54,7 @@ _BEGINNINGS: tuple[tuple[Kind | str, bytes], ...] = (
     ("a cursor (CUR)", rb"\x00\x00\x02\x00(?!\x00\x00)"),
     ("an SGI image", rb"\x01\xda"),
     ("a PDF document", rb"%PDF"),
+    ("an Office document or a thumbnail cache", rb"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"),  # also Thumbs.db
     ("a ZIP archive", rb"PK\x03\x04"),
     ("a gzip archive", rb"\x1f\x8b"),
     ("a 7-Zip archive", rb"7z\xbc\xaf\x27\x1c"),
@@ -67,6 +71,14 @@ _PATTERNS = tuple((kind, re.compile(pattern, re.S)) for kind, pattern in _BEGINN
 _HEIF = (b"heic", b"heix", b"hevc", b"hevx", b"heim", b"heis", b"mif1", b"msf1")
 # of img2dataset and other downloaders, photo managers, subtitles, annotation tools
 _SIDECAR = re.compile(r"aae|csv|ini|jsonl?|log|md|nfo|parquet|srt|tsv|txt|vtt|xml|xmp|ya?ml")  # endings of names
+# Endings of photos and films, read or not, of ImageMagick's, libraw's and ffmpeg's lists.
+_OF_MEDIA = re.compile(
+    r"jpe?g|jpe|jfif|a?png|gif|webp|avifs?|hei[cf]s?|hif|tiff?|bmp|dib|jp2|j2k|jpx|jpf|jxl|tga|p[abgnpf]m|exr|hdr|dds"
+    r"|psd|psb|svg|ico|cur|sgi|dng|nef|nrw|arw|sr2|cr2|cr3|crw|raf|orf|rw2|pef|srw|x3f|3fr|raw"
+    r"|mp4|m4v|mov|qt|mkv|webm|avi|mpe?g|mp[12]v|m2[vtp]s?|mts|ts|vob|flv|f4v|og[gvm]|wmv|asf|3g[p2]|mxf|rmv?b?|dv"
+    r"|mjpe?g|h?26[45]|hevc|y4m|yuv|ivf|nut"
+)
+_ENDING = re.compile(r"\.([a-z][a-z0-9]{0,7})$")  # "IMG.0001" and "a.jpg?w=200" have none: they may be media
 _UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 _TARGA_HEADER = 18  # bytes
 _MARKUP = (
@@ -90,13 +102,29 @@ def detect_kind(head: bytes) -> Kind:
     raise MediaError(Reason.UNSUPPORTED, f"not a supported photo or video; it looks like {kind}")
 
 
-def is_sidecar(name: str, head: bytes) -> bool:
-    """Return whether a file is text or a table beside media: by its name and by its content.
+def kind_of(name: str, head: bytes) -> Kind:
+    """Return the kind of a file from its name and its first bytes; see `detect_kind`.
 
-    A page or a text under the name of a photo is none, but a broken download.
+    A page or a text under the name of a photo is no sidecar, but a broken download. A caption may begin as BMP photos
+    do, so its name counts first. Targa has no magic number, so other names do not have it.
+    Raises MediaError: PASSED_OVER for a file that is no media by both; EMPTY and UNSUPPORTED.
     """
-    suffix = name.rpartition(".")[2].lower()
-    return bool(_SIDECAR.fullmatch(suffix)) and (is_text(head) or head.startswith((b"PAR1", *_UTF_16)))
+    match = _ENDING.search(name.lower())
+    ending = match[1] if match else ""
+    if _SIDECAR.fullmatch(ending):
+        if is_text(head) or head.startswith((b"PAR1", *_UTF_16)):
+            raise _pass_over("text or a table")
+        return detect_kind(head)
+    if not ending or _OF_MEDIA.fullmatch(ending):
+        return detect_kind(head)
+    kind = _detect_by_beginning(head) if head else "an empty file"
+    if isinstance(kind, str) or kind.name == "TGA":
+        raise _pass_over(kind if isinstance(kind, str) else "unknown binary data")
+    return kind
+
+
+def _pass_over(what: str) -> MediaError:
+    return MediaError(Reason.PASSED_OVER, f"passed over, not media: {what}")
 
 
 def is_text(head: bytes) -> bool:

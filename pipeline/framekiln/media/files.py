@@ -9,7 +9,7 @@ after the listing is a line in the errors table.
 import os
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, BinaryIO
@@ -107,6 +107,14 @@ def uri_of(path: str) -> str:
     scheme, _, rest = path.partition("://")
     place, slash, inner = rest.partition("/")
     return quote(as_uri(f"{scheme}://{place.rpartition('@')[2]}{slash}{inner}"), safe="%/:?#[]@!$&'()*+,;=~")
+
+
+def printable_path(path: str) -> str | None:
+    """Return the path of a local file; None for a URL of a store, and for a name that is not UTF-8."""
+    with suppress(ValueError, UnicodeEncodeError):
+        place = local_path(path) if is_url(path) else path
+        return place and place.encode().decode()
+    return None
 
 
 def as_int64(number: int) -> int:

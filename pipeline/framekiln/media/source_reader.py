@@ -13,7 +13,7 @@ from framekiln.contract.errors import MediaError, Reason
 from framekiln.contract.row_errors import Failure
 from framekiln.media.config import DecodeConfig
 from framekiln.media.damaged import check_written
-from framekiln.media.file_types import HEAD_BYTES, detect_kind, is_sidecar
+from framekiln.media.file_types import HEAD_BYTES, kind_of
 from framekiln.media.files import MediaFile, access_errors, open_media, read_stream
 from framekiln.media.frames import Frame, FrameSource, FrameSpec, LostFrames
 from framekiln.media.images.photo import open_photo
@@ -126,9 +126,7 @@ class SourceReader:
         )
         with open_media(media) as stream, access_errors():
             head = stream.read(HEAD_BYTES)
-            if is_sidecar(media.media_id, head):  # before its kind: a caption may begin as BMP photos do
-                raise MediaError(Reason.PASSED_OVER, "passed over, not media: text or a table")
-            kind = detect_kind(head)
+            kind = kind_of(media.media_id, head)
             check_written(stream)
             data = b"" if kind.decoder == "video" else read_stream(stream, 10 * config.max_pixels)
         if kind.decoder == "video":

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeVar
 
-from framekiln.contract.columns import MEDIA_ID, ON_REQUEST, SOURCE, URI, is_pixel_column
+from framekiln.contract.columns import MEDIA_ID, ON_REQUEST, PLACES, SOURCE, is_pixel_column
 from framekiln.contract.errors import ConfigError, WeightsError, check_known
 from framekiln.contract.stage import Scope, Stage
 from framekiln.planning.plan_options import PlanOptions
@@ -54,7 +54,7 @@ def find_producers(stages: Stages) -> Producers:
                     "rename its column.",
                     code="FK-COLUMN-TWICE",
                 )
-            if column in (*SOURCE.names, URI.name) or is_decoded(column):
+            if column in (*SOURCE.names, *PLACES.names) or is_decoded(column):
                 raise ConfigError(
                     f"Step {name!r} adds a column {column!r}, a name that decoding uses; rename the column.",
                     code="FK-COLUMN-RESERVED",

@@ -14,7 +14,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from framekiln.media.discovery.listing import list_media
-from framekiln.media.files import MediaFile, read_bytes, uri_of
+from framekiln.media.files import MediaFile, printable_path, read_bytes, uri_of
 from framekiln.media.media_ids import as_folder, media_id
 
 
@@ -88,3 +88,9 @@ def test_uris_can_be_opened(tmp_path: Path, name: str) -> None:
 def test_uris_have_no_credentials_and_any_entry_has_one() -> None:
     assert uri_of("s3://key:secret@bucket/a b.jpg?region=eu") == "s3://bucket/a%20b.jpg?region=eu"
     assert uri_of("s3://[a/b") and uri_of("nonsense://")
+
+
+def test_a_path_is_of_a_local_file_with_a_name_in_utf_8() -> None:
+    assert printable_path("/data/50% off.jpg") == printable_path("file:///data/50%25%20off.jpg") == "/data/50% off.jpg"
+    for path in ("s3://bucket/a.jpg", "/data/caf\udce9.jpg", "s3://[a/b", "nonsense://"):
+        assert printable_path(path) is None

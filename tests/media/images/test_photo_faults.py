@@ -83,6 +83,7 @@ def test_a_truncated_photo_is_a_line_and_a_row_of_what_it_shows(tmp_path: Path, 
         same = bool(rows) and np.array_equal(rows[0]["frame"], whole)  # what is missing was no part of the image
         assert [failure.kind for failure in failures] == ([] if same and not failures else ["truncated"]), tenth
         assert [failure.frame_index for failure in failures if rows] == [0] * (len(rows) if failures else 0)
+        assert [row["damaged"] for row in rows] == ["truncated" if failures else None] * len(rows)
         if rows and failures and kind in ("JPEG", "PNG", "GIF", "TIFF", "PPM") and tenth >= 6:
             shown = np.abs(rows[0]["frame"].astype(int) - whole).max(axis=2) <= 8
             assert shown.mean() > 0.3, tenth
@@ -160,8 +161,21 @@ def test_empty_file_and_camera_raw(tmp_path: Path) -> None:
         ("photo.jpg", b"", "empty"),
         ("1.txt", b"\0\1\2\3binary", "unsupported"),
         ("1.json", b"PK\x03\x04rest", "unsupported"),
+        ("Thumbs.db", b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "passed_over"),
+        ("form.pdf", b"%PDF-1.7", "passed_over"),
+        ("form.PDF", b"", "passed_over"),
+        ("texts.zip", b"PK\x03\x04rest", "passed_over"),
+        ("song.mp3", b"ID3\x04", "passed_over"),
+        ("index.html", b"<!DOCTYPE html>", "passed_over"),
+        ("model.bin", bytes([0, 0, 2, *[0] * 9, 9, 0, 9, 0, 24, 0]) + bytes(99), "passed_over"),  # as Targa begins
+        ("model.bin", bytes(range(256)), "passed_over"),
+        ("photo.webp", b"PK\x03\x04rest", "unsupported"),
+        ("photo.psd", b"8BPS\x00\x01", "unsupported"),
+        ("0a3f9c", b"%PDF-1.7", "unsupported"),  # a name of a download, which may have been meant as a photo
+        ("photo.jpg?w=200", b"%PDF-1.7", "unsupported"),
+        ("IMG.0001", bytes(range(256)), "unsupported"),
     ],
 )
-def test_text_and_tables_beside_media_are_passed_over(tmp_path: Path, name: str, data: bytes, kind: str) -> None:
+def test_what_is_no_media_by_name_and_content_is_passed_over(tmp_path: Path, name: str, data: bytes, kind: str) -> None:
     (tmp_path / name).write_bytes(data)
     assert single_failure(tmp_path)[0] == kind

@@ -74,6 +74,7 @@ def _column(name: str, count: int) -> pa.Array:
         "fps": [None if photo else FPS] * count,
         "height": [HEIGHT] * count,
         "width": [WIDTH] * count,
+        "damaged": [None] * count,
     }
     if name not in values:
         raise ValueError(f"decoding provides no column {name!r}; pass rows that have it")

@@ -20,6 +20,7 @@ import io
 import re
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from itertools import accumulate
 
@@ -64,6 +65,7 @@ def open_photo(data: bytes, kind: Kind, spec: FrameSpec) -> FrameSource:
         if part is None:
             raise
         loss = MediaError(Reason.TRUNCATED, f"{exc}; the rest of the image is filled in")
+        part = replace(part, damaged=exc.reason.value)
         return FrameSource(media_type="photo", frames=iter([part, LostFrames(index=0, error=loss)]))
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 import pyarrow.compute as pc
 
-from framekiln.contract.columns import SOURCE, URI
+from framekiln.contract.columns import PLACES, SOURCE
 from framekiln.contract.output_names import COLUMNS, DIGESTS, ERRORS, FRAMES, IMAGES, PROFILE, UNITS
 from framekiln.contract.row_errors import DECODE
 from framekiln.contract.stage import Stage
@@ -87,7 +87,7 @@ def _items(part: Extract, table: TableFiles) -> dict[str, int]:
 def _by_step(columns: Sequence[Distribution], stages: Mapping[str, Stage]) -> list[ColumnGroup]:
     """Return the columns of each first-pass step in order, and those of decoding last."""
     owners = {name: step for step, stage in stages.items() for name in stage.outputs.names}
-    owners |= dict.fromkeys((*SOURCE.names, URI.name), DECODE)
+    owners |= dict.fromkeys((*SOURCE.names, *PLACES.names), DECODE)
     titles = [*(step for step, stage in stages.items() if stage.scope.first_pass), "", DECODE]
     groups = {title: [item for item in columns if owners.get(item.name, "") == title] for title in titles}
     return [ColumnGroup(title=title or "other columns", columns=items) for title, items in groups.items() if items]

@@ -168,7 +168,7 @@ def print_result(console: Console, store: Store, result: RunResult) -> None:
     for note in result.figures.notes.values():
         print_line(console, note)
     if result.passed_over:
-        print_line(console, f"{count(result.passed_over, 'file')} passed over: text or tables, not media")
+        print_line(console, f"{count(result.passed_over, 'file')} passed over, not media")
     if errors := sum(result.errors.values()):
         kinds = ", ".join(f"{number} {kind}" for kind, number in result.errors.most_common())
         print_line(console, f"{count(errors, 'error')} in {store.url(ERRORS)}: {kinds}")

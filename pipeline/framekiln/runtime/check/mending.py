@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import pyarrow as pa
 
-from framekiln.contract.columns import SOURCE, URI
+from framekiln.contract.columns import PLACES, SOURCE
 from framekiln.contract.output_names import COLUMNS, DAMAGED, DIGESTS, ERRORS, FRAMES, UNITS
 from framekiln.contract.stage import Stage
 from framekiln.output.damage import ERRORS_SUFFIX, damaged_tables
@@ -81,7 +81,7 @@ def expected_parts(decode: str, stages: Mapping[str, Stage]) -> dict[str, pa.Sch
 
 def expected_tables(stages: Mapping[str, Stage]) -> dict[str, pa.Schema]:
     """Return the columns of the tables that users read, by folder; the stages by any names."""
-    frames, expected = [*SOURCE, URI], {}
+    frames, expected = [*SOURCE, *PLACES], {}
     for stage in stages.values():
         if stage.scope.first_pass:
             frames += parts_schema(stage)

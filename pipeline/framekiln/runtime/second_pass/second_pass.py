@@ -13,13 +13,13 @@ from typing import Protocol
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from framekiln.contract.columns import MEDIA_ID, SOURCE, URI
+from framekiln.contract.columns import MEDIA_ID, PLACES, SOURCE
 from framekiln.contract.errors import OutputError
 from framekiln.contract.output_names import COLUMNS, ERRORS, FRAMES
 from framekiln.contract.placement import Placement
 from framekiln.contract.row_errors import SCHEMA as FAILURES
 from framekiln.contract.row_errors import traced
-from framekiln.media.files import MediaFile, uri_of
+from framekiln.media.files import MediaFile, printable_path, uri_of
 from framekiln.media.media_ids import escape
 from framekiln.media.units import Unit
 from framekiln.output.ledger import Ledger, Part
@@ -34,7 +34,7 @@ _OF_A_RUN = re.compile(r"(?:.*-)?(?:all|[0-9a-f]{16})-[0-9a-f]{12}\.parquet")
 _OF_A_UNIT = re.compile(r"(?:.*-)?(?P<unit>[0-9a-f]{16})-[0-9a-f]{12}\.parquet")
 
 ASSEMBLE = "assemble"
-_URI_PLACE = 1  # after media_id
+_PLACE = 1  # of `PLACES`, after media_id
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -186,15 +186,21 @@ class Assembly:
             self._store.write_table(f"{ERRORS}/{name}", errors.cast(marked(errors.schema, self._dummies)))
         table = unit.read(self._store, self._columns)
         if table.num_columns:
-            where = {media.media_id: uri_of(media.path) for media in unit.files}
-            uris = [where[name] for name in table[MEDIA_ID.name].to_pylist()]
-            table = table.add_column(_URI_PLACE, URI, pa.array(uris, URI.type))
+            table = _add_places(table, unit.files)
         rows = table.cast(self._schema) if table.num_columns else nulls(self._schema, 0)
         self._store.write_table(f"{FRAMES}/{name}", rows)
 
     def name_of(self, unit: UnitRows) -> str:
         """Return the name of a unit's tables; files that were moved with their times get new ones."""
         return unit.tag(*self._facts, [uri_of(media.path) for media in unit.files])
+
+
+def _add_places(table: pa.Table, files: Sequence[MediaFile]) -> pa.Table:
+    places = {media.media_id: (uri_of(media.path), printable_path(media.path)) for media in files}
+    found = [places[name] for name in table[MEDIA_ID.name].to_pylist()]
+    for number, item in enumerate(PLACES):
+        table = table.add_column(_PLACE + number, item, pa.array([row[number] for row in found], item.type))
+    return table
 
 
 def fingerprints(plan: Plan) -> dict[str, str]:
@@ -204,8 +210,8 @@ def fingerprints(plan: Plan) -> dict[str, str]:
 
 def frames_schema(plan: Plan) -> pa.Schema:
     """Return the columns of `frames/` with descriptions and units, marked if some came from random weights."""
-    schema = pa.schema([*SOURCE, *(item for step in plan.first for item in step.table_schema)])
-    schema = schema.insert(_URI_PLACE, URI)
+    columns = [*SOURCE, *(item for step in plan.first for item in step.table_schema)]
+    schema = pa.schema([*columns[:_PLACE], *PLACES, *columns[_PLACE:]])
     return marked(schema, {dummy for step in plan.first for dummy in step.dummies})
 
 
