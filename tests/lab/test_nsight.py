@@ -19,7 +19,7 @@ from framekiln.contract.errors import ConfigError, SetupError
 from framekiln.lab.nsight.commands import REPORTS, Target, ncu_command, nsys_command, stats_command
 from framekiln.lab.nsight.compute import KernelFigures, read_compute
 from framekiln.lab.nsight.rules import compute_findings, systems_findings
-from framekiln.lab.nsight.session import Recorder
+from framekiln.lab.nsight.session import NsightRecorder
 from framekiln.lab.nsight.systems import Copies, SystemsFigures, read_systems
 from framekiln.lab.nsight.target import main
 from framekiln.lab.output.cells import Cell
@@ -199,7 +199,7 @@ def tool(tmp_path, export):
 
 
 def test_nsys_records_and_exports(tmp_path, tool):
-    found = Recorder(folder=tmp_path / "out").record_systems(tool(RECORDS), TARGET, "inline")
+    found = NsightRecorder(folder=tmp_path / "out").record_systems(tool(RECORDS), TARGET, "inline")
     assert found.kernels == 3
     assert [words[0] for words in tool.calls()] == ["profile", "stats"] and "--range" in tool.calls()[0]
     assert (tmp_path / "out" / "tests.lab.models-plain.sqlite").exists()
@@ -207,7 +207,7 @@ def test_nsys_records_and_exports(tmp_path, tool):
 
 def test_without_a_range_the_whole_process_is_recorded(tmp_path, tool):
     notes = []
-    recorder = Recorder(folder=tmp_path / "out", note=notes.append)
+    recorder = NsightRecorder(folder=tmp_path / "out", note=notes.append)
     assert recorder.record_systems(tool(RECORDS, broken=True), TARGET, "inline").kernels == 3
     assert [("--range" in words, words[0]) for words in tool.calls()] == [
         (True, "profile"),
@@ -225,11 +225,11 @@ def test_tools_that_fail_stop_with_their_last_line(tmp_path, tool):
         lambda recorder: recorder.record_kernels(["/nowhere/ncu"], TARGET),
     ):
         with pytest.raises(SetupError) as error:
-            record(Recorder(folder=tmp_path / "out"))
+            record(NsightRecorder(folder=tmp_path / "out"))
         assert error.value.code == "FK-NSIGHT-FAILED"
     forbidden = tool("print('==ERROR== ERR_NVGPUCTRPERM'); sys.exit(1)", name="ncu")
     with pytest.raises(ConfigError) as error:
-        Recorder(folder=tmp_path / "out").record_kernels(forbidden, TARGET)
+        NsightRecorder(folder=tmp_path / "out").record_kernels(forbidden, TARGET)
     assert error.value.code == "FK-NCU-FORBIDDEN"
 
 
@@ -237,7 +237,7 @@ def test_tools_that_fail_stop_with_their_last_line(tmp_path, tool):
 def test_a_tool_that_ends_well_without_a_report_says_why(tmp_path, tool, line):
     """Lines of ncu 2022.3 without a kernel, and of nsys 2022.4 without its importer; both end with exit code 0."""
     quiet = tool(f"print({line!r}); print('Generated:'); print('a warning of the target', file=sys.stderr)")
-    recorder = Recorder(folder=tmp_path / "out")
+    recorder = NsightRecorder(folder=tmp_path / "out")
     recorder.folder.mkdir()
     for mode in ("external", None):  # an earlier recording is not read again
         recorder.report(TARGET, mode).write_text("old")

@@ -50,13 +50,13 @@ def bench_nsight(
         ConfigError: a tool or a permission is missing, or a model is unknown.
         SetupError: a tool failed.
     """
-    from framekiln.lab.nsight.session import Recorder
+    from framekiln.lab.nsight.session import NsightRecorder
     from framekiln.lab.output.environment import bench_environment
     from framekiln.lab.output.results import STATS, new_report, write_report
     from framekiln.reporting.bench.page import PAGE, write_page
 
     targets = _targets(models, cells)
-    recorder = Recorder(folder=out / "nsight", note=partial(print_line, console))
+    recorder = NsightRecorder(folder=out / "nsight", note=partial(print_line, console))
     if nsight.dry_run:
         for command in _dry(nsight, recorder, targets):
             console.print(command, soft_wrap=True, highlight=False, markup=False)

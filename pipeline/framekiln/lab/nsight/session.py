@@ -26,7 +26,7 @@ _TIMEOUT_S = 3600.0  # ncu repeats each kernel up to dozens of times
 
 
 @dataclass(kw_only=True)
-class Recorder:
+class NsightRecorder:
     """Recordings in one folder.
 
     Args:
