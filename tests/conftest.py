@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import threading
 
 import hypothesis
@@ -15,6 +16,9 @@ import pytest
 if "PYTEST_XDIST_WORKER" in os.environ:  # tests share the cores: threads of torch and numpy would wait for each other
     os.environ["OMP_NUM_THREADS"] = "1"
 os.environ["RAY_ENABLE_AUTO_CONNECT"] = "0"  # a call without a session fails: it would start a Ray that stays for ever
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # of a script's background: runs would inherit it, deaf to Ctrl-C
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 import cv2
 
