@@ -18,7 +18,7 @@ JPEG decoders on one core, 1152 x 896 pixels at quality 90, images a second at f
 
 import io
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -32,9 +32,19 @@ from framekiln.contract.columns import LARGEST_REDUCTION, Image
 from framekiln.contract.errors import MediaError, Reason
 from framekiln.media.damaged import boxes
 from framekiln.media.file_types import Kind
-from framekiln.media.frames import Frame, FrameSource, FrameSpec, LostFrames, max_frames, reduce_by, too_many_frames
+from framekiln.media.frames import (
+    Frame,
+    FrameSource,
+    FrameSpec,
+    LostFrames,
+    Reduced,
+    max_frames,
+    reduce_by,
+    too_many_frames,
+)
 from framekiln.media.images import pillow
 from framekiln.media.images.bmp import Bmp, enclosed_photo
+from framekiln.media.images.colours import Conversion, find_conversion
 from framekiln.media.images.tiff import open_page
 from framekiln.media.images.wide_cmyk import WideCmyk
 
@@ -83,7 +93,8 @@ def _decode(data: bytes, kind: Kind, spec: FrameSpec) -> FrameSource:
             spec.check_size(image.height, image.width)
         if kind.name == "JPEG" and image.mode in ("L", "RGB"):
             return _make_source(_decode_jpeg_frame(data, kind, image, spec))
-        return _make_source(_make_frame(pillow.to_rgb(image), pillow.orientation(image), spec))
+        conversion = find_conversion(data, kind, image)
+        return _make_source(_make_frame(pillow.to_rgb(image, conversion), pillow.orientation(image), spec, conversion))
 
 
 def _check_stated_size(data: bytes, spec: FrameSpec) -> None:
@@ -123,39 +134,52 @@ def _read_part(data: bytes, kind: Kind, spec: FrameSpec) -> Frame | None:
         spec.check_size(header.height, header.width)
         if header.height * header.width > _PIXELS_PER_BYTE * len(data):
             return None
+        conversion = None
         if own is not None:
             full, turn = own.image(data.ljust(own.end, b"\0")), own.orientation
         else:
-            full, turn = _read_incomplete(data, kind)
+            image = _open_incomplete(data, kind)
+            conversion = find_conversion(data, kind, image)
+            full, turn = pillow.to_rgb(image, conversion), pillow.orientation(image)
         step = max(1, min(full.shape[:2]) // 256)  # a copy of all would take as much memory again
         differing = (full[::step, ::step] != full[-1, -1]).any(axis=2)  # decoders fill the rest with one colour
         if differing.mean() > _LEAST_PART:
-            return _make_frame(full, turn, spec)
+            return _make_frame(full, turn, spec, conversion)
     return None
 
 
-def _read_incomplete(data: bytes, kind: Kind) -> tuple[Image, int]:
-    """Return what Pillow reads of a truncated photo, and its orientation."""
+def _open_incomplete(data: bytes, kind: Kind) -> ImageFile:
+    """Return a truncated photo as Pillow can read it."""
     image = pillow.open_image(data, kind)
     if kind.name == "PPM":  # Pillow fills only what has 255 levels
         rest = bytes(2 * image.height * image.width * len(image.getbands()))
         image = pillow.open_image(data + rest, kind)
-    return pillow.to_rgb(image), pillow.orientation(image)
+    return image
 
 
 def _make_source(frame: Frame) -> FrameSource:
     return FrameSource(media_type="photo", frames=iter([frame]))
 
 
-def _make_frame(full: Image, orientation: int, spec: FrameSpec) -> Frame:
-    return spec.frame(0, full.shape[:2], orientation, partial(reduce_by, full), is_key=True)
+def _make_frame(full: Image, orientation: int, spec: FrameSpec, conversion: Conversion | None = None) -> Frame:
+    colours = conversion and conversion.name
+    return spec.frame(0, full.shape[:2], orientation, partial(reduce_by, full), is_key=True, colours=colours)
 
 
 def _decode_jpeg_frame(data: bytes, kind: Kind, image: ImageFile, spec: FrameSpec) -> Frame:
     size = (image.height, image.width)
     if not spec.pixels:  # the file must still be checked for damage
         _decode_jpeg(data, kind, *size, LARGEST_REDUCTION)
-    return spec.frame(0, size, pillow.orientation(image), partial(_decode_jpeg, data, kind, *size), is_key=True)
+    conversion = find_conversion(data, kind, image)
+    to_srgb = conversion.of_rgb if conversion else None
+    make = _convert_after(partial(_decode_jpeg, data, kind, *size), to_srgb)
+    name = conversion and conversion.name
+    return spec.frame(0, size, pillow.orientation(image), make, is_key=True, colours=name)
+
+
+def _convert_after(make: Reduced, to_srgb: Callable[[Image], Image] | None) -> Reduced:
+    """Return a function whose image is converted once it is small."""
+    return make if to_srgb is None else lambda factor: to_srgb(make(factor))
 
 
 def _decode_jpeg(data: bytes, kind: Kind, height: int, width: int, factor: int) -> Image:
@@ -196,16 +220,16 @@ def _read_durations(data: bytes, kind: Kind, spec: FrameSpec) -> Iterator[float]
 
 def _read_frames(data: bytes, kind: Kind, spec: FrameSpec, durations: list[float]) -> Iterator[Frame]:
     starts = list(accumulate(durations, initial=0.0))
-    orientation = 1
+    orientation, conversion = 1, None
     for index, image in enumerate(_read_pages(data, kind, spec)):
         if not spec.keeps(index):
             continue
         with pillow.decode_errors(data, kind, spec.config.max_pixels):
-            orientation = pillow.orientation(image) if index == 0 else orientation
-            full = pillow.to_rgb(image)
-        time_s = starts[index] / 1000.0
-        size, is_key = full.shape[:2], index == 0
-        yield spec.frame(index, size, orientation, partial(reduce_by, full), time_s=time_s, is_key=is_key)
+            if index == 0:
+                orientation, conversion = pillow.orientation(image), find_conversion(data, kind, image)
+            full = pillow.to_rgb(image, conversion)
+        values = {"time_s": starts[index] / 1000.0, "is_key": index == 0, "colours": conversion and conversion.name}
+        yield spec.frame(index, full.shape[:2], orientation, partial(reduce_by, full), **values)
 
 
 def _read_pages(data: bytes, kind: Kind, spec: FrameSpec) -> Iterator[ImageFile]:

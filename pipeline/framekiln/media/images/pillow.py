@@ -2,11 +2,11 @@
 
 Conversion of each mode to 8-bit RGB:
 
-    1, L, P, RGB, YCbCr, HSV     as Pillow converts them; no colour management, an ICC profile is not applied
+    1, L, P, RGB, YCbCr, HSV     as Pillow converts them, then to sRGB (`colours`)
     any with transparency        laid over white, the usual background of such images
     9 to 16 bits a channel       the upper 8 bits
     I, F (32-bit grey)           no white is defined: the least and greatest finite values become 0 and 255
-    CMYK, YCCK                   Pillow's formula without a profile: R = 255 - min(255, C + K)
+    CMYK, YCCK                   by its profile; Pillow's formula without one: R = 255 - min(255, C + K)
     LAB and all others           rejected as UNSUPPORTED
 """
 
@@ -30,6 +30,7 @@ from framekiln.media.config import DecodeConfig
 from framekiln.media.damaged import is_truncated
 from framekiln.media.file_types import HEAD_BYTES, Kind, detect_kind
 from framekiln.media.files import MediaFile, read_bytes
+from framekiln.media.images.colours import Conversion
 from framekiln.media.images.tiff import BITS, read_tags, right_grey, unsupported
 
 AvifImagePlugin.DEFAULT_MAX_THREADS = 1  # decode tasks run side by side
@@ -111,22 +112,28 @@ def orientation(image: ImageFile.ImageFile) -> int:
         return 1
 
 
-def to_rgb(image: Pil.Image) -> Image:
-    """Load an image and return it as RGB (h w 3) by the module's table.
+def to_rgb(image: Pil.Image, conversion: Conversion | None = None) -> Image:
+    """Load an image and return it as RGB (h w 3) by the module's table, its colours converted.
 
     Raises MediaError: UNSUPPORTED for a mode that is not in the table.
     """
     image.load()
+    to_srgb = conversion and conversion.of_rgb
     if image.mode.startswith("I") or image.mode == "F":
-        return np.repeat(_read_grey(image)[:, :, None], 3, axis=2)
+        grey = np.repeat(_read_grey(image)[:, :, None], 3, axis=2)
+        return to_srgb(grey) if to_srgb else grey
     if image.has_transparency_data:
         layer = image.convert("RGBA")
+        colours = Pil.fromarray(to_srgb(np.asarray(layer.convert("RGB")))) if to_srgb else layer
         page = Pil.new("RGB", image.size, "white")
-        page.paste(layer, mask=layer.getchannel("A"))
+        page.paste(colours, mask=layer.getchannel("A"))
         return np.asarray(page)
     if image.mode not in _CONVERTIBLE:
         raise MediaError(Reason.UNSUPPORTED, f"the colour mode {image.mode} is not supported; convert the file to RGB")
-    return np.asarray(image.convert("RGB"))
+    if image.mode == "CMYK" and conversion and conversion.of_ink:
+        return conversion.of_ink(image)
+    rgb = np.asarray(image.convert("RGB"))
+    return to_srgb(rgb) if to_srgb else rgb
 
 
 def _read_grey(image: Pil.Image) -> np.ndarray[Any, np.dtype[np.uint8]]:

@@ -94,9 +94,9 @@ class PacketBuilder:
         self._bytes += size
         for frame in (*clip.frames, *clip.halo):
             self._frames.append(frame)
-            shape = (frame.height, frame.width)
-            values = (media_id, frame.index, source.media_type, clip.index, frame.time_s, source.fps)
-            for column, value in zip(self._values.values(), (*values, *shape, frame.damaged), strict=True):
+            file = (media_id, frame.index, source.media_type, clip.index, frame.time_s, source.fps)
+            values = (*file, frame.height, frame.width, frame.colours, frame.damaged)
+            for column, value in zip(self._values.values(), values, strict=True):
                 column.append(value)
         self._halo.extend([False] * rows + [True] * len(clip.halo))
         full = self._rows >= most_rows or self._bytes >= most_bytes

@@ -29,6 +29,7 @@ from framekiln.media.frames import (
     reduce_by,
     too_many_frames,
 )
+from framekiln.media.hdr import hdr_name
 from framekiln.media.units import Segments, VideoSegment
 from framekiln.media.video.audio import SoundTrack, with_sound
 from framekiln.media.video.container import PADDING, decode_errors, default_track, open_container
@@ -127,7 +128,8 @@ class _VideoReader:
                 if not self._spec.keeps(index):
                     continue
                 self._spec.check_size(*size)
-                values = {"time_s": time_s, "is_key": is_key, "after_loss": after_loss}
+                colours = hdr_name(av_frame.color_primaries, av_frame.color_trc)
+                values = {"time_s": time_s, "is_key": is_key, "after_loss": after_loss, "colours": colours}
                 make = _make_reducer(av_frame, reformatter)
                 yield self._spec.frame(index, size, matrix.orientation(av_frame), make, **values)
                 is_key = after_loss = False

@@ -13,19 +13,16 @@ import av
 import numpy as np
 
 from framekiln.contract.columns import Image
+from framekiln.media.hdr import hdr_name, map_frame
 
 _BT709, _UNSPECIFIED, _BT601 = 1, 2, 5  # AVColorSpace; ITU-T H.273, table 4
-_HDR, _SRGB = (16, 18), 13  # AVColorTransferCharacteristic: PQ and HLG (ITU-R BT.2100), sRGB; H.273, table 3
-_HDR_PRIMARIES = (1, 9, 11, 12)  # AVColorPrimaries: BT.709, BT.2020, DCI-P3, Display P3; H.273, table 2
 
 
 def to_rgb(av_frame: Any, reformatter: Any) -> Image:
     """Return a decoded frame as stored, RGB uint8 h w 3; the `VideoReformatter` is reused from frame to frame."""
-    if av_frame.color_trc in _HDR and av_frame.color_primaries in _HDR_PRIMARIES:
+    if hdr_name(av_frame.color_primaries, av_frame.color_trc):
         with suppress(TypeError, av.FFmpegError):  # libav before 8 cannot convert; the plain conversion below can
-            return reformatter.reformat(
-                av_frame, format="rgb24", dst_color_trc=_SRGB, dst_color_primaries=_BT709, threads=1
-            ).to_ndarray()
+            return map_frame(av_frame, reformatter)
     matrix = None  # the frame's own
     if av_frame.colorspace == _UNSPECIFIED and not av_frame.format.is_rgb:
         matrix = _BT709 if av_frame.width >= 1280 or av_frame.height > 576 else _BT601

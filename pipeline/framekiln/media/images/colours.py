@@ -1,0 +1,153 @@
+"""Colours of photos to sRGB: by an ICC profile, or by the code points of ITU-T H.273 (CICP) in PNG, AVIF and HEIC.
+
+One rule for all formats. Code points count first where they name PQ or HLG, which no profile describes, and in a PNG,
+whose standard says so; else a profile counts first. PQ and HLG are mapped as in films. Other transfers than those of
+`_POWERS` are shown as sRGB, as in films. A damaged profile, or one of other channels, leaves colours as they are.
+"""
+
+import io
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache, partial
+
+import cv2
+import numpy as np
+from PIL import Image as Pil
+from PIL import ImageCms
+
+from framekiln.contract.columns import Image
+from framekiln.media.damaged import boxes
+from framekiln.media.file_types import Kind
+from framekiln.media.hdr import hdr_name, map_image
+from framekiln.media.media_ids import escape
+
+_SAME = 4
+"""Levels of 255 by which a profile of sRGB may differ from lcms's own. Three published ones, in 18 photos, differ by 1,
+Gray Gamma 2.2 by 9, the nearest of other colours by 45."""
+_LARGEST, _KEPT = 4 << 20, 8  # bytes of a profile, twice those of inks; profiles with a transform in memory
+_MODES = {"RGB": "RGB", "GRAY": "L", "CMYK": "CMYK"}  # of Pillow, by the channels of a profile
+_GREYS = ("1", "L", "LA", "La", "I", "F")  # beginnings of modes
+_MAX_NAME = 60  # characters of a profile's description
+
+# Code points: ITU-T H.273, tables 2 and 3. Matrices take linear light to BT.709: ITU-R BT.2087, SMPTE EG 432-1.
+_TO_BT709 = {
+    9: ("BT.2020", ((1.6605, -0.5876, -0.0728), (-0.1246, 1.1329, -0.0083), (-0.0182, -0.1006, 1.1187))),
+    12: ("Display P3", ((1.2249, -0.2247, 0.0), (-0.0420, 1.0419, 0.0), (-0.0197, -0.0786, 1.0979))),
+}
+_POWERS = {4: 2.2, 5: 2.8, 8: 1.0}
+_HDR = (16, 18)
+_ROWS = 64  # converted at once: linear light takes 12 bytes a pixel
+
+
+@dataclass(frozen=True)
+class Conversion:
+    """A photo's way to sRGB; `name` says from where, and the functions are None where nothing is to be done."""
+
+    name: str
+    of_rgb: Callable[[Image], Image] | None = None
+    of_ink: Callable[[Pil.Image], Image] | None = None  # of an image in CMYK
+
+
+def find_conversion(data: bytes, kind: Kind, image: Pil.Image) -> Conversion | None:
+    """Return how the colours of an opened photo become sRGB; None where they are, or where the file says nothing."""
+    profile = image.info.get("icc_profile")
+    primaries, transfer = _find_code_points(data, kind)
+    if primaries and (kind.name == "PNG" or transfer in _HDR or not profile):
+        return _find_by_code_points(primaries, transfer)
+    return _find_by_profile(bytes(profile), image.mode) if profile else None
+
+
+def _find_code_points(data: bytes, kind: Kind) -> tuple[int, int]:
+    """Return the numbers of primaries and transfer; zeros where a file has none."""
+    if kind.name == "PNG":
+        at = 8
+        while (length := int.from_bytes(data[at : at + 4], "big")) and data[at + 4 : at + 8] != b"IDAT":
+            if data[at + 4 : at + 8] == b"cICP" and length == 4:
+                return data[at + 8], data[at + 9]
+            at += 12 + length
+    elif kind.name in ("AVIF", "HEIF"):
+        for name, start, stop in boxes(io.BytesIO(data), len(data)):
+            place = data.find(b"colrnclx", start, stop) if name == b"meta" else -1
+            if 0 <= place <= len(data) - 12:
+                return struct.unpack_from(">HH", data, place + 8)
+    return 0, 0
+
+
+def _find_by_code_points(primaries: int, transfer: int) -> Conversion | None:
+    if transfer in _HDR:
+        hdr = hdr_name(primaries, transfer)
+        return Conversion(hdr, partial(map_image, primaries=primaries, transfer=transfer)) if hdr else None
+    if primaries not in _TO_BT709 and transfer not in _POWERS:
+        return None
+    name, matrix = _TO_BT709.get(primaries, ("BT.709", np.eye(3)))
+    power = _POWERS.get(transfer)
+    name = f"CICP {name}" + (f" with the power {power}" if power else "")
+    return Conversion(name, partial(_convert_light, matrix=np.array(matrix, np.float32), power=power))
+
+
+def _convert_light(image: Image, matrix: np.ndarray, power: float | None) -> Image:
+    """Return an image (h w 3) of other primaries or of another power as sRGB (IEC 61966-2-1); the rest is cut off."""
+    levels = np.arange(256) / 255.0
+    of_srgb = np.where(levels <= 0.04045, levels / 12.92, ((levels + 0.055) / 1.055) ** 2.4)
+    to_light = levels**power if power else of_srgb
+    light = np.arange(4096) / 4095.0
+    steps = np.rint(255 * np.where(light <= 0.0031308, 12.92 * light, 1.055 * light ** (1 / 2.4) - 0.055))
+    table, to_level, result = to_light.astype(np.float32), steps.astype(np.uint8), np.empty_like(image)
+    for top in range(0, len(image), _ROWS):
+        strip = cv2.transform(table[image[top : top + _ROWS]], matrix)
+        result[top : top + _ROWS] = to_level[np.rint(4095 * strip.clip(0, 1)).astype(np.uint16)]
+    return result
+
+
+def _find_by_profile(profile: bytes, mode: str) -> Conversion | None:
+    name, channels, transform = _open_profile(profile)
+    is_grey = mode.startswith(_GREYS)
+    fits = channels == "CMYK" if mode == "CMYK" else channels == "RGB" or (channels == "GRAY" and is_grey)
+    if transform is None:
+        return None if fits and name else Conversion("ICC, not readable")
+    if not fits:
+        return Conversion(f"ICC {name}, of other channels")
+    return Conversion(f"ICC {name}", partial(_convert, transform, _MODES[channels]), partial(_convert_ink, transform))
+
+
+def _convert(transform: ImageCms.ImageCmsTransform, mode: str, image: Image) -> Image:
+    photo = Pil.fromarray(image if mode == "RGB" else np.ascontiguousarray(image[:, :, 0]))
+    return np.asarray(transform.apply(photo))
+
+
+def _convert_ink(transform: ImageCms.ImageCmsTransform, image: Pil.Image) -> Image:
+    return np.asarray(transform.apply(image))
+
+
+@lru_cache(_KEPT)
+def _open_profile(profile: bytes) -> tuple[str, str, ImageCms.ImageCmsTransform | None]:
+    """Return a profile's description, its channels and its transform; None for sRGB, and no name if it is damaged."""
+    try:
+        if len(profile) > _LARGEST:
+            return "", "", None
+        opened = ImageCms.ImageCmsProfile(io.BytesIO(profile))
+        channels = opened.profile.xcolor_space.strip()
+        name = escape(ImageCms.getProfileDescription(opened).strip())[:_MAX_NAME] or "without a name"
+        transform = ImageCms.buildTransform(
+            opened,
+            ImageCms.createProfile("sRGB"),
+            _MODES[channels],
+            "RGB",
+            renderingIntent=ImageCms.Intent.RELATIVE_COLORIMETRIC,
+            flags=ImageCms.Flags.BLACKPOINTCOMPENSATION,
+        )
+        return name, channels, None if _changes_little(transform, channels) else transform
+    except Exception:  # of lcms, for any damage; the photo is not damaged
+        return "", "", None
+
+
+def _changes_little(transform: ImageCms.ImageCmsTransform, channels: str) -> bool:
+    """Return whether a transform leaves the colours of a grid, or all greys, nearly as they are."""
+    if channels == "CMYK":
+        return False
+    levels = np.arange(0, 256, 15 if channels == "RGB" else 1).astype(np.uint8)
+    grid = np.stack(np.meshgrid(levels, levels, levels), axis=-1).reshape(len(levels), -1, 3)
+    probe = grid if channels == "RGB" else np.repeat(levels[None, :, None], 3, axis=2)
+    change = np.abs(_convert(transform, _MODES[channels], probe).astype(int) - probe)
+    return int(change.max()) <= _SAME
