@@ -49,6 +49,12 @@ def crop_scales(transforms: Transforms) -> NDArray[np.float64]:
     return np.hypot(transforms[:, 0, 0], transforms[:, 1, 0])
 
 
+def orientations(transforms: Transforms) -> NDArray[np.int16]:
+    """Return the quarters by which faces are turned clockwise in the image (n), in degrees: 0, 90, 180 or 270."""
+    quarters = np.rint(np.arctan2(transforms[:, 0, 1], transforms[:, 0, 0]) * 2 / np.pi)
+    return np.asarray(quarters * 90 % 360, np.int16)
+
+
 def align_face(image: Image, transform: NDArray[np.float64]) -> Image:
     """Return the aligned face, 112 112 3; black outside the image.
 

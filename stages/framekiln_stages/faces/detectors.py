@@ -11,6 +11,7 @@ from framekiln.device import Phase
 from framekiln_stages.faces.alignment import SIDE, TEMPLATE
 from framekiln_stages.nets.faces.detections import FaceDetections, Image
 from framekiln_stages.nets.faces.scrfd import Scrfd
+from framekiln_stages.nets.faces.second_look import LEAST_LOOK
 from framekiln_stages.nets.faces.yunet import OpenCvYuNet, YuNet
 from framekiln_stages.shared.device_images import DeviceImages
 
@@ -74,7 +75,7 @@ def build_detector(
 
     Raises RuntimeError: OpenCV refuses the file; ValueError: onnxruntime does, or torch cannot run its graph.
     """
-    least = min_score if min_look is None else min(min_score, min_look)
+    least = min_score if min_look is None else min(min_score, LEAST_LOOK)
     yunet = partial(YuNet, side=side, max_faces=max_faces, min_score=min_score, min_look=min_look)
     if path is not None and runtime == "torch" and name in _TORCH_DETECTORS:
         from framekiln_stages.nets.faces.yunet_torch import TorchYuNet

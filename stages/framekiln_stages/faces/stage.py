@@ -17,7 +17,13 @@ from numpy.typing import NDArray
 from framekiln.contract import Drawing, Image, Placement, Stage, Weights, field, views
 from framekiln.contract.limits import Count, Natural, Proportion
 from framekiln_stages.faces.aligned_faces import Described, DeviceFaces, HostFaces
-from framekiln_stages.faces.alignment import crop_scales, face_qualities, head_angles, similarity_transforms
+from framekiln_stages.faces.alignment import (
+    crop_scales,
+    face_qualities,
+    head_angles,
+    orientations,
+    similarity_transforms,
+)
 from framekiln_stages.faces.detectors import DETECTORS, IMAGES_PER_CHUNK, build_detector
 from framekiln_stages.faces.recognizers import NETWORKS, ROWS, Recognizer
 from framekiln_stages.nets.faces import scrfd
@@ -51,7 +57,7 @@ class Faces(PixelStage):
     """
 
     finds = (("faces", "face", "faces"),)
-    version = 2  # 2: a second look decides on faces, no longer the score alone
+    version = 3  # 2: a second look decides on faces, no longer the score alone; 3: turned pictures, `orientation`
     placement = Placement(channels_last=True)
     devices = ("cpu", "cuda")
     chunk_kinds = ("pictures", "faces")
@@ -79,9 +85,9 @@ class Faces(PixelStage):
         # None for 0.6 (YuNet, or 0.85 without a second look) or 0.5 (SCRFD, as published). The score alone does not
         # tell: faces of 16 px or more have 0.6 to 0.96, a dog's face up to 0.89, a head lamp 0.83.
         min_score: Proportion | None = None
-        # Least score in YuNet's second look; None for none. Chosen on GRID, portraits and photos of things, checked on
-        # others (docs/measuring/accuracy.md): photographed faces have 0.85 and more there, other things 0.78 at most.
-        min_look: Proportion | None = 0.8
+        # Least mean of a face's score and its score in YuNet's second look; None for no such look. Chosen on photos of
+        # sports, crowds and animals (`nets.faces.second_look`), checked on others (docs/measuring/accuracy.md).
+        min_look: Proportion | None = 0.77
         min_side: Natural = 16  # px, the box's shorter side in the pixels read. At 12, the median cosine above is 0.32
         max_faces: Count = 500  # of one image, the highest scores
         keep_crops: bool = False  # the aligned face as a JPEG, for contact sheets
@@ -121,6 +127,7 @@ class Faces(PixelStage):
             ("quality", pa.float32()),  # 0 to 1, see `framekiln_stages.faces.alignment.face_qualities`
             ("yaw", pa.float32()),  # degrees, see `framekiln_stages.faces.alignment.head_angles`
             ("pitch", pa.float32()),
+            ("orientation", pa.int16()),  # see `framekiln_stages.faces.alignment.orientations`
             ("embedding", embedding),  # of length 1
         ]
         return pa.struct([*fields, *([("crop", pa.binary())] if self.config.keep_crops else [])])
@@ -132,7 +139,8 @@ class Faces(PixelStage):
         about = (
             f"faces, highest score first: {BOXES}; score; landmarks in this order: {', '.join(LANDMARKS)}, of the "
             f"person's own sides, x, y in {FRACTIONS}; quality, 0 to 1; yaw and pitch in degrees, 0 into the camera, "
-            "yaw above 0 to the right of the image, pitch above 0 up; embedding by "
+            "yaw above 0 to the right of the image, pitch above 0 up, both of the upright face; orientation, by "
+            "which the face is turned clockwise in the image: 0, 90, 180 or 270 degrees; embedding by "
             f"{self.config.model}, {network.length} {self.config.embedding}, {UNIT_LENGTH}"
         )
         faces = field("faces", pa.list_(self.face), about)
@@ -225,15 +233,16 @@ class Faces(PixelStage):
     ) -> pa.StructArray:
         """Return the faces of all images as values of `face`; owners: n, the image of each face."""
         yaw, pitch = head_angles(faces.points)
-        scales = crop_scales(similarity_transforms(faces.points))
+        transforms = similarity_transforms(faces.points)
         size = np.array([images[i].shape[1::-1] for i in owners], np.float32).reshape(-1, 2)
         columns = [
             struct_array((faces.boxes / np.tile(size, 2)).clip(0, 1), BOX),
             pa.array(faces.scores),
             struct_lists(faces.points / size[:, None], POINT),
-            pa.array(face_qualities(scales, yaw, pitch, described.sharpness), pa.float32()),
+            pa.array(face_qualities(crop_scales(transforms), yaw, pitch, described.sharpness), pa.float32()),
             pa.array(yaw),
             pa.array(pitch),
+            pa.array(orientations(transforms)),
             vector_array(described.embeddings, self.config.embedding),
             *([pa.array(described.files, pa.binary())] if self.config.keep_crops else []),
         ]

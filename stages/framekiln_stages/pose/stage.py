@@ -33,7 +33,7 @@ from framekiln_stages.shared.mask_drawings import counted
 from framekiln_stages.shared.masks import BOX, landmark_boxes
 from framekiln_stages.shared.result_agreement import Detections, match_by_boxes, mean_or
 from framekiln_stages.shared.settings import LandmarkStage
-from framekiln_stages.shared.skeleton import BONES, LANDMARK, LANDMARKS, PERSON, POINT, landmarks
+from framekiln_stages.shared.skeleton import BONES, LANDMARK, LANDMARKS, PERSON, POINT, landmarks, orientations
 from framekiln_stages.shared.tables import BODY, BOXES, struct_array, struct_lists
 
 DRAWN = 0.5  # least visibility of a landmark that is drawn; the threshold of MediaPipe's own drawing_utils
@@ -47,7 +47,8 @@ UNKNOWN = pa.struct([("score", pa.float32()), ("box", BOX), ("reason", pa.string
 _POSES = (
     f"people, most visible first: score, the mean visibility of the landmarks, no probability; {BOXES}; {BODY}; world: "
     "the same landmarks in metres from the middle of the hips, x right, y down, z away from the camera; disagreement: "
-    "mean distance of two looks, of the box's diagonal; very dark frames may have false ones (scores of 0.45 and 0.55 "
+    "mean distance of two looks, of the box's diagonal; orientation, by which the trunk is turned clockwise in the "
+    "image: 0, 90, 180 or 270 degrees; very dark frames may have false ones (scores of 0.45 and 0.55 "
     "were seen), which `tracks` drops"
 )
 _UNKNOWN = (
@@ -82,7 +83,7 @@ class Pose(LandmarkStage):
     """
 
     finds = (("poses", "pose", "poses"),)
-    version = 2
+    version = 3
 
     outputs = OUTPUTS  # never null
     network = BlazePose
@@ -225,5 +226,6 @@ def people(results: Sequence[People]) -> pa.StructArray:
         struct_lists(body, LANDMARK),
         struct_lists(world, POINT),
         pa.array(np.concatenate([np.empty(0, np.float32), *(result.disagreement for result in results)])),
+        pa.array(orientations(world)),
     ]
     return pa.StructArray.from_arrays(columns, fields=list(PERSON))

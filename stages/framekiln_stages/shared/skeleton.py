@@ -40,8 +40,19 @@ PERSON = pa.struct(
         ("world", pa.list_(POINT, LANDMARKS)),  # metres from the middle of the hips; x right, y down, z away
         # from this person's landmarks in a mirrored second look: their mean distance, of the box's diagonal, below 0.1
         ("disagreement", pa.float32()),
+        ("orientation", pa.int16()),  # see `orientations`
     ]
 )
+
+
+def orientations(world: NDArray[np.float32]) -> NDArray[np.int16]:
+    """Return the quarters by which trunks are turned clockwise in the image (p), in degrees: 0, 90, 180 or 270.
+
+    `world`: landmarks in metres, p 33 3. In 44 photos of people, upright, on a side and upside down, 175 of 180 agree
+    with the photo; the others lie or bend.
+    """
+    right, down, _ = (world[:, [11, 12]].mean(axis=1) - world[:, [23, 24]].mean(axis=1)).T  # from hips to shoulders
+    return np.asarray(np.rint(np.arctan2(right, -down) * 2 / np.pi) * 90 % 360, np.int16)
 
 
 def landmarks(people: pa.StructArray) -> NDArray[np.float64]:

@@ -120,6 +120,12 @@ def test_a_mirrored_picture_gives_mirrored_people(pose):
     assert np.abs(back - points(person))[seen].mean() > 0.05  # left and right change places
 
 
+@pytest.mark.parametrize(("quarters", "degrees"), [(0, 0), (1, 270), (2, 180), (3, 90)])
+def test_people_are_found_whichever_way_up_the_picture_is(pose, quarters, degrees):
+    (person,) = call(pose, np.rot90(photo("grace_hopper.jpg"), quarters))["poses"][0].as_py()
+    assert person["orientation"] == degrees
+
+
 def test_world_landmarks_are_metres(pose):
     (person,) = call(pose, photo("grace_hopper.jpg"))["poses"][0].as_py()
     world = world_of(person)

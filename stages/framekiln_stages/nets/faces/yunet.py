@@ -12,6 +12,7 @@ import threading
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import cv2
 import numpy as np
@@ -19,6 +20,7 @@ from numpy.typing import NDArray
 
 from framekiln_stages.nets.faces.detections import FaceDetections, Image, Size
 from framekiln_stages.nets.faces.second_look import RunNetwork, least_of, least_scores
+from framekiln_stages.nets.faces.turned import TURNS, join, shrink, turn, turn_back
 from framekiln_stages.shared.device_images import DeviceImages
 
 OVERLAP = 0.3  # IoU above which two boxes are one face: the default of FaceDetectorYN
@@ -29,17 +31,28 @@ LARGEST = 400
 
 CONFIDENT = 0.85  # least score with which a face of the first pass wins over any of the second
 SURE = 0.92  # least score without a second look: things had 0.89 at most, portraits have 0.92 to 0.96
+# Least evidence, of the surest face, that a picture is turned. Upright, 65 of 70 photos of people reach it. Turned, 65
+# photos of animals, hands and things reach 0.84.
+TURNED = 0.86
+
+
+class Looked(NamedTuple):
+    """Faces of one image, and the evidence of the surest: 0 to 1, 0 without faces."""
+
+    faces: FaceDetections
+    evidence: float
 
 
 class YuNet:
-    """The detector: two passes of each image, and a second look at faces that are not sure.
+    """The detector: two passes of each image, a second look at faces that are not sure, and looks at turned images.
 
     Args:
         run: the network, down to the lower of both scores.
         side: longest side of the first pass in px; 0 for all pixels.
         max_faces: of one image.
         min_score: of a face, 0 to 1.
-        min_look: least score in the second look, see `nets.faces.second_look`; None for no second look.
+        min_look: least evidence of a face, the mean of its score and its score in the second look (see
+            `nets.faces.second_look`); None for no second look.
     """
 
     def __init__(
@@ -49,10 +62,30 @@ class YuNet:
         self._min_score, self._min_look = min_score, min_look
 
     def __call__(self, images: Sequence[Image], uploaded: DeviceImages | None = None) -> list[FaceDetections]:
-        """Return the faces of each image.
+        """Return the faces of each image, whichever way up it is.
 
         `images`: h w 3 each. `uploaded`: the same on the network's device, where it has one.
         """
+        looked = self._look(images, uploaded)
+        for i, quarters in self._find_turns(images, looked):
+            (found,) = self._look([turn(images[i], quarters)], None)
+            if found.evidence >= (SURE if self._min_look is None else TURNED) and found.evidence > looked[i].evidence:
+                faces = turn_back(found.faces, quarters, images[i].shape)
+                looked[i] = Looked(join(faces, looked[i].faces), found.evidence)
+        return [faces.select(np.argsort(-faces.scores, kind="stable")[: self._max_faces]) for faces, _ in looked]
+
+    def _find_turns(self, images: Sequence[Image], looked: Sequence[Looked]) -> list[tuple[int, int]]:
+        """Return images without a sure face that show one when turned, each with its turn.
+
+        At 320 px, 66 of 70 photos of people show a face of 0.6 and more, and 8 of 195 turned photos without people.
+        """
+        turned = [(i, quarters) for i, look in enumerate(looked) if look.evidence < SURE for quarters in TURNS]
+        small = {i: shrink(images[i], SMALL_SIDE) for i, _ in turned}
+        views = [turn(small[i], quarters) for i, quarters in turned]
+        found = self._run(views, [max(view.shape) for view in views]) if views else []
+        return [key for key, faces in zip(turned, found, strict=True) if faces.scores.max(initial=0) >= self._min_score]
+
+    def _look(self, images: Sequence[Image], uploaded: DeviceImages | None) -> list[Looked]:
         run = self._run if uploaded is None else partial(self._run, uploaded=uploaded)
         longest = [max(image.shape[:2]) for image in images]
         sides = [min(length, self._side or length) for length in longest]
@@ -62,10 +95,9 @@ class YuNet:
         for i, coarse in zip(large, detections[len(images) :], strict=True):
             detections[i] = _merge_passes(detections[i], coarse, LARGEST * longest[i] / sides[i])
         detections = [faces.select(faces.scores >= self._min_score) for faces in detections[: len(images)]]
-        confirmed = detections
-        if self._min_look is not None:
-            confirmed = self._confirm(images, detections, self._min_look, uploaded)
-        return [faces.select(np.argsort(-faces.scores, kind="stable")[: self._max_faces]) for faces in confirmed]
+        if self._min_look is None:
+            return [Looked(faces, float(faces.scores.max(initial=0))) for faces in detections]
+        return self._confirm(images, detections, self._min_look, uploaded)
 
     def _confirm(
         self,
@@ -73,19 +105,20 @@ class YuNet:
         detections: Sequence[FaceDetections],
         min_look: float,
         uploaded: DeviceImages | None,
-    ) -> list[FaceDetections]:
-        """Return the faces that are sure, or score well in a second look: one call for all images."""
+    ) -> list[Looked]:
+        """Return the faces that are sure, or score well in both looks: one call for all images."""
         every = FaceDetections.concatenate(detections)
         owners = np.repeat(np.arange(len(images)), [len(faces.scores) for faces in detections])
-        kept = every.scores >= SURE
-        if len(unsure := np.flatnonzero(~kept)):
+        evidence = every.scores.astype(np.float64)
+        if len(unsure := np.flatnonzero(evidence < SURE)):
             boxes = every.boxes[unsure].astype(np.float64)
             if uploaded is None:
                 scores = least_scores(self._run, [images[i] for i in owners[unsure]], boxes)
             else:
                 scores = least_of(partial(self._run.look, uploaded, owners[unsure]), boxes)  # type: ignore[attr-defined]
-            kept[unsure] = scores >= min_look
-        return [every.select(kept & (owners == i)) for i in range(len(images))]
+            evidence[unsure] = (evidence[unsure] + scores) / 2
+        kept = [(evidence >= min_look) & (owners == i) for i in range(len(images))]
+        return [Looked(every.select(own), float(evidence[own].max(initial=0))) for own in kept]
 
 
 class OpenCvYuNet:
