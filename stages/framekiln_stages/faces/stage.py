@@ -85,8 +85,9 @@ class Faces(PixelStage):
         # None for 0.6 (YuNet, or 0.85 without a second look) or 0.5 (SCRFD, as published). The score alone does not
         # tell: faces of 16 px or more have 0.6 to 0.96, a dog's face up to 0.89, a head lamp 0.83.
         min_score: Proportion | None = None
-        # Least mean of a face's score and its score in YuNet's second look; None for no such look. Chosen on photos of
-        # sports, crowds and animals (`nets.faces.second_look`), checked on others (docs/measuring/accuracy.md).
+        # Least evidence of a face: a third of its score, two thirds of that in YuNet's second look; None for no such
+        # look. Chosen on photos of sports, crowds and animals (`nets.faces.second_look`), checked on others
+        # (docs/measuring/accuracy.md).
         min_look: Proportion | None = 0.77
         min_side: Natural = 16  # px, the box's shorter side in the pixels read. At 12, the median cosine above is 0.32
         max_faces: Count = 500  # of one image, the highest scores
