@@ -200,7 +200,7 @@ class TestLife:
     def test_both_nodes_have_the_wheel_and_a_token_that_only_its_owner_reads(self, cluster: Cluster) -> None:
         token = (cluster.laptop.home / ".ray" / "auth_token").read_text()
         for machine in (cluster.head, cluster.worker):
-            where = machine.run("framekiln/venv/bin/python", "-c", "import pipeline; print(pipeline.__file__)").stdout
+            where = machine.run("framekiln/venv/bin/python", "-c", "import framekiln; print(framekiln.__file__)").stdout
             assert where.startswith(str(machine.home / "framekiln" / "venv")), where
             copy = machine.home / ".ray" / "auth_token"
             assert copy.read_text() == token
