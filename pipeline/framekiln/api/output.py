@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import fields
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -18,7 +17,7 @@ from framekiln.contract.errors import ConfigError, InputError, UserError, check_
 from framekiln.contract.output_names import ERRORS, FRAMES, IMAGES, INTERNAL
 from framekiln.contract.row_errors import ERRORS_SCHEMA
 from framekiln.media.config import DecodeConfig
-from framekiln.media.files import MediaFile, as_int64
+from framekiln.media.files import MediaFile, shown_path, status_of
 from framekiln.media.media_ids import is_url
 from framekiln.output.object_store import Store
 from framekiln.output.recognise import check_is_output
@@ -78,15 +77,16 @@ def _check_unchanged(media: MediaFile) -> MediaFile:
     if is_url(media.path):
         return media
     try:
-        stat = os.stat(Path(media.path))  # noqa: PTH116 - pathlib raises for some names
+        status = status_of(media)
     except (OSError, ValueError) as error:
         raise InputError(
-            f"The file {media.path!r} of {media.media_id!r} is gone; bring it back, or run again on its new place.",
+            f"The file {shown_path(media.path)!r} of {media.media_id!r} is gone; bring it back, or run again on its "
+            "new place.",
             code="FK-INPUT-MISSING",
         ) from error
-    if (stat.st_size, as_int64(stat.st_mtime_ns)) != (media.size, media.mtime_ns):
+    if status != (media.size, media.mtime_ns):
         raise InputError(
-            f"The file {media.path!r} has changed since the run; run again, which computes its rows again.",
+            f"The file {shown_path(media.path)!r} has changed since the run; run again, which computes its rows again.",
             code="FK-INPUT-CHANGED",
         )
     return media

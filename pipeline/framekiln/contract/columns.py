@@ -40,7 +40,7 @@ MEDIA_ID = field(
 URI = field(
     "uri", pa.string(), "where the file was read from, to be opened: file:///... or a store's URL", nullable=False
 )
-PATH = field("path", pa.string(), "path of a local file; null in a store, and for a name that is not UTF-8")
+PATH = field("path", pa.string(), "path of a local file; null in a store or archive, or if it is not UTF-8")
 PLACES = pa.schema([URI, PATH])
 """Columns of `frames/` that say where a row's file is, after its `media_id`."""
 FRAME_INDEX = field(

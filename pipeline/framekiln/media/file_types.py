@@ -56,7 +56,7 @@ _BEGINNINGS: tuple[tuple[Kind | str, bytes], ...] = (
     ("a PDF document", rb"%PDF"),
     ("an Office document or a thumbnail cache", rb"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"),  # also Thumbs.db
     ("a ZIP archive", rb"PK\x03\x04"),
-    ("a gzip archive", rb"\x1f\x8b"),
+    ("a gzip archive: unpack it", rb"\x1f\x8b"),
     ("a 7-Zip archive", rb"7z\xbc\xaf\x27\x1c"),
     ("a RAR archive", rb"Rar!"),
     ("a Parquet table", rb"PAR1"),
@@ -71,16 +71,16 @@ _PATTERNS = tuple((kind, re.compile(pattern, re.S)) for kind, pattern in _BEGINN
 _HEIF = (b"heic", b"heix", b"hevc", b"hevx", b"heim", b"heis", b"mif1", b"msf1")
 # of img2dataset and other downloaders, photo managers, subtitles, annotation tools
 _SIDECAR = re.compile(r"aae|csv|ini|jsonl?|log|md|nfo|parquet|srt|tsv|txt|vtt|xml|xmp|ya?ml")  # endings of names
-# Endings of photos and films, read or not, of ImageMagick's, libraw's and ffmpeg's lists.
+# Endings of photos and films, read or not, of ImageMagick's, libraw's and ffmpeg's lists; and of archives of them.
 _OF_MEDIA = re.compile(
     r"jpe?g|jpe|jfif|a?png|gif|webp|avifs?|hei[cf]s?|hif|tiff?|bmp|dib|jp2|j2k|jpx|jpf|jxl|tga|p[abgnpf]m|exr|hdr|dds"
     r"|psd|psb|svg|ico|cur|sgi|dng|nef|nrw|arw|sr2|cr2|cr3|crw|raf|orf|rw2|pef|srw|x3f|3fr|raw"
     r"|mp4|m4v|mov|qt|mkv|webm|avi|mpe?g|mp[12]v|m2[vtp]s?|mts|ts|vob|flv|f4v|og[gvm]|wmv|asf|3g[p2]|mxf|rmv?b?|dv"
-    r"|mjpe?g|h?26[45]|hevc|y4m|yuv|ivf|nut"
+    r"|mjpe?g|h?26[45]|hevc|y4m|yuv|ivf|nut|tar|tgz|zip"
 )
-_ENDING = re.compile(r"\.([a-z][a-z0-9]{0,7})$")  # "IMG.0001" and "a.jpg?w=200" have none: they may be media
+_ENDING = re.compile(r"\.([a-z][a-z0-9]{0,7})$|(?:^|/)(?:authors|changelog|copying|licen[cs]e|makefile|notice|readme)$")
 _UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
-_TARGA_HEADER = 18  # bytes
+_TARGA_HEADER, _TAR_BLOCK = 18, 512  # bytes
 _MARKUP = (
     (re.compile(rb"\s*(<!--.*?-->\s*)*<(!doctype html|html|head|body)", re.I | re.S), "a web page (HTML)"),
     (re.compile(rb"\s*(<\?xml.*?>\s*)?(<!--.*?-->\s*)*(<!doctype svg.*?>\s*)?<svg", re.I | re.S), "a drawing (SVG)"),
@@ -109,13 +109,12 @@ def kind_of(name: str, head: bytes) -> Kind:
     do, so its name counts first. Targa has no magic number, so other names do not have it.
     Raises MediaError: PASSED_OVER for a file that is no media by both; EMPTY and UNSUPPORTED.
     """
-    match = _ENDING.search(name.lower())
-    ending = match[1] if match else ""
+    ending = _get_ending(name)
     if _SIDECAR.fullmatch(ending):
         if is_text(head) or head.startswith((b"PAR1", *_UTF_16)):
             raise _pass_over("text or a table")
         return detect_kind(head)
-    if not ending or _OF_MEDIA.fullmatch(ending):
+    if not ending or is_of_media(name):
         return detect_kind(head)
     kind = _detect_by_beginning(head) if head else "an empty file"
     if isinstance(kind, str) or kind.name == "TGA":
@@ -123,8 +122,32 @@ def kind_of(name: str, head: bytes) -> Kind:
     return kind
 
 
+def is_of_media(name: str) -> bool:
+    """Return whether a name has the ending of a photo, a film, or an archive of them."""
+    return bool(_OF_MEDIA.fullmatch(_get_ending(name))) or name.lower().endswith(".tar.gz")
+
+
+def has_ending(name: str) -> bool:
+    """Return whether a name tells the type of a file. "IMG.0001" and "a.jpg?w=200" do not: they may be media."""
+    return bool(_get_ending(name))
+
+
+def _get_ending(name: str) -> str:
+    match = _ENDING.search(name.lower())
+    return (match[1] or "txt") if match else ""
+
+
 def _pass_over(what: str) -> MediaError:
     return MediaError(Reason.PASSED_OVER, f"passed over, not media: {what}")
+
+
+def is_tar(head: bytes) -> bool:
+    """Return whether a file begins with the header of a TAR's member, by its checksum."""
+    try:
+        stated = int(head[148:156].strip(b" \0") or b"0", 8)
+    except ValueError:
+        return False
+    return len(head) >= _TAR_BLOCK and 0 < stated == sum(head[:148]) + 8 * 32 + sum(head[156:_TAR_BLOCK])
 
 
 def is_text(head: bytes) -> bool:
@@ -136,15 +159,14 @@ def is_text(head: bytes) -> bool:
 
 
 def _detect_by_beginning(head: bytes) -> Kind | str:
+    if is_tar(head):  # before all others, as it begins with a name
+        return "a TAR archive"
     if head[4:8] == b"ftyp" and head[:4] != b"RIFF":
         return _detect_by_brand(head)
-    for kind, pattern in _PATTERNS:
-        if pattern.match(head):
-            return kind
-    if _is_transport_stream(head):
-        return _video("mpegts")
-    if _is_targa(head):
-        return _photo("TGA")
+    if known := next((kind for kind, pattern in _PATTERNS if pattern.match(head)), None):
+        return known
+    if (is_stream := _is_transport_stream(head)) or _is_targa(head):
+        return _video("mpegts") if is_stream else _photo("TGA")
     if not is_text(head):
         return "unknown binary data"
     return next((name for pattern, name in _MARKUP if pattern.match(head)), "plain text")

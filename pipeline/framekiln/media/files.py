@@ -9,7 +9,7 @@ after the listing is a line in the errors table.
 import os
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, BinaryIO
@@ -20,6 +20,7 @@ from pyarrow import fs
 
 from framekiln.contract.errors import MediaError, Reason
 from framekiln.media.media_ids import as_uri, escape, is_url
+from framekiln.media.members import open_member, split_member
 
 _GCS, _RETRY_S = ("gs://", "gcs://"), 60  # Arrow's own 15 minutes look like a hang where there is no network
 _AZURE = ("abfs://", "abfss://")  # where nobody is logged in, Arrow's client ends the process
@@ -29,8 +30,9 @@ _AZURE = ("abfs://", "abfss://")  # where nobody is logged in, Arrow's client en
 class MediaFile:
     """One file of the input.
 
-    `path` is absolute or a URL, in Python's own form (undecodable bytes as surrogates), for opening only. Tables have
-    the `media_id`. `size` is in bytes; it and `mtime_ns` are 0 for a listed file that does not exist.
+    `path` is absolute or a URL, in Python's own form (undecodable bytes as surrogates), for opening only; that of a
+    member of an archive has its place too (`members`). Tables have the `media_id`. `size` is in bytes; it and
+    `mtime_ns` are 0 for a listed file that does not exist.
     """
 
     media_id: str
@@ -41,9 +43,29 @@ class MediaFile:
 
 
 def open_media(media: MediaFile) -> BinaryIO:
-    """Open a file for reading and seeking. Raises MediaError: UNREADABLE."""
-    with access_errors():
-        return _open(media.path)
+    """Open a file for reading and seeking. Raises MediaError: UNREADABLE; of a member, see `open_member`."""
+    archive, place, _ = split_member(media.path)
+    with access_errors(), ExitStack() as opened:
+        stream: BinaryIO = opened.enter_context(_open(archive))
+        result = open_member(stream, place, media.size) if place else stream
+        opened.pop_all()
+        return result
+
+
+def status_of(media: MediaFile) -> tuple[int, int]:
+    """Return size and time of a local file as it is now, to be compared; of a member, the archive's time.
+
+    Raises OSError, ValueError: there is none any more.
+    """
+    archive, place, _ = split_member(media.path)
+    status = os.stat(archive)
+    return media.size if place else status.st_size, as_int64(status.st_mtime_ns)
+
+
+def shown_path(path: str) -> str:
+    """Return a path or URL for people, that of a member as `shard.tar/member`."""
+    archive, place, name = split_member(path)
+    return f"{archive}/{name}" if place else path
 
 
 def open_local(path: str) -> BinaryIO:
@@ -101,18 +123,24 @@ def local_path(source: str) -> str | None:
 
 
 def uri_of(path: str) -> str:
-    """Return the URI of an absolute path or URL, in ASCII, without credentials."""
+    """Return the URI of an absolute path or URL, in ASCII, without credentials.
+
+    That of a member is fsspec's chain, `tar://member::file:///data/shard.tar`.
+    """
+    archive, place, name = split_member(path)
+    if place:
+        return f"{place[0]}://{quote(os.fsencode(name))}::{uri_of(archive)}"
     if not is_url(path):
         return "file://" + quote(os.fsencode(path))
     scheme, _, rest = path.partition("://")
-    place, slash, inner = rest.partition("/")
-    return quote(as_uri(f"{scheme}://{place.rpartition('@')[2]}{slash}{inner}"), safe="%/:?#[]@!$&'()*+,;=~")
+    server, slash, inner = rest.partition("/")
+    return quote(as_uri(f"{scheme}://{server.rpartition('@')[2]}{slash}{inner}"), safe="%/:?#[]@!$&'()*+,;=~")
 
 
 def printable_path(path: str) -> str | None:
-    """Return the path of a local file; None for a URL of a store, and for a name that is not UTF-8."""
+    """Return the path of a local file; None in a store or an archive, and for a name that is not UTF-8."""
     with suppress(ValueError, UnicodeEncodeError):
-        place = local_path(path) if is_url(path) else path
+        place = None if split_member(path)[1] else local_path(path) if is_url(path) else path
         return place and place.encode().decode()
     return None
 

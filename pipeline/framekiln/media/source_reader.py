@@ -11,6 +11,7 @@ from typing import TypeVar
 from framekiln.contract.columns import is_pixel_column
 from framekiln.contract.errors import MediaError, Reason
 from framekiln.contract.row_errors import Failure
+from framekiln.media.archives import Archive, is_archive
 from framekiln.media.config import DecodeConfig
 from framekiln.media.damaged import check_written
 from framekiln.media.file_types import HEAD_BYTES, kind_of
@@ -126,6 +127,8 @@ class SourceReader:
         )
         with open_media(media) as stream, access_errors():
             head = stream.read(HEAD_BYTES)
+            if is_archive(media.media_id, head):
+                raise Archive.read(media).verdict
             kind = kind_of(media.media_id, head)
             check_written(stream)
             data = b"" if kind.decoder == "video" else read_stream(stream, 10 * config.max_pixels)

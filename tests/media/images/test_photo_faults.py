@@ -164,7 +164,10 @@ def test_empty_file_and_camera_raw(tmp_path: Path) -> None:
         ("Thumbs.db", b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "passed_over"),
         ("form.pdf", b"%PDF-1.7", "passed_over"),
         ("form.PDF", b"", "passed_over"),
-        ("texts.zip", b"PK\x03\x04rest", "passed_over"),
+        ("texts.docx", b"PK\x03\x04rest", "passed_over"),
+        ("texts.zip", b"PK\x03\x04rest", "truncated"),
+        ("photos.tar.gz", b"\x1f\x8b\x08", "unsupported"),
+        ("README", b"Photos of birds.", "passed_over"),
         ("song.mp3", b"ID3\x04", "passed_over"),
         ("index.html", b"<!DOCTYPE html>", "passed_over"),
         ("model.bin", bytes([0, 0, 2, *[0] * 9, 9, 0, 9, 0, 24, 0]) + bytes(99), "passed_over"),  # as Targa begins

@@ -1,5 +1,7 @@
 """The list of files of inputs, made without opening them; other files than media are found when they are decoded.
 
+Only archives (`.tar`, `.zip`) are opened, for the list of their members.
+
     photos/                 a folder: every file below it, except hidden ones (".name")
     "photos/2024-*/*.jpg"   a glob; a matching folder stands for all files below it
     photos/a.jpg            one file
@@ -36,6 +38,7 @@ import pyarrow as pa
 from pyarrow import fs
 
 from framekiln.contract.errors import ConfigError, InputError, did_you_mean
+from framekiln.media.archives import with_members
 from framekiln.media.discovery.folder_walk import FolderWalk, GlobPattern, local_file, unreadable
 from framekiln.media.discovery.output_filter import OutputFilter, parents
 from framekiln.media.discovery.path_lists import read_path_list
@@ -71,7 +74,7 @@ def list_media(
         raise InputError(message, code="FK-INPUT-UNREADABLE") from exc
     if message := outputs.message():
         on_message(message)
-    return sorted({item.media_id: item for item in media}.values(), key=attrgetter("media_id"))
+    return sorted({item.media_id: item for item in with_members(media)}.values(), key=attrgetter("media_id"))
 
 
 def shard(media: Sequence[MediaFile], index: int, count: int) -> list[MediaFile]:

@@ -19,7 +19,7 @@ from framekiln.contract.output_names import COLUMNS, ERRORS, FRAMES
 from framekiln.contract.placement import Placement
 from framekiln.contract.row_errors import SCHEMA as FAILURES
 from framekiln.contract.row_errors import traced
-from framekiln.media.files import MediaFile, printable_path, uri_of
+from framekiln.media.files import MediaFile, printable_path, shown_path, uri_of
 from framekiln.media.media_ids import escape
 from framekiln.media.units import Unit
 from framekiln.output.ledger import Ledger, Part
@@ -80,7 +80,7 @@ class UnitRows:
     @property
     def inputs(self) -> dict[str, str]:
         """Return the path of each file by media_id, escaped for a table."""
-        return {media.media_id: escape(media.path) for media in self.files}
+        return {media.media_id: escape(shown_path(media.path)) for media in self.files}
 
     def tag(self, *facts: object) -> str:
         """Return the name of the file that is computed from these rows by a rule with the given facts."""

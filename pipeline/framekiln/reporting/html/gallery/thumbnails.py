@@ -3,8 +3,8 @@
 import os
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import cv2
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from framekiln.contract.columns import Image, views
 from framekiln.contract.output_names import UNITS
 from framekiln.media.config import DecodeConfig
-from framekiln.media.files import MediaFile, as_int64
+from framekiln.media.files import MediaFile, status_of
 from framekiln.media.media_ids import is_url
 from framekiln.media.packets.decode import decode
 from framekiln.media.units import Unit
@@ -68,19 +68,17 @@ def _unchanged(store: Store, names: Collection[str]) -> Iterator[MediaFile]:
     for name in store.names(UNITS):
         for batch in batches(store, f"{UNITS}/{name}", expected=UNITS_TABLE):
             for row in batch.filter(pc.is_in(batch["media_id"], pa.array(list(names), pa.string()))).to_pylist():
-                path = os.fsdecode(row["path"])
-                if is_url(path) or _stat(path) == (row["size"], row["mtime_ns"]):
-                    fields = {key: row[key] for key in ("media_id", "size", "mtime_ns")}
-                    unchanged[row["media_id"]] = MediaFile(path=path, **fields)
+                fields = {key: row[key] for key in ("media_id", "size", "mtime_ns")}
+                media = MediaFile(path=os.fsdecode(row["path"]), **fields)
+                if is_url(media.path) or _is_unchanged(media):
+                    unchanged[media.media_id] = media
     yield from unchanged.values()
 
 
-def _stat(path: str) -> tuple[int, int] | None:
-    try:
-        stat = Path(path).stat()
-    except (OSError, ValueError):
-        return None
-    return stat.st_size, as_int64(stat.st_mtime_ns)
+def _is_unchanged(media: MediaFile) -> bool:
+    with suppress(OSError, ValueError):
+        return status_of(media) == (media.size, media.mtime_ns)
+    return False
 
 
 def _decoded(media: MediaFile, indices: set[int], settings: Mapping[str, Any]) -> dict[int, Thumbnail]:

@@ -1,0 +1,175 @@
+"""The members of TAR and ZIP archives as files named `shard.tar/member`, found without unpacking anything.
+
+An archive is known by its name and its content. Of a damaged one the members before the damage are files too, and the
+archive itself is a line in the errors table; so is one that has no media, as passed over.
+"""
+
+import struct
+import tarfile
+import zipfile
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any, BinaryIO
+
+from framekiln.contract.errors import MediaError, Reason
+from framekiln.media.file_types import has_ending, is_of_media, is_tar
+from framekiln.media.files import MediaFile, open_media
+from framekiln.media.media_ids import media_id
+from framekiln.media.members import ENCRYPTED, NOT_INSIDE, member_path, split_member
+
+_ENDINGS, _AT_ONCE = (".tar", ".zip"), 16
+_MOST = 1_000_000  # members of one archive: half a kilobyte each in the driver's memory
+_MOST_INDEX = 256 << 20  # bytes of a ZIP's index, which zipfile reads as a whole
+_MOST_HEADER = 1 << 20  # bytes of a TAR's long name or extended header
+_BLOCK = 512  # bytes: POSIX.1-2017, pax Interchange Format
+_LOCAL = struct.Struct("<4s2xHH4xIIIHH")  # flags, method, checksum, packed and full size, lengths of name and field
+_ENCRYPTED, _SIZES_FOLLOW, _UTF_8 = 1, 8, 0x800  # flags
+
+
+def is_archive(name: str, head: bytes) -> bool:
+    """Return whether a file is an archive, by its name and its first bytes."""
+    return _is_archive_name(name) and (is_tar(head) or head.startswith((b"PK\x03\x04", b"PK\x05\x06")))
+
+
+def _is_archive_name(name: str) -> bool:
+    return name[-4:].lower() in _ENDINGS
+
+
+@dataclass
+class Archive:
+    """The members of one archive, and what is wrong with it."""
+
+    media: MediaFile
+    members: list[MediaFile] = field(default_factory=list)
+    error: MediaError | None = None
+
+    @classmethod
+    def read(cls, media: MediaFile) -> "Archive":
+        """Read the list of members. An error of any kind is kept, with the members before it."""
+        result = cls(media)
+        try:
+            with open_media(media) as stream:
+                result._list(stream)
+        except MediaError as exc:
+            result.error = exc
+        except tarfile.ReadError as exc:
+            reason = Reason.TRUNCATED if "unexpected end" in str(exc) or "truncated" in str(exc) else Reason.CORRUPT
+            result.error = MediaError(reason, f"TAR: {exc}")
+        except Exception as exc:  # of the two libraries, for any damage
+            result.error = MediaError(Reason.CORRUPT, f"the archive: {exc or type(exc).__name__}")
+        return result
+
+    @property
+    def verdict(self) -> MediaError:
+        """What the archive itself is, as a file without frames."""
+        no_media = "passed over, not media: an archive without photos or films"
+        return self.error or MediaError(Reason.PASSED_OVER, no_media)
+
+    @property
+    def files(self) -> list[MediaFile]:
+        """The archive's members, and itself if it is damaged or they are no media."""
+        names = [member.media_id for member in self.members]
+        found = self.members if any(map(is_of_media, names)) or not any(map(has_ending, names)) else []
+        return [*found, *([self.media] if self.error or not found else [])]
+
+    def _list(self, stream: BinaryIO) -> None:
+        head = stream.read(_BLOCK)
+        if split_member(self.media.path)[1]:
+            raise MediaError(Reason.PASSED_OVER, "passed over: an archive inside another one; unpack it")
+        (self._list_tar if is_tar(head) else self._list_zip)(stream)
+
+    def _add(self, name: str, size: int, *place: str | int) -> None:
+        name = name.removeprefix("./")
+        if any(part.startswith(".") and part not in (".", "..") for part in name.split("/")):
+            return  # hidden, as those of folders are
+        if len(self.members) >= _MOST:
+            raise MediaError(Reason.TOO_LARGE, f"it has more than {_MOST:,} members; divide it")
+        path = member_path(self.media.path, name, *place)
+        full = f"{self.media.media_id}/{media_id(name)}"
+        self.members.append(MediaFile(media_id=full, path=path, size=size, mtime_ns=self.media.mtime_ns))
+
+    def _list_tar(self, stream: BinaryIO) -> None:
+        stream.seek(0)
+        archive, places = tarfile.open(fileobj=stream, mode="r:", tarinfo=_Header), dict[str, tuple[int, int]]()  # noqa: SIM115
+        while (item := archive.next()) is not None:
+            archive.members.clear()  # type: ignore[attr-defined]  # else all are kept
+            if item.islnk() and item.linkname in places:
+                places[item.name] = places[item.linkname]
+            elif item.isreg() and item.sparse is None:
+                places[item.name] = item.offset_data, item.size
+            elif item.isdir():
+                continue
+            else:
+                places[item.name] = NOT_INSIDE, 0
+            offset, size = places[item.name]
+            self._add(item.name, size, "tar", offset)
+        stream.seek(archive.offset)
+        if len(rest := stream.read(_BLOCK)) < _BLOCK:
+            raise MediaError(Reason.TRUNCATED, "TAR: the end is missing")
+        if rest.strip(b"\0"):
+            raise MediaError(Reason.CORRUPT, "TAR: a header is damaged")
+
+    def _list_zip(self, stream: BinaryIO) -> None:
+        try:
+            _check_index(stream)
+            with zipfile.ZipFile(stream) as archive:
+                items = [item for item in archive.infolist() if not item.is_dir()]
+        except zipfile.BadZipFile as exc:
+            for local in _scan(stream):
+                self._add(*local)
+            raise MediaError(Reason.TRUNCATED, "ZIP: the index at its end is missing or damaged") from exc
+        if sum(item.compress_size for item in items) > stream.seek(0, 2):
+            raise MediaError(Reason.TOO_LARGE, "ZIP: its members state more bytes than it has")
+        for item in items:
+            method = ENCRYPTED if item.flag_bits & _ENCRYPTED else item.compress_type
+            place = ("zip", item.header_offset, method, item.compress_size, item.CRC)
+            self._add(item.filename, item.file_size, *place)
+
+
+def with_members(media: Iterable[MediaFile]) -> Iterator[MediaFile]:
+    """Yield each file, and in place of an archive its members, in the order of the archive."""
+    media = list(media)
+    archives = (item for item in media if _is_archive_name(item.media_id))
+    with ThreadPoolExecutor(_AT_ONCE) as pool:  # requests to a bucket mostly wait
+        found = pool.map(lambda item: Archive.read(item).files, archives)
+        for item in media:
+            yield from next(found) if _is_archive_name(item.media_id) else (item,)
+
+
+class _Header(tarfile.TarInfo):
+    """A header of a TAR, whose long names and further fields are read only below a limit."""
+
+    def _proc_member(self, archive: tarfile.TarFile) -> Any:
+        if not (self.isreg() or self.isdir() or self.issym() or self.islnk()) and self.size > _MOST_HEADER:
+            raise tarfile.ReadError(f"a header of {self.size:,} bytes")
+        return super()._proc_member(archive)  # type: ignore[misc]  # not in typeshed
+
+
+def _check_index(stream: BinaryIO) -> None:
+    """Check the stated size of a ZIP's index, before zipfile reads all of it (APPNOTE.TXT, 4.3.14 and 4.3.16)."""
+    size = stream.seek(0, 2)
+    stream.seek(max(0, size - (1 << 16) - 98))
+    tail = stream.read()
+    for mark, at, width in ((b"PK\x05\x06", 12, 4), (b"PK\x06\x06", 40, 8)):
+        place = tail.rfind(mark)
+        stated = int.from_bytes(tail[place + at : place + at + width], "little") if place >= 0 else 0
+        if _MOST_INDEX < stated < (1 << 32) - 1 or (width == 8 and stated > _MOST_INDEX):
+            raise MediaError(Reason.TOO_LARGE, f"ZIP: its index has {stated:,} bytes; divide it")
+
+
+def _scan(stream: BinaryIO) -> Iterator[tuple[Any, ...]]:
+    """Yield the members of a ZIP without an index, from its start on, as far as their headers state sizes."""
+    at, end = 0, stream.seek(0, 2)
+    while at < end:
+        stream.seek(at)
+        head = stream.read(_LOCAL.size)
+        if len(head) < _LOCAL.size or head[:4] != b"PK\x03\x04":
+            return
+        _, flags, method, checksum, packed, size, length, extra = _LOCAL.unpack(head)
+        name = stream.read(length).decode("utf-8" if flags & _UTF_8 else "cp437", "replace")
+        if flags & _SIZES_FOLLOW or packed == (1 << 32) - 1 or at + _LOCAL.size + length + extra >= end:
+            return
+        if not name.endswith("/"):
+            yield name, size, "zip", at, ENCRYPTED if flags & _ENCRYPTED else method, packed, checksum
+        at += _LOCAL.size + length + extra + packed

@@ -1,0 +1,116 @@
+"""Members of TAR and ZIP archives, read in place: one that is stored plainly is a range of the archive's bytes.
+
+The path of a member is the archive's, NUL, and where it is: `tar:OFFSET:NAME` or `zip:HEADER:METHOD:PACKED:CRC:NAME`.
+No path of a file has a NUL. A compressed member is unpacked into memory, and above 64 MB into a temporary file.
+"""
+
+import io
+import os
+import struct
+import tempfile
+import zlib
+from typing import IO, BinaryIO, cast
+
+from framekiln.contract.errors import MediaError, Reason
+
+_MARK = "\0"
+_HEADER = struct.Struct("<4s22xHH")  # of a ZIP's member, before name and extra field (APPNOTE.TXT, 4.3.7)
+_STORED, _DEFLATED, ENCRYPTED = 0, 8, -1  # ways of a ZIP
+NOT_INSIDE = -1  # place of a TAR's link, device or sparse file
+_PIECE, _IN_MEMORY = 1 << 18, 64 << 20  # bytes
+_MOST_UNPACKED = 4 << 30
+"""Bytes of a compressed member: films are hardly ever compressed, and a member of 4 MB may state that many."""
+
+
+def member_path(archive: str, name: str, *place: str | int) -> str:
+    """Return the path of a member, whose `place` begins with the archive's kind."""
+    return f"{archive}{_MARK}{':'.join(map(str, place))}:{name}"
+
+
+def split_member(path: str) -> tuple[str, tuple[str, ...], str]:
+    """Return an archive's path, a member's place and its name; an empty place for a path of another file."""
+    archive, _, place = path.partition(_MARK)
+    parts = place.split(":", 5 if place.startswith("zip") else 2)
+    return archive, tuple(parts[:-1]), parts[-1]
+
+
+def open_member(stream: BinaryIO, place: tuple[str, ...], size: int) -> BinaryIO:
+    """Return a member of an open archive, by its place and its size in bytes; the archive is closed with it.
+
+    Raises MediaError: UNSUPPORTED (encrypted, or compressed in another way), TOO_LARGE, TRUNCATED or CORRUPT.
+    """
+    kind, *numbers = place[0], *map(int, place[1:])
+    if kind == "tar" and numbers[0] == NOT_INSIDE:
+        raise MediaError(Reason.UNREADABLE, "a link, a device or a sparse file in a TAR archive; unpack it")
+    if kind == "tar":
+        return cast("BinaryIO", _Window(stream, numbers[0], size))
+    header, method, packed, checksum = numbers
+    if method not in (_STORED, _DEFLATED):
+        what = "encrypted" if method == ENCRYPTED else "compressed in a way that is not read"
+        raise MediaError(Reason.UNSUPPORTED, f"this member of a ZIP archive is {what}; unpack the archive")
+    stream.seek(header)
+    head = stream.read(_HEADER.size)
+    if len(head) < _HEADER.size or head[:4] != b"PK\x03\x04":
+        raise MediaError(Reason.CORRUPT, "the ZIP archive has no member where its index says")
+    _, name, extra = _HEADER.unpack(head)
+    window = _Window(stream, header + _HEADER.size + name + extra, packed)
+    return cast("BinaryIO", window) if method == _STORED else _unpack(window, size, checksum)
+
+
+class _Window(io.RawIOBase):
+    """A range of bytes of an open file; it ends where the file does."""
+
+    def __init__(self, stream: BinaryIO, start: int, size: int) -> None:
+        self._stream, self._start, self._at = stream, start, 0
+        self._size = max(0, min(size, stream.seek(0, os.SEEK_END) - start))
+        if size and not self._size:
+            raise MediaError(Reason.TRUNCATED, "the archive ends before this member")
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._at
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        self._at = max(0, offset + (0, self._at, self._size)[whence])
+        return self._at
+
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]  # typeshed's protocol of buffers
+        self._stream.seek(self._start + self._at)
+        data = self._stream.read(max(0, min(len(buffer), self._size - self._at)))
+        buffer[: len(data)] = data
+        self._at += len(data)
+        return len(data)
+
+    def close(self) -> None:
+        self._stream.close()
+        super().close()
+
+
+def _unpack(window: _Window, size: int, checksum: int) -> BinaryIO:
+    if size > _MOST_UNPACKED:
+        raise MediaError(Reason.TOO_LARGE, f"unpacked it has {size:,} bytes, the limit is {_MOST_UNPACKED:,}")
+    result: IO[bytes] = io.BytesIO() if size <= _IN_MEMORY else tempfile.TemporaryFile()  # noqa: SIM115 - by the caller
+    decompressor, found, left = zlib.decompressobj(-zlib.MAX_WBITS), 0, size
+    try:
+        with window:
+            while not decompressor.eof and left >= 0:
+                piece = decompressor.unconsumed_tail or window.read(_PIECE)
+                data = decompressor.decompress(piece, min(_PIECE, left + 1))
+                left, found = left - len(data), zlib.crc32(data, found)
+                result.write(data)
+                if not (piece or data):
+                    break
+    except zlib.error as exc:
+        raise MediaError(Reason.CORRUPT, f"a member of a ZIP archive: {exc}") from exc
+    if left or found != checksum:
+        cut = left > 0 and not decompressor.eof
+        raise MediaError(
+            Reason.TRUNCATED if cut else Reason.CORRUPT, "the ZIP archive has other bytes than its index states"
+        )
+    result.seek(0)
+    return cast("BinaryIO", result)
