@@ -17,10 +17,10 @@ import numpy as np
 
 from framekiln.contract.columns import SOUND_RATE
 from framekiln.media.file_types import Kind
-from framekiln.media.files import MediaFile, open_media
+from framekiln.media.files import MediaFile
 from framekiln.media.frames import Frame, LostFrames, Sound
 from framekiln.media.video.channel_mix import MIN_GAP_S, mixed_to_mono
-from framekiln.media.video.container import default_track, open_container
+from framekiln.media.video.container import default_track, open_container, open_film
 
 _MAX_SAMPLES = 600 * SOUND_RATE  # of one slice, 19 MB: also for a single frame with an hour of music
 _SILENT_S = 60.0  # of silence, after which another track is preferred
@@ -92,7 +92,7 @@ class _Mixed:
     """A file's sound, mono and resampled, up to its first unreadable part."""
 
     def __init__(self, media: MediaFile, kind: Kind) -> None:
-        self._stream = open_media(media)
+        self._stream = open_film(media, kind)
         self._container = open_container(self._stream, kind, 0)
         tracks = [track for track in self._container.streams.audio if track.codec_context is not None]
         self._track = _choose_track(media, kind, tracks)
@@ -179,7 +179,7 @@ def _choose_track(media: MediaFile, kind: Kind, tracks: Sequence[Any]) -> Any:
 
 
 def _is_audible(media: MediaFile, kind: Kind, index: int) -> bool:
-    with open_media(media) as stream, open_container(stream, kind, 0) as container:
+    with open_film(media, kind) as stream, open_container(stream, kind, 0) as container:
         pieces = _decode_track(container, container.streams[index])
         seconds = 0.0
         for piece in pieces:

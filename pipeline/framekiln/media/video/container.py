@@ -9,11 +9,18 @@ import av
 from framekiln.contract.errors import MediaError, Reason
 from framekiln.media.damaged import is_truncated
 from framekiln.media.file_types import Kind
+from framekiln.media.files import MediaFile, open_media
+from framekiln.media.video.transport_stream import open_transport_stream
 
 PADDING = 1 << 20  # pixels that a codec may add to a frame, above the limit on the shown size
 _BUFFER = 1 << 18  # bytes of one read, each a call into Python
 _TAGS = {"metadata_errors": "replace"} if int(av.__version__.partition(".")[0]) < 19 else {}
 """Arguments so that tags that are not UTF-8 do no harm; PyAV 19 needs none."""
+
+
+def open_film(media: MediaFile, kind: Kind) -> BinaryIO:
+    """Open a film for reading and seeking, joined transport streams as one. Raises MediaError: UNREADABLE."""
+    return open_transport_stream(media) if kind.name == "mpegts" else open_media(media)
 
 
 def open_container(stream: BinaryIO, kind: Kind, max_pixels: int) -> Any:

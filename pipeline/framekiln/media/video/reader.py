@@ -18,7 +18,7 @@ from av.video.reformatter import VideoReformatter
 from framekiln.contract.errors import MediaError, Reason
 from framekiln.media.damaged import check_sample_counts, is_truncated
 from framekiln.media.file_types import Kind
-from framekiln.media.files import MediaFile, open_media
+from framekiln.media.files import MediaFile
 from framekiln.media.frames import (
     Frame,
     FrameSource,
@@ -32,10 +32,11 @@ from framekiln.media.frames import (
 from framekiln.media.hdr import hdr_name
 from framekiln.media.units import Segments, VideoSegment
 from framekiln.media.video.audio import SoundTrack, with_sound
-from framekiln.media.video.container import PADDING, decode_errors, default_track, open_container
+from framekiln.media.video.container import PADDING, decode_errors, default_track, open_container, open_film
 from framekiln.media.video.packet_decoder import FrameNumbers, PacketDecoder
 from framekiln.media.video.segments import INDEXED, locate
 from framekiln.media.video.shown_frames import DisplayMatrix, FrameClock, to_rgb
+from framekiln.media.video.transport_stream import ends_in_a_frame
 
 _NO_TIMES = ("avi",)  # formats without presentation times: libav's guesses for B-frames are wrong
 
@@ -61,7 +62,7 @@ class _VideoReader:
         self._spec, self._size = spec, media.size
         self._reads_on = wanted.halo > 0 or spec.sound  # into the next segment
         self.segment: VideoSegment | None = None
-        self._stream = open_media(media)
+        self._stream = open_film(media, kind)
         try:
             with decode_errors(self._stream, kind):
                 self._open(kind, wanted)
@@ -75,7 +76,8 @@ class _VideoReader:
         self._stored: array[int] | None = array("q") if kind.name in _NO_TIMES else None  # storage times so far
 
     def _open(self, kind: Kind, wanted: Segments) -> None:
-        self._truncated = is_truncated(self._stream, kind)
+        cut = kind.name == "mpegts" and ends_in_a_frame(self._stream)
+        self._truncated = cut or is_truncated(self._stream, kind)
         if kind.name == INDEXED:
             check_sample_counts(self._stream, truncated=self._truncated)
         self._stream.seek(0)

@@ -1,0 +1,68 @@
+"""Packets of an MPEG transport stream (ISO/IEC 13818-1, 2.4.3): ids, clocks, and times of frames."""
+
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+SYNC, WRAP = 0x47, 1 << 33  # first byte of a packet; ticks of 90 kHz after which a clock begins anew
+Packets = NDArray[np.uint8]
+"""Packets of 188 bytes, n x 188."""
+
+
+def list_video_times(packets: Packets) -> list[tuple[int, int]]:
+    """Return times of display and of decoding of the frames of the first video track."""
+    found: list[tuple[int, int]] = []
+    track = -1
+    for pid, at in find_times(packets, video=True):
+        if track in (pid[0], -1):
+            track = pid[0]
+            if pid[1]:
+                found.append((read_time(at), read_time(at)))
+            else:
+                found[-1] = (found[-1][0], read_time(at))
+    return found
+
+
+def find_times(packets: Packets, *, video: bool = False) -> Iterator[tuple[tuple[int, bool], NDArray[np.uint8]]]:
+    """Yield each time in the headers of frames: the packet id, whether it is that of display, and its five bytes."""
+    begins = (packets[:, 1] & 0x40 > 0) & (packets[:, 3] & 0x10 > 0)
+    for place in np.flatnonzero(begins):
+        packet = packets[place]
+        at = 4 + (1 + int(packet[4]) if packet[3] & 0x20 else 0)
+        if at + 19 > 188 or packet[at] or packet[at + 1] or packet[at + 2] != 1:
+            continue
+        kind, flags = packet[at + 3], packet[at + 7] >> 6
+        if (0xE0 <= kind <= 0xEF if video else kind in (0xBD, 0xFD) or 0xC0 <= kind <= 0xEF) and flags & 2:
+            pid = int(packet[1] & 0x1F) << 8 | int(packet[2])
+            yield (pid, True), packet[at + 9 : at + 14]
+            if flags == 3:
+                yield (pid, False), packet[at + 14 : at + 19]
+
+
+def read_pids(packets: Packets) -> NDArray[np.uint16]:
+    """Return the packet ids, n."""
+    return (packets[:, 1] & np.uint8(0x1F)).astype(np.uint16) << np.uint16(8) | packets[:, 2]
+
+
+def have_clock(packets: Packets) -> NDArray[np.bool_]:
+    """Return which packets state the program's clock, n."""
+    return (packets[:, 3] & 0x20 > 0) & (packets[:, 4] >= 7) & (packets[:, 5] & 0x10 > 0)
+
+
+def read_clocks(packets: Packets) -> NDArray[np.int64]:
+    """Return the clocks of packets that have one, in ticks, n."""
+    values = packets[:, 6:11].astype(np.int64)
+    return values[:, 0] << 25 | values[:, 1] << 17 | values[:, 2] << 9 | values[:, 3] << 1 | values[:, 4] >> 7
+
+
+def read_time(data: NDArray[np.uint8]) -> int:
+    """Return the time in five bytes, in ticks."""
+    first, second, third, fourth, fifth = data.tolist()
+    return (first & 0x0E) << 29 | second << 22 | (third & 0xFE) << 14 | fourth << 7 | fifth >> 1
+
+
+def write_time(data: NDArray[np.uint8], time: int) -> None:
+    """Write a time in ticks into its five bytes."""
+    data[0] = (data[0] & 0xF1) | (time >> 29 & 0x0E)
+    data[1:] = time >> 22 & 0xFF, (time >> 14 & 0xFE) | 1, time >> 7 & 0xFF, (time << 1 & 0xFE) | 1

@@ -1,0 +1,123 @@
+"""Transport streams that were joined or cut: one rising clock, every frame once, and no wrong frame."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import av
+import numpy as np
+import pytest
+
+from tests.media.video.test_odd import coded, number_in
+from tests.support.media.media_factory import decoded
+from tests.support.media.own_thread import in_own_thread
+
+_PACKET = 188
+
+
+@in_own_thread
+def stream(path: Path, numbers: range, *, codec: str = "libx264", sound: bool = False, starts_s: float = 0.0) -> bytes:
+    """Return a transport stream of coded images at 25 a second, with a click of sound in each second."""
+    options = {"mpegts_copyts": "1"} if starts_s else {}
+    with av.open(str(path), "w", format="mpegts", options=options) as out:
+        track = out.add_stream(codec, rate=25, options={"x264-params": "keyint=24"} if codec == "libx264" else {})
+        track.width, track.height, track.pix_fmt = 64, 32, "yuv420p"
+        hearing = out.add_stream("mp2", rate=48_000, layout="mono") if sound else None
+        for place, number in enumerate(numbers):
+            av_frame = av.VideoFrame.from_ndarray(coded(number), format="rgb24")
+            av_frame.pts = place + round(25 * starts_s)
+            out.mux(track.encode(av_frame))
+        out.mux(track.encode(None))
+        if hearing:
+            length = 48_000 * len(numbers) // 25
+            samples = np.zeros(length, np.int16)
+            samples[::48_000] = samples[1::48_000] = 30_000
+            for start in range(0, length, 1152):
+                block = np.ascontiguousarray(samples[None, start : start + 1152])
+                av_sound = av.AudioFrame.from_ndarray(block, format="s16", layout="mono")
+                av_sound.sample_rate, av_sound.pts = 48_000, start
+                out.mux(hearing.encode(av_sound))
+            out.mux(hearing.encode(None))
+    return path.read_bytes()
+
+
+def check(path: Path, expected: list[int]) -> list[dict]:
+    rows, failures = decoded(path, ("frame", "sound"))
+    assert failures == []
+    assert [row["frame_index"] for row in rows] == list(range(len(expected)))
+    assert [number_in(row["frame"]) for row in rows] == expected
+    times = [row["time_s"] for row in rows]
+    assert np.allclose(times, np.arange(len(times)) / 25, atol=1e-4), times
+    return rows
+
+
+@pytest.mark.parametrize("codec", ["libx264", "mpeg2video"])
+def test_joined_streams_have_one_clock_and_lose_no_frame(tmp_path: Path, codec: str) -> None:
+    parts = [stream(tmp_path / f"{n}.ts", range(40 * n, 40 * n + 37), codec=codec, sound=True) for n in range(3)]
+    (tmp_path / "all.ts").write_bytes(b"".join(parts))
+    numbers = [number for n in range(3) for number in range(40 * n, 40 * n + 37)]
+    rows = check(tmp_path / "all.ts", numbers)
+    sound = np.concatenate([row["sound"] for row in rows]).astype(int)
+    assert abs(len(sound) / 16_000 - 37 * 3 / 25) < 0.15
+    (tmp_path / "one.ts").write_bytes(parts[1])
+    check(tmp_path / "one.ts", list(range(40, 77)))
+
+
+@pytest.mark.parametrize("starts_s", [0.5, 3.0, 500.0, 95_443.0])
+def test_a_join_is_one_whatever_the_second_clock_says(tmp_path: Path, starts_s: float) -> None:
+    parts = [stream(tmp_path / "a.ts", range(50)), stream(tmp_path / "b.ts", range(50, 90), starts_s=starts_s)]
+    (tmp_path / "all.ts").write_bytes(b"".join(parts))
+    rows, failures = decoded(tmp_path / "all.ts")
+    assert failures == [] and [number_in(row["frame"]) for row in rows] == list(range(90))
+    times = np.array([row["time_s"] for row in rows])
+    assert (np.diff(times) > 0).all() and np.diff(times).max() < 1.1
+
+
+def test_joined_streams_with_garbage_or_a_time_before_each_packet(tmp_path: Path) -> None:
+    one, two = stream(tmp_path / "a.ts", range(30)), stream(tmp_path / "b.ts", range(30, 60))
+    (tmp_path / "all.ts").write_bytes(one + bytes(100) + two)
+    check(tmp_path / "all.ts", list(range(60)))
+    timed = b"".join(bytes(4) + data[at : at + _PACKET] for data in (one, two) for at in range(0, len(data), _PACKET))
+    (tmp_path / "all.ts").write_bytes(timed)
+    check(tmp_path / "all.ts", list(range(60)))
+
+
+@pytest.mark.parametrize("codec", ["libx264", "mpeg2video"])
+def test_a_stream_cut_between_two_packets_has_no_wrong_frame(tmp_path: Path, codec: str) -> None:
+    data = stream(tmp_path / "a.ts", range(12), codec=codec)
+    for end in range(8 * _PACKET, len(data), _PACKET):
+        (tmp_path / "cut.ts").write_bytes(data[:end])
+        rows, _ = decoded(tmp_path / "cut.ts")
+        assert all(number_in(row["frame"]) == round(25 * row["time_s"]) for row in rows), end
+    rows, failures = decoded(tmp_path / "a.ts")
+    assert len(rows) == 12 and failures == []
+
+
+@in_own_thread
+def test_a_decoder_that_fills_in_a_cut_frame_gives_none(tmp_path: Path) -> None:
+    detail = np.kron(np.random.default_rng(0).integers(0, 256, (24, 32, 3)), np.ones((10, 10, 1))).astype(np.uint8)
+    with av.open(str(tmp_path / "a.ts"), "w", format="mpegts") as out:
+        track = out.add_stream("libx265", rate=25, options={"x265-params": "log-level=none:bframes=0"})
+        track.width, track.height, track.pix_fmt = 320, 240, "yuv420p"
+        for place in range(6):
+            av_frame = av.VideoFrame.from_ndarray(np.ascontiguousarray(np.roll(detail, 7 * place, 1)), format="rgb24")
+            av_frame.pts = place
+            out.mux(track.encode(av_frame))
+        out.mux(track.encode(None))
+    rows, failures = decoded(tmp_path / "a.ts")
+    whole = {row["frame_index"]: row["frame"] for row in rows}
+    assert len(whole) == 6 and failures == []
+    data = (tmp_path / "a.ts").read_bytes()
+    for end in range(8 * _PACKET, len(data), _PACKET):
+        (tmp_path / "cut.ts").write_bytes(data[:end])
+        rows, _ = decoded(tmp_path / "cut.ts")
+        assert all(np.array_equal(row["frame"], whole[row["frame_index"]]) for row in rows), end
+
+
+def test_a_loss_inside_a_stream_stays_a_loss(tmp_path: Path) -> None:
+    data = stream(tmp_path / "a.ts", range(100))
+    middle = len(data) // 2 // _PACKET * _PACKET
+    (tmp_path / "a.ts").write_bytes(data[:middle] + data[middle + 3 * _PACKET :])
+    rows, failures = decoded(tmp_path / "a.ts")
+    assert failures and 70 < len(rows) < 100
+    assert all(number_in(row["frame"]) == round(25 * row["time_s"]) for row in rows)
