@@ -23,6 +23,7 @@ from random import Random
 
 from framekiln.contract.columns import views
 from framekiln.device.watchdog import within
+from framekiln.media.archives import with_members
 from framekiln.media.config import DecodeConfig
 from framekiln.media.files import MediaFile
 from framekiln.media.packets.decode import decode, use_one_thread
@@ -47,14 +48,14 @@ class BrokenError(Exception):
     """A promise that was not kept."""
 
 
-def outcome(media: MediaFile) -> tuple[str, int, list[str]]:
-    """Decode a file; return a digest of its rows, their number, and the kind and message of each failure.
+def outcome(*media: MediaFile) -> tuple[str, int, list[str]]:
+    """Decode files; return a digest of its rows, their number, and the kind and message of each failure.
 
     Raises:
         BrokenError: rows or failures are not as promised.
     """
     digest, rows, messages, seen = hashlib.blake2b(digest_size=8), 0, [], set()
-    for packet in decode(Unit(name="u", media=(media,)), _COLUMNS, 1, CONFIG):
+    for packet in decode(Unit(name="u", media=media), _COLUMNS, 1, CONFIG):
         messages += [f"{failure.frame_index} {failure.kind}: {failure.message}" for failure in packet.failures]
         if any(not failure.message or not failure.message.isprintable() for failure in packet.failures):
             raise BrokenError(f"a message is empty or has several lines: {messages}")
@@ -63,13 +64,14 @@ def outcome(media: MediaFile) -> tuple[str, int, list[str]]:
             for image in views(table[name]):
                 digest.update(image)
         digest.update(repr(table.drop_columns(["frame", "frame_224"]).to_pydict()).encode())
-        for row in table.select(["frame_index", "halo", "time_s", "fps"]).to_pylist():
+        for row in table.select(["media_id", "frame_index", "halo", "time_s", "fps"]).to_pylist():
             if not all(math.isfinite(row[name] or 0.0) for name in ("time_s", "fps")):
                 raise BrokenError(f"a time or rate is not finite: {row}")
-            if not row["halo"] and row["frame_index"] in seen:
-                raise BrokenError(f"frame {row['frame_index']} comes twice")
+            key = (row["media_id"], row["frame_index"])
+            if not row["halo"] and key in seen:
+                raise BrokenError(f"frame {key} comes twice")
             rows += not row["halo"]
-            seen.add(-1 if row["halo"] else row["frame_index"])
+            seen |= set() if row["halo"] else {key}
         if packet.stop - packet.start != table["halo"].to_pylist().count(False):
             raise BrokenError(f"{packet.start} to {packet.stop} are not its rows")
     if not rows and not messages:
@@ -78,19 +80,20 @@ def outcome(media: MediaFile) -> tuple[str, int, list[str]]:
     return digest.hexdigest(), rows, messages
 
 
-def check_bytes(data: bytes, path: Path) -> tuple[int, list[str]]:
-    """Decode bytes twice, with all checks; return the number of rows, and the failures.
+def check_bytes(data: bytes, path: Path, name: str = "x") -> tuple[int, list[str]]:
+    """Decode bytes twice as a file of a name, with all checks; return the number of rows, and the failures.
 
     Raises:
         BrokenError: something was not as promised.
     """
     path.write_bytes(data)
-    media = MediaFile(media_id="x", path=str(path), size=len(data), mtime_ns=1)
+    file = MediaFile(media_id=name, path=str(path), size=len(data), mtime_ns=time.time_ns())
     Path("/proc/self/clear_refs").write_text("5")  # the peak of memory is counted anew
     before, started = peak_mb(), time.process_time()
     with within(HANGS_AFTER):
         try:
-            first = outcome(media)
+            media = tuple({item.media_id: item for item in with_members([file])}.values())
+            first = outcome(*media)
         except BrokenError:
             raise
         except BaseException as error:
@@ -100,7 +103,7 @@ def check_bytes(data: bytes, path: Path) -> tuple[int, list[str]]:
             raise BrokenError(f"{took:.1f} s: {first}")
         if more > MORE_MB:
             raise BrokenError(f"{more:.0f} MB: {first}")
-        if (second := outcome(media)) != first:
+        if (second := outcome(*media)) != first:
             raise BrokenError(f"not the same twice: {first} and {second}")
     return first[1], first[2]
 
@@ -124,7 +127,7 @@ def _child(folder: Path, seed: int, first: int, until: float) -> None:
         name, data = mutated(files, seed, number)
         (folder / "now").write_text(str(number))
         try:
-            tally["with rows"] += check_bytes(data, folder / "input")[0] > 0
+            tally["with rows"] += check_bytes(data, folder / "input", name)[0] > 0
         except BrokenError as error:
             tally["broken"] += 1
             _keep(folder, number, data, f"{name}\n{error}")
@@ -170,7 +173,7 @@ def main() -> None:
     elif arguments.input is not None:
         arguments.folder.mkdir(parents=True, exist_ok=True)
         name, data = mutated(seeds(), arguments.seed, arguments.input)
-        sys.stdout.write(f"{name}: {check_bytes(data, arguments.folder / 'input')}\n")
+        sys.stdout.write(f"{name}: {check_bytes(data, arguments.folder / 'input', name)}\n")
     else:
         total = run(arguments.folder, arguments.seed, arguments.minutes)
         sys.stdout.write(f"{total}; findings in {arguments.folder / 'findings'}\n")

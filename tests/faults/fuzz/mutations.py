@@ -8,8 +8,21 @@ from collections.abc import Callable, Iterator
 from random import Random
 from typing import Literal
 
+import numpy as np
+
+from framekiln.media.video.transport_packets import (
+    WRAP,
+    find_times,
+    have_clock,
+    read_clocks,
+    read_time,
+    write_time,
+)
+from tests.support.media.rare_photos import tagged_tiff
+
 _VALUES = (0, 1, 2, 0x7F, 0x80, 0xFF, 0x7FFF, 0x8000, 0xFFFF, 0xFFFFFF, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF)
 _LARGEST = 200_000  # bytes that a damaged file may grow to
+_PACKET = 188  # bytes of a transport stream's packet
 _PNG = b"\x89PNG\r\n\x1a\n"
 # What stands before a box, chunk, element or marker: four letters of ISO media, RIFF and PNG; ids of Matroska; JPEG.
 _PLACES = re.compile(rb"[A-Za-z][A-Za-z0-9 ]{3}|\xff[\xc0-\xfe]|\x1a\x45\xdf\xa3|[\x80-\xff][\x40-\x7f\x80-\x9f]\x81")
@@ -23,7 +36,11 @@ def damaged(data: bytes, other: bytes, rng: Random) -> bytes:
         other: another one, from which pieces may be taken.
         rng: decides everything.
     """
+    if data[:4] in (b"II*\0", b"MM\0*") and rng.random() < 0.5:
+        data = tagged_tiff(rng)
     result = bytearray(data)
+    if data[:1] == b"G" and data[188:189] == b"G":
+        _change_stream(result, rng)
     for _ in range(rng.choice((1, 1, 1, 2, 3, 6))):
         if result:
             rng.choice(_WAYS)(result, other, rng)
@@ -31,6 +48,27 @@ def damaged(data: bytes, other: bytes, rng: Random) -> bytes:
     if result.startswith(_PNG) and rng.random() < 0.9:
         _sign_png(result)
     return bytes(result)
+
+
+def _change_stream(data: bytearray, rng: Random) -> None:
+    """Join a transport stream with itself, cut it between packets, or set its clock forwards or back."""
+    size = len(data) // _PACKET * _PACKET
+    at = rng.randrange(0, size + 1, _PACKET)
+    if (way := rng.randrange(4)) == 0:
+        data += data[at:]
+    elif way == 1:
+        del data[at:]
+    elif way == 2:
+        del data[at : at + rng.choice((1, 2, 30)) * _PACKET]
+    else:
+        packets = np.frombuffer(bytes(data[at:size]), np.uint8).reshape(-1, _PACKET).copy()
+        ticks = rng.choice((-1, 1)) * rng.choice((1, 90_000, 10_000_000, 1 << 32))
+        for _, time in find_times(packets):
+            write_time(time, (read_time(time) + ticks) % WRAP)
+        for place in np.flatnonzero(have_clock(packets)):
+            clock = (int(read_clocks(packets[place : place + 1])[0]) + ticks) % WRAP
+            packets[place, 6:10] = [clock >> shift & 0xFF for shift in (25, 17, 9, 1)]
+        data[at:size] = packets.tobytes()
 
 
 def _bits(data: bytearray, _: bytes, rng: Random) -> None:

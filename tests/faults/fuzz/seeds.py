@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+import zipfile
 from contextlib import suppress
 from pathlib import Path
 
@@ -11,6 +12,8 @@ from PIL import Image as Pil
 
 from framekiln.contract.errors import MediaError
 from framekiln.media.file_types import HEAD_BYTES, detect_kind
+from tests.support.media.archive_factory import tar, zipped
+from tests.support.media.colour_profiles import ADOBE_RGB, rgb_profile
 from tests.support.media.material import ROOT
 from tests.support.media.media_factory import encoded, film, numbered
 from tests.support.media.rare_photos import bmp, tiff, two_bits
@@ -30,6 +33,7 @@ _FILMS: dict[str, dict] = {  # by the name of the file
     "h264.mkv": {"codec": "libx264", "pix_fmt": "yuv420p", "options": {"bf": "2"}},
     "vp9.webm": {"codec": "libvpx-vp9", "pix_fmt": "yuv420p", "options": {"deadline": "realtime", "cpu-used": "8"}},
     "h264.ts": {"codec": "libx264", "pix_fmt": "yuv420p"},
+    "heard.ts": {"codec": "mpeg2video", "pix_fmt": "yuv420p", "sound": True, "sound_codec": "mp2"},
     "flv1.flv": {"codec": "flv", "pix_fmt": "yuv420p"},
     "mpeg1.mpg": {"codec": "mpeg1video", "pix_fmt": "yuv420p"},
     "raw.mov": {"codec": "rawvideo", "pix_fmt": "rgb24", "sound": True},  # samples of one size, told once
@@ -43,7 +47,11 @@ _FILMS: dict[str, dict] = {  # by the name of the file
 
 def seeds() -> dict[str, bytes]:
     """Files by name; those of the test media too, where they lie beside the checkout."""
-    files = {**_photos(), **_films(), "tone.wav": _wav()}
+    photos, films = _photos(), _films()
+    members = [(name, (photos | films)[name]) for name in ("photo.jpg", "palette.png", "h264.ts", "ffv1.mkv")]
+    files = {**photos, **films, "tone.wav": _wav(), "shard.tar": tar([*members, ("photo.json", b"{}")])}
+    files |= {"stored.zip": zipped(members), "deflated.zip": zipped(members, zipfile.ZIP_DEFLATED)}
+    files["joined.ts"] = films["h264.ts"] * 2
     for path in sorted((ROOT / "media" / "malformed").rglob("*")):
         if path.is_file() and path.stat().st_size <= _MOST:
             data = path.read_bytes()
@@ -67,6 +75,8 @@ def _photos() -> dict[str, bytes]:
         "progressive.jpg": encoded(plain, "JPEG", progressive=True, restart_marker_blocks=2),
         "cmyk.jpg": encoded(plain.convert("CMYK"), "JPEG"),
         "photo.png": encoded(plain, "PNG", exif=exif, icc_profile=bytes(300)),
+        "profile.jpg": encoded(plain, "JPEG", icc_profile=rgb_profile(ADOBE_RGB, 2.2)),
+        "profile.png": encoded(plain, "PNG", icc_profile=rgb_profile(ADOBE_RGB, 2.2)),
         "palette.png": encoded(plain.convert("P"), "PNG", transparency=3),
         "deep.png": encoded(Pil.fromarray(noise[:, :, 0].astype(np.uint16) << 8), "PNG"),
         "moving.png": encoded(pages[0], "PNG", **played),

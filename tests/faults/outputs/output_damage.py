@@ -50,7 +50,9 @@ def damaged(root: Path, rng: Random, most: int = 4) -> Damage:
             place = rng.choice(sorted({path.parent for path in files}))  # each folder as often as any other
             path = rng.choice([path for path in files if path.parent == place])
             ways = [*_WAYS, *_KIND_WAYS]
-            ways += [_json_value] * 4 * (path.suffix == ".json") + [_types] * 4 * (path.suffix == ".parquet")
+            ways += [_json_value] * 4 * (path.suffix == ".json") + [_types, _flip_footer] * 4 * (
+                path.suffix == ".parquet"
+            )
             _do(damage, root, path, rng.choice(ways), rng)
     return damage
 
@@ -69,6 +71,16 @@ def _flip(path: Path, rng: Random, _: Path) -> None:
     data = bytearray(path.read_bytes())
     for _ in range(rng.choice((1, 1, 4, 16)) if data else 0):
         data[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
+    path.write_bytes(data)
+
+
+def _flip_footer(path: Path, rng: Random, _: Path) -> None:
+    """Flip a bit of a table's footer, or of the start of a page."""
+    data = bytearray(path.read_bytes())
+    length = int.from_bytes(data[-8:-4], "little") if data[-4:] == b"PAR1" else 0
+    if 0 < length < len(data) - 12:
+        low = rng.choice((len(data) - 8 - length, 4))
+        data[rng.randrange(low, min(len(data), low + max(40, length)))] ^= 1 << rng.randrange(8)
     path.write_bytes(data)
 
 

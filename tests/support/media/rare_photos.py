@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 import zlib
+from random import Random
 
 import numpy as np
 
@@ -51,3 +52,43 @@ def tiff(ink: np.ndarray, order: str, *, deflate: bool, differences: bool, rows:
     magic = b"II*\0" if order == "<" else b"MM\0*"
     head = magic + struct.pack(f"{order}IH", 8, len(tags)) + entries + bytes(4)
     return (head.ljust(200, b"\0") + more).ljust(body, b"\0") + b"".join(strips)
+
+
+def tagged_tiff(rng: Random) -> bytes:
+    """Return a whole TIFF with some combination of tags, known to readers or not, and pixels enough for it."""
+    height, width, samples = rng.randrange(1, 40), rng.randrange(1, 40), rng.choice((1, 1, 2, 3, 3, 4, 5, 6))
+    bits, order = rng.choice((1, 2, 4, 8, 8, 12, 16, 16, 24, 32, 64)), rng.choice("<>")
+    body = rng.randbytes(height * -(-width * samples * bits // 8) + 8 * samples)
+    compression = rng.choice((1, 1, 8, 32773, 5))
+    body = zlib.compress(body) if compression == 8 else body
+    tags: dict[int, tuple[str, list[int]]] = {
+        254: ("I", [rng.choice((0, 0, 1, 2, 4))]),
+        256: ("I", [width]),
+        257: ("I", [height]),
+        258: ("H", [bits] * rng.choice((1, samples))),
+        259: ("H", [compression]),
+        262: ("H", [rng.choice((0, 1, 1, 2, 2, 3, 4, 5, 6, 8, 32803, 34892))]),
+        274: ("H", [rng.randrange(10)]),
+        277: ("H", [samples]),
+        278: ("I", [rng.choice((height, 1, 7))]),
+        279: ("I", [len(body)]),
+        284: ("H", [rng.choice((1, 1, 2, 3))]),
+        317: ("H", [rng.choice((1, 1, 2, 3))]),
+        338: ("H", [rng.randrange(3)] * max(1, samples - 3)),
+        339: ("H", [rng.choice((1, 1, 2, 3, 4))] * samples),
+    }
+    for tag in (254, 274, 277, 278, 284, 317, 338, 339):
+        if rng.random() < 0.4:
+            del tags[tag]
+    start = 8 + 2 + 12 * (len(tags) + 1) + 4
+    tags[273] = ("I", [start])
+    long = b"".join(struct.pack(f"{order}{len(values)}{kind}", *values) for kind, values in tags.values())
+    tags[273] = ("I", [start + len(long)])
+    entries, extra = b"", b""
+    for tag, (kind, values) in sorted(tags.items()):
+        data = struct.pack(f"{order}{len(values)}{kind}", *values)
+        if len(data) > 4:
+            data, extra = struct.pack(f"{order}I", start + len(extra)), extra + data
+        entries += struct.pack(f"{order}HHI", tag, 4 if kind == "I" else 3, len(values)) + data.ljust(4, b"\0")
+    head = (b"II" if order == "<" else b"MM") + struct.pack(f"{order}HI", 42, 8) + struct.pack(f"{order}H", len(tags))
+    return head + entries + bytes(4) + extra.ljust(len(long), b"\0") + body
