@@ -1,13 +1,15 @@
-"""Transport streams that were joined or cut: one rising clock, every frame once, and no wrong frame."""
+"""Films that were joined, and transport streams that were cut: one rising clock, and no lost or wrong frame."""
 
 from __future__ import annotations
 
+from fractions import Fraction
 from pathlib import Path
 
 import av
 import numpy as np
 import pytest
 
+from framekiln.media.video.shown_frames import FrameClock
 from tests.media.video.test_odd import coded, number_in
 from tests.support.media.media_factory import decoded
 from tests.support.media.own_thread import in_own_thread
@@ -16,10 +18,18 @@ _PACKET = 188
 
 
 @in_own_thread
-def stream(path: Path, numbers: range, *, codec: str = "libx264", sound: bool = False, starts_s: float = 0.0) -> bytes:
-    """Return a transport stream of coded images at 25 a second, with a click of sound in each second."""
+def stream(
+    path: Path,
+    numbers: range,
+    *,
+    codec: str = "libx264",
+    sound: bool = False,
+    starts_s: float = 0.0,
+    form: str = "mpegts",
+) -> bytes:
+    """Return a film of coded images at 25 a second, with a click of sound in each second."""
     options = {"mpegts_copyts": "1"} if starts_s else {}
-    with av.open(str(path), "w", format="mpegts", options=options) as out:
+    with av.open(str(path), "w", format=form, options=options) as out:
         track = out.add_stream(codec, rate=25, options={"x264-params": "keyint=24"} if codec == "libx264" else {})
         track.width, track.height, track.pix_fmt = 64, 32, "yuv420p"
         hearing = out.add_stream("mp2", rate=48_000, layout="mono") if sound else None
@@ -71,6 +81,19 @@ def test_a_join_is_one_whatever_the_second_clock_says(tmp_path: Path, starts_s: 
     assert failures == [] and [number_in(row["frame"]) for row in rows] == list(range(90))
     times = np.array([row["time_s"] for row in rows])
     assert (np.diff(times) > 0).all() and np.diff(times).max() < 1.1
+
+
+@pytest.mark.parametrize(("form", "codec"), [("mpeg", "mpeg1video"), ("vob", "mpeg2video"), ("matroska", "libx264")])
+def test_the_clock_of_other_joined_films_rises_too(tmp_path: Path, form: str, codec: str) -> None:
+    parts = [stream(tmp_path / "a", range(40 * n, 40 * n + 40), codec=codec, form=form) for n in range(2)]
+    (tmp_path / "all").write_bytes(b"".join(parts))
+    check(tmp_path / "all", list(range(80)))
+
+
+def test_one_wrong_time_shifts_no_other() -> None:
+    clock = FrameClock(25.0, Fraction(1, 1000))
+    times = [5000, 5040, 1000, 5120, 5160]
+    assert [round(clock.time_s(time), 3) for time in times] == [0.0, 0.04, 0.08, 0.12, 0.16]
 
 
 def test_joined_streams_with_garbage_or_a_time_before_each_packet(tmp_path: Path) -> None:

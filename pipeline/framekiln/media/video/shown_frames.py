@@ -70,24 +70,34 @@ class DisplayMatrix:
         return self._orientation
 
 
+_GAP_S = 10.0  # as in transport streams
+
+
 class FrameClock:
     """Times in seconds from the first frame, for a file with times in units of `base` seconds.
 
     The first frame's time is `origin`, in that unit, or that of the first decoded frame. Frames without a time follow
-    by the frame rate.
+    by the frame rate. Without an origin times never fall: where they do, as in joined files, the clock goes on.
     """
 
     def __init__(self, fps: float | None, base: Fraction, origin: int | None = None) -> None:
-        self._base = base
+        self._base, self._rises = base, origin is None
+        self._shift = self._shift_before = 0.0  # s, added where times began anew, and before the last such place
         self._step = 1.0 / fps if fps else 0.0
         self._last = None if origin is None else float(origin * base)
         self.origin = self._last or 0.0  # s, on the clock of the container; valid after the first frame
 
     def time_s(self, pts: int | None) -> float:
         """Return the time of the next frame; libav's `Frame.time` lacks a time base after a decoding error."""
-        now = None if pts is None else float(pts * self._base)
-        if now is None:
-            now = self._last + self._step if self._last is not None else 0.0
+        follows = self._last + self._step if self._last is not None else 0.0
+        now = follows if pts is None else float(pts * self._base) + self._shift
+        if self._rises and self._last is not None and pts is not None:
+            earlier = now - self._shift + self._shift_before
+            if now < self._last:
+                self._shift_before, self._shift = self._shift, self._shift + follows - now
+                now = follows
+            elif self._last < earlier < now and earlier - self._last < _GAP_S:  # only some frames had wrong times
+                self._shift, now = self._shift_before, earlier
         if self._last is None:
             self.origin = now
         self._last = now
