@@ -38,7 +38,7 @@ class PersonPicture:
     """An image of one person with the faces that were found."""
 
     person: str
-    name: str
+    name: str  # file and frame
     side: int  # of the shrunk face; `FULL` for the image as it is
     rows: pa.Table
 
@@ -57,27 +57,27 @@ def measure() -> list[AccuracyFigure]:
 
 
 def _pictures() -> Iterable[PersonPicture]:
-    images: list[tuple[str, str, Image]] = []
+    images: list[tuple[str, str, int, Image]] = []
     for clip, person in SPEAKERS.items():
-        images += [(person, f"{clip}{i}", frame) for i, frame in enumerate(frames(f"av/grid/{clip}.mpg", 15))]
-    images += [("obama", name, read(f"faces/obama/{name}.jpg")) for name in PORTRAITS]
-    images += [("player", f"player{i}", frame) for i, frame in enumerate(frames("vos/06_pingpong.mp4", 30))]
-    images += [(name, name, read(name)) for name in ALONE]
+        images += [(person, clip, i, frame) for i, frame in enumerate(frames(f"av/grid/{clip}.mpg", 15))]
+    images += [("obama", name, 0, read(f"faces/obama/{name}.jpg")) for name in PORTRAITS]
+    images += [("player", "player", i, frame) for i, frame in enumerate(frames("vos/06_pingpong.mp4", 30))]
+    images += [(name, name, 0, read(name)) for name in ALONE]
     stage = real_stage()
-    for person, name, image in images:
-        rows = _rows(stage, name, image)
-        yield PersonPicture(person=person, name=name, side=FULL, rows=rows)
-        for side in SIDES:
-            if (small := with_face_of(image, side)) is not None:
-                yield PersonPicture(
-                    person=person, name=f"{name}@{side}", side=side, rows=_rows(stage, f"{name}@{side}", small)
-                )
+    for person, file, number, image in images:
+        for side in (FULL, *SIDES):
+            shown = image if side == FULL else with_face_of(image, side)
+            if shown is not None:
+                name = file if side == FULL else f"{file}@{side}"
+                rows = _rows(stage, name, number, shown)
+                yield PersonPicture(person=person, name=f"{name}#{number}", side=side, rows=rows)
 
 
-def _rows(stage: Faces, name: str, image: Image) -> pa.Table:
-    faces = stage(pa.table({stage.pixels: pack([image])}))["faces"]
+def _rows(stage: Faces, name: str, number: int, image: Image) -> pa.Table:
+    found = stage(pa.table({stage.pixels: pack([image])}))
     size = {side: pa.array([n], pa.int32()) for side, n in zip(("height", "width"), image.shape[:2], strict=True)}
-    return pa.table({"media_id": [name], "frame_index": pa.array([0], pa.int32()), **size, "faces": faces})
+    rows = pa.table({"media_id": [name], "frame_index": pa.array([number], pa.int32()), **size})
+    return rows.append_column(found.schema.field("faces"), found["faces"])
 
 
 def _stage() -> Identities:
@@ -90,6 +90,12 @@ def _numbers(tables: dict[str, pa.Table]) -> list[int]:
     return [-1 if number is None else number for number in tables["identities"]["identity"].to_pylist()]
 
 
+def _names(tables: dict[str, pa.Table]) -> list[str]:
+    """Return the picture of each face."""
+    keys = [tables["identities"][name].to_pylist() for name in ("media_id", "frame_index")]
+    return [f"{file}#{number}" for file, number in zip(*keys, strict=True)]
+
+
 def _together(pictures: Sequence[PersonPicture]) -> pa.Table:
     return pa.concat_tables([picture.rows for picture in pictures])
 
@@ -98,7 +104,7 @@ def _people(pictures: Sequence[PersonPicture], tables: dict[str, pa.Table]) -> d
     """Return the number that most faces of each person have."""
     owner = {picture.name: picture.person for picture in pictures}
     seen: dict[str, list[int]] = {}
-    for name, number in zip(tables["identities"]["media_id"].to_pylist(), _numbers(tables), strict=True):
+    for name, number in zip(_names(tables), _numbers(tables), strict=True):
         seen.setdefault(owner[name], []).append(number)
     return {person: max(set(values), key=values.count) for person, values in seen.items()}
 
@@ -106,8 +112,8 @@ def _people(pictures: Sequence[PersonPicture], tables: dict[str, pa.Table]) -> d
 def _grouping(pictures: Sequence[PersonPicture]) -> AccuracyFigure:
     tables = _stage()(_together(pictures))
     owner = {picture.name: picture.person for picture in pictures}
-    who = [owner[name] for name in tables["identities"]["media_id"].to_pylist()]
-    rows = _together(sorted(pictures, key=lambda p: p.name))
+    who = [owner[name] for name in _names(tables)]
+    rows = _together(sorted(pictures, key=lambda p: (p.rows["media_id"][0].as_py(), p.rows["frame_index"][0].as_py())))
     vectors = np.array([f["embedding"] for faces in rows["faces"].to_pylist() for f in faces], np.float64)
     library = hdbscan.HDBSCAN(min_cluster_size=3, min_samples=2).fit_predict(vectors)
     scores = [adjusted_rand_score(who, _singles(labels)) for labels in (_numbers(tables), library)]
@@ -128,11 +134,11 @@ def _stability(pictures: Sequence[PersonPicture]) -> AccuracyFigure:
     kept = total = 0
     for count in range(1, len(order) + 1):
         here = [
-            replace(p, rows=p.rows.set_column(0, "media_id", [[f"{9 - order.index(p.person)}{p.name}"]]))
+            replace(p, name=f"{first}{p.name}", rows=p.rows.set_column(0, "media_id", [[f"{first}{file}"]]))
             for p in full
             if p.person in order[:count]
+            for first, file in [(9 - order.index(p.person), p.rows["media_id"][0].as_py())]
         ]
-        here = [replace(p, name=p.rows["media_id"][0].as_py()) for p in here]
         before = stage(_together(here), {name: before[name] for name in stage.keeps} if before else None)
         now = _people(here, before)
         kept, total = kept + sum(given[p] == now[p] for p in given), total + len(given)
@@ -153,7 +159,7 @@ def _new_photos(
     right = wrong = taken = 0
     for probe in known:
         number = _number(probe, tables)
-        right, wrong = right + (number == _people(gallery, tables)[probe.person]), wrong + (number >= 0)
+        right, wrong = right + (number == _people(gallery, tables)[probe.person] != -1), wrong + (number >= 0)
     for probe in strange:
         others = [p for p in gallery if p.person != probe.person]
         taken += _number(probe, _stage()(_together(others))) >= 0
@@ -193,7 +199,7 @@ def _beside_large(pictures: Sequence[PersonPicture], side: int) -> AccuracyFigur
     small = [p for p in pictures if p.side == side and p.person in people]
     tables = _stage()(_together([*gallery, *small]))
     named = _people(gallery, _stage()(_together(gallery)))
-    found = dict(zip(tables["identities"]["media_id"].to_pylist(), _numbers(tables), strict=True))
+    found = dict(zip(_names(tables), _numbers(tables), strict=True))
     own = {person: found[next(p.name for p in gallery if p.person == person)] for person in named}
     right = sum(found.get(p.name, -1) == own[p.person] != -1 for p in small)
     return _figure(

@@ -36,6 +36,7 @@ class Described(NamedTuple):
     """Results for aligned faces."""
 
     embeddings: Embeddings
+    strengths: NDArray[np.floating]  # n; length of the network's output before it is scaled to 1
     sharpness: NDArray[np.float64]  # n
     files: list[bytes]  # JPEG; empty if not wanted
 
@@ -56,15 +57,16 @@ class HostFaces:
 
     def describe(self, chunks: Chunks) -> Described:
         """Return what is known of all faces."""
-        embeddings, sharp, files = [np.empty((0, self._recognizer.length), np.float32)], list[float](), list[bytes]()
+        outputs: list[NDArray[np.floating]] = [np.empty((0, self._recognizer.length), np.float32)]
+        sharp, files = list[float](), list[bytes]()
         for numbers in chunks(range(len(self._faces))):
             with self._phase("preprocess"):
                 crops = np.stack([align_face(*self._faces[i]) for i in numbers])
-            embeddings.append(self._recognizer(crops))  # counts its own phases
+            outputs.append(self._recognizer.outputs(crops))  # counts its own phases
             with self._phase("postprocess"):
                 sharp += [sharpness(crop) for crop in crops]
                 files += [encode_jpeg(crop) for crop in crops] if self._keep else []
-        return Described(np.concatenate(embeddings), np.array(sharp), files)
+        return _describe(self._recognizer, np.concatenate(outputs), np.array(sharp), files)
 
 
 class DeviceFaces:
@@ -89,7 +91,7 @@ class DeviceFaces:
     def describe(self, chunks: Chunks) -> Described:
         """Return what is known of all faces."""
         if not self._crops:
-            return Described(np.empty((0, self._recognizer.length), np.float32), np.empty(0), [])
+            return _describe(self._recognizer, np.empty((0, self._recognizer.length), np.float32), np.empty(0), [])
         crops = torch.cat(self._crops)
         parts = [crops[numbers[0] : numbers[-1] + 1] for numbers in chunks(range(len(crops)))]
         with self._phase("infer"):
@@ -101,7 +103,13 @@ class DeviceFaces:
             kept: Sequence[NDArray[np.uint8]] = list(crops.cpu().numpy()) if self._keep else []
         with self._phase("postprocess"):
             files = [encode_jpeg(crop) for crop in kept]
-            return Described(self._recognizer.normalized(values[:, :-1]), values[:, -1], files)
+            return _describe(self._recognizer, values[:, :-1], values[:, -1], files)
+
+
+def _describe(
+    recognizer: Recognizer, outputs: NDArray[np.floating], sharp: NDArray[np.float64], files: list[bytes]
+) -> Described:
+    return Described(recognizer.normalized(outputs), np.linalg.norm(outputs, axis=1), sharp, files)
 
 
 def aligned(images: DeviceImages, owners: NDArray[np.int64], transforms: Transforms) -> torch.Tensor:

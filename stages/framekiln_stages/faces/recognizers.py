@@ -96,7 +96,11 @@ class Recognizer:
 
     def __call__(self, crops: Crops) -> Embeddings:
         """Return the embeddings of one or more crops."""
-        return self.normalized(self._run(crops))
+        return self.normalized(self.outputs(crops))
+
+    def outputs(self, crops: Crops) -> NDArray[np.floating]:
+        """Return the network's output for one or more crops, n d."""
+        return self._run(crops)
 
     def raw(self, crops: torch.Tensor) -> torch.Tensor:
         """Return the network's output for crops on its device, n d float32, there; of a network in torch."""

@@ -33,24 +33,28 @@ def plain_float32() -> Iterator[None]:
 
 
 class Points:
-    """Vectors scaled to length 1 (n d) on a device, and products of them.
+    """Vectors scaled to length 1 (n d) on a device, and their cosines, less what faces share whoever they are of.
 
+    `shared` (n, 0 to 1) is that of each point: the product of two is subtracted from their cosine. None: nothing.
     `rough_error` and `error` are the largest rounding errors of a cosine in float32 and in float64.
     Raises ValueError: a vector is all zero, or not finite.
     """
 
-    def __init__(self, vectors: NDArray[np.floating], device: str) -> None:
+    def __init__(self, vectors: NDArray[np.floating], device: str, shared: Floats | None = None) -> None:
         exact = np.asarray(vectors, np.float64)
         lengths = np.linalg.norm(exact, axis=1, keepdims=True)
         if not (np.isfinite(lengths) & (lengths > 0)).all():
             raise ValueError("a vector is all zero, or not finite")
         self.n, self.device = len(exact), device
         self._cells = BLOCK_CELLS["cpu" if device == "cpu" else "cuda"]
-        self._double = torch.from_numpy(exact / lengths).to(device)
+        unit, signs = exact / lengths, np.ones(exact.shape[1])
+        if shared is not None:  # one number more, of which the products are subtracted
+            unit, signs = np.column_stack([unit, shared]), np.append(signs, -1)
+        self._double, self._signs = torch.from_numpy(unit).to(device), torch.from_numpy(signs).to(device)
         self._single = self._double.float()
         # For a sum of d products of rounded factors, in any order, with magnitudes that add up to at most 1 (Higham,
         # Accuracy and Stability of Numerical Algorithms, 3.1), and one more rounded number.
-        terms = exact.shape[1] + 4
+        terms = (unit.shape[1] + 4) * (1 if shared is None else 2)  # with `shared` the magnitudes add up to 2
         self.rough_error, self.error = terms * 2.0**-24, terms * 2.0**-53
 
     def nearest(
@@ -86,7 +90,7 @@ class Points:
         neighbours, values = [], []
         for start in range(0, len(rows), step):
             part = self._upload(rows[start : start + step])
-            cosines = vectors[part] @ targets.T
+            cosines = (vectors[part] * self._signs.to(vectors.dtype)) @ targets.T
             cosines = cosines if bounds is None else torch.minimum(cosines, bounds, out=cosines)
             _exclude_own_group(cosines, part, chosen, owners)
             top = cosines.topk(min(count, len(chosen)), dim=1)
@@ -101,7 +105,7 @@ class Points:
         for start in range(0, len(rows), step):
             part = slice(start, start + step)
             targets = self._double[self._upload(neighbours[part])]  # r k d
-            result[part] = (targets @ self._double[self._upload(rows[part]), :, None])[..., 0].cpu()
+            result[part] = (targets @ (self._double[self._upload(rows[part])] * self._signs)[:, :, None])[..., 0].cpu()
         return (1 - result.numpy()).clip(0)
 
     def _upload(self, values: NDArray[Any]) -> torch.Tensor:

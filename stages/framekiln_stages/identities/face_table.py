@@ -17,6 +17,7 @@ from framekiln_stages.shared.tables import NETWORK
 
 Ints = NDArray[np.int64]
 Singles = NDArray[np.float32]
+LANDMARKS = 5  # of a face
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,10 +26,17 @@ class FaceTable:
 
     media_ids: pa.Array  # n
     frames: Ints  # n; numbers of frames in their files
+    files: Ints  # n; numbers of files, equal for the faces of one
+    pictures: Ints  # n; numbers of frames of all files, equal for the faces of one
     positions: Ints  # n; in the frame, from 0
     vectors: Singles  # n d; of length 1, or 0 where an embedding is zero or not finite
     scores: Singles  # n; of the detector
     qualities: Singles  # n
+    sharpness: Singles  # n; NaN: the column does not say
+    strengths: Singles  # n; length of the embedding before it was scaled; NaN: the column does not say
+    frontal: Singles  # n; factor of the quality, 0 for a face in profile; NaN: the column does not say
+    shapes: NDArray[np.complex64]  # n 5; landmarks about their mean, of length 1; NaN: the column does not say
+    spreads: Singles  # n; length of the landmarks about their mean in px
     sides: Singles  # n; shorter side of the box in px of the image at full size
     network: str | None  # that made the embeddings; None: the column does not say
     _faces: pa.ChunkedArray
@@ -53,13 +61,25 @@ class FaceTable:
         good = np.isfinite(norms) & (norms > 0)
         left, top, right, bottom = (_read_numbers(flat, ["box", side.name])[order] for side in BOX)
         sizes = [rows[name].to_numpy()[owner] for name in ("width", "height")]
+        media_ids = rows["media_id"].combine_chunks().take(pa.array(owner))
+        marks = _read_landmarks(flat)[order] * np.stack(sizes, axis=1)[:, None]
+        shapes = (marks - marks.mean(axis=1, keepdims=True)) @ np.array([1, 1j])
+        spreads = np.linalg.norm(shapes, axis=1)
+        angles = np.radians(np.stack([_read_numbers(flat, name) for name in ("yaw", "pitch")])[:, order])
         return cls(
-            media_ids=rows["media_id"].combine_chunks().take(pa.array(owner)),
+            media_ids=media_ids,
+            files=media_ids.dictionary_encode().indices.to_numpy().astype(np.int64),
+            pictures=rank[owner],
             frames=rows["frame_index"].to_numpy().astype(np.int64)[owner],
             positions=(np.arange(len(owners)) - np.repeat(np.cumsum(count) - count, count))[order],
             vectors=np.where(good, embeddings / np.where(good, norms, 1), 0).astype(np.float32)[order],
             scores=_read_numbers(flat, "score")[order],
             qualities=_read_numbers(flat, "quality")[order],
+            sharpness=_read_numbers(flat, "sharpness")[order],
+            strengths=_read_numbers(flat, "strength")[order],
+            frontal=np.cos(angles).clip(0).prod(axis=0).astype(np.float32),
+            shapes=(shapes / np.where(spreads > 0, spreads, 1)[:, None]).astype(np.complex64),
+            spreads=spreads.astype(np.float32),
             sides=np.minimum((right - left) * sizes[0], (bottom - top) * sizes[1]),
             network=(rows.schema.field("faces").metadata or {}).get(NETWORK, b"").decode() or None,
             _faces=flat,
@@ -85,5 +105,16 @@ class FaceTable:
 
 
 def _read_numbers(faces: pa.ChunkedArray, path: str | list[str]) -> NDArray[Any]:
-    """Return a number of each face; null as NaN."""
+    """Return a number of each face; null as NaN, as is a number that the faces have not."""
+    if isinstance(path, str) and faces.type.get_field_index(path) < 0:
+        return np.full(len(faces), np.nan, np.float32)
     return pc.struct_field(faces, path).to_numpy()
+
+
+def _read_landmarks(faces: pa.ChunkedArray) -> Singles:
+    """Return x and y of the landmarks of each face as shares of the image (n 5 2); NaN if the faces have none."""
+    if faces.type.get_field_index("landmarks") < 0:
+        return np.full((len(faces), LANDMARKS, 2), np.nan, np.float32)
+    points = pc.list_flatten(pc.struct_field(faces, "landmarks"))
+    values = [pc.struct_field(points, name).to_numpy() for name in ("x", "y")]
+    return np.stack(values, axis=1).astype(np.float32).reshape(-1, LANDMARKS, 2)

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from framekiln_stages.identities.evidence import Group
 from framekiln_stages.identities.face_table import Ints
 
 Vectors = NDArray[np.floating]
@@ -62,29 +63,33 @@ def mutual_nearest(a: Vectors, b: Vectors, min_cosine: float) -> list[tuple[int,
     return [(i, int(j)) for i, j in enumerate(forth) if back[j] == i and cosines[i, j] >= min_cosine]
 
 
-def two_nearest(
-    vectors: Vectors, targets: Vectors
-) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]:
-    """Return the nearest of g targets for each of n vectors, its cosine, and the cosine of the next, by blocks.
+def two_nearest(vectors: Vectors, targets: Vectors) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Return the two nearest of g targets for each of n vectors, and their cosines (n 2 each), by blocks.
 
-    Without a next target its cosine is -1; without any, the nearest is -1 too.
+    A target that is not there is -1, with a cosine of -1.
     """
-    count = len(vectors)
-    best, first, second = np.full(count, -1), np.full(count, -1.0), np.full(count, -1.0)
-    for start in range(0, count if len(targets) else 0, BLOCK):
+    nearest, cosines = np.full((len(vectors), 2), -1), np.full((len(vectors), 2), -1.0)
+    for start in range(0, len(vectors) if len(targets) else 0, BLOCK):
         block = slice(start, start + BLOCK)
-        cosines = vectors[block].astype(np.float64) @ targets.T
-        rows = np.arange(len(cosines))
-        best[block] = cosines.argmax(axis=1)
-        first[block] = cosines[rows, best[block]]
-        cosines[rows, best[block]] = -1
-        second[block] = cosines.max(axis=1)
-    return best, first, second
+        products = vectors[block].astype(np.float64) @ targets.T
+        rows = np.arange(len(products))
+        for place in range(min(2, len(targets))):
+            best = products.argmax(axis=1)
+            nearest[block, place], cosines[block, place] = best, products[rows, best]
+            products[rows, best] = -np.inf
+    return nearest, cosines
 
 
 FaceKey = tuple[str, int, int]
 """media_id, number of the frame, number of the face in its frame."""
-COLUMNS = ("identity", "centroid", "network", "exemplars")  # of the table of identities, as far as they are read
+EVIDENCE = ("shared", "strength", "several")
+COLUMNS = (
+    "identity",
+    "centroid",
+    "network",
+    *EVIDENCE,
+    "exemplars",
+)  # of the table of identities, as far as they are read
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,13 +98,23 @@ class KnownIdentities:
 
     numbers: Ints  # g
     centroids: Vectors  # g d; zeros for an identity of another network
-    stored: Sequence[tuple[Sequence[float], str | None]]  # g; centroid and network as they were stored
+    stored: Sequence[Mapping[str, Any]]  # g; centroid, network, shared and strength as they were stored
     faces: Mapping[FaceKey, int]  # example faces, to positions in `numbers`; of the output, by another network
 
     @property
     def comparable(self) -> NDArray[np.bool_]:
         """True for identities of the same network (g)."""
         return np.asarray(self.centroids.any(axis=1), np.bool_)
+
+    def group(self, position: int) -> Group:
+        """Return an identity as evidence."""
+        stored = self.stored[position]
+        return Group(
+            total=self.centroids[position],
+            shared_total=stored["shared"] or 0.0,
+            strength=stored["strength"] or 0.0,
+            several=stored["several"],
+        )
 
     @classmethod
     def from_tables(cls, own: pa.Table, other: pa.Table, length: int, network: str | None) -> "KnownIdentities":
@@ -130,7 +145,7 @@ class KnownIdentities:
         return cls(
             numbers=np.array([row["identity"] for row in rows], np.int64),
             centroids=np.array(centroids, np.float64).reshape(-1, length),
-            stored=[(row["centroid"], row["network"]) for row in rows],
+            stored=[{name: row[name] for name in ("centroid", "network", *EVIDENCE)} for row in rows],
             faces=faces,
         )
 

@@ -1,6 +1,9 @@
-"""Identities from clusters of faces: known people, faces outside of clusters, and stable numbers.
+"""Identities from clusters of faces: known people, faces outside of clusters, pairs of photos, and stable numbers.
 
-    clusters  ->  known people among them  ->  single faces, also to known people without a cluster  ->  numbers
+    clusters  ->  known people among them  ->  single faces, also to known people without a cluster  ->  pairs of those
+    that are left  ->  numbers
+
+Nobody is twice in one frame.
 
 Shapes: n faces of the run, c of them in clusters, g identities, d numbers of an embedding.
 """
@@ -10,13 +13,15 @@ from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
-from numpy.typing import NDArray
 
-from framekiln_stages.identities.face_table import FaceTable, Ints
-from framekiln_stages.identities.known import KnownIdentities, mutual_nearest, summarize, two_nearest
+from framekiln_stages.identities.comparison import Comparison, Rule, compare, weigh
+from framekiln_stages.identities.evidence import Evidence, Group
+from framekiln_stages.identities.face_table import Ints
+from framekiln_stages.identities.known import ClusterSummary, KnownIdentities, mutual_nearest, summarize
+from framekiln_stages.identities.looks import keep_once_per_frame, split_looks
+from framekiln_stages.identities.pairs import find_pairs
 
 NONE = -1
-Floats = NDArray[np.float64]
 
 
 class Labels:
@@ -24,78 +29,97 @@ class Labels:
 
     `of_face` is n, the position of a face's identity, or `NONE`; `numbers` is g, by position. `assigned` (n) marks
     faces outside of clusters that got an identity by their similarity. `between` (n) marks faces with two identities
-    that are about as similar. `recognised` (g) marks identities with a number from before. `similarity` and `runner_up`
-    are cosines to the centroids of a face's own and of the most similar other identity (n); undefined without identity,
-    and -1 without another identity.
+    that are about as similar, `twice` (n) those whose person is in their frame already, and `copies` (n) those of one
+    picture alone. `recognised` (g) marks identities with a number from before. `similarity` and `runner_up` are cosines
+    to the centroids of a face's own and of the most similar other identity (n); undefined without identity, and -1
+    without another identity. `probability` (n) is that of being the identity's person; NaN: the network has none.
     """
 
-    def __init__(self, faces: FaceTable, members: Ints, labels: Ints, exemplars: int) -> None:
-        """Form an identity of each cluster.
+    def __init__(self, evidence: Evidence, exemplars: int) -> None:
+        """Begin without identities; `exemplars`: number of example faces of each."""
+        self._evidence, self._faces, self._exemplars = evidence, evidence.faces, exemplars
+        count = len(self._faces)
+        self.of_face = np.full(count, NONE)
+        self.assigned, self.between, self.twice, self.copies = np.zeros((4, count), bool)
+        self._people: list[Group] = []  # by position; of known people without a cluster too
+        self._clusters: dict[int, Ints] = {}  # members by position
+        self._pairs: dict[int, int] = {}  # positions to known identities
 
-        Args:
-            faces: all faces.
-            members: c, the faces in clusters.
-            labels: c, their clusters from 0.
-            exemplars: number of example faces of each identity.
+    def add(self, members: Ints, *, several: bool) -> None:
+        """Form an identity of some faces; `several`: of three photos and more."""
+        self._clusters[len(self._people)] = members
+        self.of_face[members] = len(self._people)
+        self._people.append(self._evidence.group(members, several))
+
+    def form(self, members: Ints, clusters: Ints, least: int) -> None:
+        """Form an identity of each cluster that shows enough different pictures.
+
+        `members`: c, faces. `clusters`: c, from 0. `least`: number of pictures.
         """
-        self._faces, self._exemplars = faces, exemplars
-        order = np.argsort(labels, kind="stable")
-        starts = np.flatnonzero(np.diff(labels[order], prepend=-1))
-        self._members = [np.sort(part) for part in np.split(members[order], starts[1:])] if len(members) else []
-        self.summaries = [summarize(faces.vectors, own, exemplars) for own in self._members]
-        self.of_face = np.full(len(faces), NONE)
-        for position, own in enumerate(self._members):
-            self.of_face[own] = position
-        self.assigned, self.between = np.zeros(len(faces), bool), np.zeros(len(faces), bool)
-        self.similarity, self.runner_up = np.full(len(faces), -1.0), np.full(len(faces), -1.0)
-        self.numbers: Ints = np.arange(len(self._members))
-        self.recognised = np.zeros(len(self._members), bool)
+        order = np.argsort(clusters, kind="stable")
+        starts = np.flatnonzero(np.diff(clusters[order], prepend=-1))
+        for part in np.split(members[order], starts[1:]) if len(members) else ():
+            vectors = self._faces.vectors[part].astype(np.float64)
+            likeness = vectors @ vectors.sum(axis=0)
+            own = np.sort(part[keep_once_per_frame(self._faces, part, np.zeros(len(part), np.int64), likeness)])
+            looks = len(split_looks(self._faces, own, least))
+            if looks == least:
+                self.add(own, several=True)
+            self.copies[part] = looks == 1
 
-    def settle(
-        self, known: KnownIdentities, singles: Ints, *, recognise: float, assign: float | None, margin: float
-    ) -> None:
-        """Find known people among the clusters, assign single faces, and number the identities.
+    def settle(self, known: KnownIdentities, singles: Ints, candidates: Ints, rule: Rule, recognise: float) -> None:
+        """Find known people among the clusters, assign single faces, find pairs, and number the identities.
 
         Known people keep their numbers. The others follow by size of the cluster, then by their first face.
 
         Args:
             known: people with numbers.
-            singles: faces outside of clusters that may be assigned.
+            singles: faces that may be assigned.
+            candidates: faces that may form a pair.
+            rule: what is enough.
             recognise: least cosine of two centroids of one person.
-            assign: least cosine of a single face to the centroid of its identity; None to assign none.
-            margin: by which it exceeds the cosine to any other identity.
         """
-        pairs = self._match_clusters(known, recognise)
-        absent = np.setdiff1d(np.flatnonzero(known.comparable), list(pairs.values()))
-        targets = np.array([*(summary.centroid for summary in self.summaries), *known.centroids[absent]])
-        targets = targets.reshape(-1, self._faces.vectors.shape[1])
-        best, first, second = two_nearest(self._faces.vectors, targets)
-        if assign is not None and len(targets):
-            near = first[singles] >= assign
-            clear = near & (first[singles] - second[singles] >= margin)
-            self.of_face[singles[clear]] = best[singles[clear]]
-            self.assigned[singles[clear]] = True
-            self.between[singles[near & ~clear]] = True
-        own = np.where(self.of_face != NONE, self.of_face, 0)
-        if len(targets):
-            self.similarity = np.einsum("nd,nd->n", self._faces.vectors, targets[own])
-        self.runner_up = np.where(best == own, second, first)
-        pairs |= self._return(known, absent)
-        self._number(known, pairs)
+        self._pairs = self._match_clusters(known, recognise)
+        for other in np.setdiff1d(np.flatnonzero(known.comparable), list(self._pairs.values())).tolist():
+            self._pairs[len(self._people)] = other
+            self._people.append(known.group(other))
+        beside = self._assign(singles, rule)
+        left = candidates[(self.of_face[candidates] == NONE) & ~(beside.between | self.twice)[candidates]]
+        pairs = find_pairs(self._evidence, left, rule.probability) if self._evidence.probable else []
+        for pair in pairs:
+            self.add(pair, several=False)
+        if pairs:
+            beside = self._assign(singles, rule)
+        self.between = beside.between & (self.of_face == NONE)
+        self._measure(beside)
+        self._number(known)
+
+    def _assign(self, singles: Ints, rule: Rule) -> Comparison:
+        """Give single faces the identities that they are most like."""
+        beside = compare(self._evidence, self._people, rule)
+        clear = singles[(self.of_face[singles] == NONE) & beside.enough[singles]]
+        placed = np.flatnonzero(self.of_face != NONE)
+        both, people = np.append(placed, clear), np.append(self.of_face[placed], beside.nearest[clear, 0])
+        likeness = np.append(np.full(len(placed), np.inf), beside.cosines[clear, 0])
+        free = keep_once_per_frame(self._faces, both, people, likeness)[len(placed) :]
+        self.of_face[clear[free]] = people[len(placed) :][free]
+        self.assigned[clear[free]] = True
+        self.twice[clear[~free]] = True
+        return beside
 
     def _match_clusters(self, known: KnownIdentities, min_cosine: float) -> dict[int, int]:
         """Return the known identity of clusters: by centroid, or after a change of the network by example faces."""
-        if not self._members:
+        if not self._people:
             return {}
         here = np.flatnonzero(known.comparable)
-        centroids = np.array([summary.centroid for summary in self.summaries])
+        centroids = np.array([person.centroid for person in self._people])
         similar = mutual_nearest(centroids, known.centroids[here], min_cosine)
         pairs = {position: int(here[other]) for position, other in similar}
         return pairs | self._match_by_faces(known, pairs)
 
     def _match_by_faces(self, known: KnownIdentities, pairs: Mapping[int, int]) -> dict[int, int]:
         """Return identities that hold more than half of a known one's example faces; both are in no pair yet."""
-        votes = np.zeros((len(self._members), len(known.numbers)))
+        votes = np.zeros((len(self._people), len(known.numbers)))
         for face, position in self._faces.find(known.faces).items():
             if (holder := self.of_face[face]) != NONE:
                 votes[holder, position] += 1
@@ -104,32 +128,51 @@ class Labels:
         votes[list(pairs)], votes[:, list(pairs.values())] = 0, 0
         return dict(mutual_nearest(votes, np.eye(len(known.numbers)), 1))
 
-    def _return(self, known: KnownIdentities, absent: Ints) -> dict[int, int]:
-        """Form an identity of each known person without a cluster who got single faces, with the centroid as it was."""
-        clusters, pairs = len(self._members), {}
-        for place, other in enumerate(absent.tolist(), clusters):
-            own = np.flatnonzero(self.of_face == place)
-            if len(own):
-                position = len(self._members)
-                pairs[position] = other
-                self.of_face[own] = position
-                self._members.append(own)
-                summary = summarize(self._faces.vectors, own, self._exemplars)
-                self.summaries.append(replace(summary, centroid=known.centroids[other], cohesion=None))
-        return pairs
+    def _measure(self, beside: Comparison) -> None:
+        """Set cosines and probabilities of the faces with an identity."""
+        evidence, given = self._evidence, np.flatnonzero(self.of_face != NONE)
+        own = self.of_face[given]
+        self.similarity, self.runner_up = np.full((2, len(self.of_face)), -1.0)
+        self.probability = np.full(len(self.of_face), np.nan)
+        if not len(given):
+            return
+        vectors = self._faces.vectors[given].astype(np.float64)
+        self.similarity[given] = np.einsum("nd,nd->n", vectors, np.array([p.centroid for p in self._people])[own])
+        place = (beside.nearest[given, 0] == own).astype(int)
+        self.runner_up[given] = beside.cosines[given, place]
+        if evidence.probable:
+            member = ~self.assigned[given]
+            excess = evidence.excess_apart(given, [self._people[p] for p in own], member)
+            odds = np.exp(weigh(evidence, given, self._people, own[:, None], excess[:, None]))[:, 0]
+            self.probability[given] = odds / (len(self._people) + odds + beside.odds[given, place])
 
-    def _number(self, known: KnownIdentities, pairs: Mapping[int, int]) -> None:
-        first = [own[0] for own in self._members]
-        sizes = [-len(own) for own in self._members]
+    def _number(self, known: KnownIdentities) -> None:
+        """Drop people without faces, summarize the others, and number them."""
+        used = np.unique(self.of_face[self.of_face != NONE])
+        members = [np.flatnonzero(self.of_face == p) for p in used]
+        self.summaries = [self._summarize(int(p), own, known) for p, own in zip(used, members, strict=True)]
+        before = [self._pairs.get(int(p)) for p in used]
+        self.groups = [self._people[p] for p in used]
+        self.of_face = np.where(self.of_face == NONE, NONE, np.searchsorted(used, self.of_face))
+        sizes = [-len(self._clusters.get(int(p), own)) for p, own in zip(used, members, strict=True)]
+        firsts = [self._clusters.get(int(p), own)[0] for p, own in zip(used, members, strict=True)]
         following = int(known.numbers.max(initial=NONE)) + 1
-        self.numbers, self.recognised = np.zeros(len(first), np.int64), np.zeros(len(first), bool)
-        for position in np.lexsort((first, sizes)) if first else ():
-            self.recognised[position] = position in pairs
-            self.numbers[position] = known.numbers[pairs[position]] if position in pairs else following
-            following += position not in pairs
+        self.recognised = np.array([number is not None for number in before], bool)
+        self.numbers = np.zeros(len(used), np.int64)
+        for position in np.lexsort((firsts, sizes)) if firsts else ():
+            number = before[position]
+            self.numbers[position] = following if number is None else known.numbers[number]
+            following += number is None
+
+    def _summarize(self, person: int, own: Ints, known: KnownIdentities) -> ClusterSummary:
+        """Summarize a person; one without a cluster keeps the centroid."""
+        if person in self._clusters:
+            return summarize(self._faces.vectors, self._clusters[person], self._exemplars)
+        summary = summarize(self._faces.vectors, own, self._exemplars)
+        return replace(summary, centroid=known.centroids[self._pairs[person]], cohesion=None)
 
     def faces_of(self) -> list[Ints]:
         """Return the faces of each identity, assigned ones included."""
         order = np.argsort(self.of_face, kind="stable")
-        starts = np.searchsorted(self.of_face[order], np.arange(len(self._members) + 1))
+        starts = np.searchsorted(self.of_face[order], np.arange(len(self.numbers) + 1))
         return [order[start:stop] for start, stop in pairwise(starts)]

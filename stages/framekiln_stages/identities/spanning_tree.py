@@ -59,7 +59,9 @@ class _Edges:
         return _Edges(self.ends[edges], self.weights[edges])
 
 
-def spanning_tree(vectors: NDArray[np.floating], min_samples: int, device: str = "cpu") -> SpanningTree:
+def spanning_tree(
+    vectors: NDArray[np.floating], min_samples: int, device: str = "cpu", shared: Floats | None = None
+) -> SpanningTree:
     """Return the minimum spanning tree of the complete graph of n points.
 
     Memory grows with n (d + k), time with n squared. The same vectors in the same order give the same tree.
@@ -72,11 +74,12 @@ def spanning_tree(vectors: NDArray[np.floating], min_samples: int, device: str =
         vectors: n d, any length but 0; they are scaled to length 1.
         min_samples: number of the neighbour at a point's core distance, the nearest being 1; at most n - 1.
         device: of the products.
+        shared: n; what is subtracted from cosines, as in `Points`.
 
     Raises:
         ValueError: a vector is all zero or not finite, or there are fewer than two points.
     """
-    points = Points(vectors, device)
+    points = Points(vectors, device, shared)
     if points.n < 2:
         raise ValueError(f"a tree needs two points, not {points.n}")
     with torch.inference_mode(), plain_float32():

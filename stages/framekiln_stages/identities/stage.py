@@ -21,8 +21,10 @@ import numpy as np
 import pyarrow as pa
 
 from framekiln.contract import FRAME_INDEX, MEDIA_ID, Drawing, Placement, Scope, Stage, Table, Weights
-from framekiln.contract.limits import Count, Limits, Natural
-from framekiln_stages.identities.face_table import FaceTable, Singles
+from framekiln.contract.limits import Count, Limits, Natural, Proportion
+from framekiln_stages.identities.comparison import Rule
+from framekiln_stages.identities.evidence import Evidence
+from framekiln_stages.identities.face_table import FaceTable, Ints
 from framekiln_stages.identities.hdbscan import FARTHEST, NOISE, Clusters, hdbscan_clusters
 from framekiln_stages.identities.known import KnownIdentities
 from framekiln_stages.identities.labels import Labels
@@ -38,7 +40,7 @@ class Identities(Stage):
     """An identity for each face, or none; and for each identity its size, centroid and example faces."""
 
     finds = ((SUMMARY, "person", "people"),)
-    version = 3  # 3: `measured` in the summary; 2: single faces are compared with centroids, also filtered ones
+    version = 4  # 4: probabilities, once in a frame, no copies; 3: `measured`; 2: single faces, also filtered ones
     scope = Scope.DATASET
     devices = ("cpu", "cuda")
     reads_urls = True
@@ -57,19 +59,23 @@ class Identities(Stage):
         Raises ValueError: `strangers` is above `one_person`.
         """
 
-        min_cluster_size: Annotated[int, Limits(ge=2)] = 3  # a pair may be similar by chance
+        # Different pictures of the smallest identity; frames of a film are, copies are not. Two are enough where their
+        # network was measured and nothing else is near.
+        min_cluster_size: Annotated[int, Limits(ge=2)] = 2
         min_samples: Count = 2  # with 3, the third neighbour of a person with three faces would be a stranger
-        # Cosine above which an identity is not split; None to split by density alone. The frames of a clip are far
-        # denser than two photos, and would become people of their own: on every second frame of six clips ARI 0.88,
-        # with this setting 1. Cosines of one person's faces were at least 0.61.
+        # Cosine, less what faces of their sharpness share, above which an identity is not split; None to split by
+        # density alone. The frames of a clip are far denser than two photos, and would become people of their own: on
+        # every second frame of six clips ARI 0.88, with this setting 1.
         one_person: Cosine | None = 0.5
-        # Cosine below which nothing is joined; None to leave that to density, which may attach a stranger to an
-        # identity. Cosines of two people's faces were at most 0.31.
+        # The same below which nothing is joined; None to leave that to density, which may attach a stranger to an
+        # identity.
         strangers: Cosine | None = 0.4
-        # Least cosine of a face outside of the clusters to the centroid of its identity; None to assign none. Of single
-        # faces of 18 px and more, speakers of GRID had 0.45 to their own centroid and more, to others' at most 0.28.
+        # Least probability of a face outside of the clusters to be the person that it is most like, and of two photos
+        # to be of one person. On 233 people kept aside no stranger had it (docs/measuring/accuracy.md).
+        probability: Proportion = 0.95
+        # In its place for networks that were not measured: least cosine to the centroid, and by which it exceeds the
+        # one to any other identity, of faces that pass `min_quality`. With `assign: null` no single face is assigned.
         assign: Cosine | None = 0.45
-        # By which that cosine exceeds the one to any other identity. Single faces of known people had 0.2 and more.
         margin: Cosine = 0.1
         # Faces below these three form no identity, but are assigned to one like others.
         min_score: Cosine = 0.0  # of the detector; `faces` has its own threshold
@@ -84,6 +90,16 @@ class Identities(Stage):
         def __post_init__(self) -> None:
             if self.one_person is not None and self.strangers is not None and self.strangers > self.one_person:
                 raise ValueError(f"strangers must be at most one_person, {self.one_person}, not {self.strangers}")
+
+        @property
+        def least(self) -> int:
+            """Different pictures of an identity that is no pair."""
+            return max(3, self.min_cluster_size)
+
+        @property
+        def rule(self) -> Rule:
+            """What it takes to give a single face an identity."""
+            return Rule(probability=self.probability, cosine=self.assign, margin=self.margin, quality=self.min_quality)
 
     @property
     def keeps(self) -> tuple[str, ...]:
@@ -116,25 +132,30 @@ class Identities(Stage):
                 & faces.vectors.any(axis=1)
             )
         with self.phase("infer"):
-            clusters = self._find_clusters(faces.vectors[chosen])
+            evidence = Evidence(faces)
+            clusters = self._find_clusters(chosen, evidence)
         with self.phase("postprocess"):
             clustered = clusters.labels >= 0
-            labels = Labels(faces, chosen[clustered], clusters.labels[clustered], config.exemplars)
-            singles = np.setdiff1d(np.flatnonzero(faces.vectors.any(axis=1)), chosen[clustered])
-            labels.settle(known, singles, recognise=config.recognise, assign=config.assign, margin=config.margin)
+            labels = Labels(evidence, config.exemplars)
+            labels.form(chosen[clustered], clusters.labels[clustered], config.least)
+            singles = np.flatnonzero(faces.vectors.any(axis=1))
+            candidates = chosen if config.min_cluster_size < config.least else chosen[:0]
+            labels.settle(known, singles, candidates, config.rule, config.recognise)
             return {
                 "identities": faces_table(faces, chosen, clusters, labels),
                 SUMMARY: summary_table(faces, labels, known),
             }
 
-    def _find_clusters(self, vectors: Singles) -> Clusters:
-        config, count = self.config, len(vectors)
-        if count < config.min_cluster_size:
+    def _find_clusters(self, chosen: Ints, evidence: Evidence) -> Clusters:
+        config, count = self.config, len(chosen)
+        if count < config.least:
             return Clusters(labels=np.full(count, NOISE), probabilities=np.zeros(count), outliers=np.zeros(count))
-        tree = spanning_tree(vectors, config.min_samples, self._device)
-        epsilon = 0.0 if config.one_person is None else 1 - config.one_person
-        max_distance = FARTHEST if config.strangers is None else 1 - config.strangers
-        return hdbscan_clusters(tree, config.min_cluster_size, epsilon=epsilon, max_distance=max_distance)
+        shared = evidence.shared[chosen] if evidence.probable else None
+        tree = spanning_tree(evidence.faces.vectors[chosen], config.min_samples, self._device, shared)
+        least = evidence.least_excess(count)
+        epsilon = 0.0 if config.one_person is None else 1 - max(config.one_person, least)
+        max_distance = FARTHEST if config.strangers is None else 1 - max(config.strangers, least)
+        return hdbscan_clusters(tree, config.least, epsilon=epsilon, max_distance=max_distance)
 
     def _read_other(self) -> pa.Table:
         if self.config.known is None:

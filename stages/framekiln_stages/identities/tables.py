@@ -1,6 +1,7 @@
 """The tables of identities: a row per face, and one per person with its best example faces."""
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -29,23 +30,39 @@ _PICTURES = {
     "pictures": "crop",  # the report shows this member of each item as an image
     "no_pictures": "The run has no face crops; --set faces.keep_crops=true writes them for this sheet.",
 }
-ALONE, BETWEEN, POOR, VOID = "alone", "between", "poor", "void"
+ALONE, BETWEEN, VOID, TWICE, COPIES = "alone", "between", "void", "twice", "copies"
+SMALL, BLURRED, TURNED, POOR = "small", "blurred", "turned", "poor"
 _REASONS = (
-    "why there is no identity: alone (in no cluster and like no identity), between (like two identities), poor (left "
-    "out of clusters for its score, quality or size, and like no identity), void (no embedding); null with an identity"
+    "why there is no identity: alone (like nobody else here), between (like two people), twice (its person is another "
+    "face of the frame), copies (of one picture, and like no other), void (no embedding); or it cannot be told, as the "
+    "face is small, blurred, turned away or poor (another of the filters); null with an identity"
 )
+_TALLY = {  # what the report says of how many faces
+    "": "faces have no person",
+    ALONE: "like nobody else",
+    BETWEEN: "like two people",
+    TWICE: "beside their person in one frame",
+    COPIES: "copies of one picture",
+    SMALL: "too small to tell",
+    BLURRED: "too blurred to tell",
+    TURNED: "turned away",
+    POOR: "left out by the filters",
+    VOID: "without an embedding",
+}
 FACES = pa.schema(
     [
         MEDIA_ID,
         FRAME_INDEX,
         _FACE_INDEX,
         field("identity", pa.int32(), "number of the identity; null for a reason"),
-        field("reason", pa.string(), _REASONS),
+        pa.field("reason", pa.string(), metadata={"description": _REASONS, "tally": json.dumps(_TALLY)}),
         field(
             "probability",
             pa.float32(),
-            "HDBSCAN's strength of membership in the cluster, 0 to 1; 0 for noise; not the probability of being right",
+            "probability of being the identity's person, by cosines to all people here, sharpness and strength of the "
+            "embedding (docs/measuring/accuracy.md); null without an identity, and for a network that was not measured",
         ),
+        field("membership", pa.float32(), "HDBSCAN's strength of membership in the cluster, 0 to 1; 0 for noise"),
         field("outlier_score", pa.float32(), "GLOSH: 0 in the midst of a cluster, towards 1 far from it"),
         field("similarity", pa.float32(), "cosine to the centroid of the identity; no probability"),
         field("margin", pa.float32(), "by which it exceeds the cosine to any other identity; null without another"),
@@ -60,6 +77,7 @@ FACES = pa.schema(
 )
 MEASURED = ("mobilefacenet",)
 """Recognition networks that the thresholds of `Identities` were chosen with and checked on."""
+BLURRED_AT, HALF = 100.0, 0.5  # sharpness at which its factor of `quality` is a half
 _MEASURED = (
     f"true if the default thresholds were measured with this network ({', '.join(MEASURED)}); else look at some people "
     "before you trust them, since cosines of another network may be higher or lower"
@@ -81,6 +99,9 @@ PEOPLE = pa.schema(
         pa.field("exemplars", pa.list_(_EXEMPLAR), metadata=_PICTURES),
         field("network", pa.string(), "recognition network of the centroid; null if unknown"),
         field("measured", pa.bool_(), _MEASURED, nullable=False),
+        field("shared", pa.float32(), "part of a cosine to the centroid that a stranger as blurred would have; 0 to 1"),
+        field("strength", pa.float32(), "mean `strength` of the cluster's faces; null if `faces` has none"),
+        field("several", pa.bool_(), "true if three different pictures and more show the cluster", nullable=False),
         field(
             "centroid",
             pa.list_(pa.float32()),
@@ -96,7 +117,7 @@ def summary_table(faces: FaceTable, labels: Labels, known: KnownIdentities) -> p
     rows = [_make_row(faces, labels, position, own) for position, own in enumerate(labels.faces_of())]
     present = set(labels.numbers.tolist())
     rows += [
-        _make_absent(number, *stored)
+        _make_absent(number, stored)
         for number, stored in zip(known.numbers.tolist(), known.stored, strict=True)
         if number not in present
     ]
@@ -120,8 +141,15 @@ def _make_row(faces: FaceTable, labels: Labels, position: int, own: Ints) -> dic
         ],
         "network": faces.network,
         "measured": faces.network in MEASURED,
+        "shared": labels.groups[position].shared,
+        "strength": _or_none(labels.groups[position].strength),
+        "several": labels.groups[position].several,
         "centroid": summary.centroid,
     }
+
+
+def _or_none(value: float) -> float | None:
+    return value if np.isfinite(value) else None
 
 
 def _make_key(faces: FaceTable, face: int) -> dict[str, Any]:
@@ -129,10 +157,10 @@ def _make_key(faces: FaceTable, face: int) -> dict[str, Any]:
     return {"media_id": media_id, "frame_index": int(faces.frames[face]), "face_index": int(faces.positions[face])}
 
 
-def _make_absent(number: int, centroid: Sequence[float], network: str | None) -> dict[str, Any]:
+def _make_absent(number: int, stored: Mapping[str, Any]) -> dict[str, Any]:
     zeros = dict.fromkeys(("size", "assigned", "files"), 0)
-    own = {"identity": number, "recognised": False, "exemplars": [], "network": network, "centroid": centroid}
-    return {**zeros, **own, "measured": network in MEASURED}
+    own = {"identity": number, "recognised": False, "exemplars": [], "measured": stored["network"] in MEASURED}
+    return {**zeros, **own, **stored}
 
 
 def faces_table(faces: FaceTable, chosen: Ints, clusters: Clusters, labels: Labels) -> pa.Table:
@@ -144,8 +172,8 @@ def faces_table(faces: FaceTable, chosen: Ints, clusters: Clusters, labels: Labe
     filtered = np.ones(count, bool)
     filtered[chosen] = False
     unknown = labels.of_face < 0
-    probability, outlier = np.zeros(count, np.float32), np.zeros(count, np.float32)
-    probability[chosen], outlier[chosen] = clusters.probabilities, clusters.outliers
+    membership, outlier = np.zeros(count, np.float32), np.zeros(count, np.float32)
+    membership[chosen], outlier[chosen] = clusters.probabilities, clusters.outliers
     numbers = labels.numbers[labels.of_face] if len(labels.numbers) else labels.of_face
     margin = labels.similarity - labels.runner_up
     columns = [
@@ -154,7 +182,8 @@ def faces_table(faces: FaceTable, chosen: Ints, clusters: Clusters, labels: Labe
         pa.array(faces.positions, pa.int32()),
         pa.array(numbers, pa.int32(), mask=unknown),
         pa.array(_find_reasons(faces, filtered, labels), pa.string(), mask=~unknown),
-        pa.array(probability, mask=filtered),
+        pa.array(labels.probability, pa.float32(), mask=unknown | np.isnan(labels.probability)),
+        pa.array(membership, mask=filtered),
         pa.array(outlier, mask=filtered),
         pa.array(labels.similarity, pa.float32(), mask=unknown),
         pa.array(margin, pa.float32(), mask=unknown | (labels.runner_up <= -1)),
@@ -165,5 +194,16 @@ def faces_table(faces: FaceTable, chosen: Ints, clusters: Clusters, labels: Labe
 
 
 def _find_reasons(faces: FaceTable, filtered: NDArray[np.bool_], labels: Labels) -> NDArray[np.object_]:
-    void = ~faces.vectors.any(axis=1)
-    return np.select([void, labels.between, filtered], [VOID, BETWEEN, POOR], ALONE).astype(object)
+    sharp = faces.sharpness / (faces.sharpness + BLURRED_AT)
+    size = faces.qualities / np.maximum(faces.frontal * sharp, 1e-9)  # `quality` is the product of the three
+    reasons = {
+        VOID: ~faces.vectors.any(axis=1),
+        TWICE: labels.twice,
+        COPIES: labels.copies,
+        BETWEEN: labels.between,
+        ALONE: ~filtered,
+        TURNED: faces.frontal < HALF,
+        SMALL: size < HALF,  # an enlarged face is not sharp either
+        BLURRED: sharp < HALF,
+    }
+    return np.select(list(reasons.values()), list(reasons), POOR).astype(object)

@@ -85,3 +85,13 @@ def test_the_bytes_of_a_column_are_bounded(store):
     write(store, [{"person": i, "shown": [{"media_id": "a", "crop": large}] * IMAGES} for i in range(ROWS)])
     html = page(store)
     assert 10 < len(images(html)) < ROWS * IMAGES and len(html) < MOST_BYTES + 500_000
+
+
+def test_a_column_that_tallies_is_a_sentence_at_the_top(store):
+    told = {"tally": '{"": "faces have no person", "small": "too <small> to tell"}'}
+    schema = pa.schema([pa.field("face", pa.int32()), pa.field("reason", pa.string(), metadata=told)])
+    reasons = [None] * 6 + ["alone"] + ["small"] * 3
+    rows = [{"face": i, "reason": reason} for i, reason in enumerate(reasons)]
+    store.write_table("faces_told/a.parquet", pa.Table.from_pylist(rows, schema=schema))
+    head = page(store).split("</header>")[0]
+    assert "4 of 10 faces have no person: 3 too &lt;small&gt; to tell, 1 alone." in head

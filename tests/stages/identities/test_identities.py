@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from tests.support.stages.faces.identities_factory import identities, numbers, people, rows, unit
+from tests.support.stages.faces.identities_factory import MEASURED, identities, numbers, people, rows, unit
 
 FACES = ["media_id", "frame_index", "face_index"]
 
@@ -21,7 +21,7 @@ def test_the_largest_identity_is_the_first_and_strangers_have_none():
         (2, 4, 4),
         (3, 3, 3),
     ]
-    assert tables["identities"]["probability"].to_pylist()[13] == 0.0
+    assert tables["identities"]["membership"].to_pylist()[13] == 0.0
 
 
 def test_a_stranger_is_not_attached_to_a_person():
@@ -75,7 +75,8 @@ def test_a_face_between_two_people_has_no_identity():
     middles = [unit(part.sum(axis=0, keepdims=True)) for part in np.split(vectors, 2)]
     for share, named in ((0.5, False), (0.52, False), (0.7, True)):
         between = unit(share * middles[0] + (1 - share) * middles[1])
-        tables = identities()(pa.concat_tables([rows(vectors), rows(between, names=["z.jpg"], quality=0.01)]))
+        odd = rows(between, names=["z.jpg"], quality=0.01, **MEASURED)
+        tables = identities()(pa.concat_tables([rows(vectors, **MEASURED), odd]))
         row = tables["identities"].to_pylist()[-1]
         number, reason = (numbers(tables)[0], None) if named else (None, "between")
         assert (row["identity"], row["reason"]) == (number, reason), share
@@ -98,14 +99,14 @@ def test_filtered_faces_form_no_cluster_but_get_a_second_chance(column, setting)
     values = np.full(10, 0.8, np.float32)
     values[[0, 7]] = 0.4
     least = 60 if column == "side" else 0.5  # 0.8 of 100 px is 80, 0.4 is 40
-    batch = rows(vectors, **{column: 0.8})
-    low = rows(vectors, **{column: 0.4})
+    batch = rows(vectors, **{column: 0.8}, **MEASURED)
+    low = rows(vectors, **{column: 0.4}, **MEASURED)
     mixed = pa.concat_tables([(low if v < 0.5 else batch).slice(i, 1) for i, v in enumerate(values)])
     tables = identities(**{setting: least})(mixed)
     assert [i for i, shown in enumerate(tables["identities"]["clustered"].to_pylist()) if not shown] == [0, 7]
     assert numbers(tables) == [0] * 5 + [1] * 5
     assert [i for i, late in enumerate(tables["identities"]["assigned"].to_pylist()) if late] == [0, 7]
-    assert [tables["identities"][name][0].as_py() for name in ("probability", "outlier_score")] == [None] * 2
+    assert [tables["identities"][name][0].as_py() for name in ("membership", "outlier_score")] == [None] * 2
     without = identities(**{setting: least}, assign=None)(mixed)["identities"].to_pylist()
     assert [row["identity"] for row in without] == [None, 0, 0, 0, 0, 1, 1, None, 1, 1]
     assert [without[0][name] for name in ("reason", "similarity", "margin")] == ["poor", None, None]
@@ -128,13 +129,6 @@ def test_rows_without_faces_count_as_none():
     missing = pa.array([None], batch["faces"].type)
     hole = batch.slice(0, 1).set_column(4, "faces", missing).set_column(0, "media_id", pa.array(["a"]))
     assert numbers(identities()(pa.concat_tables([hole, batch]))) == [0] * 4
-
-
-def test_copies_of_one_face_are_one_identity():
-    tables = identities()(rows(np.repeat(people([1]), 40, axis=0)))
-    assert numbers(tables) == [0] * 40
-    assert tables["identity_summary"]["cohesion"].to_pylist() == pytest.approx([1.0], abs=1e-6)
-    assert not np.isnan(tables["identities"]["outlier_score"].to_numpy()).any()
 
 
 def test_zero_and_infinite_embeddings_are_filtered():

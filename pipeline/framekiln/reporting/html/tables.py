@@ -1,5 +1,6 @@
 """The tables of an output: the values of each column, under the steps that added them."""
 
+import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -17,6 +18,7 @@ from framekiln.reporting.kit.tables import TextTable, plain_table
 from framekiln.reporting.table_rows import Extract, TableFiles, extract, find_table, head, is_list
 
 FIRST_ROWS = 10
+TALLY = b"tally"  # see `_tallies`
 OTHER_FOLDERS = frozenset({COLUMNS, UNITS, FRAMES, ERRORS, DIGESTS, IMAGES, PROFILE})  # not of second-pass steps
 
 
@@ -41,6 +43,7 @@ class TableView:
     items: Mapping[str, int]  # in all lists of a column, estimated where not all rows were read
     first: TextTable | None = None
     sheets: Sequence[ContactSheet] = ()
+    tallies: Sequence[str] = ()  # sentences
 
     @property
     def title(self) -> str:
@@ -74,7 +77,25 @@ def _view(store: Store, name: str, description: str, stages: Mapping[str, Stage]
     rows = [[cell(value) for value in row.values()] for row in first.to_pylist()]
     heads = first.column_names
     shown = plain_table(f"First rows of {name}", heads, rows, texts=len(heads)) if rows else None
-    return replace(view, first=shown, sheets=contact_sheets(store, table))
+    return replace(view, first=shown, sheets=contact_sheets(store, table), tallies=_tallies(part, table))
+
+
+def _tallies(part: Extract, table: TableFiles) -> list[str]:
+    """Return a sentence on each column of texts that says by its metadata what its values tell of how many rows.
+
+    `tally` is JSON: a text for each value, and for the empty one what all rows with a value have in common.
+    """
+    sentences = []
+    for item in part.schema:
+        if item.name in part.columns and (told := (item.metadata or {}).get(TALLY)):
+            words, scale = json.loads(told), table.rows / max(1, part.taken)
+            counts = part.columns[item.name].drop_null().value_counts().to_pylist()
+            counts.sort(key=lambda entry: (-entry["counts"], entry["values"]))
+            found = {entry["values"]: round(scale * entry["counts"]) for entry in counts}
+            listed = ", ".join(f"{many:,} {words.get(value, value)}" for value, many in found.items())
+            if found:
+                sentences.append(f"{sum(found.values()):,} of {table.rows:,} {words['']}: {listed}.")
+    return sentences
 
 
 def _items(part: Extract, table: TableFiles) -> dict[str, int]:

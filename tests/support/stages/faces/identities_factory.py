@@ -7,7 +7,8 @@ import pyarrow as pa
 
 from framekiln.contract.placement import Placement
 from framekiln_stages.identities.stage import Identities
-from framekiln_stages.shared.tables import NETWORK
+from framekiln_stages.shared.masks import POINT
+from framekiln_stages.shared.tables import NETWORK, struct_lists
 
 
 def unit(vectors):
@@ -22,15 +23,27 @@ def people(sizes, length=64, spread=0.5, seed=0):
     )
 
 
-def rows(vectors, names=None, quality=0.9, score=0.95, side=0.5, per_frame=1, kind=np.float32, network=""):
-    """Return a table like that of `faces`, with `per_frame` faces in each frame of 100 x 200 px."""
+MEASURED = {"network": "mobilefacenet", "sharpness": 110, "strength": 17}  # a sharp face, as the network sees it
+
+
+def rows(
+    vectors, names=None, quality=0.9, score=0.95, side=0.5, per_frame=1, kind=np.float32, network="", marks=None, **more
+):
+    """Return a table like that of `faces`, with `per_frame` faces in each frame of 100 x 200 px.
+
+    `marks`: landmarks, n 5 2 in px; None: none. `more`: further numbers of each face.
+    """
     count = len(vectors)
     corner = pa.array(np.zeros(count, np.float32))
     edge = pa.array(np.full(count, side, np.float32))
     box = pa.StructArray.from_arrays([corner, corner, edge, edge], ["x0", "y0", "x1", "y1"])
     embeddings = pa.FixedSizeListArray.from_arrays(pa.array(unit(vectors).astype(kind).reshape(-1)), vectors.shape[1])
-    numbers = [pa.array(np.broadcast_to(np.float32(value), count).copy()) for value in (score, quality)]
-    faces = pa.StructArray.from_arrays([box, *numbers, embeddings], ["box", "score", "quality", "embedding"])
+    named = {"score": score, "quality": quality, **more}
+    numbers = [pa.array(np.broadcast_to(np.float32(value), count).copy()) for value in named.values()]
+    members = {"box": box, **dict(zip(named, numbers, strict=True)), "embedding": embeddings}
+    if marks is not None:
+        members["landmarks"] = struct_lists(marks / [200, 100], POINT)
+    faces = pa.StructArray.from_arrays([*members.values()], [*members])
     offsets = pa.array([*range(0, count, per_frame), count], pa.int32())
     frames = len(offsets) - 1
     names = [f"{i:05}.jpg" for i in range(frames)] if names is None else names

@@ -1,0 +1,161 @@
+"""Evidence: what is no person, however similar the faces: copies, blurred strangers, two faces of one frame."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from framekiln_stages.identities.stage import Identities
+from tests.support.stages.faces.identities_factory import MEASURED, identities, numbers, people, rows, unit
+
+EYES, NOSE, MOUTH = [[60, 80], [120, 80]], [[90, 110]], [[68, 144], [112, 144]]  # px
+FACE = np.array([*EYES, *NOSE, *MOUTH], float)
+
+
+def reasons(tables):
+    return tables["identities"]["reason"].to_pylist()
+
+
+def turned(count, seed=0):
+    """Return landmarks of photos in which the head is held differently each time."""
+    away = np.random.default_rng(seed).permutation(count)[:, None, None] * np.array([4, -3])
+    return FACE + away * [[0], [0], [1], [0.4], [0.4]]
+
+
+def copies(count, seed=0):
+    """Return landmarks of one picture, scaled and moved, as a detector finds them."""
+    random = np.random.default_rng(seed)
+    scale, shift = random.uniform(0.7, 1.5, (count, 1, 1)), random.uniform(0, 9, (count, 1, 2))
+    return FACE * scale + shift + random.normal(0, 0.1, (count, 5, 2))
+
+
+# Copies
+
+
+def test_copies_of_one_picture_are_nobody():
+    tables = identities()(rows(people([3]), marks=copies(3), **MEASURED))
+    assert numbers(tables) == [-1] * 3 and reasons(tables) == ["copies"] * 3
+    assert numbers(identities()(rows(people([3]), marks=turned(3), **MEASURED))) == [0] * 3
+
+
+def test_a_mirrored_copy_is_a_copy():
+    marks = copies(4)
+    marks[2:] = (marks[2:] * [-1, 1] + [150, 0])[:, [1, 0, 2, 4, 3]]
+    assert reasons(identities()(rows(people([4]), marks=marks, **MEASURED))) == ["copies"] * 4
+
+
+def test_equal_embeddings_are_copies_where_landmarks_are_not_known():
+    tables = identities()(rows(np.repeat(people([1]), 40, axis=0)))
+    assert reasons(tables) == ["copies"] * 40
+    assert not np.isnan(tables["identities"]["outlier_score"].to_numpy()).any()
+
+
+def test_frames_of_a_film_are_no_copies():
+    batch = rows(people([4]), names=["film.mp4"] * 4, marks=copies(4), **MEASURED)
+    batch = batch.set_column(1, "frame_index", pa.array(range(4), pa.int32()))
+    assert numbers(identities()(batch)) == [0] * 4
+
+
+# Pairs
+
+
+def test_two_photos_of_a_person_are_an_identity_where_nobody_else_is_near():
+    vectors, marks = people([2] * 10), turned(20)
+    tables = identities()(rows(vectors, marks=marks, **MEASURED))
+    found = numbers(tables)
+    assert sorted(found) == sorted([*range(10)] * 2) and all(
+        a == b for a, b in zip(found[::2], found[1::2], strict=True)
+    )
+    assert min(tables["identities"]["probability"].to_pylist()) > 0.95
+    assert set(numbers(identities(min_cluster_size=3)(rows(vectors, marks=marks, **MEASURED)))) == {-1}
+    assert set(numbers(identities()(rows(vectors, marks=marks, network="another")))) == {-1}, "it was not measured"
+
+
+def test_two_copies_and_another_photo_are_an_identity_of_three():
+    marks = np.concatenate([copies(2), turned(4)[-1:] + [9, 0] * np.array([[0], [0], [2], [1], [1]])])
+    tables = identities()(rows(people([3]), marks=marks, **MEASURED))
+    assert numbers(tables) == [0] * 3 and tables["identity_summary"]["several"].to_pylist() == [False]
+
+
+def test_a_third_stranger_that_is_as_near_prevents_a_pair():
+    one, two = people([1, 1])
+    middle = unit(np.stack([one + 0.9 * two, two + 0.9 * one, one + two]))
+    near = unit(middle + np.eye(64)[:3] * 0.6)
+    marks = turned(3)
+    tables = identities(strangers=0.999, one_person=0.999)(rows(near, marks=marks, **MEASURED))
+    assert numbers(tables) == [-1] * 3
+
+
+# Quality
+
+
+def blurry(vectors, amount):
+    """Return embeddings of blurred faces: they turn to one direction, whoever they are of."""
+    common = unit(np.ones((1, vectors.shape[1])))
+    return unit(np.sqrt(1 - amount**2) * unit(vectors) + amount * common)
+
+
+def test_blurred_strangers_do_not_get_the_number_of_a_soft_film():
+    film, strangers = blurry(people([6]), 0.6), blurry(people([1] * 10, seed=1), 0.8)
+    parts = [
+        rows(film, names=[f"a{i}.jpg" for i in range(6)], network="mobilefacenet", sharpness=7, strength=14),
+        rows(
+            *(strangers, [f"b{i}.jpg" for i in range(10)], 0.02),
+            **{"network": "mobilefacenet", "sharpness": 2.9, "strength": 9},
+        ),
+    ]
+    cosines = strangers @ film.mean(axis=0) / np.linalg.norm(film.mean(axis=0))
+    assert (cosines > 0.45).sum() >= 8
+    for settings in ({}, {"min_quality": 0.0}):
+        tables = identities(**settings)(pa.concat_tables(parts))
+        assert numbers(tables) == [0] * 6 + [-1] * 10, settings
+    without = [rows(part, names=[f"{i}{j}.jpg" for j in range(len(part))]) for i, part in enumerate((film, strangers))]
+    assert len(set(numbers(identities()(pa.concat_tables(without))))) < 3, "by the cosines alone they do"
+
+
+@pytest.mark.parametrize(
+    ("reason", "numbers_"),
+    [
+        ("small", {"sharpness": 28, "yaw": 0}),  # quality 0.05 / 0.22 = 0.23
+        ("blurred", {"sharpness": 3, "yaw": 0}),
+        ("turned", {"sharpness": 110, "yaw": 80}),
+    ],
+)
+def test_a_face_that_shows_too_little_says_why(reason, numbers_):
+    quality = 0.025 if reason == "blurred" else 0.05
+    more = {"network": "mobilefacenet", "strength": 12, "pitch": 0, **numbers_}
+    assert reasons(identities()(rows(people([1] * 4), quality=quality, **more))) == [reason] * 4
+
+
+def test_probability_falls_with_the_number_of_people():
+    def least(count):
+        vectors = people([4] * count, spread=0.8)
+        return identities()(rows(vectors, marks=turned(len(vectors)), **MEASURED))["identities"]["probability"][0]
+
+    assert least(2).as_py() > least(40).as_py()
+
+
+# Frames
+
+
+def test_nobody_is_twice_in_one_frame():
+    vectors = people([8, 8])
+    twins = rows(vectors[[0, 8, 1, 9, 2, 10, 3, 4]], per_frame=2, names=[f"{i}.jpg" for i in range(4)], **MEASURED)
+    others = rows(vectors[[5, 6, 7, 11, 12, 13, 14, 15]], names=[f"z{i}.jpg" for i in range(8)], **MEASURED)
+    tables = identities()(pa.concat_tables([twins, others]))
+    found = numbers(tables)
+    last = found[6:8]  # both are the first person
+    assert -1 in last and len(set(last)) == 2 and reasons(tables)[6 + last.index(-1)] == "twice"
+    assert -1 not in found[:6] + found[8:]
+
+
+@pytest.mark.parametrize("poor", [0.9, 0.01])
+def test_single_faces_of_one_frame_are_not_both_a_known_person(poor):
+    vectors = people([6])
+    before = identities()(rows(vectors[:4], **MEASURED))
+    tables = identities()(rows(vectors[4:], per_frame=2, quality=poor, **MEASURED), {SUMMARY: before[SUMMARY]})
+    assert sorted(numbers(tables)) == [-1, 0] and "twice" in reasons(tables)
+
+
+SUMMARY = next(name for name in Identities.tables if name != "identities")
