@@ -62,9 +62,7 @@ class FaceTable:
         left, top, right, bottom = (_read_numbers(flat, ["box", side.name])[order] for side in BOX)
         sizes = [rows[name].to_numpy()[owner] for name in ("width", "height")]
         media_ids = rows["media_id"].combine_chunks().take(pa.array(owner))
-        marks = _read_landmarks(flat)[order] * np.stack(sizes, axis=1)[:, None]
-        shapes = (marks - marks.mean(axis=1, keepdims=True)) @ np.array([1, 1j])
-        spreads = np.linalg.norm(shapes, axis=1)
+        shapes, spreads = _read_shapes(flat, order, np.stack(sizes, axis=1))
         angles = np.radians(np.stack([_read_numbers(flat, name) for name in ("yaw", "pitch")])[:, order])
         return cls(
             media_ids=media_ids,
@@ -78,8 +76,8 @@ class FaceTable:
             sharpness=_read_numbers(flat, "sharpness")[order],
             strengths=_read_numbers(flat, "strength")[order],
             frontal=np.cos(angles).clip(0).prod(axis=0).astype(np.float32),
-            shapes=(shapes / np.where(spreads > 0, spreads, 1)[:, None]).astype(np.complex64),
-            spreads=spreads.astype(np.float32),
+            shapes=shapes,
+            spreads=spreads,
             sides=np.minimum((right - left) * sizes[0], (bottom - top) * sizes[1]),
             network=(rows.schema.field("faces").metadata or {}).get(NETWORK, b"").decode() or None,
             _faces=flat,
@@ -109,6 +107,17 @@ def _read_numbers(faces: pa.ChunkedArray, path: str | list[str]) -> NDArray[Any]
     if isinstance(path, str) and faces.type.get_field_index(path) < 0:
         return np.full(len(faces), np.nan, np.float32)
     return pc.struct_field(faces, path).to_numpy()
+
+
+def _read_shapes(
+    faces: pa.ChunkedArray, order: Ints, sizes: NDArray[np.integer]
+) -> tuple[NDArray[np.complex64], Singles]:
+    """Return the shapes and spreads of landmarks as a `FaceTable` has them; `sizes`: n 2, px of the images."""
+    marks = _read_landmarks(faces)[order] * sizes[:, None]
+    shapes = (marks - marks.mean(axis=1, keepdims=True)) @ np.array([1, 1j])
+    spreads = np.linalg.norm(shapes, axis=1)
+    unit = shapes / np.where(spreads > 0, spreads, 1)[:, None]
+    return unit.astype(np.complex64), spreads.astype(np.float32)
 
 
 def _read_landmarks(faces: pa.ChunkedArray) -> Singles:

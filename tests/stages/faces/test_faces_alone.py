@@ -32,14 +32,13 @@ def test_batches_their_order_and_chunks_change_nothing(alone, ready, images, dat
 def test_faces_of_a_crowd_go_in_chunks(make_stage, small_face):
     """The stage's own network is wrapped, not replaced."""
     stage = make_stage(size=0, detect_side=0, max_faces=300)
-    sizes, recognise = [], stage._recognize
+    sizes, recognise = [], stage._recognize.outputs
 
     def listen(crops):
         sizes.append(len(crops))
         return recognise(crops)
 
-    listen.length = recognise.length
-    stage._recognize = listen
+    stage._recognize.outputs = listen
     stage.chunk_sizes["faces"] = 64
     crowd = np.tile(small_face, (10, 20, 1))
     (row,) = call(stage, crowd).to_pylist()
