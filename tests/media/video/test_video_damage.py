@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tests.support.media.films import FRAMES, made_film
-from tests.support.media.media_factory import decoded, film
+from tests.support.media.media_factory import decoded, film, numbered
 from tests.support.media.remux import remuxed
 
 
@@ -41,6 +41,25 @@ def test_a_film_that_ends_between_two_fragments_or_inside_a_head_is_truncated(tm
         assert 0 < len(rows) < FRAMES
     path.write_bytes(data + bytes(4))  # as QuickTime ends a list
     assert decoded(path, ("frame_90",))[1] == []
+
+
+def test_a_film_whose_last_box_states_too_much_is_whole(tmp_path: Path) -> None:
+    film(
+        tmp_path / "film.mp4",
+        [numbered(8 * i) for i in range(30)],
+        codec="libx264",
+        pix_fmt="yuv420p",
+        container={"movflags": "faststart"},
+    )
+    data = bytearray((tmp_path / "film.mp4").read_bytes())
+    at = data.index(b"mdat") - 4
+    data[at : at + 4] = (len(data) + 5000).to_bytes(4, "big")
+    (tmp_path / "film.mp4").write_bytes(bytes(data))
+    rows, failures = decoded(tmp_path / "film.mp4")
+    assert (len(rows), failures) == (30, [])
+    (tmp_path / "film.mp4").write_bytes(bytes(data[:-1]))
+    rows, failures = decoded(tmp_path / "film.mp4")
+    assert len(rows) < 30 and [failure.kind for failure in failures] == ["truncated"]
 
 
 def test_a_truncated_transport_stream_keeps_its_intact_frames(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ a decoder of its own (see `segments`).
 On one core, 1280 x 720 h264: 780 frames a second with one thread (600 a core with frame threads), RGB of them 3,200.
 """
 
+import os
 from array import array
 from collections.abc import Iterator
 from functools import cache, partial
@@ -80,9 +81,11 @@ class _VideoReader:
         self._truncated = cut or is_truncated(self._stream, kind)
         if kind.name == INDEXED:
             check_sample_counts(self._stream, truncated=self._truncated)
+        size = self._stream.seek(0, os.SEEK_END)
         self._stream.seek(0)
         self._container = open_container(self._stream, kind, self._spec.config.max_pixels)
         self._track = _find_track(self._container)
+        self._truncated = self._truncated and not _has_all_packets(self._track, size)
         self._configure()
         context, frames = self._track.codec_context, self._track.frames
         least = self._spec.config.frames_of_segment(frames, context.height * context.width)
@@ -178,6 +181,13 @@ def _make_reducer(av_frame: Any, reformatter: VideoReformatter) -> Reduced:
     """Return the function that reduces a frame; the frame is converted to RGB at the first call."""
     full = cache(partial(to_rgb, av_frame, reformatter))
     return lambda factor: reduce_by(full(), factor)
+
+
+def _has_all_packets(track: Any, size: int) -> bool:
+    """Return whether an index lists all packets inside a file's size, whatever length the box around them states."""
+    entries = list(track.index_entries) if track.frames else []
+    whole = len(entries) == track.frames > 0
+    return whole and max(entry.pos + entry.size for entry in entries) <= size
 
 
 def _find_track(container: Any) -> Any:
