@@ -117,24 +117,43 @@ def test_a_stream_cut_between_two_packets_has_no_wrong_frame(tmp_path: Path, cod
 
 
 @in_own_thread
-def test_a_decoder_that_fills_in_a_cut_frame_gives_none(tmp_path: Path) -> None:
+def detailed(path: Path, codec: str) -> bytes:
+    """Return a transport stream of six frames, each in many packets."""
     detail = np.kron(np.random.default_rng(0).integers(0, 256, (24, 32, 3)), np.ones((10, 10, 1))).astype(np.uint8)
-    with av.open(str(tmp_path / "a.ts"), "w", format="mpegts") as out:
-        track = out.add_stream("libx265", rate=25, options={"x265-params": "log-level=none:bframes=0"})
+    with av.open(str(path), "w", format="mpegts") as out:
+        track = out.add_stream(codec, rate=25, options={"x265-params": "log-level=none:bframes=0"})
         track.width, track.height, track.pix_fmt = 320, 240, "yuv420p"
         for place in range(6):
             av_frame = av.VideoFrame.from_ndarray(np.ascontiguousarray(np.roll(detail, 7 * place, 1)), format="rgb24")
             av_frame.pts = place
             out.mux(track.encode(av_frame))
         out.mux(track.encode(None))
+    return path.read_bytes()
+
+
+def test_a_decoder_that_fills_in_a_cut_frame_gives_none(tmp_path: Path) -> None:
+    data = detailed(tmp_path / "a.ts", "libx265")
     rows, failures = decoded(tmp_path / "a.ts")
     whole = {row["frame_index"]: row["frame"] for row in rows}
     assert len(whole) == 6 and failures == []
-    data = (tmp_path / "a.ts").read_bytes()
     for end in range(8 * _PACKET, len(data), _PACKET):
         (tmp_path / "cut.ts").write_bytes(data[:end])
         rows, _ = decoded(tmp_path / "cut.ts")
         assert all(np.array_equal(row["frame"], whole[row["frame_index"]]) for row in rows), end
+
+
+@pytest.mark.parametrize("codec", ["libx264", "mpeg2video", "libx265"])
+def test_a_part_that_ends_inside_a_frame_spoils_no_other(tmp_path: Path, codec: str) -> None:
+    data = detailed(tmp_path / "a.ts", codec)
+    whole = [row["frame"] for row in decoded(tmp_path / "a.ts")[0]]
+    told = 0
+    for cut in range(1, 20, 2):
+        (tmp_path / "all.ts").write_bytes(data[: -cut * _PACKET] + data)
+        rows, failures = decoded(tmp_path / "all.ts")
+        found = [next(i for i, frame in enumerate(whole) if np.array_equal(frame, row["frame"])) for row in rows]
+        assert found[-6:] == list(range(6)) and len(found) < 12, cut
+        told += "inside a frame" in "".join(failure.message for failure in failures)
+    assert told >= 5
 
 
 def test_a_loss_inside_a_stream_stays_a_loss(tmp_path: Path) -> None:

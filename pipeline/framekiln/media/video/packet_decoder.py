@@ -36,6 +36,11 @@ class FrameNumbers:
         self._unknown = 0  # lost packets without a time
 
     @property
+    def count(self) -> int:
+        """Number of the next frame."""
+        return self._next
+
+    @property
     def damaged(self) -> bool:
         """True if any frame was lost so far."""
         return self._error is not None

@@ -142,7 +142,11 @@ class _VideoReader:
     def _number_frames(self) -> Iterator[tuple[int, Any] | LostFrames]:
         """Yield numbered frames; after a segment's, those of later ones without their losses."""
         if (segment := self.segment) is None:
-            yield from self._decoder.frames(self._read_packets(), FrameNumbers(timed=self._stored is None))
+            numbers = FrameNumbers(timed=self._stored is None)
+            yield from self._decoder.frames(self._read_packets(), numbers)
+            if cut := getattr(self._stream, "cut_frames", 0):
+                message = f"it was joined of parts, and {cut:,} of them ended inside a frame, which is left out"
+                yield LostFrames(index=numbers.count, error=MediaError(Reason.TRUNCATED, message))
             return
         if segment.start:
             self._decoder.prime(segment.first_packet)

@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 SYNC, WRAP = 0x47, 1 << 33  # first byte of a packet; ticks of 90 kHz after which a clock begins anew
+_CLOCK_ALONE = 7  # bytes of an adaptation field
 Packets = NDArray[np.uint8]
 """Packets of 188 bytes, n x 188."""
 
@@ -43,6 +44,11 @@ def find_times(packets: Packets, *, video: bool = False) -> Iterator[tuple[tuple
 def read_pids(packets: Packets) -> NDArray[np.uint16]:
     """Return the packet ids, n."""
     return (packets[:, 1] & np.uint8(0x1F)).astype(np.uint16) << np.uint16(8) | packets[:, 2]
+
+
+def is_full(packet: NDArray[np.uint8]) -> bool:
+    """Return whether a packet has no filling, at most a clock; the last one of a frame has, except one in 184."""
+    return not packet[3] & 0x20 or bool(packet[5] & 0x10 and packet[4] == _CLOCK_ALONE)
 
 
 def have_clock(packets: Packets) -> NDArray[np.bool_]:

@@ -23,6 +23,7 @@ from framekiln.media.video.transport_packets import (
     Packets,
     find_times,
     have_clock,
+    is_full,
     list_video_times,
     read_clocks,
     read_pids,
@@ -36,6 +37,7 @@ _JUMP = 10 * 90_000
 _BLOCK, _PIDS = 4 << 20, 1 << 13
 _AROUND = 8000  # packets before and after a place that are looked at: 1.5 MB
 _TABLES = (0x00, 0x10, 0x11, 0x12, 0x14)  # packet ids of tables before which no track begins
+_NO_TRACK = (0x1F, 0xFF)  # the packet id of filling
 _TABLES_BEFORE = 64  # packets between tables and the clock after them
 _FRAME = 3600  # ticks of a frame where nothing tells it: 25 a second
 
@@ -47,6 +49,8 @@ class _Join:
     at: int  # bytes
     ticks: int = 0
     counters: NDArray[np.uint8] = field(default_factory=lambda: np.zeros(_PIDS, np.uint8))
+    cuts: tuple[tuple[int, int], ...] = ()  # packet id and first byte of frames before it that lack a part
+    cut_video: bool = False
 
 
 @dataclass(frozen=True)
@@ -78,7 +82,7 @@ def ends_in_a_frame(stream: BinaryIO) -> bool:
         video = next((pid for (pid, _), _ in find_times(packets, video=True)), None)
         own = packets[(read_pids(packets) == video) & (packets[:, 3] & 0x10 > 0)] if video is not None else packets[:0]
         if len(own) and (packets[:, 0] == SYNC).all():
-            return not own[-1, 3] & 0x20
+            return is_full(own[-1])
     return False
 
 
@@ -88,6 +92,11 @@ class _Mended(io.RawIOBase):
     def __init__(self, stream: BinaryIO, layout: _Layout) -> None:
         self._stream, self._layout, self._at = stream, layout, 0
         self._size = stream.seek(0, os.SEEK_END)
+
+    @property
+    def cut_frames(self) -> int:
+        """Number of frames of the video that are left out, since they are cut at a join."""
+        return sum(join.cut_video for join in self._layout.joins)
 
     def readable(self) -> bool:
         return True
@@ -119,6 +128,10 @@ class _Mended(io.RawIOBase):
         return len(part)
 
     def _mend(self, packets: Packets, at: int) -> None:
+        for stop, pid, start in [(join.at, *cut) for join in self._layout.joins for cut in join.cuts]:
+            low, high = ((place - at) // self._layout.step for place in (start, stop))
+            before = packets[max(0, low) : max(0, high)]
+            before[read_pids(before) == pid, 1:3] = _NO_TRACK
         for join, following in zip(self._layout.joins, [*self._layout.joins[1:], _Join(1 << 62)], strict=True):
             low, high = ((place.at - at + self._layout.step - 1) // self._layout.step for place in (join, following))
             own = packets[max(0, low) : max(0, high)]
@@ -221,9 +234,25 @@ def _add_join(stream: BinaryIO, layout: _Layout, before: int, place: int, after:
     elif not new:
         return
     last = layout.joins[-1] if layout.joins else _Join(0)
-    # earlier packets were read as they are, so the changes before them are added
-    total = (last.counters + counters) & 0x0F
-    layout.joins.append(_Join(place, (last.ticks + ticks) % WRAP, total.astype(np.uint8)))
+    cuts, video = _find_cuts(earlier)
+    for pid, cut in cuts.items():
+        if (own := later[read_pids(later) == pid]).size:
+            counters[pid] = (int(earlier[cut, 3]) - int(own[0, 3])) & 0x0F
+    # the packets were read as they are, so the changes before them are added
+    total = ((last.counters + counters) & 0x0F).astype(np.uint8)
+    starts = tuple((pid, place - (len(earlier) - cut) * layout.step) for pid, cut in cuts.items())
+    layout.joins.append(_Join(place, (last.ticks + ticks) % WRAP, total, starts, video in cuts))
+
+
+def _find_cuts(packets: Packets) -> tuple[dict[int, int], int]:
+    """Return the first packet of the last frame of each track where that is cut, by packet id, and the video's id."""
+    pids, cuts = read_pids(packets), dict[int, int]()
+    for pid in {pid for (pid, _), _ in find_times(packets)}:
+        own = np.flatnonzero((pids == pid) & (packets[:, 3] & 0x10 > 0))
+        begins = own[packets[own, 1] & 0x40 > 0]
+        if is_full(packets[own[-1]]):
+            cuts[pid] = int(begins[-1])
+    return cuts, next((pid for (pid, _), _ in find_times(packets, video=True)), -1)
 
 
 def _read_packets(stream: BinaryIO, layout: _Layout, start: int, stop: int) -> Packets:
@@ -241,8 +270,7 @@ def _read_packets(stream: BinaryIO, layout: _Layout, start: int, stop: int) -> P
 def _compare_counters(earlier: Packets, later: Packets) -> tuple[NDArray[np.uint8], bool]:
     """Return what to add to the counters of each track, and whether all tracks begin anew.
 
-    A track that goes on inside a frame keeps its break, and so does one whose last frame may be cut: its last packet is
-    full, where only one in 184 frames ends so.
+    A track that goes on inside a frame keeps its break.
     """
     counters, new = np.zeros(_PIDS, np.uint8), True
     before, after = read_pids(earlier), read_pids(later)
@@ -254,6 +282,6 @@ def _compare_counters(earlier: Packets, later: Packets) -> tuple[NDArray[np.uint
         last, first = filled[int(pid)][-1], own[0]
         if not first[1] & 0x40:
             new = False
-        elif pid in _TABLES or last[3] & 0x20 or last[1] & 0x40:
+        else:
             counters[pid] = (int(last[3]) + 1 - int(first[3])) & 0x0F
     return counters, new
