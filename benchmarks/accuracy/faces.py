@@ -95,13 +95,6 @@ def _recall(data: str, scenes: Scenes, ours: Counts, library: Counts) -> Accurac
     )
 
 
-def _of_turns(name: str, scenes: Scenes, ours: Counts, library: Counts) -> AccuracyFigure:
-    turned = [
-        (np.ascontiguousarray(np.rot90(image, quarters)), count) for image, count in scenes for quarters in (1, 2, 3)
-    ]
-    return _recall(f"{name}: {len(turned)} images turned by 90, 180 and 270 degrees", turned, ours, library)
-
-
 def _of_things(name: str, photos: Sequence[Path], ours: Counts, library: Counts) -> AccuracyFigure:
     views = [view for path in photos for view in _views(_shrunk(_load(path), 1))]
     return AccuracyFigure(
