@@ -179,6 +179,12 @@ def test_archives_in_archives_and_those_without_media_are_passed_over(tmp_path: 
     }
 
 
+def test_joined_archives_are_one(tmp_path: Path) -> None:
+    parts = [tar([(f"{number}.png", photo(number))]) for number in range(3)]
+    (tmp_path / "a.tar").write_bytes(b"".join(parts) + b"other bytes" * 99)
+    assert shown(tmp_path) == ({f"a.tar/{number}.png": number for number in range(3)}, {})
+
+
 def test_bombs_are_refused_before_they_are_unpacked(tmp_path: Path) -> None:
     large = zipped([("a.bmp", bytes(1 << 20))], DEFLATED)
     stated = bytearray(large)

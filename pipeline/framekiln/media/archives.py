@@ -22,6 +22,7 @@ _ENDINGS, _AT_ONCE = (".tar", ".zip"), 16
 _MOST = 1_000_000  # members of one archive: half a kilobyte each in the driver's memory
 _MOST_INDEX = 256 << 20  # bytes of a ZIP's index, which zipfile reads as a whole
 _MOST_HEADER = 1 << 20  # bytes of a TAR's long name or extended header
+_MOST_FILLING = 1 << 20  # bytes of zeros between joined TARs: tar writes up to 10,240
 _BLOCK = 512  # bytes: POSIX.1-2017, pax Interchange Format
 _LOCAL = struct.Struct("<4s2xHH4xIIIHH")  # flags, method, checksum, packed and full size, lengths of name and field
 _ENCRYPTED, _SIZES_FOLLOW, _UTF_8 = 1, 8, 0x800  # flags
@@ -90,7 +91,13 @@ class Archive:
         self.members.append(MediaFile(media_id=full, path=path, size=size, mtime_ns=self.media.mtime_ns))
 
     def _list_tar(self, stream: BinaryIO) -> None:
-        stream.seek(0)
+        start: int | None = 0
+        while start is not None:  # several, where TARs were joined
+            stream.seek(start)
+            start = self._list_one_tar(stream)
+
+    def _list_one_tar(self, stream: BinaryIO) -> int | None:
+        """Add the members up to the end of a TAR; return where another one begins."""
         archive, places = tarfile.open(fileobj=stream, mode="r:", tarinfo=_Header), dict[str, tuple[int, int]]()  # noqa: SIM115
         while (item := archive.next()) is not None:
             archive.members.clear()  # type: ignore[attr-defined]  # else all are kept
@@ -109,6 +116,10 @@ class Archive:
             raise MediaError(Reason.TRUNCATED, "TAR: the end is missing")
         if rest.strip(b"\0"):
             raise MediaError(Reason.CORRUPT, "TAR: a header is damaged")
+        rest = stream.read(_MOST_FILLING)
+        filling = len(rest) - len(rest.lstrip(b"\0"))
+        at = filling // _BLOCK * _BLOCK
+        return archive.offset + _BLOCK + at if is_tar(rest[at : at + _BLOCK]) else None
 
     def _list_zip(self, stream: BinaryIO) -> None:
         try:
