@@ -21,7 +21,8 @@ import pyarrow as pa
 from framekiln.contract import Drawing, Image, Legend, Placement, Scope, Stage, Weights, field, views
 from framekiln.contract.limits import Natural, Proportion
 from framekiln_stages.flow import flow_colors
-from framekiln_stages.flow.motion import Camera, Field, Gray, agreement, camera, motion, residual, resized, score, shake
+from framekiln_stages.flow.doubts import DOUBTFUL, Look, settle
+from framekiln_stages.flow.motion import Camera, Field, Gray, agreement, camera, motion, residual, score, shake
 from framekiln_stages.shared.result_agreement import float_values, mean_distance, mean_or, unmatched_share
 from framekiln_stages.shared.settings import PixelStage
 
@@ -33,7 +34,8 @@ OUTPUTS = pa.schema(
         field(
             "motion_mean",
             pa.float32(),
-            "mean length of the flow to the next frame, in px of the full frame; null below 0.5 motion_agreement",
+            "mean length of the flow to the next frame, in px of the full frame; null below 0.5 motion_agreement, and "
+            "where below 0.75 further looks find another motion",
             "px",
         ),
         field("motion_p95", pa.float32(), "95th percentile of that length; null likewise", "px"),
@@ -74,7 +76,7 @@ class Flow(PixelStage):
     Motion and shake are null where the flow back does not confirm the flow, for instance at a cut.
     """
 
-    version = 2
+    version = 3
     scope = Scope.CLIP
     halo = 2  # shake compares the motion i -> i+1 with i+1 -> i+2
     dummy_weights = True
@@ -92,8 +94,9 @@ class Flow(PixelStage):
         # Of DIS. Errors on RubberWhale: ultrafast 0.54 px, fast 0.44, medium 0.23.
         preset: Literal["ultrafast", "fast", "medium"] = "medium"
         # Short side in px; 0 is full size. It reads frame_224, whose short side is 224 to 447 px. Where their flow
-        # does not agree, it is computed again at this size, and the surer of both is taken: in 11 made pairs with
-        # motion of 120 px the error falls from 8.5 to 3.6 px, while this size alone doubles errors up to 60 px. Medium
+        # does not agree, it is computed again at this size and without smooth light (`flow.doubts`), and the surest is
+        # taken: in 11 made pairs with motion of 120 px the error falls from 8.5 to 3.6 px, while this size alone
+        # doubles errors up to 60 px. Medium
         # at 224 costs what fast costs at full size, and is nearer to medium at full size: mean motion within 1-4 %
         # against 1-8 %, on four clips of 480p to 720p.
         size: Natural = 224
@@ -155,29 +158,27 @@ class Flow(PixelStage):
             rows, itertools.pairwise(grays), self._compute_flows(images, grays), sides, strict=False
         ):
             with self.phase("postprocess"):
-                row.update({} if found is None else self._describe(pair, *found, *side))
-                cameras.append(None if found is None or row["motion_mean"] is None else camera(found[0]))
+                row.update({} if found is None else self._describe(pair, found, *side))
+                cameras.append(None if found is None or row["motion_mean"] is None else camera(found.flow))
         for row, gray, pair_of in zip(rows, grays, itertools.pairwise(cameras), strict=False):
             row["shake"] = shake(*pair_of, *gray.shape)
         return pa.Table.from_pylist(rows, schema=self.outputs)
 
-    def _compute_flows(self, images: Sequence[Image], grays: Sequence[Gray]) -> Iterator[tuple[Field, float] | None]:
-        """Yield the flow of each pair of neighbours and its agreement; None as in `between`."""
+    def _compute_flows(self, images: Sequence[Image], grays: Sequence[Gray]) -> Iterator[Look | None]:
+        """Yield the flow of each pair of neighbours; None as in `between`."""
         if self.config.backend == "raft":
             both = zip(self._run_raft(images), self._run_raft(images[::-1])[::-1], strict=True)
-            yield from (None if one is None or back is None else (one, agreement(one, back)) for one, back in both)
+            yield from (None if one is None or back is None else Look(one, agreement(one, back)) for one, back in both)
             return
         for now, then in itertools.pairwise(grays):
             found = self._confirm(now, then)
-            if found is not None and found[1] < self.config.min_agreement:
-                again = self._confirm(*(reduced(image, self.config.size) for image in (now, then)))
-                if again is not None and again[1] > found[1]:
-                    found = resized(again[0], *now.shape), again[1]
+            if found is not None and found.agreement < DOUBTFUL:
+                found = settle(found, now, then, self.config.size, self._confirm)
             yield found
 
-    def _confirm(self, now: Gray, then: Gray) -> tuple[Field, float] | None:
+    def _confirm(self, now: Gray, then: Gray) -> Look | None:
         flow, back = self.between(now, then), self.between(then, now)
-        return None if flow is None or back is None else (flow, agreement(flow, back))
+        return None if flow is None or back is None else Look(flow, agreement(flow, back))
 
     def between(self, now: Gray, then: Gray) -> Field | None:
         """Return OpenCV's flow from a grey frame (h w) to the next; None if sizes differ or are below 16 px."""
@@ -211,8 +212,10 @@ class Flow(PixelStage):
                     fields[i] = flow
         return fields
 
-    def _describe(self, pair: tuple[Gray, Gray], flow: Field, sure: float, height: int, width: int) -> dict[str, Any]:
-        known = motion(flow, height, width, self.config.still) if sure >= self.config.min_agreement else {}
+    def _describe(self, pair: tuple[Gray, Gray], look: Look, height: int, width: int) -> dict[str, Any]:
+        flow, sure = look.flow, look.agreement
+        given = look.known and sure >= self.config.min_agreement
+        known = motion(flow, height, width, self.config.still) if given else {}
         cut = score(residual(*pair, flow), self.config.cut_residual)
         field = {"flow_field": flow_colors.encode(flow)} if self.config.cache else {}
         return {"motion_mean": None} | known | {"motion_agreement": sure, "cut": cut} | field
@@ -245,15 +248,6 @@ class Flow(PixelStage):
             legend=Legend(image=flow_colors.legend(), text=flow_colors.LEGEND),
             caption=f"motion {row['motion_mean']:.1f} px, cut {row['cut']:.2f}",
         )
-
-
-def reduced(image: Gray, size: int) -> Gray:
-    """Return an image with a short side of `size` px, by means over areas; a smaller one, or with 0, as it is."""
-    short = min(image.shape[:2])
-    if not size or short <= size:
-        return image
-    height, width = (max(1, round(side * size / short)) for side in image.shape[:2])
-    return np.asarray(cv2.resize(image, (width, height), interpolation=cv2.INTER_AREA), np.uint8)
 
 
 def _is_comparable(now: Image, then: Image) -> bool:

@@ -38,7 +38,7 @@ OFFSET = [
     field(
         "confidence",
         pa.float32(),
-        "probability that the best offset is within 2 frames of the true one, 0 to 1, where half of all files have "
+        "probability that the best offset is within 80 ms of the true one, 0 to 1, where half of all files have "
         "another's sound; below 0.5 the offset is null",
     ),
     field("correlation", pa.float32(), "of lips and sound at the best offset, -1 to 1"),
@@ -65,7 +65,7 @@ Row = dict[str, Any]
 # same, 326 right, 3 null and 1 wrong. 0 gives that of another shot in 2, and the longest alone is wrong in 4 more.
 SURER = 2.0
 BEYOND = 2  # times the search range in which a higher peak shows that the offset lies outside of it
-SAME_FRAMES = 2.0  # largest difference of equal offsets: the error of a single clip
+SAME_MS = 80.0  # largest difference of equal offsets: the error of a single clip, two frames at 25 a second
 
 
 class Sync(Stage):
@@ -216,7 +216,7 @@ def choose_offset(together: Row, longest: Row) -> Row:
         return together
     if "offset_frames" not in together:
         return longest
-    same = abs(together["offset_frames"] - longest["offset_frames"]) <= SAME_FRAMES
+    same = abs(together["offset_ms"] - longest["offset_ms"]) <= SAME_MS
     return together if same or _compute_odds(together) >= _compute_odds(longest) + SURER else longest
 
 

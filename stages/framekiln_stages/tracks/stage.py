@@ -14,10 +14,20 @@ import numpy as np
 import pyarrow as pa
 
 from framekiln.contract import FRAME_INDEX, MEDIA_ID, Drawing, Label, Scope, Stage, Table, field
-from framekiln.contract.limits import Count, Limits, NonNegative, Positive
+from framekiln.contract.limits import Limits, NonNegative, Positive
 from framekiln_stages.shared.skeleton import BONES, LANDMARK, LANDMARKS, landmarks
 from framekiln_stages.shared.tables import BODY, spans, struct_lists
-from framekiln_stages.tracks.tracking import Path, TrackLimits, Values, filled, follow, jitter, one_euro, sizes
+from framekiln_stages.tracks.tracking import (
+    Path,
+    TrackLimits,
+    Values,
+    durations,
+    filled,
+    follow,
+    jitter,
+    one_euro,
+    sizes,
+)
 
 TRACK = field("track", pa.int32(), "number of the person in the file, from 0, by first frame", nullable=False)
 SHOT = field("shot", pa.int32(), "the shot that the track lies in", nullable=False)
@@ -56,7 +66,7 @@ class Tracks(Stage):
     """People through the frames of each shot."""
 
     finds = (("track_summary", "track of a person", "tracks of people"),)
-    version = 2
+    version = 3
     scope = Scope.MEDIA
     inputs = ("media_id", "frame_index", "time_s", "height", "width", "poses")
     input_tables = ("shots",)
@@ -69,15 +79,16 @@ class Tracks(Stage):
 
     @dataclass(frozen=True, kw_only=True)
     class Config(Stage.Config):
-        """Least similarity, longest gaps, fewest frames and strength of smoothing."""
+        """Least similarity, longest gaps, least time and strength of smoothing."""
 
         # Mean of keypoint similarity and overlap: 0.25 after a move by a third of the person's width, 0 for neighbours.
         least_likeness: Annotated[float, Limits(gt=0, le=1)] = 0.2
         bridge_s: NonNegative = 0.5  # passing behind somebody takes 0.5 s; later it may be another person
         # Longest time in which somebody is missed beside a person who is seen, as in an embrace.
         hidden_s: NonNegative = 3.0
-        # Fewest frames that show the person: three are the fewest with a jitter. A shorter shot needs all of its own.
-        least_frames: Count = 3
+        # Least time for which the person is seen, where a frame lasts until the next one: three frames at 25 and 30 a
+        # second, the fewest with a jitter, and one at 10 and less. A shorter shot needs all of its own.
+        least_s: NonNegative = 0.1
         # One-euro filter, in body diagonals; 1 Hz at rest is the paper's start value. At 25 fps noise of 1 % falls to a
         # fifth, and a move of a diagonal a second lags by 0.3 frames. beta 3: a seventh, 0.7 frames; 30: a third, 0.1.
         min_cutoff: Positive = 1.0
@@ -115,8 +126,10 @@ class Tracks(Stage):
         for shot, start, stop in spans(rows, tables["shots"]):
             part = frames.cut(start, stop)
             limits = TrackLimits(self.config.least_likeness, self.config.bridge_s, self.config.hidden_s)
+            lasting = durations(part.times)
+            least = min(self.config.least_s, float(lasting.sum())) - 1e-6  # times are rounded in files
             for path in follow(part.people, part.times, limits):
-                if len(path.frames) >= min(self.config.least_frames, stop - start):
+                if lasting[path.frames].sum() >= least:
                     yield shot, path, part
 
     def _track(

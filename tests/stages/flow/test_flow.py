@@ -12,7 +12,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from framekiln.contract.columns import PIXELS, pack
+from framekiln.contract.columns import PIXELS, pack, views
+from framekiln_stages.flow.doubts import Look, settle
 from framekiln_stages.flow.flow_colors import decode
 from framekiln_stages.flow.motion import agreement
 from framekiln_stages.flow.stage import Flow
@@ -178,9 +179,10 @@ def test_motion_is_right_or_null_however_large_it_is(name):
 def test_large_motion_is_looked_at_again_at_the_size_of_the_settings():
     """375 px are no power of two above 224; on this pair the first look fails."""
     frames, _ = driven(photo("grace_hopper.jpg"), 200)
-    first, both = (ready(size=size)(table(frames, size)).to_pylist()[0] for size in (0, 224))
-    assert first["motion_agreement"] < 0.5
-    assert both["motion_agreement"] > first["motion_agreement"]
+    stage, pair = ready(), table(frames)
+    first = stage._confirm(*(cv2.cvtColor(frame, cv2.COLOR_RGB2GRAY) for frame in views(pair["frame_224"])))
+    assert first.agreement < 0.5
+    assert stage(pair).to_pylist()[0]["motion_agreement"] > first.agreement
 
 
 def test_between_two_scenes_there_is_no_motion_and_no_shake():
@@ -200,3 +202,56 @@ def test_agreement_is_the_share_of_pixels_that_come_back():
     back[:20] = 0
     assert agreement(flow, back) == pytest.approx(27 / 60)
     assert agreement(flow, flow) == 0
+
+
+# Light is not motion
+
+
+def lit(image, field, seed):
+    """A photo under light that differs by place, with grain."""
+    noise = np.random.default_rng(seed).normal(0, 2, image.shape)
+    return np.clip(image * field[..., None] + noise, 0, 255).astype(np.uint8)
+
+
+def fields(kind, height, width):
+    """Two amounts of light by place: bands that move, a spot that moves, or two stops more."""
+    y, x = np.mgrid[:height, :width]
+    if kind == "bands":
+        return [1 + 0.4 * np.sin(2 * np.pi * (y - phase) / 120) for phase in (0, 40)]
+    if kind == "spot":
+        return [0.4 + 0.9 * np.exp(-((x - at) ** 2 + (y - 100) ** 2) / 4000) for at in (60, 110)]
+    return [np.full((height, width), level) for level in (0.3, 1.2)]
+
+
+@pytest.mark.parametrize("kind", ["bands", "spot", "stops"])
+@pytest.mark.parametrize("name", PHOTOS)
+def test_light_over_a_still_camera_is_no_motion(name, kind):
+    image = cv2.resize(photo(name)[:420, :510], (280, 230), interpolation=cv2.INTER_AREA)
+    frames = [lit(image, field, seed) for seed, field in enumerate(fields(kind, *image.shape[:2]))]
+    row = ready()(table(frames)).to_pylist()[0]
+    assert row["motion_mean"] is None or row["motion_mean"] < 1.5
+
+
+@pytest.mark.parametrize("name", PHOTOS)
+def test_motion_under_bands_of_light_is_that_of_the_camera_or_unknown(name):
+    image = cv2.resize(photo(name)[:420, :510], (300, 250), interpolation=cv2.INTER_AREA)
+    views = [image[10:240, 10:290], image[8:238, 4:284]]  # 6 px left, 2 px up
+    frames = [
+        lit(view, field, seed) for seed, (view, field) in enumerate(zip(views, fields("bands", 230, 280), strict=True))
+    ]
+    row = ready()(table(frames)).to_pylist()[0]
+    assert row["motion_mean"] is None or row["motion_mean"] == pytest.approx(6.3, rel=0.3)
+
+
+def test_of_looks_that_differ_and_are_as_sure_the_motion_is_unknown():
+    still = np.zeros((40, 60), np.uint8)
+    right, left = (np.full((40, 60, 2), at, np.float32) for at in (8, -8))
+
+    def result(first, *others):
+        rest = iter(others)
+        return settle(first, still, still, 0, lambda *_: next(rest))
+
+    assert not result(Look(right, 0.58), Look(left, 0.55), Look(right, 0.2)).known
+    assert result(Look(right, 0.58), Look(right, 0.55), Look(left, 0.2)).known
+    assert result(Look(right, 0.76), Look(left, 0.7), Look(left, 0.7)).known
+    assert result(Look(right, 0.3), Look(left, 0.8), Look(right, 0.4)).flow[0, 0, 0] == -8

@@ -101,7 +101,7 @@ def test_order_of_rows_does_not_matter_and_results_repeat():
 
 
 def test_frames_without_people_failed_frames_and_no_frames():
-    rows, summary = track([None, [], [standing(200)], None, [standing(200)]], least_frames=2)
+    rows, summary = track([None, [], [standing(200)], None, [standing(200)]], least_s=0.08)
     assert [row["frame_index"] for row in rows] == [2, 3, 4] and summary[0]["missing"] == 1
     assert summary[0]["jitter"] is None
     assert track([[], []]) == ([], []) and track([None]) == ([], [])
@@ -156,5 +156,48 @@ def test_a_track_needs_three_frames_and_a_short_shot_all_of_its_own():
     walk = [[standing(200)] for _ in range(30)]
     flash = [[standing(200), standing(500)] if i in (10, 11) else people for i, people in enumerate(walk)]
     assert [s["frames"] for s in track(flash)[1]] == [30]
-    assert sorted(s["frames"] for s in track(flash, least_frames=1)[1]) == [2, 30]
+    assert sorted(s["frames"] for s in track(flash, least_s=0)[1]) == [2, 30]
     assert [s["frames"] for s in track(flash[:1])[1]] == [1]  # a photo
+
+
+# Rates
+
+
+def walkers(times):
+    """Two people who pass each other at 0.7 of their height a second, and one who stands: by frame."""
+    return [
+        [standing(80 + 140 * t, 330, 200), standing(560 - 140 * t, 190, 150), standing(330, 355, 110)] for t in times
+    ]
+
+
+RATES = {f"{fps} fps": np.arange(0, 3.5, 1 / fps) for fps in (1, 5, 12, 25, 60)}
+RATES["every 10th of 25 fps"] = np.arange(0, 3.5, 0.4)
+RATES["varying"] = np.cumsum(np.tile([0.02, 0.04, 0.3, 0.1, 0.5, 0.03, 0.75], 2)) - 0.02
+
+
+@pytest.mark.parametrize("rate", RATES)
+def test_the_same_people_are_followed_at_any_rate(rate):
+    times = RATES[rate]
+    frames = walkers(times)
+    orders = [np.random.default_rng(i).permutation(3) for i in range(len(times))]
+    mixed = [[people[i] for i in order] for people, order in zip(frames, orders, strict=True)]
+    rows, summary = track(mixed, times=times)
+    assert sorted(map(sorted, owners(rows, orders).values())) == [[0], [1], [2]]
+    assert [(s["frames"], s["missing"]) for s in summary] == [(len(times), 0)] * 3
+
+
+@pytest.mark.parametrize("fps", [12, 25, 60])
+@pytest.mark.parametrize(("seconds", "followed"), [(0.05, False), (0.5, True)])
+def test_somebody_is_followed_who_is_seen_for_long_enough_at_any_rate(fps, seconds, followed):
+    frames = [[standing(200)] if 1 <= i / fps < 1 + seconds - 1e-9 else [] for i in range(3 * fps)]
+    assert len(track(frames, times=np.arange(len(frames)) / fps)[1]) == followed
+
+
+def test_one_sighting_is_a_track_where_a_frame_lasts_a_second():
+    frames = [[], [standing(200)], []]
+    assert [s["frames"] for s in track(frames, times=np.arange(3.0))[1]] == [1]
+
+
+def test_far_and_differently_large_people_are_others():
+    for other in (standing(560, 300, 200), standing(250, 300, 100)):
+        assert len(track([[standing(80)], [other]], times=np.arange(2.0))[1]) == 2
