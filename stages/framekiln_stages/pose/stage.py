@@ -19,10 +19,12 @@ from framekiln.contract import Drawing, Image, field, views
 from framekiln.contract.limits import Count, Proportion
 from framekiln_stages.nets.mediapipe_tasks import BlazePose, Body, World
 from framekiln_stages.pose.looks import (
+    DARK,
     SAME_BODY,
     Square,
     distances,
     distinct,
+    is_seen_in_light,
     look,
     scores,
     second_look,
@@ -48,8 +50,7 @@ _POSES = (
     f"people, most visible first: score, the mean visibility of the landmarks, no probability; {BOXES}; {BODY}; world: "
     "the same landmarks in metres from the middle of the hips, x right, y down, z away from the camera; disagreement: "
     "mean distance of two looks, of the box's diagonal; orientation, by which the trunk is turned clockwise in the "
-    "image: 0, 90, 180 or 270 degrees; very dark frames may have false ones (scores of 0.45 and 0.55 "
-    "were seen), which `tracks` drops"
+    "image: 0, 90, 180 or 270 degrees"
 )
 _UNKNOWN = (
     f"people whose pose is not known, as on blur: score and box of the first look ({BOXES}), and the reason: "
@@ -138,6 +139,10 @@ class Pose(LandmarkStage):
             doubtful = [(body[i], distance) for i, distance in distances.items() if distance >= SAME_BODY]
             parts = [*tiles(height, width, self.config.tile), *around]
             found += self._find_in_parts(image, parts, [row[0] for row in found])
+            if image.mean() < DARK:
+                lit = [is_seen_in_light(self._net, image, row[0]) for row in found]
+                doubtful += [(row[0], float("inf")) for row, seen in zip(found, lit, strict=True) if not seen]
+                found = [row for row, seen in zip(found, lit, strict=True) if seen]
         with self.phase("postprocess"):
             return collected(found, doubtful, image, self.config.max_people)
 

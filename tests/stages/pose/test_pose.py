@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import pickle
 
+import av
 import cv2
 import numpy as np
 import pyarrow as pa
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 
 from framekiln.contract.columns import pack
 from framekiln.contract.placement import Placement
+from framekiln.media import samples
 from framekiln_stages.nets.mediapipe_tasks import BlazePose
 from framekiln_stages.pose.stage import DRAWN, LANDMARKS, Pose
 from framekiln_stages.shared.skeleton import BONES, COCO_17, MIRRORED
@@ -124,6 +126,23 @@ def test_a_mirrored_picture_gives_mirrored_people(pose):
 def test_people_are_found_whichever_way_up_the_picture_is(pose, quarters, degrees):
     (person,) = call(pose, np.rot90(photo("grace_hopper.jpg"), quarters))["poses"][0].as_py()
     assert person["orientation"] == degrees
+
+
+@pytest.mark.parametrize("number", [57, 66])
+def test_a_darkened_pagoda_is_nobody(pose, number, tmp_path):
+    frames = samples.dim(samples.pan(photo("china.jpg"), 75))
+    samples.write_clip(tmp_path / "out.mp4", frames, samples.tone(3, 330))
+    with av.open(str(tmp_path / "out.mp4")) as file:
+        frame = next(f for i, f in enumerate(file.decode(video=0)) if i == number).to_ndarray(format="rgb24")
+    assert frame.mean() < 64
+    assert call(pose, frame)["people"].to_pylist() == [0]
+
+
+@pytest.mark.parametrize("light", [0.5, 0.3, 0.15])
+def test_somebody_in_the_dark_is_found(pose, light):
+    dark = (photo("grace_hopper.jpg") * light + np.random.default_rng(0).normal(0, 1.2, (600, 512, 1))).clip(0, 255)
+    assert dark.mean() < 64
+    assert call(pose, dark.astype(np.uint8))["people"].to_pylist() == [1]
 
 
 def test_world_landmarks_are_metres(pose):
