@@ -84,7 +84,7 @@ class Pose(LandmarkStage):
     """
 
     finds = (("poses", "pose", "poses"),)
-    version = 3
+    version = 4
 
     outputs = OUTPUTS  # never null
     network = BlazePose
