@@ -62,7 +62,7 @@ SOURCE = pa.schema(
         field("fps", pa.float32(), "average frame rate of the file; null for a photo", "1/s"),
         field("height", pa.int32(), "height of the frame as shown, orientation applied", "px", nullable=False),
         field("width", pa.int32(), "width of the frame as shown, orientation applied", "px", nullable=False),
-        field("colours", pa.string(), "from which they were converted to sRGB, such as ICC Display P3; else null"),
+        field("color_space", pa.string(), "from which they were converted to sRGB, such as ICC Display P3; else null"),
         field("damaged", pa.string(), "truncated where the decoder filled in what the file lacks; else null"),
     ]
 )

@@ -65,7 +65,7 @@ class Frame:
     time_s: float | None = None  # from the first frame; None for a photo
     sound: Sound | None = None  # until the next kept frame; None if the file has none, or it was not requested
     is_key: bool = False  # a good start for a clip
-    colours: str | None = None  # from which they were converted to sRGB
+    color_space: str | None = None  # from which they were converted to sRGB
     damaged: str | None = None  # what is wrong with it: a decoder has filled in a part
     after_loss: bool = False  # frames before it were lost, so no clip may continue across
 

@@ -35,7 +35,7 @@ def shown(path: Path, column: str = "frame") -> tuple[np.ndarray, str | None]:
     row = single_row(path)
     height, width = row[column].shape[:2]
     step = width // len(COLOURS)
-    return row[column][height // 2, step // 2 :: step].astype(int), row["colours"]
+    return row[column][height // 2, step // 2 :: step].astype(int), row["color_space"]
 
 
 def _made(folder: Path) -> Path:
@@ -69,7 +69,7 @@ def test_a_profile_of_srgb_changes_no_bit(tmp_path: Path, kind: str) -> None:
     images = []
     for options in ({}, {"icc_profile": SRGB}, {"icc_profile": rgb_profile(*PROFILES["P3"])}):
         row = single_row(save(tmp_path, encoded(Pil.fromarray(PATCHES), kind, **options)))
-        images.append((row["frame"].tobytes(), row["colours"]))
+        images.append((row["frame"].tobytes(), row["color_space"]))
     assert images[0] == images[1] and images[0][1] is None and images[2][0] != images[0][0]
 
 
@@ -106,7 +106,7 @@ def test_greys_and_inks_have_profiles_of_their_own(tmp_path: Path) -> None:
     ink[:, :32, 0] = 255
     photo = encoded(Pil.frombuffer("CMYK", (64, 32), ink.tobytes()), "TIFF", icc_profile=ink_profile((55, -37, -50)))
     row = single_row(save(tmp_path, photo))
-    assert row["colours"] == "ICC made"
+    assert row["color_space"] == "ICC made"
     assert np.abs(row["frame"][16, [16, 48]].astype(int) - [(0, 149, 219), (255, 255, 255)]).max() <= 6
 
 
@@ -124,10 +124,10 @@ def test_hdr_of_a_photo_is_mapped_as_that_of_a_film(tmp_path: Path, transfer: in
         photos[kind] = bytes(data)
     for kind, data in photos.items():
         row = single_row(save(_made(tmp_path / kind), data))
-        assert row["colours"] == f"CICP BT.2020 {'PQ' if transfer == 16 else 'HLG'}", kind
+        assert row["color_space"] == f"CICP BT.2020 {'PQ' if transfer == 16 else 'HLG'}", kind
         assert np.abs(row["frame"][16, 16::32].astype(int) - film).max() <= 12, kind
     rows, _ = decoded(tmp_path / "film.mkv")
-    assert {row["colours"] for row in rows} == {f"CICP BT.2020 {'PQ' if transfer == 16 else 'HLG'}"}
+    assert {row["color_space"] for row in rows} == {f"CICP BT.2020 {'PQ' if transfer == 16 else 'HLG'}"}
 
 
 def test_code_points_of_wide_colours_and_powers(tmp_path: Path) -> None:
@@ -152,8 +152,8 @@ def test_frames_of_animations_and_parts_of_photos_are_converted_too(tmp_path: Pa
     rows, _ = decoded(save(tmp_path, out.getvalue()))
     for part, row in zip((1, 2), rows, strict=True):
         truth = expected(COLOURS // part, *PROFILES["Adobe"])
-        assert row["colours"] == "ICC made" and np.abs(row["frame"][8, 8::16] - truth).max() <= 4
+        assert row["color_space"] == "ICC made" and np.abs(row["frame"][8, 8::16] - truth).max() <= 4
     data = encoded(Pil.fromarray(PATCHES.repeat(8, axis=0)), "JPEG", quality=100, icc_profile=profile)
     rows, _ = decoded(save(tmp_path, data[: len(data) * 7 // 8]))
-    assert (rows[0]["colours"], rows[0]["damaged"]) == ("ICC made", "truncated")
+    assert (rows[0]["color_space"], rows[0]["damaged"]) == ("ICC made", "truncated")
     assert np.abs(rows[0]["frame"][8, 8::16] - expected(COLOURS, *PROFILES["Adobe"])).max() <= 12

@@ -75,7 +75,7 @@ def _column(name: str, count: int) -> pa.Array:
         "height": [HEIGHT] * count,
         "width": [WIDTH] * count,
         "damaged": [None] * count,
-        "colours": [None] * count,
+        "color_space": [None] * count,
     }
     if name not in values:
         raise ValueError(f"decoding provides no column {name!r}; pass rows that have it")

@@ -162,8 +162,8 @@ def _make_source(frame: Frame) -> FrameSource:
 
 
 def _make_frame(full: Image, orientation: int, spec: FrameSpec, conversion: Conversion | None = None) -> Frame:
-    colours = conversion and conversion.name
-    return spec.frame(0, full.shape[:2], orientation, partial(reduce_by, full), is_key=True, colours=colours)
+    color_space = conversion and conversion.name
+    return spec.frame(0, full.shape[:2], orientation, partial(reduce_by, full), is_key=True, color_space=color_space)
 
 
 def _decode_jpeg_frame(data: bytes, kind: Kind, image: ImageFile, spec: FrameSpec) -> Frame:
@@ -174,7 +174,7 @@ def _decode_jpeg_frame(data: bytes, kind: Kind, image: ImageFile, spec: FrameSpe
     to_srgb = conversion.of_rgb if conversion else None
     make = _convert_after(partial(_decode_jpeg, data, kind, *size), to_srgb)
     name = conversion and conversion.name
-    return spec.frame(0, size, pillow.orientation(image), make, is_key=True, colours=name)
+    return spec.frame(0, size, pillow.orientation(image), make, is_key=True, color_space=name)
 
 
 def _convert_after(make: Reduced, to_srgb: Callable[[Image], Image] | None) -> Reduced:
@@ -228,7 +228,7 @@ def _read_frames(data: bytes, kind: Kind, spec: FrameSpec, durations: list[float
             if index == 0:
                 orientation, conversion = pillow.orientation(image), find_conversion(data, kind, image)
             full = pillow.to_rgb(image, conversion)
-        values = {"time_s": starts[index] / 1000.0, "is_key": index == 0, "colours": conversion and conversion.name}
+        values = {"time_s": starts[index] / 1000.0, "is_key": index == 0, "color_space": conversion and conversion.name}
         yield spec.frame(index, full.shape[:2], orientation, partial(reduce_by, full), **values)
 
 

@@ -95,7 +95,7 @@ class PacketBuilder:
         for frame in (*clip.frames, *clip.halo):
             self._frames.append(frame)
             file = (media_id, frame.index, source.media_type, clip.index, frame.time_s, source.fps)
-            values = (*file, frame.height, frame.width, frame.colours, frame.damaged)
+            values = (*file, frame.height, frame.width, frame.color_space, frame.damaged)
             for column, value in zip(self._values.values(), values, strict=True):
                 column.append(value)
         self._halo.extend([False] * rows + [True] * len(clip.halo))

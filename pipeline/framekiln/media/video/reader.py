@@ -133,8 +133,8 @@ class _VideoReader:
                 if not self._spec.keeps(index):
                     continue
                 self._spec.check_size(*size)
-                colours = hdr_name(av_frame.color_primaries, av_frame.color_trc)
-                values = {"time_s": time_s, "is_key": is_key, "after_loss": after_loss, "colours": colours}
+                color_space = hdr_name(av_frame.color_primaries, av_frame.color_trc)
+                values = {"time_s": time_s, "is_key": is_key, "after_loss": after_loss, "color_space": color_space}
                 make = _make_reducer(av_frame, reformatter)
                 yield self._spec.frame(index, size, matrix.orientation(av_frame), make, **values)
                 is_key = after_loss = False
