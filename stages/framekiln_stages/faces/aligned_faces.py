@@ -21,9 +21,11 @@ from framekiln_stages.faces.alignment import (
     align_face,
     crop_scales,
     encode_jpeg,
+    luma_on_device,
     sharpness,
     sharpness_on_device,
 )
+from framekiln_stages.faces.coverings import contrast, contrast_on_device
 from framekiln_stages.faces.recognizers import Embeddings, Recognizer
 from framekiln_stages.shared.device_images import DeviceImages, in_order
 
@@ -38,6 +40,7 @@ class Described(NamedTuple):
     embeddings: Embeddings
     strengths: NDArray[np.floating]  # n; length of the network's output before it is scaled to 1
     sharpness: NDArray[np.float64]  # n
+    contrast: NDArray[np.float64]  # n; of eyes and mouth
     files: list[bytes]  # JPEG; empty if not wanted
 
 
@@ -58,15 +61,15 @@ class HostFaces:
     def describe(self, chunks: Chunks) -> Described:
         """Return what is known of all faces."""
         outputs: list[NDArray[np.floating]] = [np.empty((0, self._recognizer.length), np.float32)]
-        sharp, files = list[float](), list[bytes]()
+        looks, files = list[tuple[float, float]](), list[bytes]()
         for numbers in chunks(range(len(self._faces))):
             with self._phase("preprocess"):
                 crops = np.stack([align_face(*self._faces[i]) for i in numbers])
             outputs.append(self._recognizer.outputs(crops))  # counts its own phases
             with self._phase("postprocess"):
-                sharp += [sharpness(crop) for crop in crops]
+                looks += [(sharpness(crop), contrast(crop)) for crop in crops]
                 files += [encode_jpeg(crop) for crop in crops] if self._keep else []
-        return _describe(self._recognizer, np.concatenate(outputs), np.array(sharp), files)
+        return _describe(self._recognizer, np.concatenate(outputs), np.array(looks).reshape(-1, 2), files)
 
 
 class DeviceFaces:
@@ -91,25 +94,28 @@ class DeviceFaces:
     def describe(self, chunks: Chunks) -> Described:
         """Return what is known of all faces."""
         if not self._crops:
-            return _describe(self._recognizer, np.empty((0, self._recognizer.length), np.float32), np.empty(0), [])
+            return _describe(self._recognizer, np.empty((0, self._recognizer.length), np.float32), np.empty((0, 2)), [])
         crops = torch.cat(self._crops)
         parts = [crops[numbers[0] : numbers[-1] + 1] for numbers in chunks(range(len(crops)))]
         with self._phase("infer"):
             vectors = torch.cat([self._recognizer.raw(part) for part in parts])
             sharp = torch.cat([sharpness_on_device(part) for part in parts])
-            both = torch.cat([vectors.double(), sharp[:, None]], dim=1)
+            bare = torch.cat([contrast_on_device(luma_on_device(part)) for part in parts])
+            both = torch.cat([vectors.double(), sharp[:, None], bare[:, None]], dim=1)
         with self._phase("download"):
             values = both.cpu().numpy()
             kept: Sequence[NDArray[np.uint8]] = list(crops.cpu().numpy()) if self._keep else []
         with self._phase("postprocess"):
             files = [encode_jpeg(crop) for crop in kept]
-            return _describe(self._recognizer, values[:, :-1], values[:, -1], files)
+            return _describe(self._recognizer, values[:, :-2], values[:, -2:], files)
 
 
 def _describe(
-    recognizer: Recognizer, outputs: NDArray[np.floating], sharp: NDArray[np.float64], files: list[bytes]
+    recognizer: Recognizer, outputs: NDArray[np.floating], looks: NDArray[np.float64], files: list[bytes]
 ) -> Described:
-    return Described(recognizer.normalized(outputs), np.linalg.norm(outputs, axis=1), sharp, files)
+    """Return results from the network's output (n d), sharpness and contrast (n 2), and files."""
+    strengths = np.linalg.norm(outputs, axis=1)
+    return Described(recognizer.normalized(outputs), strengths, looks[:, 0], looks[:, 1], files)
 
 
 def aligned(images: DeviceImages, owners: NDArray[np.int64], transforms: Transforms) -> torch.Tensor:

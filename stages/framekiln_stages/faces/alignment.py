@@ -123,10 +123,15 @@ def sharpness(face: Image) -> float:
     return float(cv2.Laplacian(cv2.cvtColor(face, cv2.COLOR_RGB2GRAY), cv2.CV_64F).var())
 
 
-def sharpness_on_device(faces: torch.Tensor) -> torch.Tensor:
-    """Return `sharpness` of crops on a device, n float64; luma is rounded as by OpenCV."""
+def luma_on_device(faces: torch.Tensor) -> torch.Tensor:
+    """Return luma of crops on a device, n 112 112 float32, rounded as by OpenCV."""
     red, green, blue = faces.int().unbind(3)
-    luma = ((red * 4899 + green * 9617 + blue * 1868 + (1 << 13)) >> 14).float()
+    return ((red * 4899 + green * 9617 + blue * 1868 + (1 << 13)) >> 14).float()
+
+
+def sharpness_on_device(faces: torch.Tensor) -> torch.Tensor:
+    """Return `sharpness` of crops on a device, n float64."""
+    luma = luma_on_device(faces)
     ringed = torch.nn.functional.pad(luma[:, None], (1, 1, 1, 1), "reflect")[:, 0]
     across = ringed[:, 1:-1, :-2] + ringed[:, 1:-1, 2:]
     edges = (across + ringed[:, :-2, 1:-1] + ringed[:, 2:, 1:-1] - 4 * luma).flatten(1).double()

@@ -57,7 +57,7 @@ class Faces(PixelStage):
     """
 
     finds = (("faces", "face", "faces"),)
-    version = 4  # 2: a second look decides, no longer the score alone; 3: `orientation`; 4: `sharpness`, `strength`
+    version = 4  # 2: a second look decides, no longer the score alone; 3: `orientation`; 4: `sharpness` and more
     placement = Placement(channels_last=True)
     devices = ("cpu", "cuda")
     chunk_kinds = ("pictures", "faces")
@@ -127,6 +127,7 @@ class Faces(PixelStage):
             ("landmarks", pa.list_(POINT, len(LANDMARKS))),  # shares of width and height, may lie outside
             ("quality", pa.float32()),  # 0 to 1, see `framekiln_stages.faces.alignment.face_qualities`
             ("sharpness", pa.float32()),  # variance of the Laplacian of the aligned face, see `alignment.sharpness`
+            ("contrast", pa.float32()),  # of eyes and mouth, see `framekiln_stages.faces.coverings`
             # Length of the embedding before it is scaled to 1: less where the network sees less of a face.
             ("strength", pa.float32()),
             ("yaw", pa.float32()),  # degrees, see `framekiln_stages.faces.alignment.head_angles`
@@ -143,7 +144,8 @@ class Faces(PixelStage):
         about = (
             f"faces, highest score first: {BOXES}; score; landmarks in this order: {', '.join(LANDMARKS)}, of the "
             f"person's own sides, x, y in {FRACTIONS}; quality, 0 to 1; sharpness of the aligned face, variance of its "
-            "Laplacian; strength, the embedding's length before it was scaled; yaw and pitch in degrees, 0 into the "
+            "Laplacian; contrast of eyes and mouth, 0 where covered; "
+            "strength, the embedding's length before it was scaled; yaw and pitch in degrees, 0 into the "
             "camera, yaw above 0 to the right of the image, pitch above 0 up, both of the upright face; orientation, "
             "by which the face is turned clockwise in the image: 0, 90, 180 or 270 degrees; embedding by "
             f"{self.config.model}, {network.length} {self.config.embedding}, {UNIT_LENGTH}"
@@ -246,6 +248,7 @@ class Faces(PixelStage):
             struct_lists(faces.points / size[:, None], POINT),
             pa.array(face_qualities(crop_scales(transforms), yaw, pitch, described.sharpness), pa.float32()),
             pa.array(described.sharpness, pa.float32()),
+            pa.array(described.contrast, pa.float32()),
             pa.array(described.strengths, pa.float32()),
             pa.array(yaw),
             pa.array(pitch),

@@ -36,6 +36,7 @@ class Calibration:
 
     sharpness: Sequence[float]  # of aligned faces, ascending
     shared: Sequence[float]  # root of the mean cosine of two strangers of that sharpness
+    covered: float  # the same of two strangers with masks
     photo: Coefficients  # a face with one photo of a person
     person: Coefficients  # a face with the centroid of three photos
 
@@ -47,6 +48,7 @@ CALIBRATIONS = {
     "mobilefacenet": Calibration(
         sharpness=(2.3, 2.9, 4.3, 7.2, 11.5, 22.0, 43.0, 60.0, 110.0),
         shared=(0.85, 0.82, 0.72, 0.55, 0.40, 0.27, 0.17, 0.13, 0.10),
+        covered=0.45,
         photo=(2.823, -1.107, -0.393, 1.651, 0.912, -0.117, 15.549),
         person=(3.175, -0.422, -0.502, 2.892, 0.92, 1.218, 17.619),
     )
@@ -94,7 +96,8 @@ class Evidence:
         if self._calibration is not None:
             table = self._calibration
             levels = np.log(np.maximum(faces.sharpness, 1e-3))
-            self.shared = np.interp(levels, np.log(table.sharpness), table.shared)
+            sharp = np.interp(levels, np.log(table.sharpness), table.shared)
+            self.shared = np.where(faces.covered, np.maximum(sharp, table.covered), sharp)
         self.weighted = np.column_stack([faces.vectors.astype(np.float64), -self.shared])  # n d+1
         """Embeddings whose products with `mirrored` ones are excesses."""
 

@@ -18,6 +18,7 @@ from framekiln_stages.shared.tables import NETWORK
 Ints = NDArray[np.int64]
 Singles = NDArray[np.float32]
 LANDMARKS = 5  # of a face
+COVERED = 0.3  # contrast: 96 % of bare faces have more, 1 % of those with masks, 14 % with sunglasses
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,6 +34,7 @@ class FaceTable:
     scores: Singles  # n; of the detector
     qualities: Singles  # n
     sharpness: Singles  # n; NaN: the column does not say
+    contrasts: Singles  # n; of eyes and mouth; NaN: the column does not say
     strengths: Singles  # n; length of the embedding before it was scaled; NaN: the column does not say
     frontal: Singles  # n; factor of the quality, 0 for a face in profile; NaN: the column does not say
     shapes: NDArray[np.complex64]  # n 5; landmarks about their mean, of length 1; NaN: the column does not say
@@ -74,6 +76,7 @@ class FaceTable:
             scores=_read_numbers(flat, "score")[order],
             qualities=_read_numbers(flat, "quality")[order],
             sharpness=_read_numbers(flat, "sharpness")[order],
+            contrasts=_read_numbers(flat, "contrast")[order],
             strengths=_read_numbers(flat, "strength")[order],
             frontal=np.cos(angles).clip(0).prod(axis=0).astype(np.float32),
             shapes=shapes,
@@ -83,6 +86,11 @@ class FaceTable:
             _faces=flat,
             _order=order,
         )
+
+    @property
+    def covered(self) -> NDArray[np.bool_]:
+        """True where sunglasses, a mask or the like hides eyes or mouth (n)."""
+        return np.asarray(self.contrasts < COVERED, np.bool_)
 
     def __len__(self) -> int:
         return len(self.frames)

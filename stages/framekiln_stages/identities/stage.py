@@ -77,7 +77,7 @@ class Identities(Stage):
         # one to any other identity, of faces that pass `min_quality`. With `assign: null` no single face is assigned.
         assign: Cosine | None = 0.45
         margin: Cosine = 0.1
-        # Faces below these three form no identity, but are assigned to one like others.
+        # Covered faces, and those below these three, form no identity, but are assigned to one like others.
         min_score: Cosine = 0.0  # of the detector; `faces` has its own threshold
         min_quality: Cosine = 0.1  # of `faces`: portraits and speakers have 0.5 and more, a face in profile 0
         min_side: Natural = 24  # px at full size; a face of 12 px has a cosine of 0.32 with its portrait, of 40 px 0.84
@@ -130,6 +130,7 @@ class Identities(Stage):
                 & (faces.qualities >= config.min_quality)
                 & (faces.sides >= config.min_side)
                 & faces.vectors.any(axis=1)
+                & ~faces.covered
             )
         with self.phase("infer"):
             evidence = Evidence(faces)

@@ -31,11 +31,11 @@ _PICTURES = {
     "no_pictures": "The run has no face crops; --set faces.keep_crops=true writes them for this sheet.",
 }
 ALONE, BETWEEN, VOID, TWICE, COPIES = "alone", "between", "void", "twice", "copies"
-SMALL, BLURRED, TURNED, POOR = "small", "blurred", "turned", "poor"
+SMALL, BLURRED, TURNED, COVERED, POOR = "small", "blurred", "turned", "covered", "poor"
 _REASONS = (
     "why there is no identity: alone (like nobody else here), between (like two people), twice (its person is another "
     "face of the frame), copies (of one picture, and like no other), void (no embedding); or it cannot be told, as the "
-    "face is small, blurred, turned away or poor (another of the filters); null with an identity"
+    "face is small, blurred, covered, turned away or poor (another of the filters); null with an identity"
 )
 _TALLY = {  # what the report says of how many faces
     "": "faces have no person",
@@ -46,6 +46,7 @@ _TALLY = {  # what the report says of how many faces
     SMALL: "too small to tell",
     BLURRED: "too blurred to tell",
     TURNED: "turned away",
+    COVERED: "with eyes or mouth covered",
     POOR: "left out by the filters",
     VOID: "without an embedding",
 }
@@ -77,6 +78,7 @@ FACES = pa.schema(
 )
 MEASURED = ("mobilefacenet",)
 """Recognition networks that the thresholds of `Identities` were chosen with and checked on."""
+SOFT = 20.0  # sharpness below which eyes have no contrast either, after a blur of 1 px
 BLURRED_AT, HALF = 100.0, 0.5  # sharpness at which its factor of `quality` is a half
 _MEASURED = (
     f"true if the default thresholds were measured with this network ({', '.join(MEASURED)}); else look at some people "
@@ -204,6 +206,6 @@ def _find_reasons(faces: FaceTable, filtered: NDArray[np.bool_], labels: Labels)
         ALONE: ~filtered,
         TURNED: faces.frontal < HALF,
         SMALL: size < HALF,  # an enlarged face is not sharp either
-        BLURRED: sharp < HALF,
     }
-    return np.select(list(reasons.values()), list(reasons), POOR).astype(object)
+    soft = np.select([faces.sharpness < SOFT, faces.covered, sharp < HALF], [BLURRED, COVERED, BLURRED], POOR)
+    return np.select(list(reasons.values()), list(reasons), soft).astype(object)

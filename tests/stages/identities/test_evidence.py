@@ -128,6 +128,27 @@ def test_a_face_that_shows_too_little_says_why(reason, numbers_):
     assert reasons(identities()(rows(people([1] * 4), quality=quality, **more))) == [reason] * 4
 
 
+def test_coverings_join_nobody_and_are_told():
+    """Masks make people alike: four have them on half of their photos, five strangers on their only one."""
+    bare, masked = people([3] * 4), blurry(people([3] * 4 + [1] * 5), 0.75)
+
+    def run(contrast):
+        names = [f"{i:02}.jpg" for i in range(29)]
+        parts = [
+            rows(bare, names[:12], marks=turned(12), contrast=0.6, **MEASURED),
+            rows(masked, names[12:], marks=turned(17, seed=1), contrast=contrast, **MEASURED),
+        ]
+        return identities()(pa.concat_tables(parts))
+
+    tables = run(0.05)
+    found = numbers(tables)
+    assert sorted(found[:12]) == sorted([*range(4)] * 3)
+    assert all(given in (-1, own) for own, given in zip(found[:12], found[12:24], strict=True))
+    assert found[24:] == [-1] * 5 and reasons(tables)[24:] == ["covered"] * 5
+    joined = set(numbers(run(0.6))[24:])
+    assert joined != {-1}, "without a look at the coverings strangers are one person"
+
+
 def test_probability_falls_with_the_number_of_people():
     def least(count):
         vectors = people([4] * count, spread=0.8)
