@@ -1,8 +1,8 @@
 """How likely two faces are of one person: a cosine, read with what the network could see of both faces.
 
-Faces without detail resemble each other, whoever they are of: two strangers blurred by 5 px have a cosine of 0.67 on
-average, two sharp ones 0.01. The cosine to expect of strangers is a product of one number of each face, which follows
-from its sharpness. What exceeds it is evidence, and weighs more where the embedding is strong.
+Faces without detail resemble each other, whoever they are of: two strangers whose faces of 56 px are blurred by 5 px
+have a cosine of 0.67 on average, two sharp ones 0.01. The cosine to expect of strangers is a product of one number of
+each face, which follows from its sharpness. What exceeds it is evidence, and weighs more where the embedding is strong.
 
     excess = cosine - shared(a) shared(b)      log-odds = a + b excess + c excess^2 + d strength + ...
     probability = odds / g / (1 + sum of odds / g)      with g people: as likely one of them as nobody
@@ -41,9 +41,9 @@ class Calibration:
     person: Coefficients  # a face with the centroid of three photos
 
 
-# Chosen on 467 people of Labeled Faces in the Wild, each photo as it is and degraded in 16 ways: Gaussian blur of 1 to
-# 7 px, faces of 18 to 64 px, both, JPEG at 10, darkness with noise, motion. Tried on 233 people kept aside
-# (docs/measuring/accuracy.md).
+# Chosen on 467 people of Labeled Faces in the Wild (150 x 150 px, faces of 56 px), each photo as it is and degraded in
+# 16 ways: Gaussian blur of 1 to 7 px, faces of 18 to 64 px, both, JPEG at 10, darkness with noise, motion. Tried on 233
+# people kept aside (benchmarks/accuracy/likeness.py, docs/measuring/accuracy.md).
 CALIBRATIONS = {
     "mobilefacenet": Calibration(
         sharpness=(2.3, 2.9, 4.3, 7.2, 11.5, 22.0, 43.0, 60.0, 110.0),

@@ -56,11 +56,6 @@ class FaceTable:
         order = np.argsort(rank[owners], kind="stable")
         owner = owners[order]
         flat = pc.list_flatten(rows["faces"])
-        length = rows["faces"].type.value_type.field("embedding").type.list_size
-        values = pc.list_flatten(pc.struct_field(flat, "embedding")).to_numpy()
-        embeddings = values.astype(np.float32).reshape(-1, length)
-        norms = np.linalg.norm(embeddings, axis=1, keepdims=True)
-        good = np.isfinite(norms) & (norms > 0)
         left, top, right, bottom = (_read_numbers(flat, ["box", side.name])[order] for side in BOX)
         sizes = [rows[name].to_numpy()[owner] for name in ("width", "height")]
         media_ids = rows["media_id"].combine_chunks().take(pa.array(owner))
@@ -72,7 +67,7 @@ class FaceTable:
             pictures=rank[owner],
             frames=rows["frame_index"].to_numpy().astype(np.int64)[owner],
             positions=(np.arange(len(owners)) - np.repeat(np.cumsum(count) - count, count))[order],
-            vectors=np.where(good, embeddings / np.where(good, norms, 1), 0).astype(np.float32)[order],
+            vectors=_read_vectors(flat)[order],
             scores=_read_numbers(flat, "score")[order],
             qualities=_read_numbers(flat, "quality")[order],
             sharpness=_read_numbers(flat, "sharpness")[order],
@@ -115,6 +110,15 @@ def _read_numbers(faces: pa.ChunkedArray, path: str | list[str]) -> NDArray[Any]
     if isinstance(path, str) and faces.type.get_field_index(path) < 0:
         return np.full(len(faces), np.nan, np.float32)
     return pc.struct_field(faces, path).to_numpy()
+
+
+def _read_vectors(faces: pa.ChunkedArray) -> Singles:
+    """Return embeddings of length 1 (n d); zeros where one is zero or not finite."""
+    values = pc.list_flatten(pc.struct_field(faces, "embedding")).to_numpy()
+    embeddings = values.astype(np.float32).reshape(-1, faces.type.field("embedding").type.list_size)
+    norms = np.linalg.norm(embeddings, axis=1, keepdims=True)
+    good = np.isfinite(norms) & (norms > 0)
+    return np.where(good, embeddings / np.where(good, norms, 1), 0).astype(np.float32)
 
 
 def _read_shapes(

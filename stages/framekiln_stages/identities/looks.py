@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 
 from framekiln_stages.identities.face_table import FaceTable, Ints
 
-# Chosen on 60 photos of LFW and 12 changes of each: JPEG at 75, 40 and 15, half, 0.35 and twice the size, brighter,
-# grey, cropped, mirrored, turned, blurred. Landmarks were off by 0.25 px (JPEG) to 1.3 px (half the size).
+# Chosen on 60 photos of LFW (faces of 56 px) and 12 changes of each: JPEG at 75, 40 and 15, half, 0.35 and twice the
+# size, brighter, grey, cropped, mirrored, turned, blurred. Landmarks of the aligned face were off by 0.25 px (JPEG) to
+# 1.3 px (half the size), those of two photos of a person by 2.5 px; medians.
 LANDMARK_ERROR = 1.0  # px, root mean square, in the smaller of two images
 LEAST_ERROR = 0.03  # the same as a share of the spread of the landmarks, for large faces
 SAME_FACE = 0.4  # least cosine of copies: the smallest of those had 0.56 at half the size
