@@ -36,8 +36,9 @@ def trial(batch, rate=10.0, megapixels=1.0, peak=None):
 
 def rows(height, width, count=2):
     values = {"media_id": ["a.jpg"] * count, "height": [height] * count, "width": [width] * count}
-    columns = [pa.array(values.get(item.name, [0] * count), item.type) for item in SOURCE if item.name != "media_type"]
-    return pa.table(columns, names=[item.name for item in SOURCE if item.name != "media_type"])
+    numbers = [item for item in SOURCE if item.name in values or not pa.types.is_string(item.type)]
+    columns = [pa.array(values.get(item.name, [0] * count), item.type) for item in numbers]
+    return pa.table(columns, names=[item.name for item in numbers])
 
 
 def sizes(folder):

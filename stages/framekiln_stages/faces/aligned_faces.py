@@ -99,11 +99,12 @@ class DeviceFaces:
         parts = [crops[numbers[0] : numbers[-1] + 1] for numbers in chunks(range(len(crops)))]
         with self._phase("infer"):
             vectors = torch.cat([self._recognizer.raw(part) for part in parts])
-            sharp = torch.cat([sharpness_on_device(part) for part in parts])
-            bare = torch.cat([contrast_on_device(luma_on_device(part)) for part in parts])
-            both = torch.cat([vectors.double(), sharp[:, None], bare[:, None]], dim=1)
+            lumas = [luma_on_device(part) for part in parts]
+            sharp = torch.cat([sharpness_on_device(luma) for luma in lumas])
+            bare = torch.cat([contrast_on_device(luma) for luma in lumas])
+            every = torch.cat([vectors.double(), sharp[:, None], bare[:, None]], dim=1)
         with self._phase("download"):
-            values = both.cpu().numpy()
+            values = every.cpu().numpy()
             kept: Sequence[NDArray[np.uint8]] = list(crops.cpu().numpy()) if self._keep else []
         with self._phase("postprocess"):
             files = [encode_jpeg(crop) for crop in kept]

@@ -129,9 +129,8 @@ def luma_on_device(faces: torch.Tensor) -> torch.Tensor:
     return ((red * 4899 + green * 9617 + blue * 1868 + (1 << 13)) >> 14).float()
 
 
-def sharpness_on_device(faces: torch.Tensor) -> torch.Tensor:
-    """Return `sharpness` of crops on a device, n float64."""
-    luma = luma_on_device(faces)
+def sharpness_on_device(luma: torch.Tensor) -> torch.Tensor:
+    """Return `sharpness` of crops by their luma on a device (n 112 112), n float64."""
     ringed = torch.nn.functional.pad(luma[:, None], (1, 1, 1, 1), "reflect")[:, 0]
     across = ringed[:, 1:-1, :-2] + ringed[:, 1:-1, 2:]
     edges = (across + ringed[:, :-2, 1:-1] + ringed[:, 2:, 1:-1] - 4 * luma).flatten(1).double()
