@@ -8,7 +8,6 @@ from dataclasses import replace
 
 import pytest
 
-from framekiln.engine.ray.session import session
 from framekiln.job import Job
 from framekiln.media.discovery.listing import list_media
 from framekiln.media.files import MediaFile
@@ -85,12 +84,11 @@ def test_a_moved_collection_is_read_from_its_new_place(folder):
 def test_changed_contents_are_computed_again_and_changed_times_are_not(folder):
     steps = {"crc": {"use": "tests.toys:Checksum"}}
     order = replace(request(folder / "in", folder / "out", {"steps": steps}), by_content=True)
-    with session(None):
-        Job(order).run()
-        os.utime(folder / "in" / "a.bmp", ns=(1, 1))
-        swap(folder / "in" / "b.bmp", 9)
-        result = Job(order).run()
-        assert not Job(order).run().work.left
+    Job(order).run()
+    os.utime(folder / "in" / "a.bmp", ns=(1, 1))
+    swap(folder / "in" / "b.bmp", 9)
+    result = Job(order).run()
+    assert not Job(order).run().work.left
     assert (result.work.files.changed, result.work.files.new, result.figures.steps["crc"].rows) == (1, 0, 1)
     store = Store(order.output)
     tables = [store.read_table(f"frames/{name}", ["media_id", "crc"]).to_pylist() for name in store.names("frames")]
