@@ -45,13 +45,12 @@ def packet(columns: tuple[str, ...]) -> Packet:
         "frame_index": [0] * ROWS,
         "media_type": ["photo"] * ROWS,
         "clip_index": [0] * ROWS,
-        "time_s": [None] * ROWS,
-        "fps": [None] * ROWS,
         "height": [small.shape[0]] * ROWS,
         "width": [small.shape[1]] * ROWS,
     }
     table = source | {name: pack([small] * ROWS) for name in columns} | {"halo": [False] * ROWS}
-    rows = pa.table(table, schema=packet_schema(columns))
+    schema = packet_schema(columns)
+    rows = pa.table({name: [None] * ROWS for name in schema.names} | table, schema=schema)
     rows = rows.append_column(FAILED, pa.array([[]] * ROWS, pa.list_(pa.string())))
     return Packet(unit="", start=0, stop=ROWS, rows=rows)
 

@@ -81,7 +81,9 @@ def tables(store: Store, folder: Path, stages: dict[str, Stage], rows: int) -> N
         media = [item.media_id for item in listing[start : start + IN_FILE]]
         own = {"media_id": media, "frame_index": [0] * len(media), "media_type": ["photo"] * len(media)}
         own |= {"clip_index": [0] * len(media), "height": [427] * len(media), "width": [640] * len(media)}
-        nulls = {name: pa.nulls(len(media), SOURCE.field(name).type) for name in ("time_s", "fps")}
+        nulls = {
+            item.name: pa.nulls(len(media), item.type) for item in SOURCE if item.nullable and item.name not in own
+        }
         source = pa.table(own | nulls).select(SOURCE.names).cast(SOURCE)
         results = values.take(pa.array(rng.integers(DIFFERENT, size=len(media))))
         frames = pa.table([*source.columns, *results.columns], schema=pa.schema([*SOURCE, *values.schema]))
