@@ -236,8 +236,12 @@ class Store:
         return sorted(name for name in text if not name.startswith(TEMPORARY))
 
     def _list_infos(self, folder: str) -> Sequence[pafs.FileInfo]:
+        selector = pafs.FileSelector(self._locate(folder), allow_not_found=True)
         with list_errors(self.root, folder):
-            return self._files.get_file_info(pafs.FileSelector(self._locate(folder), allow_not_found=True))
+            for _ in range(2):
+                with suppress(FileNotFoundError):  # Arrow raises it for a folder that another process makes meanwhile
+                    return self._files.get_file_info(selector)
+        return []
 
     def remove(self, path: str) -> None:
         """Delete an object, if it exists."""
