@@ -70,12 +70,12 @@ def test_the_cores_that_a_process_and_its_children_use_are_told_from_those_of_ot
     idle = "print('done', flush=True); import time; time.sleep(60)"
     children = [subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) for code in (parent, idle)]
     try:
-        busy, other = (node_metrics.RunCpu(psutil.Process(child.pid)) for child in children)
+        busy, other = (node_metrics.RunProcesses(psutil.Process(child.pid)) for child in children)
         for child in children:
             assert child.stdout.readline() == b"done\n"
-        busy.list_processes()
-        other.list_processes()
-        assert busy.percent() > 2 * other.percent()
+        busy.refresh()
+        other.refresh()
+        assert busy.cpu_percent() > 2 * other.cpu_percent()
     finally:
         for child in children:
             for one in psutil.Process(child.pid).children():

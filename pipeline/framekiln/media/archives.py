@@ -63,7 +63,7 @@ class Archive:
 
     @property
     def verdict(self) -> MediaError:
-        """What the archive itself is, as a file without frames."""
+        """The error of the archive itself, which is a file without frames."""
         no_media = "passed over, not media: an archive without photos or films"
         return self.error or MediaError(Reason.PASSED_OVER, no_media)
 

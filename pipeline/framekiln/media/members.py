@@ -12,6 +12,7 @@ import zlib
 from typing import IO, BinaryIO, cast
 
 from framekiln.contract.errors import MediaError, Reason
+from framekiln.media.stream_view import StreamView
 
 _MARK = "\0"
 _HEADER = struct.Struct("<4s22xHH")  # of a ZIP's member, before name and extra field (APPNOTE.TXT, 4.3.7)
@@ -57,27 +58,14 @@ def open_member(stream: BinaryIO, place: tuple[str, ...], size: int) -> BinaryIO
     return cast("BinaryIO", window) if method == _STORED else _unpack(window, size, checksum)
 
 
-class _Window(io.RawIOBase):
+class _Window(StreamView):
     """A range of bytes of an open file; it ends where the file does."""
 
     def __init__(self, stream: BinaryIO, start: int, size: int) -> None:
-        self._stream, self._start, self._at = stream, start, 0
-        self._size = max(0, min(size, stream.seek(0, os.SEEK_END) - start))
+        super().__init__(stream, max(0, min(size, stream.seek(0, os.SEEK_END) - start)))
+        self._start = start
         if size and not self._size:
             raise MediaError(Reason.TRUNCATED, "the archive ends before this member")
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return self._at
-
-    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        self._at = max(0, offset + (0, self._at, self._size)[whence])
-        return self._at
 
     def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]  # typeshed's protocol of buffers
         self._stream.seek(self._start + self._at)
@@ -85,10 +73,6 @@ class _Window(io.RawIOBase):
         buffer[: len(data)] = data
         self._at += len(data)
         return len(data)
-
-    def close(self) -> None:
-        self._stream.close()
-        super().close()
 
 
 def _unpack(window: _Window, size: int, checksum: int) -> BinaryIO:

@@ -64,9 +64,7 @@ class NodeMetrics:
         """
         self._run, self._node = run, socket.gethostname()
         self._parent = psutil.Process(parent) if parent else None
-        self._children: list[psutil.Process] = []
-        self._listed = -_LIST_SECONDS
-        self._cpu = RunCpu(_find_root(self._parent)) if self._parent else None
+        self._processes = RunProcesses(_find_root(self._parent)) if self._parent else None
         self._counts: tuple[float, dict[str, float]] | None = None
         self._gpus = GpuMetrics(nvml)
         psutil.cpu_percent()
@@ -79,7 +77,7 @@ class NodeMetrics:
             "node": self._node,
             "time": time.time(),
             "cpu_percent": psutil.cpu_percent(),
-            "own_cpu_percent": self._cpu.percent() if self._cpu is not None else None,
+            "own_cpu_percent": self._processes.cpu_percent() if self._processes is not None else None,
             "memory_gb": (memory.total - memory.available) / 1e9,
             "workers_gb": self._workers(),
             "store_gb": store_gb,
@@ -88,14 +86,11 @@ class NodeMetrics:
         }
 
     def _workers(self) -> dict[int, float]:
-        if self._parent is not None and time.monotonic() - self._listed >= _LIST_SECONDS:
-            self._listed = time.monotonic()
-            with suppress(psutil.Error):
-                self._children = self._parent.children()
-        memory = {}
-        for child in self._children:
-            with suppress(psutil.Error):
-                memory[child.pid] = child.memory_info().rss / 1e9
+        memory = dict[int, float]()
+        if self._processes is not None and self._parent is not None:
+            for child in self._processes.children(self._parent.pid):
+                with suppress(psutil.Error):
+                    memory[child.pid] = child.memory_info().rss / 1e9
         return memory
 
     def _rates(self) -> dict[str, float]:
@@ -106,24 +101,31 @@ class NodeMetrics:
         return {name: max(0.0, counts[name] - before[1].get(name, 0.0)) / 1e6 / (now - before[0]) for name in counts}
 
 
-class RunCpu:
-    """The use of this machine's cores by a process and all its descendants."""
+class RunProcesses:
+    """A run's processes on this machine: one and all its descendants, and their use of the cores."""
 
     def __init__(self, root: psutil.Process) -> None:
         """Start the measurement: what they used before does not count."""
         self._root, self._listed = root, -_LIST_SECONDS
-        self._family: dict[int, psutil.Process] = {}
+        self._found: list[tuple[psutil.Process, int]] = []  # with the parent's id
         self._used: dict[int, float] = {}  # seconds of a process at the last reading
         self._cores, self._time = psutil.cpu_count() or 1, time.monotonic()
         self._read()
 
-    def list_processes(self) -> None:
+    def refresh(self) -> None:
         """Look for new descendants, as readings do every two seconds."""
-        self._listed = time.monotonic()
+        self._listed, found = time.monotonic(), [(self._root, 0)]
         with suppress(psutil.Error):
-            self._family = {one.pid: one for one in (self._root, *self._root.children(recursive=True))}
+            for one in self._root.children(recursive=True):
+                with suppress(psutil.Error):
+                    found.append((one, one.ppid()))
+        self._found = found
 
-    def percent(self) -> float | None:
+    def children(self, parent: int) -> list[psutil.Process]:
+        """Return the processes that a process started, as of the last look."""
+        return [one for one, its_parent in self._found if its_parent == parent]
+
+    def cpu_percent(self) -> float | None:
         """Return the use of all cores since the last reading; None without time between the two."""
         before, self._time = self._time, time.monotonic()
         spent, passed = self._read(), self._time - before
@@ -132,13 +134,13 @@ class RunCpu:
     def _read(self) -> float:
         """Return the seconds since the last reading; a process that was not there has all of its seconds counted."""
         if time.monotonic() - self._listed >= _LIST_SECONDS:
-            self.list_processes()
+            self.refresh()
         spent, used = 0.0, dict[int, float]()
-        for pid, process in self._family.items():
+        for process, _ in self._found:
             with suppress(psutil.Error):
                 times = process.cpu_times()
-                used[pid] = times.user + times.system
-                spent += max(0.0, used[pid] - self._used.get(pid, 0.0))
+                used[process.pid] = times.user + times.system
+                spent += max(0.0, used[process.pid] - self._used.get(process.pid, 0.0))
         self._used = used
         return spent
 

@@ -16,7 +16,7 @@ from framekiln_stages.identities.known import two_nearest
 
 @dataclass(frozen=True, kw_only=True)
 class Rule:
-    """What it takes to give a face somebody's identity: a probability, or without one cosines and a quality."""
+    """The least evidence for giving a face somebody's identity: a probability, or without one cosines and a quality."""
 
     probability: float
     cosine: float | None  # None: no face is given one

@@ -1,4 +1,4 @@
-"""How likely two faces are of one person: a cosine, read with what the network could see of both faces.
+"""Probabilities that two faces are of one person: a cosine, read with what the network could see of both faces.
 
 Faces without detail resemble each other, whoever they are of: two strangers whose faces of 56 px are blurred by 5 px
 have a cosine of 0.67 on average, two sharp ones 0.01. The cosine to expect of strangers is a product of one number of
@@ -28,7 +28,7 @@ _LARGEST = 50.0  # of log-odds
 
 @dataclass(frozen=True, kw_only=True)
 class Calibration:
-    """What one recognition network's cosines mean.
+    """The meaning of one recognition network's cosines.
 
     Coefficients are those of 1, excess, strength, shared, excess x strength, excess x shared and excess squared.
     Strength is that of the weaker side, shared that of the blurrier one.
@@ -77,7 +77,7 @@ class Group:
 
     @property
     def shared(self) -> float:
-        """What strangers share with the centroid."""
+        """The root of the mean cosine that strangers have with the centroid, 0 to 1."""
         return self.shared_total / self.length
 
 
@@ -98,7 +98,7 @@ class Evidence:
             levels = np.log(np.maximum(faces.sharpness, 1e-3))
             sharp = np.interp(levels, np.log(table.sharpness), table.shared)
             self.shared = np.where(faces.covered, np.maximum(sharp, table.covered), sharp)
-        self.weighted = np.column_stack([faces.vectors.astype(np.float64), -self.shared])  # n d+1
+        self.weighted = np.column_stack([faces.vectors, -self.shared.astype(faces.vectors.dtype)])  # n d+1
         """Embeddings whose products with `mirrored` ones are excesses."""
 
     @property

@@ -98,7 +98,7 @@ class Identities(Stage):
 
         @property
         def rule(self) -> Rule:
-            """What it takes to give a single face an identity."""
+            """The least evidence for giving a single face an identity."""
             return Rule(probability=self.probability, cosine=self.assign, margin=self.margin, quality=self.min_quality)
 
     @property

@@ -6,7 +6,6 @@ changed there while they are read: counters (ISO/IEC 13818-1, 2.4.3.3), clocks (
 without a join is read as it is.
 """
 
-import io
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -17,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from framekiln.media.files import MediaFile, open_media
+from framekiln.media.stream_view import StreamView
 from framekiln.media.video.transport_packets import (
     SYNC,
     WRAP,
@@ -55,7 +55,7 @@ class _Join:
 
 @dataclass(frozen=True)
 class _Layout:
-    """Where the packets of a file are: runs of whole ones, from a byte to another, and the joins between them."""
+    """The places of a file's packets: runs of whole ones, from a byte to another, and the joins between them."""
 
     step: int  # bytes from packet to packet: 192 with a time before each
     runs: list[tuple[int, int]]
@@ -86,30 +86,17 @@ def ends_in_a_frame(stream: BinaryIO) -> bool:
     return False
 
 
-class _Mended(io.RawIOBase):
+class _Mended(StreamView):
     """The bytes of a file in which clocks and counters go on at each join."""
 
     def __init__(self, stream: BinaryIO, layout: _Layout) -> None:
-        self._stream, self._layout, self._at = stream, layout, 0
-        self._size = stream.seek(0, os.SEEK_END)
+        super().__init__(stream, stream.seek(0, os.SEEK_END))
+        self._layout = layout
 
     @property
     def cut_frames(self) -> int:
         """Number of frames of the video that are left out, since they are cut at a join."""
         return sum(join.cut_video for join in self._layout.joins)
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return self._at
-
-    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        self._at = max(0, offset + (0, self._at, self._size)[whence])
-        return self._at
 
     def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]  # typeshed's protocol of buffers
         step = self._layout.step
@@ -142,10 +129,6 @@ class _Mended(io.RawIOBase):
                 own[place, 10] = (own[place, 10] & 0x7F) | (clock & 1) << 7
             for _, at_time in find_times(own) if join.ticks else ():
                 write_time(at_time, (read_time(at_time) + join.ticks) % WRAP)
-
-    def close(self) -> None:
-        self._stream.close()
-        super().close()
 
 
 @lru_cache(4)  # sound is read from a second handle

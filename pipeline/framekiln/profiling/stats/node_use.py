@@ -47,8 +47,9 @@ def others_use(records: pa.Table, nodes: pa.Table | None) -> float | None:
     if nodes is None:
         return None
     whole, own = (list(_during(records, nodes, name)) for name in ("cpu_percent", "own_cpu_percent"))
-    shares = [max(0.0, one - mine) / 100 for one, mine in zip(whole, own, strict=True) if None not in (one, mine)]
-    return float(np.mean(shares)) if len(shares) >= _MIN_CPU_SAMPLES else None
+    shares = [(one - mine) / 100 for one, mine in zip(whole, own, strict=True) if None not in (one, mine)]
+    # A new process is found up to two seconds late, with all it used so far: the mean is right, a sample may not be.
+    return max(0.0, float(np.mean(shares))) if len(shares) >= _MIN_CPU_SAMPLES else None
 
 
 def _during(records: pa.Table, nodes: pa.Table, name: str) -> Iterator[Any]:
