@@ -1,4 +1,7 @@
-"""Shows the tables of an output in pandas, Polars and DuckDB, of an output that is named or of three photos."""
+"""Shows the tables of an output in pandas, Polars and DuckDB, of an output that is named or of three photos.
+
+It needs `pip install pandas polars duckdb`.
+"""
 
 import sys
 

@@ -139,12 +139,20 @@ def test_the_plan_shows_missing_weights_and_the_steps_that_skipping_leaves_out(l
     assert (
         "pose_landmarker_heavy (missing)" in plain.stdout and "pose_landmarker_heavy (missing)" not in skipping.stdout
     )
-    assert "Left out by --missing-weights skip: seeded: pose_landmarker_heavy.task" in plain.stdout
+    assert "Weights are missing: seeded: pose_landmarker_heavy.task" in plain.stdout
     assert "Left out: count: it reads 'byte' of 'seeded'" in skipping.stdout
     for done in (plain, skipping):
         assert "To fetch what is missing: framekiln fetch pose_landmarker_heavy" in done.stdout
     random = command("plan", *words, "--missing-weights", "dummy", **env)
     assert "pose_landmarker_heavy (random)" in random.stdout and "Left out" not in random.stdout
+
+
+def test_a_plan_of_a_run_that_would_stop_for_weights_says_so(lacking, small, tmp_path):
+    words, env = lacking
+    places = ("--input", small, "--output", tmp_path / "out")
+    plain, skipping = (command("plan", *words, *places, *more, **env) for more in ((), ("--missing-weights", "skip")))
+    assert plain.returncode == 3 and "[FK-WEIGHTS-MISSING]" in plain.stderr and "files to do" in plain.stdout
+    assert skipping.returncode == 0 and skipping.stderr == ""
 
 
 def test_without_weights_a_run_names_the_command_that_fetches_them(lacking, small, tmp_path):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from importlib.metadata import version
 
 import pytest
@@ -110,3 +112,20 @@ def test_no_words_are_help(capsys):
     with pytest.raises(SystemExit) as end:
         main([])
     assert end.value.code == 0 and "Usage: framekiln" in capsys.readouterr().out
+
+
+def test_ctrl_c_while_the_command_line_is_loaded_ends_without_a_traceback():
+    code = """
+import sys
+
+class Interrupting:
+    def find_spec(self, name, *_):
+        if name == "framekiln.cli.app":
+            raise KeyboardInterrupt
+
+sys.meta_path.insert(0, Interrupting())
+from framekiln.__main__ import main
+main()
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")

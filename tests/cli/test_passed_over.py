@@ -6,7 +6,7 @@ import json
 
 from PIL import Image
 
-from framekiln.cli.console import NOTHING_READ
+from framekiln.cli.console import NOTHING_DONE
 
 
 def test_an_input_of_sidecars_alone_has_a_code_of_its_own_and_photos_beside_them_none(framekiln, tmp_path):
@@ -15,8 +15,8 @@ def test_an_input_of_sidecars_alone_has_a_code_of_its_own_and_photos_beside_them
     photos.mkdir()
     for name, text in {"1.txt": "a caption", "1.json": "{}"}.items():
         (photos / name).write_text(text)
-    assert "2 files passed over" in framekiln(*words, code=NOTHING_READ)
-    assert NOTHING_READ == 4
+    assert "2 files passed over" in framekiln(*words, code=NOTHING_DONE)
+    assert NOTHING_DONE == 4
     Image.new("RGB", (32, 24), (200, 30, 90)).save(photos / "1.png")
     output = framekiln(*words, "--vram-cap", 8)
     assert (
@@ -25,3 +25,16 @@ def test_an_input_of_sidecars_alone_has_a_code_of_its_own_and_photos_beside_them
     record = json.loads((out / "run.json").read_text())
     assert record["errors"] == {} and record["passed_over"] == 2
     assert "2 files, not media" in (out / "report.html").read_text()
+
+
+def test_a_step_that_fails_on_every_row_has_that_code_too(framekiln, tmp_path):
+    photos, out, pipeline = tmp_path / "in", tmp_path / "out", tmp_path / "p.yaml"
+    photos.mkdir()
+    for name in ("1.png", "2.png"):
+        Image.new("RGB", (32, 24), (200, 30, 90)).save(photos / name)
+    steps = "picky: {use: 'tests.toys:Picky', with: {refuse: [0]}}, near: {use: 'tests.toys:Neighbours'}"
+    pipeline.write_text(f"steps: {{{steps}}}")
+    framekiln("run", "-i", photos, "-o", out, "--pipeline", pipeline, code=NOTHING_DONE)
+    assert json.loads((out / "run.json").read_text())["figures"]["picky"]["errors"] == 2
+    done = framekiln("run", "-i", photos, "-o", out, "--pipeline", pipeline, "--stages", "near")
+    assert "Columns of picky leave frames/" in done

@@ -10,9 +10,11 @@ import signal
 import pytest
 
 from framekiln.contract.output_names import ERRORS, FRAMES
+from framekiln.job import Job
+from framekiln.job import job as job_module
 from tests.faults import chaos
 from tests.support.machine.command_line import command
-from tests.support.runs.engine_factory import rows, small
+from tests.support.runs.engine_factory import order, rows, small
 from tests.support.runs.unfinished import Gated
 
 __all__ = ["small"]
@@ -149,3 +151,16 @@ def test_a_run_that_was_killed_after_its_last_table_is_finished_by_the_next(gate
     assert "Nothing is left to do" in done.stdout
     assert gated.record | {"written": ""} == finished | {"written": ""}
     assert "Unfinished" not in gated.page
+
+
+def test_an_interruption_after_the_last_table_finds_all_files_counted(small, tmp_path, monkeypatch, machines):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(job_module, "conclude", interrupted)
+    job = Job(order(small, tmp_path / "out", {"crc": ("Checksum", {})}))
+    with pytest.raises(KeyboardInterrupt):
+        job.run()
+    files = len(list(small.iterdir()))
+    assert job.extent == f"Tables of {files} of {files} files are written"
+    assert json.loads((tmp_path / "out" / "run.json").read_text())["files_done"] == files

@@ -25,7 +25,7 @@ MISTAKES = {
     'steps: {"a\\n": {use: x:Y}}': ("FK-INVALID-VALUE", "is no name of a step"),
     "steps: {decode: {use: x:Y}}": ("FK-INVALID-VALUE", "'decode' stands for decoding"),
     "- a list": ("FK-NOT-A-MAPPING", "p.yaml"),
-    "a: [": ("FK-NOT-YAML", "p.yaml"),
+    "a: [": ("FK-NOT-YAML", "line 1, column 5"),
     "input: a\ninput: b\nsteps: {}": ("FK-NOT-YAML", "'input' is there twice"),
     "steps: {a: {use: x:Y}, a: {use: x:Z}}": ("FK-NOT-YAML", "'a' is there twice"),
     "steps: {a: !!python/object/apply:os.system ['true']}": ("FK-NOT-YAML", "p.yaml"),

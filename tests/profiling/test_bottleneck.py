@@ -27,7 +27,7 @@ FINDINGS = {
         Made().step("decode", 9.7).step("faces", 3.0, wait=6.2, **GPU),
         "busy",
         "decode",
-        "raise decode's workers, or lower its cost with smaller images such as frame_1024",
+        "raise decode's workers, or read smaller images",
     ),
     "model": (Made().step("decode", 2.0, seal=8.0).step("faces", 9.9, **GPU), "busy", "faces", "raise its batch"),
     "postprocess": (
@@ -48,6 +48,15 @@ FINDINGS = {
         Made().step("decode", 2.0, worker="h:1").step("light", 7.5, worker="h:1", at=2.0),
         "busy",
         "light",
+        "raise decode's workers, whose processes it shares",
+    ),
+    "all in one process": (
+        Made()
+        .step("decode", 0.3, worker="h:1")
+        .step("light", 0.2, worker="h:1", at=0.3)
+        .step("pose", 9.5, worker="h:1", at=0.5, packets=4),
+        "busy",
+        "pose",
         "raise decode's workers, whose processes it shares",
     ),
     "busy, and ended first": (

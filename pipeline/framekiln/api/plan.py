@@ -11,7 +11,7 @@ from framekiln.api import html
 from framekiln.api.options import Options, Place, shows
 from framekiln.api.request import Input, Manifest, Settings, make_request
 from framekiln.api.steps import Steps
-from framekiln.contract.errors import ResourceError
+from framekiln.contract.errors import ResourceError, UserError, WeightsError
 from framekiln.job import Job
 from framekiln.planning.plan import Plan, idle_cap, make_plan
 from framekiln.planning.processes.placement import check_capacity
@@ -30,7 +30,7 @@ class RunPlan:
     planned: Plan
     note: str = ""  # on an option that has no effect, and on the engine
     work: tuple[Changes, Sequence[Outlook]] | None = None  # None without an input or an output
-    refusal: ResourceError | None = None  # why these machines cannot run it
+    refusal: UserError | None = None  # why these machines cannot run it, or not yet
 
     @property
     def steps(self) -> list[str]:
@@ -103,8 +103,8 @@ def plan(
     It takes the arguments of `framekiln.run`. With an input and an output it also tells what is left to do there.
 
     Raises:
-        UserError: a name, a file, a setting or the input is wrong. A plan that does not fit the machines is no error
-            here: `fits` is false, and `refusal` says why.
+        UserError: a name, a file, a setting or the input is wrong. A plan that does not fit the machines, or lacks
+            weights, is no error here: `fits` is false, and `refusal` says why.
 
     >>> import framekiln
     >>> framekiln.plan(stages=["lighting"]).steps
@@ -132,7 +132,7 @@ def make(request: RunRequest, on_wait: Callable[[str], None] = lambda _: None) -
 
 def _plan_on(request: RunRequest, nodes: Sequence[Node], on_wait: Callable[[str], None]) -> RunPlan:
     planned = make_plan(request.pipeline, request.profile, request.options, nodes, check_weights=False, check_fit=False)
-    refusal: ResourceError | None = None
+    refusal: UserError | None = _lacking_weights(planned, request)
     try:
         check_capacity(planned.waves, planned.second, nodes)
     except ResourceError as error:
@@ -146,4 +146,16 @@ def _plan_on(request: RunRequest, nodes: Sequence[Node], on_wait: Callable[[str]
         note=" ".join(filter(None, (idle_cap(planned, request.options), engine[1]))),
         work=(changes, outlook) if changes is not None else None,
         refusal=refusal,
+    )
+
+
+def _lacking_weights(planned: Plan, request: RunRequest) -> WeightsError | None:
+    """Return why a run would stop for missing weights. Without an input it takes the samples, and leaves steps out."""
+    if request.options.missing_weights != "fail" or not planned.absent or not request.input:
+        return None
+    get = f"get them by `{planned.fetch}`, or " if planned.fetch else ""
+    return WeightsError(
+        f"A run would stop, as weights of {', '.join(planned.absent)} are missing: {get}leave these steps out by "
+        "--missing-weights skip.",
+        code="FK-WEIGHTS-MISSING",
     )

@@ -26,8 +26,8 @@ from framekiln.reporting.terminal.tables import print_result, print_work
 from framekiln.runtime.run.request import RunRequest
 from framekiln.runtime.run.result import Workload
 
-NOTHING_READ = 4
-"""Exit code of a run that ended well and has no frame, so that a script does not take it for a success."""
+NOTHING_DONE = 4
+"""Exit code of a run that ended well without a frame, or with a step that failed on all rows: no script goes on."""
 
 
 class Interrupted(KeyboardInterrupt):
@@ -104,7 +104,10 @@ def execute(request: RunRequest, console: Console, *, quiet: bool, tensorboard: 
     if result.work.media and not result.frames:
         where = f"{ERRORS_TABLE}/ in {store.root!r} says why" if result.errors else "all were passed over"
         print_note(f"Nothing could be read: none of {len(result.work.media):,} files gave a frame; {where}.")
-        raise typer.Exit(NOTHING_READ)
+        raise typer.Exit(NOTHING_DONE)
+    if failed := [name for name, step in result.figures.steps.items() if 0 < step.rows <= step.failures]:
+        print_note(f"All rows of {', '.join(failed)} failed; {ERRORS_TABLE}/ in {store.root!r} says why.")
+        raise typer.Exit(NOTHING_DONE)
 
 
 @contextmanager

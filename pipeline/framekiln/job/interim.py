@@ -98,7 +98,10 @@ class Interim:
         while self._thread.is_alive():
             self._halt()
             self._thread.join(_MOMENT_S)
-        if error is None or (reason := self._find_reason(error)) == _LOST:
+        if error is None:
+            self._complete()
+            return
+        if (reason := self._find_reason(error)) == _LOST:
             return
         self._assembles = True
         with suppress(Exception, KeyboardInterrupt):  # a second Ctrl-C ends this, and nothing else
@@ -126,6 +129,12 @@ class Interim:
             self._write_record(count=False)
         finally:
             self._busy.release()
+
+    def _complete(self) -> None:
+        """Count all tables as written: an interruption before the run's own run.json and report finds them named."""
+        with suppress(Exception):  # what is wrong with the output is found when those are written
+            self._tables.due()
+            self._write_record(count=False)
 
     def _halt(self) -> None:
         self._assembles = False

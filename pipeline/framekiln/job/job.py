@@ -29,6 +29,7 @@ from framekiln.profiling.stats.totals import RunTotals
 from framekiln.runtime.check.mending import Mending
 from framekiln.runtime.run.change_report import Changes, Outlook, facts_path, find_changes, outlooks, remember
 from framekiln.runtime.run.files import RunFiles
+from framekiln.runtime.run.record import read_earlier
 from framekiln.runtime.run.request import RunRequest
 from framekiln.runtime.run.result import RunResult, Workload
 from framekiln.runtime.run.retry import FailureFilter, mark_for_retry
@@ -180,6 +181,7 @@ class Job:
             changed=left or swept > 0,
             files=changes,
             outlook=outlook,
+            leaving=self._find_leaving(plan),
         )
         self._engine = choose(self._request, plan, pending)
         if left and self._engine[0] == "local":
@@ -187,6 +189,12 @@ class Job:
         self._totals = RunTotals(pending, len(plan.waves))
         self._on_plan(work)
         return work
+
+    def _find_leaving(self, plan: Plan) -> list[str]:
+        """Return the steps whose columns are in `frames/` now, and will not be at the end of this run."""
+        before = read_earlier(self.store) or {}
+        kept = {step.name for step in plan.first}
+        return [name for wave in before.get("waves", ()) for name in wave if name not in kept]
 
     @property
     def extent(self) -> str:

@@ -55,11 +55,17 @@ def parse(model: type[M], text: str | bytes, where: str) -> M:
     try:
         data = load_yaml(text)
     except NOT_YAML as error:
-        raise ConfigError(f"{where} is not valid YAML: {' '.join(str(error).split())}.", code="FK-NOT-YAML") from error
+        raise ConfigError(f"{where} is not valid YAML: {_describe(error)}.", code="FK-NOT-YAML") from error
     if not isinstance(data, dict):
         keys = ", ".join(list(model.model_fields)[:4])
         raise ConfigError(f"{where} must be a YAML mapping with keys such as {keys}.", code="FK-NOT-A-MAPPING")
     return model_of(model, data, where)
+
+
+def _describe(error: Exception) -> str:
+    if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
+        return f"line {error.problem_mark.line + 1}, column {error.problem_mark.column + 1}: {error.problem}"
+    return " ".join(str(error).split())
 
 
 def model_of(model: type[M], data: Mapping[str, Any], where: str) -> M:

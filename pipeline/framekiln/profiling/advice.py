@@ -101,10 +101,11 @@ def _busy(steps: Sequence[StepStatistics], saturated: Collection[str]) -> Advice
     if max((step.process_busy for step in first), default=0.0) < BUSY:
         return None
     longest = max(step.process_busy * step.lasted for step in first)
-    slow = max(
-        (step for step in first if step.process_busy * step.lasted >= (1 - _SAME) * longest),
-        key=lambda step: step.working * step.lasted,
-    )
+    # Of one process, each step has its own first and last packet: all its steps are candidates, not the longest alone.
+    processes = {
+        one for step in first if step.process_busy * step.lasted >= (1 - _SAME) * longest for one in step.workers
+    }
+    slow = max((step for step in first if processes & set(step.workers)), key=lambda step: step.working * step.lasted)
     reason = f"{slow.step} is busy {_percent(slow.busy)} of its time"
     if slow.busy < slow.process_busy - _SAME:
         reason += f", the most of its process, which is busy {_percent(slow.process_busy)}"
@@ -162,7 +163,7 @@ def _change(step: StepStatistics) -> str:
     if phase == "write":
         return "write to a faster disk; its files take most of its time"
     if step.step == DECODE:
-        return "raise decode's workers, or lower its cost with smaller images such as frame_1024"
+        return f"raise decode's workers, or {_DECODE_LESS}"
     if step.device == "cuda":
         return _on_gpu(step, phase)
     if step.beside_decode:
@@ -182,11 +183,11 @@ def _on_gpu(step: StepStatistics, phase: str) -> str:
 
 def _without_workers(step: StepStatistics) -> str:
     """Return the change to try where another worker would find no core."""
-    less = "with smaller images such as frame_1024" if step.step == DECODE else "by its settings"
+    less = _DECODE_LESS if step.step == DECODE else f"lower {step.step}'s cost by its settings"
     is_alone = step.step != DECODE and not step.beside_decode  # else decoding decides on the number of processes
     if is_alone and step.cpu_use is not None and step.cpu_use < SATURATED:
-        return f"{_BOOK_LESS.format(step.step)}; or lower its cost {less}"
-    ways = [f"lower {step.step}'s cost {less}", "take a machine with more cores"]
+        return f"{_BOOK_LESS.format(step.step)}; or lower its cost by its settings"
+    ways = [less, "take a machine with more cores"]
     if step.device == "cpu" and step.step != DECODE:
         ways.append("run it on a GPU where it can use one")
     return f"more workers will not help; {', or '.join(ways)}"
@@ -267,6 +268,7 @@ def _underused(step: Step, gpu_percent: float, now: LiveStep, saturated: Collect
     return Advice(rule="batch", step=step.name, reason=reason, change=f"raise {step.name}'s batch in the profile")
 
 
+_DECODE_LESS = "read smaller images (a step's `size`) or fewer frames (`decode.every_nth`)"
 _BOOK_LESS = "lower {}'s cpus in the profile, so that more of its workers run"
 
 

@@ -144,6 +144,7 @@ class Worker:
                 yield self.apply(replace(packet, rows=packet.rows.append_column(FAILED, empty), failures=()))
             started, around = time.time(), {}
         self.recorder.flush()
+        self.recorder.idle()
         attempt.end()
 
     def _stored(self, step: Step, part: Part) -> Outcome | None:

@@ -19,7 +19,7 @@ from framekiln_stages.identities.evidence import Evidence, Group
 from framekiln_stages.identities.face_table import Ints
 from framekiln_stages.identities.known import ClusterSummary, KnownIdentities, mutual_nearest, summarize
 from framekiln_stages.identities.looks import keep_once_per_frame, split_looks
-from framekiln_stages.identities.pairs import find_pairs
+from framekiln_stages.identities.pairs import find_pairs, group_copies
 
 NONE = -1
 
@@ -85,7 +85,10 @@ class Labels:
             self._people.append(known.group(other))
         beside = self._assign(singles, rule)
         left = candidates[(self.of_face[candidates] == NONE) & ~(beside.between | self.twice)[candidates]]
-        pairs = find_pairs(self._evidence, left, rule.probability) if self._evidence.probable else []
+        groups = group_copies(self._evidence, left) if self._evidence.probable else []
+        pairs = find_pairs(self._evidence, groups, rule.probability)
+        for group in groups:
+            self.copies[group] = len(group) > 1 and len(split_looks(self._faces, group, 2)) == 1
         for pair in pairs:
             self.add(pair, several=False)
         if pairs:

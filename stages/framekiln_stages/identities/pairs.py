@@ -3,6 +3,8 @@
 Shapes: n faces, k nearest of each, g groups of copies.
 """
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from framekiln_stages.identities.cosine_knn import Points, plain_float32
@@ -13,12 +15,11 @@ from framekiln_stages.identities.looks import are_copies
 NEAREST = 16  # of each face that are looked at: those that matter, and copies
 
 
-def find_pairs(evidence: Evidence, candidates: Ints, probability: float) -> list[Ints]:
+def find_pairs(evidence: Evidence, groups: Sequence[Ints], probability: float) -> list[Ints]:
     """Return pairs of different photos that are each other's only likely partner, with copies of both.
 
-    `candidates`: n, faces without a person. `probability`: least, for either of the two.
+    `groups`: faces without a person, copies of one picture together. `probability`: least, for either of the two.
     """
-    groups = _group_copies(evidence, candidates)
     first = np.array([group[0] for group in groups], np.int64)
     if len(first) < 2:
         return []
@@ -29,8 +30,8 @@ def find_pairs(evidence: Evidence, candidates: Ints, probability: float) -> list
     return [np.sort(np.concatenate([groups[i], groups[j]])) for i, j in pairs]
 
 
-def _group_copies(evidence: Evidence, candidates: Ints) -> list[Ints]:
-    """Return the candidates, copies of one picture together, the largest first.
+def group_copies(evidence: Evidence, candidates: Ints) -> list[Ints]:
+    """Return faces (n), copies of one picture together, the largest first.
 
     The largest lead, since the landmarks of small faces are like those of several photos.
     """

@@ -34,19 +34,20 @@ ALONE, BETWEEN, VOID, TWICE, COPIES = "alone", "between", "void", "twice", "copi
 SMALL, BLURRED, TURNED, COVERED, POOR = "small", "blurred", "turned", "covered", "poor"
 _REASONS = (
     "why there is no identity: alone (like nobody else here), between (like two people), twice (its person is another "
-    "face of the frame), copies (of one picture, and like no other), void (no embedding); or it cannot be told, as the "
-    "face is small, blurred, covered, turned away or poor (another of the filters); null with an identity"
+    "face of the frame), copies (of one picture or of one moment, by its landmarks, and like no other), void (no "
+    "embedding); or it cannot be told, as the face is small, blurred, covered, turned away or poor (another of the "
+    "filters); null with an identity"
 )
 _TALLY = {  # what the report says of how many faces
     "": "faces have no person",
     ALONE: "like nobody else",
     BETWEEN: "like two people",
     TWICE: "beside their person in one frame",
-    COPIES: "copies of one picture",
+    COPIES: "copies of one picture, or of one moment",
     SMALL: "too small to tell",
     BLURRED: "too blurred to tell",
     TURNED: "turned away",
-    COVERED: "with eyes or mouth covered",
+    COVERED: "whose eyes or mouth seem covered",
     POOR: "left out by the filters",
     VOID: "without an embedding",
 }

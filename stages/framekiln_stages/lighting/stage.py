@@ -25,7 +25,8 @@ OUTPUTS = pa.schema(
         field(
             "exposure",
             pa.float32(),
-            "mean linear luminance over mid-grey 0.18, at most 2.5; null where every pixel is black",
+            "mean linear luminance over mid-grey 0.18: 2.5 where all is white, -10 and less where nearly all is black; "
+            "null where all is black",
             "stop",
         ),
         field("clipped_shadows", pa.float32(), "share of pixels with every channel at code 0 or 1"),

@@ -55,7 +55,7 @@ SUMMARY = pa.schema(
         field("last_frame", pa.int32(), "frame_index of the last frame", nullable=False),
         field("frames", pa.int32(), "frames in which the person was found", nullable=False),
         field("missing", pa.int32(), "frames between in which the person was missed", nullable=False),
-        field("size", pa.float32(), "median diagonal of the person's box", "px"),
+        field("size", pa.float32(), "median diagonal of the box around all landmarks, in the image or not", "px"),
         field("jitter", pa.float32(), "trembling of landmarks as found; null under three frames in a row", "size"),
         field("jitter_smoothed", pa.float32(), "trembling of the smoothed landmarks", "size"),
     ]

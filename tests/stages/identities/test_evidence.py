@@ -37,6 +37,7 @@ def test_copies_of_one_picture_are_nobody():
     tables = identities()(rows(people([3]), marks=copies(3), **MEASURED))
     assert numbers(tables) == [-1] * 3 and reasons(tables) == ["copies"] * 3
     assert numbers(identities()(rows(people([3]), marks=turned(3), **MEASURED))) == [0] * 3
+    assert reasons(identities()(rows(people([2, 1]), marks=copies(3), **MEASURED))) == ["copies", "copies", "alone"]
 
 
 def test_a_mirrored_copy_is_a_copy():

@@ -75,7 +75,7 @@ def print_changes(console: Console, plan: Plan) -> None:
 
 def print_absent(console: Console, plan: Plan) -> None:
     """Print the steps that lack weights, one a line, then the command that fetches the weights."""
-    title = "Left out" if plan.skipped else "Left out by --missing-weights skip"
+    title = "Left out" if plan.skipped else "Weights are missing"
     random = {step.name for step in plan.steps if step.dummies}
     for name, reason in plan.absent.items():
         if name not in random:
@@ -98,6 +98,12 @@ def print_work(console: Console, work: Workload, request: RunRequest) -> None:
     files = count(len(work.media), "file", zero="0")
     print_line(console, f"{files} ({size:,.1f} MB) in {', '.join(request.inputs)}; profile {request.profile_name}")
     if sentence := left_out(work.plan.skipped, len(work.plan.steps), tense="are"):
+        print_wrapped(console, sentence)
+    if work.leaving and work.left:
+        names = ", ".join(work.leaving)
+        sentence = (
+            f"Columns of {names} leave frames/, as this run is without; a run with them brings them back at no cost."
+        )
         print_wrapped(console, sentence)
     _print_random(console, work.plan)
     if work.left and len(work.plan.waves) > 1:

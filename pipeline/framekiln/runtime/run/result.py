@@ -29,6 +29,7 @@ class Workload:
     changed: bool  # the run changes tables
     files: Changes = field(default_factory=Changes)
     outlook: Sequence[Outlook] = ()  # the work of each step, and the reason for it
+    leaving: Sequence[str] = ()  # first-pass steps of the run before that this one is without
     has_local_engine: bool = False  # as many processes as cores, each with all first-pass steps
 
     @property
