@@ -2,96 +2,176 @@
 
 from __future__ import annotations
 
-import struct
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from tests.support.media.media_factory import decoded
+from tests.support.media.tiff_factory import join_pages, tiff
 
-RAMP = np.linspace(0, 1, 64)[None].repeat(16, axis=0)
-Tag = tuple[int, tuple[int, ...]]
+LEVELS = np.linspace(0, 1, 64)[None].repeat(32, axis=0)
+COLOURS = np.stack([LEVELS, LEVELS / 2, 0 * LEVELS], axis=2)
+NUMBERS = ["u1", "u2", "u4", "u8", "i1", "i2", "i4", "f2", "f4", "f8"]
+ALPHA = {"together": (338, (2,)), "multiplied": (338, (1,)), "none": (338, (0,))}
 
 
-def tiff(pixels: np.ndarray, tags: tuple[Tag, ...] = (), *, white_is_zero: bool = False, apart: bool = False) -> bytes:
-    """Write pixels, h w or h w c, as an uncompressed TIFF in the byte order of their numbers."""
-    height, width, samples = (*pixels.shape, 1)[:3]
-    order = ">" if pixels.dtype.byteorder == ">" else "<"
-    kind = {"u": 1, "i": 2, "f": 3}[pixels.dtype.kind]
-    stored = (np.moveaxis(pixels, 2, 0) if apart and samples > 1 else pixels).tobytes()
-    size = len(stored) // samples if apart else len(stored)
-    planes = samples if apart else 1
-    colour = 2 if samples >= 3 else int(not white_is_zero)
-    entries: list[Tag] = [
-        (256, (width,)), (257, (height,)), (258, (8 * pixels.dtype.itemsize,) * samples), (259, (1,)), (262, (colour,)),
-        (273, tuple(8 + i * size for i in range(planes))), (277, (samples,)), (278, (height,)), (279, (size,) * planes),
-        (284, (2 if apart else 1,)), (339, (kind,) * samples), *tags,
-        *([(338, (2,))] if samples in (2, 4) else []),
-    ]  # fmt: skip
-    at, extra, lines = 8 + len(stored), b"", b""
-    after = at + 2 + 12 * len(entries) + 4
-    for tag, values in sorted(entries):
-        packed = struct.pack(f"{order}{len(values)}I", *values)
-        place = packed if len(values) == 1 else struct.pack(f"{order}I", after + len(extra))
-        extra += packed if len(values) > 1 else b""
-        lines += struct.pack(f"{order}HHI", tag, 4, len(values)) + place
-    head = (b"MM" if order == ">" else b"II") + struct.pack(f"{order}HI", 42, at)
-    return head + stored + struct.pack(f"{order}H", len(entries)) + lines + bytes(4) + extra
+def scaled(values: np.ndarray, kind: str) -> np.ndarray:
+    """Return values between 0 and 1 as numbers of a kind, of which 1 is the most."""
+    if kind[0] == "f":
+        return values
+    bits = 8 * int(kind[1]) - (kind[0] == "i")
+    return (values * 4095).astype("u8") << max(0, bits - 12) >> max(0, 12 - bits)
 
 
 def read(tmp_path: Path, data: bytes) -> tuple[np.ndarray | None, list[str]]:
     (tmp_path / "a.tif").write_bytes(data)
     rows, failures = decoded(tmp_path / "a.tif", ("frame",))
-    return (rows[0]["frame"] if rows else None), [failure.kind for failure in failures]
+    return (rows[0]["frame"].astype(int) if rows else None), [failure.kind for failure in failures]
 
 
-@pytest.mark.parametrize(
-    ("kind", "white_is_zero"),
-    [("u1", False), ("<u2", False), ("<u4", False), ("<f4", False), ("u1", True), ("<u2", True), ("<f4", True)],
-)
-def test_a_grey_ramp_goes_from_black_to_white(tmp_path: Path, kind: str, white_is_zero: bool) -> None:
-    most = 1.0 if kind == "<f4" else 256 ** np.dtype(kind).itemsize - 1
-    ramp = (1 - RAMP if white_is_zero else RAMP) * most
-    image, failures = read(tmp_path, tiff(ramp.astype(kind), white_is_zero=white_is_zero))
+def check(tmp_path: Path, data: bytes, right: np.ndarray) -> None:
+    image, failures = read(tmp_path, data)
     assert failures == [] and image is not None
-    assert image[8, :, 1] == pytest.approx(255 * RAMP[8], abs=1.5)
+    assert image == pytest.approx(255 * (right if right.ndim == 3 else right[..., None].repeat(3, axis=2)), abs=1.5)
+
+
+@pytest.mark.parametrize("kind", NUMBERS)
+@pytest.mark.parametrize("way", ["plain", "backwards", "deflate", "predicted", "planes", "tiles", "big", "all"])
+def test_pixels_are_read_whatever_their_numbers_and_places(tmp_path: Path, kind: str, way: str) -> None:
+    order = ">" if way in ("backwards", "all") else "<"
+    predictor = (3 if kind[0] == "f" else 2) if way in ("predicted", "all") and kind != "u8" else 1
+    options = {
+        "order": order,
+        "deflate": way in ("deflate", "predicted", "all"),
+        "predictor": predictor,
+        "apart": way in ("planes", "all"),
+        "tile": (16, 48) if way in ("tiles", "all") else None,
+        "is_big": way in ("big", "all"),
+    }
+    alpha = np.concatenate([COLOURS, np.full((*LEVELS.shape, 1), 0.5)], axis=2)
+    grey = np.stack([LEVELS, np.full(LEVELS.shape, 0.5)], axis=2)
+    opaque = 1.0 if kind[0] == "i" else 0.5  # what is opaque in signed numbers is not defined
+    for values, tags, right in (
+        (LEVELS, (), LEVELS),
+        (COLOURS, (), COLOURS),
+        (alpha, (ALPHA["together"],), opaque * COLOURS + 1 - opaque),
+        (grey, (ALPHA["together"],), opaque * LEVELS + 1 - opaque),
+        (grey, (ALPHA["none"],), LEVELS),
+    ):
+        check(tmp_path, tiff(scaled(values, kind).astype(kind), tags, **options), right)
+
+
+@pytest.mark.parametrize("kind", ["u1", "u2", "u4", "f4", "i2"])
+@pytest.mark.parametrize("order", ["<", ">"])
+def test_white_may_be_zero(tmp_path: Path, kind: str, order: str) -> None:
+    values = scaled(1 - LEVELS, kind).astype(kind)
+    check(tmp_path, tiff(values, photometric=0, order=order), LEVELS)
+    check(tmp_path, tiff(values, photometric=0, order=order, deflate=True), LEVELS)
+
+
+@pytest.mark.parametrize("kind", ["u1", "u2"])
+def test_colours_that_are_multiplied_with_alpha(tmp_path: Path, kind: str) -> None:
+    for values in (LEVELS[..., None], COLOURS):
+        stored = np.concatenate([values / 2, np.full((*LEVELS.shape, 1), 0.5)], axis=2)
+        check(
+            tmp_path, tiff(scaled(stored, kind).astype(kind), (ALPHA["multiplied"],)), (values / 2 + 0.5) * np.ones(3)
+        )
+
+
+@pytest.mark.parametrize("bits", [2, 4, 6, 10, 12, 14])
+def test_numbers_that_are_packed(tmp_path: Path, bits: int) -> None:
+    most = (1 << bits) - 1
+    for values in (LEVELS[:, :61], COLOURS[:, :61]):  # a row ends inside a byte
+        numbers = np.rint(values * most).astype(int)
+        singles = (numbers.reshape(32, -1, 1) >> np.arange(bits)[::-1] & 1).reshape(32, -1).astype(np.uint8)
+        packed = np.packbits(singles, axis=1)
+        tags = (256, (61,)), (258, (bits,) * (values.size // values[..., :1].size if values.ndim == 3 else 1))
+        samples = 3 if values.ndim == 3 else 1
+        data = tiff(packed, (*tags, (277, (samples,)), (262, (2 if samples == 3 else 1,)), (339, (1,) * samples)))
+        check(tmp_path, data, numbers / most)
+
+
+def test_bits_in_the_other_direction(tmp_path: Path) -> None:
+    numbers = scaled(LEVELS, "u2").astype("u2")
+    turned = np.packbits(np.unpackbits(numbers.view("u1"), bitorder="little")).view("u2").reshape(numbers.shape)
+    check(tmp_path, tiff(turned, ((266, (2,)),)), LEVELS)
+
+
+def test_a_palette_of_sixteen_bits(tmp_path: Path) -> None:
+    numbers = scaled(LEVELS, "u2").astype("u2")
+    ramp = np.arange(65536)
+    palette = (320, (*ramp, *ramp[::-1], *(0 * ramp)))
+    check(tmp_path, tiff(numbers, (palette,), photometric=3), np.stack([LEVELS, 1 - LEVELS, 0 * LEVELS], axis=2))
+
+
+def test_further_channels_are_not_shown(tmp_path: Path) -> None:
+    for samples in (4, 5, 6):
+        ink = np.concatenate([1 - COLOURS, 0 * LEVELS[..., None], *[LEVELS[..., None]] * (samples - 4)], axis=2)
+        for kind in ("u1", "u2", "f4"):
+            check(tmp_path, tiff(scaled(ink, kind).astype(kind), photometric=5), COLOURS)
+    more = np.concatenate([COLOURS, COLOURS], axis=2)
+    check(tmp_path, tiff(scaled(more, "u1").astype("u1"), ((338, (0, 0, 0)),)), COLOURS)
+
+
+@pytest.mark.parametrize("turn", range(1, 9))
+def test_wide_photos_are_turned(tmp_path: Path, turn: int) -> None:
+    for kind in ("u1", "u2", "f4"):
+        image, _ = read(tmp_path, tiff(scaled(COLOURS, kind).astype(kind), ((274, (turn,)),)))
+        assert image is not None and image.shape[:2] == ((64, 32) if turn > 4 else (32, 64))
+        corner = {1: (0, -1), 2: (0, 0), 3: (0, 0), 4: (0, -1), 5: (-1, 0), 6: (-1, 0), 7: (0, 0), 8: (0, 0)}[turn]
+        assert image[corner] == pytest.approx((255, 127.5, 0), abs=1.5)
 
 
 @pytest.mark.parametrize(
-    "pixels",
+    "data",
     [
-        pytest.param(RAMP[..., None].repeat(3, axis=2).astype("<f4"), id="floating-point colours"),
-        pytest.param((65535 * RAMP[..., None].repeat(2, axis=2)).astype("<u2"), id="grey with alpha, 16 bits"),
-        pytest.param((65535 * RAMP[..., None].repeat(7, axis=2)).astype("<u2"), id="seven bands"),
-        pytest.param((4294967295 * (1 - RAMP)).astype("<u4"), id="white is zero, 32 bits"),
-        pytest.param((65535 * (1 - RAMP)).astype(">u2"), id="white is zero, 16 bits, big-endian"),
+        pytest.param(tiff(np.zeros((32, 64, 7), "u2")), id="seven bands"),
+        pytest.param(tiff(np.zeros((32, 64, 4), "u1"), photometric=1), id="grey of four bands"),
+        pytest.param(tiff(np.zeros((32, 64, 3), "u2"), photometric=8), id="L*a*b* of 16 bits"),
+        pytest.param(tiff(np.zeros((32, 64, 3), "c8"), ((339, (6,)),)), id="complex"),
+        *(
+            pytest.param(tiff(np.zeros((32, 64, 3), "u1"), ((259, (way,)),)), id=f"compression {way}")
+            for way in (6, 9, 32809, 34712, 34887, 50001, 50002, 65000)
+        ),
+        pytest.param(tiff(np.zeros((32, 64), "u2"), ((259, (7,)),)), id="JPEG of 16 bits"),
     ],
 )
-def test_a_variant_that_is_not_read_is_named_and_not_called_damaged(tmp_path: Path, pixels: np.ndarray) -> None:
-    image, failures = read(tmp_path, tiff(pixels, white_is_zero=True))
-    assert (image, failures) == (None, ["unsupported"])
+def test_a_variant_that_is_not_read_is_named_and_not_called_damaged(tmp_path: Path, data: bytes) -> None:
+    assert read(tmp_path, data) == (None, ["unsupported"])
 
 
-def test_wide_channels_in_planes_are_no_noise(tmp_path: Path) -> None:
-    colours = (65535 * RAMP[..., None].repeat(3, axis=2)).astype("<u2")
-    assert read(tmp_path, tiff(colours, apart=True)) == (None, ["unsupported"])
-    image, failures = read(tmp_path, tiff((colours >> 8).astype("u1"), apart=True))
-    assert failures == [] and image is not None
-    assert image[8] == pytest.approx(255 * RAMP[8, :, None].repeat(3, axis=1), abs=1.5)
+@pytest.mark.parametrize("kind", ["u1", "u2", "f4"])
+def test_damage_is_not_called_a_variant(tmp_path: Path, kind: str) -> None:
+    rng = np.random.default_rng(5)
+    whole = tiff(rng.integers(0, 256, (96, 96, 3)).astype(kind), deflate=True)
+    damaged = bytearray(whole)
+    damaged[16:20] = bytes(4)  # libtiff looks at no checksum
+    assert read(tmp_path, bytes(damaged)) == (None, ["corrupt"])
+    offsets = tiff(np.zeros((32, 64, 3), kind), ((273, (1 << 30,)),))
+    image, failures = read(tmp_path, offsets)
+    assert image is None and failures in (["truncated"], ["corrupt"])
 
 
-def test_a_thumbnail_before_the_photo_is_not_taken_for_it(tmp_path: Path) -> None:
-    small, whole = tiff(np.zeros((4, 4), "u1"), ((254, (1,)),)), tiff((255 * RAMP).astype("u1"))
-    first = struct.unpack("<I", small[4:8])[0]
-    link = first + 2 + 12 * struct.unpack("<H", small[first : first + 2])[0]
-    at = len(small)
-    moved = bytearray(whole)  # the second page's offsets move by the first one's length
-    begin = struct.unpack("<I", whole[4:8])[0]
-    for i in range(struct.unpack("<H", whole[begin : begin + 2])[0]):
-        entry = begin + 2 + 12 * i
-        if struct.unpack("<H", whole[entry : entry + 2])[0] == 273:
-            moved[entry + 8 : entry + 12] = struct.pack("<I", at + 8)
-    data = small[:link] + struct.pack("<I", at + begin) + small[link + 4 :] + bytes(moved)
-    image, failures = read(tmp_path, data)
-    assert failures == [] and image is not None and image.shape == (16, 64, 3)
+@pytest.mark.parametrize("part", [1, 4, 5], ids=["thumbnail", "mask", "mask of a thumbnail"])
+@pytest.mark.parametrize("order", ["<", ">"])
+@pytest.mark.parametrize("kind", ["u1", "u2"])
+def test_a_thumbnail_or_mask_before_the_photo_is_not_taken_for_it(
+    tmp_path: Path, part: int, order: str, kind: str
+) -> None:
+    small = tiff(np.zeros((4, 4), "u1"), ((254, (part,)), (262, (4 if part > 1 else 1,))), order=order)
+    whole = tiff(scaled(LEVELS, kind).astype(kind), order=order)
+    check(tmp_path, join_pages([small, whole]), LEVELS)
+    check(tmp_path, join_pages([whole, small]), LEVELS)
+
+
+def test_sizes_of_a_header_are_no_order_for_memory(tmp_path: Path) -> None:
+    for tags in (
+        ((256, (9000,)), (257, (9000,)), (278, (9000,))),
+        ((322, (1 << 20,)), (323, (1 << 20,)), (324, (8,)), (325, (99,))),
+        ((322, (1,)), (323, (1,)), (324, (8,)), (325, (99,))),
+        ((257, (1 << 31,)),),
+    ):
+        for deflate in (False, True):
+            image, failures = read(tmp_path, tiff(np.zeros((32, 64, 3), "f8"), tags, deflate=deflate))
+            assert image is None and len(failures) == 1

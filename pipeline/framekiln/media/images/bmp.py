@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+from PIL import Image as Pil
 
 from framekiln.contract.columns import Image
 from framekiln.contract.errors import MediaError, Reason
@@ -61,11 +62,11 @@ class Bmp:
         stated = self.info_size >= _INFO_HEADER and self.compression == _BIT_FIELDS and self.bits in (16, 32)
         return stated and len(data) >= 66 and all(_read_masks(data))
 
-    def image(self, data: bytes) -> Image:
-        """Return the photo (h w 3); each bit field is scaled to 0 to 255. Raises ValueError: pixels are missing."""
+    def image(self, data: bytes) -> Pil.Image:
+        """Return the photo; each bit field is scaled to 0 to 255. Raises ValueError: pixels are missing."""
         rows = np.frombuffer(data, np.uint8, self.height * self.stride, self.start).reshape(self.height, self.stride)
         image = self._read_palette(rows, data) if self.bits == 2 else self._read_fields(rows, data)
-        return image if self.signed_height < 0 else np.ascontiguousarray(image[::-1])
+        return Pil.fromarray(image if self.signed_height < 0 else np.ascontiguousarray(image[::-1]))
 
     def _read_palette(self, rows: NDArray[np.uint8], data: bytes) -> Image:
         """Return the colours of four pixels a byte; black where the file has fewer colours."""

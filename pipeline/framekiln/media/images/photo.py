@@ -26,6 +26,7 @@ from itertools import accumulate
 
 import numpy as np
 import simplejpeg
+from PIL import Image as Pil
 from PIL.ImageFile import ImageFile
 
 from framekiln.contract.columns import LARGEST_REDUCTION, Image
@@ -44,12 +45,13 @@ from framekiln.media.frames import (
 )
 from framekiln.media.images import pillow
 from framekiln.media.images.bmp import Bmp, enclosed_photo
-from framekiln.media.images.colours import Conversion, find_conversion
-from framekiln.media.images.tiff import open_page
-from framekiln.media.images.wide_cmyk import WideCmyk
+from framekiln.media.images.colours import find_conversion
+from framekiln.media.images.tiff import find_photo
+from framekiln.media.images.wide_tiff import WideTiff
 
 _ANIMATED = ("GIF", "PNG", "WEBP", "AVIF")  # pages of a TIFF or MPO are no frames: only the first is used
 _PIXELS_PER_BYTE = 1000  # of a truncated file: JPEG needs a byte for 30 to 50 pixels of a flat image
+_MOST_PIXEL = 48  # bytes of one: six channels of 64 bits
 _LEAST_PART = 0.01  # of the pixels; a decoder may invent a block or two where the data ends
 _MAX_HEADER = 1 << 22  # bytes of the box `meta` that are searched: a grid of 10,000 tiles takes 1 MB
 _STATED_SIZE = re.compile(rb"ispe\0{4}(.{4})(.{4})", re.S)  # ISO/IEC 23008-12, 6.5.3: version and flags, width, height
@@ -81,20 +83,16 @@ def open_photo(data: bytes, kind: Kind, spec: FrameSpec) -> FrameSource:
 
 def _decode(data: bytes, kind: Kind, spec: FrameSpec) -> FrameSource:
     with pillow.decode_errors(data, kind, spec.config.max_pixels):
-        if own := _find_own_reader(data, kind):
-            spec.check_size(own.height, own.width)
-            return _make_source(_make_frame(own.image(data), own.orientation, spec))
+        data, own = _find_own_reader(data, kind, spec)
+        if own is not None:
+            return _make_source(_make_frame(*_show(data, kind, own.image(data)), own.orientation, spec))
         image = pillow.open_image(data, kind)
         spec.check_size(image.height, image.width)
         if kind.name in _ANIMATED and getattr(image, "is_animated", False):
             return open_animation(data, kind, spec)
-        if kind.name == "TIFF":
-            open_page(image)
-            spec.check_size(image.height, image.width)
         if kind.name == "JPEG" and image.mode in ("L", "RGB"):
             return _make_source(_decode_jpeg_frame(data, kind, image, spec))
-        conversion = find_conversion(data, kind, image)
-        return _make_source(_make_frame(pillow.to_rgb(image, conversion), pillow.orientation(image), spec, conversion))
+        return _make_source(_make_frame(*_show(data, kind, image), pillow.orientation(image), spec))
 
 
 def _check_stated_size(data: bytes, spec: FrameSpec) -> None:
@@ -112,39 +110,46 @@ def _check_stated_size(data: bytes, spec: FrameSpec) -> None:
                     spec.check_size(height, width)
 
 
-def _find_own_reader(data: bytes, kind: Kind) -> Bmp | WideCmyk | None:
-    """Return the header of a photo that Pillow does not read and this package does; else None."""
+def _find_own_reader(data: bytes, kind: Kind, spec: FrameSpec) -> tuple[bytes, Bmp | WideTiff | None]:
+    """Return the header of a photo that Pillow does not read and this package does, else None, and the file.
+
+    In a TIFF whose first page is a thumbnail or a mask, the photo comes first.
+    Raises MediaError: UNSUPPORTED, TOO_LARGE or CORRUPT, by the header.
+    """
+    own: Bmp | WideTiff | None = None
     if kind.name == "TIFF":
-        return WideCmyk.of(data)
-    if kind.name != "BMP" or (header := Bmp.of(data)) is None:
-        return None
-    if header.has_bit_fields(data):
-        try:
-            pillow.open_image(data, kind)
-        except OSError:
-            return header
-    return header if header.has_two_bits else None
+        data, page = find_photo(data)
+        if page is not None:
+            spec.check_size(page.height, page.width)
+            own = None if page.is_of_pillow else WideTiff.of(page)
+    elif kind.name == "BMP" and (header := Bmp.of(data)):
+        own = header if header.has_two_bits else None
+        if header.has_bit_fields(data):
+            try:
+                pillow.open_image(data, kind)
+            except OSError:
+                own = header
+    if own is not None:
+        spec.check_size(own.height, own.width)
+    return data, own
 
 
 def _read_part(data: bytes, kind: Kind, spec: FrameSpec) -> Frame | None:
     """Return what a truncated photo shows; None if that is nothing."""
     with suppress(MediaError), pillow.decode_errors(data, kind, spec.config.max_pixels), pillow.incomplete_images():
-        own = _find_own_reader(data, kind)
+        data, own = _find_own_reader(data, kind, spec)
         header = own or pillow.open_image(data, kind)
         spec.check_size(header.height, header.width)
-        if header.height * header.width > _PIXELS_PER_BYTE * len(data):
+        missing = own.end - len(data) if own else 0
+        if max(header.height * header.width, missing // _MOST_PIXEL) > _PIXELS_PER_BYTE * len(data):
             return None
-        conversion = None
-        if own is not None:
-            full, turn = own.image(data.ljust(own.end, b"\0")), own.orientation
-        else:
-            image = _open_incomplete(data, kind)
-            conversion = find_conversion(data, kind, image)
-            full, turn = pillow.to_rgb(image, conversion), pillow.orientation(image)
+        image = own.image(data.ljust(own.end, b"\0")) if own else _open_incomplete(data, kind)
+        turn = own.orientation if own else pillow.orientation(image)
+        full, color_space = _show(data, kind, image)
         step = max(1, min(full.shape[:2]) // 256)  # a copy of all would take as much memory again
         differing = (full[::step, ::step] != full[-1, -1]).any(axis=2)  # decoders fill the rest with one colour
         if differing.mean() > _LEAST_PART:
-            return _make_frame(full, turn, spec, conversion)
+            return _make_frame(full, color_space, turn, spec)
     return None
 
 
@@ -161,8 +166,13 @@ def _make_source(frame: Frame) -> FrameSource:
     return FrameSource(media_type="photo", frames=iter([frame]))
 
 
-def _make_frame(full: Image, orientation: int, spec: FrameSpec, conversion: Conversion | None = None) -> Frame:
-    color_space = conversion and conversion.name
+def _show(data: bytes, kind: Kind, image: Pil.Image) -> tuple[Image, str | None]:
+    """Return an opened photo in sRGB (h w 3), and the name of the colours it was converted from."""
+    conversion = find_conversion(data, kind, image)
+    return pillow.to_rgb(image, conversion), conversion.name if conversion else None
+
+
+def _make_frame(full: Image, color_space: str | None, orientation: int, spec: FrameSpec) -> Frame:
     return spec.frame(0, full.shape[:2], orientation, partial(reduce_by, full), is_key=True, color_space=color_space)
 
 

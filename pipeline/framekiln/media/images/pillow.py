@@ -4,8 +4,7 @@ Conversion of each mode to 8-bit RGB:
 
     1, L, P, RGB, YCbCr, HSV     as Pillow converts them, then to sRGB (`colours`)
     any with transparency        laid over white, the usual background of such images
-    9 to 16 bits a channel       the upper 8 bits
-    I, F (32-bit grey)           no white is defined: the least and greatest finite values become 0 and 255
+    9 to 16 bits a channel       the upper 8 bits; TIFF has more kinds of numbers (`wide_tiff`)
     CMYK, YCCK                   by its profile; Pillow's formula without one: R = 255 - min(255, C + K)
     LAB and all others           rejected as UNSUPPORTED
 """
@@ -16,12 +15,11 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pillow_heif
 from numpy.typing import NDArray
-from PIL import AvifImagePlugin, ImageFile, TiffImagePlugin, UnidentifiedImageError
+from PIL import AvifImagePlugin, ImageFile, UnidentifiedImageError
 from PIL import Image as Pil
 
 from framekiln.contract.columns import Image
@@ -31,14 +29,11 @@ from framekiln.media.damaged import is_truncated
 from framekiln.media.file_types import HEAD_BYTES, Kind, detect_kind
 from framekiln.media.files import MediaFile, read_bytes
 from framekiln.media.images.colours import Conversion
-from framekiln.media.images.tiff import BITS, read_tags, right_grey, unsupported
+from framekiln.media.images.tiff import COMPRESSION, OLD_JPEG, find_photo
 
 AvifImagePlugin.DEFAULT_MAX_THREADS = 1  # decode tasks run side by side
 pillow_heif.register_heif_opener(decode_threads=1, thumbnails=False, depth_images=False, aux_images=False)
-_ALPHA, _ORIENTATION = (1, 2), 0x0112
-for _order in (TiffImagePlugin.II, TiffImagePlugin.MM):  # CMYK with alpha, as of Photoshop; the alpha is not applied
-    for _kind in _ALPHA:
-        TiffImagePlugin.OPEN_INFO[(_order, 5, (1,), 1, (8,) * 5, (_kind,))] = ("CMYK", "CMYKX")
+_ORIENTATION = 0x0112
 _NO_VARIANT = re.compile("Unsupported BMP ")  # start of Pillow's messages about variants that it does not read
 _PIXELS_ARE_MISSING = ("truncated", "not enough image data")  # in Pillow's messages
 _CONVERTIBLE = ("L", "RGB", "1", "P", "YCbCr", "HSV", "CMYK", "RGBX")
@@ -68,8 +63,9 @@ def decode_errors(data: bytes, kind: Kind, max_pixels: int) -> Iterator[None]:
         if _NO_VARIANT.match(str(exc)):
             message = f"a variant that is not read ({_shorten_error(exc)}); convert the file to PNG"
             raise MediaError(Reason.UNSUPPORTED, message) from exc
-        if isinstance(exc, UnidentifiedImageError) and kind.name == "TIFF" and (tags := read_tags(data)):
-            raise unsupported(tags) from exc
+        _, page = find_photo(data) if kind.name == "TIFF" else (data, None)
+        if page and (isinstance(exc, UnidentifiedImageError) or page.first(COMPRESSION, 1) == OLD_JPEG):
+            raise page.unsupported from exc
         said = any(words in str(exc).lower() for words in _PIXELS_ARE_MISSING)
         truncated = said or is_truncated(io.BytesIO(data), kind)
         reason = Reason.TRUNCATED if truncated else Reason.CORRUPT
@@ -103,7 +99,7 @@ def open_image(data: bytes, kind: Kind) -> ImageFile.ImageFile:
     return Pil.open(io.BytesIO(data), formats=[kind.name])
 
 
-def orientation(image: ImageFile.ImageFile) -> int:
+def orientation(image: Pil.Image) -> int:
     """Return the EXIF orientation 1 to 8, or XMP's without EXIF; 1 if either is damaged, since the image is not."""
     try:
         value = image.getexif().get(_ORIENTATION, 1)
@@ -119,9 +115,10 @@ def to_rgb(image: Pil.Image, conversion: Conversion | None = None) -> Image:
     """
     image.load()
     to_srgb = conversion and conversion.of_rgb
-    if image.mode.startswith("I") or image.mode == "F":
-        grey = np.repeat(_read_grey(image)[:, :, None], 3, axis=2)
+    if image.mode.startswith("I;16") or (image.mode == "I" and image.format == "PPM"):  # whose white is 65,535
+        grey = np.repeat((np.asarray(image) >> 8).astype(np.uint8)[:, :, None], 3, axis=2)
         return to_srgb(grey) if to_srgb else grey
+    image = image.convert("LA") if image.mode == "La" else image
     if image.has_transparency_data:
         layer = image.convert("RGBA")
         colours = Pil.fromarray(to_srgb(np.asarray(layer.convert("RGB")))) if to_srgb else layer
@@ -134,23 +131,6 @@ def to_rgb(image: Pil.Image, conversion: Conversion | None = None) -> Image:
         return conversion.of_ink(image)
     rgb = np.asarray(image.convert("RGB"))
     return to_srgb(rgb) if to_srgb else rgb
-
-
-def _read_grey(image: Pil.Image) -> np.ndarray[Any, np.dtype[np.uint8]]:
-    values = np.asarray(image)
-    if image.format == "PPM":  # Pillow scales its white to 65,535
-        return (values >> 8).astype(np.uint8)
-    tags = getattr(image, "tag_v2", {})
-    bits, values = tags.get(BITS, (16,))[0], right_grey(values, tags)
-    if values.dtype.kind == "u" and values.dtype.itemsize == 2:
-        return (values >> (bits - 8 if 8 < bits < 16 else 8)).astype(np.uint8)
-    numbers = values.astype(np.float64)  # changed in place, as a copy takes 8 bytes a pixel
-    finite = np.isfinite(numbers)
-    low, high = numbers.min(where=finite, initial=np.inf), numbers.max(where=finite, initial=-np.inf)
-    numbers[~finite] = low = low if low <= high else 0.0
-    numbers -= low
-    numbers *= 255.0 / (high - low) if high > low else 0.0
-    return np.rint(numbers, out=numbers).astype(np.uint8)
 
 
 def _shorten_error(exc: Exception) -> str:

@@ -1,75 +1,152 @@
-"""Tags of a TIFF, where Pillow reads other pixels than were written, or none at all.
+"""Pages of a TIFF by their tags (TIFF 6.0, BigTIFF): the photo among them, and the variants that are not read.
 
 A variant that is not read is no damage: its error says so, and how to convert it.
 """
 
-import io
+import struct
+from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL.TiffImagePlugin import ImageFileDirectory_v2
 
 from framekiln.contract.errors import MediaError, Reason
 
 WIDTH, HEIGHT, BITS, COMPRESSION, PHOTOMETRIC, ORIENTATION = 256, 257, 258, 259, 262, 274
 SUBFILE_TYPE, SUB_IFDS, SAMPLES, PLANES, DNG_VERSION, FORMAT = 254, 330, 277, 284, 50706, 339
-_HEADER = 8  # bytes; BigTIFF has another
-_WHITE_IS_ZERO, _APART, _REDUCED = 0, 2, 1
-_FORMATS = {1: "unsigned", 2: "signed", 3: "floating-point"}
+UNSIGNED, SIGNED, FLOAT, APART = 1, 2, 3, 2  # values of FORMAT and PLANES
+_FORMATS = {UNSIGNED: "unsigned", SIGNED: "signed", FLOAT: "floating-point"}
+_TYPES = {
+    1: "u1",
+    2: "u1",
+    3: "u2",
+    4: "u4",
+    6: "i1",
+    7: "u1",
+    8: "i2",
+    9: "i4",
+    13: "u4",
+    16: "u8",
+    17: "i8",
+    18: "u8",
+}
+_REDUCED_OR_MASK, _MOST_PAGES = 1 | 4, 100
+OLD_JPEG = 6
+_BY_PILLOW = (1, 2, 3, 4, 5, OLD_JPEG, 7, 8, 32771, 32773, 32946, 34925, 50000)
+"""Ways of compression that the libtiff of Pillow's wheel has: none, CCITT, LZW, JPEG, Deflate, PackBits, LZMA, Zstd."""
 
 
-def read_tags(data: bytes) -> ImageFileDirectory_v2 | None:
-    """Return the tags of a file's first page; None where they are damaged."""
-    with suppress(Exception):  # damaged tags raise all kinds of errors
-        tags, stream = ImageFileDirectory_v2(data[:_HEADER]), io.BytesIO(data)
-        stream.seek(tags.next)
-        tags.load(stream)
-        return tags if tags[WIDTH] > 0 and tags[HEIGHT] > 0 else None
-    return None
+@dataclass(frozen=True)
+class Page:
+    """The tags of one page, as far as they are whole numbers or bytes."""
+
+    order: str  # "<" or ">"
+    is_big: bool  # BigTIFF
+    place: int  # of the tags, in bytes
+    tags: dict[int, NDArray[Any]]
+    following: int  # place of the next page; 0 after the last one
+
+    def first(self, tag: int, default: int) -> int:
+        """Return a tag's first number."""
+        return int(self.tags[tag][0]) if len(self.tags.get(tag, ())) else default
+
+    @property
+    def height(self) -> int:
+        """Rows of pixels."""
+        return self.first(HEIGHT, 0)
+
+    @property
+    def width(self) -> int:
+        """Pixels of a row."""
+        return self.first(WIDTH, 0)
+
+    @property
+    def bits(self) -> int:
+        """Bits of a channel; 0 where channels differ."""
+        values = {int(value) for value in self.tags.get(BITS, (1,))}
+        return values.pop() if len(values) == 1 else 0
+
+    @property
+    def unsupported(self) -> MediaError:
+        """The error for a variant that is not read."""
+        samples, apart = self.first(SAMPLES, 1), self.first(PLANES, 1) == APART
+        kind = _FORMATS.get(self.first(FORMAT, UNSIGNED), "other")
+        what = f"a TIFF with {samples} {'channel' if samples == 1 else 'channels'} of {self.first(BITS, 1)} {kind} bits"
+        what += f"{', each in a plane of its own' * apart}, photometric {self.first(PHOTOMETRIC, 1)}"
+        what += f" and compression {self.first(COMPRESSION, 1)}"
+        return MediaError(Reason.UNSUPPORTED, f"{what}, which is not read; convert it to PNG")
+
+    @property
+    def is_of_pillow(self) -> bool:
+        """Whether Pillow reads the right pixels: whole numbers of up to 8 bits, or colours of 16 that are together.
+
+        It reads planes of colours only, and no big-endian BigTIFF.
+
+        Raises MediaError: UNSUPPORTED for a compression that neither Pillow nor this package reads.
+        """
+        if self.first(COMPRESSION, 1) not in _BY_PILLOW:
+            raise self.unsupported
+        samples, bits = self.first(SAMPLES, 1), self.bits
+        apart = self.first(PLANES, 1) == APART and samples > 1
+        plain = (bits == 8 and samples <= 4 and not (apart and samples == 2)) or (bits in (1, 2, 4) and samples == 1)
+        plain |= bits == 16 and samples in (3, 4) and not apart
+        return plain and self.first(FORMAT, UNSIGNED) == UNSIGNED and not (self.is_big and self.order == ">")
 
 
-def unsupported(tags: Any) -> MediaError:
-    """Return the error for a variant that is not read."""
-    bits, samples = tags.get(BITS, (1,))[0], tags.get(SAMPLES, 1)
-    kind = _FORMATS.get(tags.get(FORMAT, (1,))[0], "other")
-    apart = ", each in a plane of its own" if tags.get(PLANES) == _APART else ""
-    what = f"a TIFF with {samples} {'channel' if samples == 1 else 'channels'} of {bits} {kind} bits{apart}"
-    return MediaError(Reason.UNSUPPORTED, f"{what}, which is not read; convert it to PNG")
+def find_photo(data: bytes) -> tuple[bytes, Page | None]:
+    """Return the file with the photo as its first page, and that page; None where the tags are damaged.
 
-
-def open_page(image: Any) -> None:
-    """Go to the first page that is no thumbnail of another one.
-
-    Raises MediaError: UNSUPPORTED for a camera's raw file, and for wide channels in planes, which Pillow mixes up.
+    Thumbnails and masks of other pages are no photos, unless the file has nothing else.
+    Raises MediaError: UNSUPPORTED for a camera's raw file.
     """
-    tags = image.tag_v2
-    thumbnail = int(tags.get(SUBFILE_TYPE, 0) or 0) & _REDUCED
-    if DNG_VERSION in tags or (thumbnail and SUB_IFDS in tags):
+    found = list(islice(_read_pages(data), 1))
+    if not found:
+        return data, None
+    page = found[0]
+    is_part = page.first(SUBFILE_TYPE, 0) & _REDUCED_OR_MASK
+    if DNG_VERSION in page.tags or (is_part and SUB_IFDS in page.tags):
         raise MediaError(Reason.UNSUPPORTED, "a camera raw file (DNG, NEF, ARW): export it as JPEG or TIFF")
-    pages = range(image.n_frames) if thumbnail else ()
-    for number in pages:
-        image.seek(number)
-        if not int(image.tag_v2.get(SUBFILE_TYPE, 0) or 0) & _REDUCED:
-            break
-    else:
-        image.seek(0)
-    tags = image.tag_v2
-    if tags.get(PLANES) == _APART and tags.get(SAMPLES, 1) > 1 and max(tags.get(BITS, (1,))) > 8:
-        raise unsupported(tags)
+    if is_part:
+        others = islice(_read_pages(data), _MOST_PAGES)
+        page = next((item for item in others if not item.first(SUBFILE_TYPE, 0) & _REDUCED_OR_MASK), page)
+        at, kind = (8, "Q") if page.is_big else (4, "I")
+        place = struct.pack(f"{page.order}{kind}", page.place)
+        data = data[:at] + place + data[at + len(place) :]
+    return data, page
 
 
-def right_grey(values: NDArray[Any], tags: Any) -> NDArray[Any]:
-    """Return wide grey values, h w, with black as the least: Pillow takes unsigned numbers of 32 bits for signed ones.
+def _read_pages(data: bytes) -> Iterator[Page]:
+    order = {b"II": "<", b"MM": ">"}.get(data[:2])
+    try:
+        is_big = struct.unpack_from(f"{order}H", data, 2)[0] == 43
+        (place,) = struct.unpack_from(f"{order}{'8xQ' if is_big else '4xI'}", data)
+        while place:
+            page = _read_page(data, str(order), place, is_big=is_big)
+            if page.width <= 0 or page.height <= 0:
+                return
+            yield page
+            place = page.following
+    except (struct.error, ValueError):
+        return
 
-    Where white is 0, as on scans and in medicine, values of more than 8 bits come as they are stored.
-    """
-    bits = tags.get(BITS, (16,))[0]
-    if bits == 32 and tags.get(FORMAT, (1,))[0] == 1 and values.dtype == np.int32:
-        values = values.view(np.uint32)
-    if tags.get(PHOTOMETRIC) != _WHITE_IS_ZERO or bits <= 8:
-        return values
-    if values.dtype.kind == "u" and bits <= 16:
-        return ((1 << bits) - 1 - values.astype(np.int64)).astype(values.dtype)
-    return -values.astype(np.float64)
+
+def _read_page(data: bytes, order: str, place: int, *, is_big: bool) -> Page:
+    head, entry, offset = ("Q", "HHQ", "Q") if is_big else ("H", "HHI", "I")
+    (count,) = struct.unpack_from(f"{order}{head}", data, place)
+    at, wide = place + struct.calcsize(f"{order}{head}"), struct.calcsize(f"{order}{offset}")
+    step, tags = struct.calcsize(f"{order}{entry}") + wide, dict[int, NDArray[Any]]()
+    if count > len(data) // step:
+        raise ValueError("more tags than bytes")
+    for start in range(at, at + count * step, step):
+        tag, kind, number = struct.unpack_from(f"{order}{entry}", data, start)
+        values = np.dtype(f"{order}{_TYPES.get(kind, 'u1')}")
+        inside = number * values.itemsize <= wide
+        (far,) = struct.unpack_from(f"{order}{offset}", data, start + step - wide)
+        with suppress(ValueError, OverflowError):  # of a tag that is damaged, or behind the end
+            if kind in _TYPES and number:
+                tags.setdefault(tag, np.frombuffer(data, values, number, start + step - wide if inside else far))
+    (following,) = struct.unpack_from(f"{order}{offset}", data, at + count * step)
+    return Page(order, is_big, place, tags, following)
