@@ -35,7 +35,7 @@ def test_a_steady_run_has_its_own_figures(seconds, wait, rows, workers):
     )
     assert result.rows_per_s == pytest.approx(workers * rows / (seconds + wait), rel=0.3)
     assert result.busy == pytest.approx(seconds / (seconds + wait), abs=0.3)
-    assert result.busy + result.waiting == pytest.approx(1.0)
+    assert result.busy + result.starved == pytest.approx(1.0)
     assert len(result.workers) == workers and result.p95_ms == pytest.approx(1000 * seconds)
 
 
@@ -44,10 +44,10 @@ def test_steps_of_one_process_wait_together_and_a_first_wait_is_none():
     first = [replace(event, around={"wait": 0.2}) for event in first]
     second = after(first, "b", 0.2)
     a, b = (live(first, second).step(name, 100.0) for name in "ab")
-    assert (a.waiting, a.process_busy) == (b.waiting, b.process_busy) == pytest.approx((0.25, 0.75), abs=0.02)
+    assert (a.starved, a.process_busy) == (b.starved, b.process_busy) == pytest.approx((0.25, 0.75), abs=0.02)
     assert (a.busy, b.busy) == pytest.approx((0.5, 0.25), abs=0.02)
     alone = live([StepEvent(step="a", worker="h:1", rows=1, started=90, seconds=5, around={"wait": 60.0})])
-    assert alone.step("a", 95.0).waiting == 0.0
+    assert alone.step("a", 95.0).starved == 0.0
 
 
 def test_time_on_files_that_fail_is_work_and_no_packet():
@@ -71,8 +71,9 @@ def test_gpus_are_means_of_known_values():
         result.read(
             Reading(node="host", time=at, gpus=({**GPU_SAMPLE, "use_percent": 5.0}, {**GPU_SAMPLE, "use_percent": use}))
         )
-    assert result.step("a", 100.0).gpu == {**GPU_SAMPLE, "use_percent": 50.0}
-    assert result.step("a", 100.0).vram_peak_gb == 1.5 and result.step("b", 100.0).gpu is None
+    a, b = result.step("a", 100.0), result.step("b", 100.0)
+    assert result.gpu(a, 100.0) == {**GPU_SAMPLE, "use_percent": 50.0} and result.gpu(b, 100.0) is None
+    assert (a.gpu_use, a.vram_peak_gb, b.gpu_use) == (0.5, 1.5, None)
     assert set(result.gpus(100.0)) == {"host:0", "host:1"} and not result.gpus(200.0)
 
 

@@ -17,7 +17,6 @@ from framekiln.profiling.events import StepEvent
 from framekiln.profiling.record_log import gather
 from framekiln.profiling.records import PACKET
 from framekiln.profiling.run_profile import profile_of
-from framekiln.profiling.stats.calls import read_calls
 from framekiln.profiling.stats.speed import steady_rows_per_s
 from framekiln.profiling.stats.totals import RunTotals
 from framekiln.reporting.html import write_report
@@ -88,14 +87,32 @@ def test_the_final_table_and_the_profile_agree_on_files_that_fail_and_on_their_e
     assert (statistics.packets, statistics.calls) == (6, 6) and statistics.call_ms == pytest.approx((2000,) * 3)
 
 
-def test_a_comparison_by_records_alone_counts_the_time_of_files_that_fail(store):
-    made = Made().step("decode", 2.0, packets=6)
-    made.add("h:decode", kind=PACKET, step="decode", unit="u", started=55.0, seconds=15.0)
-    kept(store, made)
-    gather(store, ["abc123"])
-    calls, statistics = read_calls(store, "abc123")["decode"], made.measured()["decode"]
-    assert calls.packet_rows / calls.span_s == pytest.approx(statistics.rows_per_s) == pytest.approx(60 / 70)
-    assert calls.packet_s == statistics.seconds and len(calls.rows) == 6
+def test_sums_of_records_are_those_of_events():
+    """Waits for other packets are no work; decoding and writing are phases, waiting for input is none."""
+    around, phases = {"decode": 1.0, "wait": 5.0}, {"infer": 2.0, "queue": 3.0}
+    made, totals = Made(), RunTotals()
+    for number in range(6):
+        about = {"step": "faces", "started": 100.0 + 20.0 * number, "seconds": 8.0, "rows": 10}
+        made.add("h:1", kind=PACKET, unit="u", durations={**around, **phases}, **about)
+        totals.add([StepEvent(worker="h:1", start=number, around=around, phases=phases, **about)])
+    figures = made.measured()["faces"].totals.to_dict()
+    assert figures == totals.steps["faces"].to_dict()
+    assert (figures["busy_s"], figures["ms_per_row"], figures["phases_s"]["decode"]) == (30.0, 500.0, 6.0)
+    assert "wait" not in figures["phases_s"]
+
+
+def test_the_last_seconds_and_the_whole_of_a_steady_run_agree():
+    made, totals = Made(), RunTotals()
+    for number in range(40):
+        about = {"step": "faces", "started": 1.0 + number, "seconds": 0.75, "rows": 3}
+        phases = {"infer": 0.5}
+        made.add("h:1", kind=PACKET, unit="u", durations={"wait": 0.25, **phases}, **about)
+        totals.add([StepEvent(worker="h:1", start=number, around={"wait": 0.25}, phases=phases, **about)])
+    whole, now = made.measured()["faces"], totals.live.step("faces", 41.0)
+    for name in ("rows_per_s", "busy", "process_busy", "starved"):
+        assert getattr(whole, name) == pytest.approx(getattr(now, name), rel=0.06), name
+    assert whole.phases == pytest.approx(now.phases)
+    assert type(whole) is type(now) and set(whole.workers) == set(now.workers)
 
 
 # The command and the report

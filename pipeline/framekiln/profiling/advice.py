@@ -16,7 +16,7 @@ from typing import Any
 from framekiln.contract.row_errors import DECODE
 from framekiln.contract.stage import Scope
 from framekiln.planning.step import Step
-from framekiln.profiling.stats.live import WINDOW_SECONDS, LiveStep
+from framekiln.profiling.stats.live import WINDOW_SECONDS
 from framekiln.profiling.stats.steps import StepStatistics
 
 MIN_PACKETS = 4  # of the step in question: fewer show no pattern, and the first packets are slow
@@ -199,7 +199,9 @@ def busiest_step(totals: Mapping[str, Mapping[str, Any]]) -> str | None:
     return max((name for name in loads if loads[name]), key=lambda name: loads[name], default=None)
 
 
-def live_advice(steps: Sequence[Step], live: Mapping[str, LiveStep], saturated: Collection[str] = ()) -> Advice | None:
+def live_advice(
+    steps: Sequence[Step], live: Mapping[str, StepStatistics], saturated: Collection[str] = ()
+) -> Advice | None:
     """Return advice where a GPU or a model's processes are idle; None where they work, and in the first seconds.
 
     `steps` are those of the first pass without decoding. `live` and `saturated` include decoding.
@@ -208,37 +210,36 @@ def live_advice(steps: Sequence[Step], live: Mapping[str, LiveStep], saturated: 
     ripe = [step for step in steps if step.keeps_model and step.name in ripe_names]
     if not ripe:
         return None
-    starved, idle_percent = max(ripe, key=lambda step: live[step.name].waiting), _idle_gpu(ripe, live)
+    starved, idle_use = max(ripe, key=lambda step: live[step.name].starved), _idle_gpu(ripe, live)
     on_cpu = live[starved.name].device == "cpu"
-    if live[starved.name].waiting >= STARVED and (idle_percent is not None or on_cpu):
-        return _starved(starved, idle_percent, live, saturated)
+    if live[starved.name].starved >= STARVED and (idle_use is not None or on_cpu):
+        return _starved(starved, idle_use, live, saturated)
     busiest = max(ripe, key=lambda step: live[step.name].busy)
     now = live[busiest.name]
-    if idle_percent is not None and now.gpu is not None and now.process_busy >= BUSY:
-        return _underused(busiest, idle_percent, now, saturated)
+    if idle_use is not None and now.gpu_use is not None and now.process_busy >= BUSY:
+        return _underused(busiest, idle_use, now, saturated)
     return None
 
 
-def _idle_gpu(steps: Sequence[Step], live: Mapping[str, LiveStep]) -> float | None:
-    """Return the utilisation, in percent, of these steps' busiest GPU; None where it works or is unknown."""
-    gpus = [gpu for step in steps if (gpu := live[step.name].gpu) is not None]
-    use = max((percent for gpu in gpus if (percent := gpu.get("use_percent")) is not None), default=None)
-    return use if use is not None and use < 100 * IDLE_GPU else None
+def _idle_gpu(steps: Sequence[Step], live: Mapping[str, StepStatistics]) -> float | None:
+    """Return the utilisation, 0 to 1, of these steps' busiest GPU; None where it works or is unknown."""
+    use = max((use for step in steps if (use := live[step.name].gpu_use) is not None), default=None)
+    return use if use is not None and use < IDLE_GPU else None
 
 
 def _starved(
-    step: Step, gpu_percent: float | None, live: Mapping[str, LiveStep], saturated: Collection[str]
+    step: Step, gpu_use: float | None, live: Mapping[str, StepStatistics], saturated: Collection[str]
 ) -> Advice | None:
     """Advise on the step that a model waits for; a step that is not busy itself needs no workers."""
-    mine = live[step.name].workers
-    busy = [name for name, other in live.items() if not other.workers & mine and other.process_busy >= BUSY]
+    mine = live[step.name].workers.keys()
+    busy = [name for name, other in live.items() if not other.workers.keys() & mine and other.process_busy >= BUSY]
     if not busy:
         return None
     slow = max(reversed(busy), key=lambda name: live[name].busy)  # of equals, the nearest to the model
-    beside = slow != DECODE and DECODE in live and bool(live[slow].workers & live[DECODE].workers)
-    idle = "A model stands idle" if gpu_percent is None else f"The GPU is used {gpu_percent:.0f} %"
+    beside = slow != DECODE and DECODE in live and bool(live[slow].workers.keys() & live[DECODE].workers.keys())
+    idle = "A model stands idle" if gpu_use is None else f"The GPU is used {_percent(gpu_use)}"
     reason = (
-        f"{idle}: {step.name} waits {_percent(live[step.name].waiting)} of its time for input while {slow}'s processes "
+        f"{idle}: {step.name} waits {_percent(live[step.name].starved)} of its time for input while {slow}'s processes "
         f"are busy {_percent(live[slow].process_busy)}"
     )
     workers = step.placement.workers
@@ -253,11 +254,11 @@ def _starved(
     return Advice(rule="starved", step=slow, reason=reason, change=change)
 
 
-def _underused(step: Step, gpu_percent: float, now: LiveStep, saturated: Collection[str]) -> Advice | None:
+def _underused(step: Step, gpu_use: float, now: StepStatistics, saturated: Collection[str]) -> Advice | None:
     """Advise on a step that is busy while its GPU is not: by its batch, or by its work outside the model."""
     busy = f"{step.name}'s processes are busy {_percent(now.process_busy)}"
-    reason = f"The GPU is used {gpu_percent:.0f} % although {busy}"
-    if now.infer < MODEL:
+    reason = f"The GPU is used {_percent(gpu_use)} although {busy}"
+    if now.phases.get("infer", 0.0) < MODEL:
         change = f"give {step.name} one more worker on the GPU in the profile"
         if full := saturation(now.cpu_use, saturated=step.name in saturated):
             change = f"more workers will not help, as {full}: lower its cost by its settings"

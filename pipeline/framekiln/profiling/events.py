@@ -10,7 +10,7 @@ import socket
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from framekiln.profiling.records import Work
+from framekiln.profiling.records import OUTSIDE, Work
 
 
 @dataclass(kw_only=True, slots=True)
@@ -35,6 +35,11 @@ class StepEvent(Work):
     def ended(self) -> float:
         """Return the end, in seconds since the epoch."""
         return self.started + self.seconds
+
+    @property
+    def inside(self) -> dict[str, float]:
+        """Return the seconds of each phase that is part of the packet's own."""
+        return {name: value for name, value in {**self.phases, **self.around}.items() if name not in OUTSIDE}
 
 
 GpuSample = Mapping[str, float | None]

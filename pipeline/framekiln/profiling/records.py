@@ -30,6 +30,12 @@ DURATIONS = {
 }
 """Parts of a record's time; on a GPU by the GPU's clock where the stage measures them."""
 
+OUTSIDE = ("wait", "fetch", "seal")
+"""Durations that are not part of a packet's seconds."""
+
+INSIDE = tuple(name for name in DURATIONS if name not in OUTSIDE)
+"""Durations that are part of a packet's seconds."""
+
 CALL, PACKET, SET_UP, HAND_ON = "call", "packet", "set-up", "hand-on"
 
 SCHEMA = pa.schema(

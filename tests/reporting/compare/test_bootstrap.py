@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from framekiln.profiling.stats.calls import calls_of
-from framekiln.profiling.stats.speed import QUANTILES
+from framekiln.profiling.stats.speed import QUANTILES, TimedCalls
 from framekiln.reporting.compare.bootstrap import block_length, interval, spreads
 
 DRAWS = 200
@@ -22,7 +21,7 @@ def draw(chance, count, alike, factor=1.0, workers=2, rows=16):
         seconds = factor * 0.16 * np.exp(0.25 * noise)
         begun = np.cumsum(seconds + chance.exponential(0.02, size=len(seconds))) - seconds
         parts.append((np.full(len(seconds), worker), begun, seconds, np.full(len(seconds), rows)))
-    return calls_of(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+    return TimedCalls.of(*(np.concatenate(column) for column in zip(*parts, strict=True)))
 
 
 def points(calls):
@@ -99,6 +98,6 @@ def test_few_calls_have_no_spread_and_equal_seeds_equal_spreads():
 
 
 def test_cycles_hold_the_waits_between_calls_of_one_worker():
-    calls = calls_of(["b", "a", "a"], [0.0, 5.0, 1.0], [1.0, 1.0, 2.0], [4, 4, 4])
+    calls = TimedCalls.of(["b", "a", "a"], [0.0, 5.0, 1.0], [1.0, 1.0, 2.0], [4, 4, 4])
     assert calls.worker.tolist() == [0, 0, 1]
     assert calls.cycles.tolist() == [4.0, 1.0, 1.0]

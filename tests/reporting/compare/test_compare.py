@@ -132,7 +132,7 @@ def test_a_price_is_a_side_and_a_number(make, word, value):
 
 def test_quantiles_come_from_records_of_this_run_and_a_torn_stream_is_read(make):
     old = [record | {"run": "00", "started": record["started"] - 1e5, "seconds": 99.0} for record in calls(40)]
-    a, b = make("a", [*calls(400), *old]), make("b")
+    a, b = make("a", [*calls(400), *old]), make("b", run="b1")
     lines = [json.dumps(record | {"run": "b1"}) for record in calls(400, ms=30.0, seed=1)]
     Store(b).write("profile/calls-b1-h-1.jsonl", "\n".join([*lines, '{"run": "b1", "ki']).encode())
     compared = pair(a, b)

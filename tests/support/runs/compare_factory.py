@@ -17,7 +17,7 @@ BEGAN = 1772600767.0  # 2026-03-04T05:06:07+00:00, when the factory's runs began
 
 
 def calls(count, ms=20.0, workers=2, step="marked", seed=0, spread=0.2, run="a1", rows=16):
-    """Return records of a step's calls: log-normal times, each worker without a pause."""
+    """Return records of a step's calls, each in a packet: log-normal times, each worker without a pause."""
     chance = np.random.default_rng(seed)
     records = []
     for worker in range(workers):
@@ -26,7 +26,7 @@ def calls(count, ms=20.0, workers=2, step="marked", seed=0, spread=0.2, run="a1"
         records += [
             {
                 "run": run,
-                "kind": "call",
+                "kind": kind,
                 "step": step,
                 "worker": f"h:{worker}",
                 "started": t,
@@ -34,6 +34,7 @@ def calls(count, ms=20.0, workers=2, step="marked", seed=0, spread=0.2, run="a1"
                 "rows": rows,
             }
             for t, s in zip(begun.tolist(), seconds.tolist(), strict=True)
+            for kind in ("packet", "call")
         ]
     return records
 
@@ -47,8 +48,10 @@ def make(tmp_path):
         photo(folder / name, 1)
 
     def write(name, lines=(), **changes):
-        store = output(folder, tmp_path / name, **changes)
-        for run in {record["run"] for record in lines}:
+        known = {record["run"] for record in lines}
+        named = {"run": max(known)} if known and "throughput" not in changes else {}
+        store = output(folder, tmp_path / name, **named | changes)
+        for run in known:
             own = to_table(record for record in lines if record["run"] == run)
             store.write_table(f"profile/calls-{run}.parquet", own)
         return store.root

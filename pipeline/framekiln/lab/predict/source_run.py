@@ -19,9 +19,9 @@ from framekiln.planning.processes.resources import ROOMY
 from framekiln.planning.sample import COPIES, MODEL, Sample
 from framekiln.planning.step import Step
 from framekiln.profiling.record_log import CALLS, read
-from framekiln.profiling.records import PACKET
-from framekiln.profiling.stats.calls import run_of
-from framekiln.profiling.stats.speed import INSIDE, phase_seconds
+from framekiln.profiling.records import INSIDE, PACKET
+from framekiln.profiling.run_profile import run_of
+from framekiln.profiling.stats.speed import phase_seconds
 from framekiln.profiling.stats.steps import StepStatistics, step_statistics
 from framekiln.runtime.run.progress import FINISHED
 from framekiln.runtime.run.record import no_record, read_run_record, stored_request

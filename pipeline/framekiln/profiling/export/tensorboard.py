@@ -88,7 +88,7 @@ def points(totals: RunTotals, steps: Sequence[str], now: float) -> Iterator[tupl
         figures = {
             "rows_per_s": step.rows_per_s,
             "busy_percent": 100 * step.busy,
-            "waits_percent": 100 * step.waiting,
+            "waits_percent": 100 * step.starved,
             "call_p95_ms": step.p95_ms,
             "vram_peak_gb": step.vram_peak_gb,
         }

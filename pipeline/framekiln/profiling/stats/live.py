@@ -1,4 +1,4 @@
-"""A run's last seconds: each step's speed, its processes' use of time, and the load of the GPUs and cores.
+"""A run's last seconds: the statistics of each step, and the load of the GPUs and cores.
 
 docs/measuring/profiling.md defines each figure. Callers pass the current time, so that tests can choose it.
 """
@@ -6,8 +6,8 @@ docs/measuring/profiling.md defines each figure. Callers pass the current time, 
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import islice, takewhile
 from typing import Any
@@ -15,32 +15,22 @@ from typing import Any
 import numpy as np
 
 from framekiln.profiling.events import GpuSample, Reading, StepEvent
-from framekiln.profiling.stats.speed import covered_s, input_wait, percentiles_ms, rows_per_s, share_of_time
+from framekiln.profiling.stats.speed import (
+    StepTotals,
+    covered_s,
+    input_wait,
+    percentiles_ms,
+    phase_shares,
+    rows_per_s,
+    share_of_time,
+)
+from framekiln.profiling.stats.steps import NO_PERCENTILES, ProcessStatistics, StepStatistics, weighted
 
 WINDOW_SECONDS = 10.0  # short enough to follow changes, long enough for several packets
 _LONGEST_PACKETS = 3  # the window spans this many of the longest packets, since a running packet sends no event yet
 _RECENT = 32  # packets that the longest is taken from; the first packets of a run are slower than later ones
 _BOUNDED: Any = partial(deque, maxlen=2048)  # events kept of a step, and readings of a node
 _AVERAGED = ("use_percent", "power_w")
-
-
-@dataclass(frozen=True, kw_only=True)
-class LiveStep:
-    """One step's last seconds. Shares are of process time, 0 to 1."""
-
-    rows_per_s: float
-    busy: float  # in this step
-    process_busy: float  # in any step of its processes
-    waiting: float  # its processes wait for input
-    packets: int
-    lasted: float  # seconds since its first packet began
-    p95_ms: float | None  # of a call; None without calls
-    infer: float  # share of the step's seconds in the model
-    device: str
-    workers: frozenset[str]  # host:pid
-    vram_peak_gb: float | None  # of the fullest process, as torch counts it
-    gpu: GpuSample | None  # busiest GPU of its nodes; None on the CPU and without NVML
-    cpu_use: float | None = None  # mean use of its nodes' cores by all programs, 0 to 1; None without readings
 
 
 class LiveWindow:
@@ -64,8 +54,11 @@ class LiveWindow:
         """Add a reading of a node."""
         self._readings[reading.node].append(reading)
 
-    def step(self, name: str, now: float) -> LiveStep | None:
-        """Return a step's last seconds; None before its first packet and when no packet ended recently."""
+    def step(self, name: str, now: float) -> StepStatistics | None:
+        """Return a step's last seconds; None before its first packet and when no packet ended recently.
+
+        It begins with the step's first packet and ends now; rates are of the window alone.
+        """
         events = self._by_step.get(name)
         if not events:
             return None
@@ -74,33 +67,62 @@ class LiveWindow:
         recent = [event for event, _ in _ended_after(events, since)]
         return self._summary(name, recent, since, now) if recent else None
 
-    def _summary(self, name: str, recent: Sequence[StepEvent], since: float, now: float) -> LiveStep:
-        workers = frozenset(event.worker for event in recent)
-        nodes = {worker.rpartition(":")[0] for worker in workers}
-        busy, process_busy, waiting = self._shares(name, workers, since)
+    def _summary(self, name: str, recent: Sequence[StepEvent], since: float, now: float) -> StepStatistics:
+        processes = {worker: self._process(name, worker, since) for worker in {event.worker for event in recent}}
+        nodes = {worker.rpartition(":")[0] for worker in processes}
         packets = [event for event in recent if event.rows]  # events without rows count as time, not as packets
-        calls = percentiles_ms([seconds for event in packets for seconds in event.calls])
+        calls = [seconds for event in packets for seconds in event.calls]
         begin = max(since, self._first[name])
         rows = sum(event.rows * _share_between(event, begin, now) for event in recent)
-        seconds = sum(event.seconds for event in recent)
-        on_gpu = recent[0].device != "cpu"
-        gpus = [gpu for node in nodes for gpu in self._node_gpus(node, now) if on_gpu]
+        seconds, totals = sum(event.seconds for event in recent), StepTotals()
+        for event in recent:
+            totals.add(event)
         cores = [one.cpu_percent for node in nodes for one in self._recent(node, now) if one.cpu_percent is not None]
-        return LiveStep(
-            rows_per_s=rows_per_s(rows, max(1e-3, now - begin)),
-            busy=busy,
-            process_busy=process_busy,
-            waiting=waiting,
-            packets=len(packets),
-            lasted=now - self._first[name],
-            p95_ms=calls[1] if calls else None,
-            infer=share_of_time(sum(event.phases.get("infer", 0.0) for event in recent), seconds),
+        step = StepStatistics(
+            step=name,
             device=recent[0].device,
-            workers=workers,
+            rows=totals.rows,
+            rows_per_s=rows_per_s(rows, max(1e-3, now - begin)),
+            seconds=seconds,
+            **weighted(processes),
+            packets=len(packets),
+            calls=len(calls),
+            call_ms=percentiles_ms(calls) or NO_PERCENTILES,
+            phases=phase_shares(totals.phases, seconds),
+            begin=self._first[name],
+            end=now,
+            retries=sum(event.retries for event in recent),
             vram_peak_gb=max((event.memory[2] for event in recent if event.memory), default=None),
-            gpu=max(gpus, key=lambda gpu: gpu.get("use_percent") or 0.0, default=None),
+            gpu_use=None,
             cpu_use=float(np.mean(cores)) / 100 if cores else None,
         )
+        use = (self.gpu(step, now) or {}).get("use_percent")
+        return step if use is None else replace(step, gpu_use=use / 100)
+
+    def _process(self, name: str, worker: str, since: float) -> tuple[ProcessStatistics, float]:
+        """Return a process in a step, and its seconds: from the wait before its first packet in the window.
+
+        They end with the last packet of any of its steps.
+        """
+        events = _ended_after(self._by_worker[worker], since)
+        length = max(event.ended for event, _ in events) - min(event.started - wait for event, wait in events)
+        own = [event for event, _ in events if event.step == name]
+        waited = sum(min(wait, event.around.get("wait", 0.0)) for event, wait in events)
+        process = ProcessStatistics(
+            rows=(rows := sum(event.rows for event in own)),
+            rows_per_s=rows_per_s(rows, length),
+            seconds=sum(event.seconds for event in own),
+            busy=share_of_time(_covered_s(own), length),
+            process_busy=share_of_time(_covered_s([event for event, _ in events]), length),
+            starved=share_of_time(waited, length),
+        )
+        return process, length
+
+    def gpu(self, step: StepStatistics, now: float) -> GpuSample | None:
+        """Return the busiest GPU of a step's nodes; None on the CPU and without NVML."""
+        nodes = {worker.rpartition(":")[0] for worker in step.workers} if step.device != "cpu" else ()
+        gpus = (gpu for node in nodes for gpu in self._node_gpus(node, now))
+        return max(gpus, key=lambda gpu: gpu.get("use_percent") or 0.0, default=None)
 
     def gpus(self, now: float) -> dict[str, GpuSample]:
         """Return each GPU by `node:number`: means of use and power, last values of memory and temperature."""
@@ -112,21 +134,6 @@ class LiveWindow:
 
     def _recent(self, node: str, now: float) -> list[Reading]:
         return [reading for reading in self._readings.get(node, ()) if reading.time > now - WINDOW_SECONDS]
-
-    def _shares(self, name: str, workers: Iterable[str], since: float) -> tuple[float, float, float]:
-        """Return shares of process time: busy in a step, busy in any step, and waiting for input.
-
-        A process's time runs from the wait before its first packet in the window to the end of its last one.
-        """
-        span, in_step, in_any, waited = 0.0, 0.0, 0.0, 0.0
-        for worker in workers:
-            events = _ended_after(self._by_worker[worker], since)
-            begin = min(event.started - wait for event, wait in events)
-            span += max(event.ended for event, _ in events) - begin
-            in_step += _covered_s([event for event, _ in events if event.step == name])
-            in_any += _covered_s([event for event, _ in events])
-            waited += sum(min(wait, event.around.get("wait", 0.0)) for event, wait in events)
-        return share_of_time(in_step, span), share_of_time(in_any, span), share_of_time(waited, span)
 
 
 def _covered_s(events: Sequence[StepEvent]) -> float:

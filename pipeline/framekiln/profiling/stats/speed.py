@@ -1,26 +1,22 @@
-"""Formulas for the speed of a step: rates, time per row, percentiles, and shares of time.
+"""The speed of a step: its sums, its timed calls, and the formulas of rates, percentiles and shares of time.
 
-Totals, the live view, statistics of records, metrics, comparisons and predictions all use these formulas.
+Totals, the live view, statistics of records, metrics, comparisons and predictions all use them.
 docs/measuring/profiling.md defines each figure. Times are in seconds unless a name ends in `ms`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from framekiln.profiling.events import StepEvent
-from framekiln.profiling.records import DURATIONS
+from framekiln.profiling.records import OUTSIDE
 
 QUANTILES: Mapping[str, float] = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
-
-OUTSIDE = ("wait", "fetch", "seal")
-"""Durations that are not part of a packet's seconds."""
-
-INSIDE = tuple(name for name in DURATIONS if name not in OUTSIDE)
-"""Durations that are part of a packet's seconds."""
 
 STEADY = (0.2, 0.8)  # shares of finished rows; the start and the end of a run lie outside
 MIN_STEADY_PACKETS = 5  # with fewer, the rate would rest on one or two packets
@@ -90,3 +86,74 @@ def phase_shares(durations: Mapping[str, float], seconds: float) -> dict[str, fl
 def input_wait(event: StepEvent) -> float:
     """Return the seconds between handing on a process's last packet and starting this one: waiting and opening it."""
     return sum(event.around.get(name, 0.0) for name in ("wait", "fetch"))
+
+
+@dataclass(kw_only=True)
+class StepTotals:
+    """One step's sums over all workers: of events while a run is at work, or of its records."""
+
+    rows: int = 0
+    failures: int = 0  # in no record
+    busy: float = 0.0  # seconds inside packets, without the wait for others in the model
+    first: float = 0.0  # start of the first packet, seconds since the epoch
+    last: float = 0.0  # end of the last packet, seconds since the epoch
+    set_up: float = 0.0  # seconds of the slowest worker's set-up
+    workers: set[str] = field(default_factory=set)
+    phases: dict[str, float] = field(default_factory=dict)  # seconds inside packets
+
+    def add(self, event: StepEvent) -> None:
+        """Count one packet."""
+        self.rows += event.rows
+        self.failures += event.failures
+        self.busy += event.seconds - event.phases.get("queue", 0.0)
+        self.first = min(self.first or event.started, event.started)
+        self.last = max(self.last, event.ended)
+        self.workers.add(event.worker)
+        for name, seconds in event.inside.items():
+            self.phases[name] = self.phases.get(name, 0.0) + seconds
+
+    @property
+    def rate(self) -> float:
+        """Rows a second from the start of the first packet to the end of the last; 0 before the first packet."""
+        return rows_per_s(self.rows, self.last - self.first)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the totals as run.json stores them under `figures`."""
+        cost = ms_per_row(self.busy, self.rows)
+        return {
+            "rows": self.rows,
+            "errors": self.failures,
+            "workers": len(self.workers),
+            "rows_per_s": round(self.rate, 4),
+            "busy_s": round(self.busy, 3),
+            "set_up_s": round(self.set_up, 3),
+            "ms_per_row": None if cost is None else round(cost, 3),
+            "phases_s": {name: round(seconds, 3) for name, seconds in self.phases.items()},
+        }
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class TimedCalls:
+    """One step's n calls with rows, sorted by worker and time, as a comparison resamples them."""
+
+    worker: NDArray[np.int64]  # n, numbers from 0
+    started: Floats  # n, seconds since the epoch
+    seconds: Floats  # n, inside the call
+    rows: NDArray[np.int64]  # n, at least 1 each
+
+    @classmethod
+    def of(cls, worker: Any, started: Any, seconds: Any, rows: Any) -> TimedCalls:
+        """Sort calls; those without rows are left out. `worker` are names or numbers."""
+        numbers = np.unique(np.asarray(worker), return_inverse=True)[1]
+        amounts = np.asarray(rows, np.int64)
+        order = np.lexsort((np.asarray(started), numbers))
+        order = order[amounts[order] > 0]
+        times, spent = np.asarray(started, np.float64), np.asarray(seconds, np.float64)
+        return cls(worker=numbers[order], started=times[order], seconds=spent[order], rows=amounts[order])
+
+    @property
+    def cycles(self) -> Floats:
+        """Seconds from each call's start to its worker's next call; for a worker's last call, its own seconds."""
+        following = np.append(self.started[1:], np.inf)
+        last = np.append(self.worker[1:] != self.worker[:-1], True)
+        return np.where(last, self.seconds, np.maximum(following - self.started, self.seconds))

@@ -1,13 +1,14 @@
-"""Statistics of each step, computed from a run's records: its speed, and its processes' use of time.
+"""Statistics of each step: its speed, and its processes' use of time.
 
+They are computed here from a run's records, and by `LiveWindow` from the events of its last seconds.
 docs/measuring/profiling.md defines each figure. Packets without rows come from files that cannot be read and from the
 ends of files. They count as time, since a process worked on them, but not as packets.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any
 
 import numpy as np
@@ -15,11 +16,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from framekiln.contract.row_errors import DECODE
-from framekiln.profiling.records import CALL, HAND_ON, PACKET, SET_UP
+from framekiln.profiling.records import CALL, HAND_ON, INSIDE, PACKET, SET_UP
 from framekiln.profiling.stats.node_use import cpu_use, ends, floats, gpu_use
 from framekiln.profiling.stats.speed import (
-    INSIDE,
     Percentiles,
+    StepTotals,
+    TimedCalls,
     covered_s,
     percentiles_ms,
     phase_shares,
@@ -28,13 +30,14 @@ from framekiln.profiling.stats.speed import (
     steady_rows_per_s,
 )
 
+NO_PERCENTILES: Percentiles = (0.0, 0.0, 0.0)
+NO_CALLS = TimedCalls.of((), (), (), ())
 PARTS: Mapping[str, tuple[str, ...]] = {
     "prepare": ("fetch", "preprocess", "upload"),
     "model": ("infer",),
     "finish": ("download", "postprocess", "write"),
 }
 """Phases before, in and after a process's model; with several packets in work, all three go on at the same time."""
-
 
 MODEL_LIMITS = 0.9  # share of its time from which a model can hardly do more; first setting
 WAIT_LIMITS = 0.3  # share of its time from which a process's neighbours hold it up, as in `profiling.advice`
@@ -46,13 +49,14 @@ class ProcessStatistics:
 
     rows: int
     rows_per_s: float
-    steady_rows_per_s: float | None  # None with too few packets
+    steady_rows_per_s: float | None = None  # None with too few packets, and of a run's last seconds
     seconds: float  # inside the step
     busy: float  # in this step
     process_busy: float  # in any step
     starved: float  # waiting for input
-    held: float  # handing packets on
-    parts: Mapping[str, float]  # by `PARTS`: seconds in it, by the process's time; above 1 where several packets are
+    held: float = 0.0  # handing packets on, which events do not tell
+    parts: Mapping[str, float] = field(default_factory=dict)
+    """By `PARTS`: seconds in it, by the process's time; above 1 where several packets are. Events do not tell them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,26 +65,42 @@ class StepStatistics(ProcessStatistics):
 
     step: str
     device: str
-    later: bool  # in the second pass
-    beside_decode: bool  # its processes decode too
+    later: bool = False  # in the second pass
+    beside_decode: bool = False  # its processes decode too
     workers: Mapping[str, ProcessStatistics]
     packets: int
     calls: int
     call_ms: Percentiles  # p50, p95, p99; in decoding each packet counts as a call
-    row_ms: Percentiles  # a call's time by its rows
+    row_ms: Percentiles = NO_PERCENTILES  # a call's time by its rows, which events do not tell
     phases: Mapping[str, float]  # share of the step's seconds
-    set_up_s: float  # of the slowest process
+    set_up_s: float = 0.0  # of the slowest process
     begin: float  # seconds since the epoch
     end: float
     retries: int
     vram_peak_gb: float | None
     gpu_use: float | None  # mean utilisation of its nodes' GPUs during its calls, 0 to 1
     cpu_use: float | None = None  # mean use of its nodes' cores during its packets, by all programs, 0 to 1
+    timed: TimedCalls = NO_CALLS  # of records
 
     @property
     def lasted(self) -> float:
         """Return the seconds from its first packet to its last."""
         return self.end - self.begin
+
+    @property
+    def p95_ms(self) -> float | None:
+        """Return the 95th percentile of a call; None without calls."""
+        return self.call_ms[1] if self.calls else None
+
+    @property
+    def totals(self) -> StepTotals:
+        """Return its sums, as run.json and the end of a run show them; errors are in no record."""
+        phases = {name: share * self.seconds for name, share in self.phases.items() if name != "other"}
+        busy, workers = self.seconds - phases.get("queue", 0.0), set(self.workers)
+        first, last, set_up = self.begin, self.end, self.set_up_s
+        return StepTotals(
+            rows=self.rows, busy=busy, first=first, last=last, set_up=set_up, workers=workers, phases=phases
+        )
 
     @property
     def working(self) -> float:
@@ -99,7 +119,8 @@ class StepStatistics(ProcessStatistics):
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields as run.json stores them, with four decimal places."""
-        return {name: _rounded(value) for name, value in asdict(self).items() if name != "step"}
+        stored = {one.name: getattr(self, one.name) for one in fields(self) if one.name not in ("step", "timed")}
+        return {name: _rounded(value) for name, value in stored.items()}
 
 
 def step_statistics(calls: pa.Table, nodes: pa.Table | None = None) -> list[StepStatistics]:
@@ -120,18 +141,20 @@ def _step(name: str, records: pa.Table, packets: pa.Table, nodes: pa.Table | Non
     decoding = set(records.filter(pc.equal(records["step"], DECODE))["worker"].to_pylist())
     durations = {phase: float(pc.sum(packets[phase]).as_py() or 0.0) for phase in INSIDE}
     seconds, rows = floats(timed, "seconds"), np.maximum(1, floats(timed, "rows"))
+    processes = {worker: _process(mine, _of(records, worker)) for worker, mine in workers.items()}
     begin, end = _span(packets)
     return StepStatistics(
         step=name,
         device=packets["device"][0].as_py(),
         later=str(packets["unit"][0].as_py() or "").endswith(".parquet"),
         beside_decode=name != DECODE and bool(decoding & set(workers)),
-        **_shares({worker: _process(mine, _of(records, worker)) for worker, mine in workers.items()}, workers),
+        **weighted(processes),
         **_amounts(packets, max(end - begin, 1e-9)),
         packets=whole.num_rows,
         calls=timed.num_rows,
-        call_ms=percentiles_ms(seconds) or (0.0, 0.0, 0.0),
-        row_ms=percentiles_ms(seconds / rows) or (0.0, 0.0, 0.0),
+        call_ms=percentiles_ms(seconds) or NO_PERCENTILES,
+        row_ms=percentiles_ms(seconds / rows) or NO_PERCENTILES,
+        timed=TimedCalls.of(*(timed[column].to_numpy() for column in ("worker", "started", "seconds", "rows"))),
         phases=phase_shares(durations, float(pc.sum(packets["seconds"]).as_py())),
         set_up_s=float(pc.max(own.filter(pc.equal(own["kind"], SET_UP))["seconds"]).as_py() or 0.0),
         begin=begin,
@@ -143,8 +166,8 @@ def _step(name: str, records: pa.Table, packets: pa.Table, nodes: pa.Table | Non
     )
 
 
-def _process(packets: pa.Table, records: pa.Table) -> ProcessStatistics:
-    """Return a process's statistics in a step, from its packets of that step and from all of its records."""
+def _process(packets: pa.Table, records: pa.Table) -> tuple[ProcessStatistics, float]:
+    """Return a process's statistics in a step and its seconds, from its packets of that step and all of its records."""
     begin, end = _span(packets)
     started, kinds = floats(records, "started"), np.array(records["kind"].to_pylist())
     inside = (started >= begin) & (started < max(end, np.nextafter(begin, np.inf)))
@@ -156,7 +179,7 @@ def _process(packets: pa.Table, records: pa.Table) -> ProcessStatistics:
     packets_inside = inside & (kinds == PACKET)
     # On the CPU each packet has a core of its own, so that its parts are shares of the time of all of them.
     lanes = len(pc.unique(packets["lane"])) if packets["device"][0].as_py() == "cpu" else 1
-    return ProcessStatistics(
+    process = ProcessStatistics(
         **_amounts(packets, length),
         busy=share_of_time(covered_s(floats(packets, "started"), floats(packets, "seconds")), length),
         process_busy=share_of_time(
@@ -169,22 +192,24 @@ def _process(packets: pa.Table, records: pa.Table) -> ProcessStatistics:
             for part, phases in PARTS.items()
         },
     )
+    return process, length
 
 
-def _shares(processes: Mapping[str, ProcessStatistics], packets: Mapping[str, pa.Table]) -> dict[str, Any]:
-    """Return the processes, and their shares weighted by the time that each took part."""
-    spans = {worker: _span(mine) for worker, mine in packets.items()}
-    lengths = {worker: max(end - begin, 1e-9) for worker, (begin, end) in spans.items()}
-    total = sum(lengths.values())
-    shares: dict[str, Any] = {
-        name: sum(getattr(processes[worker], name) * length for worker, length in lengths.items()) / total
+def weighted(processes: Mapping[str, tuple[ProcessStatistics, float]]) -> dict[str, Any]:
+    """Return a step's processes, and their shares weighted by the seconds that each took part."""
+    workers = {worker: process for worker, (process, _) in processes.items()}
+    lengths = np.maximum([length for _, length in processes.values()], 1e-9)
+
+    def mean(values: Iterable[float]) -> float:
+        return float(np.average(list(values), weights=lengths))
+
+    shares = {
+        name: mean(getattr(one, name) for one in workers.values())
         for name in ("busy", "process_busy", "starved", "held")
     }
-    shares["parts"] = {
-        part: sum(processes[worker].parts[part] * length for worker, length in lengths.items()) / total
-        for part in PARTS
-    }
-    return shares | {"workers": processes}
+    known = next(iter(workers.values())).parts
+    parts = {part: mean(one.parts[part] for one in workers.values()) for part in known}
+    return {**shares, "parts": parts, "workers": workers}
 
 
 def _amounts(packets: pa.Table, length: float) -> dict[str, Any]:
@@ -211,6 +236,8 @@ def _of(records: pa.Table, worker: str) -> pa.Table:
 
 
 def _rounded(value: Any) -> Any:
+    if is_dataclass(value):
+        return {name: _rounded(one) for name, one in vars(value).items()}
     if isinstance(value, float):
         return round(value, 4)
     if isinstance(value, Mapping):

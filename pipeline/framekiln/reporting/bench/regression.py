@@ -12,7 +12,7 @@ from framekiln.contract.errors import ConfigError
 from framekiln.lab.output.results import BenchReport
 from framekiln.lab.samples import FIGURES, samples
 from framekiln.planning.sample import Sample
-from framekiln.profiling.stats.calls import calls_of
+from framekiln.profiling.stats.speed import TimedCalls
 from framekiln.reporting.compare.bootstrap import Spread, change, interval, spreads
 from framekiln.reporting.compare.comparison import FigurePair
 from framekiln.reporting.compare.gate import Condition, Verdict, judge_figure, parse
@@ -133,4 +133,4 @@ def _spreads(sample: Sample, side: str) -> Mapping[str, Spread]:
     seconds = np.asarray(sample.latency.values) / 1000
     started = np.concatenate([[0.0], np.cumsum(seconds)[:-1]])
     rows = np.full(len(seconds), sample.batch, np.int64)
-    return spreads(calls_of(np.zeros(len(seconds)), started, seconds, rows), f"{side} {sample.name}")
+    return spreads(TimedCalls.of(np.zeros(len(seconds)), started, seconds, rows), f"{side} {sample.name}")

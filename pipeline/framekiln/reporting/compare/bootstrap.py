@@ -19,8 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from framekiln.profiling.stats.calls import StepCalls
-from framekiln.profiling.stats.speed import QUANTILES
+from framekiln.profiling.stats.speed import QUANTILES, TimedCalls
 
 RESAMPLES = 1000
 LEVEL = 0.95  # of an interval
@@ -56,7 +55,7 @@ class ChangeInterval:
         return self.low <= 0 <= self.high
 
 
-def spreads(calls: StepCalls, seed: str) -> dict[str, Spread]:
+def spreads(calls: TimedCalls, seed: str) -> dict[str, Spread]:
     """Return the spreads of rate, ms_row and quantiles over resampled calls; empty with fewer than 40 calls.
 
     The seed is a text that is unique to the step and the run.

@@ -60,8 +60,8 @@ class Side:
         """By step and figure, the spread of each run's resampled calls."""
         by_step: dict[str, dict[str, list[Spread | None]]] = {}
         for i, run in enumerate(self.runs):
-            for step, calls in run.calls.items():
-                for name, spread in spreads(calls, f"{self.name}{i} {step}").items():
+            for step, statistics in run.statistics.items():
+                for name, spread in spreads(statistics.timed, f"{self.name}{i} {step}").items():
                     by_run = by_step.setdefault(step, {}).setdefault(name, [None] * len(self.runs))
                     by_run[i] = spread
         return by_step
@@ -191,12 +191,12 @@ def _mean(values: Sequence[float], *, noisy: bool) -> float | None:
 
 def _why_unknown(step: str, sides: Sequence[Side]) -> str:
     for side in sides:
-        counts = [len(run.calls[step].rows) if step in run.calls else 0 for run in side.runs]
+        counts = [run.statistics[step].calls if step in run.statistics else 0 for run in side.runs]
         if not min(counts):
             if any(run.damage for run in side.runs):
                 return f"{side.name}'s records of calls are damaged"
             return f"{side.name} has no records of its calls"
-    counts = [len(run.calls[step].rows) for side in sides for run in side.runs]
+    counts = [run.statistics[step].calls for side in sides for run in side.runs]
     return f"a side has too few calls ({min(counts):,})"
 
 

@@ -7,10 +7,8 @@ Percentiles come from records only.
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-import numpy as np
-
-from framekiln.profiling.stats.calls import StepCalls
-from framekiln.profiling.stats.speed import QUANTILES, ms_per_row, percentiles_ms, rows_per_s
+from framekiln.profiling.stats.speed import QUANTILES, ms_per_row
+from framekiln.profiling.stats.steps import StepStatistics
 from framekiln.reporting.compare.runs import Run
 
 OF_THE_RUN = "run"
@@ -52,18 +50,17 @@ STEP_FIGURES, RUN_FIGURES = (tuple(figure.name for figure in figures) for figure
 
 def measure(run: Run, step: str) -> dict[str, float]:
     """Return a step's figures; each phase too, as ms a row under `phase NAME`."""
-    calls = run.calls.get(step)
-    figures = _from_records(calls) if calls is not None else {}
+    figures = _from_records(run.statistics[step]) if step in run.statistics else {}
     if not run.record:
         figures = {"rows": run.finished_rows(step)} | figures
-    totals = _from_run_file(run.part("figures", step))
+    totals = _from_totals(run.part("figures", step))
     figures = totals | figures if run.cut else figures | totals  # which a run that was killed wrote before its end
     if run.cut or step in run.partial_steps:  # each run counts its own errors only
         figures.pop("errors", None)
     return {name: float(value) for name, value in figures.items()}
 
 
-def _from_run_file(totals: Mapping[str, object]) -> dict[str, float]:
+def _from_totals(totals: Mapping[str, object]) -> dict[str, float]:
     keys = {"rows": "rows", "ms_row": "ms_per_row", "workers": "workers", "set_up": "set_up_s", "errors": "errors"}
     figures = {name: value for name, key in keys.items() if isinstance(value := totals.get(key), int | float)}
     rate, phases, rows = totals.get("rows_per_s"), totals.get("phases_s"), figures.get("rows")
@@ -74,19 +71,13 @@ def _from_run_file(totals: Mapping[str, object]) -> dict[str, float]:
     return figures
 
 
-def _from_records(calls: StepCalls) -> dict[str, float]:
-    figures: dict[str, float] = {}
-    if (cost := ms_per_row(calls.packet_s, calls.packet_rows)) is not None:
-        figures |= {"rows": calls.packet_rows, "ms_row": cost}
-        if calls.span_s > 0:
-            figures["rate"] = rows_per_s(calls.packet_rows, calls.span_s)
-    if (row_ms := percentiles_ms(calls.seconds / calls.rows)) is not None:
-        figures |= dict(zip(QUANTILES, row_ms, strict=True))
-        figures["workers"] = len(np.unique(calls.worker))
-    if calls.vram_peak_gb is not None:
-        figures["vram"] = calls.vram_peak_gb
-    if calls.set_up_s is not None:
-        figures["set_up"] = calls.set_up_s
+def _from_records(step: StepStatistics) -> dict[str, float]:
+    figures = _from_totals(step.totals.to_dict())
+    figures.pop("errors")  # they are in no record
+    if step.calls:
+        figures |= dict(zip(QUANTILES, step.row_ms, strict=True))
+    if step.vram_peak_gb is not None:
+        figures["vram"] = step.vram_peak_gb
     return figures
 
 

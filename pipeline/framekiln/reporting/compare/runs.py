@@ -18,7 +18,9 @@ from framekiln.output.ledger import Ledger
 from framekiln.output.object_store import Store
 from framekiln.output.recognise import check_is_output
 from framekiln.output.unit_table import read_units
-from framekiln.profiling.stats.calls import StepCalls, read_calls, run_of
+from framekiln.profiling.record_log import CALLS, read
+from framekiln.profiling.run_profile import run_of
+from framekiln.profiling.stats.steps import StepStatistics, step_statistics
 from framekiln.runtime.run.change_report import Facts, stored_facts
 from framekiln.runtime.run.progress import FINISHED, Unfinished, unfinished
 from framekiln.runtime.run.record import read_unchecked
@@ -91,19 +93,21 @@ class Run:
         return {item.media_id: (item.size, item.digest) for unit in current for item in unit.media}
 
     @cached_property
-    def calls(self) -> dict[str, StepCalls]:
-        """By step, the records of its calls; empty where none were kept."""
-        return self._calls_and_damage[0]
+    def statistics(self) -> dict[str, StepStatistics]:
+        """By step, its statistics by the records of its calls; empty where none were kept."""
+        return self._statistics_and_damage[0]
 
     @property
     def damage(self) -> str:
         """Reason why existing records cannot be read; empty where they can, or are missing."""
-        return self._calls_and_damage[1]
+        return self._statistics_and_damage[1]
 
     @cached_property
-    def _calls_and_damage(self) -> tuple[dict[str, StepCalls], str]:
+    def _statistics_and_damage(self) -> tuple[dict[str, StepStatistics], str]:
+        if self.recorded is None:
+            return {}, ""
         try:
-            return read_calls(self.store, self.recorded), ""
+            return {step.step: step for step in step_statistics(read(self.store, CALLS, self.recorded))}, ""
         except DamagedError as error:
             return {}, str(error)
 

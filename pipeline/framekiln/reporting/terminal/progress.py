@@ -14,7 +14,7 @@ from framekiln.contract.row_errors import DECODE
 from framekiln.planning.plan import Plan
 from framekiln.profiling.advice import live_advice
 from framekiln.profiling.events import GpuSample
-from framekiln.profiling.stats.live import LiveStep
+from framekiln.profiling.stats.steps import StepStatistics
 from framekiln.profiling.stats.totals import RunTotals
 from framekiln.reporting.kit.formatting import count, elapsed
 from framekiln.reporting.terminal.console import print_line
@@ -80,7 +80,7 @@ class ProgressBars(ProgressView):
             step, now = figures.steps[name], figures.live.step(name, moment)
             fields: dict[str, Any] = {
                 "rate": f"{now.rows_per_s:,.1f}/s" if now else "",
-                "load": _load(now, narrow=self._narrow) if now else "",
+                "load": _load(now, figures.live.gpu(now, moment), narrow=self._narrow) if now else "",
                 "errors": count(step.failures, "error") if step.failures else "",
                 "left": elapsed(round(left[name])) if name in left else "",
             }
@@ -198,11 +198,11 @@ def make_view(console: Console, steps: Sequence[str], *, quiet: bool) -> Progres
     return ProgressBars(console, steps) if console.is_terminal else ProgressLines(console, steps)
 
 
-def _load(now: LiveStep, *, narrow: bool) -> str:
+def _load(now: StepStatistics, gpu: GpuSample | None, *, narrow: bool) -> str:
     """Return the shares of time that a step works and waits, and the state of its GPU."""
     sign = "" if narrow else "%"
-    shares = f"busy {100 * now.busy:>3.0f}{sign} waits {100 * now.waiting:>3.0f}{sign}"
-    return f"{shares} {_gpu(now.gpu, narrow=narrow)}" if now.gpu else shares
+    shares = f"busy {100 * now.busy:>3.0f}{sign} waits {100 * now.starved:>3.0f}{sign}"
+    return f"{shares} {_gpu(gpu, narrow=narrow)}" if gpu else shares
 
 
 def _gpu(gpu: GpuSample, *, narrow: bool = False) -> str:

@@ -20,11 +20,11 @@ from framekiln.profiling.run_profile import (
     choose_run,
     missing_rows,
     profile_of,
+    run_of,
     stored_profile,
     stored_saturated,
     targets_of,
 )
-from framekiln.profiling.stats.calls import run_of
 from framekiln.reporting.kit.formatting import count, duration, moment, number
 from framekiln.runtime.run.progress import FINISHED
 
@@ -101,26 +101,12 @@ def _by_records(
     return TimedRun(
         name=name,
         started=moment(run.began),
-        figures={step.step: _figures(step.to_dict()) for step in profile.steps},
+        figures={step.step: step.totals.to_dict() | {"errors": None} for step in profile.steps},
         profile=profile.to_dict(),
         speed=_speed(run.frames, run.ended - run.began),
         is_last=is_last,
         others=_others(work, name),
     )
-
-
-def _figures(step: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a step's figures as run.json has them; its errors are in no record."""
-    return {
-        "rows": step["rows"],
-        "errors": None,
-        "workers": len(step["workers"]),
-        "rows_per_s": step["rows_per_s"],
-        "busy_s": step["seconds"],
-        "set_up_s": step["set_up_s"],
-        "ms_per_row": 1000 * step["seconds"] / step["rows"] if step["rows"] else None,
-        "phases_s": {name: share * step["seconds"] for name, share in step["phases"].items() if name != "other"},
-    }
 
 
 def _work(store: Store) -> dict[str, RunWork]:
