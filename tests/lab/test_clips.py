@@ -22,8 +22,7 @@ from framekiln.lab.clips.scenarios import Load, arrivals
 from framekiln.lab.models.factory import Factory
 from framekiln.lab.models.model import ModelSource
 from framekiln.lab.output.cells import Cell
-from framekiln.lab.samples import samples
-from framekiln.lab.targets import parse_targets, verdicts
+from framekiln.lab.samples import parse_targets, samples, verdicts
 from framekiln.planning.sample import Statistics
 from tests.lab.report.results import report, result, section_ids
 
@@ -109,8 +108,8 @@ def test_targets():
         ("p95<20", "not met"),
         ("p99<25", "not measured"),
     ]
-    assert [(t.percentile, t.ms) for t in parse_targets("p50<16.67, p90 < 20")] == [("p50", 16.67), ("p90", 20)]
-    assert [t.ms for t in parse_targets("4k30")] == [33.33, 40, 50]
+    assert [(t.figure, t.number) for t in parse_targets("p50<16.67, p90 < 20")] == [("p50", 16.67), ("p90", 20)]
+    assert [t.number for t in parse_targets("4k30")] == [33.33, 40, 50]
     for text in ("p42<3", "p50>3", "8k60"):
         with pytest.raises(ConfigError) as error:
             parse_targets(text)

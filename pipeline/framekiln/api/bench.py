@@ -32,9 +32,8 @@ from framekiln.lab.output.results import (
     write_report,
     write_tables,
 )
-from framekiln.lab.samples import samples, video_rows
+from framekiln.lab.samples import parse_targets, samples, verdicts, video_rows
 from framekiln.lab.sav.summary import write_video_csv
-from framekiln.lab.targets import parse_targets, verdicts
 from framekiln.planning.manifest import PipelineFile
 from framekiln.reporting.bench import history
 from framekiln.reporting.bench.page import PAGE, PictureRow, write_page

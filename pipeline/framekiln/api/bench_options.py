@@ -14,8 +14,8 @@ from framekiln.contract.errors import ConfigError
 from framekiln.lab.bench import BenchPlan
 from framekiln.lab.measure.details import DetailOptions
 from framekiln.lab.measure.options import MeasureOptions, default_device
+from framekiln.lab.samples import calls_needed, parse_targets
 from framekiln.lab.sweep.product import Axes
-from framekiln.lab.targets import calls_needed, parse_targets
 
 Numbers = int | str | Sequence[int] | None
 """One number, several, or a text such as "1,2,4"."""

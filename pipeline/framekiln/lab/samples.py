@@ -1,15 +1,24 @@
-"""The measurements of a bench as samples, for targets, gates and histories: cells, clips, objects of videos."""
+"""The measurements of a bench as samples, for targets, gates and histories: cells, clips, objects of videos.
+
+Targets are for the latency of a call or a frame, as `p50<16.67,p95<20,p99<25` in ms, or a named set.
+"""
+
+from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import groupby
+from typing import Any
 
 from pydantic import TypeAdapter
 
+from framekiln.contract.errors import ConfigError
 from framekiln.lab.clips.measure import ClipRow
 from framekiln.lab.output.cells import Cell, CellResult
 from framekiln.lab.output.results import BenchReport
 from framekiln.lab.sav.measure import VideoRow
-from framekiln.planning.sample import PERCENTILES, Sample, Statistics
+from framekiln.planning.sample import PERCENTILES, Sample, Statistics, calls_for
+from framekiln.profiling.targets import MET, NOT_MEASURED, NOT_MET, Limit, parse_limits
 
 FIGURES: Mapping[str, str] = {
     **dict.fromkeys(("p50", "p90", "p95", "p99", "mean"), "ms"),
@@ -19,6 +28,13 @@ FIGURES: Mapping[str, str] = {
     **dict.fromkeys(("drift", "j", "f"), ""),
 }
 """Figures of a sample by the names that --fail-if takes, with their units."""
+
+_TAIL = {"p50": 1.0, "p95": 1.2, "p99": 1.5}  # of a frame's period: half of the frames in time, few that are late
+SETS = {
+    name: [Limit(figure=figure, number=round(1000 / rate * by, 2)) for figure, by in _TAIL.items()]
+    for name, rate in {"1080p60": 60, "4k30": 30, "stereo60": 60}.items()
+}
+"""Targets by the names of sets; 60 frames a second give p50<16.67, p95<20, p99<25."""
 
 
 def samples(report: BenchReport) -> list[Sample]:
@@ -110,3 +126,92 @@ def _measured(latency: Statistics | None, figures: Mapping[str, float | None]) -
 
 def _gigabytes(size: int | None) -> float | None:
     return None if size is None else size / 1e9
+
+
+@dataclass(frozen=True, kw_only=True)
+class TargetVerdict:
+    """The verdict on a sample and a target."""
+
+    sample: Sample
+    target: Limit  # of a percentile in ms
+
+    @property
+    def ms(self) -> float | None:
+        """The sample's percentile; None where there were too few calls."""
+        found: float | None = getattr(self.sample.latency, self.target.figure, None)
+        return found
+
+    @property
+    def verdict(self) -> str:
+        """The result in words: met, not met, not measured."""
+        return NOT_MEASURED if self.ms is None else MET if self.ms < self.target.number else NOT_MET
+
+    @property
+    def failed(self) -> bool:
+        """True if it is not known to be met. A sample that this machine cannot run has no target."""
+        return self.verdict != MET and self.sample.outcome != "unsupported"
+
+    @property
+    def sentence(self) -> str:
+        """The result in a sentence."""
+        start = f"{self.target.text}: {self.sample.name}: "
+        if self.ms is not None:
+            return f"{start}{self.ms:.2f} ms."
+        if self.sample.outcome != "ok":
+            return f"{start}{self.sample.outcome}, {self.sample.why}."
+        count = getattr(self.sample.latency, "count", 0)
+        return f"{start}not measured: {self.target.figure} needs {_calls(self.target)} calls or frames, not {count}."
+
+    def row(self) -> dict[str, Any]:
+        """Return it as profile_stats.json has it."""
+        known = {"subject": self.sample.subject, "placement": self.sample.placement}
+        return {**known, "target": self.target.text, "ms": self.ms, "verdict": self.verdict}
+
+
+def verdicts(found: Sequence[Sample], targets: Sequence[Limit]) -> list[TargetVerdict]:
+    """Return each target's verdict on each sample."""
+    return [TargetVerdict(sample=sample, target=target) for sample in found for target in targets]
+
+
+def calls_needed(targets: Sequence[Limit], given: int | None, option: str) -> int:
+    """Return the number of calls or frames from which all targets are known; 0 without targets.
+
+    Raises:
+        ConfigError: the number that an option gives is too small.
+    """
+    most = max(targets, key=_calls, default=None)
+    if most is None:
+        return 0
+    if given is not None and given < _calls(most):
+        raise ConfigError(
+            f"--target {most.text!r} needs {_calls(most)} calls or frames, and {option} is {given}; leave {option} "
+            "out.",
+            code="FK-BENCH-TARGET",
+        )
+    return _calls(most)
+
+
+def _calls(target: Limit) -> int:
+    """Return the calls or frames that it takes to know."""
+    return calls_for(PERCENTILES[target.figure])
+
+
+def parse_targets(text: str) -> list[Limit]:
+    """Return the targets in a list, or of a named set.
+
+    Raises:
+        ConfigError: a word is neither a target nor a set.
+    """
+
+    def is_known(limit: Limit) -> bool:
+        return limit.step is None and limit.sign == "<" and limit.figure in PERCENTILES
+
+    return parse_limits(text, is_known, _unknown, SETS)
+
+
+def _unknown(word: str) -> ConfigError:
+    return ConfigError(
+        f"--target {word!r} is no target; write p50<16.67 with one of {', '.join(PERCENTILES)} and ms, or "
+        f"{', '.join(SETS)}.",
+        code="FK-BENCH-TARGET",
+    )

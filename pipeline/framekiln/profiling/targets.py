@@ -1,9 +1,9 @@
-"""Targets of a profile, compared with what a run measured."""
+"""Targets: the one form of `--target` for runs and benches, and those of a profile compared with a run."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +19,43 @@ MET, NOT_MET, NOT_MEASURED = "met", "not met", "not measured"
 _FORM = re.compile(r"(?:(?P<step>[^\s<>,]+)\.)?(?P<figure>\w+)\s*(?P<sign>[<>])\s*(?P<number>\d+(?:\.\d+)?)")
 _LESS_IS_BETTER = ("vram_peak_percent", "call_p95_ms")
 _MORE_IS_BETTER = ("rows_per_minute",)  # more than the upper end of a range is met too
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limit:
+    """One target of `--target`: a figure and its limit."""
+
+    step: str | None = None  # None: of the whole run, or of a bench
+    figure: str
+    sign: str = "<"  # the side on which it is met
+    number: float
+
+    @property
+    def text(self) -> str:
+        """The target as it is written."""
+        return f"{f'{self.step}.' if self.step else ''}{self.figure}{self.sign}{self.number:g}"
+
+
+def parse_limits(
+    text: str,
+    is_known: Callable[[Limit], bool],
+    refused: Callable[[str], ConfigError],
+    sets: Mapping[str, Sequence[Limit]] | None = None,
+) -> list[Limit]:
+    """Return the targets in a list such as `p50<16.67, faces.call_p95_ms<200`; a word may be the name of a set.
+
+    Raises:
+        ConfigError: that of `refused`, for a word of another form or a target that is not known.
+    """
+    limits: list[Limit] = []
+    for word in (word.strip() for word in text.split(",") if word.strip()):
+        match = _FORM.fullmatch(word)
+        one = Limit(**{**match.groupdict(), "number": float(match["number"])}) if match else None
+        found = (sets or {}).get(word) or ([one] if one is not None and is_known(one) else [])
+        if not found:
+            raise refused(word)
+        limits += found
+    return limits
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,16 +106,16 @@ def parse_targets(text: str) -> Targets:
     """
     of_run: dict[str, float] = {}
     of_steps: dict[str, dict[str, float]] = {}
-    for word in (word.strip() for word in text.split(",") if word.strip()):
-        match = _FORM.fullmatch(word)
-        known = StepTargets if match and match["step"] else Targets
-        if match is None or match["figure"] not in known.model_fields.keys() - {"steps"}:
-            raise _unknown(word)
-        if (match["figure"] in _LESS_IS_BETTER) is not (match["sign"] == "<"):
-            raise _unknown(word)
-        place = of_steps.setdefault(match["step"], {}) if match["step"] else of_run
-        place[match["figure"]] = float(match["number"])
+    for limit in parse_limits(text, _is_known, _unknown):
+        place = of_steps.setdefault(limit.step, {}) if limit.step else of_run
+        place[limit.figure] = limit.number
     return Targets.model_validate({**of_run, "steps": of_steps})
+
+
+def _is_known(limit: Limit) -> bool:
+    known = StepTargets if limit.step else Targets
+    is_named = limit.figure in known.model_fields.keys() - {"steps"}
+    return is_named and (limit.figure in _LESS_IS_BETTER) is (limit.sign == "<")
 
 
 def _unknown(word: str) -> ConfigError:

@@ -47,7 +47,7 @@ class ClipOptions:
         """
         from framekiln.lab.clips.measure import ClipSettings
         from framekiln.lab.clips.scenarios import SCENARIOS, Load
-        from framekiln.lab.targets import calls_needed, parse_targets
+        from framekiln.lab.samples import calls_needed, parse_targets
 
         asked = names(self.scenario)
         for name in asked:
