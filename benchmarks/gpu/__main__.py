@@ -23,8 +23,7 @@ from pathlib import Path
 
 from benchmarks.gpu.options import GpuOptions
 from benchmarks.gpu.results import rounded
-from benchmarks.gpu.runner import StepResult, document, run_steps
-from benchmarks.gpu.step_list import STEPS, GpuStep
+from benchmarks.gpu.runner import STEPS, GpuStep, StepResult, document, run_steps
 
 LIMIT_S = 570.0  # of all steps: ten minutes, less what starting and reporting take
 
@@ -68,7 +67,8 @@ def main() -> None:
             folder=folder, device=words.device, small=words.small, compile=words.compile or not words.small
         )
         results: list[StepResult] = []
-        for result in run_steps(steps, options, words.limit, _print):
+        for result in run_steps(steps, options, words.limit):
+            _print(result)
             results.append(result)
             if words.out is not None:
                 words.out.mkdir(parents=True, exist_ok=True)

@@ -8,9 +8,9 @@ from contextlib import ExitStack
 from itertools import islice
 from typing import Any
 
-from framekiln.lab.sweep.child import reason_of
+from framekiln.lab.sweep.child import CellChild, reason_of
 from framekiln.runtime.recovery.captured_error import CapturedError
-from framekiln.runtime.recovery.child_process import ChildDied, ChildProcess
+from framekiln.runtime.recovery.child_process import ChildDied
 
 _TIMEOUT_S = 200.0  # of one call, below the limit of the longest steps; LaMa is compiled for ten shapes
 
@@ -19,13 +19,13 @@ class MeasureError(Exception):
     """The reason why a child process gave no figures."""
 
 
-def call(child: ChildProcess, method: str, *arguments: object) -> Any:
+def call(child: CellChild, method: str) -> Any:
     """Return the result of a method of the object that a child process holds.
 
     Raises:
         MeasureError: it raised, or its process died.
     """
-    answer = child.call(method, *arguments, timeout_s=_TIMEOUT_S)
+    answer = child.call(method, timeout_s=_TIMEOUT_S)
     if isinstance(answer, ChildDied | CapturedError):
         raise MeasureError(reason_of(answer))
     return answer
@@ -47,22 +47,18 @@ def measured(
     waiting = iter(held.items())
     while group := dict(islice(waiting, at_once)):
         with ExitStack() as stack, ThreadPoolExecutor(len(group)) as pool:
-            children = {name: ExitStack() for name in group}
-            processes = {
-                name: stack.enter_context(children[name]).enter_context(ChildProcess(group[name], environment))
-                for name in group
-            }
-            first = {pool.submit(_result, process, methods[:1]): name for name, process in processes.items()}
+            children = {name: stack.enter_context(CellChild.of(held, environment)) for name, held in group.items()}
+            first = {pool.submit(_result, child, methods[:1]): name for name, child in children.items()}
             if methods[1:]:
                 wait(first)
             for future in as_completed(first):
                 name, answer = first[future], future.result()
                 is_ready = not isinstance(answer, MeasureError) and methods[1:]
-                yield name, _result(processes[name], methods[1:]) if is_ready else answer
-                children[name].close()  # its memory is the next one's
+                yield name, _result(children[name], methods[1:]) if is_ready else answer
+                children[name].end()  # its memory is the next one's
 
 
-def _result(child: ChildProcess, methods: Sequence[str]) -> Any:
+def _result(child: CellChild, methods: Sequence[str]) -> Any:
     try:
         return [call(child, method) for method in methods][-1]
     except MeasureError as error:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import os
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
 
 from benchmarks.made_rows import PHOTO, Size
 from framekiln.device.nvml import handles, library
@@ -63,16 +61,6 @@ class GpuOptions:
     def at_once(self) -> int:
         """Processes that set models up side by side."""
         return 5 if self.device != "cpu" and gpu_gb() >= _ROOMY_GB else 1
-
-    def to_json(self) -> str:
-        """Return all fields for another process."""
-        return json.dumps(asdict(self), default=str)
-
-    @classmethod
-    def from_json(cls, text: str) -> Self:
-        """Return the options of another process."""
-        fields: dict[str, Any] = json.loads(text)
-        return cls(**fields | {"folder": Path(fields["folder"])})
 
 
 def gpu_gb() -> float:

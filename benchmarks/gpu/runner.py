@@ -1,30 +1,69 @@
-"""The run of all steps: a process for each, with a limit, and one document of what they recorded."""
+"""The steps by name, and their run: a process for each, with a limit, and one document of what they recorded."""
 
 from __future__ import annotations
 
-import json
-import os
-import signal
-import subprocess
-import sys
+import importlib
+import importlib.util
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any, Literal
 
 from benchmarks.gpu.options import GpuOptions
-from benchmarks.gpu.results import Results, SkippedError, read_results, results_path, rounded
-from benchmarks.gpu.step_list import GpuStep
+from benchmarks.gpu.results import Record, Results, SkippedError, read_results, results_path, rounded
+from framekiln.lab.sweep.child import reason_of
+from framekiln.runtime.recovery.captured_error import CapturedError
+from framekiln.runtime.recovery.child_process import ChildDied, ChildProcess
 
-ROOT = Path(__file__).resolve().parents[2]
 LEAST_S = 10.0  # imports of torch and transformers take about half of it
-_GRACE_S = 10.0  # for a step to end its own children
 _SMALL = 3  # multiple of limits: small steps are tried on busy machines
-_LINES = 15  # of a failed step's output
 
 Outcome = Literal["ok", "failed", "timeout", "skipped"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class GpuStep:
+    """One step: a function that records its figures, in a process of its own."""
+
+    name: str
+    use: str  # module:function
+    about: str
+    limit_s: float  # the process is ended after it
+    needs: tuple[str, ...] = ()  # packages without which it is skipped
+
+    def load(self) -> Callable[[GpuOptions, Record], None]:
+        """Return the function."""
+        module, _, name = self.use.partition(":")
+        function: Callable[[GpuOptions, Record], None] = getattr(importlib.import_module(module), name)
+        return function
+
+    def run(self, options: GpuOptions) -> None:
+        """Record its figures in this process."""
+        self.load()(options, Results(results_path(options.folder, self.name)).record)
+
+    @property
+    def missing(self) -> list[str]:
+        """Packages that are needed and not installed."""
+        return [name for name in self.needs if importlib.util.find_spec(name) is None]
+
+
+def _step(name: str, limit_s: float, about: str, *needs: str) -> GpuStep:
+    return GpuStep(name=name, use=f"benchmarks.gpu.steps.{name}:measure", about=about, limit_s=limit_s, needs=needs)
+
+
+STEPS = (
+    _step("machine", 40, "versions, and rates of copies, of memory and of matrix products"),
+    _step("equality", 200, "each stage on the GPU against fp32 on the CPU; uploads in turns"),
+    _step("warm_up", 240, "set-up and first call of compiled stages, with an empty cache and with a filled one"),
+    _step("ceilings", 200, "each model alone, on its own terms"),
+    _step("shares", 300, "each stage as a worker runs it, against its model's ceiling"),
+    _step("memory", 120, "limits on memory: they are kept, and no row is lost"),
+    _step("processes", 100, "one process on the GPU against two"),
+    _step("engine", 150, "a run over 6,000 photos: start-up, steady rate, tail", "ray"),
+    _step("capped", 240, "all stages on a GPU of 8 GB", "ray"),
+    _step("calibration", 200, "a calibration, and what it predicts of the run", "ray"),
+)
+"""In the order in which they run; a later one may read what an earlier one recorded or wrote."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,57 +77,28 @@ class StepResult:
     results: Sequence[dict[str, Any]] = ()
 
 
-def run_steps(
-    steps: Sequence[GpuStep], options: GpuOptions, limit_s: float, on_result: Callable[[StepResult], None]
-) -> Iterator[StepResult]:
-    """Yield the result of each step, whatever becomes of the others.
-
-    Args:
-        steps: in order.
-        options: of all.
-        limit_s: of all steps together.
-        on_result: called with each result.
-    """
+def run_steps(steps: Sequence[GpuStep], options: GpuOptions, limit_s: float) -> Iterator[StepResult]:
+    """Yield the result of each step in order, whatever becomes of the others; `limit_s` is of all together."""
     end = time.monotonic() + limit_s
     for step in steps:
         left = end - time.monotonic()
         if step.missing:
-            result = StepResult(step=step.name, outcome="skipped", why=f"{', '.join(step.missing)} is not installed")
+            yield StepResult(step=step.name, outcome="skipped", why=f"{', '.join(step.missing)} is not installed")
         elif left < LEAST_S:
-            result = StepResult(step=step.name, outcome="skipped", why="no time left; give it with --only")
+            yield StepResult(step=step.name, outcome="skipped", why="no time left; give it with --only")
         else:
-            result = run_step(step, options, min(step.limit_s * (_SMALL if options.small else 1), left))
-        on_result(result)
-        yield result
+            yield run_step(step, options, min(step.limit_s * (_SMALL if options.small else 1), left))
 
 
 def run_step(step: GpuStep, options: GpuOptions, limit_s: float) -> StepResult:
-    """Run a step in a process of its own, which is ended after `limit_s`."""
+    """Run a step in a process of its own, which is ended with its own processes after `limit_s`."""
     results_path(options.folder, step.name).unlink(missing_ok=True)
-    log = options.folder / f"{step.name}.log"
-    command = [sys.executable, "-m", "benchmarks.gpu.runner", json.dumps(asdict(step)), options.to_json()]
-    paths = os.pathsep.join([str(ROOT), *(path for path in [os.environ.get("PYTHONPATH")] if path)])
     began = time.monotonic()
-    with log.open("wb") as output:
-        process = subprocess.Popen(
-            command,
-            env={**os.environ, "PYTHONPATH": paths},
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
-        try:
-            code: int | None = process.wait(limit_s)
-        except subprocess.TimeoutExpired:
-            code = None
-        finally:
-            _end(process)
+    with ChildProcess(step, with_descendants=True) as child:
+        answer = child.call("run", options, timeout_s=limit_s)
     results = read_results(options.folder, step.name)
-    outcome, why = _outcome(results, code, limit_s, log)
-    return StepResult(
-        step=step.name, outcome=outcome, why=why, seconds=time.monotonic() - began, results=[*_shown(results)]
-    )
+    outcome, why = _outcome(results, answer, limit_s)
+    return StepResult(step=step.name, outcome=outcome, why=why, seconds=time.monotonic() - began, results=results)
 
 
 def document(options: GpuOptions, results: Sequence[StepResult]) -> dict[str, Any]:
@@ -99,40 +109,12 @@ def document(options: GpuOptions, results: Sequence[StepResult]) -> dict[str, An
     return figures
 
 
-def _outcome(results: Sequence[dict[str, Any]], code: int | None, limit_s: float, log: Path) -> tuple[Outcome, str]:
-    if code is None:
-        return "timeout", f"it took longer than {limit_s:.0f} s"
-    if skipped := next((result["skipped"] for result in results if "skipped" in result), None):
-        return "skipped", skipped
-    if code:
-        lines = log.read_text(errors="replace").strip().splitlines()[-_LINES:]
-        return "failed", "\n".join([f"exit code {code}", *lines])
+def _outcome(results: Sequence[dict[str, Any]], answer: object, limit_s: float) -> tuple[Outcome, str]:
+    if isinstance(answer, ChildDied):
+        is_late = answer.how == "it hung"
+        return ("timeout", f"it took longer than {limit_s:.0f} s") if is_late else ("failed", reason_of(answer))
+    if isinstance(answer, CapturedError):
+        is_skipped = answer.kind == SkippedError.__name__
+        return ("skipped", answer.message) if is_skipped else ("failed", answer.traceback.rstrip())
     failed = sum(result.get("ok") is False for result in results)
     return ("failed", f"{failed} of its checks") if failed else ("ok", "")
-
-
-def _shown(results: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    return (result for result in results if "skipped" not in result)
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    """End what is left of a step's processes."""
-    for number in (signal.SIGTERM, signal.SIGKILL):
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, number)
-        with suppress(subprocess.TimeoutExpired):
-            process.wait(_GRACE_S)
-
-
-def main() -> None:
-    """Run one step in this process."""
-    step, options = GpuStep(**json.loads(sys.argv[1])), GpuOptions.from_json(sys.argv[2])
-    record = Results(results_path(options.folder, step.name)).record
-    try:
-        step.load()(options, record)
-    except SkippedError as reason:
-        record(skipped=str(reason))
-
-
-if __name__ == "__main__":
-    main()

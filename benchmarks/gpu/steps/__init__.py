@@ -1,1 +1,1 @@
-"""The steps of the benchmark on a GPU, a module each; `benchmarks.gpu.step_list` has their order and limits."""
+"""The steps of the benchmark on a GPU, a module each; `benchmarks.gpu.runner` has their order and limits."""

@@ -14,7 +14,6 @@ import pyarrow.compute as pc
 
 from benchmarks.gpu.options import GpuOptions
 from benchmarks.gpu.results import Record
-from benchmarks.gpu.runner import ROOT
 from benchmarks.gpu.stage_steps import SMALL
 from benchmarks.gpu.steps.ceilings import ceilings
 from benchmarks.made_rows import write_photos
@@ -50,7 +49,7 @@ def framekiln(*words: str) -> float:
     """
     began = time.time()
     command = [sys.executable, "-m", "framekiln", *words]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise CommandError(f"{words[0]} ended with {done.returncode}: {(done.stdout + done.stderr)[-2000:]}")
     return time.time() - began

@@ -13,7 +13,7 @@ from benchmarks.gpu.results import Record
 from benchmarks.gpu.stage_steps import Case, step_of
 from benchmarks.gpu.steps.shares import StageWork
 from framekiln.device import DeviceMemory, Meter
-from framekiln.runtime.recovery.child_process import ChildProcess
+from framekiln.lab.sweep.child import CellChild
 
 
 class MeteredWork(StageWork):
@@ -35,12 +35,12 @@ def measure(options: GpuOptions, record: Record) -> None:
     case = Case(stage="categorize", sizes=[options.photo] * (2 if options.small else 128))
     step = step_of(case, options)
     single = replace(step, placement=replace(step.placement, in_flight=1))
-    with ChildProcess(MeteredWork(single, case, options.seconds)) as other:
+    with CellChild.of(MeteredWork(single, case, options.seconds)) as other:
         call(other, "prepare")
         record(processes=1, in_flight=1, rows_per_s=call(other, "rate"), **_memory(other))
     with (
-        ChildProcess(MeteredWork(step, case, options.seconds)) as one,
-        ChildProcess(MeteredWork(step, case, options.seconds)) as two,
+        CellChild.of(MeteredWork(step, case, options.seconds)) as one,
+        CellChild.of(MeteredWork(step, case, options.seconds)) as two,
     ):
         call(one, "prepare")
         alone = call(one, "rate")
@@ -51,6 +51,6 @@ def measure(options: GpuOptions, record: Record) -> None:
     record(processes=2, in_flight=step.placement.in_flight, rows_per_s=sum(rates), against_one=sum(rates) / alone)
 
 
-def _memory(child: ChildProcess) -> Mapping[str, Any]:
+def _memory(child: CellChild) -> Mapping[str, Any]:
     device: DeviceMemory = call(child, "seen")
     return {"device": device.name, "total_gb": device.total_gb, "context_gb": device.context_gb}

@@ -7,7 +7,9 @@ import os
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -15,9 +17,9 @@ import pytest
 
 from benchmarks.gpu.options import GpuOptions
 from benchmarks.gpu.results import Results, read_results, rounded
-from benchmarks.gpu.runner import document, run_steps
-from benchmarks.gpu.step_list import STEPS, GpuStep
+from benchmarks.gpu.runner import STEPS, GpuStep, document, run_steps
 from benchmarks.gpu.steps.shares import steady
+from framekiln.runtime.recovery.child_process import ChildProcess
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -28,10 +30,7 @@ def step(use, limit_s=60.0, **more):
 
 def results_of(tmp_path, *steps, limit_s=500.0):
     options = GpuOptions(folder=tmp_path, device="cpu", small=True)
-    seen = []
-    results = list(run_steps(steps, options, limit_s, seen.append))
-    assert results == seen
-    return document(options, results)["steps"]
+    return document(options, list(run_steps(steps, options, limit_s)))["steps"]
 
 
 def test_a_step_that_fails_is_followed_by_the_next(tmp_path):
@@ -56,21 +55,19 @@ def ended(pid):
 
 
 def test_a_step_that_hangs_is_ended_with_its_children(tmp_path, monkeypatch):
-    class Impatient(subprocess.Popen):
-        """A process whose first time limit ends as soon as it has recorded something."""
+    class Impatient(ChildProcess):
+        """A process whose time limit ends as soon as it has recorded something."""
 
-        patience = True
-
-        def wait(self, timeout=None):
-            if self.patience:
+        def call(self, method, *arguments, timeout_s):
+            with ThreadPoolExecutor(1) as pool:
+                done = pool.submit(super().call, method, *arguments)
                 while not read_results(tmp_path, "hangs"):
-                    assert self.poll() is None
+                    assert not done.done()
                     time.sleep(0.02)
-                self.patience = False
-                raise subprocess.TimeoutExpired(self.args, timeout)
-            return super().wait(timeout)
+                self.kill()
+            return replace(done.result(), how="it hung")
 
-    monkeypatch.setattr("benchmarks.gpu.runner.subprocess.Popen", Impatient)
+    monkeypatch.setattr("benchmarks.gpu.runner.ChildProcess", Impatient)
     (result,) = results_of(tmp_path, step("hangs")).values()
     assert result["outcome"] == "timeout"
     while not ended(result["results"][0]["child"]):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import ExitStack
-from typing import Any
+from typing import Any, Self
 
 from framekiln.contract.errors import ConfigError
 from framekiln.runtime.recovery.captured_error import CapturedError
@@ -17,6 +17,19 @@ class CellChild:
     def __init__(self) -> None:
         self._stack = ExitStack()
         self._process: ChildProcess | None = None
+
+    @classmethod
+    def of(cls, held: object, environment: Mapping[str, str] | None = None) -> Self:
+        """Return one that has started, for a block."""
+        child = cls()
+        child.start(held, environment)
+        return child
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.end()
 
     @property
     def is_there(self) -> bool:

@@ -38,7 +38,6 @@ class ModelBench:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """End the child."""
         self._child.end()
 
     def about(self) -> ModelInfo:

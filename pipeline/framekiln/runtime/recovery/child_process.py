@@ -70,10 +70,18 @@ def start_child(
 class ChildProcess:
     """One child process, from the start of the block to its end."""
 
-    def __init__(self, held: object, environment: Mapping[str, str] | None = None) -> None:
-        """Start it with a pickled object; variables are added to this process's environment."""
+    def __init__(
+        self, held: object, environment: Mapping[str, str] | None = None, *, with_descendants: bool = False
+    ) -> None:
+        """Start it with a pickled object; variables are added to this process's environment.
+
+        `with_descendants` ends the processes that it started with it.
+        """
         own = "framekiln.runtime.recovery.child_process"  # `__name__` is another where it runs as a script
-        self._connection, self._process, self._output = start_child(own, environment or {})
+        self._connection, self._process, self._output = start_child(
+            own, environment or {}, start_new_session=with_descendants
+        )
+        self._with_descendants = with_descendants
         with suppress(OSError):  # it has died already: the first call finds that out
             self._connection.send_bytes(cloudpickle.dumps(held))
 
@@ -84,6 +92,9 @@ class ChildProcess:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """End it, if it has not ended."""
+        if self._with_descendants:
+            with suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
         self._process.kill()
         self._process.wait()
         self._connection.close()
