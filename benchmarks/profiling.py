@@ -27,7 +27,7 @@ from framekiln.planning.manifest import ProfileFile, read_pipeline
 from framekiln.planning.plan import Plan, make_plan
 from framekiln.planning.plan_options import PlanOptions
 from framekiln.planning.processes.resources import ROOMY
-from framekiln.profiling.events import StepEvent
+from framekiln.profiling.records import StepEvent
 from framekiln.profiling.stats.live import LiveWindow
 from framekiln.runtime.worker import FAILED, Worker
 

@@ -21,8 +21,7 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 
-from benchmarks.gpu.options import GpuOptions
-from benchmarks.gpu.results import rounded
+from benchmarks.gpu.options import GpuOptions, rounded
 from benchmarks.gpu.runner import STEPS, GpuStep, StepResult, document, run_steps
 
 LIMIT_S = 570.0  # of all steps: ten minutes, less what starting and reporting take

@@ -9,9 +9,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from benchmarks.gpu.options import GpuOptions
-from benchmarks.gpu.results import Record, Results, SkippedError, read_results, results_path, rounded
-from framekiln.lab.sweep.child import reason_of
+from benchmarks.gpu.options import GpuOptions, Record, Results, SkippedError, read_results, results_path, rounded
+from framekiln.lab.sweep.runner import reason_of
 from framekiln.runtime.recovery.captured_error import CapturedError
 from framekiln.runtime.recovery.child_process import ChildDied, ChildProcess
 

@@ -1,18 +1,27 @@
-"""Steps of the shipped pipeline as the benchmark runs them: by the profile for this GPU, with random weights."""
+"""Steps of the shipped pipeline by the profile for this GPU, with random weights, and objects in child processes.
+
+Objects are set up side by side, and then measured one at a time.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed, wait
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Any
 
 from benchmarks.gpu.options import GpuOptions
 from benchmarks.made_rows import Size
+from framekiln.lab.sweep.runner import CellChild, reason_of
 from framekiln.planning.manifest import read_pipeline, read_profile
 from framekiln.planning.plan import make_plan
 from framekiln.planning.plan_options import PlanOptions
 from framekiln.planning.processes.resources import ROOMY
 from framekiln.planning.step import Step
+from framekiln.runtime.recovery.captured_error import CapturedError
+from framekiln.runtime.recovery.child_process import ChildDied
 from framekiln.runtime.recovery.child_tasks import not_set_up
 
 STAGES = ("categorize", "faces", "segment", "instances", "inpaint")
@@ -34,6 +43,7 @@ SMALL: Mapping[str, Sequence[str]] = {  # with which two cores run each stage wi
     "segment": ("segment.model=sam2.1-hiera-tiny", "segment.points_per_side=2", "segment.max_masks=4"),
     "inpaint": ("inpaint.implementation=eager",),
 }
+_TIMEOUT_S = 200.0  # of one call, below the limit of the longest steps; LaMa is compiled for ten shapes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,3 +67,53 @@ def step_of(case: Case, options: GpuOptions) -> Step:
     step = next(step for step in plan.first if step.name == case.stage)
     changed: dict[str, Any] = {} if options.compile else {"compile": False}
     return not_set_up(replace(step, placement=replace(step.placement, **changed | dict(case.placement or {}))))
+
+
+class MeasureError(Exception):
+    """The reason why a child process gave no figures."""
+
+
+def call(child: CellChild, method: str) -> Any:
+    """Return the result of a method of the object that a child process holds.
+
+    Raises:
+        MeasureError: it raised, or its process died.
+    """
+    answer = child.call(method, timeout_s=_TIMEOUT_S)
+    if isinstance(answer, ChildDied | CapturedError):
+        raise MeasureError(reason_of(answer))
+    return answer
+
+
+def measured(
+    held: Mapping[str, object],
+    at_once: int,
+    *,
+    methods: Sequence[str] = ("prepare", "measure"),
+    environment: Mapping[str, str] | None = None,
+) -> Iterator[tuple[str, Any]]:
+    """Yield the result of the last method for each object by name, or a `MeasureError`.
+
+    The first method is called in `at_once` processes side by side, such as a set-up that compiles on the CPU. The
+    others are called while no other process uses the device. Without others, results come as they are ready, so that a
+    step that is ended keeps them.
+    """
+    waiting = iter(held.items())
+    while group := dict(islice(waiting, at_once)):
+        with ExitStack() as stack, ThreadPoolExecutor(len(group)) as pool:
+            children = {name: stack.enter_context(CellChild.of(held, environment)) for name, held in group.items()}
+            first = {pool.submit(_result, child, methods[:1]): name for name, child in children.items()}
+            if methods[1:]:
+                wait(first)
+            for future in as_completed(first):
+                name, answer = first[future], future.result()
+                is_ready = not isinstance(answer, MeasureError) and methods[1:]
+                yield name, _result(children[name], methods[1:]) if is_ready else answer
+                children[name].end()  # its memory is the next one's
+
+
+def _result(child: CellChild, methods: Sequence[str]) -> Any:
+    try:
+        return [call(child, method) for method in methods][-1]
+    except MeasureError as error:
+        return error

@@ -11,8 +11,8 @@ from IPython.core.interactiveshell import InteractiveShell
 
 from framekiln.api.watch import NotebookView, make_watch
 from framekiln.contract.row_errors import DECODE
-from framekiln.profiling.events import StepEvent
-from framekiln.profiling.stats.totals import RunTotals
+from framekiln.profiling.records import StepEvent
+from framekiln.profiling.stats.progress import RunTotals
 from tests.support.machine.command_line import ROOT
 
 CELLS = """

@@ -8,7 +8,7 @@ from dataclasses import asdict
 import numpy as np
 
 from framekiln.contract.output_names import PROFILE
-from framekiln.lab.calibrate.memory_fit import memory_line
+from framekiln.lab.calibrate.bench import memory_line
 from framekiln.lab.predict.gpu_specs import gpu_by_name, read_gpus
 from framekiln.lab.predict.predict import predict
 from framekiln.lab.predict.source_run import read_source

@@ -7,11 +7,11 @@ import torch
 
 from framekiln.lab import backends
 from framekiln.lab.measure.figures import measure_cell
-from framekiln.lab.measure.options import MeasureOptions
 from framekiln.lab.measure.precision import UnsupportedError
 from framekiln.lab.measure.prepared import prepare
+from framekiln.lab.measure.timed import MeasureOptions
 from framekiln.lab.models.factory import Built, axes_of, tensors_in
-from framekiln.lab.models.model import TorchModel
+from framekiln.lab.models.registry import TorchModel
 from framekiln.lab.output.cells import Cell, CellResult
 
 NEEDED = {"onnxruntime": "onnxscript"}

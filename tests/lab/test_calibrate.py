@@ -15,8 +15,7 @@ from framekiln.contract.columns import SOURCE
 from framekiln.contract.errors import ConfigError
 from framekiln.contract.stage import Scope
 from framekiln.device import flops_of, weights_bytes
-from framekiln.lab.calibrate.bench import measure, search_limits
-from framekiln.lab.calibrate.memory_fit import memory_line
+from framekiln.lab.calibrate.bench import measure, memory_line, search_limits
 from framekiln.lab.models.sample_rows import batch_of, write_rows
 from framekiln.lab.sweep import batch_search
 from framekiln.lab.sweep.batch_search import Limits, fastest, search

@@ -10,18 +10,16 @@ import pytest
 import torch
 
 from framekiln.contract.errors import ConfigError
+from framekiln.lab.bench import Axes
 from framekiln.lab.findings import waits
-from framekiln.lab.measure.details import DetailOptions
-from framekiln.lab.measure.drift import drift
-from framekiln.lab.measure.figures import ABOVE, CACHED
+from framekiln.lab.measure.figures import ABOVE, CACHED, drift
 from framekiln.lab.measure.layers import WHOLE
 from framekiln.lab.measure.memory import LEAK, measure_memory, verdict
-from framekiln.lab.measure.options import MeasureOptions
-from framekiln.lab.measure.tracing import synchronisations
+from framekiln.lab.measure.timed import MeasureOptions
+from framekiln.lab.measure.tracing import DetailOptions, synchronisations
 from framekiln.lab.models.factory import Factory
-from framekiln.lab.models.model import ModelSource
+from framekiln.lab.models.registry import ModelSource
 from framekiln.lab.output.cells import Cell
-from framekiln.lab.sweep.product import Axes
 from framekiln.lab.sweep.runner import ModelBench, ModelProcess
 
 QUICK = {"iterations": 3, "warmup": 1, "warmup_s": 0.0}

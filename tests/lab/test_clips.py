@@ -15,12 +15,11 @@ from framekiln.cli.bench.clips import ClipOptions, bench_clips
 from framekiln.cli.bench.files import FileArguments
 from framekiln.cli.bench.options import CellArguments
 from framekiln.contract.errors import ConfigError, InputError
-from framekiln.lab.clips.formats import Clip, ClipFormat, clip_of_file, made_clip
+from framekiln.lab.clips.formats import Clip, ClipFormat, Load, arrivals, clip_of_file, made_clip
 from framekiln.lab.clips.frames import PHASES, Buffers, FrameCall
 from framekiln.lab.clips.measure import ClipSettings, measure_clips
-from framekiln.lab.clips.scenarios import Load, arrivals
 from framekiln.lab.models.factory import Factory
-from framekiln.lab.models.model import ModelSource
+from framekiln.lab.models.registry import ModelSource
 from framekiln.lab.output.cells import Cell
 from framekiln.lab.samples import parse_targets, samples, verdicts
 from framekiln.planning.sample import Statistics

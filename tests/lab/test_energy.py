@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from framekiln.lab.measure.device_facts import EnergyCounter
-from framekiln.lab.measure.options import MeasureOptions
 from framekiln.lab.measure.speed import measure_speed
+from framekiln.lab.measure.timed import MeasureOptions
 from framekiln.lab.output.cells import Cell
 from tests.lab.test_cells import QUICK, measure, process
 

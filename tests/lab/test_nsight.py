@@ -16,11 +16,9 @@ from rich.console import Console
 from framekiln.cli.bench.nsight import NsightOptions, bench_nsight
 from framekiln.cli.bench.options import CellArguments
 from framekiln.contract.errors import ConfigError, SetupError
-from framekiln.lab.nsight.commands import REPORTS, Target, ncu_command, nsys_command, stats_command
-from framekiln.lab.nsight.compute import KernelFigures, read_compute
+from framekiln.lab.nsight.reports import Copies, KernelFigures, SystemsFigures, read_compute, read_systems
 from framekiln.lab.nsight.rules import compute_findings, systems_findings
-from framekiln.lab.nsight.session import NsightRecorder
-from framekiln.lab.nsight.systems import Copies, SystemsFigures, read_systems
+from framekiln.lab.nsight.session import REPORTS, NsightRecorder, Target, ncu_command, nsys_command, stats_command
 from framekiln.lab.nsight.target import main
 from framekiln.lab.output.cells import Cell
 from tests.lab.report.results import section_ids

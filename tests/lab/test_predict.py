@@ -9,9 +9,8 @@ import pytest
 
 from framekiln.contract.errors import OutputError
 from framekiln.contract.output_names import PROFILE
-from framekiln.lab.predict.backtest import held_out
-from framekiln.lab.predict.fit import needed
-from framekiln.lab.predict.roofline import efficiency, scaling
+from framekiln.lab.predict.fit import held_out, needed
+from framekiln.lab.predict.gpu_specs import efficiency, scaling
 from framekiln.lab.predict.source_run import read_source
 from framekiln.output.object_store import Store
 from framekiln.planning.gpu.calibration_file import settings_of

@@ -11,8 +11,8 @@ from PIL import Image
 from framekiln.contract.errors import ConfigError
 from framekiln.device import flops_of
 from framekiln.lab.measure.figures import measure_cell
-from framekiln.lab.measure.options import MeasureOptions
 from framekiln.lab.measure.prepared import run
+from framekiln.lab.measure.timed import MeasureOptions
 from framekiln.lab.models.factory import Factory
 from framekiln.lab.models.registry import find_model, known_models
 from framekiln.lab.models.stage_model import stage_source

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from framekiln.lab.measure.options import MeasureOptions
-from framekiln.lab.measure.timed import TimeLimits, timed
+from framekiln.lab.measure.timed import MeasureOptions, TimeLimits, timed
 from framekiln.planning.sample import Statistics, calls_for
 
 

@@ -17,10 +17,10 @@ from framekiln.contract.errors import ConfigError
 from framekiln.contract.row_errors import DECODE
 from framekiln.media.files import MediaFile
 from framekiln.media.units import Unit
-from framekiln.profiling.events import Reading, StepEvent
 from framekiln.profiling.export.tensorboard import Scalars, check, points
+from framekiln.profiling.records import Reading, StepEvent
 from framekiln.profiling.stats.live import WINDOW_SECONDS, averaged
-from framekiln.profiling.stats.totals import RunTotals
+from framekiln.profiling.stats.progress import RunTotals
 from framekiln.reporting.terminal import progress
 from framekiln.reporting.terminal.progress import ProgressBars, ProgressLines
 from tests.support.runs.live_events import DECODING, GPU_SAMPLE, ON_GPU, after, live, working

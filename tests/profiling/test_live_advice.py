@@ -10,7 +10,7 @@ import pytest
 from framekiln.contract.row_errors import DECODE
 from framekiln.contract.stage import Scope
 from framekiln.profiling.advice import live_advice
-from framekiln.profiling.events import Reading
+from framekiln.profiling.records import Reading
 from tests.support.runs.live_events import DECODING, GPU_SAMPLE, ON_GPU, after, live, working
 
 

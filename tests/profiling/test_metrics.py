@@ -6,9 +6,8 @@ import json
 import re
 from pathlib import Path
 
-from framekiln.profiling.events import Reading, StepEvent
 from framekiln.profiling.export.prometheus import BOUNDS, BUSY, CALL, METRICS, PHASE, ROWS, WAIT, observations
-from framekiln.profiling.records import SET_UP
+from framekiln.profiling.records import SET_UP, Reading, StepEvent
 from tests.support.runs.live_events import GPU_SAMPLE
 
 DASHBOARD = Path(__file__).parents[2] / "manifests" / "grafana" / "framekiln.json"

@@ -13,12 +13,11 @@ from hypothesis import strategies as st
 from framekiln.contract.output_names import PROFILE
 from framekiln.output.lease import Lease
 from framekiln.output.object_store import Store
-from framekiln.profiling.events import StepEvent
 from framekiln.profiling.record_log import gather
-from framekiln.profiling.records import PACKET
+from framekiln.profiling.records import PACKET, StepEvent
 from framekiln.profiling.run_profile import profile_of
+from framekiln.profiling.stats.progress import RunTotals
 from framekiln.profiling.stats.speed import steady_rows_per_s
-from framekiln.profiling.stats.totals import RunTotals
 from framekiln.reporting.html import write_report
 from tests.support.machine.command_line import command
 from tests.support.media.collections_factory import photo

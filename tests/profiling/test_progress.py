@@ -12,8 +12,8 @@ from rich.console import Console
 from framekiln.contract.row_errors import DECODE
 from framekiln.media.files import MediaFile
 from framekiln.media.units import Unit
-from framekiln.profiling.events import StepEvent
-from framekiln.profiling.stats.totals import RunTotals
+from framekiln.profiling.records import StepEvent
+from framekiln.profiling.stats.progress import RunTotals
 from framekiln.reporting.terminal import progress
 from framekiln.reporting.terminal.progress import ProgressBars, ProgressLines, progress_line
 

@@ -18,7 +18,7 @@ from framekiln.engine.ray.session import session
 from framekiln.engine.ray.coordinator import start_coordinator
 from framekiln.planning.error_budget import Budgets
 from framekiln.job import Job
-from framekiln.profiling.events import Reading
+from framekiln.profiling.records import Reading
 from tests.support.runs.engine_factory import order
 
 with session(None):

@@ -6,8 +6,7 @@ import shutil
 from dataclasses import asdict
 from pathlib import Path
 
-from benchmarks.gpu.options import GpuOptions
-from benchmarks.gpu.results import Record
+from benchmarks.gpu.options import GpuOptions, Record
 from benchmarks.gpu.steps.engine import framekiln, photos, run, run_settings
 from framekiln.lab.predict.gpu_specs import gpu_by_driver_name, gpu_by_name, read_gpus
 from framekiln.lab.predict.predict import predict

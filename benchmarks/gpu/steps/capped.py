@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from benchmarks.gpu.options import GpuOptions
-from benchmarks.gpu.results import Record
+from benchmarks.gpu.options import GpuOptions, Record
 from benchmarks.gpu.stage_steps import STAGES, WORK
 from benchmarks.gpu.steps.engine import run, run_settings
 

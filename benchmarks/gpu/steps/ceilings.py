@@ -11,15 +11,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from benchmarks.gpu.children import MeasureError, measured
-from benchmarks.gpu.options import GpuOptions
-from benchmarks.gpu.results import Record, read_results
+from benchmarks.gpu.options import GpuOptions, Record, read_results
+from benchmarks.gpu.stage_steps import MeasureError, measured
 from framekiln.device import memory_gb
 from framekiln.lab.measure.prepared import Prepared
 from framekiln.lab.measure.timed import TimeLimits, timed
 from framekiln.lab.models.factory import Factory
-from framekiln.lab.models.model import ModelRecipe, ModelSource
-from framekiln.lab.models.registry import find_model
+from framekiln.lab.models.registry import ModelRecipe, ModelSource, find_model
 from framekiln.lab.output.cells import Cell
 from framekiln.planning.manifest import read_pipeline
 

@@ -12,8 +12,7 @@ from typing import Any
 
 import pyarrow.compute as pc
 
-from benchmarks.gpu.options import GpuOptions
-from benchmarks.gpu.results import Record
+from benchmarks.gpu.options import GpuOptions, Record
 from benchmarks.gpu.stage_steps import SMALL
 from benchmarks.gpu.steps.ceilings import ceilings
 from benchmarks.made_rows import write_photos
@@ -21,7 +20,7 @@ from framekiln.output.object_store import Store
 from framekiln.profiling.record_log import CALLS, NODES, read
 from framekiln.profiling.records import PACKET
 from framekiln.profiling.run_profile import choose_run
-from framekiln.profiling.stats.node_use import ends
+from framekiln.profiling.stats.speed import ends
 from framekiln.profiling.stats.steps import step_statistics
 from framekiln.profiling.targets import GpuStatistics
 

@@ -12,14 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.gpu.children import MeasureError, measured
-from benchmarks.gpu.options import GpuOptions
-from benchmarks.gpu.results import Record
-from benchmarks.gpu.stage_steps import STAGES, Case, step_of
+from benchmarks.gpu.options import GpuOptions, Record
+from benchmarks.gpu.stage_steps import STAGES, Case, MeasureError, measured, step_of
 from benchmarks.made_rows import rows_for
 from framekiln.contract.placement import Placement
 from framekiln.device import recorded_calls, release_memory, upload
-from framekiln.lab.measure.drift import drift
+from framekiln.lab.measure.figures import drift
 from framekiln.planning.step import Step
 from framekiln.runtime.recovery.child_tasks import not_set_up
 from framekiln.runtime.stage_setup import set_up

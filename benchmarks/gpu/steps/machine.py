@@ -5,13 +5,11 @@ from __future__ import annotations
 import shutil
 from functools import partial
 
-from benchmarks.gpu.options import GpuOptions
-from benchmarks.gpu.results import Record
+from benchmarks.gpu.options import GpuOptions, Record
 from benchmarks.made_rows import PHOTO, windows
 from framekiln.device import wait
-from framekiln.lab.measure.device_facts import peak_gb_s, peak_tflops
+from framekiln.lab.measure.device_facts import bench_environment, peak_gb_s, peak_tflops
 from framekiln.lab.measure.timed import TimeLimits, timed
-from framekiln.lab.output.environment import bench_environment
 
 _COPIED = 64 << 20  # bytes: a packet of pixels is of this order
 

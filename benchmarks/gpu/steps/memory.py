@@ -13,10 +13,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from benchmarks.gpu.children import MeasureError, measured
-from benchmarks.gpu.options import GpuOptions
-from benchmarks.gpu.results import Record, SkippedError
-from benchmarks.gpu.stage_steps import Case, step_of
+from benchmarks.gpu.options import GpuOptions, Record, SkippedError
+from benchmarks.gpu.stage_steps import Case, MeasureError, measured, step_of
 from benchmarks.made_rows import Size, rows_for
 from framekiln.device import limit_memory, memory_gb, release_memory
 from framekiln.planning.step import Step

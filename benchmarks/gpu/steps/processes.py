@@ -7,13 +7,11 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
-from benchmarks.gpu.children import call
-from benchmarks.gpu.options import GpuOptions
-from benchmarks.gpu.results import Record
-from benchmarks.gpu.stage_steps import Case, step_of
+from benchmarks.gpu.options import GpuOptions, Record
+from benchmarks.gpu.stage_steps import Case, call, step_of
 from benchmarks.gpu.steps.shares import StageWork
 from framekiln.device import DeviceMemory, Meter
-from framekiln.lab.sweep.child import CellChild
+from framekiln.lab.sweep.runner import CellChild
 
 
 class MeteredWork(StageWork):

@@ -17,10 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.gpu.children import MeasureError, measured
-from benchmarks.gpu.options import GpuOptions
-from benchmarks.gpu.results import Record
-from benchmarks.gpu.stage_steps import Case, step_of
+from benchmarks.gpu.options import GpuOptions, Record
+from benchmarks.gpu.stage_steps import Case, MeasureError, measured, step_of
 from benchmarks.gpu.steps.ceilings import AREA, ceilings
 from benchmarks.made_rows import Size, rows_for
 from framekiln.device import Batches, CallScheduler, memory_gb, recorded_calls, wait

@@ -12,10 +12,8 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 
-from benchmarks.gpu.children import MeasureError, measured
-from benchmarks.gpu.options import GpuOptions
-from benchmarks.gpu.results import Record
-from benchmarks.gpu.stage_steps import STAGES, Case, step_of
+from benchmarks.gpu.options import GpuOptions, Record
+from benchmarks.gpu.stage_steps import STAGES, Case, MeasureError, measured, step_of
 from benchmarks.made_rows import Size, rows_for
 from framekiln.device import wait
 from framekiln.planning.step import Step

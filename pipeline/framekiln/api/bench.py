@@ -19,7 +19,7 @@ from framekiln.contract.errors import ConfigError
 from framekiln.contract.stage import Stage
 from framekiln.lab.bench import Bench, BenchPlan, BenchWatch, Model
 from framekiln.lab.findings import LOAD
-from framekiln.lab.measure.options import check_device
+from framekiln.lab.measure.timed import check_device
 from framekiln.lab.models.registry import is_model
 from framekiln.lab.output.cells import CellResult
 from framekiln.lab.output.results import (

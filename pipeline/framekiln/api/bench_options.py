@@ -11,11 +11,10 @@ from typing_extensions import TypedDict
 from framekiln.api.options import Place, checked
 from framekiln.api.request import Input, Manifest, input_texts, pipeline_of
 from framekiln.contract.errors import ConfigError
-from framekiln.lab.bench import BenchPlan
-from framekiln.lab.measure.details import DetailOptions
-from framekiln.lab.measure.options import MeasureOptions, default_device
+from framekiln.lab.bench import Axes, BenchPlan
+from framekiln.lab.measure.timed import MeasureOptions, default_device
+from framekiln.lab.measure.tracing import DetailOptions
 from framekiln.lab.samples import calls_needed, parse_targets
-from framekiln.lab.sweep.product import Axes
 
 Numbers = int | str | Sequence[int] | None
 """One number, several, or a text such as "1,2,4"."""

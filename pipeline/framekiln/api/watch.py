@@ -10,7 +10,7 @@ from html import escape
 
 from framekiln.job import Job
 from framekiln.profiling.export.tensorboard import Scalars, check
-from framekiln.profiling.stats.totals import RunTotals
+from framekiln.profiling.stats.progress import RunTotals
 from framekiln.reporting.kit.formatting import count, elapsed
 from framekiln.reporting.terminal.console import print_line, stderr_console
 from framekiln.reporting.terminal.progress import AdvisingView, ProgressView, make_view, working_steps

@@ -10,7 +10,7 @@ from framekiln.media.units import Unit
 from framekiln.output.ledger import Ledger
 from framekiln.output.object_store import Store
 from framekiln.planning.plan import Plan
-from framekiln.profiling.events import Reading, StepEvent
+from framekiln.profiling.records import Reading, StepEvent
 from framekiln.profiling.tools.profilers import NO_PROFILERS, ProfilerOptions
 from framekiln.runtime.second_pass.second_pass import SecondPass
 

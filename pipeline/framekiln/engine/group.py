@@ -16,7 +16,7 @@ from framekiln.output.ledger import Ledger, Span
 from framekiln.output.object_store import Store
 from framekiln.planning.processes.waves import Wave, combined_placement
 from framekiln.planning.step import DecodeStep, Step
-from framekiln.profiling.events import worker_name
+from framekiln.profiling.records import worker_name
 from framekiln.profiling.tools.profilers import NO_PROFILERS, ProfilerOptions
 from framekiln.runtime.recovery.attempt_log import SET_UP
 from framekiln.runtime.recovery.memory_pressure import more_memory

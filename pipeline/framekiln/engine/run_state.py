@@ -8,7 +8,7 @@ from typing import Any
 
 from framekiln.contract.errors import FramekilnError
 from framekiln.planning.error_budget import Budgets
-from framekiln.profiling.events import Reading, StepEvent
+from framekiln.profiling.records import Reading, StepEvent
 from framekiln.runtime.recovery.attempt_log import AttemptTable, PastAttempts
 
 _LINES = 20

@@ -8,9 +8,9 @@ from typing import Any
 
 from framekiln.device.nvml import library
 from framekiln.output.object_store import Store
-from framekiln.profiling.events import GpuSample, Reading, worker_name
 from framekiln.profiling.node_metrics import SAMPLE_SECONDS, NodeMetrics, to_line
 from framekiln.profiling.record_log import NODES, Stream
+from framekiln.profiling.records import GpuSample, Reading, worker_name
 from framekiln.profiling.stats.live import averaged
 
 _READING_SECONDS = 1.0  # between two readings for the progress view, and two requests for the object store's size

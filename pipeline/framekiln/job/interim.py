@@ -19,7 +19,7 @@ from framekiln.job.outcome import TablesSoFar, make_result, recorded_profile
 from framekiln.output.lease import Lease
 from framekiln.output.object_store import Store
 from framekiln.profiling.run_profile import RunProfile
-from framekiln.profiling.stats.totals import RunTotals
+from framekiln.profiling.stats.progress import RunTotals
 from framekiln.runtime.recovery.child_process import ChildDied, ChildProcess
 from framekiln.runtime.run.progress import INTERRUPTED, RunProgress
 from framekiln.runtime.run.record import read_earlier, write_progress

@@ -23,9 +23,9 @@ from framekiln.output.recognise import check_may_become_output
 from framekiln.output.unit_table import write_units
 from framekiln.planning.plan import Plan, idle_cap, make_plan
 from framekiln.planning.processes.resources import Node, this_machine
-from framekiln.profiling.events import Reading, StepEvent
 from framekiln.profiling.record_log import gather
-from framekiln.profiling.stats.totals import RunTotals
+from framekiln.profiling.records import Reading, StepEvent
+from framekiln.profiling.stats.progress import RunTotals
 from framekiln.runtime.check.mending import Mending
 from framekiln.runtime.run.change_report import Changes, Outlook, facts_path, find_changes, outlooks, remember
 from framekiln.runtime.run.files import RunFiles

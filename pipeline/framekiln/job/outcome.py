@@ -22,7 +22,7 @@ from framekiln.output.object_store import Store
 from framekiln.output.unit_table import read_units
 from framekiln.planning.plan import Plan
 from framekiln.profiling.run_profile import RunProfile, profile_of
-from framekiln.profiling.stats.totals import RunTotals
+from framekiln.profiling.stats.progress import RunTotals
 from framekiln.runtime.run.record import write_run_record
 from framekiln.runtime.run.request import RunRequest
 from framekiln.runtime.run.result import RunResult, Workload

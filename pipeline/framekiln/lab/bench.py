@@ -1,4 +1,4 @@
-"""A bench from end to end: models one after the other, each cell in a child process, and all figures together."""
+"""A bench from end to end: the product of what is varied, model by model, each cell in a child process."""
 
 from __future__ import annotations
 
@@ -6,27 +6,71 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any
 
-from framekiln.contract.errors import ConfigError
+from framekiln.contract.errors import ConfigError, check_known
+from framekiln.lab.backends import BACKENDS
 from framekiln.lab.findings import findings, load, waits
-from framekiln.lab.measure.details import DetailOptions, Details
-from framekiln.lab.measure.options import MeasureOptions
-from framekiln.lab.measure.tracing import function_of
-from framekiln.lab.models.model import ModelRecipe
-from framekiln.lab.models.registry import find_model, is_step, of_function
+from framekiln.lab.measure.device_facts import bench_environment
+from framekiln.lab.measure.precision import PRECISIONS
+from framekiln.lab.measure.timed import MeasureOptions
+from framekiln.lab.measure.tracing import DetailOptions, Details, function_of
+from framekiln.lab.models.registry import ModelRecipe, find_model, is_step, of_function
 from framekiln.lab.models.stage_model import stage_source
 from framekiln.lab.output.cells import Cell, CellResult
-from framekiln.lab.output.environment import bench_environment
 from framekiln.lab.output.results import BenchReport, Finding, ModelInfo, new_report, with_figures
 from framekiln.lab.sweep.batch_search import SearchResult
-from framekiln.lab.sweep.product import Axes
 from framekiln.lab.sweep.runner import ModelBench
 from framekiln.planning.manifest import PipelineFile
 
+COMPILE_MODES = ("off", "default", "reduce-overhead", "max-autotune")
 Model = str | Callable[..., Any]
 """A model's or a step's name, `package.module:factory`, or a factory itself (`lab.models.factory`)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Axes:
+    """The values of each axis; one each for a single cell."""
+
+    batches: Sequence[int | None] = (None,)  # None: the model's own
+    sizes: Sequence[int | None] = (None,)
+    frames: Sequence[int | None] = (None,)
+    precisions: Sequence[str] = ("fp32",)
+    compile: Sequence[str] = ("off",)
+    channels_last: Sequence[bool] = (False,)
+    backends: Sequence[str] = ("torch",)
+
+    def cells(self, own_batch: int = 1) -> list[Cell]:
+        """Return all cells of a model; the batch varies fastest."""
+        return [
+            Cell(
+                batch=batch or own_batch,
+                size=size,
+                frames=frames,
+                precision=precision,
+                compile=mode,
+                channels_last=last,
+                backend=b,
+            )
+            for b, size, frames, precision, mode, last, batch in product(
+                self.backends, self.sizes, self.frames, self.precisions, self.compile, self.channels_last, self.batches
+            )
+        ]
+
+    def check(self) -> None:
+        """Check the names of precisions and modes.
+
+        Raises:
+            ConfigError: one is unknown.
+        """
+        for name in self.precisions:
+            check_known(name, PRECISIONS, f"--precisions: there is no {name!r}.", code="FK-BENCH-PRECISION")
+        for mode in self.compile:
+            check_known(mode, COMPILE_MODES, f"--compile: there is no mode {mode!r}.", code="FK-BENCH-COMPILE")
+        for name in self.backends:
+            check_known(name, BACKENDS, f"--backends: there is no {name!r}.", code="FK-BENCH-BACKEND")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,13 +1,15 @@
 """Records of each process's work: one for each call, each packet in a step, each hand-on and each set-up.
 
-Events (`framekiln.profiling.events`) are summed up while a run goes on. Records are kept, so that the time can be
-analysed afterwards. A record is written as a line of JSON and stored as a row of Parquet.
+Events are sent and summed up while a run goes on: progress, live figures, metrics and totals. Records are kept, so that
+the time can be analysed afterwards. A record is written as a line of JSON and stored as a row of Parquet.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+import os
+import socket
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -121,3 +123,54 @@ def _column(item: pa.Field, rows: list[Mapping[str, Any]]) -> pa.Array:
     else:
         values = [row.get(item.name, _EMPTY.get(item.name, None if item.nullable else 0)) for row in rows]
     return pa.array(values, item.type)
+
+
+@dataclass(kw_only=True, slots=True)
+class StepEvent(Work):
+    """A packet's passage through a step, or a set-up. Decoding also reports the empty packet that ends a unit."""
+
+    worker: str  # host:pid
+    failures: int = 0
+    share: float = 0.0  # of the unit's bytes, of decoding: decoded to their end by this worker's packets up to this one
+    reasons: Mapping[str, int] = field(default_factory=dict)  # failures by kind and message
+    phases: Mapping[str, float] = field(default_factory=dict)  # seconds, inside calls
+    around: Mapping[str, float] = field(default_factory=dict)  # seconds outside calls: wait, fetch, decode and write
+    calls: tuple[float, ...] = ()  # seconds of each; of decoding, the packet's
+    note: str = ""  # a sentence on why the step's model runs uncompiled in this process
+
+    @property
+    def node(self) -> str:
+        """Return the machine's host name."""
+        return self.worker.rpartition(":")[0]
+
+    @property
+    def ended(self) -> float:
+        """Return the end, in seconds since the epoch."""
+        return self.started + self.seconds
+
+    @property
+    def inside(self) -> dict[str, float]:
+        """Return the seconds of each phase that is part of the packet's own."""
+        return {name: value for name, value in {**self.phases, **self.around}.items() if name not in OUTSIDE}
+
+
+GpuSample = Mapping[str, float | None]
+"""A GPU's metrics by the names of `framekiln.profiling.node_metrics.GPU`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reading:
+    """Use of a node's GPUs and cores since its previous reading, about a second ago."""
+
+    node: str
+    time: float  # seconds since the epoch
+    gpus: tuple[GpuSample, ...]
+    cpu_percent: float | None = None  # of all cores together
+
+
+Report = Callable[[StepEvent], None]
+
+
+def worker_name() -> str:
+    """Return this process's name in a run: host:pid."""
+    return f"{socket.gethostname()}:{os.getpid()}"

@@ -19,7 +19,7 @@ from framekiln.planning.manifest import Targets
 from framekiln.profiling.advice import Advice, bottleneck
 from framekiln.profiling.record_log import CALLS, NODES, batches, began, read, runs
 from framekiln.profiling.records import PACKET
-from framekiln.profiling.stats.node_use import others_use
+from framekiln.profiling.stats.speed import others_use
 from framekiln.profiling.stats.steps import StepStatistics, step_statistics
 from framekiln.profiling.targets import GpuStatistics, TargetResult, compare_targets
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from framekiln.contract.errors import ConfigError
 from framekiln.planning.manifest import StepTargets, Targets
-from framekiln.profiling.stats.node_use import gpu_use
+from framekiln.profiling.stats.speed import gpu_use
 from framekiln.profiling.stats.steps import StepStatistics
 
 MET, NOT_MET, NOT_MEASURED = "met", "not met", "not measured"
@@ -49,9 +49,9 @@ def parse_limits(
     """
     limits: list[Limit] = []
     for word in (word.strip() for word in text.split(",") if word.strip()):
-        match = _FORM.fullmatch(word)
-        one = Limit(**{**match.groupdict(), "number": float(match["number"])}) if match else None
-        found = (sets or {}).get(word) or ([one] if one is not None and is_known(one) else [])
+        m = _FORM.fullmatch(word)
+        found = [Limit(step=m["step"], figure=m["figure"], sign=m["sign"], number=float(m["number"]))] if m else []
+        found = list((sets or {}).get(word, filter(is_known, found)))
         if not found:
             raise refused(word)
         limits += found

@@ -28,10 +28,8 @@ from framekiln.output.object_store import Store
 from framekiln.planning.gpu.calibration_file import fits_folder
 from framekiln.planning.processes.waves import combined_placement
 from framekiln.planning.step import DecodeStep, Step
-from framekiln.profiling.events import Report, worker_name
-from framekiln.profiling.recorder import Recorder
-from framekiln.profiling.records import PACKET, SET_UP, Record
-from framekiln.profiling.step_work import StepWork
+from framekiln.profiling.records import PACKET, SET_UP, Record, Report, worker_name
+from framekiln.profiling.step_work import Recorder, StepWork
 from framekiln.profiling.tools.profilers import NO_PROFILERS, ProfilerOptions
 from framekiln.runtime.calls.packet_caller import Outcome, PacketCaller
 from framekiln.runtime.part_files import Parts, part_of

@@ -6,7 +6,7 @@ import subprocess
 import sys
 import time
 
-from benchmarks.gpu.results import SkippedError
+from benchmarks.gpu.options import SkippedError
 
 
 def measures(options, record):

@@ -15,8 +15,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from benchmarks.gpu.options import GpuOptions
-from benchmarks.gpu.results import Results, read_results, rounded
+from benchmarks.gpu.options import GpuOptions, Results, read_results, rounded
 from benchmarks.gpu.runner import STEPS, GpuStep, document, run_steps
 from benchmarks.gpu.steps.shares import steady
 from framekiln.runtime.recovery.child_process import ChildProcess

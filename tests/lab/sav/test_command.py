@@ -21,7 +21,7 @@ from framekiln.cli.bench.videos import SavOptions, bench_videos
 from framekiln.contract.errors import ConfigError, InputError
 from framekiln.lab.output.results import read_report
 from framekiln.lab.samples import video_rows
-from framekiln.lab.sav.made import write_made_video
+from framekiln.lab.sav.layout import write_made_video
 from framekiln.reporting.bench.page import picture_rows
 from tests.lab.report.results import section_ids
 from tests.lab.sav.test_measure import Whole

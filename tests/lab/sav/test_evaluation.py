@@ -9,11 +9,10 @@ from PIL import Image
 
 from framekiln.contract.errors import InputError, MediaError
 from framekiln.device import Meter
-from framekiln.lab.sav.layout import annotated_videos
-from framekiln.lab.sav.made import EVERY, MISSING, NAME, appears, made_disc, write_made_video
-from framekiln.lab.sav.prompts import points_of
-from framekiln.lab.sav.runs import ObjectBench
+from framekiln.lab.sav.layout import EVERY, MISSING, NAME, annotated_videos, appears, made_disc, write_made_video
+from framekiln.lab.sav.measure import ObjectBench
 from framekiln.lab.sav.scores import ObjectScores, evaluated
+from framekiln.lab.sav.trackers import points_of
 
 FRAMES, SIZE = 330, (45, 80)
 
@@ -97,7 +96,8 @@ def test_a_run_is_scored_on_the_frames_of_the_evaluator(made, number, counted, r
     assert run.j == pytest.approx((right + sum(halves)) / counted)
     assert 0.4 < run.f < 1 and run.peak_gb is None
     assert len(tracker.prompts) == 1 and run.first_frame == f"{first:05}"
-    assert run.latency_ms == pytest.approx([10] * (FRAMES - first)) and run.fps == pytest.approx(100)
+    assert [run.first_ms, *run.latency_ms.values] == pytest.approx([10] * (FRAMES - first))
+    assert run.frames == FRAMES - first and run.fps == pytest.approx(100)
 
 
 def test_prompts_of_a_mask():

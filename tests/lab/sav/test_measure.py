@@ -11,10 +11,9 @@ import torch
 
 from framekiln.contract.errors import ConfigError
 from framekiln.contract.placement import Placement
-from framekiln.lab.sav.layout import annotated_videos
-from framekiln.lab.sav.made import NAME, write_made_video
+from framekiln.lab.sav.layout import NAME, annotated_videos, write_made_video
 from framekiln.lab.sav.measure import SavBench, SavSettings, VideoModel
-from framekiln.lab.sav.overlays import draw
+from framekiln.lab.sav.scores import draw
 from framekiln.lab.sav.summary import summarize, write_video_csv
 from framekiln.lab.sav.trackers import check_model
 from framekiln_stages.nets.sam2.video import Tracker

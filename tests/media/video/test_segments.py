@@ -19,8 +19,8 @@ from framekiln.media.config import DecodeConfig
 from framekiln.media.discovery.listing import list_media
 from framekiln.media.packets.decode import decode_frames
 from framekiln.media.packets.packet_builder import cut_clips
-from framekiln.profiling.events import StepEvent
-from framekiln.profiling.stats.totals import RunTotals
+from framekiln.profiling.records import StepEvent
+from framekiln.profiling.stats.progress import RunTotals
 from tests.support.media.material import media
 from tests.support.media.media_factory import packets_of, rows_of
 from tests.support.media.remux import Change, remuxed

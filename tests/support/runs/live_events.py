@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from framekiln.contract.row_errors import DECODE
-from framekiln.profiling.events import StepEvent
+from framekiln.profiling.records import StepEvent
 from framekiln.profiling.stats.live import LiveWindow
 
 GPU_SAMPLE = {"use_percent": 20.0, "memory_gb": 3.0, "total_gb": 8.0, "power_w": 90.0, "temperature_c": 50.0}

@@ -7,7 +7,7 @@ import json
 from framekiln.profiling import node_metrics
 from framekiln.profiling.advice import bottleneck
 from framekiln.profiling.records import CALL, HAND_ON, PACKET, SET_UP, Record, to_table
-from framekiln.profiling.stats.node_use import others_use
+from framekiln.profiling.stats.speed import others_use
 from framekiln.profiling.stats.steps import step_statistics
 
 LOOP = 10.0  # seconds from one packet of a process to its next

@@ -30,7 +30,7 @@ def check_options(
     Raises:
         ConfigError: something would be left out, a file cannot be written, or there is no GPU.
     """
-    from framekiln.lab.measure.options import check_device
+    from framekiln.lab.measure.timed import check_device
 
     if videos.sav is not None and videos.test:
         raise ConfigError("--sav and --test are measured one at a time.", code="FK-BENCH-OPTION")

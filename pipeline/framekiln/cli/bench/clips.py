@@ -45,8 +45,8 @@ class ClipOptions:
         Raises:
             ConfigError: a scenario or a target is unknown.
         """
+        from framekiln.lab.clips.formats import SCENARIOS, Load
         from framekiln.lab.clips.measure import ClipSettings
-        from framekiln.lab.clips.scenarios import SCENARIOS, Load
         from framekiln.lab.samples import calls_needed, parse_targets
 
         asked = names(self.scenario)
@@ -88,11 +88,11 @@ def bench_clips(
         OutputError: a file cannot be written.
         Exit: a condition is met, or a target is not.
     """
+    from framekiln.lab.clips.formats import Load
     from framekiln.lab.clips.measure import measure_clips
-    from framekiln.lab.clips.scenarios import Load
     from framekiln.lab.findings import load
+    from framekiln.lab.measure.device_facts import bench_environment
     from framekiln.lab.models.registry import find_model
-    from framekiln.lab.output.environment import bench_environment
     from framekiln.lab.output.results import BenchReport, new_report
     from framekiln.planning.manifest import read_pipeline
 

@@ -12,12 +12,12 @@ from framekiln.cli.bench.files import FileArguments, keep_figures, print_finding
 from framekiln.cli.bench.options import CellArguments
 from framekiln.cli.console import interruptible
 from framekiln.lab.bench import BenchWatch
-from framekiln.lab.measure.options import USUAL_CALLS
+from framekiln.lab.measure.timed import USUAL_CALLS
 from framekiln.reporting.bench.terminal import print_cell, print_model, print_search
 from framekiln.reporting.terminal.console import print_line
 
 if TYPE_CHECKING:
-    from framekiln.lab.measure.details import Details
+    from framekiln.lab.measure.tracing import Details
     from framekiln.lab.output.cells import CellResult
     from framekiln.lab.output.results import BenchReport, Finding, ModelInfo
     from framekiln.lab.sweep.batch_search import SearchResult

@@ -17,7 +17,7 @@ from framekiln.cli.options import profiler_option
 from framekiln.reporting.terminal.console import print_line
 
 if TYPE_CHECKING:
-    from framekiln.lab.nsight.commands import Mode, Target
+    from framekiln.lab.nsight.session import Mode, Target
     from framekiln.lab.output.results import Finding
     from framekiln.profiling.tools.nsight import NsightTool
 
@@ -50,8 +50,8 @@ def bench_nsight(
         ConfigError: a tool or a permission is missing, or a model is unknown.
         SetupError: a tool failed.
     """
+    from framekiln.lab.measure.device_facts import bench_environment
     from framekiln.lab.nsight.session import NsightRecorder
-    from framekiln.lab.output.environment import bench_environment
     from framekiln.lab.output.results import STATS, new_report, write_report
     from framekiln.reporting.bench.page import PAGE, write_page
 
@@ -82,7 +82,7 @@ def bench_nsight(
 def _targets(models: Sequence[str], cells: CellArguments) -> list[Target]:
     """Return the calls that are recorded of each model or step, which must be known."""
     from framekiln.lab.models.registry import find_model, is_step
-    from framekiln.lab.nsight.commands import Target
+    from framekiln.lab.nsight.session import Target
 
     plan = cells.plan()
     for name in models:

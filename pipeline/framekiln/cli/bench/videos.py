@@ -72,10 +72,9 @@ def bench_videos(
         Exit: a condition is met, or a target is not.
     """
     from framekiln.lab.findings import load
-    from framekiln.lab.output.environment import bench_environment
+    from framekiln.lab.measure.device_facts import bench_environment
     from framekiln.lab.output.results import BenchReport, new_report
-    from framekiln.lab.sav.layout import annotated_videos
-    from framekiln.lab.sav.made import write_made_video
+    from framekiln.lab.sav.layout import annotated_videos, write_made_video
     from framekiln.reporting.bench.page import picture_rows
 
     device, base = cells.plan().measure.device, files.base()
@@ -149,7 +148,8 @@ def _measure(
 
     with suppress(MediaError):  # a mask that cannot be read becomes a row
         taken = videos[: settings.limit_videos]
-        frames = settings.runs * sum(len(video.frames) * len(settings.objects(video)) for video in taken)
+        tracked = sum(len(video.frames) * len(video.objects[: settings.limit_objects]) for video in taken)
+        frames = settings.runs * tracked
         print_line(console, f"At most {frames:,} frames for each model; --runs, now {settings.runs}, multiplies them.")
     for model in models:
         print_line(console, f"\n{model.name}, weights {model.weights}")

@@ -20,7 +20,7 @@ import cloudpickle
 
 from framekiln.contract.errors import OWN_CODE, FramekilnError
 from framekiln.engine.run_state import Reporter
-from framekiln.profiling.events import StepEvent
+from framekiln.profiling.records import StepEvent
 from framekiln.runtime.recovery.captured_error import capture
 
 HOLD, DO = "hold", "do"  # messages to this process: a function to keep by a key, work for it

@@ -8,11 +8,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import fmean
 
-from framekiln.lab.clips.formats import Clip
+from framekiln.lab.clips.formats import Clip, Load, Scenario, Served
 from framekiln.lab.clips.frames import PHASES, Buffers, FrameCall, shares
-from framekiln.lab.clips.scenarios import Load, Scenario, Served
 from framekiln.lab.models.factory import failure_of
-from framekiln.lab.models.model import BenchModel
+from framekiln.lab.models.registry import BenchModel
 from framekiln.lab.output.cells import Cell
 from framekiln.media.video.encoder import VideoEncoder
 from framekiln.planning.sample import Outcome, Statistics

@@ -1,4 +1,4 @@
-"""Facts of the device itself while a model is measured: its state, its energy, its measured limits.
+"""Facts of the machine beside the figures of a bench: software and load, the GPU's state, energy and measured limits.
 
 Clocks are read and never set. A model's rate is a share of what this device reaches in this state, and not of a data
 sheet: the rates of a large matrix product and of a large copy. The fastest of some calls counts: other work on the
@@ -7,6 +7,7 @@ machine makes calls slower, never faster.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -14,10 +15,13 @@ from functools import cache
 from typing import Any
 
 from framekiln.device import wait
-from framekiln.device.nvml import handles, library
+from framekiln.device.cores import usable_cores
+from framekiln.device.nvml import handles, library, text
 from framekiln.lab.measure.precision import arithmetic, dtype_of
 from framekiln.lab.measure.timed import TimeLimits, timed
+from framekiln.runtime.run.environment import environment, package_version
 
+_MORE = ("transformers", "timm", "torchao", "onnxruntime", "tensorrt", "torch-tensorrt", "line-profiler")
 _REASONS = {  # NVML's bits of reasons for a lower clock, from nvml.h; idle and set clocks are no throttling
     "power cap": 0x4,
     "hardware slowdown": 0x8,
@@ -29,6 +33,37 @@ LEAST_S = 0.5  # NVML renews the counter every 20 to 100 ms, so a shorter loop w
 _LIMITS = TimeLimits(warmup=1, least=5, wanted=5, seconds=0.1, patience_s=3.0, slow_s=0.2)
 _SIDES = {"cpu": 512, "cuda": 8192}  # of square matrices; without 16-bit arithmetic a CPU takes seconds for 1,024
 _COPIED = {"cpu": 2**27, "cuda": 2**30}  # bytes, several times the largest cache
+
+
+def bench_environment(device: str) -> dict[str, Any]:
+    """Return what figures depend on beside the model."""
+    import torch
+
+    known = environment()
+    known["versions"] |= {name: package_version(name) for name in _MORE if package_version(name)}
+    gpu = device != "cpu" and torch.cuda.is_available()
+    return known | {
+        "device": device,
+        "gpu": torch.cuda.get_device_name(device) if gpu else None,
+        "driver": _driver(),
+        "cuda": torch.version.cuda,
+        "cudnn": torch.backends.cudnn.version(),  # type: ignore[no-untyped-call]
+        "torch": torch.__version__,
+        "threads": torch.get_num_threads(),
+        "cores": usable_cores(),
+        "machine_cores": os.cpu_count(),  # those that the load is of
+        "load": os.getloadavg()[0],  # of one minute, before the first cell
+        "clocks": gpu_states(),
+    }
+
+
+def _driver() -> str | None:
+    """Return the version of NVIDIA's driver; None without one."""
+    nvml = library()
+    if nvml is not None:
+        with suppress(Exception):
+            return text(nvml.nvmlSystemGetDriverVersion())
+    return None
 
 
 def gpu_states(nvml: Any = None) -> list[dict[str, Any]]:

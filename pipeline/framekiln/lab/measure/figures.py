@@ -1,30 +1,84 @@
-"""All figures of one cell."""
+"""All figures of one cell; the difference of its outputs from fp32's, and its speed beside fp32's, in turns."""
 
 from __future__ import annotations
 
+import statistics
+from collections.abc import Callable
 from dataclasses import asdict, replace
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
-from framekiln.device import Meter, is_out_of_memory, release_memory, traffic_of, weights_bytes
+from framekiln.device import Meter, is_out_of_memory, release_memory, traffic_of, wait, weights_bytes
 from framekiln.lab.measure.device_facts import gpu_states, peak_gb_s, peak_tflops
-from framekiln.lab.measure.drift import SLOW_S, TURNS, drift, speed_up
 from framekiln.lab.measure.layers import WHOLE, measure_layers
 from framekiln.lab.measure.memory import measure_leak, measure_memory
-from framekiln.lab.measure.options import MeasureOptions
 from framekiln.lab.measure.precision import FP32, UnsupportedError
 from framekiln.lab.measure.prepared import Prepared
 from framekiln.lab.measure.speed import Speed, measure_speed
-from framekiln.lab.models.model import BenchModel
-from framekiln.lab.output.cells import Cell, CellResult, Layer
+from framekiln.lab.measure.timed import MeasureOptions, TimeLimits, timed
+from framekiln.lab.models.factory import tensors_in
+from framekiln.lab.models.registry import BenchModel
+from framekiln.lab.output.cells import Cell, CellResult, Drift, Layer, SpeedUp
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+TURNS = 5
+"""Turns of two variants, A B A B ...: other load of the machine then disturbs both."""
+SLOW_S = 1.0  # of a call, from which one turn is enough: it takes two calls of each
+
+_TURN = TimeLimits(warmup=1, least=1, wanted=3, seconds=0.2, patience_s=1.0)
 ABOVE = "more than the measured peak: other work slowed that measurement down, or its shape has a slower kernel here"
 CACHED = "more traffic than the measured bandwidth: caches serve a part, or other work slowed that measurement down"
 MODEL_SHARE = "model_share"
 """Name of the extra figure with a stage's rate as a share of its model's."""
 _LAYER_CALLS = 20  # timed calls with hooks, enough for a mean and its spread
+
+
+def drift(outputs: Any, reference: Any) -> Drift:
+    """Compare floating outputs with those of a reference, all of them together in float64.
+
+    Returns:
+        The relative L2 distance, the cosine and the largest difference, None where a value is not finite, and the
+        number of values that are not finite here and are in the reference. All are None for outputs without floating
+        numbers, but for the last.
+    """
+    import torch
+
+    pairs = list(zip(_floats(outputs), _floats(reference), strict=True))
+    if not pairs:
+        return Drift(rel_l2=None, cosine=None, max=None, nonfinite=0)
+    ours, theirs = (torch.cat([pair[side].flatten().cpu().double() for pair in pairs]) for side in (0, 1))
+    lost = int((~ours.isfinite() & theirs.isfinite()).sum())
+    if lost:
+        return Drift(rel_l2=None, cosine=None, max=None, nonfinite=lost)
+    both = ours.isfinite() & theirs.isfinite()
+    ours, theirs = ours[both], theirs[both]
+    off, length = (ours - theirs), float(theirs.norm())
+    cosine = float(torch.nn.functional.cosine_similarity(ours, theirs, dim=0)) if length else None
+    return Drift(
+        rel_l2=float(off.norm()) / length if length else None,
+        cosine=cosine,
+        max=float(off.abs().max()) if len(off) else None,
+        nonfinite=0,
+    )
+
+
+def speed_up(call: Callable[[], Any], reference: Callable[[], Any], device: str, turns: int = TURNS) -> SpeedUp:
+    """Return how many times as fast a call is as a reference, by medians of calls in turns."""
+    ratios = []
+    for _ in range(turns):
+        seconds = [_median(each, partial(wait, device)) for each in (reference, call)]
+        ratios.append(seconds[0] / seconds[1])
+    return SpeedUp(factor=statistics.median(ratios), low=min(ratios), high=max(ratios), turns=turns)
+
+
+def _median(call: Callable[[], Any], wait: Callable[[], None]) -> float:
+    return statistics.median(timed(call, wait, _TURN, wait_each=True).seconds)
+
+
+def _floats(value: Any) -> list[Any]:
+    return [tensor for tensor in tensors_in(value) if tensor.is_floating_point()]
 
 
 def measure_cell(model: BenchModel, blank: CellResult, options: MeasureOptions) -> CellResult:

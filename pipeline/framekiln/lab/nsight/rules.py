@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from framekiln.lab.nsight.compute import KernelFigures
-from framekiln.lab.nsight.systems import GAP_US, SMALL_US, SystemsFigures
+from framekiln.lab.nsight.reports import GAP_US, SMALL_US, KernelFigures, SystemsFigures
 from framekiln.lab.output.results import Finding
 
 IDLE = 0.2  # share of the span: guides ask for 80 % use of the GPU

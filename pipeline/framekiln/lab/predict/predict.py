@@ -10,10 +10,8 @@ from dataclasses import dataclass, field
 
 from framekiln.contract.errors import ConfigError
 from framekiln.contract.row_errors import DECODE
-from framekiln.lab.predict.backtest import BacktestErrors, backtest, on_gpu_row_s
-from framekiln.lab.predict.fit import CombinedFit, StepFit, fit, fit_together
-from framekiln.lab.predict.gpu_specs import GpuSpecs
-from framekiln.lab.predict.roofline import Scaling, scaling
+from framekiln.lab.predict.fit import BacktestErrors, CombinedFit, StepFit, backtest, fit, fit_together, on_gpu_row_s
+from framekiln.lab.predict.gpu_specs import GpuSpecs, Scaling, scaling
 from framekiln.lab.predict.source_run import SourceRun, SourceStep
 from framekiln.planning.gpu.calibration_file import Calibration, StepFigures, slug
 from framekiln.planning.gpu.scheduler import CONTEXT_GB

@@ -1,4 +1,4 @@
-"""Models that follow objects through a video, by name: SAM 2.1 and EdgeTAM of transformers.
+"""Models that follow objects through a video, by name, and their prompts: what a person clicks, draws or paints first.
 
 The networks and their tracker are those of the stage `objects`. They are imported by name, as a pipeline file does,
 since the pipeline knows no stage.
@@ -9,17 +9,27 @@ from __future__ import annotations
 import importlib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.ndimage import distance_transform_edt
 
 from framekiln.contract.columns import Image
 from framekiln.contract.errors import ConfigError, check_known
 from framekiln.contract.placement import Placement
-from framekiln.lab.sav.prompts import PromptKind, points_of
 from framekiln.lab.sav.scores import Mask
 
 if TYPE_CHECKING:
     import torch
 
+PromptKind = Literal["points", "box", "mask"]
+
+POINT = 1  # label of a point on the object, as in Segment Anything
+CORNERS = (2, 3)  # labels of a box's upper left and lower right corner
+
+Points = tuple[NDArray[np.float32], NDArray[np.int64]]
+"""Coordinates as shares of width and height (k 2), and labels (k)."""
 _NETWORKS, _PROMPT = "framekiln_stages.nets.sam2.video", "framekiln_stages.shared.point_prompts:Prompt"
 _EDGETAM = "framekiln_stages.nets.sam2.video"
 
@@ -31,6 +41,26 @@ VIDEO_MODELS: Mapping[str, str] = {
     "edgetam": "edgetam",
 }
 """Entries of the weights lockfile by the bench's names."""
+
+
+def points_of(mask: Mask, kind: PromptKind) -> Points:
+    """Return the prompt of a mask with at least one pixel.
+
+    Args:
+        mask: true mask, h w.
+        kind: points: the pixel that is farthest from the outline, the first of several; box: the corners of the
+            smallest box around all pixels.
+    """
+    if kind == "points":
+        depth = distance_transform_edt(np.pad(mask, 1))[1:-1, 1:-1]
+        row, column = np.unravel_index(int(depth.argmax()), mask.shape)
+        corners, labels = [(column + 0.5, row + 0.5)], [POINT]
+    else:
+        rows, columns = (np.flatnonzero(mask.any(axis=axis)) for axis in (1, 0))
+        corners = [(columns[0], rows[0]), (columns[-1] + 1, rows[-1] + 1)]
+        labels = list(CORNERS)
+    size = np.array(mask.shape[::-1], np.float32)
+    return np.array(corners, np.float32) / size, np.array(labels)
 
 
 class VideoTracker(Protocol):

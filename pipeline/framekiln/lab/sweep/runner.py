@@ -1,31 +1,84 @@
-"""Cells measured in a child process, which is replaced where a cell ends it or fills the memory."""
+"""Cells of a bench in a child process, which is replaced where a cell ends it or fills the memory."""
 
 from __future__ import annotations
 
 import resource
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
 from framekiln.contract.errors import ConfigError
 from framekiln.device import limit_memory
-from framekiln.lab.measure.details import DetailOptions, Details, record
 from framekiln.lab.measure.figures import measure_cell
-from framekiln.lab.measure.options import MeasureOptions
 from framekiln.lab.measure.precision import UnsupportedError
+from framekiln.lab.measure.timed import MeasureOptions
+from framekiln.lab.measure.tracing import DetailOptions, Details, record
 from framekiln.lab.models.factory import failure_of
-from framekiln.lab.models.model import BenchModel, ModelRecipe
+from framekiln.lab.models.registry import BenchModel, ModelRecipe
 from framekiln.lab.output.cells import Cell, CellResult
 from framekiln.lab.output.results import ModelInfo
 from framekiln.lab.samples import sample_of
 from framekiln.lab.sweep.batch_search import Limits, SearchResult, search
-from framekiln.lab.sweep.child import CellChild, reason_of
 from framekiln.planning.sample import Sample
 from framekiln.runtime.recovery.captured_error import CapturedError
-from framekiln.runtime.recovery.child_process import ChildDied
+from framekiln.runtime.recovery.child_process import ChildDied, ChildProcess
 
 _TIMEOUT_S = 3600.0  # of one cell: max-autotune of a large model took minutes on an H200
+
+
+class CellChild:
+    """At most one child process, which holds an object and calls its methods."""
+
+    def __init__(self) -> None:
+        self._stack = ExitStack()
+        self._process: ChildProcess | None = None
+
+    @classmethod
+    def of(cls, held: object, environment: Mapping[str, str] | None = None) -> Self:
+        """Return one that has started, for a block."""
+        child = cls()
+        child.start(held, environment)
+        return child
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.end()
+
+    @property
+    def is_there(self) -> bool:
+        """True if there is a child that no call has ended."""
+        return self._process is not None
+
+    def start(self, held: object, environment: Mapping[str, str] | None = None) -> None:
+        """End the child, and start another one that holds an object, with variables of its environment."""
+        self.end()
+        self._process = self._stack.enter_context(ChildProcess(held, environment))
+
+    def call(self, method: str, *arguments: object, timeout_s: float) -> Any:
+        """Call a method of what the child holds; the answer is what it returned, raised, or died of."""
+        assert self._process is not None
+        answer = self._process.call(method, *arguments, timeout_s=timeout_s)
+        if isinstance(answer, ChildDied):
+            self.end()
+        return answer
+
+    def end(self) -> None:
+        """End the child, if there is one."""
+        self._process = None
+        self._stack.close()
+
+
+def reason_of(answer: ChildDied | CapturedError) -> str:
+    """Return why a call gave nothing, in one line."""
+    if isinstance(answer, CapturedError):
+        kind = "" if answer.kind == ConfigError.__name__ else answer.kind
+        return ": ".join(filter(None, [kind, " ".join(answer.message.split())]))
+    last = answer.last_lines.splitlines()[-1:] if answer.how.startswith("exit") else []
+    return ": ".join([f"its process died ({answer.how})", *last])
 
 
 class ModelBench:

@@ -8,8 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from framekiln.profiling.events import Reading, StepEvent
-from framekiln.profiling.records import SET_UP
+from framekiln.profiling.records import SET_UP, Reading, StepEvent
 from framekiln.profiling.stats.speed import phase_seconds
 
 GB = 1e9

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from framekiln.contract.errors import ConfigError
-from framekiln.profiling.stats.totals import RunTotals
+from framekiln.profiling.stats.progress import RunTotals
 
 POINT_SECONDS = 5.0  # half of the window of live figures
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from framekiln.profiling.events import GpuSample, Reading, StepEvent
+from framekiln.profiling.records import GpuSample, Reading, StepEvent
 from framekiln.profiling.stats.speed import (
     StepTotals,
     covered_s,

@@ -1,4 +1,4 @@
-"""The progress of a run over its files, and the time that is left: that of the slowest step.
+"""The totals of a run, its progress over its files, and the time that is left: that of the slowest step.
 
 Decoding says how many bytes of the files are done. A step is as far as the last packet that passed it: packets that an
 earlier run finished pass without an event, so a step's own rows would tell too little.
@@ -7,12 +7,15 @@ earlier run finished pass without an event, so a step's own rows would tell too 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from framekiln.contract.row_errors import DECODE
 from framekiln.media.units import Unit
-from framekiln.profiling.events import StepEvent
+from framekiln.profiling.records import SET_UP, Reading, StepEvent
+from framekiln.profiling.stats.live import LiveWindow
+from framekiln.profiling.stats.speed import StepTotals
 
 _WHOLE = 1 - 1e-6  # shares of a unit are floats that add up to 1
 
@@ -133,3 +136,35 @@ class Progress:
         if self._waves == 1 and not left.keys() >= set(waiting):
             return None
         return max(left.items(), key=lambda pair: pair[1], default=None)
+
+
+class RunTotals:
+    """Totals of all steps, and the progress of the run."""
+
+    def __init__(self, units: Iterable[Unit] = (), waves: int = 1) -> None:
+        """Start at zero, for a run that processes these units so many times."""
+        self.steps: dict[str, StepTotals] = defaultdict(StepTotals)
+        self.live = LiveWindow()
+        self.progress = Progress(units, waves)
+        self.engine = ""  # owner of the processes; empty where nothing was computed
+        self.notes: dict[str, str] = {}  # by step, why its model ran uncompiled in one of its processes
+
+    def add(self, events: Iterable[StepEvent | Reading]) -> None:
+        """Count events as they arrive."""
+        for event in events:
+            if isinstance(event, Reading):
+                self.live.read(event)
+                continue
+            if event.note:
+                self.notes.setdefault(event.step, event.note)
+            if event.kind == SET_UP:
+                step = self.steps[event.step]
+                step.set_up = max(step.set_up, event.seconds)
+                continue
+            new = self.progress.add(event)
+            self.steps[event.step].add(new)
+            self.live.add(new)
+
+    def to_dict(self) -> Mapping[str, Any]:
+        """Return the totals of each step as run.json stores them."""
+        return {name: step.to_dict() for name, step in self.steps.items()}

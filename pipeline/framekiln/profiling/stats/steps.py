@@ -17,12 +17,15 @@ import pyarrow.compute as pc
 
 from framekiln.contract.row_errors import DECODE
 from framekiln.profiling.records import CALL, HAND_ON, INSIDE, PACKET, SET_UP
-from framekiln.profiling.stats.node_use import cpu_use, ends, floats, gpu_use
 from framekiln.profiling.stats.speed import (
     Percentiles,
     StepTotals,
     TimedCalls,
     covered_s,
+    cpu_use,
+    ends,
+    floats,
+    gpu_use,
     percentiles_ms,
     phase_shares,
     rows_per_s,

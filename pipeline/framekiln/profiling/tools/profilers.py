@@ -23,11 +23,17 @@ from framekiln.contract.errors import ConfigError, did_you_mean
 from framekiln.contract.output_names import PROFILE
 from framekiln.output.object_store import Store
 from framekiln.planning.step import Step
-from framekiln.profiling.events import worker_name
+from framekiln.profiling.records import worker_name
 from framekiln.profiling.tools import py_spy
-from framekiln.profiling.tools.call_recorder import FAILED, CallProfiler, ProfiledStage
 from framekiln.profiling.tools.nsight import NSYS, require_tool
-from framekiln.profiling.tools.torch_profiler import MemoryTimeline, NvtxRanges, TorchProfiler
+from framekiln.profiling.tools.torch_profiler import (
+    FAILED,
+    CallProfiler,
+    MemoryTimeline,
+    NvtxRanges,
+    ProfiledStage,
+    TorchProfiler,
+)
 
 if TYPE_CHECKING:
     from framekiln.planning.plan import Plan

@@ -21,7 +21,7 @@ import psutil
 from framekiln.contract.errors import ConfigError
 from framekiln.contract.stage import Stage
 from framekiln.output.object_store import Store
-from framekiln.profiling.tools.call_recorder import FAILED, Call
+from framekiln.profiling.tools.torch_profiler import FAILED, Call
 
 SECONDS = 120  # 12,000 samples, more than a flame graph needs
 _RATE = 100  # samples a second, py-spy's own default

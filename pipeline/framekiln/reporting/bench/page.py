@@ -10,7 +10,7 @@ from framekiln.lab.measure.layers import slowest
 from framekiln.lab.output.results import BenchReport, writing
 from framekiln.lab.samples import clip_rows, video_rows
 from framekiln.lab.sav.measure import VideoRow
-from framekiln.lab.sav.overlays import preview
+from framekiln.lab.sav.scores import preview
 from framekiln.reporting.bench import plots, tables
 from framekiln.reporting.bench.history import HistoryLine
 from framekiln.reporting.bench.regression import SIDES

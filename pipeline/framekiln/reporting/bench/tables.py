@@ -8,8 +8,7 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from framekiln.lab.clips.measure import ClipRow
-from framekiln.lab.nsight.compute import KernelFigures
-from framekiln.lab.nsight.systems import SystemsFigures
+from framekiln.lab.nsight.reports import KernelFigures, SystemsFigures
 from framekiln.lab.output.cells import CellResult, Layer
 from framekiln.lab.output.results import TOO_FEW, BenchReport
 from framekiln.lab.samples import clip_rows, video_rows

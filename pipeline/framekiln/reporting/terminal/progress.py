@@ -13,9 +13,9 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn
 from framekiln.contract.row_errors import DECODE
 from framekiln.planning.plan import Plan
 from framekiln.profiling.advice import live_advice
-from framekiln.profiling.events import GpuSample
+from framekiln.profiling.records import GpuSample
+from framekiln.profiling.stats.progress import RunTotals
 from framekiln.profiling.stats.steps import StepStatistics
-from framekiln.profiling.stats.totals import RunTotals
 from framekiln.reporting.kit.formatting import count, elapsed
 from framekiln.reporting.terminal.console import print_line
 from framekiln.runtime.run.result import Workload

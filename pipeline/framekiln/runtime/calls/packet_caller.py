@@ -15,7 +15,7 @@ from framekiln.contract.row_errors import Failure
 from framekiln.contract.stage import Scope, Stage
 from framekiln.planning.step import Step
 from framekiln.profiling.step_work import StepWork, pixels
-from framekiln.profiling.tools.call_recorder import ProfiledStage
+from framekiln.profiling.tools.torch_profiler import ProfiledStage
 from framekiln.runtime.calls.stage_caller import Batch, CallData, StageCaller
 from framekiln.runtime.recovery.attempt_log import Attempt
 from framekiln.runtime.recovery.batch_limits import BatchLimits, bucket_of

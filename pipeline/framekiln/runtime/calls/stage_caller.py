@@ -38,7 +38,7 @@ from framekiln.device import Batches, release_memory
 from framekiln.device.watchdog import within
 from framekiln.planning.step import Step
 from framekiln.profiling.step_work import StepWork
-from framekiln.profiling.tools.call_recorder import ProfiledStage
+from framekiln.profiling.tools.torch_profiler import ProfiledStage
 from framekiln.runtime.recovery.attempt_log import Attempt
 from framekiln.runtime.recovery.batch_limits import BatchLimits
 from framekiln.runtime.recovery.captured_error import BROKEN_GPU, CapturedError, capture

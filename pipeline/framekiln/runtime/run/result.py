@@ -11,7 +11,7 @@ from framekiln.planning.plan import Plan
 from framekiln.planning.processes.placement import saturated_steps
 from framekiln.planning.processes.resources import Node
 from framekiln.profiling.run_profile import RunProfile
-from framekiln.profiling.stats.totals import RunTotals
+from framekiln.profiling.stats.progress import RunTotals
 from framekiln.runtime.run.change_report import Changes, Outlook
 
 

@@ -26,7 +26,7 @@ from framekiln.output.ledger import Ledger, Part
 from framekiln.output.object_store import Store
 from framekiln.planning.plan import Plan
 from framekiln.planning.step import fingerprint, marked
-from framekiln.profiling.events import Report
+from framekiln.profiling.records import Report
 from framekiln.runtime.calls.packet_caller import nulls
 from framekiln.runtime.recovery.attempt_log import AttemptLog
 

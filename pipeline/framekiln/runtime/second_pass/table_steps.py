@@ -18,10 +18,8 @@ from framekiln.output.expected_columns import exact, optional
 from framekiln.output.object_store import Store
 from framekiln.planning.plan import Plan
 from framekiln.planning.step import Step, fingerprint
-from framekiln.profiling.events import Report, worker_name
-from framekiln.profiling.recorder import Recorder
-from framekiln.profiling.records import PACKET, Record
-from framekiln.profiling.step_work import StepWork
+from framekiln.profiling.records import PACKET, Record, Report, worker_name
+from framekiln.profiling.step_work import Recorder, StepWork
 from framekiln.runtime.calls.stage_caller import Batch, CallData, StageCaller
 from framekiln.runtime.recovery.attempt_log import AttemptLog, begin_attempt
 from framekiln.runtime.recovery.captured_error import CapturedError

@@ -18,7 +18,7 @@ from framekiln.output.object_store import Store
 from framekiln.profiling.export.trace_events import PHASES
 from framekiln.profiling.record_log import CALLS, batches
 from framekiln.profiling.records import CALL, HAND_ON, PACKET, SET_UP
-from framekiln.profiling.stats.node_use import ends, floats
+from framekiln.profiling.stats.speed import ends, floats
 
 SLICES = 400  # of a run; finer than the pixels of a page
 _NAMED = 3  # steps in a title; four are all named
