@@ -209,7 +209,9 @@ def test_a_run_leaves_records_of_every_step_that_add_up(tmp_path, machines, engi
         mine = [row for row in written if row["worker"] == worker]
         for row in (row for row in mine if row["step"] == "decode" and row["wait"]):
             before = [one["started"] + one["seconds"] for one in mine if one["started"] < row["started"]]
-            assert row["wait"] <= row["started"] - max(before, default=0.0) + 0.05  # nobody waits while the process works
+            assert (
+                row["wait"] <= row["started"] - max(before, default=0.0) + 0.05
+            )  # nobody waits while the process works
     # the local engine's processes hand nothing on
     assert any(row["kind"] == HAND_ON and row["seal"] > 0 for row in written) == (engine == "ray")
     assert {step.step: step.rows for step in result.profile.steps} == dict.fromkeys(("decode", *ALL), 36)

@@ -91,6 +91,21 @@ class Look(NamedTuple):
     distance: float  # from the pose of the first look, as in `distances`; infinite if nobody was found
 
 
+class Found(NamedTuple):
+    """Somebody whose pose a second look confirmed."""
+
+    body: Body  # 33 5
+    world: World  # 33 3
+    disagreement: float  # of the two looks, in diagonals of the box
+
+
+class Seen(NamedTuple):
+    """The people of an image, and poses that no second look confirmed, with the distance of the nearest one."""
+
+    found: list[Found]
+    doubtful: list[tuple[Body, float]]
+
+
 def tiles(height: int, width: int, share: float) -> Iterator[Square]:
     """Return overlapping squares that cover an image; `share` is their side as a share of the image's short side."""
     side = int(min(height, width) * share)
@@ -124,15 +139,19 @@ def look(net: Net, image: Image, square: Square, *, mirrored: bool = False) -> t
     return whole.astype(np.float32), world.astype(np.float32)
 
 
+def square_around(body: Body, factor: float, height: int, width: int) -> Square:
+    """Return the square in the middle of somebody's box (33 5); its side is `factor` longer sides of the box."""
+    x0, y0, x1, y1 = pixel_boxes(body[None], height, width)[0]
+    side = int(max(x1 - x0, y1 - y0) * factor)
+    return Square(int((x0 + x1 - side) / 2), int((y0 + y1 - side) / 2), side)
+
+
 def second_look(net: Net, image: Image, body: Body, enough: float) -> Look:
     """Return the nearest pose to one (33 5) that mirrored looks around it find; the first that is near `enough`."""
     height, width = image.shape[:2]
-    x0, y0, x1, y1 = pixel_boxes(body[None], height, width)[0]
     best = Look(body, np.zeros((33, 3), np.float32), float("inf"))
     for factor in AROUND:
-        side = int(max(x1 - x0, y1 - y0) * factor)
-        square = Square(int((x0 + x1 - side) / 2), int((y0 + y1 - side) / 2), side)
-        bodies, worlds = look(net, image, square, mirrored=True)
+        bodies, worlds = look(net, image, square_around(body, factor, height, width), mirrored=True)
         for other, world, distance in zip(bodies, worlds, distances(body, bodies, height, width), strict=True):
             if distance < best.distance:
                 best = Look(other, world, float(distance))

@@ -9,12 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from framekiln.contract.columns import pack
 from framekiln.contract.placement import Placement
 from framekiln_stages.pose.looks import Square, distances, look, second_look, squares, tiles
 from framekiln_stages.pose.stage import Pose
 from tests.support.media.photos import photo
-from tests.support.stages.pose_factory import model_file
+from tests.support.stages.pose_factory import clip, model_file
 
 MODEL = "pose_landmarker_full_bundled"
 
@@ -78,7 +77,7 @@ def test_a_pose_on_blur_is_unknown_with_a_reason(pose):
     sharp = np.ascontiguousarray(photo("grace_hopper.jpg")[90:510, 76:])
     (known,) = pose.find(sharp).body
     blur = cv2.filter2D(sharp, -1, np.full((1, 55), 1 / 55, np.float32), borderType=cv2.BORDER_REPLICATE)
-    rows = pose(pa.table({pose.pixels: pack([sharp, blur])})).to_pylist()
+    rows = [row for image in (sharp, blur) for row in pose(clip(pose, [image])).to_pylist()]
     assert [len(row["poses_unknown"]) for row in rows] == [0, 1]
     assert [row["people"] for row in rows] == [1, 0]
     assert rows[1]["poses_unknown"][0]["reason"] in {"not_seen_again", "looks_disagree"}
@@ -125,7 +124,7 @@ def test_a_face_shows_where_a_person_is_whom_no_tile_looks_for():
     box = {"x0": x / width, "y0": (y - 60) / height, "x1": (x + 25) / width, "y1": (y - 35) / height}
     faces = pa.array([[{"box": box}]])
     stage = made(tile=0.0, around=("faces",))
-    assert stage.inputs == ("frame_512", "faces")
-    without = made(tile=0.0)(pa.table({"frame_512": pack([scene])}))["people"].to_pylist()
-    found = stage(pa.table({"frame_512": pack([scene]), "faces": faces}))["people"].to_pylist()
+    assert stage.inputs == ("frame_512", "time_s", "faces")
+    without = made(tile=0.0)(clip(stage, [scene]))["people"].to_pylist()
+    found = stage(clip(stage, [scene]).append_column("faces", faces))["people"].to_pylist()
     assert found[0] == without[0] + 1

@@ -13,7 +13,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from framekiln.contract.columns import pack
 from framekiln.contract.placement import Placement
 from framekiln.media import samples
 from framekiln_stages.nets.mediapipe_tasks import BlazePose
@@ -23,7 +22,7 @@ from framekiln_stages.tracks.tracking import SIGMAS
 from tests.support.media.material import media, picture, where_present
 from tests.support.media.photos import PHOTOS, photo
 from tests.support.stages.faces.people_factory import poses, standing
-from tests.support.stages.pose_factory import model_file
+from tests.support.stages.pose_factory import clip, model_file
 
 _LIMBS = ("shoulder", "elbow", "wrist", "hip", "knee", "ankle")
 COCO_KEYPOINTS = ["nose", *(f"{side}_{part}" for part in ("eye", "ear", *_LIMBS) for side in ("left", "right"))]
@@ -44,7 +43,8 @@ def pose(request):
 
 
 def call(stage, *images):
-    return stage(pa.table({stage.pixels: pack(list(images))}))
+    """The results of photos: each is a clip of its own."""
+    return pa.concat_tables(stage(clip(stage, [image])) for image in images)
 
 
 def points(person):
@@ -182,9 +182,9 @@ def test_tiny_pictures_are_answered(pose, height, width, seed):
 
 
 def test_the_size_of_the_pixels_is_a_setting():
-    assert Pose().inputs == ("frame_512",)
-    assert Pose(Pose.Config(size=0)).inputs == ("frame",)
-    assert pickle.loads(pickle.dumps(Pose(Pose.Config(size=256)))).inputs == ("frame_256",)
+    assert Pose().inputs == ("frame_512", "time_s")
+    assert Pose(Pose.Config(size=0)).inputs == ("frame", "time_s")
+    assert pickle.loads(pickle.dumps(Pose(Pose.Config(size=256)))).inputs == ("frame_256", "time_s")
 
 
 def test_the_drawing_is_the_skeleton_without_hidden_parts():

@@ -35,7 +35,12 @@ PICTURES = [photo("china.jpg")[:300, :400], photo("flower.jpg")[100:420, :300], 
 
 def rows(stage, image, **columns):
     height, width = image.shape[:2]
-    given = {stage.pixels: pack([np.ascontiguousarray(image)]), "height": [height], "width": [width]} | columns
+    given = {
+        stage.pixels: pack([np.ascontiguousarray(image)]),
+        "height": [height],
+        "width": [width],
+        "time_s": [None],
+    } | columns
     return stage(pa.table(given).select(stage.inputs)).to_pylist()
 
 

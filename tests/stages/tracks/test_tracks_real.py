@@ -7,7 +7,6 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from framekiln.contract.columns import pack
 from framekiln.contract.errors import WeightsError
 from framekiln.contract.placement import Placement
 from framekiln.weights.resolver import resolve
@@ -16,6 +15,7 @@ from framekiln_stages.tracks.stage import Tracks
 from tests.support.media.material import picture
 from tests.support.media.photos import photo
 from tests.support.stages.faces.people_factory import batch, owners, shots
+from tests.support.stages.pose_factory import clip
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +48,7 @@ def test_a_real_person_panned_then_mirrored_after_a_cut_has_one_id_a_shot(pose):
     wide = cv2.copyMakeBorder(image, 0, 0, 80, 80, cv2.BORDER_REPLICATE)
     views = [wide[:, 6 * i : 6 * i + width] for i in range(12)]
     views += [np.ascontiguousarray(view[:, ::-1]) for view in views]
-    found = pose(pa.table({"frame_512": pack([np.ascontiguousarray(view) for view in views])}))["poses"]
+    found = pose(clip(pose, [np.ascontiguousarray(view) for view in views], fps=25))["poses"]
     made = Tracks()(sized(found, height, width), shots(0, 12, frames=24))
     summary = made["track_summary"].to_pylist()
     assert [(s["shot"], s["frames"], s["missing"]) for s in summary] == [(0, 12, 0), (1, 12, 0)]
@@ -67,7 +67,7 @@ def test_two_real_people_side_by_side_who_trade_places_in_the_list_keep_their_id
         light = 0.6 + 0.08 * i  # one darkens while the other brightens, so that the more visible one changes
         pair = [image * light, image[:, ::-1] * (1.92 - light)]
         frames.append(np.hstack([np.roll(one, 4 * i, axis=1).clip(0, 255).astype(np.uint8) for one in pair]))
-    found = pose(pa.table({"frame_512": pack(frames)}))["poses"]
+    found = pose(clip(pose, frames, fps=25))["poses"]
     sides = [["left" if centre(p) < 0.5 else "right" for p in people] for people in found.to_pylist()]
     made = Tracks()(sized(found, height, 2 * width), shots(0, frames=10))
     assert sorted(map(sorted, owners(made["tracks"].to_pylist(), sides).values())) == [["left"], ["right"]]
@@ -88,7 +88,7 @@ def apart(number):
 def test_two_real_people_who_cross_keep_their_ids(pose):
     frames = [apart(i) for i in range(30)]
     height, width = frames[0].shape[:2]
-    found = pose(pa.table({"frame_512": pack(frames)}))["poses"]
+    found = pose(clip(pose, frames, fps=25))["poses"]
     made = Tracks()(sized(found, height, width), shots(0, frames=30))["tracks"].to_pylist()
     boxes = found.to_pylist()
     ids = [
