@@ -99,17 +99,17 @@ def test_chunks_of_a_step_that_declares_no_kinds_are_not_checked():
 
 
 @pytest.mark.parametrize(
-    ("name", "clip", "arcface", "lama", "pose"),
+    ("name", "clip", "arcface", "lama"),
     [
-        ("gpu-24gb", 192, 64, 8, 32),
-        ("high-throughput", 128, 64, 4, 32),
-        ("gpu-12gb", 96, 64, 4, 32),
-        ("memory-constrained", 64, 32, 2, 16),
+        ("gpu-24gb", 192, 64, 8),
+        ("high-throughput", 128, 64, 4),
+        ("gpu-12gb", 96, 64, 4),
+        ("memory-constrained", 64, 32, 2),
     ],
 )
-def test_batches_follow_the_guide_for_each_gpu(name, clip, arcface, lama, pose):
+def test_batches_follow_the_guide_for_each_gpu(name, clip, arcface, lama):
     steps = read_profile(name).steps
-    assert [steps[step]["batch"] for step in ("categorize", "inpaint", "pose", "lighting")] == [clip, lama, pose, 64]
+    assert [steps[step]["batch"] for step in ("categorize", "inpaint", "lighting")] == [clip, lama, 64]
     assert steps["faces"]["chunks"] == {"faces": arcface}
     assert steps["faces"]["with"] == {"model": "auraface"}
     assert steps["flow"] == {"workers": "auto"}

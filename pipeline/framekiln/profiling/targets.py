@@ -39,13 +39,13 @@ class Limit:
 def parse_limits(
     text: str,
     is_known: Callable[[Limit], bool],
-    refused: Callable[[str], ConfigError],
+    mistake: Callable[[str], ConfigError],
     sets: Mapping[str, Sequence[Limit]] | None = None,
 ) -> list[Limit]:
     """Return the targets in a list such as `p50<16.67, faces.call_p95_ms<200`; a word may be the name of a set.
 
     Raises:
-        ConfigError: that of `refused`, for a word of another form or a target that is not known.
+        ConfigError: that of `mistake`, for a word of another form or a target that is not known.
     """
     limits: list[Limit] = []
     for word in (word.strip() for word in text.split(",") if word.strip()):
@@ -53,7 +53,7 @@ def parse_limits(
         found = [Limit(step=m["step"], figure=m["figure"], sign=m["sign"], number=float(m["number"]))] if m else []
         found = list((sets or {}).get(word, filter(is_known, found)))
         if not found:
-            raise refused(word)
+            raise mistake(word)
         limits += found
     return limits
 

@@ -38,7 +38,7 @@ def key_frames(images: Sequence[Image], times: Sequence[float | None], seconds: 
 
     They are the first and the last of each shot, and others, so that nobody is followed for longer than `seconds`.
     """
-    if not seconds:
+    if not (seconds and images):
         return set(range(len(images)))
     small = [cv2.resize(image, _THUMBNAIL, interpolation=cv2.INTER_AREA).astype(np.float32) for image in images]
     cuts = [i for i in range(1, len(images)) if np.abs(small[i] - small[i - 1]).mean() > _CUT]
